@@ -1,0 +1,237 @@
+//! Virtual time, and the timers that run on it.
+//!
+//! Virtual time is a function of the instructions that the guest has executed:
+//! from a base, so many picoseconds for each. In a deterministic run base
+//! and rate never change but for halts, which skip to the next timer. In a normal
+//! run host time enters by the input door, and the clock then takes a new base and rate
+//! that keep it close to the host's without ever going back. Either way the
+//! time at an instruction is known exactly, and a run whose inputs are repeated repeats it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceId;
+
+/// A point in virtual time: nanoseconds since the machine was switched on.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Time(u64);
+
+impl Time {
+    /// Switch-on.
+    pub const ZERO: Time = Time(0);
+
+    /// `nanos` nanoseconds after switch-on; there is room for 584 years.
+    pub const fn from_nanos(nanos: u64) -> Time {
+        Time(nanos)
+    }
+
+    /// Nanoseconds since switch-on.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time `nanos` nanoseconds later; the end of time when there is none.
+    #[must_use]
+    pub const fn plus_nanos(self, nanos: u64) -> Time {
+        Time(self.0.saturating_add(nanos))
+    }
+
+    /// Nanoseconds from `earlier` to this time; 0 when that is later.
+    pub const fn nanos_since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// How many whole periods of a `hertz` signal have passed since switch-on.
+    pub const fn ticks(self, hertz: u64) -> u64 {
+        (self.0 as u128 * hertz as u128 / 1_000_000_000) as u64
+    }
+
+    /// The first time at which [`Time::ticks`] of `hertz` is at least `ticks`.
+    /// `hertz` must not be 0.
+    pub const fn of_tick(ticks: u64, hertz: u64) -> Time {
+        let nanos = (ticks as u128 * 1_000_000_000).div_ceil(hertz as u128);
+        Time(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
+    }
+}
+
+const PICOS_PER_NANO: u128 = 1000;
+
+/// From instructions executed to virtual time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Clock {
+    base: Time,
+    base_instructions: u64,
+    /// At least 1.
+    picos_per_instruction: u64,
+}
+
+impl Clock {
+    /// A clock that starts at [`Time::ZERO`] with no instruction executed and
+    /// `picos_per_instruction` (0 counts as 1) from there on.
+    pub fn new(picos_per_instruction: u64) -> Clock {
+        let picos_per_instruction = picos_per_instruction.max(1);
+        Clock { base: Time::ZERO, base_instructions: 0, picos_per_instruction }
+    }
+
+    /// The time after `instructions` instructions.
+    pub fn now(&self, instructions: u64) -> Time {
+        let executed = instructions.saturating_sub(self.base_instructions);
+        let picos = u128::from(executed) * u128::from(self.picos_per_instruction);
+        self.base.plus_nanos(u64::try_from(picos / PICOS_PER_NANO).unwrap_or(u64::MAX))
+    }
+
+    /// The first instruction count, from `instructions` on, at which it is `time` or later.
+    pub fn instructions_at(&self, time: Time, instructions: u64) -> u64 {
+        let picos = u128::from(time.nanos_since(self.base)) * PICOS_PER_NANO;
+        let executed = picos.div_ceil(u128::from(self.picos_per_instruction));
+        let at = u128::from(self.base_instructions) + executed;
+        u64::try_from(at).unwrap_or(u64::MAX).max(instructions)
+    }
+
+    /// From instruction count `instructions` on it is `time` (or what it was, if
+    /// that is later: time never goes back), with a new rate.
+    pub fn set(&mut self, instructions: u64, time: Time, picos_per_instruction: u64) {
+        self.skip_to(instructions, time);
+        self.picos_per_instruction = picos_per_instruction.max(1);
+    }
+
+    /// From instruction count `instructions` on it is `time`, if that is later
+    /// than what it was: what a halt does until its next timer.
+    pub fn skip_to(&mut self, instructions: u64, time: Time) {
+        self.base = self.now(instructions).max(time);
+        self.base_instructions = instructions;
+    }
+
+    /// Picoseconds for each instruction.
+    pub fn picos_per_instruction(&self) -> u64 {
+        self.picos_per_instruction
+    }
+}
+
+/// Which of its timers a device means: a number of its own choice.
+pub type Tag = u32;
+
+/// The timers that devices have set: at most one for each device and tag.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Timers {
+    pending: Vec<Timer>,
+    /// Orders timers that are due at the same time by when they were set.
+    serial: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Timer {
+    at: Time,
+    serial: u64,
+    device: DeviceId,
+    tag: Tag,
+}
+
+impl Timers {
+    /// Sets timer `tag` of `device` to `at`, instead of what it was set to.
+    pub fn set(&mut self, device: DeviceId, tag: Tag, at: Time) {
+        self.cancel(device, tag);
+        self.serial += 1;
+        self.pending.push(Timer { at, serial: self.serial, device, tag });
+    }
+
+    /// Takes timer `tag` of `device` back, if it is set.
+    pub fn cancel(&mut self, device: DeviceId, tag: Tag) {
+        self.pending.retain(|timer| timer.device != device || timer.tag != tag);
+    }
+
+    /// Number of timers that are set.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// True when no timer is set.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The devices that have set timers, one for each timer.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        self.pending.iter().map(|timer| timer.device)
+    }
+
+    /// When the next timer is due.
+    pub fn next(&self) -> Option<Time> {
+        self.pending.iter().map(|timer| timer.at).min()
+    }
+
+    /// Takes out the timer that is due first, if one is due at `now`.
+    pub fn take_due(&mut self, now: Time) -> Option<(DeviceId, Tag)> {
+        let (index, timer) = self
+            .pending
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, timer)| (timer.at, timer.serial))
+            .filter(|(_, timer)| timer.at <= now)?;
+        let due = (timer.device, timer.tag);
+        self.pending.swap_remove(index);
+        Some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_and_times_agree() {
+        for hertz in [1, 1_193_182, 3_579_545, 32_768] {
+            for tick in [0, 1, 2, 1000, 123_456_789] {
+                let time = Time::of_tick(tick, hertz);
+                assert_eq!(time.ticks(hertz), tick);
+                if tick > 0 {
+                    assert_eq!(Time::from_nanos(time.as_nanos() - 1).ticks(hertz), tick - 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn instruction_counts_are_the_inverse_of_time() {
+        let mut clock = Clock::new(3700);
+        clock.set(1000, Time::from_nanos(5000), 300);
+        for nanos in [5000, 5001, 7777, 1_000_000] {
+            let at = clock.instructions_at(Time::from_nanos(nanos), 1000);
+            assert!(clock.now(at).as_nanos() >= nanos);
+            assert!(at == 1000 || clock.now(at - 1).as_nanos() < nanos);
+        }
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut clock = Clock::new(1000);
+        clock.set(100, Time::from_nanos(20), 2000);
+        assert_eq!(clock.now(100).as_nanos(), 100);
+        assert_eq!(clock.now(101).as_nanos(), 102);
+        clock.skip_to(101, Time::from_nanos(1000));
+        assert_eq!(clock.now(101).as_nanos(), 1000);
+        assert_eq!(clock.instructions_at(Time::ZERO, 101), 101);
+        assert!(clock.instructions_at(Time::from_nanos(u64::MAX), 0) > 1 << 60);
+    }
+
+    #[test]
+    fn timers_fire_in_order_and_once() {
+        let (a, b) = (DeviceId(1), DeviceId(2));
+        let mut timers = Timers::default();
+        timers.set(a, 0, Time::from_nanos(30));
+        timers.set(b, 0, Time::from_nanos(10));
+        timers.set(a, 1, Time::from_nanos(10));
+        timers.set(a, 0, Time::from_nanos(20));
+        timers.set(b, 7, Time::from_nanos(5));
+        timers.cancel(b, 7);
+        assert_eq!(timers.next(), Some(Time::from_nanos(10)));
+        assert_eq!(timers.take_due(Time::from_nanos(9)), None);
+        let now = Time::from_nanos(20);
+        assert_eq!(timers.take_due(now), Some((b, 0)));
+        assert_eq!(timers.take_due(now), Some((a, 1)));
+        assert_eq!(timers.take_due(now), Some((a, 0)));
+        assert_eq!(timers.take_due(now), None);
+        assert_eq!(timers.next(), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a device model is.
+//!
+//! A device is a state machine over virtual time. It is called for an access
+//! of the guest, for a timer that it set, or for an input from outside; it
+//! changes its own state and acts on the machine only through its [`Context`].
+//! It never waits, never looks at the host and never keeps a reference to
+//! anything, so the same model runs in the machine, in a test, in a fuzzer or
+//! in a process of its own.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Tag, Time, Timers};
+use crate::input::DeviceInput;
+use crate::lines::IrqLines;
+use crate::memory::Memory;
+use crate::state::{RestoreError, SavedState};
+
+/// Which device of a machine: its place in the list of the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceId(pub u16);
+
+/// How many bytes an access moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Width {
+    /// One byte.
+    Byte,
+    /// Two bytes.
+    Word,
+    /// Four bytes.
+    Dword,
+}
+
+impl Width {
+    /// The width in bytes: 1, 2 or 4.
+    pub const fn bytes(self) -> u16 {
+        match self {
+            Width::Byte => 1,
+            Width::Word => 2,
+            Width::Dword => 4,
+        }
+    }
+
+    /// The bits that an access of this width carries: all ones of that width.
+    pub const fn mask(self) -> u32 {
+        u32::MAX >> (32 - 8 * self.bytes() as u32)
+    }
+}
+
+/// What a device tells the world outside of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Serial port `port` (0 is COM1) has sent a byte.
+    Serial {
+        /// Which port, from 0.
+        port: u8,
+        /// The byte.
+        byte: u8,
+    },
+    /// The guest has switched the machine off.
+    PowerOff,
+    /// The guest has asked for a reset of the whole machine.
+    Reset,
+}
+
+/// All that a device may do to the rest of the machine during one call.
+pub struct Context<'a> {
+    /// The virtual time of the access, the timer or the input.
+    pub now: Time,
+    /// The IRQ lines.
+    pub irq: &'a mut IrqLines,
+    /// Guest-physical memory, for DMA.
+    pub memory: &'a mut Memory,
+    /// Where outputs go; the machine hands them on after the call.
+    pub outputs: &'a mut Vec<Output>,
+    /// All timers; a device sets its own by [`Context::set_timer`].
+    pub timers: &'a mut Timers,
+    /// The device that is being called.
+    pub device: DeviceId,
+}
+
+impl Context<'_> {
+    /// Sets this device's timer `tag` to `at`; [`Device::timer`] is called then.
+    pub fn set_timer(&mut self, tag: Tag, at: Time) {
+        self.timers.set(self.device, tag, at);
+    }
+
+    /// Takes this device's timer `tag` back.
+    pub fn cancel_timer(&mut self, tag: Tag) {
+        self.timers.cancel(self.device, tag);
+    }
+
+    /// Tells the world outside.
+    pub fn output(&mut self, output: Output) {
+        self.outputs.push(output);
+    }
+}
+
+/// A device model.
+pub trait Device {
+    /// A short name, unique in its machine and stable over versions, such as
+    /// `pit` or `com1`: it names the device in saved states, inputs and logs.
+    fn name(&self) -> &'static str;
+
+    /// Brings the device to its state after power-on; its timers are gone and
+    /// its lines are low when this is called.
+    fn reset(&mut self, context: &mut Context<'_>);
+
+    /// The guest reads `width` at `port`, one of those that the device was
+    /// attached at. Bits above the width are ignored.
+    fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32;
+
+    /// The guest writes `value` of `width` at `port`. Bits above the width are 0.
+    fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32);
+
+    /// Timer `tag`, which the device set, is due.
+    fn timer(&mut self, _context: &mut Context<'_>, _tag: Tag) {}
+
+    /// Something from outside has come for this device.
+    fn input(&mut self, _context: &mut Context<'_>, _input: &DeviceInput) {}
+
+    /// False while the device has no room for more input: what comes then waits outside.
+    fn takes_input(&self) -> bool {
+        true
+    }
+
+    /// The whole state, but for timers and line levels, which the machine keeps.
+    fn save(&self) -> SavedState;
+
+    /// Takes over a state that [`Device::save`] made, perhaps in an earlier version.
+    /// On an error the device is unchanged.
+    fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError>;
+}
+
+/// A small machine around one device, for its unit tests: memory, lines,
+/// timers and outputs that can be looked at.
+#[derive(Debug)]
+pub struct TestBench {
+    /// Virtual time of the next call; [`TestBench::advance`] moves it.
+    pub now: Time,
+    /// The IRQ lines.
+    pub irq: IrqLines,
+    /// One MiB of RAM.
+    pub memory: Memory,
+    /// What the device told the world.
+    pub outputs: Vec<Output>,
+    /// What the device set.
+    pub timers: Timers,
+}
+
+impl Default for TestBench {
+    fn default() -> Self {
+        TestBench {
+            now: Time::ZERO,
+            irq: IrqLines::default(),
+            memory: Memory::new(1 << 20).expect("one MiB is a valid size"),
+            outputs: Vec::new(),
+            timers: Timers::default(),
+        }
+    }
+}
+
+impl TestBench {
+    /// A context for one call of the device under test.
+    pub fn context(&mut self) -> Context<'_> {
+        Context {
+            now: self.now,
+            irq: &mut self.irq,
+            memory: &mut self.memory,
+            outputs: &mut self.outputs,
+            timers: &mut self.timers,
+            device: DeviceId(0),
+        }
+    }
+
+    /// Reads a byte at `port`.
+    pub fn read(&mut self, device: &mut dyn Device, port: u16) -> u8 {
+        device.read_port(&mut self.context(), port, Width::Byte) as u8
+    }
+
+    /// Writes a byte at `port`.
+    pub fn write(&mut self, device: &mut dyn Device, port: u16, value: u8) {
+        device.write_port(&mut self.context(), port, Width::Byte, value.into());
+    }
+
+    /// Lets `nanos` nanoseconds pass; the device's timers fire each at its time.
+    pub fn advance(&mut self, device: &mut dyn Device, nanos: u64) {
+        let end = self.now.plus_nanos(nanos);
+        while let Some(at) = self.timers.next().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            while let Some((_, tag)) = self.timers.take_due(self.now) {
+                device.timer(&mut self.context(), tag);
+            }
+        }
+        self.now = end;
+    }
+}

@@ -1,0 +1,122 @@
+//! Saved states of devices and processors.
+//!
+//! A saved state carries the name of what it is a state of, a version and a
+//! body in CBOR with named fields, so that a later version reads what an
+//! earlier one wrote: it gives new fields a default and tells old versions by their number.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a saved state cannot be taken over.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum RestoreError {
+    /// It is the state of something else.
+    #[error("this is the saved state of {found}, not of {wanted}")]
+    OtherDevice {
+        /// What the state is of.
+        found: String,
+        /// What was to be restored.
+        wanted: &'static str,
+    },
+    /// A newer version of this program wrote it.
+    #[error("the saved state of {name} has version {found}, this program knows up to {known}")]
+    TooNew {
+        /// What the state is of.
+        name: String,
+        /// Its version.
+        found: u32,
+        /// The newest version that can be read.
+        known: u32,
+    },
+    /// It is damaged, or its values cannot be.
+    #[error("the saved state of {name} is damaged: {reason}")]
+    Damaged {
+        /// What the state is of.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The state of one device or processor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SavedState {
+    name: String,
+    version: u32,
+    body: ciborium::Value,
+}
+
+impl SavedState {
+    /// The state `body` of `name`, in version `version` of its layout.
+    ///
+    /// # Panics
+    /// When `body` cannot be represented as CBOR: a map whose keys fail to
+    /// serialize, which no state type of this project has.
+    pub fn new(name: &str, version: u32, body: &impl Serialize) -> SavedState {
+        let body = ciborium::Value::serialized(body).expect("states serialize");
+        SavedState { name: name.to_owned(), version, body }
+    }
+
+    /// The name of the device.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version of the layout.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The body, when it is of `name` and of a version up to `known`.
+    pub fn load<T: DeserializeOwned>(
+        &self,
+        name: &'static str,
+        known: u32,
+    ) -> Result<T, RestoreError> {
+        if self.name != name {
+            return Err(RestoreError::OtherDevice { found: self.name.clone(), wanted: name });
+        }
+        if self.version > known {
+            let name = self.name.clone();
+            return Err(RestoreError::TooNew { name, found: self.version, known });
+        }
+        self.body.deserialized().map_err(|error| self.damaged(&error.to_string()))
+    }
+
+    /// An error that says that this state cannot be, and why.
+    pub fn damaged(&self, reason: &str) -> RestoreError {
+        RestoreError::Damaged { name: self.name.clone(), reason: reason.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Old {
+        latch: u8,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct New {
+        latch: u8,
+        #[serde(default)]
+        added: u16,
+    }
+
+    #[test]
+    fn a_later_version_reads_an_earlier_one() {
+        let state = SavedState::new("pit", 1, &Old { latch: 9 });
+        assert_eq!(state.load::<New>("pit", 2), Ok(New { latch: 9, added: 0 }));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let state = SavedState::new("pit", 3, &Old { latch: 9 });
+        assert!(matches!(state.load::<Old>("pic", 3), Err(RestoreError::OtherDevice { .. })));
+        assert!(matches!(state.load::<Old>("pit", 2), Err(RestoreError::TooNew { .. })));
+        assert!(matches!(state.load::<String>("pit", 3), Err(RestoreError::Damaged { .. })));
+    }
+}

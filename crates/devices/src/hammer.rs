@@ -1,0 +1,59 @@
+//! Random treatment of a device: what every device of this crate must survive.
+
+use proptest::prelude::*;
+use ring3_core::device::{Device, TestBench, Width};
+
+/// One thing that happens to a device.
+#[derive(Debug, Clone)]
+pub(crate) enum Blow {
+    /// A read at a port.
+    Read(u16, Width),
+    /// A write at a port.
+    Write(u16, Width, u32),
+    /// Nanoseconds pass, and timers fire each at its time.
+    Pass(u64),
+    /// Nanoseconds pass in one step, and timers that were due in it fire late.
+    Jump(u64),
+}
+
+/// Up to 200 blows at `ports`, with steps of time from nanoseconds to years.
+pub(crate) fn blows(ports: &'static [u16]) -> impl Strategy<Value = Vec<Blow>> {
+    let port = proptest::sample::select(ports);
+    let width = proptest::sample::select(&[Width::Byte, Width::Word, Width::Dword][..]);
+    let byte = any::<u8>().prop_map(u32::from);
+    // A device may set millions of timers a second, so no long time passes with all of them.
+    let pass = prop_oneof![0..5_000_u64, 0..2_000_000_u64];
+    let jump = prop_oneof![0..2_000_000_000_u64, 0..100_000_000_000_000_000_u64];
+    let blow = prop_oneof![
+        4 => (port.clone(), width.clone()).prop_map(|(port, width)| Blow::Read(port, width)),
+        2 => (port.clone(), width, any::<u32>()).prop_map(|(p, w, v)| Blow::Write(p, w, v)),
+        4 => (port, byte).prop_map(|(port, value)| Blow::Write(port, Width::Byte, value)),
+        3 => pass.prop_map(Blow::Pass),
+        1 => jump.prop_map(Blow::Jump),
+    ];
+    proptest::collection::vec(blow, 0..200)
+}
+
+/// Deals the blows, and then requires that the state goes into `fresh` and comes
+/// out of it as it was.
+pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec<Blow>) {
+    let mut bench = TestBench::default();
+    for blow in blows {
+        match blow {
+            Blow::Read(port, width) => {
+                device.read_port(&mut bench.context(), port, width);
+            }
+            Blow::Write(port, width, value) => {
+                device.write_port(&mut bench.context(), port, width, value & width.mask());
+            }
+            Blow::Pass(nanos) => bench.advance(device, nanos),
+            Blow::Jump(nanos) => {
+                bench.now = bench.now.plus_nanos(nanos);
+                bench.advance(device, 0);
+            }
+        }
+    }
+    let state = device.save();
+    fresh.restore(&state).expect("a device takes its own state");
+    assert_eq!(fresh.save(), state);
+}

@@ -1,0 +1,358 @@
+//! The keyboard controller: an 8042 with IBM's program, as in the PS/2.
+//!
+//! From the IBM Personal System/2 Hardware Interface Technical Reference, "Keyboard and
+//! Auxiliary Device Controller". The keyboard behind it is a model of its own, in
+//! `i8042/keyboard.rs`; the auxiliary port is there and empty: what is sent to it is
+//! never answered. Commands that the reference does not define, or that concern the
+//! password, are ignored.
+//!
+//! Replies of the controller are there at once; a byte of the keyboard takes its time on the wire,
+//! during which port 60h still reads as before: interrupt handlers that
+//! read it twice rely on that.
+//!
+//! ```
+//! use ring3_core::device::TestBench;
+//! use ring3_devices::i8042::I8042;
+//!
+//! let (mut bench, mut controller) = (TestBench::default(), I8042::default());
+//! bench.write(&mut controller, 0x64, 0xaa); // self-test
+//! assert_eq!(bench.read(&mut controller, 0x60), 0x55);
+//! ```
+
+mod keyboard;
+
+use ring3_core::bus::PortRange;
+use ring3_core::clock::Tag;
+use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::state::{RestoreError, SavedState};
+use serde::{Deserialize, Serialize};
+
+use crate::bytewise;
+use keyboard::{Keyboard, RELEASE_PREFIX};
+
+/// The keyboard's IRQ line.
+pub const KEYBOARD_IRQ: u8 = 1;
+/// The auxiliary device's IRQ line.
+pub const AUXILIARY_IRQ: u8 = 12;
+
+const DATA_PORT: u16 = 0x60;
+/// Status for reads, commands for writes.
+const STATUS_PORT: u16 = 0x64;
+
+// Status register. The input buffer is never full (bit 1): the controller is that fast.
+const STATUS_OUTPUT_FULL: u8 = 1 << 0;
+const STATUS_SYSTEM: u8 = 1 << 2;
+const STATUS_COMMAND: u8 = 1 << 3;
+/// The keyboard lock is open.
+const STATUS_NOT_INHIBITED: u8 = 1 << 4;
+const STATUS_AUXILIARY: u8 = 1 << 5;
+
+// Command byte.
+const KEYBOARD_INTERRUPT: u8 = 1 << 0;
+const AUXILIARY_INTERRUPT: u8 = 1 << 1;
+/// Shows in the status register.
+const SYSTEM_FLAG: u8 = 1 << 2;
+const KEYBOARD_DISABLED: u8 = 1 << 4;
+const AUXILIARY_DISABLED: u8 = 1 << 5;
+const TRANSLATE: u8 = 1 << 6;
+const COMMAND_BYTE_BITS: u8 = KEYBOARD_INTERRUPT
+    | AUXILIARY_INTERRUPT
+    | SYSTEM_FLAG
+    | KEYBOARD_DISABLED
+    | AUXILIARY_DISABLED
+    | TRANSLATE;
+
+// Output port.
+/// Low resets the processor.
+const OUTPUT_PORT_RUN: u8 = 1 << 0;
+const OUTPUT_PORT_A20: u8 = 1 << 1;
+const OUTPUT_PORT_KEYBOARD_FULL: u8 = 1 << 4;
+const OUTPUT_PORT_AUXILIARY_FULL: u8 = 1 << 5;
+
+/// Input port: keyboard not locked, manufacturing jumper not installed.
+const INPUT_PORT: u8 = 0xa0;
+const SELF_TEST_PASSED: u8 = 0x55;
+const INTERFACE_TEST_PASSED: u8 = 0x00;
+
+/// A byte on the keyboard's wire: 11 bits of some 90 microseconds.
+const BYTE_NANOS: u64 = 1_000_000;
+/// The keyboard's byte has arrived.
+const ARRIVED: Tag = 0;
+
+const VERSION: u32 = 1;
+
+/// What the controller does with the next byte that is written to port 60h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Argument {
+    CommandByte,
+    OutputPort,
+    KeyboardOutput,
+    AuxiliaryOutput,
+    AuxiliaryDevice,
+}
+
+/// Whom the byte in the output buffer is from. The controller's own count as the keyboard's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Source {
+    Keyboard,
+    Auxiliary,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    command_byte: u8,
+    /// The byte in the output buffer; it stays readable after it has been read.
+    output: u8,
+    /// The output buffer is full, and whose byte it holds.
+    full: Option<Source>,
+    /// The last write was to port 64h.
+    last_was_command: bool,
+    argument: Option<Argument>,
+    a20: bool,
+    /// The keyboard has a byte on the wire.
+    transferring: bool,
+    /// Translation has seen the release prefix.
+    releasing: bool,
+    keyboard: Keyboard,
+}
+
+impl Default for State {
+    /// After power-on both ports are disabled and the output port's lines are all high.
+    fn default() -> State {
+        State {
+            command_byte: KEYBOARD_DISABLED | AUXILIARY_DISABLED,
+            output: 0,
+            full: None,
+            last_was_command: false,
+            argument: None,
+            a20: true,
+            transferring: false,
+            releasing: false,
+            keyboard: Keyboard::default(),
+        }
+    }
+}
+
+/// The keyboard controller with its keyboard, device `i8042`.
+#[derive(Debug, Default)]
+pub struct I8042 {
+    state: State,
+}
+
+impl I8042 {
+    /// The ports at which the board attaches the device.
+    pub fn ports(&self) -> [PortRange; 2] {
+        [PortRange::new(DATA_PORT, 1), PortRange::new(STATUS_PORT, 1)]
+    }
+
+    /// The level of the A20 line at the output port: low means that address bit 20 is off.
+    pub fn a20(&self) -> bool {
+        self.state.a20
+    }
+
+    fn has(&self, command_byte_bit: u8) -> bool {
+        self.state.command_byte & command_byte_bit != 0
+    }
+
+    fn status(&self) -> u8 {
+        let full = match self.state.full {
+            None => 0,
+            Some(Source::Keyboard) => STATUS_OUTPUT_FULL,
+            Some(Source::Auxiliary) => STATUS_OUTPUT_FULL | STATUS_AUXILIARY,
+        };
+        let system = if self.has(SYSTEM_FLAG) { STATUS_SYSTEM } else { 0 };
+        let command = if self.state.last_was_command { STATUS_COMMAND } else { 0 };
+        full | system | command | STATUS_NOT_INHIBITED
+    }
+
+    fn output_port(&self) -> u8 {
+        let full = match self.state.full {
+            None => 0,
+            Some(Source::Keyboard) => OUTPUT_PORT_KEYBOARD_FULL,
+            Some(Source::Auxiliary) => OUTPUT_PORT_AUXILIARY_FULL,
+        };
+        let a20 = if self.state.a20 { OUTPUT_PORT_A20 } else { 0 };
+        OUTPUT_PORT_RUN | a20 | full
+    }
+
+    fn write_output_port(&mut self, context: &mut Context<'_>, value: u8) {
+        self.state.a20 = value & OUTPUT_PORT_A20 != 0;
+        if value & OUTPUT_PORT_RUN == 0 {
+            context.output(Output::Reset);
+        }
+    }
+
+    fn update_irq(&self, context: &mut Context<'_>) {
+        let keyboard = self.state.full == Some(Source::Keyboard) && self.has(KEYBOARD_INTERRUPT);
+        let auxiliary = self.state.full == Some(Source::Auxiliary) && self.has(AUXILIARY_INTERRUPT);
+        context.irq.set(KEYBOARD_IRQ, keyboard);
+        context.irq.set(AUXILIARY_IRQ, auxiliary);
+    }
+
+    /// Puts a byte into the output buffer. One that nobody has read is lost: software
+    /// empties the buffer before it gives a command that replies.
+    fn put(&mut self, source: Source, byte: u8) {
+        self.state.output = byte;
+        self.state.full = Some(source);
+    }
+
+    fn read_data(&mut self, context: &mut Context<'_>) -> u8 {
+        self.state.full = None;
+        self.start_transfer(context);
+        self.update_irq(context);
+        self.state.output
+    }
+
+    fn write_data(&mut self, context: &mut Context<'_>, byte: u8) {
+        self.state.last_was_command = false;
+        match self.state.argument.take() {
+            Some(Argument::CommandByte) => self.state.command_byte = byte & COMMAND_BYTE_BITS,
+            Some(Argument::OutputPort) => self.write_output_port(context, byte),
+            Some(Argument::KeyboardOutput) => self.put(Source::Keyboard, byte),
+            Some(Argument::AuxiliaryOutput) => self.put(Source::Auxiliary, byte),
+            // Nobody is there to take it.
+            Some(Argument::AuxiliaryDevice) => {}
+            None => {
+                // Sending enables the interface, or the keyboard could not answer.
+                self.state.command_byte &= !KEYBOARD_DISABLED;
+                self.state.keyboard.receive(byte);
+            }
+        }
+        self.start_transfer(context);
+        self.update_irq(context);
+    }
+
+    fn write_command(&mut self, context: &mut Context<'_>, command: u8) {
+        self.state.last_was_command = true;
+        self.state.argument = None;
+        match command {
+            0x20 => self.put(Source::Keyboard, self.state.command_byte),
+            0x60 => self.state.argument = Some(Argument::CommandByte),
+            0xa7 => self.state.command_byte |= AUXILIARY_DISABLED,
+            0xa8 => self.state.command_byte &= !AUXILIARY_DISABLED,
+            0xa9 | 0xab => self.put(Source::Keyboard, INTERFACE_TEST_PASSED),
+            0xaa => {
+                self.state.command_byte |= SYSTEM_FLAG;
+                self.put(Source::Keyboard, SELF_TEST_PASSED);
+            }
+            0xad => self.state.command_byte |= KEYBOARD_DISABLED,
+            0xae => self.state.command_byte &= !KEYBOARD_DISABLED,
+            0xc0 => self.put(Source::Keyboard, INPUT_PORT),
+            0xd0 => self.put(Source::Keyboard, self.output_port()),
+            0xd1 => self.state.argument = Some(Argument::OutputPort),
+            0xd2 => self.state.argument = Some(Argument::KeyboardOutput),
+            0xd3 => self.state.argument = Some(Argument::AuxiliaryOutput),
+            0xd4 => self.state.argument = Some(Argument::AuxiliaryDevice),
+            // Two commands that clones of the AT added, which guests try first.
+            0xdd => self.state.a20 = false,
+            0xdf => self.state.a20 = true,
+            // Pulses those of output port bits 3:0 low whose bit is 0; only the reset line feels it.
+            0xf0..=0xff if command & OUTPUT_PORT_RUN == 0 => context.output(Output::Reset),
+            _ => {}
+        }
+        self.start_transfer(context);
+        self.update_irq(context);
+    }
+
+    /// True when the keyboard may send: its clock line is not held low.
+    fn is_listening(&self) -> bool {
+        self.state.full.is_none() && !self.has(KEYBOARD_DISABLED)
+    }
+
+    /// Lets the keyboard's next byte come in, if there is one and room for it.
+    fn start_transfer(&mut self, context: &mut Context<'_>) {
+        if !self.state.transferring && self.is_listening() && self.state.keyboard.has_byte() {
+            self.state.transferring = true;
+            context.set_timer(ARRIVED, context.now.plus_nanos(BYTE_NANOS));
+        }
+    }
+
+    /// The keyboard's byte on its way to the output buffer. Translation turns a release
+    /// prefix into bit 7 of the code that follows.
+    fn translate(&mut self, byte: u8) -> Option<u8> {
+        if !self.has(TRANSLATE) {
+            return Some(byte);
+        }
+        if byte == RELEASE_PREFIX {
+            self.state.releasing = true;
+            return None;
+        }
+        let release = if std::mem::take(&mut self.state.releasing) { 0x80 } else { 0 };
+        Some(SET_2_TO_SET_1.get(usize::from(byte)).copied().unwrap_or(byte) | release)
+    }
+}
+
+impl Device for I8042 {
+    fn name(&self) -> &'static str {
+        "i8042"
+    }
+
+    fn reset(&mut self, _context: &mut Context<'_>) {
+        self.state = State::default();
+    }
+
+    fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
+        bytewise::read(port, width, |port| match port {
+            DATA_PORT => self.read_data(context),
+            STATUS_PORT => self.status(),
+            _ => 0xff,
+        })
+    }
+
+    fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
+        bytewise::write(port, width, value, |port, byte| match port {
+            DATA_PORT => self.write_data(context, byte),
+            STATUS_PORT => self.write_command(context, byte),
+            _ => {}
+        });
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, _tag: Tag) {
+        self.state.transferring = false;
+        // What the controller stopped meanwhile the keyboard sends again later.
+        if self.is_listening()
+            && let Some(byte) = self.state.keyboard.send()
+            && let Some(byte) = self.translate(byte)
+        {
+            self.put(Source::Keyboard, byte);
+        }
+        self.start_transfer(context);
+        self.update_irq(context);
+    }
+
+    fn save(&self) -> SavedState {
+        SavedState::new(self.name(), VERSION, &self.state)
+    }
+
+    fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: State = saved.load(self.name(), VERSION)?;
+        if state.command_byte & !COMMAND_BYTE_BITS != 0 {
+            return Err(saved.damaged("reserved bits of the command byte are set"));
+        }
+        if !state.keyboard.is_possible() {
+            return Err(saved.damaged("the keyboard cannot be in that state"));
+        }
+        self.state = state;
+        Ok(())
+    }
+}
+
+/// What translation makes of each code of set 2; codes from 85h on stay as they are.
+/// From the tables of scan codes in the reference's section on the keyboard; codes of
+/// no key follow the controller's program.
+#[rustfmt::skip]
+const SET_2_TO_SET_1: [u8; 0x85] = [
+//    0     1     2     3     4     5     6     7     8     9     a     b     c     d     e     f
+    0xff, 0x43, 0x41, 0x3f, 0x3d, 0x3b, 0x3c, 0x58, 0x64, 0x44, 0x42, 0x40, 0x3e, 0x0f, 0x29, 0x59, // 0
+    0x65, 0x38, 0x2a, 0x70, 0x1d, 0x10, 0x02, 0x5a, 0x66, 0x71, 0x2c, 0x1f, 0x1e, 0x11, 0x03, 0x5b, // 1
+    0x67, 0x2e, 0x2d, 0x20, 0x12, 0x05, 0x04, 0x5c, 0x68, 0x39, 0x2f, 0x21, 0x14, 0x13, 0x06, 0x5d, // 2
+    0x69, 0x31, 0x30, 0x23, 0x22, 0x15, 0x07, 0x5e, 0x6a, 0x72, 0x32, 0x24, 0x16, 0x08, 0x09, 0x5f, // 3
+    0x6b, 0x33, 0x25, 0x17, 0x18, 0x0b, 0x0a, 0x60, 0x6c, 0x34, 0x35, 0x26, 0x27, 0x19, 0x0c, 0x61, // 4
+    0x6d, 0x73, 0x28, 0x74, 0x1a, 0x0d, 0x62, 0x6e, 0x3a, 0x36, 0x1c, 0x1b, 0x75, 0x2b, 0x63, 0x76, // 5
+    0x55, 0x56, 0x77, 0x78, 0x79, 0x7a, 0x0e, 0x7b, 0x7c, 0x4f, 0x7d, 0x4b, 0x47, 0x7e, 0x7f, 0x6f, // 6
+    0x52, 0x53, 0x50, 0x4c, 0x4d, 0x48, 0x01, 0x45, 0x57, 0x4e, 0x51, 0x4a, 0x37, 0x49, 0x46, 0x54, // 7
+    0x80, 0x81, 0x82, 0x41, 0x54,                                                                   // 8
+];
+
+#[cfg(test)]
+mod tests;

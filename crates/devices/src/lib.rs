@@ -1,0 +1,41 @@
+//! The device models of a PC, one file a device, each named for its chip or its role.
+//!
+//! * [`pic`]: the two 8259A interrupt controllers;
+//! * [`pit`]: the 8254 interval timer, and system control port B that goes with it;
+//! * [`rtc`]: the MC146818 clock and its CMOS memory;
+//! * [`uart16550`]: a serial port;
+//! * [`i8042`]: the keyboard controller and the keyboard behind it;
+//! * [`pci`]: PCI configuration space, the host bridge and the PIIX functions;
+//! * [`acpi_pm`]: the ACPI fixed hardware: power button, power management timer, soft-off.
+//!
+//! A device is a pure state machine over virtual time (see
+//! [`ring3_core::device`]): the same model runs in a machine, in a unit test and in a
+//! process of its own. It is written to be read next to the data sheet that its file
+//! names. A board attaches devices to a bus; a test talks to one alone:
+//!
+//! ```
+//! use ring3_core::device::TestBench;
+//! use ring3_devices::pit::Pit;
+//!
+//! let (mut pit, mut bench) = (Pit::default(), TestBench::default());
+//! // Counter 0, low byte only, mode 2, binary: one tick of IRQ 0 every 100 periods.
+//! bench.write(&mut pit, 0x43, 0x14);
+//! bench.write(&mut pit, 0x40, 100);
+//! bench.irq.drain_changes();
+//! bench.advance(&mut pit, 1_000_000); // 1193 periods of 1.193182 MHz
+//! let rises = bench.irq.drain_changes().filter(|(_, high)| *high).count();
+//! assert_eq!(rises, 11);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod acpi_pm;
+pub mod i8042;
+pub mod pci;
+pub mod pic;
+pub mod pit;
+pub mod rtc;
+pub mod uart16550;
+
+mod bytewise;
+#[cfg(test)]
+mod hammer;

@@ -1,0 +1,46 @@
+//! The runner of hosts that cannot have one.
+
+use std::convert::Infallible;
+
+use crate::{Layout, Refused, State, Stop, Unavailable, refuse};
+
+/// Runs instructions on the host's processor: not on this kind of host, where none can be made.
+pub struct Runner(Infallible);
+
+impl Runner {
+    /// Always an error on this kind of host.
+    pub fn new() -> Result<Self, Unavailable> {
+        Err(Unavailable::NotX86Linux)
+    }
+
+    /// Where the regions lie.
+    pub fn layout(&self) -> &'static Layout {
+        match self.0 {}
+    }
+
+    /// The contents of the data region.
+    pub fn data(&self) -> &[u8] {
+        match self.0 {}
+    }
+
+    /// The contents of the data region, to be changed.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        match self.0 {}
+    }
+
+    /// The contents of the read-only region.
+    pub fn read_only(&self) -> &[u8] {
+        match self.0 {}
+    }
+
+    /// The contents of the read-only region, to be changed: only the guest cannot.
+    pub fn read_only_mut(&mut self) -> &mut [u8] {
+        match self.0 {}
+    }
+
+    /// Runs one instruction.
+    pub fn run(&mut self, start: &State, code: &[u8]) -> Result<(State, Stop), Refused> {
+        refuse::check(start.eip, code)?;
+        match self.0 {}
+    }
+}

@@ -1,0 +1,181 @@
+//! The runner of x86-64 Linux.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `arena` | the guest's memory |
+//! | `switch` | the way into 32-bit code and back, in assembly |
+//! | `signals` | the handlers that take the end state, their stack, other signals |
+//! | `timer` | the clock that ends endless loops |
+
+mod arena;
+mod signals;
+mod switch;
+mod timer;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::layout::{FILLER, Layout};
+use crate::{Refused, State, Stop, Unavailable, eflags, refuse};
+use arena::Arena;
+use signals::{AlternateStack, Handlers, OthersBlocked};
+use switch::Switch;
+use timer::Timer;
+
+/// Held by the one [`Runner`] of the process: the arena's addresses and the signal handlers
+/// exist only once.
+static ONLY_ONE: Mutex<()> = Mutex::new(());
+
+/// Runs instructions on the host's processor.
+///
+/// While it lives it owns, in the process, the handlers of SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+/// SIGTRAP and SIGVTALRM (what is not its own goes on to the handlers found) and the addresses of
+/// [`Layout::arena`]; in its thread, the alternate signal stack and a timer. Signals whose
+/// handlers want to run on the normal stack are blocked in its thread: the stack pointer may be
+/// the guest's. For all this it stays on the thread that made it.
+//
+// The fields are dropped in this order: first what can cause a signal, then what handles it.
+pub struct Runner {
+    _timer: Timer,
+    _others: OthersBlocked,
+    _handlers: Handlers,
+    _stack: AlternateStack,
+    arena: Arena,
+    mxcsr_mask: u32,
+    _only_one: MutexGuard<'static, ()>,
+}
+
+impl Runner {
+    /// Takes the place of the process's one runner, waiting while another thread has it. A
+    /// thread that has one already must drop it first, or it waits for itself.
+    pub fn new() -> Result<Self, Unavailable> {
+        let only_one = ONLY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        if !switch::has_code_segment() {
+            return Err(Unavailable::NoCodeSegment);
+        }
+        let arena = Arena::new()?;
+        let stack = AlternateStack::install()?;
+        let handlers = Handlers::install()?;
+        let others = OthersBlocked::new()?;
+        let timer = Timer::start()?;
+        let mut runner = Self {
+            _timer: timer,
+            _others: others,
+            _handlers: handlers,
+            _stack: stack,
+            arena,
+            mxcsr_mask: switch::present_fx().mxcsr_mask(),
+            _only_one: only_one,
+        };
+        runner.trial()?;
+        Ok(runner)
+    }
+
+    /// Runs a NOP: a kernel that only looks like Linux may not get this far.
+    fn trial(&mut self) -> Result<(), Unavailable> {
+        let start = State::at(Layout::FIXED.code.start);
+        let (end, stop) = self.go(&start, &[0x90]);
+        if stop == Stop::Reached && end.gpr == start.gpr && end.eip == start.eip + 1 {
+            Ok(())
+        } else {
+            Err(Unavailable::Trial { stop, eip: end.eip })
+        }
+    }
+
+    /// Where the regions lie.
+    #[allow(clippy::unused_self, reason = "a runner at hand shows that the regions exist")]
+    pub fn layout(&self) -> &'static Layout {
+        &Layout::FIXED
+    }
+
+    /// The contents of the data region. They are zero at first and stay from run to run.
+    pub fn data(&self) -> &[u8] {
+        self.arena.bytes(Layout::FIXED.data)
+    }
+
+    /// The contents of the data region, to be changed.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        self.arena.bytes_mut(Layout::FIXED.data)
+    }
+
+    /// The contents of the read-only region.
+    pub fn read_only(&self) -> &[u8] {
+        self.arena.bytes(Layout::FIXED.read_only)
+    }
+
+    /// The contents of the read-only region, to be changed: only the guest cannot.
+    pub fn read_only_mut(&mut self) -> &mut [u8] {
+        self.arena.bytes_mut(Layout::FIXED.read_only)
+    }
+
+    /// Runs the one instruction `code` (1 to 15 bytes) at `start.eip` in the code region, from
+    /// the state `start`, and gives the state after it and how it ended.
+    ///
+    /// The code region around it is [`FILLER`]. Where `code` reaches beyond the region, the
+    /// bytes there are not present. It is the caller's duty to give one complete instruction
+    /// that does not branch into its own bytes.
+    pub fn run(&mut self, start: &State, code: &[u8]) -> Result<(State, Stop), Refused> {
+        refuse::check(start.eip, code)?;
+        Ok(self.go(start, code))
+    }
+
+    /// [`Self::run`] for code that has been checked.
+    fn go(&mut self, start: &State, code: &[u8]) -> (State, Stop) {
+        let region = Layout::FIXED.code;
+        let offset = (start.eip - region.start) as usize;
+        let present = code.len().min(region.len as usize - offset);
+        let place = offset..offset + present;
+        self.arena.bytes_mut(region)[place.clone()].copy_from_slice(&code[..present]);
+
+        let mut state = start.clone();
+        state.eflags = start.eflags & eflags::SETTABLE | eflags::ALWAYS;
+        // FXRSTOR raises #GP for bits of MXCSR that are not there.
+        state.fx.set_mxcsr(start.fx.mxcsr() & self.mxcsr_mask);
+        self.arena.touch_read_only();
+        let mut switch = Switch::new(state);
+        switch.run();
+
+        let stop = self.classify(&switch, start.eip);
+        self.arena.bytes_mut(region)[place].fill(FILLER);
+        let mut state = switch.state;
+        state.eflags &= !eflags::RF;
+        state.fx.keep_unused_of(&start.fx);
+        (state, stop)
+    }
+
+    /// Tells the end of the instruction from an exception it raised.
+    fn classify(&self, switch: &Switch, start: u32) -> Stop {
+        const GENERAL_PROTECTION: u8 = 13;
+        const PAGE_FAULT: u8 = 14;
+        /// The access was an instruction fetch (SDM vol. 3A, 5.7).
+        const FETCH: u32 = 1 << 4;
+
+        let Some(trap) = switch.trap else { return Stop::Timeout };
+        let eip = switch.state.eip;
+        let at_end = eip != start
+            && match trap.vector {
+                GENERAL_PROTECTION => trap.error_code == 0 && self.is_filler(eip),
+                PAGE_FAULT => trap.error_code & FETCH != 0 && trap.cr2 == eip,
+                _ => false,
+            };
+        if at_end {
+            return Stop::Reached;
+        }
+        // The kernel's CR2 is that of the last page fault there was.
+        let cr2 = if trap.vector == PAGE_FAULT { trap.cr2 } else { 0 };
+        Stop::Exception { vector: trap.vector, error_code: trap.error_code, cr2 }
+    }
+
+    /// Whether there is HLT at `eip`.
+    fn is_filler(&self, eip: u32) -> bool {
+        let region = Layout::FIXED.code;
+        region.contains(eip) && self.arena.bytes(region)[(eip - region.start) as usize] == FILLER
+    }
+}
+
+/// The result of a system call that answers -1 for an error.
+fn system(what: &'static str, result: libc::c_int) -> Result<libc::c_int, Unavailable> {
+    if result == -1 {
+        return Err(Unavailable::System { what, error: std::io::Error::last_os_error() });
+    }
+    Ok(result)
+}

@@ -1,0 +1,179 @@
+//! The way into 32-bit code and back.
+//!
+//! In: save what the System V ABI for x86-64 wants preserved, load the start state, IRETQ.
+//! Back: a signal handler takes the end state from the signal frame and calls [`leave`], which
+//! restores what was saved and returns to the caller of `enter`. The handler is left for good
+//! without sigreturn, as by siglongjmp; this saves a system call and the reload of a
+//! floating-point state that nobody needs. It is sound because the handler has nothing to undo:
+//! it blocks no signals, and the kernel tells by the stack pointer alone whether the alternate
+//! stack is in use.
+
+use std::arch::{asm, naked_asm};
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::layout::{CODE_SELECTOR, DATA_SELECTOR};
+use crate::{FxImage, State};
+
+/// The switch of the run that is going on, for the signal handlers; null between runs.
+pub(super) static CURRENT: AtomicPtr<Switch> = AtomicPtr::new(ptr::null_mut());
+
+/// What the two sides share in a run.
+pub(super) struct Switch {
+    /// The start state; after the run, the end state.
+    pub(super) state: State,
+    /// The exception that ended the run; none if the timer did.
+    pub(super) trap: Option<Trap>,
+    /// Ticks of the timer since the run began.
+    pub(super) ticks: u32,
+    /// The 64-bit stack pointer, above all that `enter` saved.
+    pub(super) host_rsp: u64,
+}
+
+/// An exception as Linux reports it.
+#[derive(Clone, Copy)]
+pub(super) struct Trap {
+    pub(super) vector: u8,
+    pub(super) error_code: u32,
+    /// The address of the last page fault: of this trap only if it is one.
+    pub(super) cr2: u32,
+}
+
+impl Switch {
+    /// For a run from `state`, in which the flags and MXCSR must be ones that can be loaded.
+    pub(super) fn new(state: State) -> Self {
+        Self { state, trap: None, ticks: 0, host_rsp: 0 }
+    }
+
+    /// Runs from the start state until a signal handler ends it.
+    pub(super) fn run(&mut self) {
+        let switch = ptr::from_mut(self);
+        CURRENT.store(switch, Ordering::Relaxed);
+        // SAFETY: `CURRENT` is set, and the caller, a `Runner`, has the handlers installed; it
+        // has made sure that the code at EIP stays in its segment and that the flags and MXCSR
+        // can be loaded.
+        unsafe { enter(switch) };
+        CURRENT.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+const GPR: usize = offset_of!(Switch, state.gpr);
+
+/// Loads the start state and goes to 32-bit code; comes back through [`leave`].
+///
+/// IRETQ, rather than a far jump, loads CS, EIP, SS, ESP and EFLAGS in one instruction, so
+/// there is no moment with ours mixed with the guest's; and it is a serialising instruction
+/// (SDM vol. 3A, 10.3), which code just written through another address needs (10.1.3).
+///
+/// # Safety
+/// `switch` is that in [`CURRENT`], and the handlers are installed.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn enter(switch: *mut Switch) {
+    naked_asm!(
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov eax, ds",
+        "push rax",
+        "mov eax, es",
+        "push rax",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi + {host_rsp}], rsp",
+        "fxrstor64 [rdi + {fx}]",
+        "mov eax, {data_selector}",
+        "mov ds, eax",
+        "mov es, eax",
+        // The frame IRETQ takes: SS, RSP, RFLAGS, CS, RIP.
+        "push rax",
+        "mov eax, [rdi + {gpr} + 4 * 4]",
+        "push rax",
+        "mov eax, [rdi + {eflags}]",
+        "push rax",
+        "push {code_selector}",
+        "mov eax, [rdi + {eip}]",
+        "push rax",
+        "mov eax, [rdi + {gpr} + 4 * 0]",
+        "mov ecx, [rdi + {gpr} + 4 * 1]",
+        "mov edx, [rdi + {gpr} + 4 * 2]",
+        "mov ebx, [rdi + {gpr} + 4 * 3]",
+        "mov ebp, [rdi + {gpr} + 4 * 5]",
+        "mov esi, [rdi + {gpr} + 4 * 6]",
+        "mov edi, [rdi + {gpr} + 4 * 7]",
+        "iretq",
+        host_rsp = const offset_of!(Switch, host_rsp),
+        fx = const offset_of!(Switch, state.fx),
+        gpr = const GPR,
+        eip = const offset_of!(Switch, state.eip),
+        eflags = const offset_of!(Switch, state.eflags),
+        data_selector = const DATA_SELECTOR,
+        code_selector = const CODE_SELECTOR,
+    )
+}
+
+/// Returns from `enter`, wherever the stack pointer is now.
+///
+/// # Safety
+/// To be called in a signal handler that interrupted the run; `host_rsp` is that of its
+/// [`Switch`]. Frames on the way are forgotten: there must be nothing to drop in them.
+#[unsafe(naked)]
+pub(super) unsafe extern "sysv64" fn leave(host_rsp: u64) -> ! {
+    naked_asm!(
+        "mov rsp, rdi",
+        // The kernel has initialised the floating-point registers for the handler, so no x87
+        // exception of the guest is pending here.
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop rax",
+        "mov es, eax",
+        "pop rax",
+        "mov ds, eax",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "ret",
+    )
+}
+
+/// Whether the descriptor table has a 32-bit code segment for CPL 3 where Linux keeps it.
+pub(super) fn has_code_segment() -> bool {
+    /// The bits of a descriptor's second word (SDM vol. 3A, 3.4.5).
+    const CODE: u32 = 1 << 11 | 1 << 12;
+    const DPL_3: u32 = 3 << 13;
+    const PRESENT: u32 = 1 << 15;
+    const LONG: u32 = 1 << 21;
+    const DEFAULT_32: u32 = 1 << 22;
+    const WANTED: u32 = CODE | DPL_3 | PRESENT | DEFAULT_32;
+
+    let rights: u32;
+    let valid: u8;
+    // SAFETY: LAR reads the descriptor table only and never faults (SDM vol. 2A, "LAR").
+    unsafe {
+        asm!(
+            "lar {rights:e}, {selector:e}",
+            "setz {valid}",
+            selector = in(reg) u32::from(CODE_SELECTOR),
+            rights = inout(reg) 0_u32 => rights,
+            valid = out(reg_byte) valid,
+            options(nomem, nostack),
+        );
+    }
+    valid != 0 && rights & (WANTED | LONG) == WANTED
+}
+
+/// The floating-point registers as they are now.
+pub(super) fn present_fx() -> FxImage {
+    let mut image = FxImage::INIT;
+    // SAFETY: the image has the size and alignment FXSAVE64 wants.
+    unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut image, options(nostack, preserves_flags)) };
+    image
+}

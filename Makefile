@@ -1,0 +1,69 @@
+# Entry points for people and for CI; the work is done by cargo and by the
+# scripts in tests/guests. `make help` lists the targets.
+
+export RING3_GUESTS := $(abspath $(or $(RING3_GUESTS),guests))
+# Where rustup installs, for shells that have not read its profile yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+# For `make run`: the guest's kernel command line, its memory, further options.
+APPEND ?= console=ttyS0
+MEMORY ?= 128M
+ARGS ?=
+
+# For `make fuzz-cpu`: how many random instructions to compare.
+CASES ?= 10000000
+
+SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs)
+
+.PHONY: build
+build: needs ## build ring3 (the default)
+	cargo build --release
+
+.PHONY: run
+run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
+	cargo run --quiet --release --bin ring3 -- run \
+		--kernel $(RING3_GUESTS)/linux-686/vmlinuz \
+		--initrd $(RING3_GUESTS)/initramfs.cpio.gz \
+		--append "$(APPEND)" -m $(MEMORY) $(ARGS)
+
+.PHONY: test
+test: check guests ## all checks and all tests, those on real guests too
+	cargo test --workspace --release
+
+.PHONY: check
+check: needs ## formatting, lints, and licences where cargo-deny is installed
+	cargo fmt --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@if command -v shellcheck >/dev/null; then set -x; shellcheck $(SCRIPTS); fi
+	@if command -v cargo-deny >/dev/null; then set -x; cargo deny check bans licenses sources; fi
+
+.PHONY: bench
+bench: guests ## measure
+	cargo bench --workspace
+
+.PHONY: fuzz-cpu
+fuzz-cpu: needs ## compare CASES random instructions with this machine's CPU
+	RING3_FUZZ_CASES=$(CASES) cargo test --release -p ring3-x86 --test host_cpu -- --nocapture
+
+.PHONY: book
+book: ## build the book into target/book
+	@command -v mdbook >/dev/null || \
+		{ echo "mdbook is missing; get it with: cargo install --locked mdbook" >&2; exit 1; }
+	mdbook build book
+
+.PHONY: guests
+guests: needs ## fetch and build the guests (quick when they are there)
+	@tests/guests/fetch
+	@tests/guests/initramfs
+
+.PHONY: needs
+needs: ## install missing Debian packages
+	@tests/guests/install-needs
+
+.PHONY: clean
+clean: ## remove what was built; the fetched guests stay
+	cargo clean
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12

@@ -1,0 +1,215 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use thiserror::Error;
+
+use crate::escape;
+
+/// Runs PC operating systems in ordinary unprivileged processes
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a machine until it is switched off
+    Run(RunArguments),
+}
+
+/// What `ring3 run --help` says below the options.
+fn run_help() -> String {
+    let keys = escape::HELP;
+    format!(
+        "\
+Example:
+  ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0 -m 256M
+
+Keys, when standard input is a terminal and the serial port is on stdio:
+{keys}From a pipe or a file every byte goes to the guest as it is; the end of the
+input does not end the run.
+
+Environment:
+  RING3_LOG      which messages to log to standard error: error, warn (the
+                 default), info, debug or trace; also by part: ring3_vm=debug
+
+Exit status:
+  0  the guest has switched the machine off, or Ctrl-A x was pressed
+  1  the host's side: a file cannot be read or written, is no kernel, ...
+  2  the command line is wrong
+  3  the processor has stopped: a triple fault, or an instruction that is not
+     implemented; a report is on standard error"
+    )
+}
+
+/// What `ring3 run` is told.
+#[derive(Debug, Args)]
+#[command(after_help = run_help())]
+pub(crate) struct RunArguments {
+    /// The Linux kernel to boot, a bzImage; there is no other way to boot yet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: PathBuf,
+
+    /// The kernel's initial RAM disk
+    #[arg(long, value_name = "FILE")]
+    pub(crate) initrd: Option<PathBuf>,
+
+    /// The kernel's command line
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) append: String,
+
+    /// Memory of the machine: 512M, 2G, or a number of MiB
+    #[arg(short, long, value_name = "SIZE", default_value = "128M")]
+    pub(crate) memory: MemorySize,
+
+    /// Where the serial port COM1 goes: stdio, or file:PATH for output only
+    #[arg(long, value_name = "WHERE", default_value = "stdio")]
+    pub(crate) serial: SerialTarget,
+
+    /// Where the screen goes; there is no screen yet
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Display::None)]
+    pub(crate) display: Display,
+
+    /// When the run has ended, print counters to standard error
+    #[arg(long)]
+    pub(crate) stats: bool,
+}
+
+/// Where the screen goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Display {
+    /// Nowhere.
+    None,
+}
+
+/// Where a serial port goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SerialTarget {
+    /// Standard input and output.
+    Stdio,
+    /// Output to this file; there is no input.
+    File(PathBuf),
+}
+
+/// Why a `--serial` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("give \"stdio\" or \"file:PATH\"")]
+pub(crate) struct BadSerialTarget;
+
+impl FromStr for SerialTarget {
+    type Err = BadSerialTarget;
+
+    fn from_str(text: &str) -> Result<SerialTarget, BadSerialTarget> {
+        match text.split_once(':') {
+            None if text == "stdio" => Ok(SerialTarget::Stdio),
+            Some(("file", path)) if !path.is_empty() => Ok(SerialTarget::File(path.into())),
+            _ => Err(BadSerialTarget),
+        }
+    }
+}
+
+/// A size of memory that a machine can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemorySize {
+    pub(crate) bytes: u64,
+}
+
+/// Why a `--memory` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum BadMemorySize {
+    #[error("give a size as 512M, 2G, or a number of MiB")]
+    Unreadable,
+    #[error("a machine has between 1M and 3G")]
+    OutOfBounds,
+}
+
+impl FromStr for MemorySize {
+    type Err = BadMemorySize;
+
+    fn from_str(text: &str) -> Result<MemorySize, BadMemorySize> {
+        const MIB: u64 = 1 << 20;
+        const GIB: u64 = 1 << 30;
+        let (digits, unit) = match text.strip_suffix(['m', 'M']) {
+            Some(digits) => (digits, MIB),
+            None => match text.strip_suffix(['g', 'G']) {
+                Some(digits) => (digits, GIB),
+                None => (text, MIB),
+            },
+        };
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(BadMemorySize::Unreadable);
+        }
+        // All digits: what fails to parse, or to multiply, is too large.
+        let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+        match bytes {
+            Some(bytes) if (MIB..=3 * GIB).contains(&bytes) => Ok(MemorySize { bytes }),
+            _ => Err(BadMemorySize::OutOfBounds),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(arguments: &[&str]) -> Result<RunArguments, clap::Error> {
+        let all = ["ring3", "run"].iter().chain(arguments);
+        Arguments::try_parse_from(all).map(|arguments| match arguments.command {
+            Command::Run(run) => run,
+        })
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_read() {
+        let size = |text: &str| text.parse::<MemorySize>().map(|size| size.bytes);
+        assert_eq!(size("128M"), Ok(128 << 20));
+        assert_eq!(size("1g"), Ok(1 << 30));
+        assert_eq!(size("64"), Ok(64 << 20));
+        assert_eq!(size("1"), Ok(1 << 20));
+        assert_eq!(size("3G"), Ok(3 << 30));
+        for bad in ["", "M", "G", "-1", "+1", "1.5G", "1K", "1MB", "1 M", "0x10", "１"] {
+            assert_eq!(size(bad), Err(BadMemorySize::Unreadable), "{bad:?}");
+        }
+        for bad in ["0", "0M", "3073", "4G", "99999999999999999999", "18446744073709551615M"] {
+            assert_eq!(size(bad), Err(BadMemorySize::OutOfBounds), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn serial_targets_are_read() {
+        assert_eq!("stdio".parse(), Ok(SerialTarget::Stdio));
+        assert_eq!("file:a:b".parse(), Ok(SerialTarget::File("a:b".into())));
+        for bad in ["", "stdio:", "file", "file:", "tty", "FILE:x"] {
+            assert_eq!(bad.parse::<SerialTarget>(), Err(BadSerialTarget), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn defaults_and_spellings() {
+        let run = parse(&["--kernel", "k"]).unwrap();
+        assert_eq!(run.memory.bytes, 128 << 20);
+        assert_eq!((run.serial, run.display), (SerialTarget::Stdio, Display::None));
+        assert_eq!((run.append.as_str(), run.stats), ("", false));
+        let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();
+        assert_eq!((run.memory.bytes, run.append.as_str(), run.stats), (2 << 30, "-x y", true));
+    }
+
+    #[test]
+    fn a_kernel_is_needed() {
+        let error = parse(&[]).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument);
+        assert!(error.to_string().contains("--kernel <FILE>"));
+    }
+}

@@ -1,0 +1,89 @@
+//! The escape key: how the person at a terminal speaks to ring3 and not to the guest.
+//!
+//! All keys go to the guest but Ctrl-A and the one after it, as with the serial
+//! consoles that people know.
+
+/// Ctrl-A as a terminal sends it.
+const ESCAPE: u8 = 0x01;
+
+/// The keys after the escape key, for the person who asks for them.
+pub(crate) const HELP: &str = concat!(
+    "  Ctrl-A x       end the run\n",
+    "  Ctrl-A Ctrl-A  send Ctrl-A to the guest (Ctrl-A a does the same)\n",
+    "  Ctrl-A h       list these keys\n",
+);
+
+/// What a key means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// It goes to the guest as this byte.
+    Guest(u8),
+    /// Nothing: the escape key itself, or one that has no meaning after it.
+    Nothing,
+    /// End the run.
+    Quit,
+    /// List the keys.
+    Help,
+}
+
+/// Reads keys and remembers whether the last one was the escape key.
+#[derive(Debug, Default)]
+pub(crate) struct EscapeKeys {
+    escaped: bool,
+}
+
+impl EscapeKeys {
+    /// What `byte`, the next one that was typed, means.
+    pub(crate) fn key(&mut self, byte: u8) -> Key {
+        if !std::mem::take(&mut self.escaped) {
+            if byte == ESCAPE {
+                self.escaped = true;
+                return Key::Nothing;
+            }
+            return Key::Guest(byte);
+        }
+        match byte {
+            b'x' | b'X' => Key::Quit,
+            ESCAPE | b'a' | b'A' => Key::Guest(ESCAPE),
+            b'h' | b'H' | b'?' => Key::Help,
+            _ => Key::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(bytes: &[u8]) -> Vec<Key> {
+        let mut keys = EscapeKeys::default();
+        bytes.iter().map(|byte| keys.key(*byte)).filter(|key| *key != Key::Nothing).collect()
+    }
+
+    #[test]
+    fn ordinary_bytes_go_to_the_guest() {
+        assert_eq!(
+            typed(b"x\x00\xff\x1b"),
+            [b'x', 0, 0xff, 0x1b].map(Key::Guest),
+            "all but the escape key"
+        );
+    }
+
+    #[test]
+    fn the_key_after_the_escape_key_is_ours() {
+        assert_eq!(typed(b"\x01x"), [Key::Quit]);
+        assert_eq!(typed(b"\x01h\x01h"), [Key::Help, Key::Help]);
+        assert_eq!(typed(b"\x01"), []);
+    }
+
+    #[test]
+    fn the_escape_key_can_be_sent() {
+        assert_eq!(typed(b"\x01\x01x"), [Key::Guest(1), Key::Guest(b'x')]);
+        assert_eq!(typed(b"\x01ax"), [Key::Guest(1), Key::Guest(b'x')]);
+    }
+
+    #[test]
+    fn an_unknown_key_after_it_is_dropped_with_it() {
+        assert_eq!(typed(b"\x01zx"), [Key::Guest(b'x')]);
+    }
+}

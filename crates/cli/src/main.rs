@@ -1,0 +1,65 @@
+//! `ring3`: PC operating systems in ordinary unprivileged processes.
+//!
+//! The command-line program. It reads the files that it is given, builds a
+//! machine of crate `ring3_vm` from them, connects the machine's serial port with the terminal
+//! or a file, and says how the run ended. `ring3 run --help` has the options:
+//!
+//! ```text
+//! ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0
+//! ```
+//!
+//! * [`args`]: the command line;
+//! * [`run`]: `ring3 run`;
+//! * [`serial`]: what is behind the serial port;
+//! * [`escape`]: the escape key;
+//! * [`terminal`]: raw mode, and standard error while the terminal is in it.
+#![forbid(unsafe_code)]
+
+mod args;
+mod escape;
+mod run;
+mod serial;
+mod terminal;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+use args::{Arguments, Command};
+use terminal::Stderr;
+
+/// Which log messages go to standard error, as in `RING3_LOG=info` or
+/// `RING3_LOG=warn,ring3_devices=debug`.
+const LOG_VARIABLE: &str = "RING3_LOG";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    terminal::restore_before_panic_message();
+    let ended = match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+    };
+    match ended {
+        Ok(status) => status.into(),
+        Err(error) => {
+            // Nobody is left to be told when this fails too.
+            let _ = writeln!(Stderr, "ring3: {error}");
+            run::Status::HostError.into()
+        }
+    }
+}
+
+fn log_to_stderr() {
+    let filter = EnvFilter::builder()
+        .with_default_directive(LevelFilter::WARN.into())
+        .with_env_var(LOG_VARIABLE)
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(terminal::stderr_is_terminal())
+        .with_writer(|| Stderr)
+        .init();
+}

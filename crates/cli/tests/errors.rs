@@ -1,0 +1,134 @@
+//! What the program says, and with which status it ends, when something is wrong.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::process::Stdio;
+
+use support::{Directory, HALT_FOR_EVER, kernel, ring3};
+
+/// Runs the program and returns its exit status and what it wrote to standard error.
+fn run<A: AsRef<OsStr>>(arguments: &[A]) -> (i32, String) {
+    let output = ring3()
+        .arg("run")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    let errors = String::from_utf8(output.stderr).expect("messages are text");
+    (output.status.code().expect("the program ends by itself"), errors)
+}
+
+/// Asserts that the program ends with status 1 and one line that contains `parts`.
+#[track_caller]
+fn refuses<A: AsRef<OsStr>>(arguments: &[A], parts: &[&str]) {
+    let (status, errors) = run(arguments);
+    assert_eq!(status, 1, "{errors}");
+    assert!(errors.starts_with("ring3: "), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    for part in parts {
+        assert!(errors.contains(part), "{part:?} is not in {errors:?}");
+    }
+}
+
+/// Asserts that the program calls the command line wrong and says `parts`.
+#[track_caller]
+fn misused(arguments: &[&str], parts: &[&str]) {
+    let (status, errors) = run(arguments);
+    assert_eq!(status, 2, "{errors}");
+    for part in parts {
+        assert!(errors.contains(part), "{part:?} is not in {errors:?}");
+    }
+}
+
+#[test]
+fn a_missing_kernel_is_named() {
+    refuses(&["--kernel", "/no/such/kernel"], &["/no/such/kernel", "No such file"]);
+}
+
+#[test]
+fn a_missing_initial_ram_disk_is_named() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let arguments = ["--kernel".as_ref(), kernel.as_os_str(), "--initrd=/no/such".as_ref()];
+    refuses(&arguments, &["initial RAM disk", "/no/such", "No such file"]);
+}
+
+#[test]
+fn a_directory_is_no_kernel() {
+    refuses(&["--kernel", "/"], &["cannot read the kernel /:", "directory"]);
+}
+
+#[test]
+fn a_file_that_is_no_kernel_is_told_apart() {
+    let directory = Directory::new();
+    let text = directory.file("text", &b"not a kernel ".repeat(100));
+    refuses(
+        &["--kernel".as_ref(), text.as_os_str()],
+        &["text is no Linux kernel (bzImage): the boot signature is missing"],
+    );
+}
+
+#[test]
+fn a_kernel_that_was_cut_off_is_damaged() {
+    let directory = Directory::new();
+    let mut cut = kernel(HALT_FOR_EVER);
+    cut.pop();
+    let cut = directory.file("cut", &cut);
+    refuses(&["--kernel".as_ref(), cut.as_os_str()], &["cut is damaged"]);
+}
+
+#[test]
+fn too_little_memory_is_said_with_what_is_needed() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    refuses(
+        &["--kernel".as_ref(), kernel.as_os_str(), "-m1".as_ref()],
+        &["kernel needs at least 2 MiB", "the machine has 1 MiB", "--memory"],
+    );
+}
+
+#[test]
+fn a_command_line_too_long_is_refused() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let append = format!("--append={}", "x".repeat(256));
+    refuses(
+        &["--kernel".as_ref(), kernel.as_os_str(), append.as_ref()],
+        &["at most 255 bytes, this one has 256"],
+    );
+}
+
+#[test]
+fn a_serial_file_that_cannot_be_made_is_named() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let serial = format!("--serial=file:{}", directory.path("missing/serial").display());
+    refuses(
+        &["--kernel".as_ref(), kernel.as_os_str(), serial.as_ref()],
+        &["cannot write the serial port's output to ", "missing/serial", "No such file"],
+    );
+}
+
+#[test]
+fn wrong_command_lines_have_a_status_of_their_own() {
+    misused(&[], &["--kernel <FILE>", "Usage:"]);
+    misused(&["--kernel=k", "--no-such-option"], &["--no-such-option"]);
+    misused(&["--kernel=k", "--memory=4G"], &["4G", "between 1M and 3G"]);
+    misused(&["--kernel=k", "--memory=much"], &["much", "512M"]);
+    misused(&["--kernel=k", "--serial=tty"], &["tty", "file:PATH"]);
+    misused(&["--kernel=k", "--display=window"], &["window", "none"]);
+}
+
+#[test]
+fn help_and_version_are_there() {
+    let help = ring3().args(["run", "--help"]).output().expect("the program starts");
+    assert!(help.status.success());
+    let help = String::from_utf8(help.stdout).expect("help is text");
+    for part in ["Example:", "Ctrl-A x", "Exit status:", "RING3_LOG"] {
+        assert!(help.contains(part), "{part:?} is not in the help");
+    }
+    let version = ring3().arg("--version").output().expect("the program starts");
+    let expected = format!("ring3 {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8_lossy(&version.stdout), expected);
+}

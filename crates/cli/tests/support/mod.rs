@@ -1,0 +1,76 @@
+//! What the tests of the program share: where it is, a directory for files, and the
+//! smallest of kernels.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The program under test, to be given arguments.
+pub(crate) fn ring3() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
+    command.env_remove("RING3_LOG");
+    command
+}
+
+/// An empty directory that is gone at the end of the test.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the target directory is writable");
+        Directory(path)
+    }
+
+    /// The path of a file in it, which need not exist.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Makes a file in it.
+    pub(crate) fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, contents).expect("the target directory is writable");
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left behind is in the target directory.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A bzImage whose protected-mode code is `code`, at 1 MiB, and that asks for 2 MiB of memory
+/// (Linux, Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").
+pub(crate) fn kernel(code: &[u8]) -> Vec<u8> {
+    let mut file = vec![0; 1024];
+    let paragraphs = code.len().div_ceil(16) as u32;
+    let fields: [(usize, &[u8]); 11] = [
+        (0x1f1, &[1]),                          // setup_sects
+        (0x1f4, &paragraphs.to_le_bytes()),     // syssize
+        (0x1fe, &0xaa55u16.to_le_bytes()),      // boot_flag
+        (0x200, &[0xeb, 0x6a]),                 // jump over the header
+        (0x202, b"HdrS"),                       // header
+        (0x206, &0x020fu16.to_le_bytes()),      // version
+        (0x211, &[1]),                          // loadflags: LOADED_HIGH
+        (0x22c, &0x7fff_ffffu32.to_le_bytes()), // initrd_addr_max
+        (0x238, &255u32.to_le_bytes()),         // cmdline_size
+        (0x258, &0x10_0000u64.to_le_bytes()),   // pref_address
+        (0x260, &0x10_0000u32.to_le_bytes()),   // init_size
+    ];
+    for (offset, bytes) in fields {
+        file[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+    file.extend(code);
+    file.resize(1024 + 16 * paragraphs as usize, 0);
+    file
+}
+
+/// Code that waits for ever with interrupts off: CLI; HLT; JMP to the HLT.
+pub(crate) const HALT_FOR_EVER: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];

@@ -1,0 +1,295 @@
+//! The board: the devices of the PC, their bus, their lines and their timers.
+
+use ring3_core::bus::{Bus, PortConflict};
+use ring3_core::clock::{Time, Timers};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
+use ring3_core::input::DeviceInput;
+use ring3_core::lines::IrqLines;
+use ring3_core::memory::Memory;
+use ring3_core::state::{RestoreError, SavedState};
+use ring3_devices::acpi_pm::{self, AcpiPm};
+use ring3_devices::i8042::I8042;
+use ring3_devices::pci::Pci;
+use ring3_devices::pic::PicPair;
+use ring3_devices::pit::Pit;
+use ring3_devices::rtc::Rtc;
+use ring3_devices::uart16550::{COM1, Speed, Uart16550};
+use serde::{Deserialize, Serialize};
+use tracing::trace;
+
+/// The interrupt controllers are no device of the bus's list, since the
+/// board talks to their pins; this is their number among the devices.
+const PIC: DeviceId = DeviceId(u16::MAX);
+
+/// The devices of a machine.
+#[derive(Debug)]
+pub struct Board {
+    pic: PicPair,
+    bus: Bus,
+    irq: IrqLines,
+    timers: Timers,
+    outputs: Vec<Output>,
+}
+
+/// The state of a board: lines, timers and every device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct State {
+    levels: u16,
+    timers: SavedState,
+    pic: SavedState,
+    devices: Vec<SavedState>,
+}
+
+const STATE_NAME: &str = "board";
+const STATE_VERSION: u32 = 1;
+
+impl Board {
+    /// The board of a machine with `memory_bytes` of RAM whose clock says
+    /// `rtc_base` (seconds since 1970) at power-on.
+    pub fn new(memory_bytes: u64, rtc_base: u64) -> Result<Board, PortConflict> {
+        let mut rtc = Rtc::new(rtc_base);
+        rtc.set_memory_size(memory_bytes);
+        let mut bus = Bus::default();
+        let pit = Pit::default();
+        let ports = pit.ports();
+        bus.attach(Box::new(pit), &ports)?;
+        let ports = rtc.ports();
+        bus.attach(Box::new(rtc), &ports)?;
+        let keyboard = I8042::default();
+        let ports = keyboard.ports();
+        bus.attach(Box::new(keyboard), &ports)?;
+        let serial = Uart16550::new(COM1, Speed::Unlimited);
+        let ports = serial.ports();
+        bus.attach(Box::new(serial), &ports)?;
+        let pci = Pci::new(acpi_pm::DEFAULT_BASE);
+        let ports = pci.ports();
+        bus.attach(Box::new(pci), &ports)?;
+        let power = AcpiPm::new(acpi_pm::DEFAULT_BASE);
+        let ports = power.ports();
+        bus.attach(Box::new(power), &ports)?;
+        Ok(Board {
+            pic: PicPair::default(),
+            bus,
+            irq: IrqLines::default(),
+            timers: Timers::default(),
+            outputs: Vec::new(),
+        })
+    }
+
+    /// Resets every device.
+    pub fn reset(&mut self, memory: &mut Memory, now: Time) {
+        self.irq.restore(0);
+        self.timers = Timers::default();
+        let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
+        self.call(memory, now, PIC, |device, context| device.reset(context));
+        for id in ids {
+            self.call(memory, now, id, |device, context| device.reset(context));
+        }
+    }
+
+    /// The guest reads a port.
+    pub fn read_port(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
+        let value = if self.is_pic(port) {
+            self.call(memory, now, PIC, |pic, context| pic.read_port(context, port, width))
+        } else {
+            let (bus, mut context) = self.split(memory, now, PIC);
+            bus.read_port(&mut context, port, width)
+        };
+        trace!(port = format_args!("{port:#x}"), ?width, value = format_args!("{value:#x}"), "in");
+        self.settle();
+        value
+    }
+
+    /// The guest writes a port.
+    pub fn write_port(
+        &mut self,
+        memory: &mut Memory,
+        now: Time,
+        port: u16,
+        width: Width,
+        value: u32,
+    ) {
+        trace!(port = format_args!("{port:#x}"), ?width, value = format_args!("{value:#x}"), "out");
+        if self.is_pic(port) {
+            self.call(memory, now, PIC, |pic, context| {
+                pic.write_port(context, port, width, value);
+            });
+        } else {
+            let (bus, mut context) = self.split(memory, now, PIC);
+            bus.write_port(&mut context, port, width, value);
+        }
+        self.settle();
+    }
+
+    /// True when the device `name` can take input now; input for a device that does not
+    /// exist can always be taken.
+    pub fn takes_input(&self, name: &str) -> bool {
+        self.bus.find(name).is_none_or(|id| self.bus.get(id).takes_input())
+    }
+
+    /// Gives `input` to the device `name`; to one that does not exist it is lost.
+    pub fn input(&mut self, memory: &mut Memory, now: Time, name: &str, input: &DeviceInput) {
+        if let Some(id) = self.bus.find(name) {
+            self.call(memory, now, id, |device, context| device.input(context, input));
+        }
+    }
+
+    /// When the next timer is due.
+    pub fn next_timer(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Fires all timers that are due at `now`.
+    ///
+    /// A timer that sets itself again for a time that has passed fires in the
+    /// next call, so that there is an end.
+    pub fn fire_timers(&mut self, memory: &mut Memory, now: Time) {
+        for _ in 0..self.timers.len() {
+            let Some((id, tag)) = self.timers.take_due(now) else {
+                return;
+            };
+            self.call(memory, now, id, |device, context| device.timer(context, tag));
+        }
+    }
+
+    /// The INTR pin.
+    pub fn interrupt_requested(&self) -> bool {
+        self.pic.interrupt_requested()
+    }
+
+    /// The processor acknowledges the interrupt: its vector.
+    pub fn acknowledge_interrupt(&mut self) -> u8 {
+        self.pic.acknowledge()
+    }
+
+    /// What the devices have told the world since the last call.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// True when there are outputs after which the guest must not run on, or so
+    /// many that they must be handed on.
+    pub fn has_urgent_outputs(&self) -> bool {
+        const MANY: usize = 4096;
+        self.outputs.len() >= MANY
+            || matches!(self.outputs.last(), Some(Output::PowerOff | Output::Reset))
+    }
+
+    /// The state of the whole board.
+    pub fn save(&mut self) -> SavedState {
+        let state = State {
+            levels: self.irq.levels(),
+            timers: SavedState::new("timers", 1, &self.timers),
+            pic: self.pic.save(),
+            devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
+        };
+        SavedState::new(STATE_NAME, STATE_VERSION, &state)
+    }
+
+    /// Takes a saved state over. On an error some devices may have theirs already.
+    pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
+        let timers: Timers = state.timers.load("timers", 1)?;
+        if timers.devices().any(|id| usize::from(id.0) >= self.bus.len()) {
+            return Err(saved.damaged("a timer belongs to no device"));
+        }
+        self.pic.restore(&state.pic)?;
+        for device in &state.devices {
+            let id = self.bus.find(device.name()).ok_or_else(|| {
+                saved.damaged(&format!("this machine has no device {}", device.name()))
+            })?;
+            self.bus.device(id).restore(device)?;
+        }
+        self.irq.restore(state.levels);
+        self.timers = timers;
+        Ok(())
+    }
+
+    fn is_pic(&self, port: u16) -> bool {
+        self.pic.ports().iter().any(|range| range.contains(port))
+    }
+
+    /// The bus, and a context for a call of device `device`.
+    fn split<'a>(
+        &'a mut self,
+        memory: &'a mut Memory,
+        now: Time,
+        device: DeviceId,
+    ) -> (&'a mut Bus, Context<'a>) {
+        let context = Context {
+            now,
+            irq: &mut self.irq,
+            memory,
+            outputs: &mut self.outputs,
+            timers: &mut self.timers,
+            device,
+        };
+        (&mut self.bus, context)
+    }
+
+    /// Calls one device, and lets its lines reach the interrupt controllers.
+    fn call<R>(
+        &mut self,
+        memory: &mut Memory,
+        now: Time,
+        id: DeviceId,
+        call: impl FnOnce(&mut dyn Device, &mut Context<'_>) -> R,
+    ) -> R {
+        let mut context = Context {
+            now,
+            irq: &mut self.irq,
+            memory,
+            outputs: &mut self.outputs,
+            timers: &mut self.timers,
+            device: id,
+        };
+        let result = if id == PIC {
+            call(&mut self.pic, &mut context)
+        } else {
+            call(self.bus.device(id), &mut context)
+        };
+        self.settle();
+        result
+    }
+
+    /// Passes what changed on the IRQ lines on to the interrupt controllers.
+    fn settle(&mut self) {
+        for (line, high) in self.irq.drain_changes() {
+            self.pic.set_line(line, high);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_survives_saving() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let mut board = Board::new(1 << 20, 1_000_000_000).unwrap();
+        board.reset(&mut memory, Time::ZERO);
+        // The timer ticks at 100 Hz, the first interrupt controller is programmed.
+        for (port, value) in [(0x43, 0x34), (0x40, 0x9c), (0x40, 0x2e)] {
+            board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+        }
+        for (port, value) in [(0x20, 0x11), (0x21, 0x30), (0x21, 4), (0x21, 1), (0x21, 0xfe)] {
+            board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+        }
+        let saved = board.save();
+        let mut other = Board::new(1 << 20, 0).unwrap();
+        other.restore(&saved).unwrap();
+        assert_eq!(other.save(), saved);
+        let later = other.next_timer().unwrap();
+        other.fire_timers(&mut memory, later);
+        assert!(other.interrupt_requested());
+        assert_eq!(other.acknowledge_interrupt(), 0x30);
+    }
+
+    #[test]
+    fn a_state_of_another_machine_is_refused() {
+        let mut board = Board::new(1 << 20, 0).unwrap();
+        let saved = SavedState::new("cpu", 1, &0);
+        assert!(board.restore(&saved).is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! One virtual machine: a processor, an engine and a board, run until it ends.
+//!
+//! * [`Vm`] puts it together from a [`Config`] and runs it;
+//! * [`board`] is the chipset: devices on their bus, their lines and timers;
+//! * [`mod@door`] is where everything from outside comes in, from any thread;
+//! * [`pace`] keeps virtual time close to the host's;
+//! * [`linux`] and [`acpi`] put a Linux kernel into memory without firmware.
+//!
+//! ```no_run
+//! use ring3_vm::{Config, Console, Ending, Vm};
+//!
+//! struct Stdout;
+//!
+//! impl Console for Stdout {
+//!     fn serial(&mut self, _port: u8, bytes: &[u8]) -> std::io::Result<()> {
+//!         std::io::Write::write_all(&mut std::io::stdout(), bytes)
+//!     }
+//!     fn flush(&mut self) -> std::io::Result<()> {
+//!         std::io::Write::flush(&mut std::io::stdout())
+//!     }
+//! }
+//!
+//! let config = Config {
+//!     memory_bytes: 64 << 20,
+//!     kernel: std::fs::read("vmlinuz")?,
+//!     initrd: None,
+//!     command_line: "console=ttyS0".into(),
+//!     rtc_base: 0,
+//! };
+//! let mut vm = Vm::new(config)?;
+//! let (_sender, mut door) = ring3_vm::door();
+//! assert!(matches!(vm.run(&mut door, &mut Stdout)?, Ending::PowerOff));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod acpi;
+pub mod board;
+pub mod door;
+pub mod linux;
+mod machine;
+pub mod pace;
+mod stats;
+
+pub use door::{Door, Sender, door};
+pub use machine::{Config, Console, Ending, Report, Vm, VmError};
+pub use stats::Stats;

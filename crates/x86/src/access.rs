@@ -1,0 +1,419 @@
+//! Memory accesses: through segmentation, paging and the TLB to memory or,
+//! where that is a device's, out of the engine.
+
+use ring3_core::memory::{Memory, PageKind};
+
+use crate::cpu::{Cpu, reg, width_of};
+use crate::engine::Exit;
+use crate::exception::{Fault, Stop, Stopped, vector};
+use crate::paging::Access;
+use crate::segment::{Segment, sreg};
+use crate::word::Word;
+
+/// Linear addresses are 32 bits outside of 64-bit mode.
+const LINEAR_MASK: u64 = 0xffff_ffff;
+
+impl Cpu {
+    /// The linear address of `size` bytes at `offset` of segment `register` for reading.
+    #[inline(always)]
+    pub(crate) fn linear_for_read(
+        &mut self,
+        register: u8,
+        offset: u64,
+        size: usize,
+    ) -> Result<u64, Stopped> {
+        let segment = self.segment(register);
+        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        if segment.reads_freely { Ok(linear) } else { self.check_read(register, offset, size) }
+    }
+
+    /// The linear address of `size` bytes at `offset` of segment `register` for writing.
+    #[inline(always)]
+    pub(crate) fn linear_for_write(
+        &mut self,
+        register: u8,
+        offset: u64,
+        size: usize,
+    ) -> Result<u64, Stopped> {
+        let segment = self.segment(register);
+        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        if segment.writes_freely { Ok(linear) } else { self.check_write(register, offset, size) }
+    }
+
+    #[inline(never)]
+    fn check_read(&mut self, register: u8, offset: u64, size: usize) -> Result<u64, Stopped> {
+        let allowed = self.segment(register).attributes.is_readable();
+        self.check_limit(register, offset, size, allowed)
+    }
+
+    #[inline(never)]
+    fn check_write(&mut self, register: u8, offset: u64, size: usize) -> Result<u64, Stopped> {
+        let allowed = self.segment(register).attributes.is_writable();
+        self.check_limit(register, offset, size, allowed)
+    }
+
+    /// SDM vol. 3, 6.3: outside of the limit is #SS(0) for the stack and #GP(0) for others.
+    fn check_limit(
+        &mut self,
+        register: u8,
+        offset: u64,
+        size: usize,
+        allowed: bool,
+    ) -> Result<u64, Stopped> {
+        let segment = self.segment(register);
+        if allowed && segment.attributes.present() && segment.contains(offset as u32, size as u32) {
+            return Ok(segment.base.wrapping_add(offset) & LINEAR_MASK);
+        }
+        let vector = if register == sreg::SS { vector::SS } else { vector::GP };
+        Err(self.fault(Fault::with_code(vector, 0)))
+    }
+
+    /// Reads at `offset` of segment `register` with the rights of the running code.
+    #[inline(always)]
+    pub fn read<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+    ) -> Result<W, Stopped> {
+        let linear = self.linear_for_read(register, offset, W::BYTES)?;
+        self.read_linear(memory, linear, self.is_user())
+    }
+
+    /// Writes at `offset` of segment `register` with the rights of the running code.
+    #[inline(always)]
+    pub fn write<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+        value: W,
+    ) -> Result<(), Stopped> {
+        let linear = self.linear_for_write(register, offset, W::BYTES)?;
+        self.write_linear(memory, linear, value, self.is_user())
+    }
+
+    /// Reads what is to be written back: the access needs the rights of a write.
+    #[inline(always)]
+    pub(crate) fn read_for_write<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+    ) -> Result<W, Stopped> {
+        let linear = self.linear_for_write(register, offset, W::BYTES)?;
+        let user = self.is_user();
+        let entry = self.tlb[usize::from(user)].entry(linear);
+        if entry.write == page_of(linear) && fits_in_page::<W>(linear) {
+            return Ok(W::load(memory, (entry.page | linear & 0xfff) as usize));
+        }
+        self.read_slowly(memory, linear, Access::Write, user)
+    }
+
+    /// Reads at linear address `linear`.
+    #[inline(always)]
+    pub(crate) fn read_linear<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        user: bool,
+    ) -> Result<W, Stopped> {
+        let entry = self.tlb[usize::from(user)].entry(linear);
+        if entry.read == page_of(linear) && fits_in_page::<W>(linear) {
+            return Ok(W::load(memory, (entry.page | linear & 0xfff) as usize));
+        }
+        self.read_slowly(memory, linear, Access::Read, user)
+    }
+
+    /// Writes at linear address `linear`.
+    #[inline(always)]
+    pub(crate) fn write_linear<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        value: W,
+        user: bool,
+    ) -> Result<(), Stopped> {
+        let entry = self.tlb[usize::from(user)].entry(linear);
+        if entry.write == page_of(linear) && fits_in_page::<W>(linear) {
+            value.store(memory, (entry.page | linear & 0xfff) as usize);
+            return Ok(());
+        }
+        self.write_slowly(memory, linear, value, user)
+    }
+
+    /// Checks that `size` bytes at `offset` of segment `register` can be written, without writing them.
+    pub(crate) fn check_writable(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+        size: usize,
+    ) -> Result<(), Stopped> {
+        let linear = self.linear_for_write(register, offset, size)?;
+        self.translate_both(memory, linear, size, Access::Write, self.is_user()).map(|_| ())
+    }
+
+    /// The guest-physical address of `offset` of segment `register`, where reading
+    /// to the end of the page needs nothing else: a segment without a limit, and the page in the TLB.
+    pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<u64> {
+        let segment = self.segment(register);
+        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        let entry = self.tlb[usize::from(self.is_user())].entry(linear);
+        (segment.reads_freely && entry.read == page_of(linear))
+            .then_some(entry.page | linear & 0xfff)
+    }
+
+    /// The same for writing.
+    pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<u64> {
+        let segment = self.segment(register);
+        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        let entry = self.tlb[usize::from(self.is_user())].entry(linear);
+        (segment.writes_freely && entry.write == page_of(linear))
+            .then_some(entry.page | linear & 0xfff)
+    }
+
+    /// Reads a processor structure (descriptor, TSS, interrupt table): a supervisor access
+    /// whatever the privilege level (SDM vol. 3, 5.6).
+    pub(crate) fn read_system<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+    ) -> Result<W, Stopped> {
+        self.read_linear(memory, linear & LINEAR_MASK, false)
+    }
+
+    /// Writes a processor structure.
+    pub(crate) fn write_system<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        value: W,
+    ) -> Result<(), Stopped> {
+        self.write_linear(memory, linear & LINEAR_MASK, value, false)
+    }
+
+    #[inline(never)]
+    fn read_slowly<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        access: Access,
+        user: bool,
+    ) -> Result<W, Stopped> {
+        if fits_in_page::<W>(linear) {
+            let address = self.translate(memory, linear, access, user)?;
+            return self.read_physical(memory, address);
+        }
+        let (first, second) = self.translate_both(memory, linear, W::BYTES, access, user)?;
+        let in_first = bytes_in_page(linear);
+        let mut value = 0;
+        for index in 0..W::BYTES {
+            let address = if index < in_first {
+                first + index as u64
+            } else {
+                second + (index - in_first) as u64
+            };
+            let byte: u8 = self.read_physical(memory, address)?;
+            value |= u64::from(byte) << (8 * index);
+        }
+        Ok(W::truncate(value))
+    }
+
+    #[inline(never)]
+    fn write_slowly<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        value: W,
+        user: bool,
+    ) -> Result<(), Stopped> {
+        if fits_in_page::<W>(linear) {
+            let address = self.translate(memory, linear, Access::Write, user)?;
+            return self.write_physical(memory, address, value);
+        }
+        let (first, second) = self.translate_both(memory, linear, W::BYTES, Access::Write, user)?;
+        let in_first = bytes_in_page(linear);
+        for index in 0..W::BYTES {
+            let address = if index < in_first {
+                first + index as u64
+            } else {
+                second + (index - in_first) as u64
+            };
+            self.write_physical(memory, address, (value.zero_extend() >> (8 * index)) as u8)?;
+        }
+        Ok(())
+    }
+
+    /// Translates both pages of an access that crosses a boundary, the first
+    /// one first, so that nothing is written when the second one faults.
+    fn translate_both(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        size: usize,
+        access: Access,
+        user: bool,
+    ) -> Result<(u64, u64), Stopped> {
+        let first = self.translate(memory, linear, access, user)?;
+        let last = linear.wrapping_add(size as u64 - 1) & LINEAR_MASK;
+        let second = self.translate(memory, page_of(last), access, user)?;
+        Ok((first, second))
+    }
+
+    /// Reads at a guest-physical address; the bytes are in one page.
+    fn read_physical<W: Word>(&mut self, memory: &Memory, address: u64) -> Result<W, Stopped> {
+        if memory.kind(address) != PageKind::Device {
+            return Ok(W::load(memory, address as usize));
+        }
+        if W::BITS == 64 {
+            let low = self.ask(Exit::MmioRead { address, width: width_of::<u32>() })?;
+            let high =
+                self.ask(Exit::MmioRead { address: address + 4, width: width_of::<u32>() })?;
+            return Ok(W::truncate(low & 0xffff_ffff | high << 32));
+        }
+        self.ask(Exit::MmioRead { address, width: width_of::<W>() }).map(W::truncate)
+    }
+
+    /// Writes at a guest-physical address; the bytes are in one page.
+    fn write_physical<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        address: u64,
+        value: W,
+    ) -> Result<(), Stopped> {
+        match memory.kind(address) {
+            PageKind::Ram => {
+                if memory.holds_code(address, W::BYTES) {
+                    if self.guard_code {
+                        return Err(self.stop_for(Stop::WritesCode));
+                    }
+                    memory.forget_code((address >> 12) as u32);
+                }
+                value.store(memory, address as usize);
+                Ok(())
+            }
+            PageKind::Rom => Ok(()),
+            PageKind::Device => {
+                let value = value.zero_extend();
+                let width = width_of::<W>();
+                self.ask(Exit::MmioWrite { address, width, value: value as u32 })?;
+                if W::BITS == 64 {
+                    let value = (value >> 32) as u32;
+                    self.ask(Exit::MmioWrite { address: address + 4, width, value })?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    // The stack ---------------------------------------------------------
+
+    /// ESP, or SP with a 16-bit stack.
+    #[inline(always)]
+    pub(crate) fn stack_pointer(&self) -> u64 {
+        self.gpr(reg::SP) & self.stack_mask()
+    }
+
+    /// Sets the bits of ESP that count.
+    #[inline(always)]
+    pub(crate) fn set_stack_pointer(&mut self, value: u64) {
+        let mask = self.stack_mask();
+        self.set_gpr(reg::SP, self.gpr(reg::SP) & !mask | value & mask);
+    }
+
+    /// Pushes `value`.
+    #[inline(always)]
+    pub(crate) fn push<W: Word>(&mut self, memory: &mut Memory, value: W) -> Result<(), Stopped> {
+        let top = self.stack_pointer().wrapping_sub(W::BYTES as u64) & self.stack_mask();
+        self.write(memory, sreg::SS, top, value)?;
+        self.set_stack_pointer(top);
+        Ok(())
+    }
+
+    /// Pops a value.
+    #[inline(always)]
+    pub(crate) fn pop<W: Word>(&mut self, memory: &mut Memory) -> Result<W, Stopped> {
+        let top = self.stack_pointer();
+        let value = self.read(memory, sreg::SS, top)?;
+        self.set_stack_pointer(top.wrapping_add(W::BYTES as u64));
+        Ok(value)
+    }
+
+    /// The value `depth` words of size `W` below the top of the stack, which stays.
+    pub(crate) fn peek<W: Word>(&mut self, memory: &mut Memory, depth: u64) -> Result<W, Stopped> {
+        let offset = self.stack_pointer().wrapping_add(depth * W::BYTES as u64) & self.stack_mask();
+        self.read(memory, sreg::SS, offset)
+    }
+}
+
+/// A stack on which values are pushed one after the other, and whose
+/// pointer becomes the processor's only when all of them are there.
+#[derive(Debug)]
+pub(crate) struct NewStack {
+    segment: Segment,
+    pointer: u64,
+    user: bool,
+    /// The error code of #SS when the stack is too small.
+    error_code: u32,
+}
+
+impl NewStack {
+    /// The stack at `pointer` of `segment`, for code of privilege `cpl`.
+    pub(crate) fn new(segment: Segment, pointer: u64, cpl: u8, error_code: u32) -> NewStack {
+        NewStack { segment, pointer, user: cpl == 3, error_code }
+    }
+
+    /// The running code's stack.
+    pub(crate) fn current(cpu: &Cpu) -> NewStack {
+        let segment = *cpu.segment(sreg::SS);
+        NewStack::new(segment, cpu.gpr(reg::SP), cpu.cpl(), 0)
+    }
+
+    /// Pushes `value` as a doubleword, or as a word where `wide` is false.
+    pub(crate) fn push(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        value: u32,
+        wide: bool,
+    ) -> Result<(), Stopped> {
+        let size = if wide { 4 } else { 2 };
+        let mask = if self.segment.attributes.big() { LINEAR_MASK } else { 0xffff };
+        let top = self.pointer.wrapping_sub(size) & mask;
+        if !self.segment.writes_freely && !self.segment.contains(top as u32, size as u32) {
+            return Err(cpu.fault(Fault::with_code(vector::SS, self.error_code)));
+        }
+        let linear = self.segment.base.wrapping_add(top) & LINEAR_MASK;
+        if wide {
+            cpu.write_linear(memory, linear, value, self.user)?;
+        } else {
+            cpu.write_linear(memory, linear, value as u16, self.user)?;
+        }
+        self.pointer = self.pointer & !mask | top;
+        Ok(())
+    }
+
+    /// Makes it the processor's stack.
+    pub(crate) fn commit(self, cpu: &mut Cpu) {
+        cpu.set_segment(sreg::SS, self.segment);
+        cpu.set_gpr(reg::SP, self.pointer);
+    }
+}
+
+/// The page of a linear address, as the TLB's tags have it.
+#[inline(always)]
+fn page_of(linear: u64) -> u64 {
+    linear & !0xfff
+}
+
+/// True when a `W` at `linear` does not cross a page boundary.
+#[inline(always)]
+fn fits_in_page<W: Word>(linear: u64) -> bool {
+    W::BYTES == 1 || linear & 0xfff <= 0x1000 - W::BYTES as u64
+}
+
+/// How many bytes from `linear` on are in its page.
+fn bytes_in_page(linear: u64) -> usize {
+    0x1000 - (linear & 0xfff) as usize
+}

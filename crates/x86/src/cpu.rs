@@ -1,0 +1,685 @@
+//! The processor's state.
+
+use bitflags::bitflags;
+use ring3_core::device::Width;
+use ring3_core::state::{RestoreError, SavedState};
+use serde::{Deserialize, Serialize};
+
+use crate::cpuid::Model;
+use crate::engine::Exit;
+use crate::exception::{Fault, Stop, Stopped, vector};
+use crate::flags::{ALWAYS_ONE, Eflags, Status};
+use crate::fpu::Fpu;
+use crate::interrupt::Event;
+use crate::segment::{Attributes, Segment, TableRegister, sreg};
+use crate::tlb::Tlb;
+use crate::word::Word;
+
+/// General registers by their number in instructions.
+pub mod reg {
+    /// Accumulator.
+    pub const AX: u8 = 0;
+    /// Counter.
+    pub const CX: u8 = 1;
+    /// Data.
+    pub const DX: u8 = 2;
+    /// Base.
+    pub const BX: u8 = 3;
+    /// Stack pointer.
+    pub const SP: u8 = 4;
+    /// Base pointer.
+    pub const BP: u8 = 5;
+    /// Source index.
+    pub const SI: u8 = 6;
+    /// Destination index.
+    pub const DI: u8 = 7;
+    /// No register: reads as zero. For addresses without base or index.
+    pub const NONE: u8 = 16;
+    /// Added to the number of AX to BX as a byte register: AH to BH.
+    pub const HIGH_BYTE: u8 = 16;
+}
+
+bitflags! {
+    /// CR0 (SDM vol. 3, 2.5).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Cr0: u32 {
+        /// Protection enable.
+        const PE = 1 << 0;
+        /// Monitor coprocessor.
+        const MP = 1 << 1;
+        /// Emulation: there is no x87.
+        const EM = 1 << 2;
+        /// Task switched.
+        const TS = 1 << 3;
+        /// Extension type: always 1 since the 486.
+        const ET = 1 << 4;
+        /// Numeric error: x87 errors are exceptions.
+        const NE = 1 << 5;
+        /// Write protect: supervisor writes obey read-only pages.
+        const WP = 1 << 16;
+        /// Alignment mask.
+        const AM = 1 << 18;
+        /// Not write-through.
+        const NW = 1 << 29;
+        /// Cache disable.
+        const CD = 1 << 30;
+        /// Paging.
+        const PG = 1 << 31;
+    }
+
+    /// CR4 (SDM vol. 3, 2.5).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Cr4: u32 {
+        /// Virtual-8086 mode extensions.
+        const VME = 1 << 0;
+        /// Protected-mode virtual interrupts.
+        const PVI = 1 << 1;
+        /// RDTSC only at privilege 0.
+        const TSD = 1 << 2;
+        /// Debugging extensions.
+        const DE = 1 << 3;
+        /// Page size extensions: 4 MiB pages.
+        const PSE = 1 << 4;
+        /// Physical address extension.
+        const PAE = 1 << 5;
+        /// Machine-check enable.
+        const MCE = 1 << 6;
+        /// Global pages.
+        const PGE = 1 << 7;
+        /// RDPMC at any privilege.
+        const PCE = 1 << 8;
+        /// FXSAVE and SSE are supported by the operating system.
+        const OSFXSR = 1 << 9;
+        /// SIMD floating-point exceptions are supported by the operating system.
+        const OSXMMEXCPT = 1 << 10;
+    }
+
+    /// What the engine must look at before it runs on at full speed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Attention: u8 {
+        /// Answers of the machine wait for the next instruction.
+        const ANSWERED = 1 << 0;
+        /// No interrupt is taken before one more instruction (STI, MOV SS, POP SS).
+        const SHADOW = 1 << 1;
+        /// TF was set when the instruction began.
+        const SINGLE_STEP = 1 << 2;
+        /// The instruction is known to write to decoded code.
+        const WRITES_CODE = 1 << 3;
+    }
+}
+
+/// Model-specific registers that only hold a value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Msrs {
+    /// IA32_SYSENTER_CS.
+    pub sysenter_cs: u32,
+    /// IA32_SYSENTER_ESP.
+    pub sysenter_esp: u32,
+    /// IA32_SYSENTER_EIP.
+    pub sysenter_eip: u32,
+    /// Subtracted from the machine's time stamp: what WRMSR to IA32_TIME_STAMP_COUNTER changes.
+    pub time_stamp_offset: u64,
+}
+
+/// The answers that the machine has given to the exits of one instruction. An
+/// instruction that leaves the engine starts again and finds them
+/// in the order in which it asks.
+#[derive(Debug, Clone, Default)]
+struct Answers {
+    values: Vec<u64>,
+    used: usize,
+}
+
+/// The processor.
+#[derive(Debug, Clone)]
+pub struct Cpu {
+    /// The general registers 0 to 15; number 16 always reads zero (`reg::NONE`);
+    /// the rest is there so that five bits of index need no check.
+    gpr: [u64; 32],
+    /// EIP. While an instruction executes: of the one after it.
+    pub ip: u64,
+    /// The status flags.
+    pub status: Status,
+    /// EFLAGS without the status flags.
+    pub(crate) system_flags: Eflags,
+    segments: [Segment; 8],
+    /// Local descriptor table register.
+    pub ldtr: Segment,
+    /// Task register.
+    pub tr: Segment,
+    /// Global descriptor table register.
+    pub gdtr: TableRegister,
+    /// Interrupt descriptor table register.
+    pub idtr: TableRegister,
+    pub(crate) cr0: Cr0,
+    /// The address of the last page fault.
+    pub cr2: u64,
+    pub(crate) cr3: u64,
+    pub(crate) cr4: Cr4,
+    /// Debug registers 0 to 7.
+    pub(crate) dr: [u64; 8],
+    /// Model-specific registers.
+    pub msrs: Msrs,
+    /// The x87 FPU.
+    pub fpu: Fpu,
+    cpl: u8,
+    /// Which processor this is to the guest.
+    pub model: Model,
+
+    /// The INTR pin: the interrupt controller wants attention.
+    pub interrupt_pin: bool,
+    /// In HLT.
+    pub(crate) halted: bool,
+    /// An exception or interrupt that is being delivered.
+    pub(crate) event: Option<Event>,
+    /// See [`Attention`].
+    pub(crate) attention: Attention,
+    answers: Answers,
+    /// Why the last instruction stopped.
+    pub(crate) stop: Stop,
+    /// Instructions executed since the machine was switched on.
+    pub instructions: u64,
+    /// The count at which the engine is to come back.
+    pub(crate) deadline: u64,
+    /// Writes to decoded code stop the instruction (see [`Stop::WritesCode`]).
+    pub(crate) guard_code: bool,
+    /// Supervisor's, then user's.
+    pub(crate) tlb: [Tlb; 2],
+    /// Grows when what is fetched at an address may have changed.
+    pub(crate) fetch_generation: u64,
+    /// Page walks done.
+    pub(crate) page_walks: u64,
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cpu {
+    /// A processor after power-on (SDM vol. 3, table 10-1).
+    pub fn new() -> Cpu {
+        let model = Model::default();
+        let data = Segment::real(0, 0);
+        let mut cpu = Cpu {
+            gpr: [0; 32],
+            ip: 0xfff0,
+            status: Status::default(),
+            system_flags: Eflags::empty(),
+            segments: [data; 8],
+            ldtr: Segment::new(0, 0, 0xffff, Attributes(0x82)),
+            tr: Segment::new(0, 0, 0xffff, Attributes(0x8b)),
+            gdtr: TableRegister { base: 0, limit: 0xffff },
+            idtr: TableRegister { base: 0, limit: 0xffff },
+            cr0: Cr0::ET | Cr0::NW | Cr0::CD,
+            cr2: 0,
+            cr3: 0,
+            cr4: Cr4::empty(),
+            dr: [0, 0, 0, 0, 0, 0, 0xffff_0ff0, 0x400],
+            msrs: Msrs::default(),
+            fpu: Fpu::default(),
+            cpl: 0,
+            model,
+            interrupt_pin: false,
+            halted: false,
+            event: None,
+            attention: Attention::empty(),
+            answers: Answers::default(),
+            stop: Stop::Unfinished,
+            instructions: 0,
+            deadline: 0,
+            guard_code: false,
+            tlb: [Tlb::default(), Tlb::default()],
+            fetch_generation: 0,
+            page_walks: 0,
+        };
+        cpu.segments[sreg::CS as usize] =
+            Segment::new(0xf000, 0xffff_0000, 0xffff, Attributes(0x93));
+        cpu.set_gpr(reg::DX, u64::from(model.signature()));
+        cpu
+    }
+
+    /// Puts the processor where a boot sector finds itself: real mode with all
+    /// segments at `segment` and EIP at `offset`.
+    pub fn set_real_mode_entry(&mut self, segment: u16, offset: u16) {
+        for register in 0..6 {
+            self.set_segment(register, Segment::real(segment, 0));
+        }
+        self.ip = u64::from(offset);
+    }
+
+    /// Puts the processor into 32-bit protected mode without paging, at
+    /// privilege 0, with flat segments under the selectors `code` and `data`,
+    /// interrupts disabled, at `eip`.
+    pub fn set_flat_entry(&mut self, code: u16, data: u16, eip: u32) {
+        self.cr0 = Cr0::ET | Cr0::PE;
+        self.set_segment(sreg::CS, Segment::new(code, 0, u32::MAX, Attributes(0xc09b)));
+        for register in [sreg::ES, sreg::SS, sreg::DS, sreg::FS, sreg::GS] {
+            self.set_segment(register, Segment::new(data, 0, u32::MAX, Attributes(0xc093)));
+        }
+        self.ip = u64::from(eip);
+        self.translation_changed();
+    }
+
+    // Registers ---------------------------------------------------------
+
+    /// General register `number`, 0 to 15.
+    #[inline(always)]
+    pub fn gpr(&self, number: u8) -> u64 {
+        self.gpr[usize::from(number & 31)]
+    }
+
+    /// Sets all bits of general register `number`, 0 to 15.
+    #[inline(always)]
+    pub fn set_gpr(&mut self, number: u8, value: u64) {
+        self.gpr[usize::from(number & 15)] = value;
+    }
+
+    /// Reads general register `number` as a word of size `W`; for bytes, see [`reg::HIGH_BYTE`].
+    #[inline(always)]
+    pub fn get<W: Word>(&self, number: u8) -> W {
+        let value = self.gpr[usize::from(number & 15)];
+        if W::BITS == 8 { W::truncate(value >> byte_shift(number)) } else { W::truncate(value) }
+    }
+
+    /// Writes general register `number` as a word of size `W`: bytes and words
+    /// leave the rest of the register alone, doublewords clear the upper half (SDM vol. 1, 3.4.1.1).
+    #[inline(always)]
+    pub fn set<W: Word>(&mut self, number: u8, value: W) {
+        let register = &mut self.gpr[usize::from(number & 15)];
+        let value = value.zero_extend();
+        *register = match W::BITS {
+            8 => {
+                let shift = byte_shift(number);
+                *register & !(0xff << shift) | value << shift
+            }
+            16 => *register & !0xffff | value,
+            _ => value,
+        };
+    }
+
+    /// EFLAGS.
+    pub fn eflags(&self) -> Eflags {
+        self.system_flags | self.status.to_eflags()
+    }
+
+    /// EFLAGS as it is pushed: bit 1 set.
+    pub(crate) fn eflags_image(&self) -> u32 {
+        self.eflags().bits() | ALWAYS_ONE
+    }
+
+    /// Sets all of EFLAGS, as no single instruction can.
+    pub fn set_eflags(&mut self, flags: Eflags) {
+        self.status = Status::from_eflags(flags);
+        self.system_flags = flags - Eflags::STATUS;
+        self.attention.set(Attention::SINGLE_STEP, flags.contains(Eflags::TF));
+        self.update_cpl();
+    }
+
+    /// Changes the bits of EFLAGS in `mask` to those of `flags`.
+    pub(crate) fn change_eflags(&mut self, flags: Eflags, mask: Eflags) {
+        self.set_eflags((self.eflags() - mask) | (flags & mask));
+    }
+
+    /// True when the system flag `flag` is set.
+    #[inline(always)]
+    pub(crate) fn has_flag(&self, flag: Eflags) -> bool {
+        self.system_flags.contains(flag)
+    }
+
+    /// I/O privilege level.
+    pub(crate) fn iopl(&self) -> u8 {
+        ((self.system_flags & Eflags::IOPL).bits() >> 12) as u8
+    }
+
+    /// Segment register `register`, 0 to 5.
+    #[inline(always)]
+    pub fn segment(&self, register: u8) -> &Segment {
+        &self.segments[usize::from(register & 7)]
+    }
+
+    /// Sets segment register `register`, 0 to 5, with its hidden part.
+    pub fn set_segment(&mut self, register: u8, segment: Segment) {
+        self.segments[usize::from(register & 7)] = segment;
+        if register == sreg::CS {
+            self.update_cpl();
+        }
+    }
+
+    // Modes -------------------------------------------------------------
+
+    /// Current privilege level (SDM vol. 3, 6.5).
+    #[inline(always)]
+    pub fn cpl(&self) -> u8 {
+        self.cpl
+    }
+
+    /// Loads CS for a transfer to privilege level `cpl`.
+    pub(crate) fn set_code_segment(&mut self, segment: Segment, cpl: u8) {
+        let selector = segment.selector & !3 | u16::from(cpl);
+        self.set_segment(sreg::CS, Segment { selector, ..segment });
+    }
+
+    /// CPL is the RPL of CS in protected mode, 3 in virtual-8086 and 0 in real mode.
+    fn update_cpl(&mut self) {
+        self.cpl = if !self.cr0.contains(Cr0::PE) {
+            0
+        } else if self.system_flags.contains(Eflags::VM) {
+            3
+        } else {
+            (self.segments[sreg::CS as usize].selector & 3) as u8
+        };
+    }
+
+    /// Protected mode, not virtual-8086 mode.
+    #[inline(always)]
+    pub fn in_protected_mode(&self) -> bool {
+        self.cr0.contains(Cr0::PE) && !self.has_flag(Eflags::VM)
+    }
+
+    /// Virtual-8086 mode.
+    pub fn in_virtual_8086_mode(&self) -> bool {
+        self.cr0.contains(Cr0::PE) && self.has_flag(Eflags::VM)
+    }
+
+    /// Accesses are user accesses for paging.
+    #[inline(always)]
+    pub(crate) fn is_user(&self) -> bool {
+        self.cpl == 3
+    }
+
+    /// Code is 32-bit by default (CS.D).
+    #[inline(always)]
+    pub(crate) fn code_is_32_bit(&self) -> bool {
+        self.segments[sreg::CS as usize].attributes.big()
+    }
+
+    /// The bits of ESP that count: all 32, or 16 with a 16-bit stack segment.
+    #[inline(always)]
+    pub(crate) fn stack_mask(&self) -> u64 {
+        if self.segments[sreg::SS as usize].attributes.big() { 0xffff_ffff } else { 0xffff }
+    }
+
+    /// CR0.
+    pub fn cr0(&self) -> Cr0 {
+        self.cr0
+    }
+
+    /// CR4.
+    pub fn cr4(&self) -> Cr4 {
+        self.cr4
+    }
+
+    /// CR3.
+    pub fn cr3(&self) -> u64 {
+        self.cr3
+    }
+
+    /// Sets CR0 without the checks that MOV to CR0 makes first.
+    pub fn set_cr0(&mut self, value: Cr0) {
+        self.cr0 = value | Cr0::ET;
+        self.update_cpl();
+        self.translation_changed();
+    }
+
+    /// Sets CR3, as MOV to CR3 does: what is not global leaves the TLB.
+    pub fn set_cr3(&mut self, value: u64) {
+        self.cr3 = value;
+        for tlb in &mut self.tlb {
+            tlb.flush_non_global();
+        }
+        self.fetch_generation += 1;
+    }
+
+    /// Sets CR4 without the checks that MOV to CR4 makes first.
+    pub fn set_cr4(&mut self, value: Cr4) {
+        self.cr4 = value;
+        self.translation_changed();
+    }
+
+    /// Drops everything that was derived from the page tables.
+    pub(crate) fn translation_changed(&mut self) {
+        for tlb in &mut self.tlb {
+            tlb.flush();
+        }
+        self.fetch_generation += 1;
+    }
+
+    /// INVLPG.
+    pub(crate) fn invalidate_page(&mut self, linear: u64) {
+        for tlb in &mut self.tlb {
+            tlb.flush_page(linear);
+        }
+        self.fetch_generation += 1;
+    }
+
+    // Stopping ----------------------------------------------------------
+
+    /// Why the instruction that just stopped did.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Stops the instruction for `reason`.
+    #[cold]
+    pub(crate) fn stop_for(&mut self, reason: Stop) -> Stopped {
+        self.stop = reason;
+        Stopped
+    }
+
+    /// Stops the instruction with an exception.
+    #[cold]
+    pub(crate) fn fault(&mut self, fault: Fault) -> Stopped {
+        self.stop_for(Stop::Fault(fault))
+    }
+
+    /// Stops the instruction with #GP.
+    #[cold]
+    pub(crate) fn general_protection(&mut self, error_code: u32) -> Stopped {
+        self.fault(Fault::with_code(vector::GP, error_code))
+    }
+
+    /// Stops the instruction with #UD.
+    #[cold]
+    pub(crate) fn undefined_opcode(&mut self) -> Stopped {
+        self.fault(Fault::new(vector::UD))
+    }
+
+    /// #GP(0) unless the privilege level is 0.
+    pub(crate) fn require_cpl0(&mut self) -> Result<(), Stopped> {
+        if self.cpl == 0 { Ok(()) } else { Err(self.general_protection(0)) }
+    }
+
+    // Exits and answers -------------------------------------------------
+
+    /// Answers the exit that the engine came back with: what was read, or
+    /// anything for a write.
+    pub fn answer(&mut self, value: u64) {
+        self.answers.values.push(value);
+        self.attention |= Attention::ANSWERED;
+    }
+
+    /// Asks the machine: the answer if it is there, else the instruction stops.
+    pub(crate) fn ask(&mut self, question: Exit) -> Result<u64, Stopped> {
+        if let Some(answer) = self.answers.values.get(self.answers.used) {
+            self.answers.used += 1;
+            return Ok(*answer);
+        }
+        Err(self.stop_for(Stop::Restart(question)))
+    }
+
+    /// An instruction starts again: it will ask its questions from the first on.
+    pub(crate) fn rewind_answers(&mut self) {
+        self.answers.used = 0;
+    }
+
+    /// The instruction is over, its answers with it.
+    pub(crate) fn forget_answers(&mut self) {
+        self.answers.values.clear();
+        self.answers.used = 0;
+        self.attention -= Attention::ANSWERED;
+    }
+
+    /// Reads a port.
+    pub(crate) fn read_port<W: Word>(&mut self, port: u16) -> Result<W, Stopped> {
+        self.ask(Exit::PortRead { port, width: width_of::<W>() }).map(W::truncate)
+    }
+
+    /// Writes a port.
+    pub(crate) fn write_port<W: Word>(&mut self, port: u16, value: W) -> Result<(), Stopped> {
+        let value = value.zero_extend() as u32;
+        self.ask(Exit::PortWrite { port, width: width_of::<W>(), value }).map(|_| ())
+    }
+
+    /// The time-stamp counter.
+    pub(crate) fn time_stamp(&mut self) -> Result<u64, Stopped> {
+        Ok(self.ask(Exit::TimeStamp)?.wrapping_sub(self.msrs.time_stamp_offset))
+    }
+
+    /// True while the processor waits in HLT.
+    pub fn is_halted(&self) -> bool {
+        self.halted
+    }
+
+    // Saving ------------------------------------------------------------
+
+    /// The whole architectural state.
+    ///
+    /// It is exact between two runs of the engine, unless an exit still waits for its answer.
+    pub fn save(&self) -> SavedState {
+        let state = State {
+            gpr: self.gpr[..16].to_vec(),
+            ip: self.ip,
+            eflags: self.eflags().bits(),
+            segments: self.segments[..6].to_vec(),
+            ldtr: self.ldtr,
+            tr: self.tr,
+            gdtr: self.gdtr,
+            idtr: self.idtr,
+            cr: [self.cr0.bits().into(), self.cr2, self.cr3, self.cr4.bits().into()],
+            dr: self.dr,
+            msrs: self.msrs,
+            fpu: self.fpu.clone(),
+            model: self.model,
+            interrupt_pin: self.interrupt_pin,
+            halted: self.halted,
+            event: self.event,
+            shadow: self.attention.contains(Attention::SHADOW),
+            instructions: self.instructions,
+        };
+        SavedState::new(STATE_NAME, STATE_VERSION, &state)
+    }
+
+    /// Takes a saved state over. On an error the processor is unchanged.
+    pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
+        if state.gpr.len() != 16 || state.segments.len() != 6 {
+            return Err(saved.damaged("registers are missing"));
+        }
+        if !state.fpu.is_valid() {
+            return Err(saved.damaged("the FPU's state cannot be"));
+        }
+        let mut cpu = Cpu::new();
+        cpu.gpr[..16].copy_from_slice(&state.gpr);
+        cpu.ip = state.ip;
+        for (register, segment) in (0..).zip(&state.segments) {
+            let Segment { selector, base, limit, attributes, .. } = *segment;
+            cpu.set_segment(register, Segment::new(selector, base, limit, attributes));
+        }
+        (cpu.ldtr, cpu.tr, cpu.gdtr, cpu.idtr) = (state.ldtr, state.tr, state.gdtr, state.idtr);
+        let [cr0, cr2, cr3, cr4] = state.cr;
+        (cpu.cr2, cpu.cr3) = (cr2, cr3);
+        cpu.cr4 = Cr4::from_bits_truncate(cr4 as u32);
+        cpu.dr = state.dr;
+        cpu.msrs = state.msrs;
+        cpu.fpu = state.fpu;
+        cpu.model = state.model;
+        cpu.interrupt_pin = state.interrupt_pin;
+        cpu.halted = state.halted;
+        cpu.event = state.event;
+        cpu.attention.set(Attention::SHADOW, state.shadow);
+        cpu.instructions = state.instructions;
+        cpu.fetch_generation = self.fetch_generation + 1;
+        cpu.set_eflags(Eflags::from_bits_truncate(state.eflags));
+        cpu.set_cr0(Cr0::from_bits_truncate(cr0 as u32));
+        *self = cpu;
+        Ok(())
+    }
+}
+
+const STATE_NAME: &str = "cpu";
+const STATE_VERSION: u32 = 1;
+
+/// The saved form of [`Cpu`].
+#[derive(Serialize, Deserialize)]
+struct State {
+    gpr: Vec<u64>,
+    ip: u64,
+    eflags: u32,
+    segments: Vec<Segment>,
+    ldtr: Segment,
+    tr: Segment,
+    gdtr: TableRegister,
+    idtr: TableRegister,
+    /// CR0, CR2, CR3, CR4.
+    cr: [u64; 4],
+    dr: [u64; 8],
+    msrs: Msrs,
+    fpu: Fpu,
+    model: Model,
+    interrupt_pin: bool,
+    halted: bool,
+    event: Option<Event>,
+    shadow: bool,
+    instructions: u64,
+}
+
+/// Where byte register `number` is in its general register.
+#[inline(always)]
+fn byte_shift(number: u8) -> u32 {
+    u32::from((number & reg::HIGH_BYTE) >> 1)
+}
+
+/// The width of an access of size `W`.
+pub(crate) const fn width_of<W: Word>() -> Width {
+    match W::BITS {
+        8 => Width::Byte,
+        16 => Width::Word,
+        _ => Width::Dword,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partial_registers() {
+        let mut cpu = Cpu::new();
+        cpu.set(reg::BX, 0x1122_3344u32);
+        cpu.set(reg::BX | reg::HIGH_BYTE, 0xaau8);
+        assert_eq!(cpu.get::<u32>(reg::BX), 0x1122_aa44);
+        cpu.set(reg::BX, 0xbbu8);
+        assert_eq!(cpu.get::<u16>(reg::BX), 0xaabb);
+        cpu.set(reg::BX, 0x5566u16);
+        assert_eq!(cpu.get::<u32>(reg::BX), 0x1122_5566);
+        assert_eq!(cpu.get::<u8>(reg::BX | reg::HIGH_BYTE), 0x55);
+        assert_eq!(cpu.gpr(reg::NONE), 0);
+    }
+
+    #[test]
+    fn the_state_survives_saving() {
+        let mut cpu = Cpu::new();
+        cpu.set_flat_entry(0x10, 0x18, 0x10_0000);
+        cpu.set_eflags(Eflags::CF | Eflags::IF | Eflags::ID);
+        cpu.instructions = 12345;
+        cpu.halted = true;
+        let saved = cpu.save();
+        let mut other = Cpu::new();
+        other.restore(&saved).unwrap();
+        assert_eq!(other.save(), saved);
+        assert!(other.in_protected_mode());
+        assert!(other.segment(sreg::DS).writes_freely);
+    }
+}

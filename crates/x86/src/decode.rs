@@ -1,0 +1,224 @@
+//! From instruction bytes to [`Op`]s: decoding by iced-x86, once, into
+//! what the instruction's handler needs and nothing else.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpCodeOperandKind, OpKind, Register};
+
+use crate::cpu::reg;
+use crate::cpuid::Model;
+use crate::exec::{missing_instruction, undefined_instruction};
+use crate::segment::sreg;
+use crate::table::{self, Exec, FormId};
+
+/// A decoded instruction. It does not depend on where it stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Op {
+    /// What executes it.
+    pub exec: Exec,
+    /// The immediate operand, sign-extended to 32 bits; for branches the distance from the next
+    /// instruction; for direct far transfers the offset.
+    pub imm: u32,
+    /// The displacement of the memory operand; for direct far transfers the
+    /// selector, for ENTER the nesting level.
+    pub disp: u32,
+    /// The bits of a 16- or 32-bit effective address.
+    pub address_mask: u32,
+    /// Which form of the instruction table it is.
+    pub form: FormId,
+    /// Bytes from the block's first instruction to this one.
+    pub offset: u16,
+    /// The operand that ModRM.rm or the opcode names, where it is a register.
+    pub rm: u8,
+    /// The operand that ModRM.reg names.
+    pub reg: u8,
+    /// Base register of the memory operand; [`reg::NONE`] for none.
+    pub base: u8,
+    /// Index register of the memory operand; [`reg::NONE`] for none.
+    pub index: u8,
+    /// log2 of the index's scale.
+    pub scale: u8,
+    /// Segment register of the memory operand.
+    pub segment: u8,
+    /// Length in bytes, 1 to 15.
+    pub length: u8,
+    /// The repeat prefix, of a string instruction.
+    pub repeat: Repeat,
+    /// The instruction is the last of its block.
+    pub ends_block: bool,
+}
+
+impl Op {
+    /// It counts its iterations itself, for which it must be alone in its block.
+    pub fn stands_alone(&self) -> bool {
+        self.repeat != Repeat::None
+    }
+}
+
+/// The repeat prefix of a string instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// None.
+    None,
+    /// F3h: REP, or REPE for CMPS and SCAS.
+    WhileEqual,
+    /// F2h: REPNE.
+    WhileNotEqual,
+}
+
+/// Decodes the instruction at the start of `bytes`, at most 15 of which count;
+/// none when it goes on after them.
+pub fn decode(bytes: &[u8], is_32_bit: bool, model: Model) -> Option<Op> {
+    let bitness = if is_32_bit { 32 } else { 16 };
+    let mut decoder = Decoder::with_ip(bitness, bytes, 0, OPTIONS);
+    let instruction = decoder.decode();
+    if instruction.is_invalid()
+        && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
+        && bytes.len() < MAX_LENGTH
+    {
+        return None;
+    }
+    Some(to_op(&instruction, model))
+}
+
+/// Without BMI1 and LZCNT, a repeat prefix before BSF and BSR means nothing: TZCNT
+/// and LZCNT are written that way so that they run on processors that lack them.
+pub(crate) const OPTIONS: u32 = DecoderOptions::NO_MPFX_0FBC | DecoderOptions::NO_MPFX_0FBD;
+
+/// The longest instruction (SDM vol. 2, 2.3.11).
+pub const MAX_LENGTH: usize = 15;
+
+fn to_op(instruction: &Instruction, model: Model) -> Op {
+    let mut op = Op {
+        exec: undefined_instruction,
+        imm: 0,
+        disp: 0,
+        address_mask: u32::MAX,
+        form: FormId::NONE,
+        offset: 0,
+        rm: 0,
+        reg: 0,
+        base: reg::NONE,
+        index: reg::NONE,
+        scale: 0,
+        segment: sreg::DS,
+        length: instruction.len().max(1) as u8,
+        repeat: Repeat::None,
+        ends_block: true,
+    };
+    if instruction.is_invalid() || !instruction.cpuid_features().iter().all(|f| model.has(*f)) {
+        return op;
+    }
+    let Some((id, form)) = table::find(instruction.code()) else {
+        op.exec = missing_instruction;
+        return op;
+    };
+    op.form = id;
+    op.ends_block = form.ends_block;
+    op.exec = form.register;
+    if instruction.is_string_instruction() {
+        if instruction.has_repne_prefix() {
+            op.repeat = Repeat::WhileNotEqual;
+        } else if instruction.has_rep_prefix() {
+            op.repeat = Repeat::WhileEqual;
+        }
+        op.ends_block |= op.stands_alone();
+    }
+    let kinds = instruction.op_code();
+    let mut immediates = 0;
+    for operand in 0..instruction.op_count() {
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let number = register_number(instruction.op_register(operand));
+                match kinds.op_kind(operand) {
+                    OpCodeOperandKind::r8_reg
+                    | OpCodeOperandKind::r16_reg
+                    | OpCodeOperandKind::r32_reg
+                    | OpCodeOperandKind::seg_reg
+                    | OpCodeOperandKind::cr_reg
+                    | OpCodeOperandKind::dr_reg => op.reg = number,
+                    OpCodeOperandKind::r8_or_mem
+                    | OpCodeOperandKind::r16_or_mem
+                    | OpCodeOperandKind::r32_or_mem
+                    | OpCodeOperandKind::r8_opcode
+                    | OpCodeOperandKind::r16_opcode
+                    | OpCodeOperandKind::r32_opcode
+                    | OpCodeOperandKind::r16_rm
+                    | OpCodeOperandKind::r32_rm
+                    | OpCodeOperandKind::sti_opcode => op.rm = number,
+                    // Fixed registers are known to the handler.
+                    _ => {}
+                }
+            }
+            OpKind::Memory => {
+                op.exec = form.memory;
+                op.base = optional_register(instruction.memory_base());
+                op.index = optional_register(instruction.memory_index());
+                op.scale = instruction.memory_index_scale().trailing_zeros() as u8;
+                op.disp = instruction.memory_displacement32();
+                op.segment = register_number(instruction.memory_segment());
+                op.address_mask = address_mask(instruction);
+            }
+            OpKind::MemorySegSI | OpKind::MemorySegDI => {
+                op.segment = register_number(instruction.memory_segment());
+                op.address_mask = 0xffff;
+            }
+            OpKind::MemorySegESI | OpKind::MemorySegEDI => {
+                op.segment = register_number(instruction.memory_segment());
+            }
+            OpKind::MemoryESDI => op.address_mask = 0xffff,
+            OpKind::NearBranch16 => {
+                let distance = instruction.near_branch16().wrapping_sub(instruction.len() as u16);
+                op.imm = distance as i16 as u32;
+            }
+            OpKind::NearBranch32 => {
+                op.imm = instruction.near_branch32().wrapping_sub(instruction.len() as u32);
+            }
+            OpKind::FarBranch16 => {
+                op.imm = u32::from(instruction.far_branch16());
+                op.disp = u32::from(instruction.far_branch_selector());
+            }
+            OpKind::FarBranch32 => {
+                op.imm = instruction.far_branch32();
+                op.disp = u32::from(instruction.far_branch_selector());
+            }
+            OpKind::Immediate8
+            | OpKind::Immediate8_2nd
+            | OpKind::Immediate16
+            | OpKind::Immediate32
+            | OpKind::Immediate8to16
+            | OpKind::Immediate8to32 => {
+                let value = instruction.immediate(operand) as u32;
+                if immediates == 0 {
+                    op.imm = value;
+                } else {
+                    op.disp = value;
+                }
+                immediates += 1;
+            }
+            _ => {}
+        }
+    }
+    op
+}
+
+/// The number of a register as instructions have it; AH to BH have [`reg::HIGH_BYTE`] added.
+fn register_number(register: Register) -> u8 {
+    let number = register.number() as u8;
+    match register {
+        Register::AH | Register::CH | Register::DH | Register::BH => number - 4 | reg::HIGH_BYTE,
+        _ => number,
+    }
+}
+
+fn optional_register(register: Register) -> u8 {
+    if register == Register::None { reg::NONE } else { register_number(register) }
+}
+
+/// 16-bit addresses have 16-bit registers, or none and a 16-bit displacement.
+fn address_mask(instruction: &Instruction) -> u32 {
+    let registers = [instruction.memory_base(), instruction.memory_index()];
+    let is_16_bit = match registers.into_iter().find(|register| *register != Register::None) {
+        Some(register) => register.size() == 2,
+        None => instruction.memory_displ_size() == 2,
+    };
+    if is_16_bit { 0xffff } else { u32::MAX }
+}

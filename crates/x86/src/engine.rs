@@ -1,0 +1,72 @@
+//! What an engine is: that which executes guest instructions.
+
+use ring3_core::device::Width;
+use ring3_core::memory::Memory;
+
+use crate::cpu::Cpu;
+use crate::report::Missing;
+
+/// Why an engine came back. Where an answer is due, the machine gives it with
+/// [`Cpu::answer`] and runs the engine again, which repeats the
+/// instruction with the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// The number of instructions asked for has been executed.
+    Deadline,
+    /// The guest reads a port; answer with what it reads.
+    PortRead {
+        /// The port.
+        port: u16,
+        /// How much of it.
+        width: Width,
+    },
+    /// The guest writes a port; answer with anything when it is done.
+    PortWrite {
+        /// The port.
+        port: u16,
+        /// How much of it.
+        width: Width,
+        /// What it writes.
+        value: u32,
+    },
+    /// The guest reads memory that is a device's; answer with what it reads.
+    MmioRead {
+        /// Guest-physical address.
+        address: u64,
+        /// How much.
+        width: Width,
+    },
+    /// The guest writes memory that is a device's; answer with anything when it is done.
+    MmioWrite {
+        /// Guest-physical address.
+        address: u64,
+        /// How much.
+        width: Width,
+        /// What it writes.
+        value: u32,
+    },
+    /// The guest reads the time-stamp counter; answer with its 64 bits.
+    TimeStamp,
+    /// INTR is high and the guest can take an interrupt now; the machine
+    /// acknowledges the interrupt controller and calls [`Cpu::inject`].
+    InterruptWindow,
+    /// The guest waits for an interrupt (HLT).
+    Halt,
+    /// An exception while a double fault was delivered (triple fault).
+    Shutdown,
+    /// The guest needs something of the processor that does not exist here.
+    Missing(Missing),
+}
+
+/// That which executes guest instructions.
+pub trait Engine {
+    /// A short name, as the user gives it.
+    fn name(&self) -> &'static str;
+
+    /// Runs `cpu` until an exit, but not beyond `instructions` more instructions;
+    /// an iteration of a repeated string instruction counts as one.
+    fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit;
+
+    /// What the engine has counted since it was made: names and numbers.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}

@@ -1,0 +1,167 @@
+//! Bit and byte instructions (SDM vol. 1, 7.3.7): BT and its kin, BSF, BSR, SETcc; BSWAP.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::Cpu;
+use crate::decode::Op;
+use crate::exec::{Done, Mem, Place, Reg};
+use crate::table::{Rows, rm_wide, wide};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    rm_wide!(rows, [Bt_rm16_imm8 Bt_rm32_imm8], test_immediate);
+    rm_wide!(rows, [Bts_rm16_imm8 Bts_rm32_imm8], change_immediate, Set);
+    rm_wide!(rows, [Btr_rm16_imm8 Btr_rm32_imm8], change_immediate, Reset);
+    rm_wide!(rows, [Btc_rm16_imm8 Btc_rm32_imm8], change_immediate, Complement);
+    rows.add(iced_x86::Code::Bt_rm16_r16, test_string::<u16>, test_register::<u16>);
+    rows.add(iced_x86::Code::Bt_rm32_r32, test_string::<u32>, test_register::<u32>);
+    rows.add(iced_x86::Code::Bts_rm16_r16, change_string::<u16, Set>, change_register::<u16, Set>);
+    rows.add(iced_x86::Code::Bts_rm32_r32, change_string::<u32, Set>, change_register::<u32, Set>);
+    rows.add(
+        iced_x86::Code::Btr_rm16_r16,
+        change_string::<u16, Reset>,
+        change_register::<u16, Reset>,
+    );
+    rows.add(
+        iced_x86::Code::Btr_rm32_r32,
+        change_string::<u32, Reset>,
+        change_register::<u32, Reset>,
+    );
+    rows.add(
+        iced_x86::Code::Btc_rm16_r16,
+        change_string::<u16, Complement>,
+        change_register::<u16, Complement>,
+    );
+    rows.add(
+        iced_x86::Code::Btc_rm32_r32,
+        change_string::<u32, Complement>,
+        change_register::<u32, Complement>,
+    );
+    rm_wide!(rows, [Bsf_r16_rm16 Bsf_r32_rm32], scan_forward);
+    rm_wide!(rows, [Bsr_r16_rm16 Bsr_r32_rm32], scan_reverse);
+    wide!(rows, [Bswap_r16 Bswap_r32], byte_swap);
+}
+
+/// What happens to the bit that is tested.
+trait Change {
+    /// The operand with the bits of `mask` changed.
+    fn apply(value: u64, mask: u64) -> u64;
+}
+
+struct Set;
+struct Reset;
+struct Complement;
+
+impl Change for Set {
+    fn apply(value: u64, mask: u64) -> u64 {
+        value | mask
+    }
+}
+
+impl Change for Reset {
+    fn apply(value: u64, mask: u64) -> u64 {
+        value & !mask
+    }
+}
+
+impl Change for Complement {
+    fn apply(value: u64, mask: u64) -> u64 {
+        value ^ mask
+    }
+}
+
+/// CF becomes bit `number` of `value`; the other flags stay.
+fn test<W: Word>(cpu: &mut Cpu, value: W, number: u64) {
+    let bit = value.zero_extend() >> (number & u64::from(W::BITS - 1)) & 1 != 0;
+    cpu.status = cpu.status.with_carry(bit);
+}
+
+fn change<P: Place, W: Word, C: Change>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    number: u64,
+) -> Done {
+    let mask = 1 << (number & u64::from(W::BITS - 1));
+    P::modify::<W>(cpu, memory, op, |status, value| {
+        let value = value.zero_extend();
+        (W::truncate(C::apply(value, mask)), status.with_carry(value & mask != 0))
+    })
+}
+
+fn test_immediate<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
+    test(cpu, value, u64::from(op.imm));
+    Ok(())
+}
+
+fn change_immediate<P: Place, W: Word, C: Change>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    change::<P, W, C>(cpu, memory, op, u64::from(op.imm))
+}
+
+fn test_register<W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    test(cpu, cpu.get::<W>(op.rm), cpu.get::<W>(op.reg).zero_extend());
+    Ok(())
+}
+
+fn change_register<W: Word, C: Change>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let number = cpu.get::<W>(op.reg).zero_extend();
+    change::<Reg, W, C>(cpu, memory, op, number)
+}
+
+/// With a register as bit number and an operand in memory, the operand is a bit string
+/// that reaches beyond the word on both sides (SDM vol. 2, 3.1.1.9, "Bit(BitBase, BitOffset)").
+fn bit_string<W: Word>(cpu: &Cpu, op: &Op) -> (Op, u64) {
+    let number = cpu.get::<W>(op.reg).sign_extend() as i64;
+    let words = number.div_euclid(i64::from(W::BITS));
+    let displacement = op.disp.wrapping_add((words * W::BYTES as i64) as u32);
+    (Op { disp: displacement, ..*op }, number as u64)
+}
+
+fn test_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let (op, number) = bit_string::<W>(cpu, op);
+    let value = Mem::read::<W>(cpu, memory, &op)?;
+    test(cpu, value, number);
+    Ok(())
+}
+
+fn change_string<W: Word, C: Change>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let (op, number) = bit_string::<W>(cpu, op);
+    change::<Mem, W, C>(cpu, memory, &op, number)
+}
+
+fn scan_forward<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let source = P::read::<W>(cpu, memory, op)?;
+    scan(cpu, op, source, source.zero_extend().trailing_zeros());
+    Ok(())
+}
+
+fn scan_reverse<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let source = P::read::<W>(cpu, memory, op)?;
+    scan(cpu, op, source, 63u32.wrapping_sub(source.zero_extend().leading_zeros()));
+    Ok(())
+}
+
+/// ZF tells that no bit is set; the destination then stays as it is, as on all real processors.
+fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
+    let none = source.zero_extend() == 0;
+    if !none {
+        cpu.set(op.reg, W::truncate(number.into()));
+    }
+    cpu.status = cpu.status.with_zero(none);
+}
+
+/// With a 16-bit operand the result is undefined; processors clear it.
+fn byte_swap<W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    if W::BITS == 16 {
+        cpu.set(op.rm, 0u16);
+    } else {
+        cpu.set(op.rm, cpu.get::<u32>(op.rm).swap_bytes());
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Data transfer (SDM vol. 1, 7.3.1): MOV, CMOVcc, XCHG, LEA, MOVZX, MOVSX, XLAT, conversions of the
+//! accumulator, SETcc, and loads of segment registers.
+
+use iced_x86::Code;
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Attention, Cpu, reg};
+use crate::decode::Op;
+use crate::exec::branch::*;
+use crate::exec::{Done, Mem, Place, Reg};
+use crate::segment::sreg;
+use crate::table::{Rows, ending, plain, rm, rm_sizes, rm_wide};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    rm_sizes!(rows, [Mov_rm8_r8 Mov_rm16_r16 Mov_rm32_r32], move_to_rm);
+    rm_sizes!(rows, [Mov_r8_rm8 Mov_r16_rm16 Mov_r32_rm32], move_to_register);
+    rm_sizes!(rows, [Mov_rm8_imm8 Mov_rm16_imm16 Mov_rm32_imm32], move_immediate);
+    rm_sizes!(rows, [Mov_r8_imm8 Mov_r16_imm16 Mov_r32_imm32], move_immediate);
+    rm_sizes!(rows, [Mov_AL_moffs8 Mov_AX_moffs16 Mov_EAX_moffs32], move_to_register);
+    rm_sizes!(rows, [Mov_moffs8_AL Mov_moffs16_AX Mov_moffs32_EAX], move_to_rm);
+    rm_sizes!(rows, [Xchg_rm8_r8 Xchg_rm16_r16 Xchg_rm32_r32], exchange);
+    rm_wide!(rows, [Xchg_r16_AX Xchg_r32_EAX], exchange);
+    rm_wide!(rows, [Lea_r16_m Lea_r32_m], load_effective_address);
+
+    rm!(rows, u8, [Movzx_r16_rm8], move_zero_extended, u16);
+    rm!(rows, u8, [Movzx_r32_rm8], move_zero_extended, u32);
+    rm!(rows, u16, [Movzx_r16_rm16], move_zero_extended, u16);
+    rm!(rows, u16, [Movzx_r32_rm16], move_zero_extended, u32);
+    rm!(rows, u8, [Movsx_r16_rm8], move_sign_extended, u16);
+    rm!(rows, u8, [Movsx_r32_rm8], move_sign_extended, u32);
+    rm!(rows, u16, [Movsx_r16_rm16], move_sign_extended, u16);
+    rm!(rows, u16, [Movsx_r32_rm16], move_sign_extended, u32);
+    plain!(rows, [Cbw], cbw);
+    plain!(rows, [Cwde], cwde);
+    plain!(rows, [Cwd], cwd);
+    plain!(rows, [Cdq], cdq);
+    plain!(rows, [Xlat_m8], xlat);
+
+    rm_wide!(rows, [Cmovo_r16_rm16 Cmovo_r32_rm32], conditional_move, IfOverflow);
+    rm_wide!(rows, [Cmovno_r16_rm16 Cmovno_r32_rm32], conditional_move, IfNotOverflow);
+    rm_wide!(rows, [Cmovb_r16_rm16 Cmovb_r32_rm32], conditional_move, IfBelow);
+    rm_wide!(rows, [Cmovae_r16_rm16 Cmovae_r32_rm32], conditional_move, IfAboveOrEqual);
+    rm_wide!(rows, [Cmove_r16_rm16 Cmove_r32_rm32], conditional_move, IfEqual);
+    rm_wide!(rows, [Cmovne_r16_rm16 Cmovne_r32_rm32], conditional_move, IfNotEqual);
+    rm_wide!(rows, [Cmovbe_r16_rm16 Cmovbe_r32_rm32], conditional_move, IfBelowOrEqual);
+    rm_wide!(rows, [Cmova_r16_rm16 Cmova_r32_rm32], conditional_move, IfAbove);
+    rm_wide!(rows, [Cmovs_r16_rm16 Cmovs_r32_rm32], conditional_move, IfSign);
+    rm_wide!(rows, [Cmovns_r16_rm16 Cmovns_r32_rm32], conditional_move, IfNotSign);
+    rm_wide!(rows, [Cmovp_r16_rm16 Cmovp_r32_rm32], conditional_move, IfParity);
+    rm_wide!(rows, [Cmovnp_r16_rm16 Cmovnp_r32_rm32], conditional_move, IfNotParity);
+    rm_wide!(rows, [Cmovl_r16_rm16 Cmovl_r32_rm32], conditional_move, IfLess);
+    rm_wide!(rows, [Cmovge_r16_rm16 Cmovge_r32_rm32], conditional_move, IfGreaterOrEqual);
+    rm_wide!(rows, [Cmovle_r16_rm16 Cmovle_r32_rm32], conditional_move, IfLessOrEqual);
+    rm_wide!(rows, [Cmovg_r16_rm16 Cmovg_r32_rm32], conditional_move, IfGreater);
+
+    rm!(rows, u8, [Seto_rm8], set_byte, IfOverflow);
+    rm!(rows, u8, [Setno_rm8], set_byte, IfNotOverflow);
+    rm!(rows, u8, [Setb_rm8], set_byte, IfBelow);
+    rm!(rows, u8, [Setae_rm8], set_byte, IfAboveOrEqual);
+    rm!(rows, u8, [Sete_rm8], set_byte, IfEqual);
+    rm!(rows, u8, [Setne_rm8], set_byte, IfNotEqual);
+    rm!(rows, u8, [Setbe_rm8], set_byte, IfBelowOrEqual);
+    rm!(rows, u8, [Seta_rm8], set_byte, IfAbove);
+    rm!(rows, u8, [Sets_rm8], set_byte, IfSign);
+    rm!(rows, u8, [Setns_rm8], set_byte, IfNotSign);
+    rm!(rows, u8, [Setp_rm8], set_byte, IfParity);
+    rm!(rows, u8, [Setnp_rm8], set_byte, IfNotParity);
+    rm!(rows, u8, [Setl_rm8], set_byte, IfLess);
+    rm!(rows, u8, [Setge_rm8], set_byte, IfGreaterOrEqual);
+    rm!(rows, u8, [Setle_rm8], set_byte, IfLessOrEqual);
+    rm!(rows, u8, [Setg_rm8], set_byte, IfGreater);
+
+    rows.add(Code::Mov_rm16_Sreg, store_segment::<Mem, u16>, store_segment::<Reg, u16>);
+    // To memory it stores a word whatever the operand size (SDM vol. 2, MOV).
+    rows.add(Code::Mov_r32m16_Sreg, store_segment::<Mem, u16>, store_segment::<Reg, u32>);
+    rm!(rows, u16, [Mov_Sreg_rm16 Mov_Sreg_r32m16], load_segment);
+    ending!(rows, [Mov_Sreg_rm16 Mov_Sreg_r32m16]);
+    rm_wide!(rows, [Les_r16_m1616 Les_r32_m1632], load_far_pointer, Es);
+    rm_wide!(rows, [Lds_r16_m1616 Lds_r32_m1632], load_far_pointer, Ds);
+    rm_wide!(rows, [Lss_r16_m1616 Lss_r32_m1632], load_far_pointer, Ss);
+    rm_wide!(rows, [Lfs_r16_m1616 Lfs_r32_m1632], load_far_pointer, Fs);
+    rm_wide!(rows, [Lgs_r16_m1616 Lgs_r32_m1632], load_far_pointer, Gs);
+}
+
+fn move_to_rm<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    P::write(cpu, memory, op, cpu.get::<W>(op.reg))
+}
+
+fn move_to_register<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
+    cpu.set(op.reg, value);
+    Ok(())
+}
+
+fn move_immediate<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    P::write(cpu, memory, op, op.immediate::<W>())
+}
+
+fn exchange<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let new = cpu.get::<W>(op.reg);
+    let mut old = new;
+    P::modify(cpu, memory, op, |status, value| {
+        old = value;
+        (new, status)
+    })?;
+    cpu.set(op.reg, old);
+    Ok(())
+}
+
+/// With a register operand the instruction is invalid, and decoding says so.
+fn load_effective_address<P: Place, W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    let address = op.effective_address(cpu);
+    cpu.set(op.reg, W::truncate(address));
+    Ok(())
+}
+
+fn move_zero_extended<P: Place, W: Word, To: Word>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
+    cpu.set(op.reg, To::truncate(value.zero_extend()));
+    Ok(())
+}
+
+fn move_sign_extended<P: Place, W: Word, To: Word>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
+    cpu.set(op.reg, To::truncate(value.sign_extend()));
+    Ok(())
+}
+
+fn cbw(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.set(reg::AX, cpu.get::<u8>(reg::AX).sign_extend() as u16);
+    Ok(())
+}
+
+fn cwde(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.set(reg::AX, cpu.get::<u16>(reg::AX).sign_extend() as u32);
+    Ok(())
+}
+
+fn cwd(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.set(reg::DX, (cpu.get::<u16>(reg::AX).sign_extend() >> 16) as u16);
+    Ok(())
+}
+
+fn cdq(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.set(reg::DX, (cpu.get::<u32>(reg::AX).sign_extend() >> 32) as u32);
+    Ok(())
+}
+
+fn xlat(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let offset = cpu.gpr(reg::BX).wrapping_add(cpu.get::<u8>(reg::AX).into());
+    let byte: u8 = cpu.read(memory, op.segment, offset & u64::from(op.address_mask))?;
+    cpu.set(reg::AX, byte);
+    Ok(())
+}
+
+/// The source is read whatever the condition (SDM vol. 2, CMOVcc).
+fn conditional_move<P: Place, W: Word, C: Condition>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
+    let result = if C::holds(cpu.status) { value } else { cpu.get(op.reg) };
+    cpu.set(op.reg, result);
+    Ok(())
+}
+
+fn set_byte<P: Place, W: Word, C: Condition>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = W::truncate(u64::from(C::holds(cpu.status)));
+    P::write(cpu, memory, op, value)
+}
+
+fn store_segment<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let selector = cpu.segment(op.reg).selector;
+    P::write(cpu, memory, op, W::truncate(selector.into()))
+}
+
+fn load_segment<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    if op.reg == sreg::CS {
+        return Err(cpu.undefined_opcode());
+    }
+    let selector = P::read::<W>(cpu, memory, op)?;
+    cpu.load_segment(memory, op.reg, selector.zero_extend() as u16)?;
+    if op.reg == sreg::SS {
+        cpu.attention |= Attention::SHADOW;
+    }
+    Ok(())
+}
+
+/// The segment register that LDS and the like load.
+trait SegmentRegister {
+    /// Its number.
+    const NUMBER: u8;
+}
+
+macro_rules! segment_registers {
+    ($($name:ident $number:ident),*) => {
+        $(struct $name;
+
+        impl SegmentRegister for $name {
+            const NUMBER: u8 = sreg::$number;
+        })*
+    };
+}
+
+segment_registers!(Es ES, Ss SS, Ds DS, Fs FS, Gs GS);
+
+fn load_far_pointer<P: Place, W: Word, S: SegmentRegister>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    let offset = P::read::<W>(cpu, memory, op)?;
+    let behind = Op { disp: op.disp.wrapping_add(W::BYTES as u32), ..*op };
+    let selector = P::read::<u16>(cpu, memory, &behind)?;
+    cpu.load_segment(memory, S::NUMBER, selector)?;
+    cpu.set(op.reg, offset);
+    Ok(())
+}

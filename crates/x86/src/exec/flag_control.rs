@@ -1,0 +1,99 @@
+//! Flag control (SDM vol. 1, 7.3.13): CLC to STD, LAHF, SAHF, SALC, CLI and STI; and NOP.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Attention, Cpu, reg};
+use crate::decode::Op;
+use crate::exec::Done;
+use crate::flags::{ALWAYS_ONE, Eflags, Status};
+use crate::table::{Rows, ending, plain};
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    plain!(rows, [Clc], clc);
+    plain!(rows, [Stc], stc);
+    plain!(rows, [Cmc], cmc);
+    plain!(rows, [Cld], cld);
+    plain!(rows, [Std], std);
+    plain!(rows, [Cli], cli);
+    plain!(rows, [Sti], sti);
+    ending!(rows, [Sti]);
+    plain!(rows, [Lahf], lahf);
+    plain!(rows, [Sahf], sahf);
+    plain!(rows, [Salc], salc);
+    plain!(rows, [Nopw Nopd Nop_rm16 Nop_rm32 Pause], nop);
+}
+
+const AH: u8 = reg::AX | reg::HIGH_BYTE;
+
+fn clc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.status = cpu.status.with_carry(false);
+    Ok(())
+}
+
+fn stc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.status = cpu.status.with_carry(true);
+    Ok(())
+}
+
+fn cmc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.status = cpu.status.with_carry(!cpu.status.carry());
+    Ok(())
+}
+
+fn cld(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.system_flags.remove(Eflags::DF);
+    Ok(())
+}
+
+fn std(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.system_flags.insert(Eflags::DF);
+    Ok(())
+}
+
+/// #GP(0) unless the running code may change IF.
+fn require_io_privilege(cpu: &mut Cpu) -> Done {
+    if cpu.cpl() > cpu.iopl() { Err(cpu.general_protection(0)) } else { Ok(()) }
+}
+
+fn cli(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    require_io_privilege(cpu)?;
+    cpu.system_flags.remove(Eflags::IF);
+    Ok(())
+}
+
+/// Interrupts are taken after one more instruction, if they were disabled (SDM vol. 2, STI).
+fn sti(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    require_io_privilege(cpu)?;
+    if !cpu.has_flag(Eflags::IF) {
+        cpu.system_flags.insert(Eflags::IF);
+        cpu.attention |= Attention::SHADOW;
+    }
+    Ok(())
+}
+
+/// The flags that LAHF and SAHF move: all status flags but OF.
+const LOW_FLAGS: Eflags = Eflags::STATUS.difference(Eflags::OF);
+
+fn lahf(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    let image = (cpu.status.to_eflags() & LOW_FLAGS).bits() | ALWAYS_ONE;
+    cpu.set(AH, image as u8);
+    Ok(())
+}
+
+fn sahf(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    let image = Eflags::from_bits_truncate(cpu.get::<u8>(AH).into());
+    cpu.status = Status::from_eflags(cpu.status.to_eflags() - LOW_FLAGS | image & LOW_FLAGS);
+    Ok(())
+}
+
+/// AL becomes FFh if CF is set, 0 if not; undocumented, in all processors.
+fn salc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    let value = if cpu.status.carry() { 0xff } else { 0u8 };
+    cpu.set(reg::AX, value);
+    Ok(())
+}
+
+fn nop(_: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    Ok(())
+}

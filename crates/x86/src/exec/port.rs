@@ -1,0 +1,77 @@
+//! Port I/O (SDM vol. 1, chapter 19): IN and OUT, and who may use which port.
+
+use iced_x86::Code;
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Cpu, Cr0, reg};
+use crate::decode::Op;
+use crate::exec::Done;
+use crate::table::{Rows, sizes};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    rows.add_all(&[Code::In_AL_imm8], input_immediate::<u8>);
+    rows.add_all(&[Code::In_AX_imm8], input_immediate::<u16>);
+    rows.add_all(&[Code::In_EAX_imm8], input_immediate::<u32>);
+    rows.add_all(&[Code::Out_imm8_AL], output_immediate::<u8>);
+    rows.add_all(&[Code::Out_imm8_AX], output_immediate::<u16>);
+    rows.add_all(&[Code::Out_imm8_EAX], output_immediate::<u32>);
+    sizes!(rows, [In_AL_DX In_AX_DX In_EAX_DX], input);
+    sizes!(rows, [Out_DX_AL Out_DX_AX Out_DX_EAX], output);
+}
+
+/// #GP(0) unless the running code may use `size` ports from `port` on: by its
+/// privilege, or by the I/O permission bit map of the TSS (SDM vol. 1, 19.5).
+pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: usize) -> Done {
+    let protected = cpu.cr0.contains(Cr0::PE);
+    if !protected || !cpu.in_virtual_8086_mode() && cpu.cpl() <= cpu.iopl() {
+        return Ok(());
+    }
+    const BIT_MAP_OFFSET: u64 = 0x66;
+    let tss = cpu.tr;
+    let is_32_bit_tss = tss.attributes.kind() & 8 != 0;
+    if !is_32_bit_tss || u64::from(tss.limit) < BIT_MAP_OFFSET + 1 {
+        return Err(cpu.general_protection(0));
+    }
+    let bit_map: u16 = cpu.read_system(memory, tss.base.wrapping_add(BIT_MAP_OFFSET))?;
+    let offset = u64::from(bit_map) + u64::from(port / 8);
+    // Two bytes are read whatever the port, so both must be inside the limit.
+    if offset + 1 > u64::from(tss.limit) {
+        return Err(cpu.general_protection(0));
+    }
+    let bits: u16 = cpu.read_system(memory, tss.base.wrapping_add(offset))?;
+    let mask = (1u16 << size) - 1;
+    if bits >> (port & 7) & mask != 0 {
+        return Err(cpu.general_protection(0));
+    }
+    Ok(())
+}
+
+fn input_from<W: Word>(cpu: &mut Cpu, memory: &mut Memory, port: u16) -> Done {
+    check_port(cpu, memory, port, W::BYTES)?;
+    let value = cpu.read_port::<W>(port)?;
+    cpu.set(reg::AX, value);
+    Ok(())
+}
+
+fn output_to<W: Word>(cpu: &mut Cpu, memory: &mut Memory, port: u16) -> Done {
+    check_port(cpu, memory, port, W::BYTES)?;
+    cpu.write_port(port, cpu.get::<W>(reg::AX))
+}
+
+fn input<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    input_from::<W>(cpu, memory, cpu.get(reg::DX))
+}
+
+fn output<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    output_to::<W>(cpu, memory, cpu.get(reg::DX))
+}
+
+fn input_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    input_from::<W>(cpu, memory, u16::from(op.immediate::<u8>()))
+}
+
+fn output_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    output_to::<W>(cpu, memory, u16::from(op.immediate::<u8>()))
+}

@@ -1,0 +1,241 @@
+//! Shifts and rotates (SDM vol. 1, 7.3.6).
+//!
+//! OF is defined for counts of 1 only; for others it is what the same formula
+//! gives, as on real processors.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Cpu, reg};
+use crate::decode::Op;
+use crate::exec::{Done, Place};
+use crate::flags::Status;
+use crate::table::{Rows, rm_sizes, rm_wide};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    rm_sizes!(rows, [Rol_rm8_imm8 Rol_rm16_imm8 Rol_rm32_imm8], by_immediate, Rol);
+    rm_sizes!(rows, [Rol_rm8_1 Rol_rm16_1 Rol_rm32_1], by_immediate, Rol);
+    rm_sizes!(rows, [Rol_rm8_CL Rol_rm16_CL Rol_rm32_CL], by_cl, Rol);
+    rm_sizes!(rows, [Ror_rm8_imm8 Ror_rm16_imm8 Ror_rm32_imm8], by_immediate, Ror);
+    rm_sizes!(rows, [Ror_rm8_1 Ror_rm16_1 Ror_rm32_1], by_immediate, Ror);
+    rm_sizes!(rows, [Ror_rm8_CL Ror_rm16_CL Ror_rm32_CL], by_cl, Ror);
+    rm_sizes!(rows, [Rcl_rm8_imm8 Rcl_rm16_imm8 Rcl_rm32_imm8], by_immediate, Rcl);
+    rm_sizes!(rows, [Rcl_rm8_1 Rcl_rm16_1 Rcl_rm32_1], by_immediate, Rcl);
+    rm_sizes!(rows, [Rcl_rm8_CL Rcl_rm16_CL Rcl_rm32_CL], by_cl, Rcl);
+    rm_sizes!(rows, [Rcr_rm8_imm8 Rcr_rm16_imm8 Rcr_rm32_imm8], by_immediate, Rcr);
+    rm_sizes!(rows, [Rcr_rm8_1 Rcr_rm16_1 Rcr_rm32_1], by_immediate, Rcr);
+    rm_sizes!(rows, [Rcr_rm8_CL Rcr_rm16_CL Rcr_rm32_CL], by_cl, Rcr);
+    rm_sizes!(rows, [Shl_rm8_imm8 Shl_rm16_imm8 Shl_rm32_imm8], by_immediate, Shl);
+    rm_sizes!(rows, [Shl_rm8_1 Shl_rm16_1 Shl_rm32_1], by_immediate, Shl);
+    rm_sizes!(rows, [Shl_rm8_CL Shl_rm16_CL Shl_rm32_CL], by_cl, Shl);
+    // SAL is SHL under another encoding (reg field 6).
+    rm_sizes!(rows, [Sal_rm8_imm8 Sal_rm16_imm8 Sal_rm32_imm8], by_immediate, Shl);
+    rm_sizes!(rows, [Sal_rm8_1 Sal_rm16_1 Sal_rm32_1], by_immediate, Shl);
+    rm_sizes!(rows, [Sal_rm8_CL Sal_rm16_CL Sal_rm32_CL], by_cl, Shl);
+    rm_sizes!(rows, [Shr_rm8_imm8 Shr_rm16_imm8 Shr_rm32_imm8], by_immediate, Shr);
+    rm_sizes!(rows, [Shr_rm8_1 Shr_rm16_1 Shr_rm32_1], by_immediate, Shr);
+    rm_sizes!(rows, [Shr_rm8_CL Shr_rm16_CL Shr_rm32_CL], by_cl, Shr);
+    rm_sizes!(rows, [Sar_rm8_imm8 Sar_rm16_imm8 Sar_rm32_imm8], by_immediate, Sar);
+    rm_sizes!(rows, [Sar_rm8_1 Sar_rm16_1 Sar_rm32_1], by_immediate, Sar);
+    rm_sizes!(rows, [Sar_rm8_CL Sar_rm16_CL Sar_rm32_CL], by_cl, Sar);
+    rm_wide!(rows, [Shld_rm16_r16_imm8 Shld_rm32_r32_imm8], double_by_immediate, Shld);
+    rm_wide!(rows, [Shld_rm16_r16_CL Shld_rm32_r32_CL], double_by_cl, Shld);
+    rm_wide!(rows, [Shrd_rm16_r16_imm8 Shrd_rm32_r32_imm8], double_by_immediate, Shrd);
+    rm_wide!(rows, [Shrd_rm16_r16_CL Shrd_rm32_r32_CL], double_by_cl, Shrd);
+}
+
+/// Counts are taken modulo 32 (SDM vol. 2, SAL and others).
+const COUNT_MASK: u32 = 31;
+
+/// A shift or rotate by `count`, 1 to 31.
+trait Shift {
+    /// The result and the flags.
+    fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status);
+}
+
+/// A double-precision shift by `count`, 1 to 31.
+trait DoubleShift {
+    /// The result and the flags.
+    fn apply<W: Word>(status: Status, value: W, filler: W, count: u32) -> (W, Status);
+}
+
+struct Rol;
+struct Ror;
+struct Rcl;
+struct Rcr;
+struct Shl;
+struct Shr;
+struct Sar;
+struct Shld;
+struct Shrd;
+
+/// The highest bit.
+fn top<W: Word>(value: W) -> bool {
+    value.zero_extend() & W::SIGN != 0
+}
+
+/// The highest two bits differ.
+fn top_two_differ<W: Word>(value: W) -> bool {
+    top(W::truncate(value.zero_extend() ^ value.zero_extend() << 1))
+}
+
+/// Bit `number` of `value`.
+fn bit(value: u64, number: u32) -> bool {
+    value >> number & 1 != 0
+}
+
+impl Shift for Rol {
+    #[inline(always)]
+    fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
+        let (old, count) = (value.zero_extend(), count % W::BITS);
+        let result =
+            if count == 0 { value } else { W::truncate(old << count | old >> (W::BITS - count)) };
+        let carry = bit(result.zero_extend(), 0);
+        (result, status.with_carry_overflow(carry, carry != top(result)))
+    }
+}
+
+impl Shift for Ror {
+    #[inline(always)]
+    fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
+        let (old, count) = (value.zero_extend(), count % W::BITS);
+        let result =
+            if count == 0 { value } else { W::truncate(old >> count | old << (W::BITS - count)) };
+        (result, status.with_carry_overflow(top(result), top_two_differ(result)))
+    }
+}
+
+impl Shift for Rcl {
+    fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
+        // A rotate of one bit more than the operand has: CF on top of it.
+        let bits = W::BITS + 1;
+        let count = count % bits;
+        if count == 0 {
+            let carry = status.carry();
+            return (value, status.with_carry_overflow(carry, carry != top(value)));
+        }
+        let old = u64::from(status.carry()) << W::BITS | value.zero_extend();
+        let new = old << count | old >> (bits - count);
+        let (result, carry) = (W::truncate(new), bit(new, W::BITS));
+        (result, status.with_carry_overflow(carry, carry != top(result)))
+    }
+}
+
+impl Shift for Rcr {
+    fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
+        let bits = W::BITS + 1;
+        let count = count % bits;
+        if count == 0 {
+            return (value, status.with_carry_overflow(status.carry(), top_two_differ(value)));
+        }
+        let old = u64::from(status.carry()) << W::BITS | value.zero_extend();
+        let new = old >> count | old << (bits - count);
+        let (result, carry) = (W::truncate(new), bit(new, W::BITS));
+        (result, status.with_carry_overflow(carry, top_two_differ(result)))
+    }
+}
+
+impl Shift for Shl {
+    #[inline(always)]
+    fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
+        let wide = value.zero_extend() << count;
+        let (result, carry) = (W::truncate(wide), bit(wide, W::BITS));
+        (result, Status::new(result, carry, carry != top(result), false))
+    }
+}
+
+impl Shift for Shr {
+    #[inline(always)]
+    fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
+        let old = value.zero_extend();
+        let result = W::truncate(old >> count);
+        let carry = bit(old, count - 1);
+        (result, Status::new(result, carry, top_two_differ(result), false))
+    }
+}
+
+impl Shift for Sar {
+    #[inline(always)]
+    fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
+        let old = value.sign_extend() as i64;
+        let result = W::truncate((old >> count) as u64);
+        (result, Status::new(result, bit(old as u64, count - 1), false, false))
+    }
+}
+
+impl DoubleShift for Shld {
+    fn apply<W: Word>(_: Status, value: W, filler: W, count: u32) -> (W, Status) {
+        // With 16 bits and counts over 16 the filler is shifted through; what
+        // follows it is undefined, here the operand again.
+        let (old, filler) = (value.zero_extend(), filler.zero_extend());
+        let wide =
+            u128::from(old) << (2 * W::BITS) | u128::from(filler) << W::BITS | u128::from(old);
+        let shifted = wide << count;
+        let result = W::truncate((shifted >> (2 * W::BITS)) as u64);
+        let carry = shifted >> (3 * W::BITS) & 1 != 0;
+        (result, Status::new(result, carry, top(result) != top(value), false))
+    }
+}
+
+impl DoubleShift for Shrd {
+    fn apply<W: Word>(_: Status, value: W, filler: W, count: u32) -> (W, Status) {
+        let (old, filler) = (value.zero_extend(), filler.zero_extend());
+        let wide =
+            u128::from(old) << (2 * W::BITS) | u128::from(filler) << W::BITS | u128::from(old);
+        let result = W::truncate((wide >> count) as u64);
+        let carry = wide >> (count - 1) & 1 != 0;
+        (result, Status::new(result, carry, top(result) != top(value), false))
+    }
+}
+
+fn by_immediate<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    shift::<P, W, S>(cpu, memory, op, op.imm & COUNT_MASK)
+}
+
+fn by_cl<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let count = u32::from(cpu.get::<u8>(reg::CX)) & COUNT_MASK;
+    shift::<P, W, S>(cpu, memory, op, count)
+}
+
+/// A count of zero changes no flags.
+#[inline(always)]
+fn shift<P: Place, W: Word, S: Shift>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    count: u32,
+) -> Done {
+    P::modify::<W>(cpu, memory, op, |status, value| {
+        if count == 0 { (value, status) } else { S::apply(status, value, count) }
+    })
+}
+
+fn double_by_immediate<P: Place, W: Word, S: DoubleShift>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    double_shift::<P, W, S>(cpu, memory, op, op.imm & COUNT_MASK)
+}
+
+fn double_by_cl<P: Place, W: Word, S: DoubleShift>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    let count = u32::from(cpu.get::<u8>(reg::CX)) & COUNT_MASK;
+    double_shift::<P, W, S>(cpu, memory, op, count)
+}
+
+fn double_shift<P: Place, W: Word, S: DoubleShift>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    count: u32,
+) -> Done {
+    let filler = cpu.get::<W>(op.reg);
+    P::modify::<W>(cpu, memory, op, |status, value| {
+        if count == 0 { (value, status) } else { S::apply(status, value, filler, count) }
+    })
+}

@@ -1,0 +1,182 @@
+//! The stack (SDM vol. 1, 7.3.1.3 and 7.3.13): PUSH, POP, PUSHA, POPA, ENTER, LEAVE, PUSHF, POPF.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Attention, Cpu, reg};
+use crate::decode::Op;
+use crate::exec::{Done, Place};
+use crate::flags::Eflags;
+use crate::segment::sreg;
+use crate::table::{Rows, ending, rm_wide, wide};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    rm_wide!(rows, [Push_rm16 Push_rm32], push);
+    rm_wide!(rows, [Push_r16 Push_r32], push);
+    rm_wide!(rows, [Pop_rm16 Pop_rm32], pop);
+    rm_wide!(rows, [Pop_r16 Pop_r32], pop);
+    wide!(rows, [Push_imm16 Pushd_imm32], push_immediate);
+    wide!(rows, [Pushw_imm8 Pushd_imm8], push_immediate);
+    wide!(rows, [Pushaw Pushad], push_all);
+    wide!(rows, [Popaw Popad], pop_all);
+    wide!(rows, [Pushfw Pushfd], push_flags);
+    wide!(rows, [Popfw Popfd], pop_flags);
+    wide!(rows, [Enterw_imm16_imm8 Enterd_imm16_imm8], enter);
+    wide!(rows, [Leavew Leaved], leave);
+
+    wide!(rows, [Pushw_ES Pushd_ES], push_segment, { sreg::ES });
+    wide!(rows, [Pushw_CS Pushd_CS], push_segment, { sreg::CS });
+    wide!(rows, [Pushw_SS Pushd_SS], push_segment, { sreg::SS });
+    wide!(rows, [Pushw_DS Pushd_DS], push_segment, { sreg::DS });
+    wide!(rows, [Pushw_FS Pushd_FS], push_segment, { sreg::FS });
+    wide!(rows, [Pushw_GS Pushd_GS], push_segment, { sreg::GS });
+    wide!(rows, [Popw_ES Popd_ES], pop_segment, { sreg::ES });
+    wide!(rows, [Popw_SS Popd_SS], pop_segment, { sreg::SS });
+    wide!(rows, [Popw_DS Popd_DS], pop_segment, { sreg::DS });
+    wide!(rows, [Popw_FS Popd_FS], pop_segment, { sreg::FS });
+    wide!(rows, [Popw_GS Popd_GS], pop_segment, { sreg::GS });
+    // The interrupt flag, the trap flag or the interrupt shadow may have changed.
+    ending!(rows, [Popfw Popfd Popw_SS Popd_SS]);
+}
+
+/// PUSH ESP pushes the old value (SDM vol. 2, PUSH).
+fn push<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
+    cpu.push(memory, value)
+}
+
+/// An address with ESP is computed after ESP was incremented, and POP ESP
+/// keeps what it popped (SDM vol. 2, POP).
+fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let old = cpu.gpr(reg::SP);
+    let value = cpu.pop::<W>(memory)?;
+    let written = P::write(cpu, memory, op, value);
+    if written.is_err() {
+        cpu.set_gpr(reg::SP, old);
+    }
+    written
+}
+
+fn push_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    cpu.push(memory, op.immediate::<W>())
+}
+
+fn push_all<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    let old = cpu.gpr(reg::SP);
+    for register in reg::AX..=reg::DI {
+        let value = if register == reg::SP { W::truncate(old) } else { cpu.get::<W>(register) };
+        if let Err(stopped) = cpu.push(memory, value) {
+            cpu.set_gpr(reg::SP, old);
+            return Err(stopped);
+        }
+    }
+    Ok(())
+}
+
+fn pop_all<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    let mut values = [W::truncate(0); 8];
+    for (depth, value) in (0..).zip(&mut values) {
+        *value = cpu.peek(memory, depth)?;
+    }
+    cpu.set_stack_pointer(cpu.stack_pointer().wrapping_add(8 * W::BYTES as u64));
+    for (register, value) in (reg::AX..=reg::DI).zip(values.into_iter().rev()) {
+        if register != reg::SP {
+            cpu.set(register, value);
+        }
+    }
+    Ok(())
+}
+
+/// RF and VM are pushed as 0.
+fn push_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    if cpu.in_virtual_8086_mode() && cpu.iopl() < 3 {
+        return Err(cpu.general_protection(0));
+    }
+    let image = cpu.eflags_image() & !(Eflags::RF | Eflags::VM).bits();
+    cpu.push(memory, W::truncate(image.into()))
+}
+
+fn pop_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    if cpu.in_virtual_8086_mode() && cpu.iopl() < 3 {
+        return Err(cpu.general_protection(0));
+    }
+    let value = cpu.pop::<W>(memory)?;
+    let mut mask = cpu.flags_mask(W::BITS == 32);
+    if W::BITS == 32 {
+        // POPF clears RF (SDM vol. 2, POPF); in virtual-8086 mode IOPL stays.
+        mask |= Eflags::RF;
+    }
+    let flags = Eflags::from_bits_truncate(value.zero_extend() as u32) - Eflags::RF;
+    cpu.change_eflags(flags, mask);
+    Ok(())
+}
+
+/// The stack frame of a procedure at nesting level `op.disp` (SDM vol. 2, ENTER).
+fn enter<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let (size, level) = (u64::from(op.imm & 0xffff), op.disp & 31);
+    let (old, frame) = (cpu.gpr(reg::SP), cpu.gpr(reg::BP));
+    let result = enter_frame::<W>(cpu, memory, size, level, frame);
+    if result.is_err() {
+        cpu.set_gpr(reg::SP, old);
+    }
+    result
+}
+
+fn enter_frame<W: Word>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    size: u64,
+    level: u32,
+    frame: u64,
+) -> Done {
+    cpu.push(memory, W::truncate(frame))?;
+    let new_frame = cpu.gpr(reg::SP);
+    for depth in 1..u64::from(level) {
+        let offset = frame.wrapping_sub(depth * W::BYTES as u64) & cpu.stack_mask();
+        let pointer = cpu.read::<W>(memory, sreg::SS, offset)?;
+        cpu.push(memory, pointer)?;
+    }
+    if level > 0 {
+        cpu.push(memory, W::truncate(new_frame))?;
+    }
+    let top = cpu.stack_pointer().wrapping_sub(size) & cpu.stack_mask();
+    // The new top of the stack must be writable, though nothing is written yet.
+    cpu.check_writable(memory, sreg::SS, top, W::BYTES)?;
+    cpu.set_stack_pointer(top);
+    cpu.set(reg::BP, W::truncate(new_frame));
+    Ok(())
+}
+
+fn leave<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    let frame = cpu.gpr(reg::BP) & cpu.stack_mask();
+    let value = cpu.read::<W>(memory, sreg::SS, frame)?;
+    cpu.set_stack_pointer(frame.wrapping_add(W::BYTES as u64));
+    cpu.set(reg::BP, value);
+    Ok(())
+}
+
+fn push_segment<W: Word, const REGISTER: u8>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    let selector = cpu.segment(REGISTER).selector;
+    if W::BITS == 16 {
+        return cpu.push(memory, selector);
+    }
+    // Only the low word is written (SDM vol. 2, PUSH, on recent processors).
+    let top = cpu.stack_pointer().wrapping_sub(4) & cpu.stack_mask();
+    cpu.write(memory, sreg::SS, top, selector)?;
+    cpu.set_stack_pointer(top);
+    Ok(())
+}
+
+fn pop_segment<W: Word, const REGISTER: u8>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    let selector = cpu.peek::<W>(memory, 0)?.zero_extend() as u16;
+    let released = cpu.stack_pointer().wrapping_add(W::BYTES as u64);
+    // ESP counts in the size of the old stack segment.
+    let mask = cpu.stack_mask();
+    cpu.load_segment(memory, REGISTER, selector)?;
+    cpu.set_gpr(reg::SP, cpu.gpr(reg::SP) & !mask | released & mask);
+    if REGISTER == sreg::SS {
+        cpu.attention |= Attention::SHADOW;
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! String instructions (SDM vol. 1, 7.3.9): MOVS, CMPS, SCAS, LODS, STOS, and INS and OUTS.
+//!
+//! A repeated instruction is as many instructions as it has iterations: each
+//! one completes, with the registers changed, before the next one begins.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Attention, Cpu, reg};
+use crate::decode::{Op, Repeat};
+use crate::exception::{Stop, Stopped};
+use crate::exec::Done;
+use crate::exec::port::check_port;
+use crate::flags::{Eflags, Status};
+use crate::segment::sreg;
+use crate::table::{Rows, sizes};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    sizes!(rows, [Movsb_m8_m8 Movsw_m16_m16 Movsd_m32_m32], move_string);
+    sizes!(rows, [Cmpsb_m8_m8 Cmpsw_m16_m16 Cmpsd_m32_m32], compare_strings);
+    sizes!(rows, [Scasb_AL_m8 Scasw_AX_m16 Scasd_EAX_m32], scan_string);
+    sizes!(rows, [Lodsb_AL_m8 Lodsw_AX_m16 Lodsd_EAX_m32], load_string);
+    sizes!(rows, [Stosb_m8_AL Stosw_m16_AX Stosd_m32_EAX], store_string);
+    sizes!(rows, [Insb_m8_DX Insw_m16_DX Insd_m32_DX], input_string);
+    sizes!(rows, [Outsb_DX_m8 Outsw_DX_m16 Outsd_DX_m32], output_string);
+}
+
+/// What one iteration leaves to be decided.
+#[derive(PartialEq, Eq)]
+enum Iteration {
+    /// It changes no flags.
+    Plain,
+    /// It compared, and REPE and REPNE look at ZF.
+    Compared,
+}
+
+/// The bits of an index or count register that the address size selects.
+#[inline(always)]
+fn masked(cpu: &Cpu, op: &Op, register: u8) -> u64 {
+    cpu.gpr(register) & u64::from(op.address_mask)
+}
+
+/// Sets the bits of an index or count register that the address size selects.
+#[inline(always)]
+fn set_masked(cpu: &mut Cpu, op: &Op, register: u8, value: u64) {
+    if op.address_mask == u32::MAX {
+        cpu.set(register, value as u32);
+    } else {
+        cpu.set(register, value as u16);
+    }
+}
+
+/// Moves an index register on by `count` elements of size `W` in the direction of DF.
+#[inline(always)]
+fn step<W: Word>(cpu: &mut Cpu, op: &Op, register: u8, count: u64) {
+    let distance = count.wrapping_mul(W::BYTES as u64);
+    let old = masked(cpu, op, register);
+    let new = if cpu.has_flag(Eflags::DF) {
+        old.wrapping_sub(distance)
+    } else {
+        old.wrapping_add(distance)
+    };
+    set_masked(cpu, op, register, new);
+}
+
+/// Executes `iteration` once, or as the repeat prefix says.
+#[inline(always)]
+fn repeat(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    mut iteration: impl FnMut(&mut Cpu, &mut Memory) -> Result<Iteration, Stopped>,
+) -> Done {
+    if op.repeat == Repeat::None {
+        return iteration(cpu, memory).map(|_| ());
+    }
+    loop {
+        let count = masked(cpu, op, reg::CX);
+        if count == 0 {
+            return Ok(());
+        }
+        let kind = iteration(cpu, memory)?;
+        set_masked(cpu, op, reg::CX, count - 1);
+        if cpu.attention.contains(Attention::ANSWERED) {
+            cpu.forget_answers();
+        }
+        let goes_on =
+            kind == Iteration::Plain || cpu.status.zero() == (op.repeat == Repeat::WhileEqual);
+        if count == 1 || !goes_on {
+            return Ok(());
+        }
+        // The engine counts the last iteration as it counts any instruction.
+        cpu.instructions += 1;
+        pause(cpu)?;
+    }
+}
+
+/// Between two iterations: leaves the instruction where the engine must look around.
+#[inline(always)]
+fn pause(cpu: &mut Cpu) -> Done {
+    if cpu.instructions >= cpu.deadline || !cpu.attention.is_empty() {
+        return Err(cpu.stop_for(Stop::Unfinished));
+    }
+    Ok(())
+}
+
+fn move_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    if op.repeat != Repeat::None {
+        while move_many::<W>(cpu, memory, op) {
+            pause(cpu)?;
+        }
+    }
+    repeat(cpu, memory, op, |cpu, memory| {
+        let value = cpu.read::<W>(memory, op.segment, masked(cpu, op, reg::SI))?;
+        cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)?;
+        step::<W>(cpu, op, reg::SI, 1);
+        step::<W>(cpu, op, reg::DI, 1);
+        Ok(Iteration::Plain)
+    })
+}
+
+fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    if op.repeat != Repeat::None {
+        while store_many::<W>(cpu, memory, op) {
+            pause(cpu)?;
+        }
+    }
+    repeat(cpu, memory, op, |cpu, memory| {
+        let value = cpu.get::<W>(reg::AX);
+        cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)?;
+        step::<W>(cpu, op, reg::DI, 1);
+        Ok(Iteration::Plain)
+    })
+}
+
+/// Fewer iterations than this are done one by one.
+const WORTH_A_BATCH: u64 = 4;
+
+/// How many iterations on the pages of `addresses` can be done at once: until one of the
+/// pages ends or the deadline comes, and one less than the count, so
+/// that the instruction ends in the ordinary way.
+fn batch<W: Word>(cpu: &Cpu, op: &Op, addresses: &[u64]) -> Option<u64> {
+    if cpu.has_flag(Eflags::DF) || op.address_mask != u32::MAX || !cpu.attention.is_empty() {
+        return None;
+    }
+    let budget = cpu.deadline.saturating_sub(cpu.instructions);
+    let in_pages = addresses.iter().map(|address| (0x1000 - (address & 0xfff)) / W::BYTES as u64);
+    let count = in_pages.fold(masked(cpu, op, reg::CX).saturating_sub(1).min(budget), u64::min);
+    (count >= WORTH_A_BATCH).then_some(count)
+}
+
+/// Does many iterations of MOVS within one page of source and target, if that can be done.
+fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
+    let source = cpu.plain_source(op.segment, cpu.gpr(reg::SI));
+    let target = cpu.plain_target(sreg::ES, cpu.gpr(reg::DI));
+    let Some((from, to)) = source.zip(target) else {
+        return false;
+    };
+    let Some(count) = batch::<W>(cpu, op, &[from, to]) else {
+        return false;
+    };
+    if !memory.copy_within_page(from, to, count as usize * W::BYTES) {
+        return false;
+    }
+    step::<W>(cpu, op, reg::SI, count);
+    finish_batch::<W>(cpu, op, count);
+    true
+}
+
+/// Does many iterations of STOS within one page, if that can be done.
+fn store_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
+    let Some(to) = cpu.plain_target(sreg::ES, cpu.gpr(reg::DI)) else {
+        return false;
+    };
+    let Some(count) = batch::<W>(cpu, op, &[to]) else {
+        return false;
+    };
+    let Some(page) = memory.plain_page_from(to) else {
+        return false;
+    };
+    let value = cpu.get::<W>(reg::AX).zero_extend().to_le_bytes();
+    for element in page[..count as usize * W::BYTES].chunks_exact_mut(W::BYTES) {
+        element.copy_from_slice(&value[..W::BYTES]);
+    }
+    finish_batch::<W>(cpu, op, count);
+    true
+}
+
+/// Accounts for `count` iterations that wrote at ES:EDI.
+fn finish_batch<W: Word>(cpu: &mut Cpu, op: &Op, count: u64) {
+    step::<W>(cpu, op, reg::DI, count);
+    set_masked(cpu, op, reg::CX, masked(cpu, op, reg::CX) - count);
+    cpu.instructions += count;
+}
+
+fn load_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    repeat(cpu, memory, op, |cpu, memory| {
+        let value = cpu.read::<W>(memory, op.segment, masked(cpu, op, reg::SI))?;
+        cpu.set(reg::AX, value);
+        step::<W>(cpu, op, reg::SI, 1);
+        Ok(Iteration::Plain)
+    })
+}
+
+fn compare_strings<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    repeat(cpu, memory, op, |cpu, memory| {
+        let first = cpu.read::<W>(memory, op.segment, masked(cpu, op, reg::SI))?;
+        let second = cpu.read::<W>(memory, sreg::ES, masked(cpu, op, reg::DI))?;
+        compare(cpu, first, second);
+        step::<W>(cpu, op, reg::SI, 1);
+        step::<W>(cpu, op, reg::DI, 1);
+        Ok(Iteration::Compared)
+    })
+}
+
+fn scan_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    repeat(cpu, memory, op, |cpu, memory| {
+        let value = cpu.read::<W>(memory, sreg::ES, masked(cpu, op, reg::DI))?;
+        compare(cpu, cpu.get::<W>(reg::AX), value);
+        step::<W>(cpu, op, reg::DI, 1);
+        Ok(Iteration::Compared)
+    })
+}
+
+fn compare<W: Word>(cpu: &mut Cpu, a: W, b: W) {
+    let difference = W::truncate(a.zero_extend().wrapping_sub(b.zero_extend()));
+    cpu.status = Status::sub(a, b, difference);
+}
+
+fn input_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    repeat(cpu, memory, op, |cpu, memory| {
+        let port = cpu.get(reg::DX);
+        check_port(cpu, memory, port, W::BYTES)?;
+        let target = masked(cpu, op, reg::DI);
+        // What is read from a device is gone: it must have a place to go first.
+        cpu.check_writable(memory, sreg::ES, target, W::BYTES)?;
+        let value = cpu.read_port::<W>(port)?;
+        cpu.write(memory, sreg::ES, target, value)?;
+        step::<W>(cpu, op, reg::DI, 1);
+        Ok(Iteration::Plain)
+    })
+}
+
+fn output_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    repeat(cpu, memory, op, |cpu, memory| {
+        let port = cpu.get(reg::DX);
+        check_port(cpu, memory, port, W::BYTES)?;
+        let value = cpu.read::<W>(memory, op.segment, masked(cpu, op, reg::SI))?;
+        cpu.write_port(port, value)?;
+        step::<W>(cpu, op, reg::SI, 1);
+        Ok(Iteration::Plain)
+    })
+}

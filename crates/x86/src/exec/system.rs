@@ -1,0 +1,497 @@
+//! System instructions (SDM vol. 3, 2.8): control and debug registers, descriptor tables, MSRs, time,
+//! CPUID, HLT, SYSENTER and SYSEXIT, and the instructions that look at selectors.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Cpu, Cr0, Cr4, reg};
+use crate::cpuid::Features;
+use crate::decode::Op;
+use crate::engine::Exit;
+use crate::exception::{Fault, Stop, Stopped, vector};
+use crate::exec::{Done, Mem, Place};
+use crate::flags::Eflags;
+use crate::report::Missing;
+use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
+use crate::table::{Rows, ending, plain, rm, rm_wide};
+use crate::word::Word;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    plain!(rows, [Hlt], hlt);
+    plain!(rows, [Cpuid], cpuid);
+    plain!(rows, [Rdtsc], rdtsc);
+    plain!(rows, [Rdmsr], rdmsr);
+    plain!(rows, [Wrmsr], wrmsr);
+    plain!(rows, [Mov_r32_cr], read_control);
+    plain!(rows, [Mov_cr_r32], write_control);
+    plain!(rows, [Mov_r32_dr], read_debug);
+    plain!(rows, [Mov_dr_r32], write_debug);
+    plain!(rows, [Clts], clts);
+    rm!(rows, u16, [Lmsw_rm16 Lmsw_r32m16], lmsw);
+    rm!(rows, u16, [Smsw_rm16], smsw);
+    rows.add(iced_x86::Code::Smsw_r32m16, smsw::<Mem, u16>, smsw::<super::Reg, u32>);
+    plain!(rows, [Invlpg_m], invlpg);
+    plain!(rows, [Wbinvd Invd], flush_caches);
+    plain!(rows, [Lgdt_m1632_16], lgdt::<true>);
+    plain!(rows, [Lgdt_m1632], lgdt::<false>);
+    plain!(rows, [Lidt_m1632_16], lidt::<true>);
+    plain!(rows, [Lidt_m1632], lidt::<false>);
+    plain!(rows, [Sgdt_m1632_16 Sgdt_m1632], sgdt);
+    plain!(rows, [Sidt_m1632_16 Sidt_m1632], sidt);
+    rm!(rows, u16, [Lldt_rm16 Lldt_r32m16], lldt);
+    rm!(rows, u16, [Ltr_rm16 Ltr_r32m16], ltr);
+    rm!(rows, u16, [Sldt_rm16], sldt);
+    rows.add(iced_x86::Code::Sldt_r32m16, sldt::<Mem, u16>, sldt::<super::Reg, u32>);
+    rm!(rows, u16, [Str_rm16], str);
+    rows.add(iced_x86::Code::Str_r32m16, str::<Mem, u16>, str::<super::Reg, u32>);
+    rm!(rows, u16, [Verr_rm16 Verr_r32m16], verr);
+    rm!(rows, u16, [Verw_rm16 Verw_r32m16], verw);
+    rm_wide!(rows, [Lar_r16_rm16 Lar_r32_r32m16], lar);
+    rm_wide!(rows, [Lsl_r16_rm16 Lsl_r32_r32m16], lsl);
+    rm!(rows, u16, [Arpl_rm16_r16 Arpl_r32m16_r32], arpl);
+    plain!(rows, [Sysenter], sysenter);
+    plain!(rows, [Sysexitd], sysexit);
+    ending!(rows, [Hlt Wrmsr Mov_cr_r32 Mov_dr_r32 Clts Lmsw_rm16 Lmsw_r32m16 Invlpg_m Wbinvd Invd]);
+    ending!(rows, [Sysenter Sysexitd]);
+}
+
+fn hlt(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()?;
+    cpu.halted = true;
+    Err(cpu.stop_for(Stop::Completed(Exit::Halt)))
+}
+
+fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    let leaf = cpu.model.leaf(cpu.get(reg::AX));
+    for (register, value) in [reg::AX, reg::BX, reg::CX, reg::DX].into_iter().zip(leaf) {
+        cpu.set(register, value);
+    }
+    Ok(())
+}
+
+fn rdtsc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    if cpu.cr4.contains(Cr4::TSD) {
+        cpu.require_cpl0()?;
+    }
+    let time = cpu.time_stamp()?;
+    cpu.set(reg::AX, time as u32);
+    cpu.set(reg::DX, (time >> 32) as u32);
+    Ok(())
+}
+
+/// Numbers of the MSRs that exist here (SDM vol. 4).
+mod msr {
+    pub(super) const TIME_STAMP_COUNTER: u32 = 0x10;
+    pub(super) const BIOS_SIGN_ID: u32 = 0x8b;
+    pub(super) const SYSENTER_CS: u32 = 0x174;
+    pub(super) const SYSENTER_ESP: u32 = 0x175;
+    pub(super) const SYSENTER_EIP: u32 = 0x176;
+}
+
+fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let value = match cpu.get::<u32>(reg::CX) {
+        msr::TIME_STAMP_COUNTER => cpu.time_stamp()?,
+        // No microcode update is loaded (SDM vol. 3, 11.11.7.1).
+        msr::BIOS_SIGN_ID => 0,
+        msr::SYSENTER_CS => cpu.msrs.sysenter_cs.into(),
+        msr::SYSENTER_ESP => cpu.msrs.sysenter_esp.into(),
+        msr::SYSENTER_EIP => cpu.msrs.sysenter_eip.into(),
+        _ => return Err(cpu.general_protection(0)),
+    };
+    cpu.set(reg::AX, value as u32);
+    cpu.set(reg::DX, (value >> 32) as u32);
+    Ok(())
+}
+
+fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let value = cpu.gpr(reg::DX) << 32 | cpu.gpr(reg::AX);
+    match cpu.get::<u32>(reg::CX) {
+        msr::TIME_STAMP_COUNTER => {
+            let now = cpu.time_stamp()?;
+            cpu.msrs.time_stamp_offset =
+                cpu.msrs.time_stamp_offset.wrapping_add(now.wrapping_sub(value));
+        }
+        msr::BIOS_SIGN_ID => {}
+        msr::SYSENTER_CS => cpu.msrs.sysenter_cs = value as u32,
+        msr::SYSENTER_ESP => cpu.msrs.sysenter_esp = value as u32,
+        msr::SYSENTER_EIP => cpu.msrs.sysenter_eip = value as u32,
+        _ => return Err(cpu.general_protection(0)),
+    }
+    Ok(())
+}
+
+// Control and debug registers -------------------------------------------
+
+fn read_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let value = match op.reg {
+        0 => cpu.cr0.bits(),
+        2 => cpu.cr2 as u32,
+        3 => cpu.cr3 as u32,
+        4 => cpu.cr4.bits(),
+        _ => return Err(cpu.undefined_opcode()),
+    };
+    cpu.set(op.rm, value);
+    Ok(())
+}
+
+fn write_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let value = cpu.get::<u32>(op.rm);
+    match op.reg {
+        0 => {
+            // Bits that are reserved are ignored, as on all 32-bit processors.
+            let new = Cr0::from_bits_truncate(value);
+            if new.contains(Cr0::PG) && !new.contains(Cr0::PE)
+                || new.contains(Cr0::NW) && !new.contains(Cr0::CD)
+            {
+                return Err(cpu.general_protection(0));
+            }
+            cpu.set_cr0(new);
+        }
+        2 => cpu.cr2 = value.into(),
+        3 => cpu.set_cr3(value.into()),
+        4 => {
+            let supported = supported_cr4(cpu.model.features());
+            match Cr4::from_bits(value) {
+                Some(new) if supported.contains(new) => cpu.set_cr4(new),
+                _ => return Err(cpu.general_protection(0)),
+            }
+        }
+        _ => return Err(cpu.undefined_opcode()),
+    }
+    Ok(())
+}
+
+/// The bits of CR4 that may be set on a processor with these features.
+fn supported_cr4(features: Features) -> Cr4 {
+    let mut supported = Cr4::empty();
+    supported.set(Cr4::TSD, features.contains(Features::TSC));
+    supported.set(Cr4::PSE, features.contains(Features::PSE));
+    supported.set(Cr4::PGE, features.contains(Features::PGE));
+    supported
+}
+
+/// DR4 and DR5 are other names of DR6 and DR7 while CR4.DE is clear.
+fn debug_register(cpu: &mut Cpu, number: u8) -> Result<usize, Stopped> {
+    match number {
+        4 | 5 if cpu.cr4.contains(Cr4::DE) => Err(cpu.undefined_opcode()),
+        4 | 5 => Ok(usize::from(number) + 2),
+        _ => Ok(usize::from(number & 7)),
+    }
+}
+
+/// Bits of DR6 and DR7 that are always set, and those that can be (SDM vol. 3, figure 19-1).
+const DR6_ONES: u32 = 0xffff_0ff0;
+const DR6_BITS: u32 = 0x0000_e00f;
+const DR7_ONES: u32 = 0x0000_0400;
+const DR7_BITS: u32 = 0xffff_23ff;
+/// Enables of breakpoints, and GD, in DR7.
+const DR7_ACTIVE: u32 = 0x0000_20ff;
+
+fn read_debug(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let register = debug_register(cpu, op.reg)?;
+    cpu.set(op.rm, cpu.dr[register] as u32);
+    Ok(())
+}
+
+fn write_debug(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let register = debug_register(cpu, op.reg)?;
+    let value = cpu.get::<u32>(op.rm);
+    if register == 7 && value & DR7_ACTIVE != 0 {
+        return Err(cpu.missing(Missing::Feature("a hardware breakpoint")));
+    }
+    cpu.dr[register] = u64::from(match register {
+        6 => value & DR6_BITS | DR6_ONES,
+        7 => value & DR7_BITS | DR7_ONES,
+        _ => value,
+    });
+    Ok(())
+}
+
+fn clts(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()?;
+    cpu.cr0.remove(Cr0::TS);
+    Ok(())
+}
+
+/// LMSW can set PE but not clear it.
+fn lmsw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let value = P::read::<W>(cpu, memory, op)?.zero_extend() as u32;
+    let changed = Cr0::PE | Cr0::MP | Cr0::EM | Cr0::TS;
+    let new = Cr0::from_bits_truncate(value) & changed | cpu.cr0 & Cr0::PE;
+    cpu.set_cr0(cpu.cr0 - changed | new);
+    Ok(())
+}
+
+fn smsw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    P::write(cpu, memory, op, W::truncate(cpu.cr0.bits().into()))
+}
+
+fn invlpg(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let linear = cpu.segment(op.segment).base.wrapping_add(op.effective_address(cpu));
+    cpu.invalidate_page(linear & 0xffff_ffff);
+    Ok(())
+}
+
+/// There are no caches to write back or to forget.
+fn flush_caches(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()
+}
+
+// Descriptor tables -----------------------------------------------------
+
+/// A pseudo-descriptor in memory: limit and base. With a 16-bit operand size the base has 24
+/// bits (SDM vol. 2, LGDT).
+fn read_table<const IS_16_BIT: bool>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Result<TableRegister, Stopped> {
+    let limit = Mem::read::<u16>(cpu, memory, op)?;
+    let behind = Op { disp: op.disp.wrapping_add(2), ..*op };
+    let base = Mem::read::<u32>(cpu, memory, &behind)?;
+    let base = if IS_16_BIT { base & 0xff_ffff } else { base };
+    Ok(TableRegister { base: base.into(), limit })
+}
+
+/// SGDT and SIDT store all 32 bits of the base whatever the operand size.
+fn write_table(cpu: &mut Cpu, memory: &mut Memory, op: &Op, table: TableRegister) -> Done {
+    let behind = Op { disp: op.disp.wrapping_add(2), ..*op };
+    Mem::write(cpu, memory, op, table.limit)?;
+    Mem::write(cpu, memory, &behind, table.base as u32)
+}
+
+fn lgdt<const IS_16_BIT: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    cpu.gdtr = read_table::<IS_16_BIT>(cpu, memory, op)?;
+    Ok(())
+}
+
+fn lidt<const IS_16_BIT: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    cpu.require_cpl0()?;
+    cpu.idtr = read_table::<IS_16_BIT>(cpu, memory, op)?;
+    Ok(())
+}
+
+fn sgdt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    write_table(cpu, memory, op, cpu.gdtr)
+}
+
+fn sidt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    write_table(cpu, memory, op, cpu.idtr)
+}
+
+/// Instructions about selectors do not exist in real and virtual-8086 mode.
+fn require_protected_mode(cpu: &mut Cpu) -> Done {
+    if cpu.in_protected_mode() { Ok(()) } else { Err(cpu.undefined_opcode()) }
+}
+
+fn lldt<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_protected_mode(cpu)?;
+    cpu.require_cpl0()?;
+    let selector = Selector(P::read::<W>(cpu, memory, op)?.zero_extend() as u16);
+    if selector.is_null() {
+        cpu.ldtr = Segment::null(selector.0);
+        return Ok(());
+    }
+    let descriptor = global_descriptor(cpu, memory, selector, &[system::LDT])?;
+    cpu.ldtr = descriptor.segment(selector.0);
+    Ok(())
+}
+
+fn ltr<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_protected_mode(cpu)?;
+    cpu.require_cpl0()?;
+    let selector = Selector(P::read::<W>(cpu, memory, op)?.zero_extend() as u16);
+    if selector.is_null() {
+        return Err(cpu.general_protection(0));
+    }
+    let available = [system::TSS16_AVAILABLE, system::TSS32_AVAILABLE];
+    let descriptor = global_descriptor(cpu, memory, selector, &available)?;
+    let busy = Descriptor(descriptor.0 | 2 << 40);
+    if let Some(address) = cpu.descriptor_address(selector) {
+        cpu.write_system(memory, address + 5, (busy.0 >> 40) as u8)?;
+    }
+    cpu.tr = busy.segment(selector.0);
+    Ok(())
+}
+
+/// A present system descriptor of one of `kinds` in the GDT.
+fn global_descriptor(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    selector: Selector,
+    kinds: &[u8],
+) -> Result<Descriptor, Stopped> {
+    if selector.is_local() {
+        return Err(cpu.general_protection(selector.error_code()));
+    }
+    let descriptor = cpu.read_descriptor(memory, selector, vector::GP, 0)?;
+    let attributes = descriptor.attributes();
+    if attributes.is_code_or_data() || !kinds.contains(&attributes.kind()) {
+        return Err(cpu.general_protection(selector.error_code()));
+    }
+    if !attributes.present() {
+        return Err(cpu.fault(Fault::with_code(vector::NP, selector.error_code())));
+    }
+    Ok(descriptor)
+}
+
+fn sldt<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_protected_mode(cpu)?;
+    P::write(cpu, memory, op, W::truncate(cpu.ldtr.selector.into()))
+}
+
+fn str<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_protected_mode(cpu)?;
+    P::write(cpu, memory, op, W::truncate(cpu.tr.selector.into()))
+}
+
+// Looking at selectors --------------------------------------------------
+
+/// The descriptor of a selector that LAR, LSL, VERR and VERW look at, if the
+/// running code may see it; outside of the table, or null, is no fault here.
+fn visible_descriptor(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    selector: Selector,
+) -> Result<Option<Descriptor>, Stopped> {
+    if selector.is_null() || cpu.descriptor_address(selector).is_none() {
+        return Ok(None);
+    }
+    let descriptor = cpu.read_descriptor(memory, selector, vector::GP, 0)?;
+    let attributes = descriptor.attributes();
+    let visible = attributes.is_conforming()
+        || attributes.dpl() >= cpu.cpl() && attributes.dpl() >= selector.rpl();
+    Ok(visible.then_some(descriptor))
+}
+
+/// Sets ZF for what a look at a selector found.
+fn set_found(cpu: &mut Cpu, found: bool) {
+    cpu.status = cpu.status.with_zero(found);
+}
+
+fn selector_operand<P: Place>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Result<Selector, Stopped> {
+    require_protected_mode(cpu)?;
+    P::read::<u16>(cpu, memory, op).map(Selector)
+}
+
+fn verr<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    verify::<P>(cpu, memory, op, Attributes::is_readable)
+}
+
+fn verw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    verify::<P>(cpu, memory, op, Attributes::is_writable)
+}
+
+fn verify<P: Place>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    test: fn(Attributes) -> bool,
+) -> Done {
+    let selector = selector_operand::<P>(cpu, memory, op)?;
+    let descriptor = visible_descriptor(cpu, memory, selector)?;
+    set_found(cpu, descriptor.is_some_and(|descriptor| test(descriptor.attributes())));
+    Ok(())
+}
+
+/// System descriptors that LAR can look at (SDM vol. 2, LAR), and those of LSL.
+const LAR_KINDS: u16 = 1 << system::TSS16_AVAILABLE
+    | 1 << system::LDT
+    | 1 << system::TSS16_BUSY
+    | 1 << system::CALL_GATE16
+    | 1 << system::TASK_GATE
+    | 1 << system::TSS32_AVAILABLE
+    | 1 << system::TSS32_BUSY
+    | 1 << system::CALL_GATE32;
+const LSL_KINDS: u16 = 1 << system::TSS16_AVAILABLE
+    | 1 << system::LDT
+    | 1 << system::TSS16_BUSY
+    | 1 << system::TSS32_AVAILABLE
+    | 1 << system::TSS32_BUSY;
+
+fn lar<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    look::<P, W>(cpu, memory, op, LAR_KINDS, |descriptor| descriptor.0 >> 32 & 0x00f0_ff00)
+}
+
+fn lsl<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    look::<P, W>(cpu, memory, op, LSL_KINDS, |descriptor| descriptor.limit().into())
+}
+
+fn look<P: Place, W: Word>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    kinds: u16,
+    what: fn(Descriptor) -> u64,
+) -> Done {
+    let selector = selector_operand::<P>(cpu, memory, op)?;
+    let descriptor = visible_descriptor(cpu, memory, selector)?.filter(|descriptor| {
+        let attributes = descriptor.attributes();
+        attributes.is_code_or_data() || kinds >> attributes.kind() & 1 != 0
+    });
+    if let Some(descriptor) = descriptor {
+        cpu.set(op.reg, W::truncate(what(descriptor)));
+    }
+    set_found(cpu, descriptor.is_some());
+    Ok(())
+}
+
+/// Raises the RPL of a selector to that of another one.
+fn arpl<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_protected_mode(cpu)?;
+    let floor = cpu.get::<u16>(op.reg) & 3;
+    P::modify::<u16>(cpu, memory, op, |status, selector| {
+        let raised = selector & 3 < floor;
+        let new = if raised { selector & !3 | floor } else { selector };
+        (new, status.with_zero(raised))
+    })
+}
+
+// Fast system calls -----------------------------------------------------
+
+/// A flat segment at privilege level `cpl`.
+fn flat(selector: u16, kind: u16, cpl: u8) -> Segment {
+    Segment::new(selector, 0, u32::MAX, Attributes(0xc090 | kind | u16::from(cpl) << 5))
+}
+
+const CODE: u16 = 0xb;
+const DATA: u16 = 0x3;
+
+fn sysenter(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    let selector = cpu.msrs.sysenter_cs as u16 & !3;
+    if !cpu.cr0.contains(Cr0::PE) || selector == 0 {
+        return Err(cpu.general_protection(0));
+    }
+    cpu.change_eflags(Eflags::empty(), Eflags::VM | Eflags::IF | Eflags::RF);
+    cpu.set_code_segment(flat(selector, CODE, 0), 0);
+    cpu.set_segment(sreg::SS, flat(selector.wrapping_add(8), DATA, 0));
+    cpu.set(reg::SP, cpu.msrs.sysenter_esp);
+    cpu.ip = cpu.msrs.sysenter_eip.into();
+    Ok(())
+}
+
+fn sysexit(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    let selector = cpu.msrs.sysenter_cs as u16 & !3;
+    if !cpu.cr0.contains(Cr0::PE) || selector == 0 {
+        return Err(cpu.general_protection(0));
+    }
+    cpu.require_cpl0()?;
+    cpu.set_code_segment(flat(selector.wrapping_add(16), CODE, 3), 3);
+    cpu.set_segment(sreg::SS, flat(selector.wrapping_add(24) | 3, DATA, 3));
+    cpu.set(reg::SP, cpu.get::<u32>(reg::CX));
+    cpu.ip = cpu.get::<u32>(reg::DX).into();
+    Ok(())
+}

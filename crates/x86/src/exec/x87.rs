@@ -1,0 +1,201 @@
+//! The x87 FPU's instructions (SDM vol. 1, 8.3), but for the transcendental ones.
+//!
+//! A handler follows the order of the processor: first whether there is an FPU to be
+//! used (#NM) and whether an earlier instruction left an unmasked exception (#MF), then
+//! memory faults, then the operation, whose own exceptions end up in the status word.
+//! An unmasked exception there is no fault of the instruction: the next waiting
+//! instruction raises it.
+//!
+//! With CR0.NE clear a PC reports the pending exception by IRQ 13 instead; here it
+//! is #MF in either case.
+
+mod arithmetic;
+mod compare;
+mod control;
+mod transfer;
+
+use ring3_core::memory::{Memory, PAGE_SIZE};
+
+use crate::cpu::{Cpu, Cr0};
+use crate::decode::Op;
+use crate::exception::{Fault, Stopped, vector};
+use crate::exec::{Done, Mem, Place};
+use crate::fpu::Pointer;
+use crate::paging::Access;
+use crate::segment::sreg;
+use crate::softfloat::{F80, Operand};
+use crate::table::Rows;
+use crate::word::Word;
+
+/// Adds the forms of this chapter to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    transfer::forms(rows);
+    arithmetic::forms(rows);
+    compare::forms(rows);
+    control::forms(rows);
+}
+
+/// #NM where the operating system has the FPU switched off (SDM vol. 3, table 2-2).
+fn require_fpu(cpu: &mut Cpu) -> Done {
+    if cpu.cr0().intersects(Cr0::EM | Cr0::TS) {
+        return Err(cpu.fault(Fault::new(vector::NM)));
+    }
+    Ok(())
+}
+
+/// #MF where an unmasked exception is pending.
+fn require_no_exception(cpu: &mut Cpu) -> Done {
+    if cpu.fpu.has_pending_exception() {
+        return Err(cpu.fault(Fault::new(vector::MF)));
+    }
+    Ok(())
+}
+
+/// What every waiting instruction does first.
+#[inline(always)]
+fn begin(cpu: &mut Cpu) -> Done {
+    require_fpu(cpu)?;
+    require_no_exception(cpu)
+}
+
+/// Notes the addresses of an instruction without a memory operand, after which it cannot fail.
+#[inline(always)]
+fn note_instruction(cpu: &mut Cpu, op: &Op) {
+    let instruction = instruction_pointer(cpu, op);
+    cpu.fpu.note_instruction(instruction, None);
+}
+
+/// The same for an instruction with a memory operand.
+#[inline(always)]
+fn note_memory_instruction(cpu: &mut Cpu, op: &Op) {
+    let instruction = instruction_pointer(cpu, op);
+    let selector = cpu.segment(op.segment).selector;
+    let operand = Pointer { selector, offset: op.effective_address(cpu) as u32 };
+    cpu.fpu.note_instruction(instruction, Some(operand));
+}
+
+fn instruction_pointer(cpu: &Cpu, op: &Op) -> Pointer {
+    let selector = cpu.segment(sreg::CS).selector;
+    Pointer { selector, offset: (cpu.ip as u32).wrapping_sub(u32::from(op.length)) }
+}
+
+/// The source operand of an instruction.
+trait Source {
+    /// An [`F80`], or an [`Operand`] where memory holds another format.
+    type Value: Into<Operand>;
+
+    /// Reads it, `None` for an empty register, and notes the instruction's addresses.
+    fn read(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<Option<Self::Value>, Stopped>;
+}
+
+/// ST(i).
+struct Sti;
+/// A `float` in memory.
+struct M32Fp;
+/// A `double` in memory.
+struct M64Fp;
+/// A number in the registers' format in memory.
+struct M80Fp;
+/// A word integer in memory.
+struct M16Int;
+/// A doubleword integer in memory.
+struct M32Int;
+/// A quadword integer in memory.
+struct M64Int;
+/// A packed decimal integer in memory.
+struct M80Bcd;
+
+impl Source for Sti {
+    type Value = F80;
+
+    #[inline(always)]
+    fn read(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Result<Option<F80>, Stopped> {
+        note_instruction(cpu, op);
+        Ok(cpu.fpu.st(op.rm))
+    }
+}
+
+/// A source in memory, from what reads it and what makes a value of that.
+macro_rules! memory_source {
+    ($source:ident, $read:expr, $convert:expr => $value:ty) => {
+        impl Source for $source {
+            type Value = $value;
+
+            #[inline(always)]
+            fn read(
+                cpu: &mut Cpu,
+                memory: &mut Memory,
+                op: &Op,
+            ) -> Result<Option<$value>, Stopped> {
+                let bits = $read(cpu, memory, op)?;
+                note_memory_instruction(cpu, op);
+                Ok(Some($convert(bits)))
+            }
+        }
+    };
+}
+
+memory_source!(M32Fp, Mem::read, Operand::from_f32 => Operand);
+memory_source!(M64Fp, Mem::read, Operand::from_f64 => Operand);
+memory_source!(M80Fp, read_bytes, F80::from_bytes => F80);
+memory_source!(M16Int, Mem::read::<u16>, integer => F80);
+memory_source!(M32Int, Mem::read::<u32>, integer => F80);
+memory_source!(M64Int, Mem::read::<u64>, integer => F80);
+memory_source!(M80Bcd, read_bytes, F80::from_bcd => F80);
+
+fn integer<W: Word>(bits: W) -> F80 {
+    F80::from(bits.sign_extend() as i64)
+}
+
+/// Reads a memory operand that is larger than a word of the processor; the size is even.
+fn read_bytes<const N: usize>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Result<[u8; N], Stopped> {
+    let linear = cpu.linear_for_read(op.segment, op.effective_address(cpu), N)?;
+    let user = cpu.is_user();
+    let mut bytes = [0; N];
+    for (chunk, at) in bytes.chunks_mut(2).zip((0..).step_by(2)) {
+        let word: u16 = cpu.read_linear(memory, linear_after(linear, at), user)?;
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+/// The faults of a write of `size` bytes to the memory operand, which is not done.
+fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done {
+    let first = cpu.linear_for_write(op.segment, op.effective_address(cpu), size)?;
+    let last_page = linear_after(first, size as u64 - 1) & !(PAGE_SIZE - 1);
+    let user = cpu.is_user();
+    cpu.translate(memory, first, Access::Write, user)?;
+    if last_page != first & !(PAGE_SIZE - 1) {
+        cpu.translate(memory, last_page, Access::Write, user)?;
+    }
+    Ok(())
+}
+
+/// Writes a memory operand that is larger than a word of the processor; the size is even. Nothing
+/// is written if any part of it faults.
+fn write_bytes<const N: usize>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    bytes: [u8; N],
+) -> Done {
+    let linear = cpu.linear_for_write(op.segment, op.effective_address(cpu), N)?;
+    if linear & (PAGE_SIZE - 1) > PAGE_SIZE - N as u64 {
+        check_write(cpu, memory, op, N)?;
+    }
+    let user = cpu.is_user();
+    for (chunk, at) in bytes.chunks(2).zip((0..).step_by(2)) {
+        let word = u16::from_le_bytes([chunk[0], chunk[1]]);
+        cpu.write_linear(memory, linear_after(linear, at), word, user)?;
+    }
+    Ok(())
+}
+
+/// The linear address `distance` bytes after `linear`; they wrap around at 4 GiB.
+fn linear_after(linear: u64, distance: u64) -> u64 {
+    u64::from((linear as u32).wrapping_add(distance as u32))
+}

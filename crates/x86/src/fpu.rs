@@ -1,0 +1,357 @@
+//! The state of the x87 FPU (SDM vol. 1, 8.1): its registers, and how the
+//! register stack, the tags and the exception flags behave.
+//!
+//! The instructions are in `exec/x87`, the arithmetic is in [`crate::softfloat`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::softfloat::{Class, Context, F80, Flags};
+
+/// The bits of the status word (SDM vol. 1, 8.1.3). The lowest six are the exception
+/// flags ([`Flags`]).
+pub mod status {
+    /// Stack fault: the invalid operation is a stack overflow or underflow.
+    pub const SF: u16 = 1 << 6;
+    /// Exception summary: an unmasked exception is pending.
+    pub const ES: u16 = 1 << 7;
+    /// Condition code 0.
+    pub const C0: u16 = 1 << 8;
+    /// Condition code 1: rounded up; after a stack fault, overflow rather than underflow.
+    pub const C1: u16 = 1 << 9;
+    /// Condition code 2.
+    pub const C2: u16 = 1 << 10;
+    /// Top of stack, three bits.
+    pub const TOP: u16 = 7 << TOP_SHIFT;
+    /// Where the lowest bit of TOP is.
+    pub const TOP_SHIFT: u32 = 11;
+    /// Condition code 3.
+    pub const C3: u16 = 1 << 14;
+    /// Busy: the same as ES since the 387.
+    pub const B: u16 = 1 << 15;
+    /// All condition codes.
+    pub const CODES: u16 = C0 | C1 | C2 | C3;
+}
+
+/// The control word after FNINIT: extended precision, round to nearest, all exceptions masked.
+const CONTROL_INIT: u16 = 0x037f;
+/// The bits of the control word that hold what was loaded: masks, precision, rounding, infinity.
+const CONTROL_WRITABLE: u16 = 0x1f3f;
+/// The reserved bit of the control word that is always set.
+const CONTROL_ONE: u16 = 0x0040;
+
+/// The opcode register has the low three bits of the first opcode byte and all of the second.
+const OPCODE_BITS: u16 = 0x07ff;
+
+/// What a tag says of a register (SDM vol. 1, figure 8-7).
+mod tag {
+    pub(super) const VALID: u16 = 0;
+    pub(super) const ZERO: u16 = 1;
+    pub(super) const SPECIAL: u16 = 2;
+    pub(super) const EMPTY: u16 = 3;
+}
+
+/// The address of an instruction or an operand (SDM vol. 1, 8.1.8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pointer {
+    /// The selector of the segment.
+    pub selector: u16,
+    /// The offset in it.
+    pub offset: u32,
+}
+
+impl Pointer {
+    /// The linear address in real mode, the form in which it is stored there.
+    fn real_mode_linear(self) -> u32 {
+        (u32::from(self.selector) << 4).wrapping_add(self.offset)
+    }
+}
+
+/// The fields of the environment as FNSTENV stores them, the first at the lowest address, each in a
+/// word or doubleword (SDM vol. 1, 8.1.10). The word is the low half of the doubleword.
+pub type Environment = [u32; 7];
+
+/// The upper half of a doubleword whose lower half alone is a field.
+const RESERVED_HALF: u32 = 0xffff_0000;
+
+/// The x87 FPU's registers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fpu {
+    /// R0 to R7, by their physical number.
+    registers: [F80; 8],
+    /// Bit n: Rn is not empty.
+    in_use: u8,
+    control: u16,
+    /// The status word with TOP, ES and B.
+    status: u16,
+    /// The last instruction that is no control instruction.
+    instruction: Pointer,
+    /// The memory operand of the last instruction that had one.
+    operand: Pointer,
+    /// The opcode register (SDM vol. 1, 8.1.9). It only holds what was loaded: processors since the
+    /// Pentium 4 write it for unmasked exceptions only, and handlers read the code at
+    /// the instruction pointer.
+    opcode: u16,
+}
+
+impl Default for Fpu {
+    /// The state after FNINIT, with all registers zero.
+    fn default() -> Self {
+        Fpu {
+            registers: [F80::ZERO; 8],
+            in_use: 0,
+            control: CONTROL_INIT,
+            status: 0,
+            instruction: Pointer::default(),
+            operand: Pointer::default(),
+            opcode: 0,
+        }
+    }
+}
+
+impl Fpu {
+    /// FNINIT: as [`Fpu::default`], but the contents of the (now empty) registers stay.
+    pub fn init(&mut self) {
+        *self = Fpu { registers: self.registers, ..Fpu::default() };
+    }
+
+    /// False for a state that the methods here never make, such as one read from a damaged file.
+    pub fn is_valid(&self) -> bool {
+        let mut same = self.clone();
+        same.set_control(self.control);
+        same.set_status(self.status);
+        same == *self && self.opcode & !OPCODE_BITS == 0
+    }
+
+    // Control and status ------------------------------------------------
+
+    /// The control word.
+    pub fn control(&self) -> u16 {
+        self.control
+    }
+
+    /// Sets the control word; unmasking a raised exception makes it pending.
+    pub fn set_control(&mut self, word: u16) {
+        self.control = word & CONTROL_WRITABLE | CONTROL_ONE;
+        self.update_summary();
+    }
+
+    /// The status word.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Sets the status word, except for ES and B, which follow from flags and masks.
+    pub fn set_status(&mut self, word: u16) {
+        self.status = word;
+        self.update_summary();
+    }
+
+    /// Sets the condition codes in `mask` to those of `codes`.
+    pub(crate) fn set_codes(&mut self, mask: u16, codes: u16) {
+        self.status = self.status & !mask | codes & mask;
+    }
+
+    /// Clears the exception flags and SF (FNCLEX).
+    pub(crate) fn clear_exceptions(&mut self) {
+        self.set_status(self.status & !(Flags::ALL.bits() | status::SF));
+    }
+
+    /// Masks all exceptions (FNSTENV, after storing).
+    pub(crate) fn mask_exceptions(&mut self) {
+        self.set_control(self.control | Flags::ALL.bits());
+    }
+
+    /// An unmasked exception is pending: the next waiting instruction raises #MF.
+    pub fn has_pending_exception(&self) -> bool {
+        self.status & status::ES != 0
+    }
+
+    /// The invalid-operation exception is masked.
+    pub(crate) fn masks_invalid(&self) -> bool {
+        Flags::from_word(self.control).contains(Flags::INVALID)
+    }
+
+    /// ES and B say whether an exception is raised and not masked.
+    fn update_summary(&mut self) {
+        let pending = Flags::from_word(self.status).difference(Flags::from_word(self.control));
+        self.status &= !(status::ES | status::B);
+        if !pending.is_empty() {
+            self.status |= status::ES | status::B;
+        }
+    }
+
+    /// The surroundings for an operation, as the control word has them.
+    pub(crate) fn context(&self) -> Context {
+        Context::new(self.control)
+    }
+
+    /// Takes over what an operation found: the exceptions, and C1.
+    pub(crate) fn conclude(&mut self, context: Context) {
+        self.set_codes(status::C1, if context.rounded_up { status::C1 } else { 0 });
+        self.raise(context.raised.bits());
+    }
+
+    /// Raises exceptions, and leaves C1 alone.
+    pub(crate) fn raise(&mut self, flags: u16) {
+        if flags != 0 {
+            self.set_status(self.status | flags);
+        }
+    }
+
+    // The register stack ------------------------------------------------
+
+    /// The number of the physical register that is ST(0).
+    pub fn top(&self) -> u8 {
+        ((self.status & status::TOP) >> status::TOP_SHIFT) as u8
+    }
+
+    /// Makes physical register `number` (modulo 8) ST(0).
+    pub(crate) fn set_top(&mut self, number: u8) {
+        self.status = self.status & !status::TOP | u16::from(number & 7) << status::TOP_SHIFT;
+    }
+
+    /// The physical register that is ST(`i`).
+    #[inline(always)]
+    fn physical(&self, i: u8) -> usize {
+        usize::from(self.top().wrapping_add(i) & 7)
+    }
+
+    /// ST(`i`), unless it is empty.
+    #[inline(always)]
+    pub fn st(&self, i: u8) -> Option<F80> {
+        let number = self.physical(i);
+        (self.in_use >> number & 1 != 0).then_some(self.registers[number])
+    }
+
+    /// What ST(`i`) holds, even if it is empty.
+    pub fn content(&self, i: u8) -> F80 {
+        self.registers[self.physical(i)]
+    }
+
+    /// Sets ST(`i`); it is not empty then.
+    #[inline(always)]
+    pub fn set_st(&mut self, i: u8, value: F80) {
+        let number = self.physical(i);
+        self.registers[number] = value;
+        self.in_use |= 1 << number;
+    }
+
+    /// Makes ST(`i`) empty.
+    pub fn free(&mut self, i: u8) {
+        self.in_use &= !(1 << self.physical(i));
+    }
+
+    /// Pushing would overflow the stack: the register above ST(0) is not empty.
+    pub(crate) fn is_full(&self) -> bool {
+        self.st(7).is_some()
+    }
+
+    /// Pushes a value. Stack overflow is the caller's matter.
+    #[inline(always)]
+    pub fn push(&mut self, value: F80) {
+        self.set_top(self.top().wrapping_sub(1));
+        self.set_st(0, value);
+    }
+
+    /// Pops ST(0). Stack underflow is the caller's matter.
+    #[inline(always)]
+    pub fn pop(&mut self) {
+        self.free(0);
+        self.set_top(self.top().wrapping_add(1));
+    }
+
+    /// Raises stack underflow: an operand is an empty register (SDM vol. 1, 8.5.1.1). True if it is
+    /// masked, so that the result is the indefinite value.
+    pub(crate) fn stack_underflow(&mut self) -> bool {
+        self.set_codes(status::C1, 0);
+        self.raise(Flags::INVALID.bits() | status::SF);
+        self.masks_invalid()
+    }
+
+    /// Raises stack overflow: a value is to be pushed where there is one. True if it
+    /// is masked, so that the indefinite value is pushed.
+    pub(crate) fn stack_overflow(&mut self) -> bool {
+        self.set_codes(status::C1, status::C1);
+        self.raise(Flags::INVALID.bits() | status::SF);
+        self.masks_invalid()
+    }
+
+    // The environment ---------------------------------------------------
+
+    /// Notes where an instruction is, and where its memory operand.
+    #[inline(always)]
+    pub(crate) fn note_instruction(&mut self, instruction: Pointer, operand: Option<Pointer>) {
+        self.instruction = instruction;
+        if let Some(operand) = operand {
+            self.operand = operand;
+        }
+    }
+
+    /// The tag word: two bits a physical register, computed from its contents.
+    pub fn tag_word(&self) -> u16 {
+        let tag = |number: usize| match self.registers[number].class() {
+            _ if self.in_use >> number & 1 == 0 => tag::EMPTY,
+            Class::Zero => tag::ZERO,
+            Class::Normal => tag::VALID,
+            _ => tag::SPECIAL,
+        };
+        (0..8).fold(0, |word, number| word | tag(number) << (2 * number))
+    }
+
+    /// Sets which registers are empty; of the other tags the contents decide (SDM vol. 1, 8.1.7).
+    pub fn set_tag_word(&mut self, word: u16) {
+        self.in_use = (0..8).fold(0, |in_use, number| {
+            let is_in_use = word >> (2 * number) & 3 != tag::EMPTY;
+            in_use | u8::from(is_in_use) << number
+        });
+    }
+
+    /// The environment, with pointers in the format of protected mode, or that of real and
+    /// virtual-8086 mode (SDM vol. 1, figures 8-9 to 8-12).
+    pub fn environment(&self, protected_mode: bool) -> Environment {
+        let control = RESERVED_HALF | u32::from(self.control);
+        let status = RESERVED_HALF | u32::from(self.status);
+        let tags = RESERVED_HALF | u32::from(self.tag_word());
+        let opcode = u32::from(self.opcode);
+        if protected_mode {
+            let Fpu { instruction, operand, .. } = *self;
+            let code_selector = u32::from(instruction.selector) | opcode << 16;
+            let data_selector = RESERVED_HALF | u32::from(operand.selector);
+            [
+                control,
+                status,
+                tags,
+                instruction.offset,
+                code_selector,
+                operand.offset,
+                data_selector,
+            ]
+        } else {
+            let instruction = self.instruction.real_mode_linear();
+            let operand = self.operand.real_mode_linear();
+            let (ip_low, dp_low) = (RESERVED_HALF | instruction, RESERVED_HALF | operand);
+            let ip_high = instruction >> 16 << 12 | opcode;
+            let dp_high = operand >> 16 << 12;
+            [control, status, tags, ip_low, ip_high, dp_low, dp_high]
+        }
+    }
+
+    /// Takes over an environment of the same format.
+    pub fn set_environment(&mut self, environment: Environment, protected_mode: bool) {
+        let [control, status, tags, ip, ip_high, dp, dp_high] = environment;
+        self.control = control as u16;
+        self.status = status as u16;
+        self.set_control(self.control);
+        self.set_tag_word(tags as u16);
+        if protected_mode {
+            self.instruction = Pointer { selector: ip_high as u16, offset: ip };
+            self.operand = Pointer { selector: dp_high as u16, offset: dp };
+            self.opcode = (ip_high >> 16) as u16 & OPCODE_BITS;
+        } else {
+            let linear = |low: u32, high: u32| low & 0xffff | (high >> 12) << 16;
+            self.instruction = Pointer { selector: 0, offset: linear(ip, ip_high) };
+            self.operand = Pointer { selector: 0, offset: linear(dp, dp_high) };
+            self.opcode = ip_high as u16 & OPCODE_BITS;
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! The interpreter: the engine that runs anywhere, counts everything and is the
+//! specification of all others.
+//!
+//! Instructions are decoded once, into blocks that end where control may go
+//! elsewhere, kept by guest-physical page and dropped when the page is
+//! written to. Inside a block nothing is looked at but whether an instruction
+//! stopped; interrupts, deadlines and everything else come between blocks.
+
+use ring3_core::memory::{Memory, PAGE_SIZE};
+
+use crate::cpu::{Attention, Cpu};
+use crate::decode::{self, MAX_LENGTH, Op};
+use crate::engine::{Engine, Exit};
+use crate::exception::{Stop, Stopped, vector};
+use crate::interrupt::{Delivery, Event, Source};
+use crate::paging::Access;
+use crate::segment::sreg;
+
+/// Instructions in a block at most.
+const BLOCK_LENGTH: usize = 64;
+/// Pages of decoded code at most; then all of it is dropped.
+const MAX_PAGES: usize = 8192;
+/// No page of decoded code.
+const NO_PAGE: u32 = u32::MAX;
+/// No block starts here.
+const NO_BLOCK: u16 = 0;
+
+/// Instructions that are executed one after the other.
+#[derive(Debug)]
+struct Block {
+    ops: Box<[Op]>,
+    /// Length in bytes.
+    bytes: u16,
+}
+
+/// The decoded code of one guest-physical page, in one code size.
+#[derive(Debug)]
+struct CodePage {
+    /// By offset in the page: one more than the number of the block that starts there.
+    starts: Box<[u16; PAGE_SIZE as usize]>,
+    blocks: Vec<Block>,
+}
+
+impl Default for CodePage {
+    fn default() -> Self {
+        CodePage { starts: Box::new([NO_BLOCK; PAGE_SIZE as usize]), blocks: Vec::new() }
+    }
+}
+
+/// All decoded code.
+#[derive(Debug, Default)]
+struct Cache {
+    pages: Vec<CodePage>,
+    /// Numbers in `pages` that are free.
+    free: Vec<u32>,
+    /// For 16- and 32-bit code, by guest-physical page number: the number in `pages`.
+    by_frame: [Vec<u32>; 2],
+}
+
+impl Cache {
+    /// The number of the page of decoded code for guest-physical page `frame`.
+    fn page(&mut self, frame: usize, is_32_bit: bool) -> u32 {
+        if self.pages.len() - self.free.len() >= MAX_PAGES {
+            *self = Cache::default();
+        }
+        let by_frame = &mut self.by_frame[usize::from(is_32_bit)];
+        if by_frame.len() <= frame {
+            by_frame.resize(frame + 1, NO_PAGE);
+        }
+        if by_frame[frame] == NO_PAGE {
+            by_frame[frame] = self.free.pop().unwrap_or_else(|| {
+                self.pages.push(CodePage::default());
+                self.pages.len() as u32 - 1
+            });
+        }
+        by_frame[frame]
+    }
+
+    /// Drops what was decoded in guest-physical page `frame`.
+    fn drop_frame(&mut self, frame: usize) {
+        for by_frame in &mut self.by_frame {
+            let Some(slot) = by_frame.get_mut(frame).filter(|slot| **slot != NO_PAGE) else {
+                continue;
+            };
+            self.pages[*slot as usize] = CodePage::default();
+            self.free.push(*slot);
+            *slot = NO_PAGE;
+        }
+    }
+}
+
+/// Where the last instruction was fetched from, to find the next one quickly.
+#[derive(Debug)]
+struct FetchPage {
+    /// Linear page address, with the code size in bit 0 and the privilege in bit 1.
+    key: u64,
+    /// [`Cpu::fetch_generation`] when it was found.
+    generation: u64,
+    /// Guest-physical address of the page.
+    address: u64,
+    /// Number of the page of decoded code.
+    page: u32,
+}
+
+const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, address: 0, page: NO_PAGE };
+
+/// An instruction that crosses a page boundary, kept by its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Crossing {
+    bytes: [u8; MAX_LENGTH],
+    is_32_bit: bool,
+    op: Op,
+}
+
+/// Crossing instructions kept; a power of two.
+const CROSSINGS: usize = 256;
+
+/// The interpreter.
+#[derive(Debug)]
+pub struct Interpreter {
+    cache: Cache,
+    fetch: FetchPage,
+    crossings: Vec<Option<Crossing>>,
+    /// [`Memory::layout_generation`] that the TLB was filled with.
+    layout: u64,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    blocks_decoded: u64,
+    code_pages_dropped: u64,
+    single_steps: u64,
+    crossings_decoded: u64,
+    events: u64,
+    page_walks: u64,
+}
+
+/// What is executed next.
+enum Next {
+    /// Block `block` of page of decoded code `page`.
+    Block { page: usize, block: usize },
+    /// An instruction that crosses a page boundary.
+    Single(Op),
+}
+
+impl Default for Interpreter {
+    fn default() -> Self {
+        Interpreter {
+            cache: Cache::default(),
+            fetch: NOWHERE,
+            crossings: vec![None; CROSSINGS],
+            layout: 0,
+            counters: Counters::default(),
+        }
+    }
+}
+
+impl Interpreter {
+    /// An interpreter that has decoded nothing yet.
+    pub fn new() -> Interpreter {
+        Interpreter::default()
+    }
+
+    /// Forgets the code of pages that were written to.
+    fn drop_stale_code(&mut self, memory: &mut Memory) {
+        for frame in memory.take_stale_code() {
+            self.cache.drop_frame(frame as usize);
+            self.counters.code_pages_dropped += 1;
+        }
+        self.fetch = NOWHERE;
+    }
+
+    /// What is at CS:EIP.
+    #[inline(always)]
+    fn find(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Result<Next, Stopped> {
+        let code = cpu.segment(sreg::CS);
+        let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
+        let limit = u64::from(code.limit);
+        let key = fetch_key(cpu, linear);
+        if self.fetch.key != key || self.fetch.generation != cpu.fetch_generation {
+            self.find_page(cpu, memory, linear, key)?;
+        }
+        let offset = (linear & 0xfff) as usize;
+        let page = self.fetch.page as usize;
+        let start = self.cache.pages[page].starts[offset];
+        if start != NO_BLOCK {
+            let block = usize::from(start - 1);
+            let bytes = u64::from(self.cache.pages[page].blocks[block].bytes);
+            if cpu.ip + bytes - 1 <= limit {
+                return Ok(Next::Block { page, block });
+            }
+        }
+        self.decode_at(cpu, memory, linear, limit)
+    }
+
+    /// Makes `fetch` the page of `linear`.
+    #[inline(never)]
+    fn find_page(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u64,
+        key: u64,
+    ) -> Result<(), Stopped> {
+        let address = fetch_address(cpu, memory, linear)? & !0xfff;
+        if memory.page_from(address).is_none() {
+            return Err(cpu.missing(crate::report::Missing::Feature(
+                "memory to execute: eip is at a device or at nothing",
+            )));
+        }
+        let page = self.cache.page((address / PAGE_SIZE) as usize, cpu.code_is_32_bit());
+        self.fetch = FetchPage { key, generation: cpu.fetch_generation, address, page };
+        Ok(())
+    }
+
+    /// Decodes what is at `linear`, as a block where that is possible.
+    #[inline(never)]
+    fn decode_at(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u64,
+        limit: u64,
+    ) -> Result<Next, Stopped> {
+        // Bytes up to the limit of CS; a fetch beyond it is #GP(0).
+        let Some(inside) = (limit + 1).checked_sub(cpu.ip).filter(|inside| *inside > 0) else {
+            return Err(cpu.general_protection(0));
+        };
+        let offset = (linear & 0xfff) as usize;
+        let address = self.fetch.address + offset as u64;
+        let bytes = memory.page_from(address).unwrap_or_default();
+        let inside = usize::try_from(inside).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(inside)];
+        let is_32_bit = cpu.code_is_32_bit();
+        let Some(block) = decode_block(bytes, is_32_bit, cpu.model) else {
+            return self.decode_crossing(cpu, memory, linear, inside);
+        };
+        self.counters.blocks_decoded += 1;
+        if memory.mark_code(address, usize::from(block.bytes)) {
+            for tlb in &mut cpu.tlb {
+                tlb.protect(self.fetch.address);
+            }
+        }
+        let page = self.fetch.page as usize;
+        let code = &mut self.cache.pages[page];
+        code.blocks.push(block);
+        code.starts[offset] = code.blocks.len() as u16;
+        Ok(Next::Block { page, block: code.blocks.len() - 1 })
+    }
+
+    /// Decodes an instruction whose bytes are in two pages, `inside` of them inside of CS's limit.
+    fn decode_crossing(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u64,
+        inside: usize,
+    ) -> Result<Next, Stopped> {
+        let mut bytes = [0; MAX_LENGTH];
+        let length = MAX_LENGTH.min(inside);
+        let in_first = ((0x1000 - (linear & 0xfff)) as usize).min(length);
+        let address = self.fetch.address | linear & 0xfff;
+        memory.read(address, &mut bytes[..in_first]);
+        if in_first < length {
+            let second =
+                fetch_address(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
+            memory.read(second, &mut bytes[in_first..length]);
+        }
+        let is_32_bit = cpu.code_is_32_bit();
+        let slot = &mut self.crossings[(address >> 12) as usize % CROSSINGS];
+        if length == MAX_LENGTH
+            && let Some(known) = slot
+            && known.bytes == bytes
+            && known.is_32_bit == is_32_bit
+        {
+            return Ok(Next::Single(known.op));
+        }
+        self.counters.crossings_decoded += 1;
+        match decode::decode(&bytes[..length], is_32_bit, cpu.model) {
+            Some(op) => {
+                *slot = Some(Crossing { bytes, is_32_bit, op });
+                Ok(Next::Single(op))
+            }
+            None => Err(cpu.general_protection(0)),
+        }
+    }
+
+    /// Executes one instruction with everything that may surround it.
+    #[inline(never)]
+    fn step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        self.counters.single_steps += 1;
+        let before = cpu.attention;
+        cpu.attention -= Attention::SHADOW;
+        cpu.guard_code = false;
+        cpu.rewind_answers();
+        let start = cpu.ip;
+        let op = match self.find(cpu, memory) {
+            Ok(Next::Single(op)) => op,
+            Ok(Next::Block { page, block }) => self.cache.pages[page].blocks[block].ops[0],
+            Err(Stopped) => return self.stopped(cpu, memory, start, before),
+        };
+        cpu.ip = next_ip(start, u64::from(op.length));
+        match (op.exec)(cpu, memory, &op) {
+            Ok(()) => {
+                cpu.instructions += 1;
+                self.completed_step(cpu, memory, before)
+            }
+            Err(Stopped) => self.stopped(cpu, memory, start, before),
+        }
+    }
+
+    /// After an instruction that was executed alone: the single-step trap.
+    fn completed_step(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        before: Attention,
+    ) -> Option<Exit> {
+        cpu.forget_answers();
+        cpu.attention -= Attention::WRITES_CODE;
+        if before.contains(Attention::SINGLE_STEP) {
+            /// DR6.BS.
+            const SINGLE_STEP: u64 = 1 << 14;
+            cpu.dr[6] |= SINGLE_STEP;
+            let trap = Event { vector: vector::DB, error_code: None, source: Source::Exception };
+            return self.deliver(cpu, memory, trap);
+        }
+        None
+    }
+
+    /// Acts on why the instruction at `start` stopped.
+    #[inline(never)]
+    fn stopped(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        start: u64,
+        before: Attention,
+    ) -> Option<Exit> {
+        match std::mem::replace(&mut cpu.stop, Stop::Unfinished) {
+            Stop::Fault(fault) => {
+                cpu.ip = start;
+                cpu.forget_answers();
+                cpu.attention -= Attention::WRITES_CODE | Attention::SHADOW;
+                self.deliver(cpu, memory, fault.into())
+            }
+            Stop::Restart(exit) => {
+                cpu.ip = start;
+                cpu.attention |= before & Attention::SHADOW;
+                Some(exit)
+            }
+            Stop::Completed(exit) => {
+                cpu.instructions += 1;
+                self.completed_step(cpu, memory, before).or(Some(exit))
+            }
+            Stop::WritesCode => {
+                cpu.ip = start;
+                cpu.attention |= Attention::WRITES_CODE;
+                None
+            }
+            Stop::Unfinished => {
+                cpu.ip = start;
+                self.completed_step(cpu, memory, before)
+            }
+        }
+    }
+
+    /// Delivers an exception or interrupt.
+    fn deliver(&mut self, cpu: &mut Cpu, memory: &mut Memory, event: Event) -> Option<Exit> {
+        self.counters.events += 1;
+        cpu.guard_code = false;
+        cpu.rewind_answers();
+        match cpu.deliver_event(memory, event) {
+            Delivery::Done => None,
+            Delivery::Waits(Stop::Restart(exit)) => Some(exit),
+            Delivery::Waits(stop) => unreachable!("delivery cannot stop for {stop:?}"),
+            Delivery::Shutdown => Some(Exit::Shutdown),
+        }
+    }
+
+    /// All that must be looked at between blocks; an exit, or nothing.
+    #[inline(never)]
+    fn attend(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        if memory.has_stale_code() {
+            self.drop_stale_code(memory);
+        }
+        if let Some(event) = cpu.event {
+            return self.deliver(cpu, memory, event);
+        }
+        if !cpu.attention.contains(Attention::ANSWERED) {
+            if cpu.interrupt_pin && cpu.is_interruptible() {
+                return Some(Exit::InterruptWindow);
+            }
+            if cpu.halted {
+                return Some(Exit::Halt);
+            }
+            if cpu.instructions >= cpu.deadline {
+                return Some(Exit::Deadline);
+            }
+        }
+        if cpu.attention.is_empty() { None } else { self.step(cpu, memory) }
+    }
+
+    /// Executes blocks until there is something to attend to; an exit, or nothing.
+    fn run_blocks(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        loop {
+            if !cpu.attention.is_empty()
+                || cpu.instructions >= cpu.deadline
+                || cpu.interrupt_pin && cpu.is_interruptible()
+                || memory.has_stale_code()
+                || cpu.halted
+            {
+                return None;
+            }
+            let start = cpu.ip;
+            let (page, block) = match self.find(cpu, memory) {
+                Ok(Next::Block { page, block }) => (page, block),
+                Ok(Next::Single(_)) => return self.step(cpu, memory),
+                Err(Stopped) => return self.stopped(cpu, memory, start, Attention::empty()),
+            };
+            let block = &self.cache.pages[page].blocks[block];
+            let budget = cpu.deadline - cpu.instructions;
+            let (ops, bytes) = if budget >= block.ops.len() as u64 {
+                (&*block.ops, u64::from(block.bytes))
+            } else {
+                let ops = &block.ops[..budget as usize];
+                (ops, u64::from(block.ops[budget as usize].offset))
+            };
+            cpu.guard_code = ops.len() > 1;
+            cpu.ip = next_ip(start, bytes);
+            let failed = ops.iter().position(|op| (op.exec)(cpu, memory, op).is_err());
+            if let Some(index) = failed {
+                cpu.instructions += index as u64;
+                let at = next_ip(start, u64::from(ops[index].offset));
+                return self.stopped(cpu, memory, at, Attention::empty());
+            }
+            cpu.instructions += ops.len() as u64;
+        }
+    }
+}
+
+impl Engine for Interpreter {
+    fn name(&self) -> &'static str {
+        "interpreter"
+    }
+
+    fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
+        cpu.deadline = cpu.instructions.saturating_add(instructions);
+        if self.layout != memory.layout_generation() {
+            self.layout = memory.layout_generation();
+            cpu.translation_changed();
+        }
+        loop {
+            let exit = self.attend(cpu, memory).or_else(|| self.run_blocks(cpu, memory));
+            if let Some(exit) = exit {
+                self.counters.page_walks = cpu.page_walks;
+                return exit;
+            }
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counters {
+            blocks_decoded,
+            code_pages_dropped,
+            single_steps,
+            crossings_decoded,
+            events,
+            page_walks,
+        } = self.counters;
+        vec![
+            ("blocks decoded", blocks_decoded),
+            ("code pages dropped", code_pages_dropped),
+            ("instructions stepped", single_steps),
+            ("page-crossing instructions decoded", crossings_decoded),
+            ("exceptions and interrupts", events),
+            ("page walks", page_walks),
+        ]
+    }
+}
+
+/// EIP after `bytes` more bytes. In 16-bit code it does not wrap at 64 KiB: sequential
+/// code runs into the limit of CS.
+#[inline(always)]
+fn next_ip(start: u64, bytes: u64) -> u64 {
+    (start + bytes) & 0xffff_ffff
+}
+
+/// The key under which the page of `linear` is in [`FetchPage`].
+#[inline(always)]
+fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
+    linear & !0xfff | u64::from(cpu.code_is_32_bit()) | u64::from(cpu.is_user()) << 1
+}
+
+/// The guest-physical address of an instruction byte.
+fn fetch_address(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<u64, Stopped> {
+    let user = cpu.is_user();
+    let entry = cpu.tlb[usize::from(user)].entry(linear);
+    if entry.fetch == linear & !0xfff {
+        return Ok(entry.page | linear & 0xfff);
+    }
+    cpu.translate(memory, linear, Access::Fetch, user)
+}
+
+/// Decodes instructions from the start of `bytes` until one ends the block;
+/// none when not even the first is complete.
+fn decode_block(bytes: &[u8], is_32_bit: bool, model: crate::cpuid::Model) -> Option<Block> {
+    let mut ops: Vec<Op> = Vec::new();
+    let mut offset = 0;
+    while ops.len() < BLOCK_LENGTH {
+        let Some(mut op) = decode::decode(&bytes[offset..], is_32_bit, model) else {
+            break;
+        };
+        if op.stands_alone() && !ops.is_empty() {
+            break;
+        }
+        op.offset = offset as u16;
+        offset += usize::from(op.length);
+        ops.push(op);
+        if op.ends_block {
+            break;
+        }
+    }
+    (!ops.is_empty()).then(|| Block { ops: ops.into_boxed_slice(), bytes: offset as u16 })
+}

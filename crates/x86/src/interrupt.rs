@@ -1,0 +1,274 @@
+//! Delivery of interrupts and exceptions (SDM vol. 3, chapter 7; vol. 2, INT n).
+
+use ring3_core::memory::Memory;
+use serde::{Deserialize, Serialize};
+
+use crate::access::NewStack;
+use crate::cpu::{Attention, Cpu, Cr0};
+use crate::exception::{Fault, FaultClass, Stop, Stopped, vector};
+use crate::flags::Eflags;
+use crate::report::Missing;
+use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
+
+/// Where an interrupt or exception comes from, which decides about checks and error codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// The processor itself, or INT1: no check of the gate's privilege.
+    Exception,
+    /// The INTR or NMI pin.
+    External,
+    /// INT n, INT3 or INTO: the gate's DPL counts, and faults have EXT clear.
+    Software,
+}
+
+/// An interrupt or exception on its way to its handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Number in the interrupt table.
+    pub vector: u8,
+    /// Pushed for the handler.
+    pub error_code: Option<u32>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl From<Fault> for Event {
+    fn from(Fault { vector, error_code }: Fault) -> Event {
+        Event { vector, error_code, source: Source::Exception }
+    }
+}
+
+/// How the delivery of an exception ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The handler's first instruction is next.
+    Done,
+    /// The machine must act first; the event waits in [`Cpu::event`].
+    Waits(Stop),
+    /// Triple fault.
+    Shutdown,
+}
+
+impl Cpu {
+    /// True when an interrupt of the INTR pin would be taken now.
+    pub fn is_interruptible(&self) -> bool {
+        self.has_flag(Eflags::IF) && !self.attention.contains(Attention::SHADOW)
+    }
+
+    /// Gives the processor the interrupt `vector` that the interrupt controller acknowledged. To be
+    /// called at [`Exit::InterruptWindow`](crate::engine::Exit::InterruptWindow).
+    pub fn inject(&mut self, vector: u8) {
+        self.halted = false;
+        self.event = Some(Event { vector, error_code: None, source: Source::External });
+    }
+
+    /// Delivers `event`, and what exceptions that raises, until a handler is reached
+    /// (SDM vol. 3, 7.15, "Interrupt 8").
+    pub(crate) fn deliver_event(&mut self, memory: &mut Memory, event: Event) -> Delivery {
+        let mut event = event;
+        loop {
+            self.event = Some(event);
+            if self.deliver(memory, event).is_ok() {
+                self.event = None;
+                self.forget_answers();
+                return Delivery::Done;
+            }
+            let second = match &self.stop {
+                Stop::Fault(fault) => *fault,
+                stop => return Delivery::Waits(stop.clone()),
+            };
+            let first = match event.source {
+                Source::Exception => Fault::new(event.vector).class(),
+                Source::External | Source::Software => FaultClass::Benign,
+            };
+            event = if first == FaultClass::DoubleFault {
+                self.event = None;
+                return Delivery::Shutdown;
+            } else if first.doubles_with(second.class()) {
+                Fault::with_code(vector::DF, 0).into()
+            } else {
+                second.into()
+            };
+            self.forget_answers();
+        }
+    }
+
+    /// Delivers `event` to its handler. EIP is what is to be pushed.
+    pub(crate) fn deliver(&mut self, memory: &mut Memory, event: Event) -> Result<(), Stopped> {
+        if self.cr0.contains(Cr0::PE) {
+            self.deliver_protected(memory, event)
+        } else {
+            self.deliver_real(memory, event.vector)
+        }
+    }
+
+    /// Through the interrupt vector table of real mode (SDM vol. 3, 21.1.4).
+    fn deliver_real(&mut self, memory: &mut Memory, vector: u8) -> Result<(), Stopped> {
+        let TableRegister { base, limit } = self.idtr;
+        let offset = u64::from(vector) * 4;
+        if offset + 3 > u64::from(limit) {
+            return Err(self.general_protection(0));
+        }
+        let entry: u32 = self.read_system(memory, base.wrapping_add(offset))?;
+        let mut stack = NewStack::current(self);
+        let flags = self.eflags_image();
+        let selector = u32::from(self.segment(sreg::CS).selector);
+        for value in [flags, selector, self.ip as u32] {
+            stack.push(self, memory, value, false)?;
+        }
+        stack.commit(self);
+        self.set_real_code_segment((entry >> 16) as u16);
+        self.ip = u64::from(entry & 0xffff);
+        self.change_eflags(Eflags::empty(), Eflags::IF | Eflags::TF | Eflags::AC | Eflags::RF);
+        Ok(())
+    }
+
+    /// Through the gates of the IDT (SDM vol. 3, 7.12).
+    fn deliver_protected(&mut self, memory: &mut Memory, event: Event) -> Result<(), Stopped> {
+        let external = u32::from(event.source != Source::Software);
+        // The error code of faults about the IDT entry: its index, and the IDT bit.
+        let gate_code = u32::from(event.vector) * 8 + 2 + external;
+        let TableRegister { base, limit } = self.idtr;
+        let offset = u64::from(event.vector) * 8;
+        if offset + 7 > u64::from(limit) {
+            return Err(self.general_protection(gate_code));
+        }
+        let gate = Descriptor(self.read_system(memory, base.wrapping_add(offset))?);
+        let attributes = gate.attributes();
+        let (wide, disables) = match attributes.kind() {
+            _ if attributes.is_code_or_data() => return Err(self.general_protection(gate_code)),
+            system::INTERRUPT_GATE32 => (true, true),
+            system::TRAP_GATE32 => (true, false),
+            system::INTERRUPT_GATE16 => (false, true),
+            system::TRAP_GATE16 => (false, false),
+            system::TASK_GATE => (true, false),
+            _ => return Err(self.general_protection(gate_code)),
+        };
+        if event.source == Source::Software && attributes.dpl() < self.cpl() {
+            return Err(self.general_protection(gate_code));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::NP, gate_code)));
+        }
+        if attributes.kind() == system::TASK_GATE {
+            return Err(self.missing(Missing::Feature("a task gate in the IDT")));
+        }
+
+        let selector = Selector((gate.0 >> 16) as u16);
+        let entry_point =
+            if wide { gate.0 & 0xffff | gate.0 >> 32 & 0xffff_0000 } else { gate.0 & 0xffff };
+        if selector.is_null() {
+            return Err(self.general_protection(external));
+        }
+        let code = self.read_descriptor(memory, selector, vector::GP, external)?;
+        let attributes = code.attributes();
+        let selector_code = selector.error_code() | external;
+        if !attributes.is_code() || attributes.dpl() > self.cpl() {
+            return Err(self.general_protection(selector_code));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::NP, selector_code)));
+        }
+
+        let new_cpl = if attributes.is_conforming() { self.cpl() } else { attributes.dpl() };
+        let from_virtual_8086 = self.in_virtual_8086_mode();
+        if from_virtual_8086 && new_cpl != 0 {
+            return Err(self.general_protection(selector_code));
+        }
+        let mut stack = if new_cpl < self.cpl() {
+            self.inner_stack(memory, new_cpl, external)?
+        } else {
+            NewStack::current(self)
+        };
+        if from_virtual_8086 {
+            for register in [sreg::GS, sreg::FS, sreg::DS, sreg::ES] {
+                let selector = self.segment(register).selector;
+                stack.push(self, memory, u32::from(selector), wide)?;
+            }
+        }
+        if new_cpl < self.cpl() {
+            let selector = self.segment(sreg::SS).selector;
+            stack.push(self, memory, u32::from(selector), wide)?;
+            let pointer: u32 = self.get(crate::cpu::reg::SP);
+            stack.push(self, memory, pointer, wide)?;
+        }
+        let flags = self.eflags_image();
+        let old_selector = u32::from(self.segment(sreg::CS).selector);
+        for value in [flags, old_selector, self.ip as u32] {
+            stack.push(self, memory, value, wide)?;
+        }
+        if let Some(error_code) = event.error_code {
+            stack.push(self, memory, error_code, wide)?;
+        }
+        let entry_point_valid = entry_point <= u64::from(code.limit());
+        if !entry_point_valid {
+            return Err(self.general_protection(external));
+        }
+        let code = self.mark_accessed(memory, selector, code)?;
+
+        // Nothing fails from here on.
+        let mut cleared = Eflags::TF | Eflags::NT | Eflags::RF | Eflags::VM;
+        if disables {
+            cleared |= Eflags::IF;
+        }
+        self.change_eflags(Eflags::empty(), cleared);
+        if from_virtual_8086 {
+            for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
+                self.set_segment(register, Segment::null(0));
+            }
+        }
+        self.set_code_segment(code.segment(selector.0), new_cpl);
+        stack.commit(self);
+        self.ip = entry_point;
+        Ok(())
+    }
+
+    /// The stack that the TSS holds for privilege level `cpl`, checked as in SDM vol. 2, INT n,
+    /// "inter-privilege-level interrupt".
+    pub(crate) fn inner_stack(
+        &mut self,
+        memory: &mut Memory,
+        cpl: u8,
+        external: u32,
+    ) -> Result<NewStack, Stopped> {
+        let (tss, level) = (self.tr, u32::from(cpl));
+        let task_code = Selector(tss.selector).error_code() | external;
+        let is_32_bit = tss.attributes.kind() & 8 != 0;
+        let (offset, size) = if is_32_bit { (4 + 8 * level, 8) } else { (2 + 4 * level, 4) };
+        if offset + size - 1 > tss.limit {
+            return Err(self.fault(Fault::with_code(vector::TS, task_code)));
+        }
+        let address = tss.base.wrapping_add(u64::from(offset));
+        let (pointer, selector): (u32, u16) = if is_32_bit {
+            let pointer = self.read_system(memory, address)?;
+            (pointer, self.read_system(memory, address.wrapping_add(4))?)
+        } else {
+            let pointer: u16 = self.read_system(memory, address)?;
+            (u32::from(pointer), self.read_system(memory, address.wrapping_add(2))?)
+        };
+        let selector = Selector(selector);
+        if selector.is_null() {
+            return Err(self.fault(Fault::with_code(vector::TS, external)));
+        }
+        let descriptor = self.read_descriptor(memory, selector, vector::TS, external)?;
+        let attributes = descriptor.attributes();
+        let code = selector.error_code() | external;
+        if selector.rpl() != cpl || attributes.dpl() != cpl || !attributes.is_writable() {
+            return Err(self.fault(Fault::with_code(vector::TS, code)));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::SS, code)));
+        }
+        let descriptor = self.mark_accessed(memory, selector, descriptor)?;
+        Ok(NewStack::new(descriptor.segment(selector.0), u64::from(pointer), cpl, code))
+    }
+
+    /// Loads CS in real mode: base, limit 64 KiB unless it was left larger, and
+    /// the rights of real-mode code, which may be written through CS.
+    pub(crate) fn set_real_code_segment(&mut self, selector: u16) {
+        let old = *self.segment(sreg::CS);
+        let attributes = Attributes(old.attributes.0 & 0x4000 | 0x93);
+        let base = u64::from(selector) << 4;
+        self.set_segment(sreg::CS, Segment::new(selector, base, old.limit, attributes));
+    }
+}

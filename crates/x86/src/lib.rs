@@ -1,0 +1,55 @@
+//! The IA-32 processor as a library, to be read next to the Intel manual
+//! (*Intel 64 and IA-32 Architectures Software Developer's Manual*, cited
+//! as SDM with the section numbers of 2023 and later).
+//!
+//! * State: [`cpu`] holds it all; [`flags`], [`segment`], [`fpu`], [`tlb`] are its parts.
+//! * Instructions: [`table`] lists every instruction form and what executes
+//!   it; the files of `exec` hold the semantics, a file a chapter; [`decode`] turns
+//!   bytes (through iced-x86) into [`decode::Op`]s that need no further thought.
+//! * What instructions share: [`access`](mod@access) reads and writes memory through segments
+//!   and paging, [`paging`] walks the page tables, [`segment`] loads
+//!   selectors, [`interrupt`] delivers exceptions and interrupts,
+//!   [`transfer`] does far jumps, calls and returns.
+//! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
+//!   [`interpreter`] is the first engine and the specification of all others.
+//!
+//! An instruction either completes or leaves the state as it was. That one rule
+//! carries page faults, device accesses (which leave the engine and restart the
+//! instruction with the answer) and code that modifies itself.
+//!
+//! ```
+//! use ring3_core::memory::Memory;
+//! use ring3_x86::cpu::Cpu;
+//! use ring3_x86::engine::{Engine, Exit};
+//! use ring3_x86::interpreter::Interpreter;
+//!
+//! let mut memory = Memory::new(1 << 20)?;
+//! memory.load_image(0x7c00, &[0xb8, 0x34, 0x12, 0xf4])?; // mov ax, 1234h; hlt
+//! let mut cpu = Cpu::new();
+//! cpu.set_real_mode_entry(0, 0x7c00);
+//! let exit = Interpreter::new().run(&mut cpu, &mut memory, 1000);
+//! assert!(matches!(exit, Exit::Halt));
+//! assert_eq!(cpu.gpr(0), 0x1234);
+//! # Ok::<(), ring3_core::memory::MemoryError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod cpu;
+pub mod cpuid;
+pub mod decode;
+pub mod engine;
+pub mod exception;
+mod exec;
+pub mod flags;
+pub mod fpu;
+pub mod interpreter;
+pub mod interrupt;
+pub mod paging;
+pub mod report;
+pub mod segment;
+pub mod softfloat;
+pub mod table;
+pub mod tlb;
+pub mod transfer;
+pub mod word;

@@ -1,0 +1,131 @@
+//! What a stopped processor tells the person in front of it.
+
+use std::fmt::{self, Display, Formatter};
+
+use iced_x86::{Decoder, Formatter as _, NasmFormatter};
+use ring3_core::memory::Memory;
+
+use crate::cpu::Cpu;
+use crate::decode;
+use crate::engine::Exit;
+use crate::exception::{Stop, Stopped};
+use crate::flags::Eflags;
+use crate::segment::{Segment, sreg};
+
+/// Something of a processor that does not exist here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The instruction at EIP.
+    Instruction,
+    /// Something that an instruction or an exception needs.
+    Feature(&'static str),
+}
+
+impl Display for Missing {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Instruction => f.write_str("the instruction at eip"),
+            Missing::Feature(name) => f.write_str(name),
+        }
+    }
+}
+
+/// The registers, and the instruction at EIP, for a person to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuReport(String);
+
+impl Display for CpuReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Cpu {
+    /// Stops the instruction, and with it the machine: the guest needs what does not exist.
+    #[cold]
+    pub(crate) fn missing(&mut self, missing: Missing) -> Stopped {
+        self.stop_for(Stop::Restart(Exit::Missing(missing)))
+    }
+
+    /// Describes the processor as it is now.
+    pub fn report(&self, memory: &Memory) -> CpuReport {
+        let mut text = String::new();
+        let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+        for (number, name) in (0..).zip(names) {
+            let end = if number % 4 == 3 { '\n' } else { ' ' };
+            text += &format!("{name} {:08x}{end}", self.gpr(number));
+        }
+        text += &format!(
+            "eip {:08x} eflags {:08x} ({}) cpl {}{}\n",
+            self.ip,
+            self.eflags().bits(),
+            flag_names(self.eflags()),
+            self.cpl(),
+            if self.halted { " halted" } else { "" },
+        );
+        let segments = [
+            ("es", sreg::ES),
+            ("cs", sreg::CS),
+            ("ss", sreg::SS),
+            ("ds", sreg::DS),
+            ("fs", sreg::FS),
+            ("gs", sreg::GS),
+        ];
+        for (name, register) in segments {
+            text += &describe_segment(name, self.segment(register));
+        }
+        text += &describe_segment("ldtr", &self.ldtr);
+        text += &describe_segment("tr", &self.tr);
+        for (name, table) in [("gdtr", self.gdtr), ("idtr", self.idtr)] {
+            text += &format!("{name:4} base {:08x} limit {:04x}\n", table.base, table.limit);
+        }
+        text += &format!(
+            "cr0 {:08x} cr2 {:08x} cr3 {:08x} cr4 {:08x}\n",
+            self.cr0.bits(),
+            self.cr2,
+            self.cr3,
+            self.cr4.bits()
+        );
+        text += &self.describe_instruction(memory);
+        CpuReport(text)
+    }
+
+    /// The instruction at CS:EIP, its bytes and its disassembly.
+    fn describe_instruction(&self, memory: &Memory) -> String {
+        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip);
+        let mut bytes = Vec::new();
+        for offset in 0..15 {
+            let linear = linear.wrapping_add(offset) & 0xffff_ffff;
+            let Some(address) = self.probe(memory, linear) else {
+                break;
+            };
+            let mut byte = [0];
+            memory.read(address, &mut byte);
+            bytes.extend(byte);
+        }
+        if bytes.is_empty() {
+            return "the instruction at eip cannot be read\n".to_owned();
+        }
+        let bitness = if self.code_is_32_bit() { 32 } else { 16 };
+        let mut decoder = Decoder::with_ip(bitness, &bytes, self.ip, decode::OPTIONS);
+        let instruction = decoder.decode();
+        let mut disassembly = String::new();
+        NasmFormatter::new().format(&instruction, &mut disassembly);
+        let hex: Vec<_> =
+            bytes[..instruction.len().max(1)].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("at eip: {}  {disassembly}\n", hex.join(" "))
+    }
+}
+
+/// The names of the flags that are set.
+fn flag_names(flags: Eflags) -> String {
+    flags.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(" ")
+}
+
+fn describe_segment(name: &str, segment: &Segment) -> String {
+    let Segment { selector, base, limit, attributes, .. } = segment;
+    format!(
+        "{name:4} {selector:04x} base {base:08x} limit {limit:08x} attributes {:04x}\n",
+        attributes.0
+    )
+}

@@ -1,0 +1,367 @@
+//! Segments: descriptors, selectors and the segment registers with their
+//! hidden parts (SDM vol. 3, chapter 3).
+
+use ring3_core::memory::Memory;
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::Cpu;
+use crate::exception::{Fault, Stopped, vector};
+
+/// Segment registers by their number in instructions.
+pub mod sreg {
+    /// Extra segment.
+    pub const ES: u8 = 0;
+    /// Code segment.
+    pub const CS: u8 = 1;
+    /// Stack segment.
+    pub const SS: u8 = 2;
+    /// Data segment.
+    pub const DS: u8 = 3;
+    /// The 386's first additional segment.
+    pub const FS: u8 = 4;
+    /// The 386's second additional segment.
+    pub const GS: u8 = 5;
+}
+
+/// The attribute bits of a descriptor as its second doubleword has them,
+/// shifted right by 8: type, S, DPL, P, and from bit 12 on AVL, L, D/B, G.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes(pub u16);
+
+impl Attributes {
+    const ACCESSED: u16 = 1;
+
+    /// The four type bits (SDM vol. 3, tables 3-1 and 3-2).
+    pub const fn kind(self) -> u8 {
+        (self.0 & 15) as u8
+    }
+
+    /// A code or data segment, not a system segment or gate (S flag).
+    pub const fn is_code_or_data(self) -> bool {
+        self.0 & 1 << 4 != 0
+    }
+
+    /// Descriptor privilege level.
+    pub const fn dpl(self) -> u8 {
+        (self.0 >> 5 & 3) as u8
+    }
+
+    /// Present flag.
+    pub const fn present(self) -> bool {
+        self.0 & 1 << 7 != 0
+    }
+
+    /// The D/B flag: 32-bit code, or a 32-bit stack.
+    pub const fn big(self) -> bool {
+        self.0 & 1 << 14 != 0
+    }
+
+    /// Code segment.
+    pub const fn is_code(self) -> bool {
+        self.is_code_or_data() && self.0 & 8 != 0
+    }
+
+    /// Data segment.
+    pub const fn is_data(self) -> bool {
+        self.is_code_or_data() && self.0 & 8 == 0
+    }
+
+    /// Conforming code segment.
+    pub const fn is_conforming(self) -> bool {
+        self.is_code() && self.0 & 4 != 0
+    }
+
+    /// Data, or code that may be read.
+    pub const fn is_readable(self) -> bool {
+        self.is_data() || self.is_code() && self.0 & 2 != 0
+    }
+
+    /// Data that may be written.
+    pub const fn is_writable(self) -> bool {
+        self.is_data() && self.0 & 2 != 0
+    }
+
+    /// Data segment that grows down: offsets up to the limit are outside.
+    pub const fn expands_down(self) -> bool {
+        self.is_data() && self.0 & 4 != 0
+    }
+}
+
+/// System descriptor types (SDM vol. 3, table 3-2).
+pub mod system {
+    /// 16-bit TSS, available.
+    pub const TSS16_AVAILABLE: u8 = 1;
+    /// LDT.
+    pub const LDT: u8 = 2;
+    /// 16-bit TSS, busy.
+    pub const TSS16_BUSY: u8 = 3;
+    /// 16-bit call gate.
+    pub const CALL_GATE16: u8 = 4;
+    /// Task gate.
+    pub const TASK_GATE: u8 = 5;
+    /// 16-bit interrupt gate.
+    pub const INTERRUPT_GATE16: u8 = 6;
+    /// 16-bit trap gate.
+    pub const TRAP_GATE16: u8 = 7;
+    /// 32-bit TSS, available.
+    pub const TSS32_AVAILABLE: u8 = 9;
+    /// 32-bit TSS, busy.
+    pub const TSS32_BUSY: u8 = 11;
+    /// 32-bit call gate.
+    pub const CALL_GATE32: u8 = 12;
+    /// 32-bit interrupt gate.
+    pub const INTERRUPT_GATE32: u8 = 14;
+    /// 32-bit trap gate.
+    pub const TRAP_GATE32: u8 = 15;
+}
+
+/// The eight bytes of a descriptor (SDM vol. 3, figure 3-8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor(pub u64);
+
+impl Descriptor {
+    /// Type, privilege and the like.
+    pub const fn attributes(self) -> Attributes {
+        Attributes((self.0 >> 40 & 0xf0ff) as u16)
+    }
+
+    /// Base address.
+    pub const fn base(self) -> u64 {
+        self.0 >> 16 & 0xff_ffff | (self.0 >> 56) << 24
+    }
+
+    /// Limit in bytes: the last offset inside.
+    pub const fn limit(self) -> u32 {
+        let limit = (self.0 & 0xffff | self.0 >> 32 & 0xf_0000) as u32;
+        if self.0 & 1 << 55 != 0 { limit << 12 | 0xfff } else { limit }
+    }
+
+    /// A segment register that holds this descriptor under `selector`.
+    pub const fn segment(self, selector: u16) -> Segment {
+        Segment::new(selector, self.base(), self.limit(), self.attributes())
+    }
+}
+
+/// A selector (SDM vol. 3, 3.4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Selector(pub u16);
+
+impl Selector {
+    /// Requested privilege level.
+    pub const fn rpl(self) -> u8 {
+        (self.0 & 3) as u8
+    }
+
+    /// It refers to the LDT.
+    pub const fn is_local(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// A null selector: entry 0 of the GDT with any RPL.
+    pub const fn is_null(self) -> bool {
+        self.0 & !3 == 0
+    }
+
+    /// As it stands in error codes: without the RPL.
+    pub const fn error_code(self) -> u32 {
+        (self.0 & !3) as u32
+    }
+}
+
+/// A segment register: the selector and the hidden part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Visible part.
+    pub selector: u16,
+    /// Base address.
+    pub base: u64,
+    /// Limit in bytes.
+    pub limit: u32,
+    /// Type and privilege; all zero for a null selector, so nothing is allowed.
+    pub attributes: Attributes,
+    /// Every offset may be read.
+    pub(crate) reads_freely: bool,
+    /// Every offset may be written.
+    pub(crate) writes_freely: bool,
+}
+
+impl Segment {
+    /// A segment register with that content.
+    pub const fn new(selector: u16, base: u64, limit: u32, attributes: Attributes) -> Segment {
+        let whole = limit == u32::MAX && !attributes.expands_down() && attributes.present();
+        Segment {
+            selector,
+            base,
+            limit,
+            attributes,
+            reads_freely: whole && attributes.is_readable(),
+            writes_freely: whole && attributes.is_writable(),
+        }
+    }
+
+    /// After a null selector was loaded.
+    pub const fn null(selector: u16) -> Segment {
+        Segment::new(selector, 0, 0, Attributes(0))
+    }
+
+    /// As real mode (privilege 0) and virtual-8086 mode (privilege 3) load it:
+    /// base 16 times the selector, 64 KiB.
+    pub const fn real(selector: u16, dpl: u8) -> Segment {
+        Segment::new(selector, (selector as u64) << 4, 0xffff, Attributes(0x93 | (dpl as u16) << 5))
+    }
+
+    /// True when `size` bytes at `offset` are inside the limit.
+    pub const fn contains(&self, offset: u32, size: u32) -> bool {
+        let Some(last) = offset.checked_add(size - 1) else {
+            return false;
+        };
+        if self.attributes.expands_down() {
+            let highest = if self.attributes.big() { u32::MAX } else { 0xffff };
+            offset > self.limit && last <= highest
+        } else {
+            last <= self.limit
+        }
+    }
+}
+
+/// GDTR or IDTR.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableRegister {
+    /// Linear base address.
+    pub base: u64,
+    /// Limit in bytes.
+    pub limit: u16,
+}
+
+impl Cpu {
+    /// The linear address of a selector's descriptor; none when it is outside
+    /// of its table or refers to an LDT that is not there.
+    pub(crate) fn descriptor_address(&self, selector: Selector) -> Option<u64> {
+        let (base, limit) = if selector.is_local() {
+            if !self.ldtr.attributes.present() {
+                return None;
+            }
+            (self.ldtr.base, self.ldtr.limit)
+        } else {
+            (self.gdtr.base, u32::from(self.gdtr.limit))
+        };
+        let offset = u32::from(selector.0 & !7);
+        (offset + 7 <= limit).then(|| base.wrapping_add(u64::from(offset)) & 0xffff_ffff)
+    }
+
+    /// Reads a selector's descriptor; exception `vector` with the selector (and `external`, the
+    /// EXT bit) as error code when it is outside of its table.
+    pub(crate) fn read_descriptor(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+        vector: u8,
+        external: u32,
+    ) -> Result<Descriptor, Stopped> {
+        match self.descriptor_address(selector) {
+            Some(address) => Ok(Descriptor(self.read_system(memory, address)?)),
+            None => Err(self.fault(Fault::with_code(vector, selector.error_code() | external))),
+        }
+    }
+
+    /// Sets the accessed bit of a code or data descriptor, as loading it does.
+    pub(crate) fn mark_accessed(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+        descriptor: Descriptor,
+    ) -> Result<Descriptor, Stopped> {
+        let accessed = u64::from(Attributes::ACCESSED) << 40;
+        if descriptor.0 & accessed == 0
+            && let Some(address) = self.descriptor_address(selector)
+        {
+            let byte = (descriptor.0 >> 40) as u8 | Attributes::ACCESSED as u8;
+            self.write_system(memory, address + 5, byte)?;
+        }
+        Ok(Descriptor(descriptor.0 | accessed))
+    }
+
+    /// MOV or POP to segment register `register` other than CS, and LDS and the
+    /// like: all checks of SDM vol. 2, MOV, "Loading a segment register".
+    pub(crate) fn load_segment(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        selector: u16,
+    ) -> Result<(), Stopped> {
+        let segment = if self.in_protected_mode() {
+            self.checked_data_segment(memory, register, Selector(selector))?
+        } else if self.in_virtual_8086_mode() {
+            Segment::real(selector, 3)
+        } else {
+            // Real mode changes base and selector only: limit and attributes
+            // stay what protected mode left in them ("unreal mode").
+            let old = self.segment(register);
+            Segment::new(selector, u64::from(selector) << 4, old.limit, old.attributes)
+        };
+        self.set_segment(register, segment);
+        Ok(())
+    }
+
+    fn checked_data_segment(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        selector: Selector,
+    ) -> Result<Segment, Stopped> {
+        let is_stack = register == sreg::SS;
+        if selector.is_null() {
+            return if is_stack {
+                Err(self.general_protection(0))
+            } else {
+                Ok(Segment::null(selector.0))
+            };
+        }
+        let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
+        let attributes = descriptor.attributes();
+        let cpl = self.cpl();
+        let allowed = if is_stack {
+            selector.rpl() == cpl && attributes.is_writable() && attributes.dpl() == cpl
+        } else {
+            attributes.is_readable()
+                && (attributes.is_conforming()
+                    || attributes.dpl() >= cpl && attributes.dpl() >= selector.rpl())
+        };
+        if !allowed {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        if !attributes.present() {
+            let vector = if is_stack { vector::SS } else { vector::NP };
+            return Err(self.fault(Fault::with_code(vector, selector.error_code())));
+        }
+        Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_taken_apart() {
+        let flat = Descriptor(0x00cf_9b00_0000_ffff);
+        assert_eq!((flat.base(), flat.limit()), (0, u32::MAX));
+        assert!(flat.attributes().is_code() && flat.attributes().big());
+        let other = Descriptor(0x1240_f234_5678_9abc);
+        assert_eq!((other.base(), other.limit()), (0x1234_5678, 0x9abc));
+        assert!(other.attributes().is_writable());
+        assert_eq!(other.attributes().dpl(), 3);
+    }
+
+    #[test]
+    fn limits() {
+        let up = Segment::new(8, 0, 0xfff, Attributes(0x4093));
+        assert!(up.contains(0xffc, 4) && !up.contains(0xffd, 4));
+        assert!(!up.contains(u32::MAX, 2));
+        let down = Segment::new(8, 0, 0xfff, Attributes(0x4097));
+        assert!(!down.contains(0xfff, 1) && down.contains(0x1000, 4));
+        assert!(down.contains(0xffff_fffc, 4));
+        let small_down = Segment::new(8, 0, 0xfff, Attributes(0x0097));
+        assert!(small_down.contains(0xffff, 1) && !small_down.contains(0xffff, 2));
+    }
+}

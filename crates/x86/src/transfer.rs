@@ -1,0 +1,332 @@
+//! Far jumps, calls and returns, and IRET (SDM vol. 3, 6.8; vol. 2, CALL, JMP, RET, IRET).
+
+use ring3_core::memory::Memory;
+
+use crate::access::NewStack;
+use crate::cpu::{Cpu, reg};
+use crate::exception::{Fault, Stopped, vector};
+use crate::flags::Eflags;
+use crate::report::Missing;
+use crate::segment::{Descriptor, Segment, Selector, sreg, system};
+
+/// What a far return has popped.
+struct Return {
+    ip: u64,
+    selector: Selector,
+    /// EFLAGS, for IRET.
+    flags: Option<Eflags>,
+    /// Bytes popped so far, and bytes of parameters to be dropped.
+    popped: u64,
+    parameters: u64,
+}
+
+impl Cpu {
+    /// JMP ptr16:16/32 or m16:16/32.
+    pub(crate) fn far_jump(
+        &mut self,
+        memory: &mut Memory,
+        selector: u16,
+        offset: u64,
+    ) -> Result<(), Stopped> {
+        if !self.in_protected_mode() {
+            return self.real_far_transfer(selector, offset);
+        }
+        let code = self.far_target(memory, Selector(selector), offset)?;
+        self.set_code_segment(code, self.cpl());
+        self.ip = offset;
+        Ok(())
+    }
+
+    /// CALL ptr16:16/32 or m16:16/32; `wide` tells the operand size.
+    pub(crate) fn far_call(
+        &mut self,
+        memory: &mut Memory,
+        selector: u16,
+        offset: u64,
+        wide: bool,
+    ) -> Result<(), Stopped> {
+        let code = if self.in_protected_mode() {
+            Some(self.far_target(memory, Selector(selector), offset)?)
+        } else {
+            None
+        };
+        let mut stack = NewStack::current(self);
+        let old_selector = u32::from(self.segment(sreg::CS).selector);
+        stack.push(self, memory, old_selector, wide)?;
+        stack.push(self, memory, self.ip as u32, wide)?;
+        match code {
+            Some(code) => {
+                self.set_code_segment(code, self.cpl());
+                self.ip = offset;
+            }
+            None => self.real_far_transfer(selector, offset)?,
+        }
+        stack.commit(self);
+        Ok(())
+    }
+
+    /// A far transfer in real or virtual-8086 mode.
+    fn real_far_transfer(&mut self, selector: u16, offset: u64) -> Result<(), Stopped> {
+        if offset > u64::from(self.segment(sreg::CS).limit) {
+            return Err(self.general_protection(0));
+        }
+        if self.in_virtual_8086_mode() {
+            self.set_segment(sreg::CS, Segment::real(selector, 3));
+        } else {
+            self.set_real_code_segment(selector);
+        }
+        self.ip = offset;
+        Ok(())
+    }
+
+    /// The code segment that a far jump or call at the same privilege goes to.
+    fn far_target(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+        offset: u64,
+    ) -> Result<Segment, Stopped> {
+        if selector.is_null() {
+            return Err(self.general_protection(0));
+        }
+        let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
+        let attributes = descriptor.attributes();
+        if !attributes.is_code_or_data() {
+            return Err(match attributes.kind() {
+                system::CALL_GATE16 | system::CALL_GATE32 => {
+                    self.missing(Missing::Feature("a call gate"))
+                }
+                system::TASK_GATE | system::TSS16_AVAILABLE | system::TSS32_AVAILABLE => {
+                    self.missing(Missing::Feature("a task switch"))
+                }
+                _ => self.general_protection(selector.error_code()),
+            });
+        }
+        let cpl = self.cpl();
+        let allowed = attributes.is_code()
+            && if attributes.is_conforming() {
+                attributes.dpl() <= cpl
+            } else {
+                attributes.dpl() == cpl && selector.rpl() <= cpl
+            };
+        if !allowed {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        self.present_code(memory, selector, descriptor, offset)
+    }
+
+    /// The last checks on a code segment: present, and `offset` inside of it.
+    fn present_code(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+        descriptor: Descriptor,
+        offset: u64,
+    ) -> Result<Segment, Stopped> {
+        if !descriptor.attributes().present() {
+            return Err(self.fault(Fault::with_code(vector::NP, selector.error_code())));
+        }
+        if offset > u64::from(descriptor.limit()) {
+            return Err(self.general_protection(0));
+        }
+        Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
+    }
+
+    /// RETF, dropping `parameters` bytes of parameters.
+    pub(crate) fn far_return(
+        &mut self,
+        memory: &mut Memory,
+        wide: bool,
+        parameters: u64,
+    ) -> Result<(), Stopped> {
+        let ip = self.peek_slot(memory, 0, wide)?;
+        let selector = self.peek_slot(memory, 1, wide)? as u16;
+        let popped = if wide { 8 } else { 4 };
+        if !self.in_protected_mode() {
+            self.real_far_transfer(selector, u64::from(ip))?;
+            self.set_stack_pointer(self.stack_pointer() + popped + parameters);
+            return Ok(());
+        }
+        let selector = Selector(selector);
+        let target = Return { ip: u64::from(ip), selector, flags: None, popped, parameters };
+        self.return_to(memory, &target, wide)
+    }
+
+    /// IRET and IRETD.
+    pub(crate) fn interrupt_return(
+        &mut self,
+        memory: &mut Memory,
+        wide: bool,
+    ) -> Result<(), Stopped> {
+        if self.in_virtual_8086_mode() && self.iopl() < 3 {
+            return Err(self.general_protection(0));
+        }
+        if self.in_protected_mode() && self.has_flag(Eflags::NT) {
+            return Err(self.missing(Missing::Feature("IRET to another task")));
+        }
+        let ip = u64::from(self.peek_slot(memory, 0, wide)?);
+        let selector = self.peek_slot(memory, 1, wide)? as u16;
+        let flags = Eflags::from_bits_truncate(self.peek_slot(memory, 2, wide)?);
+        let popped = if wide { 12 } else { 6 };
+        if !self.in_protected_mode() {
+            let mask = if self.in_virtual_8086_mode() {
+                self.flags_mask(wide) - Eflags::IOPL
+            } else {
+                self.flags_mask(wide)
+            };
+            self.real_far_transfer(selector, ip)?;
+            self.set_stack_pointer(self.stack_pointer() + popped);
+            self.change_eflags(flags, mask);
+            return Ok(());
+        }
+        if wide && flags.contains(Eflags::VM) && self.cpl() == 0 {
+            return self.return_to_virtual_8086(memory, ip, selector, flags);
+        }
+        let selector = Selector(selector);
+        let target = Return { ip, selector, flags: Some(flags), popped, parameters: 0 };
+        self.return_to(memory, &target, wide)
+    }
+
+    /// The protected-mode part of RETF and IRET: to the same or an outer privilege.
+    fn return_to(
+        &mut self,
+        memory: &mut Memory,
+        target: &Return,
+        wide: bool,
+    ) -> Result<(), Stopped> {
+        let selector = target.selector;
+        if selector.is_null() {
+            return Err(self.general_protection(0));
+        }
+        let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
+        let attributes = descriptor.attributes();
+        let (cpl, rpl) = (self.cpl(), selector.rpl());
+        let allowed = attributes.is_code()
+            && rpl >= cpl
+            && if attributes.is_conforming() {
+                attributes.dpl() <= rpl
+            } else {
+                attributes.dpl() == rpl
+            };
+        if !allowed {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        let code = self.present_code(memory, selector, descriptor, target.ip)?;
+        let flags_mask = self.return_flags_mask(wide);
+        if rpl == cpl {
+            self.set_code_segment(code, cpl);
+            self.set_stack_pointer(self.stack_pointer() + target.popped + target.parameters);
+        } else {
+            let slots = (target.popped + target.parameters) / if wide { 4 } else { 2 };
+            let pointer = self.peek_slot(memory, slots, wide)?;
+            let stack_selector = Selector(self.peek_slot(memory, slots + 1, wide)? as u16);
+            let stack = self.outer_stack(memory, stack_selector, rpl)?;
+            self.set_code_segment(code, rpl);
+            self.set_segment(sreg::SS, stack);
+            if !wide {
+                // IRET and RETF with 16-bit operands load SP and leave the upper half alone.
+                self.set(reg::SP, pointer as u16);
+            }
+            if wide {
+                self.set_stack_pointer(u64::from(pointer));
+            }
+            self.set_stack_pointer(self.stack_pointer() + target.parameters);
+            self.drop_inner_segments(rpl);
+        }
+        self.ip = target.ip;
+        if let Some(flags) = target.flags {
+            self.change_eflags(flags, flags_mask);
+        }
+        Ok(())
+    }
+
+    /// The stack segment of the outer privilege level `cpl` that a return goes to.
+    fn outer_stack(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+        cpl: u8,
+    ) -> Result<Segment, Stopped> {
+        if selector.is_null() {
+            return Err(self.general_protection(0));
+        }
+        let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
+        let attributes = descriptor.attributes();
+        if selector.rpl() != cpl || attributes.dpl() != cpl || !attributes.is_writable() {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::SS, selector.error_code())));
+        }
+        Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
+    }
+
+    /// After a return to privilege `cpl`: segment registers that hold segments of
+    /// an inner level become null (SDM vol. 2, RET).
+    fn drop_inner_segments(&mut self, cpl: u8) {
+        for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
+            let attributes = self.segment(register).attributes;
+            let keeps = attributes.is_conforming() || attributes.dpl() >= cpl;
+            if !keeps {
+                self.set_segment(register, Segment::null(0));
+            }
+        }
+    }
+
+    /// IRETD with VM set in the popped flags (SDM vol. 3, 21.2.5).
+    fn return_to_virtual_8086(
+        &mut self,
+        memory: &mut Memory,
+        ip: u64,
+        selector: u16,
+        flags: Eflags,
+    ) -> Result<(), Stopped> {
+        let pointer = self.peek_slot(memory, 3, true)?;
+        let stack = self.peek_slot(memory, 4, true)? as u16;
+        let mut data = [0; 4];
+        for (slot, selector) in (5..).zip(&mut data) {
+            *selector = self.peek_slot(memory, slot, true)? as u16;
+        }
+        self.change_eflags(flags, self.return_flags_mask(true) | Eflags::VM);
+        self.set_segment(sreg::CS, Segment::real(selector, 3));
+        self.set_segment(sreg::SS, Segment::real(stack, 3));
+        for (register, selector) in [sreg::ES, sreg::DS, sreg::FS, sreg::GS].into_iter().zip(data) {
+            self.set_segment(register, Segment::real(selector, 3));
+        }
+        self.set(reg::SP, pointer);
+        self.ip = ip & 0xffff;
+        Ok(())
+    }
+
+    /// The word or doubleword `slot` slots below the top of the stack.
+    fn peek_slot(&mut self, memory: &mut Memory, slot: u64, wide: bool) -> Result<u32, Stopped> {
+        if wide { self.peek(memory, slot) } else { self.peek::<u16>(memory, slot).map(u32::from) }
+    }
+
+    /// The flags that POPF may change at the current privilege (SDM vol. 2, POPF, table 4-16).
+    pub(crate) fn flags_mask(&self, wide: bool) -> Eflags {
+        let mut mask = Eflags::STATUS | Eflags::TF | Eflags::DF | Eflags::NT;
+        if wide {
+            mask |= Eflags::AC | Eflags::ID;
+        }
+        if self.cpl() <= self.iopl() {
+            mask |= Eflags::IF;
+        }
+        if self.cpl() == 0 {
+            mask |= Eflags::IOPL;
+        }
+        mask
+    }
+
+    /// The flags that IRET may change: those of POPF, and RF; at privilege 0 the virtual interrupt flags.
+    fn return_flags_mask(&self, wide: bool) -> Eflags {
+        let mut mask = self.flags_mask(wide);
+        if wide {
+            mask |= Eflags::RF;
+            if self.cpl() == 0 {
+                mask |= Eflags::VIF | Eflags::VIP;
+            }
+        }
+        mask
+    }
+}

@@ -1,0 +1,65 @@
+//! Operand sizes: byte, word and doubleword as one trait, so that an
+//! instruction is written once for all of them.
+
+use ring3_core::memory::Memory;
+
+/// An operand of 8, 16, 32 or 64 bits.
+pub trait Word: Copy + Eq + std::fmt::Debug + 'static {
+    /// Size in bits.
+    const BITS: u32;
+    /// Size in bytes.
+    const BYTES: usize = Self::BITS as usize / 8;
+    /// The sign bit alone.
+    const SIGN: u64 = 1 << (Self::BITS - 1);
+    /// All bits.
+    const MASK: u64 = u64::MAX >> (64 - Self::BITS);
+
+    /// The low bits of `value`.
+    fn truncate(value: u64) -> Self;
+    /// Zero-extended to 64 bits.
+    fn zero_extend(self) -> u64;
+    /// Sign-extended to 64 bits.
+    fn sign_extend(self) -> u64;
+    /// Reads it at `address` of RAM (see [`Memory::load`]).
+    fn load(memory: &Memory, address: usize) -> Self;
+    /// Writes it at `address` of RAM (see [`Memory::store`]).
+    fn store(self, memory: &mut Memory, address: usize);
+}
+
+macro_rules! word {
+    ($unsigned:ty, $signed:ty) => {
+        impl Word for $unsigned {
+            const BITS: u32 = <$unsigned>::BITS;
+
+            #[inline(always)]
+            fn truncate(value: u64) -> Self {
+                value as Self
+            }
+
+            #[inline(always)]
+            fn zero_extend(self) -> u64 {
+                self as u64
+            }
+
+            #[inline(always)]
+            fn sign_extend(self) -> u64 {
+                self as $signed as i64 as u64
+            }
+
+            #[inline(always)]
+            fn load(memory: &Memory, address: usize) -> Self {
+                Self::from_le_bytes(memory.load(address))
+            }
+
+            #[inline(always)]
+            fn store(self, memory: &mut Memory, address: usize) {
+                memory.store(address, self.to_le_bytes());
+            }
+        }
+    };
+}
+
+word!(u8, i8);
+word!(u16, i16);
+word!(u32, i32);
+word!(u64, i64);

@@ -1,0 +1,118 @@
+//! Random encodings of an instruction form.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Instruction, MandatoryPrefix, OpCodeOperandKind, OpCodeTableKind,
+    OpKind,
+};
+use ring3_hostcpu::Layout;
+
+use crate::random::Random;
+
+/// The longest instruction.
+const MAX_LENGTH: usize = 15;
+
+/// The bytes of a random instruction of the form `code` that stands at `eip`, and the
+/// instruction. None where the random bytes were another form: try again.
+pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u8>, Instruction)> {
+    let mut bytes = prefixes(random, code);
+    let form = code.op_code();
+    match form.table() {
+        OpCodeTableKind::T0F => bytes.push(0x0f),
+        OpCodeTableKind::Normal => {}
+        other => panic!("{code:?} is in opcode table {other:?}"),
+    }
+    let opcode = form.opcode();
+    if form.op_code_len() == 2 {
+        bytes.push((opcode >> 8) as u8);
+    }
+    let in_opcode = form.op_kinds().iter().any(|kind| {
+        use OpCodeOperandKind as Kind;
+        matches!(kind, Kind::r8_opcode | Kind::r16_opcode | Kind::r32_opcode)
+    });
+    bytes.push(opcode as u8 | if in_opcode { random.below(8) as u8 } else { 0 });
+    if form.op_code_len() == 1 {
+        bytes.push(modrm(random, form.group_index()));
+    }
+    while bytes.len() < MAX_LENGTH {
+        bytes.push(random.bits() as u8);
+    }
+    bytes.truncate(MAX_LENGTH);
+
+    let mut decoder = Decoder::with_ip(32, &bytes, eip.into(), DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.code() != code {
+        return None;
+    }
+    let constants = decoder.get_constant_offsets(&instruction);
+    bytes.truncate(instruction.len());
+    let mut put = |offset: usize, size: usize, value: u32| {
+        bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    };
+    if constants.has_displacement() {
+        put(constants.displacement_offset(), constants.displacement_size(), random.number());
+    }
+    if constants.has_immediate() {
+        let is_branch = matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
+        let value = if is_branch { branch(random, &instruction) } else { random.number() };
+        put(constants.immediate_offset(), constants.immediate_size(), value);
+    }
+    if constants.has_immediate2() {
+        put(constants.immediate_offset2(), constants.immediate_size2(), random.number());
+    }
+    let instruction = Decoder::with_ip(32, &bytes, eip.into(), DecoderOptions::NONE).decode();
+    (instruction.code() == code).then_some((bytes, instruction))
+}
+
+/// The prefixes that the form needs, and now and then others.
+fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
+    let form = code.op_code();
+    let mut bytes = Vec::with_capacity(MAX_LENGTH);
+    if random.percent(12) {
+        bytes.push(random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65]));
+    }
+    if form.can_use_lock_prefix() && random.percent(20) {
+        bytes.push(0xf0);
+    }
+    if form.operand_size() == 16 || random.percent(3) {
+        bytes.push(0x66);
+    }
+    if form.address_size() == 16 || random.percent(4) {
+        bytes.push(0x67);
+    }
+    match form.mandatory_prefix() {
+        MandatoryPrefix::P66 => bytes.push(0x66),
+        MandatoryPrefix::PF3 => bytes.push(0xf3),
+        MandatoryPrefix::PF2 => bytes.push(0xf2),
+        MandatoryPrefix::None | MandatoryPrefix::PNP => {
+            // Where a repeat prefix means nothing it is ignored.
+            let repeats = form.can_use_rep_prefix() || form.can_use_repne_prefix();
+            if random.percent(if repeats { 70 } else { 2 }) {
+                bytes.push(random.pick(&[0xf2, 0xf3]));
+            }
+        }
+    }
+    // Their order does not matter.
+    for last in (1..bytes.len()).rev() {
+        bytes.swap(last, random.below(last as u32 + 1) as usize);
+    }
+    bytes
+}
+
+/// A ModRM byte, or what stands in its place.
+fn modrm(random: &mut Random, group: i32) -> u8 {
+    let byte = random.bits() as u8;
+    let byte = if random.percent(25) { byte | 0xc0 } else { byte };
+    match u8::try_from(group) {
+        Ok(group) => byte & 0xc7 | group << 3,
+        Err(_) => byte,
+    }
+}
+
+/// The distance of a branch, mostly to somewhere in the code region.
+fn branch(random: &mut Random, instruction: &Instruction) -> u32 {
+    if random.percent(20) {
+        return random.number();
+    }
+    let code = Layout::FIXED.code;
+    (code.start + random.below(code.len)).wrapping_sub(instruction.next_ip32())
+}

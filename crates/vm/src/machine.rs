@@ -14,13 +14,13 @@ use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
 use ring3_x86::segment::TableRegister;
 use thiserror::Error;
-use tracing::{debug, info};
+use tracing::{debug, info, trace};
 
 use crate::acpi;
 use crate::board::Board;
 use crate::door::Door;
 use crate::linux::{self, LinuxError, LinuxImage};
-use crate::pace::{INITIAL_PICOS, Pace};
+use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
 
 /// What a machine is made of.
@@ -174,25 +174,23 @@ impl Vm {
     /// Runs the machine until it ends. Inputs come by `door`, outputs go to `console`.
     pub fn run(&mut self, door: &mut Door, console: &mut dyn Console) -> Result<Ending, VmError> {
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
+        let mut slack = Slack::default();
         let ending = loop {
-            let now = door.host_time();
-            let look = pace.look(&self.clock, now, self.cpu.instructions);
-            if let Some(ending) = self.take_input(&look) {
-                break ending;
-            }
-            while let Some(input) = door.take(|input| self.accepts(input)) {
-                if let Some(ending) = self.take_input(&input) {
-                    return Ok(ending);
-                }
+            let timer = self.board.next_timer();
+            let look = pace.look(&self.clock, door.host_time(), self.cpu.instructions, timer);
+            let mut ending = self.take_input(&look);
+            while let Some(input) = door.take(|input| accepts(&self.board, input)) {
+                slack.input();
+                ending = ending.or(self.take_input(&input));
             }
             let slice_end = self.cpu.instructions + pace.interval();
-            let ended = self.run_slice(slice_end);
-            if let Some(ending) = self.hand_out(console)?.or(ended) {
+            ending = ending.or_else(|| self.run_slice(slice_end));
+            if let Some(ending) = self.hand_out(console)?.or(ending) {
                 break ending;
             }
             if self.is_idle() {
                 console.flush()?;
-                self.sleep(door);
+                self.sleep(door, slack.sleep(self.cpu.instructions));
                 pace.woke(door.host_time(), self.cpu.instructions);
             }
         };
@@ -204,14 +202,6 @@ impl Vm {
     /// The virtual time of the instruction that is executed next.
     fn now(&self) -> Time {
         self.clock.now(self.cpu.instructions)
-    }
-
-    /// True when `input` can be taken now.
-    fn accepts(&self, input: &Input) -> bool {
-        match input {
-            Input::Device { name, .. } => self.board.takes_input(name),
-            Input::HostTime { .. } | Input::Quit => true,
-        }
     }
 
     /// Takes an input in: all that is not determined passes here.
@@ -270,16 +260,18 @@ impl Vm {
         self.cpu.is_halted() && !(self.cpu.interrupt_pin && self.cpu.is_interruptible())
     }
 
-    /// Sleeps until the next timer is due or an input has come.
-    fn sleep(&mut self, door: &mut Door) {
-        self.stats.sleeps += 1;
-        let slept_from = door.host_time();
+    /// Sleeps until the next timer is due, and up to `slack` nanoseconds longer, or
+    /// until an input has come. Returns at once when that timer is late already.
+    fn sleep(&mut self, door: &mut Door, slack: u64) {
         let until = self.board.next_timer();
+        let slept_from = door.host_time();
+        if until.is_some_and(|until| until <= slept_from) {
+            return;
+        }
+        trace!(instructions = self.cpu.instructions, ?until, "idle");
+        self.stats.sleeps += 1;
         let board = &self.board;
-        door.wait(until, |input| match input {
-            Input::Device { name, .. } => board.takes_input(name),
-            Input::HostTime { .. } | Input::Quit => true,
-        });
+        door.wait(until.map(|at| at.plus_nanos(slack)), |input| accepts(board, input));
         self.stats.asleep_nanos += door.host_time().nanos_since(slept_from);
     }
 
@@ -342,6 +334,14 @@ impl Vm {
     fn stopped(&mut self, reason: String) -> Ending {
         let cpu = self.cpu.report(&self.memory);
         Ending::Stopped(Report { reason, cpu })
+    }
+}
+
+/// True when `input` can be taken now.
+fn accepts(board: &Board, input: &Input) -> bool {
+    match input {
+        Input::Device { name, .. } => board.takes_input(name),
+        Input::HostTime { .. } | Input::Quit => true,
     }
 }
 

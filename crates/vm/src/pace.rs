@@ -17,6 +17,13 @@ pub const INTERVAL_NANOS: u64 = 2_000_000;
 /// A guess at the start, in picoseconds for each instruction.
 pub const INITIAL_PICOS: u64 = 10_000;
 
+/// What fewer instructions took says nothing about the next ones: they ran with cold caches.
+const MEASURABLE_INSTRUCTIONS: u64 = 20_000;
+
+/// When virtual time is this far behind, in nanoseconds, it is set forward at once, over all timers
+/// that should have fired meanwhile.
+const HOPELESS_NANOS: u64 = 1_000_000_000;
+
 /// No instruction takes less or more than this, in picoseconds, whatever is measured: a host that
 /// sleeps in between must not make the next look come too late.
 const PICOS_RANGE: std::ops::RangeInclusive<u64> = 100..=10_000_000;
@@ -42,9 +49,18 @@ impl Pace {
     }
 
     /// A look at the host's clock, which says `time`, after `instructions` instructions.
-    pub fn look(&mut self, clock: &Clock, time: Time, instructions: u64) -> Input {
+    ///
+    /// The virtual clock is set forward to the host's, but not over `next_timer`: a
+    /// periodic timer keeps all of its ticks, late as they may be.
+    pub fn look(
+        &mut self,
+        clock: &Clock,
+        time: Time,
+        instructions: u64,
+        next_timer: Option<Time>,
+    ) -> Input {
         let executed = instructions - self.instructions;
-        if executed > 0 {
+        if executed >= MEASURABLE_INSTRUCTIONS {
             let nanos = u128::from(time.nanos_since(self.time));
             let measured = u64::try_from(nanos * 1000 / u128::from(executed)).unwrap_or(u64::MAX);
             let measured = measured.clamp(*PICOS_RANGE.start(), *PICOS_RANGE.end());
@@ -53,16 +69,55 @@ impl Pace {
         (self.time, self.instructions) = (time, instructions);
         // What the virtual clock is ahead is taken back over the next interval, but for
         // a quarter of the speed, so that timers still go on.
-        let ahead = clock.now(instructions).nanos_since(time);
+        let now = clock.now(instructions);
+        let ahead = now.nanos_since(time);
         let correction = ahead * 1000 / self.interval();
         let slowest = self.picos_per_instruction / 4;
         let picos = self.picos_per_instruction.saturating_sub(correction).max(slowest).max(1);
+        let hopeless = time.nanos_since(now) > HOPELESS_NANOS;
+        let time = if hopeless { time } else { next_timer.map_or(time, |at| at.min(time)) };
         Input::HostTime { time, picos_per_instruction: picos }
     }
 
     /// The guest has slept until host time `time`: what follows is measured from there.
     pub fn woke(&mut self, time: Time, instructions: u64) {
         (self.time, self.instructions) = (time, instructions);
+    }
+}
+
+/// Tells how late timers may be while nothing happens.
+///
+/// A kernel that ticks 250 times a second even when it is idle costs the host little
+/// for the tick and much for waking up. So when a machine has done nothing but
+/// tick for a while, it sleeps over a few ticks and then does them one after
+/// the other, each at its own virtual time. The first sign of work ends that.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slack {
+    /// Instructions executed when the machine last went to sleep.
+    instructions: u64,
+    /// Sleeps in a row after which there was little to do.
+    idle_sleeps: u32,
+}
+
+/// A tick of an idle kernel takes fewer instructions than this.
+const LIGHT_INSTRUCTIONS: u64 = 20_000;
+/// So many light wake-ups in a row are deep idleness.
+const DEEP_IDLE_SLEEPS: u32 = 50;
+/// How late timers may be then, in nanoseconds.
+const DEEP_IDLE_NANOS: u64 = 15_000_000;
+
+impl Slack {
+    /// The machine goes to sleep after `instructions` instructions: how late it may wake up, in nanoseconds.
+    pub fn sleep(&mut self, instructions: u64) -> u64 {
+        let light = instructions - self.instructions < LIGHT_INSTRUCTIONS;
+        self.instructions = instructions;
+        self.idle_sleeps = if light { self.idle_sleeps.saturating_add(1) } else { 0 };
+        if self.idle_sleeps > DEEP_IDLE_SLEEPS { DEEP_IDLE_NANOS } else { 0 }
+    }
+
+    /// An input has come: somebody is there.
+    pub fn input(&mut self) {
+        self.idle_sleeps = 0;
     }
 }
 
@@ -87,7 +142,8 @@ mod tests {
             for _ in 0..100 {
                 instructions += pace.interval();
                 nanos += pace.interval() * cost;
-                let input = pace.look(&clock, Time::from_nanos(nanos), instructions);
+                let time = Time::from_nanos(nanos);
+                let input = pace.look(&clock, time, instructions, None);
                 apply(&mut clock, &input, instructions);
             }
             let error = clock.now(instructions).as_nanos().abs_diff(nanos);
@@ -95,5 +151,43 @@ mod tests {
             let picos = clock.picos_per_instruction().abs_diff(cost * 1000);
             assert!(picos < cost * 50, "{picos} ps off");
         }
+    }
+
+    #[test]
+    fn late_timers_are_not_skipped() {
+        let clock = Clock::new(INITIAL_PICOS);
+        let mut pace = Pace::new(Time::ZERO, 0);
+        let mut look = |nanos| match pace.look(
+            &clock,
+            Time::from_nanos(nanos),
+            0,
+            Some(Time::from_nanos(4_000_000)),
+        ) {
+            Input::HostTime { time, .. } => time.as_nanos(),
+            other => unreachable!("{other:?}"),
+        };
+        assert_eq!(look(3_000_000), 3_000_000);
+        assert_eq!(look(9_000_000), 4_000_000);
+        assert_eq!(look(5_000_000_000), 5_000_000_000);
+    }
+
+    #[test]
+    fn only_long_idleness_makes_timers_late() {
+        let mut slack = Slack::default();
+        let mut instructions = 0;
+        let mut sleep = |slack: &mut Slack, executed| {
+            instructions += executed;
+            slack.sleep(instructions)
+        };
+        for _ in 0..DEEP_IDLE_SLEEPS {
+            assert_eq!(sleep(&mut slack, 4000), 0);
+        }
+        assert_eq!(sleep(&mut slack, 4000), DEEP_IDLE_NANOS);
+        assert_eq!(sleep(&mut slack, 100_000), 0);
+        for _ in 0..=DEEP_IDLE_SLEEPS {
+            sleep(&mut slack, 4000);
+        }
+        slack.input();
+        assert_eq!(sleep(&mut slack, 4000), 0);
     }
 }

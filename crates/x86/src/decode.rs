@@ -5,7 +5,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, OpCodeOperandKind, OpKind, 
 
 use crate::cpu::reg;
 use crate::cpuid::Model;
-use crate::exec::{missing_instruction, undefined_instruction};
+use crate::exec::{missing_instruction, overlong_instruction, undefined_instruction};
 use crate::segment::sreg;
 use crate::table::{self, Exec, FormId};
 
@@ -104,6 +104,12 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
         repeat: Repeat::None,
         ends_block: true,
     };
+    if instruction.is_invalid() && instruction.len() == MAX_LENGTH {
+        // The decoder does not tell whether the 15 bytes are no instruction or not all of one; the
+        // former is not to be met.
+        op.exec = overlong_instruction;
+        return op;
+    }
     if instruction.is_invalid() || !instruction.cpuid_features().iter().all(|f| model.has(*f)) {
         return op;
     }

@@ -64,7 +64,8 @@ pub trait Engine {
     fn name(&self) -> &'static str;
 
     /// Runs `cpu` until an exit, but not beyond `instructions` more instructions;
-    /// an iteration of a repeated string instruction counts as one.
+    /// an iteration of a repeated string instruction counts as one, and so does an
+    /// instruction that raises an exception.
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit;
 
     /// What the engine has counted since it was made: names and numbers.

@@ -355,3 +355,114 @@ impl Fpu {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full_stack() -> Fpu {
+        let mut fpu = Fpu::default();
+        for number in 0..8 {
+            fpu.push(F80::from(number));
+        }
+        fpu
+    }
+
+    #[test]
+    fn the_stack_turns() {
+        let mut fpu = full_stack();
+        assert_eq!(fpu.top(), 0);
+        assert_eq!((fpu.st(0), fpu.st(7)), (Some(F80::from(7)), Some(F80::ZERO)));
+        assert!(fpu.is_full());
+        fpu.pop();
+        assert_eq!((fpu.top(), fpu.st(0), fpu.st(7)), (1, Some(F80::from(6)), None));
+        assert_eq!(fpu.content(7), F80::from(7));
+    }
+
+    #[test]
+    fn stack_faults_tell_their_direction() {
+        let mut fpu = Fpu::default();
+        assert!(fpu.stack_overflow());
+        assert_eq!(fpu.status(), Flags::INVALID.bits() | status::SF | status::C1);
+        assert!(fpu.stack_underflow());
+        assert_eq!(fpu.status(), Flags::INVALID.bits() | status::SF);
+        fpu.set_control(0x037e);
+        assert!(fpu.has_pending_exception());
+        assert!(!fpu.stack_underflow());
+    }
+
+    #[test]
+    fn unmasking_makes_an_exception_pending() {
+        let mut fpu = Fpu::default();
+        fpu.raise(Flags::PRECISION.bits());
+        assert_eq!(fpu.status(), 0x0020);
+        fpu.set_control(0x035f);
+        assert_eq!(fpu.status(), 0x80a0);
+        fpu.mask_exceptions();
+        assert_eq!(fpu.status(), 0x0020);
+        fpu.set_control(0x035f);
+        fpu.clear_exceptions();
+        assert_eq!(fpu.status(), 0);
+    }
+
+    #[test]
+    fn tags_tell_what_the_registers_hold() {
+        let mut fpu = Fpu::default();
+        assert_eq!(fpu.tag_word(), 0xffff);
+        fpu.push(F80::ONE);
+        fpu.push(F80::ZERO);
+        fpu.push(F80::INFINITY);
+        fpu.push(F80::new(0, 1));
+        // R7 valid, R6 zero, R5 and R4 special, the rest empty.
+        assert_eq!(fpu.tag_word(), 0b00_01_10_10_11_11_11_11);
+        fpu.set_tag_word(0x0000);
+        assert_eq!(fpu.tag_word() & 0xff, 0b01_01_01_01);
+    }
+
+    #[test]
+    fn the_environment_of_protected_mode() {
+        let mut fpu = full_stack();
+        let instruction = Pointer { selector: 0x1b, offset: 0x1234_5678 };
+        let operand = Pointer { selector: 0x23, offset: 0x9abc_def0 };
+        fpu.note_instruction(instruction, Some(operand));
+        let environment = fpu.environment(true);
+        let expected = [
+            0xffff_037f,
+            0xffff_0000,
+            0xffff_4000,
+            0x1234_5678,
+            0x0000_001b,
+            0x9abc_def0,
+            0xffff_0023,
+        ];
+        assert_eq!(environment, expected);
+        let mut other = full_stack();
+        other.set_environment(environment, true);
+        assert_eq!(other, fpu);
+    }
+
+    #[test]
+    fn the_environment_of_real_mode_has_linear_addresses() {
+        let mut fpu = Fpu::default();
+        let instruction = Pointer { selector: 0xf000, offset: 0xfff0 };
+        let operand = Pointer { selector: 0x1234, offset: 0x0005 };
+        fpu.note_instruction(instruction, Some(operand));
+        fpu.opcode = 0x5aa;
+        let environment = fpu.environment(false);
+        let words = environment.map(|field| field as u16);
+        assert_eq!(words, [0x037f, 0, 0xffff, 0xfff0, 0xf5aa, 0x2345, 0x1000]);
+        let mut other = Fpu::default();
+        other.set_environment(words.map(u32::from), false);
+        assert_eq!(other.instruction, Pointer { selector: 0, offset: 0xf_fff0 });
+        assert_eq!(other.operand, Pointer { selector: 0, offset: 0x1_2345 });
+        assert_eq!(other.environment(false), environment);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_valid() {
+        assert!(full_stack().is_valid());
+        assert!(!Fpu { control: 0x033f, ..Fpu::default() }.is_valid());
+        assert!(!Fpu { status: status::ES, ..Fpu::default() }.is_valid());
+        assert!(!Fpu { opcode: 0x800, ..Fpu::default() }.is_valid());
+    }
+}

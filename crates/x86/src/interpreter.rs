@@ -343,6 +343,8 @@ impl Interpreter {
                 cpu.ip = start;
                 cpu.forget_answers();
                 cpu.attention -= Attention::WRITES_CODE | Attention::SHADOW;
+                // It counts, or a handler that faults at once would go on for ever.
+                cpu.instructions += 1;
                 self.deliver(cpu, memory, fault.into())
             }
             Stop::Restart(exit) => {

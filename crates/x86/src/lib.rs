@@ -5,7 +5,8 @@
 //! * State: [`cpu`] holds it all; [`flags`], [`segment`], [`fpu`], [`tlb`] are its parts.
 //! * Instructions: [`table`] lists every instruction form and what executes
 //!   it; the files of `exec` hold the semantics, a file a chapter; [`decode`] turns
-//!   bytes (through iced-x86) into [`decode::Op`]s that need no further thought.
+//!   bytes (through iced-x86) into [`decode::Op`]s that need no further thought;
+//!   [`undefined`] lists what they leave undefined.
 //! * What instructions share: [`access`](mod@access) reads and writes memory through segments
 //!   and paging, [`paging`] walks the page tables, [`segment`] loads
 //!   selectors, [`interrupt`] delivers exceptions and interrupts,
@@ -52,4 +53,5 @@ pub mod softfloat;
 pub mod table;
 pub mod tlb;
 pub mod transfer;
+pub mod undefined;
 pub mod word;

@@ -53,6 +53,11 @@ pub(crate) fn undefined_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Do
     Err(cpu.undefined_opcode())
 }
 
+/// #GP: the instruction has more bytes than an instruction can have (SDM vol. 2, 2.3.11).
+pub(crate) fn overlong_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    Err(cpu.general_protection(0))
+}
+
 /// An instruction that the processor should have and that is not in the table. The
 /// report names it by its disassembly.
 pub(crate) fn missing_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {

@@ -228,7 +228,16 @@ fn compare<W: Word>(cpu: &mut Cpu, a: W, b: W) {
     cpu.status = Status::sub(a, b, difference);
 }
 
+/// The permission to use the port is checked even if the count is zero.
+fn check_idle_port<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    if op.repeat != Repeat::None && masked(cpu, op, reg::CX) == 0 {
+        check_port(cpu, memory, cpu.get(reg::DX), W::BYTES)?;
+    }
+    Ok(())
+}
+
 fn input_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    check_idle_port::<W>(cpu, memory, op)?;
     repeat(cpu, memory, op, |cpu, memory| {
         let port = cpu.get(reg::DX);
         check_port(cpu, memory, port, W::BYTES)?;
@@ -243,6 +252,7 @@ fn input_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 }
 
 fn output_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    check_idle_port::<W>(cpu, memory, op)?;
     repeat(cpu, memory, op, |cpu, memory| {
         let port = cpu.get(reg::DX);
         check_port(cpu, memory, port, W::BYTES)?;

@@ -422,8 +422,9 @@ const LSL_KINDS: u16 = 1 << system::TSS16_AVAILABLE
     | 1 << system::TSS32_AVAILABLE
     | 1 << system::TSS32_BUSY;
 
+/// Bits 19 to 16 are undefined (SDM vol. 2, LAR); AMD documents them as those of the descriptor.
 fn lar<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    look::<P, W>(cpu, memory, op, LAR_KINDS, |descriptor| descriptor.0 >> 32 & 0x00f0_ff00)
+    look::<P, W>(cpu, memory, op, LAR_KINDS, |descriptor| descriptor.0 >> 32 & 0x00ff_ff00)
 }
 
 fn lsl<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -449,15 +450,17 @@ fn look<P: Place, W: Word>(
     Ok(())
 }
 
-/// Raises the RPL of a selector to that of another one.
+/// Raises the RPL of a selector to that of another one; if it is as high already, nothing is written.
 fn arpl<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     require_protected_mode(cpu)?;
     let floor = cpu.get::<u16>(op.reg) & 3;
-    P::modify::<u16>(cpu, memory, op, |status, selector| {
-        let raised = selector & 3 < floor;
-        let new = if raised { selector & !3 | floor } else { selector };
-        (new, status.with_zero(raised))
-    })
+    let selector = P::read::<u16>(cpu, memory, op)?;
+    let raised = selector & 3 < floor;
+    if raised {
+        P::write(cpu, memory, op, selector & !3 | floor)?;
+    }
+    cpu.status = cpu.status.with_zero(raised);
+    Ok(())
 }
 
 // Fast system calls -----------------------------------------------------

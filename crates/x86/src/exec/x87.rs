@@ -9,9 +9,20 @@
 //! With CR0.NE clear a PC reports the pending exception by IRQ 13 instead; here it
 //! is #MF in either case.
 
+/// Rows for instructions that note where they are. Inside of a block EIP is already that of the
+/// next block, so that they must be the last of theirs.
+macro_rules! noting {
+    ($rows:ident, [$($code:ident)+], $handler:expr) => {
+        $crate::table::plain!($rows, [$($code)+], $handler);
+        $crate::table::ending!($rows, [$($code)+]);
+    };
+}
+
 mod arithmetic;
 mod compare;
 mod control;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 use ring3_core::memory::{Memory, PAGE_SIZE};

@@ -44,9 +44,30 @@ impl Random {
     /// often small, sometimes any.
     pub(crate) fn number(&mut self) -> u32 {
         const EDGES: [u32; 24] = [
-            0, 1, 2, 0xffff_ffff, 0xffff_fffe, 0x8000_0000, 0x8000_0001, 0x7fff_ffff, 0x7fff_fffe,
-            0x80, 0x7f, 0xff, 0x100, 0xffff_ff80, 0xffff_ff7f, 0x8000, 0x7fff, 0xffff, 0x1_0000,
-            0xffff_8000, 0xffff_7fff, 0x8080_8080, 0x5555_5555, 0xaaaa_aaaa,
+            0,
+            1,
+            2,
+            0xffff_ffff,
+            0xffff_fffe,
+            0x8000_0000,
+            0x8000_0001,
+            0x7fff_ffff,
+            0x7fff_fffe,
+            0x80,
+            0x7f,
+            0xff,
+            0x100,
+            0xffff_ff80,
+            0xffff_ff7f,
+            0x8000,
+            0x7fff,
+            0xffff,
+            0x1_0000,
+            0xffff_8000,
+            0xffff_7fff,
+            0x8080_8080,
+            0x5555_5555,
+            0xaaaa_aaaa,
         ];
         /// Counts of shifts where something changes.
         const COUNTS: [u32; 14] = [0, 1, 2, 7, 8, 9, 15, 16, 17, 18, 30, 31, 32, 33];

@@ -1,12 +1,13 @@
 //! Random encodings of an instruction form.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Instruction, MandatoryPrefix, OpCodeOperandKind, OpCodeTableKind,
-    OpKind,
+    Code, Decoder, DecoderOptions, Instruction, MandatoryPrefix, Mnemonic, OpCodeOperandKind,
+    OpCodeTableKind, OpKind, Register,
 };
 use ring3_hostcpu::Layout;
 
 use crate::random::Random;
+use crate::scene::address;
 
 /// The longest instruction.
 const MAX_LENGTH: usize = 15;
@@ -21,7 +22,7 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
         OpCodeTableKind::Normal => {}
         other => panic!("{code:?} is in opcode table {other:?}"),
     }
-    let opcode = form.opcode();
+    let opcode = form.op_code();
     if form.op_code_len() == 2 {
         bytes.push((opcode >> 8) as u8);
     }
@@ -40,7 +41,7 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
 
     let mut decoder = Decoder::with_ip(32, &bytes, eip.into(), DecoderOptions::NONE);
     let instruction = decoder.decode();
-    if instruction.code() != code {
+    if instruction.code() != code || loads_fs_or_gs(&instruction) {
         return None;
     }
     let constants = decoder.get_constant_offsets(&instruction);
@@ -49,10 +50,15 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
         bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
     };
     if constants.has_displacement() {
-        put(constants.displacement_offset(), constants.displacement_size(), random.number());
+        // Without registers the displacement is the address.
+        let is_address = instruction.memory_base() == Register::None
+            && instruction.memory_index() == Register::None;
+        let value = if is_address { address(random) } else { random.number() };
+        put(constants.displacement_offset(), constants.displacement_size(), value);
     }
     if constants.has_immediate() {
-        let is_branch = matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
+        let is_branch =
+            matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
         let value = if is_branch { branch(random, &instruction) } else { random.number() };
         put(constants.immediate_offset(), constants.immediate_size(), value);
     }
@@ -61,6 +67,12 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
     }
     let instruction = Decoder::with_ip(32, &bytes, eip.into(), DecoderOptions::NONE).decode();
     (instruction.code() == code).then_some((bytes, instruction))
+}
+
+/// The host's process needs them.
+fn loads_fs_or_gs(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && matches!(instruction.op0_register(), Register::FS | Register::GS)
 }
 
 /// The prefixes that the form needs, and now and then others.
@@ -84,9 +96,14 @@ fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
         MandatoryPrefix::PF3 => bytes.push(0xf3),
         MandatoryPrefix::PF2 => bytes.push(0xf2),
         MandatoryPrefix::None | MandatoryPrefix::PNP => {
-            // Where a repeat prefix means nothing it is ignored.
-            let repeats = form.can_use_rep_prefix() || form.can_use_repne_prefix();
-            if random.percent(if repeats { 70 } else { 2 }) {
+            let chance = match form.mnemonic() {
+                // AMD's processors take the condition from the prefix.
+                Mnemonic::Loope | Mnemonic::Loopne => 0,
+                _ if form.can_use_rep_prefix() || form.can_use_repne_prefix() => 70,
+                // Where a repeat prefix means nothing it is ignored.
+                _ => 2,
+            };
+            if random.percent(chance) {
                 bytes.push(random.pick(&[0xf2, 0xf3]));
             }
         }

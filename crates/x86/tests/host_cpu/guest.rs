@@ -37,9 +37,9 @@ const HANDLER_SIZE: u32 = 16;
 /// A handler is one IN AL, DX, at which the engine comes back.
 const HANDLER: u8 = 0xec;
 
-/// Bits of page-table entries: present, user, and user and writable.
-const PRESENT: u32 = 1;
-const USER: u32 = 5;
+/// Rights in page-table entries: the supervisor's, the user's to read, and the user's to write.
+const SUPERVISOR_ONLY: u32 = 3;
+const READ_ONLY: u32 = 5;
 const WRITABLE: u32 = 7;
 
 /// How a repeated string instruction is to be run.
@@ -71,6 +71,7 @@ impl Guest {
         let filler = vec![FILLER; LAYOUT.code.len as usize];
         guest.memory.write(physical(LAYOUT.code.start).into(), &filler);
         let cpu = &mut guest.cpu;
+        cpu.ldtr = Segment::null(0);
         cpu.gdtr = TableRegister { base: GDT.into(), limit: 0x3ff };
         cpu.idtr = TableRegister { base: IDT.into(), limit: (VECTORS * 8 - 1) as u16 };
         cpu.tr = Segment::new(TASK, TSS.into(), 0x67, Attributes(0x008b));
@@ -86,7 +87,7 @@ impl Guest {
         entry(PAGE_DIRECTORY, LAYOUT.arena.start >> 22, ARENA_TABLE | WRITABLE);
         entry(PAGE_DIRECTORY, SUPERVISOR_START >> 22, SUPERVISOR_TABLE | WRITABLE);
         for (region, rights) in
-            [(LAYOUT.code, USER), (LAYOUT.data, WRITABLE), (LAYOUT.read_only, USER)]
+            [(LAYOUT.code, READ_ONLY), (LAYOUT.data, WRITABLE), (LAYOUT.read_only, READ_ONLY)]
         {
             for page in (region.start..region.end()).step_by(PAGE_SIZE as usize) {
                 entry(ARENA_TABLE, page >> 12 & 0x3ff, physical(page) | rights);
@@ -94,7 +95,7 @@ impl Guest {
         }
         for page in 0..SUPERVISOR_PAGES {
             let index = (SUPERVISOR_START >> 12 & 0x3ff) + page;
-            entry(SUPERVISOR_TABLE, index, SUPERVISOR + page * PAGE_SIZE | PRESENT | 2);
+            entry(SUPERVISOR_TABLE, index, (SUPERVISOR + page * PAGE_SIZE) | SUPERVISOR_ONLY);
         }
     }
 

@@ -2,7 +2,7 @@
 //! memory at the same linear addresses, at privilege 3.
 
 use ring3_core::memory::Memory;
-use ring3_hostcpu::{CODE_SELECTOR, DATA_SELECTOR, FILLER, Layout, PAGE_SIZE, Region, State, Stop};
+use ring3_hostcpu::{CODE_SELECTOR, DATA_SELECTOR, FILLER, Layout, PAGE_SIZE, State, Stop};
 use ring3_x86::cpu::{Cpu, Cr0, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
@@ -33,7 +33,7 @@ const READ_ONLY: u32 = 5;
 
 /// Processor and memory.
 pub(crate) struct Guest {
-    pub(crate) cpu: Cpu,
+    cpu: Cpu,
     memory: Memory,
     engine: Interpreter,
 }
@@ -47,7 +47,7 @@ impl Guest {
         put(PAGE_DIRECTORY, LOW_TABLE | MAPPED);
         put(PAGE_DIRECTORY + 4 * (LAYOUT.arena.start >> 22), ARENA_TABLE | MAPPED);
         for page in 0..256 {
-            put(LOW_TABLE + 4 * page, page * PAGE_SIZE | MAPPED);
+            put(LOW_TABLE + 4 * page, (page * PAGE_SIZE) | MAPPED);
         }
         for (region, rights) in
             [(LAYOUT.code, READ_ONLY), (LAYOUT.data, MAPPED), (LAYOUT.read_only, READ_ONLY)]
@@ -84,19 +84,16 @@ impl Guest {
         &self.memory.contents()[start..start + LAYOUT.data.len as usize]
     }
 
-    /// Fills `region`.
-    pub(crate) fn fill(&mut self, region: Region, bytes: &[u8]) {
-        self.memory.write(physical(region.start).into(), bytes);
+    /// Sets them.
+    pub(crate) fn set_data(&mut self, bytes: &[u8]) {
+        self.memory.write(physical(LAYOUT.data.start).into(), bytes);
     }
 
-    /// As [`ring3_hostcpu::Runner::run`]. The general registers are zero but for ESP, which is ours.
+    /// As [`ring3_hostcpu::Runner::run`]; but ESP is ours, as no x87 instruction here uses it.
     pub(crate) fn run(&mut self, start: &State, code: &[u8]) -> (State, Stop) {
         self.memory.write(physical(start.eip).into(), code);
         let cpu = &mut self.cpu;
-        cpu.set_segment(
-            sreg::CS,
-            Segment::new(CODE_SELECTOR, 0, u32::MAX, Attributes(0xc0fb)),
-        );
+        cpu.set_segment(sreg::CS, Segment::new(CODE_SELECTOR, 0, u32::MAX, Attributes(0xc0fb)));
         for (number, value) in (0..).zip(start.gpr) {
             cpu.set_gpr(number, value.into());
         }

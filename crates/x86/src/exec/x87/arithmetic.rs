@@ -1,7 +1,6 @@
 //! x87 arithmetic (SDM vol. 1, 8.3.5): FADD to FDIVR, FSQRT, FRNDINT, FSCALE, FXTRACT, FPREM, FPREM1,
 //! FCHS, FABS.
 
-use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use super::{M16Int, M32Fp, M32Int, M64Fp, Source, Sti, begin, note_instruction};
@@ -10,47 +9,45 @@ use crate::decode::Op;
 use crate::exec::Done;
 use crate::fpu::{Fpu, status};
 use crate::softfloat::{Context, F80, Operand, Remainder};
-use crate::table::{Rows, plain};
+use crate::table::Rows;
+
+/// Rows for the forms of an operation of two operands: with a source in memory, with two registers.
+macro_rules! arithmetic {
+    ($rows:ident, $operation:ty, [$m32fp:ident $m64fp:ident $m16int:ident $m32int:ident],
+        [$st0_sti:ident $sti_st0:ident $popping:ident]) => {
+        noting!($rows, [$m32fp], to_st0::<M32Fp, $operation>);
+        noting!($rows, [$m64fp], to_st0::<M64Fp, $operation>);
+        noting!($rows, [$m16int], to_st0::<M16Int, $operation>);
+        noting!($rows, [$m32int], to_st0::<M32Int, $operation>);
+        noting!($rows, [$st0_sti], to_st0::<Sti, $operation>);
+        noting!($rows, [$sti_st0], to_sti::<$operation, false>);
+        noting!($rows, [$popping], to_sti::<$operation, true>);
+    };
+}
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    use Code::*;
-    binary_forms::<Add>(rows, [Fadd_m32fp, Fadd_m64fp, Fiadd_m16int, Fiadd_m32int]);
-    binary_forms::<Multiply>(rows, [Fmul_m32fp, Fmul_m64fp, Fimul_m16int, Fimul_m32int]);
-    binary_forms::<Subtract>(rows, [Fsub_m32fp, Fsub_m64fp, Fisub_m16int, Fisub_m32int]);
-    binary_forms::<SubtractFrom>(rows, [Fsubr_m32fp, Fsubr_m64fp, Fisubr_m16int, Fisubr_m32int]);
-    binary_forms::<Divide>(rows, [Fdiv_m32fp, Fdiv_m64fp, Fidiv_m16int, Fidiv_m32int]);
-    binary_forms::<DivideInto>(rows, [Fdivr_m32fp, Fdivr_m64fp, Fidivr_m16int, Fidivr_m32int]);
-    register_forms::<Add>(rows, [Fadd_st0_sti, Fadd_sti_st0, Faddp_sti_st0]);
-    register_forms::<Multiply>(rows, [Fmul_st0_sti, Fmul_sti_st0, Fmulp_sti_st0]);
-    register_forms::<Subtract>(rows, [Fsub_st0_sti, Fsub_sti_st0, Fsubp_sti_st0]);
-    register_forms::<SubtractFrom>(rows, [Fsubr_st0_sti, Fsubr_sti_st0, Fsubrp_sti_st0]);
-    register_forms::<Divide>(rows, [Fdiv_st0_sti, Fdiv_sti_st0, Fdivp_sti_st0]);
-    register_forms::<DivideInto>(rows, [Fdivr_st0_sti, Fdivr_sti_st0, Fdivrp_sti_st0]);
+    arithmetic!(rows, Add, [Fadd_m32fp Fadd_m64fp Fiadd_m16int Fiadd_m32int],
+        [Fadd_st0_sti Fadd_sti_st0 Faddp_sti_st0]);
+    arithmetic!(rows, Multiply, [Fmul_m32fp Fmul_m64fp Fimul_m16int Fimul_m32int],
+        [Fmul_st0_sti Fmul_sti_st0 Fmulp_sti_st0]);
+    arithmetic!(rows, Subtract, [Fsub_m32fp Fsub_m64fp Fisub_m16int Fisub_m32int],
+        [Fsub_st0_sti Fsub_sti_st0 Fsubp_sti_st0]);
+    arithmetic!(rows, SubtractFrom, [Fsubr_m32fp Fsubr_m64fp Fisubr_m16int Fisubr_m32int],
+        [Fsubr_st0_sti Fsubr_sti_st0 Fsubrp_sti_st0]);
+    arithmetic!(rows, Divide, [Fdiv_m32fp Fdiv_m64fp Fidiv_m16int Fidiv_m32int],
+        [Fdiv_st0_sti Fdiv_sti_st0 Fdivp_sti_st0]);
+    arithmetic!(rows, DivideInto, [Fdivr_m32fp Fdivr_m64fp Fidivr_m16int Fidivr_m32int],
+        [Fdivr_st0_sti Fdivr_sti_st0 Fdivrp_sti_st0]);
 
-    plain!(rows, [Fsqrt], unary::<SquareRoot>);
-    plain!(rows, [Frndint], unary::<RoundToInteger>);
-    plain!(rows, [Fchs], unary::<ChangeSign>);
-    plain!(rows, [Fabs], unary::<Absolute>);
-    plain!(rows, [Fscale], scale);
-    plain!(rows, [Fxtract], extract);
-    plain!(rows, [Fprem], remainder::<Truncated>);
-    plain!(rows, [Fprem1], remainder::<Nearest>);
-}
-
-/// Rows for the forms of an operation of ST(0) and memory.
-fn binary_forms<O: Binary>(rows: &mut Rows, [m32fp, m64fp, m16int, m32int]: [Code; 4]) {
-    rows.add_all(&[m32fp], to_st0::<M32Fp, O>);
-    rows.add_all(&[m64fp], to_st0::<M64Fp, O>);
-    rows.add_all(&[m16int], to_st0::<M16Int, O>);
-    rows.add_all(&[m32int], to_st0::<M32Int, O>);
-}
-
-/// Rows for the forms of an operation of two registers.
-fn register_forms<O: Binary>(rows: &mut Rows, [st0_sti, sti_st0, popping]: [Code; 3]) {
-    rows.add_all(&[st0_sti], to_st0::<Sti, O>);
-    rows.add_all(&[sti_st0], to_sti::<O, false>);
-    rows.add_all(&[popping], to_sti::<O, true>);
+    noting!(rows, [Fsqrt], unary::<SquareRoot>);
+    noting!(rows, [Frndint], unary::<RoundToInteger>);
+    noting!(rows, [Fchs], unary::<ChangeSign>);
+    noting!(rows, [Fabs], unary::<Absolute>);
+    noting!(rows, [Fscale], scale);
+    noting!(rows, [Fxtract], extract);
+    noting!(rows, [Fprem], remainder::<Truncated>);
+    noting!(rows, [Fprem1], remainder::<Nearest>);
 }
 
 /// An operation of two operands.

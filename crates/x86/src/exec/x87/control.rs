@@ -1,4 +1,4 @@
-//! x87 control (SDM vol. 1, 8.3.10): FNINIT, FNCLEX, FLDCW, FNSTCW, FNSTSW, FNSTENV, FLDENV, FNSAVE, FRSTOR,
+//! x87 control (SDM vol. 1, 8.3.11): FNINIT, FNCLEX, FLDCW, FNSTCW, FNSTSW, FNSTENV, FLDENV, FNSAVE, FRSTOR,
 //! FINCSTP, FDECSTP, FFREE, FNOP, WAIT.
 //!
 //! FSTCW, FSAVE and so on are a WAIT and then the instruction without waiting.
@@ -17,8 +17,8 @@ use crate::table::{Rows, plain};
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Wait], wait);
-    plain!(rows, [Fnop], no_operation);
-    // What the 8087 and 287 needed and their successors ignore (SDM vol. 3, 24.18.5).
+    noting!(rows, [Fnop], no_operation);
+    // What the 8087 and 287 needed and their successors ignore (SDM vol. 1, 8.3.13).
     plain!(rows, [Fneni Fndisi Fnsetpm], ignore);
     plain!(rows, [Fninit], |cpu, _, _| without_waiting(cpu, Fpu::init));
     plain!(rows, [Fnclex], |cpu, _, _| without_waiting(cpu, Fpu::clear_exceptions));
@@ -36,10 +36,10 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Fnsave_m94byte], save::<Words, 94>);
     plain!(rows, [Fnsave_m108byte], save::<Doublewords, 108>);
 
-    plain!(rows, [Fincstp], |cpu, _, op| turn_stack(cpu, op, 1));
-    plain!(rows, [Fdecstp], |cpu, _, op| turn_stack(cpu, op, 7));
-    plain!(rows, [Ffree_sti], free::<false>);
-    plain!(rows, [Ffreep_sti], free::<true>);
+    noting!(rows, [Fincstp], |cpu, _, op| turn_stack(cpu, op, 1));
+    noting!(rows, [Fdecstp], |cpu, _, op| turn_stack(cpu, op, 7));
+    noting!(rows, [Ffree_sti], free::<false>);
+    noting!(rows, [Ffreep_sti], free::<true>);
 }
 
 /// WAIT is not for the FPU alone: #NM needs MP as well as TS (SDM vol. 3, table 2-2).

@@ -16,51 +16,52 @@ use crate::exec::branch::{
 use crate::exec::{Done, Mem, Place};
 use crate::fpu::{Fpu, status};
 use crate::softfloat::{Constant, Context, F80, IntegerSize, Operand, PackedBcd};
-use crate::table::{Rows, plain};
+use crate::table::Rows;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    plain!(rows, [Fld_m32fp], load_converted::<M32Fp>);
-    plain!(rows, [Fld_m64fp], load_converted::<M64Fp>);
-    plain!(rows, [Fld_m80fp], load::<M80Fp>);
-    plain!(rows, [Fld_sti], load::<Sti>);
-    plain!(rows, [Fild_m16int], load::<M16Int>);
-    plain!(rows, [Fild_m32int], load::<M32Int>);
-    plain!(rows, [Fild_m64int], load::<M64Int>);
-    plain!(rows, [Fbld_m80bcd], load::<M80Bcd>);
+    noting!(rows, [Fld_m32fp], load_converted::<M32Fp>);
+    noting!(rows, [Fld_m64fp], load_converted::<M64Fp>);
+    noting!(rows, [Fld_m80fp], load::<M80Fp>);
+    noting!(rows, [Fld_sti], load::<Sti>);
+    noting!(rows, [Fild_m16int], load::<M16Int>);
+    noting!(rows, [Fild_m32int], load::<M32Int>);
+    noting!(rows, [Fild_m64int], load::<M64Int>);
+    noting!(rows, [Fbld_m80bcd], load::<M80Bcd>);
 
-    plain!(rows, [Fst_m32fp], store::<M32Fp, false>);
-    plain!(rows, [Fst_m64fp], store::<M64Fp, false>);
-    plain!(rows, [Fist_m16int], store::<M16Int, false>);
-    plain!(rows, [Fist_m32int], store::<M32Int, false>);
-    plain!(rows, [Fstp_m32fp], store::<M32Fp, true>);
-    plain!(rows, [Fstp_m64fp], store::<M64Fp, true>);
-    plain!(rows, [Fstp_m80fp], store::<M80Fp, true>);
-    plain!(rows, [Fistp_m16int], store::<M16Int, true>);
-    plain!(rows, [Fistp_m32int], store::<M32Int, true>);
-    plain!(rows, [Fistp_m64int], store::<M64Int, true>);
-    plain!(rows, [Fbstp_m80bcd], store::<M80Bcd, true>);
-    plain!(rows, [Fst_sti], store_register::<false>);
-    plain!(rows, [Fstp_sti Fstp_sti_DFD0 Fstp_sti_DFD8], store_register::<true>);
+    noting!(rows, [Fst_m32fp], store::<M32Fp, false>);
+    noting!(rows, [Fst_m64fp], store::<M64Fp, false>);
+    noting!(rows, [Fist_m16int], store::<M16Int, false>);
+    noting!(rows, [Fist_m32int], store::<M32Int, false>);
+    noting!(rows, [Fstp_m32fp], store::<M32Fp, true>);
+    noting!(rows, [Fstp_m64fp], store::<M64Fp, true>);
+    noting!(rows, [Fstp_m80fp], store::<M80Fp, true>);
+    noting!(rows, [Fistp_m16int], store::<M16Int, true>);
+    noting!(rows, [Fistp_m32int], store::<M32Int, true>);
+    noting!(rows, [Fistp_m64int], store::<M64Int, true>);
+    noting!(rows, [Fbstp_m80bcd], store::<M80Bcd, true>);
+    noting!(rows, [Fst_sti], store_register::<false>);
+    noting!(rows, [Fstp_sti Fstp_sti_DFD0 Fstp_sti_DFD8], store_register::<true>);
+    noting!(rows, [Fstpnce_sti], store_unless_empty);
 
-    plain!(rows, [Fld1], |cpu, _, op| load_constant(cpu, op, Constant::One));
-    plain!(rows, [Fldl2t], |cpu, _, op| load_constant(cpu, op, Constant::Log2Of10));
-    plain!(rows, [Fldl2e], |cpu, _, op| load_constant(cpu, op, Constant::Log2OfE));
-    plain!(rows, [Fldpi], |cpu, _, op| load_constant(cpu, op, Constant::Pi));
-    plain!(rows, [Fldlg2], |cpu, _, op| load_constant(cpu, op, Constant::Log10Of2));
-    plain!(rows, [Fldln2], |cpu, _, op| load_constant(cpu, op, Constant::LnOf2));
-    plain!(rows, [Fldz], |cpu, _, op| load_constant(cpu, op, Constant::Zero));
+    noting!(rows, [Fld1], |cpu, _, op| load_constant(cpu, op, Constant::One));
+    noting!(rows, [Fldl2t], |cpu, _, op| load_constant(cpu, op, Constant::Log2Of10));
+    noting!(rows, [Fldl2e], |cpu, _, op| load_constant(cpu, op, Constant::Log2OfE));
+    noting!(rows, [Fldpi], |cpu, _, op| load_constant(cpu, op, Constant::Pi));
+    noting!(rows, [Fldlg2], |cpu, _, op| load_constant(cpu, op, Constant::Log10Of2));
+    noting!(rows, [Fldln2], |cpu, _, op| load_constant(cpu, op, Constant::LnOf2));
+    noting!(rows, [Fldz], |cpu, _, op| load_constant(cpu, op, Constant::Zero));
 
-    plain!(rows, [Fxch_st0_sti Fxch_st0_sti_DDC8 Fxch_st0_sti_DFC8], exchange);
-    plain!(rows, [Fcmovb_st0_sti], move_if::<IfBelow>);
-    plain!(rows, [Fcmove_st0_sti], move_if::<IfEqual>);
-    plain!(rows, [Fcmovbe_st0_sti], move_if::<IfBelowOrEqual>);
-    plain!(rows, [Fcmovu_st0_sti], move_if::<IfParity>);
-    plain!(rows, [Fcmovnb_st0_sti], move_if::<IfAboveOrEqual>);
-    plain!(rows, [Fcmovne_st0_sti], move_if::<IfNotEqual>);
-    plain!(rows, [Fcmovnbe_st0_sti], move_if::<IfAbove>);
-    plain!(rows, [Fcmovnu_st0_sti], move_if::<IfNotParity>);
+    noting!(rows, [Fxch_st0_sti Fxch_st0_sti_DDC8 Fxch_st0_sti_DFC8], exchange);
+    noting!(rows, [Fcmovb_st0_sti], move_if::<IfBelow>);
+    noting!(rows, [Fcmove_st0_sti], move_if::<IfEqual>);
+    noting!(rows, [Fcmovbe_st0_sti], move_if::<IfBelowOrEqual>);
+    noting!(rows, [Fcmovu_st0_sti], move_if::<IfParity>);
+    noting!(rows, [Fcmovnb_st0_sti], move_if::<IfAboveOrEqual>);
+    noting!(rows, [Fcmovne_st0_sti], move_if::<IfNotEqual>);
+    noting!(rows, [Fcmovnbe_st0_sti], move_if::<IfAbove>);
+    noting!(rows, [Fcmovnu_st0_sti], move_if::<IfNotParity>);
 }
 
 /// A format of numbers in memory.
@@ -76,7 +77,7 @@ trait Format {
 }
 
 /// The format of a memory operand, from what converts to it and what writes it.
-macro_rules! format {
+macro_rules! memory_format {
     ($format:ident, $bits:ty, $convert:expr, $write:expr) => {
         impl Format for $format {
             type Bits = $bits;
@@ -93,18 +94,29 @@ macro_rules! format {
     };
 }
 
-format!(M32Fp, u32, Context::store_f32, Mem::write);
-format!(M64Fp, u64, Context::store_f64, Mem::write);
-format!(M80Fp, [u8; 10], convert_nothing, write_bytes);
-format!(M16Int, u16, |context, value| integer(context, value, IntegerSize::Word), Mem::write);
-format!(M32Int, u32, |context, value| integer(context, value, IntegerSize::Doubleword), Mem::write);
-format!(M64Int, u64, |context, value| integer(context, value, IntegerSize::Quadword), Mem::write);
-format!(M80Bcd, PackedBcd, Context::store_bcd, write_bytes);
-
-/// The registers' format in memory: even a signaling NaN is stored as it is.
-fn convert_nothing(_: &mut Context, value: F80) -> Option<[u8; 10]> {
-    Some(value.to_bytes())
-}
+memory_format!(M32Fp, u32, Context::store_f32, Mem::write);
+memory_format!(M64Fp, u64, Context::store_f64, Mem::write);
+// Even a signaling NaN is stored as it is.
+memory_format!(M80Fp, [u8; 10], |_, value| Some(value.to_bytes()), write_bytes);
+memory_format!(
+    M16Int,
+    u16,
+    |context, value| integer(context, value, IntegerSize::Word),
+    Mem::write
+);
+memory_format!(
+    M32Int,
+    u32,
+    |context, value| integer(context, value, IntegerSize::Doubleword),
+    Mem::write
+);
+memory_format!(
+    M64Int,
+    u64,
+    |context, value| integer(context, value, IntegerSize::Quadword),
+    Mem::write
+);
+memory_format!(M80Bcd, PackedBcd, Context::store_bcd, write_bytes);
 
 fn integer<W: Word>(context: &mut Context, value: F80, size: IntegerSize) -> Option<W> {
     let integer = context.store_integer(value, size, context.rounding)?;
@@ -194,6 +206,20 @@ fn store_register<const POP: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Do
             fpu.pop();
         }
     }
+    Ok(())
+}
+
+/// FSTPNCE, an undocumented encoding of FSTP that takes no exception from an empty register: it
+/// stores nothing then.
+fn store_unless_empty(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    begin(cpu)?;
+    note_instruction(cpu, op);
+    let fpu = &mut cpu.fpu;
+    if let Some(value) = fpu.st(0) {
+        fpu.set_st(op.rm, value);
+    }
+    fpu.set_codes(status::C1, 0);
+    fpu.pop();
     Ok(())
 }
 

@@ -1,0 +1,223 @@
+//! What the manual leaves undefined: the flags, and now and then the destination, that
+//! an instruction may leave as it likes (SDM vol. 2, "Flags Affected" of each instruction; the
+//! same in AMD's manual, vol. 3).
+//!
+//! Processors differ there, between makers and between generations, so tests that compare
+//! with a real one, or engines with each other, do not look at it:
+//!
+//! ```
+//! use iced_x86::{Decoder, DecoderOptions};
+//! use ring3_x86::flags::Eflags;
+//! use ring3_x86::undefined::undefined;
+//!
+//! let shift = Decoder::new(32, &[0xd3, 0xe0], DecoderOptions::NONE).decode(); // shl eax, cl
+//! assert_eq!(undefined(&shift, 1).flags, Eflags::AF);
+//! assert_eq!(undefined(&shift, 5).flags, Eflags::AF | Eflags::OF);
+//! assert_eq!(undefined(&shift, 32).flags, Eflags::empty());
+//! ```
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use crate::flags::Eflags;
+
+/// What an instruction leaves undefined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undefined {
+    /// These flags.
+    pub flags: Eflags,
+    /// The first operand.
+    pub destination: bool,
+}
+
+/// The condition under which a row of the table holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Always.
+    Always,
+    /// The count of a shift or rotate, of which five bits count, is not 0.
+    Counts,
+    /// The count is neither 0 nor 1.
+    CountsMoreThanOne,
+    /// The count is that of the operand's bits, or more.
+    CountsAllBits,
+    /// The count is more than that of the operand's bits.
+    CountsMoreThanAllBits,
+    /// The operand is a word.
+    Word,
+}
+
+/// A row of the table: some instructions, and what they leave undefined.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The instructions.
+    pub mnemonics: &'static [Mnemonic],
+    /// When.
+    pub when: When,
+    /// These flags.
+    pub flags: Eflags,
+    /// The first operand as well.
+    pub destination: bool,
+    /// Why, or what real processors do.
+    pub reason: &'static str,
+}
+
+const CF: Eflags = Eflags::CF;
+const PF: Eflags = Eflags::PF;
+const AF: Eflags = Eflags::AF;
+const ZF: Eflags = Eflags::ZF;
+const SF: Eflags = Eflags::SF;
+const OF: Eflags = Eflags::OF;
+
+/// A row about flags alone.
+const fn flags(
+    mnemonics: &'static [Mnemonic],
+    when: When,
+    flags: Eflags,
+    reason: &'static str,
+) -> Row {
+    Row { mnemonics, when, flags, destination: false, reason }
+}
+
+/// A row about the first operand and all status flags.
+const fn everything(mnemonics: &'static [Mnemonic], when: When, reason: &'static str) -> Row {
+    Row { mnemonics, when, flags: Eflags::STATUS, destination: true, reason }
+}
+
+/// The table.
+pub static TABLE: &[Row] = &[
+    flags(
+        &[Mnemonic::And, Mnemonic::Or, Mnemonic::Xor, Mnemonic::Test],
+        When::Always,
+        AF,
+        "there is no carry out of bit 3; processors clear AF",
+    ),
+    flags(
+        &[Mnemonic::Mul, Mnemonic::Imul],
+        When::Always,
+        SF.union(ZF).union(AF).union(PF),
+        "CF and OF tell whether the product fits; some processors set the others by its low half",
+    ),
+    flags(
+        &[Mnemonic::Div, Mnemonic::Idiv],
+        When::Always,
+        Eflags::STATUS,
+        "what the steps of the division leave",
+    ),
+    flags(
+        &[Mnemonic::Aaa, Mnemonic::Aas],
+        When::Always,
+        OF.union(SF).union(ZF).union(PF),
+        "decimal carry only is defined, in AF and CF",
+    ),
+    flags(
+        &[Mnemonic::Aam, Mnemonic::Aad],
+        When::Always,
+        OF.union(AF).union(CF),
+        "SF, ZF and PF are those of AL",
+    ),
+    flags(&[Mnemonic::Daa, Mnemonic::Das], When::Always, OF, "a decimal result has no sign"),
+    flags(
+        &[Mnemonic::Bt, Mnemonic::Bts, Mnemonic::Btr, Mnemonic::Btc],
+        When::Always,
+        OF.union(SF).union(AF).union(PF),
+        "only CF is set; ZF stays",
+    ),
+    flags(
+        &[Mnemonic::Bsf, Mnemonic::Bsr],
+        When::Always,
+        CF.union(OF).union(SF).union(AF).union(PF),
+        "only ZF is set; the destination stays if the source is 0, on all processors so far",
+    ),
+    flags(
+        &[Mnemonic::Shl, Mnemonic::Sal, Mnemonic::Shr, Mnemonic::Sar],
+        When::Counts,
+        AF,
+        "there is no carry out of bit 3",
+    ),
+    flags(
+        &[
+            Mnemonic::Shl,
+            Mnemonic::Sal,
+            Mnemonic::Shr,
+            Mnemonic::Sar,
+            Mnemonic::Rol,
+            Mnemonic::Ror,
+            Mnemonic::Rcl,
+            Mnemonic::Rcr,
+        ],
+        When::CountsMoreThanOne,
+        OF,
+        "defined for shifts by one bit",
+    ),
+    flags(
+        &[Mnemonic::Shl, Mnemonic::Sal, Mnemonic::Shr],
+        When::CountsAllBits,
+        CF,
+        "the bit that left last is none of the operand's",
+    ),
+    flags(&[Mnemonic::Shld, Mnemonic::Shrd], When::Counts, AF, "there is no carry out of bit 3"),
+    flags(
+        &[Mnemonic::Shld, Mnemonic::Shrd],
+        When::CountsMoreThanOne,
+        OF,
+        "defined for shifts by one bit",
+    ),
+    everything(
+        &[Mnemonic::Shld, Mnemonic::Shrd],
+        When::CountsMoreThanAllBits,
+        "the filling operand is used up",
+    ),
+    Row {
+        mnemonics: &[Mnemonic::Bswap],
+        when: When::Word,
+        flags: Eflags::empty(),
+        destination: true,
+        reason: "the word becomes 0 on most processors",
+    },
+];
+
+/// What `instruction` leaves undefined when it completes, with `cl` in CL.
+pub fn undefined(instruction: &Instruction, cl: u8) -> Undefined {
+    let mut undefined = Undefined { flags: Eflags::empty(), destination: false };
+    for row in TABLE {
+        if row.mnemonics.contains(&instruction.mnemonic()) && row.when.holds(instruction, cl) {
+            undefined.flags |= row.flags;
+            undefined.destination |= row.destination;
+        }
+    }
+    undefined
+}
+
+impl When {
+    fn holds(self, instruction: &Instruction, cl: u8) -> bool {
+        let count = count(instruction, cl);
+        match self {
+            When::Always => true,
+            When::Counts => count > 0,
+            When::CountsMoreThanOne => count > 1,
+            When::CountsAllBits => count >= operand_bits(instruction),
+            When::CountsMoreThanAllBits => count > operand_bits(instruction),
+            When::Word => operand_bits(instruction) == 16,
+        }
+    }
+}
+
+/// The count of a shift or rotate: its last operand, modulo 32.
+fn count(instruction: &Instruction, cl: u8) -> u32 {
+    let last = instruction.op_count().saturating_sub(1);
+    let count = match instruction.op_kind(last) {
+        OpKind::Immediate8 => instruction.immediate8(),
+        OpKind::Register if instruction.op_register(last) == Register::CL => cl,
+        _ => 0,
+    };
+    u32::from(count & 31)
+}
+
+/// Bits of the first operand.
+fn operand_bits(instruction: &Instruction) -> u32 {
+    let bytes = match instruction.op0_kind() {
+        OpKind::Register => instruction.op0_register().size(),
+        _ => instruction.memory_size().size(),
+    };
+    bytes as u32 * 8
+}

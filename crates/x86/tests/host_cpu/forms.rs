@@ -1,0 +1,50 @@
+//! The forms that are tested, and why others are not.
+
+use iced_x86::{Code, CpuidFeature, Mnemonic};
+use ring3_x86::table;
+
+/// The forms that are tested.
+pub(crate) fn tested() -> Vec<Code> {
+    let codes = table::forms().iter().map(|form| form.code);
+    codes.filter(|code| why_not(*code).is_none()).collect()
+}
+
+/// Why a form is not tested.
+fn why_not(code: Code) -> Option<&'static str> {
+    const X87: [CpuidFeature; 3] = [CpuidFeature::FPU, CpuidFeature::FPU287, CpuidFeature::FPU387];
+    if code.cpuid_features().iter().any(|feature| X87.contains(feature)) {
+        return Some("the x87 has a test of its own");
+    }
+    match code {
+        Code::Jmp_ptr1616
+        | Code::Jmp_ptr1632
+        | Code::Jmp_m1616
+        | Code::Jmp_m1632
+        | Code::Call_ptr1616
+        | Code::Call_ptr1632
+        | Code::Call_m1616
+        | Code::Call_m1632 => return Some("a far transfer could leave the 32-bit code segment"),
+        Code::Popw_FS | Code::Popd_FS | Code::Popw_GS | Code::Popd_GS => {
+            return Some("the host's process needs FS and GS");
+        }
+        Code::Ud0 => {
+            return Some("AMD's form, which is not decoded here: Intel's has a ModRM byte");
+        }
+        _ => {}
+    }
+    match code.mnemonic() {
+        Mnemonic::Retf | Mnemonic::Iret | Mnemonic::Iretd => {
+            Some("a far transfer could leave the 32-bit code segment")
+        }
+        Mnemonic::Int | Mnemonic::Sysenter | Mnemonic::Sysexit => {
+            Some("a system call of the host, or #UD on AMD")
+        }
+        Mnemonic::Int1 => Some("hypervisors report the address of the instruction"),
+        Mnemonic::Lfs | Mnemonic::Lgs => Some("the host's process needs FS and GS"),
+        Mnemonic::Sgdt | Mnemonic::Sidt | Mnemonic::Sldt | Mnemonic::Smsw | Mnemonic::Str => {
+            Some("tells of the host, or is emulated by its kernel (UMIP)")
+        }
+        Mnemonic::Cpuid | Mnemonic::Rdtsc => Some("tells of the host"),
+        _ => None,
+    }
+}

@@ -1,0 +1,310 @@
+//! A random case: an instruction, and a state and memory that make something of it.
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use ring3_hostcpu::{CODE_SELECTOR, DATA_SELECTOR, Layout, PAGE_SIZE, Region, State, eflags, gpr};
+
+use crate::encode::encode;
+use crate::guest::Pace;
+use crate::random::Random;
+
+const LAYOUT: Layout = Layout::FIXED;
+/// Random bytes are tried so often until they are the form that is wanted.
+const TRIES: usize = 2000;
+
+/// A case.
+pub(crate) struct Scene {
+    pub(crate) code: Vec<u8>,
+    pub(crate) instruction: Instruction,
+    pub(crate) start: State,
+    /// What is put into the data region before it.
+    pub(crate) pokes: Vec<Poke>,
+    pub(crate) pace: Pace,
+}
+
+/// `len` bytes from linear address `address` on become `value`, repeated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Poke {
+    address: u32,
+    len: u32,
+    value: u32,
+}
+
+impl Poke {
+    /// Changes `data`, the contents of the data region; what lies outside is left out.
+    pub(crate) fn apply(self, data: &mut [u8]) {
+        for offset in 0..self.len {
+            let place = self.address.wrapping_add(offset).wrapping_sub(LAYOUT.data.start);
+            if let Some(byte) = data.get_mut(place as usize) {
+                *byte = self.value.to_le_bytes()[offset as usize & 3];
+            }
+        }
+    }
+}
+
+impl Scene {
+    /// A random case of the form `code`.
+    pub(crate) fn random(random: &mut Random, code: Code) -> Scene {
+        let eip = instruction_address(random);
+        let (code, instruction) = (0..TRIES)
+            .find_map(|_| encode(random, code, eip))
+            .unwrap_or_else(|| panic!("{code:?} is not found by its opcode"));
+        let mut scene = Scene {
+            code,
+            instruction,
+            start: State::at(eip),
+            pokes: Vec::new(),
+            pace: Pace { iterations: 1, stride: 1 },
+        };
+        scene.set_registers(random);
+        if instruction.is_string_instruction() {
+            scene.set_string(random);
+        }
+        scene.set_operands(random);
+        scene.set_selector(random);
+        if random.percent(1) {
+            scene.spoil(random);
+        }
+        scene
+    }
+
+    /// Makes the instruction an invalid one: by LOCK where that is not allowed (#UD), or
+    /// by prefixes until it is too long (#GP).
+    fn spoil(&mut self, random: &mut Random) {
+        let code = LAYOUT.code;
+        if self.start.eip % PAGE_SIZE > PAGE_SIZE - 32 {
+            // Processors do not agree on what they fetch of it.
+            self.start.eip = code.start + random.below(PAGE_SIZE - 32);
+        }
+        // With LOCK, AMD's processors have MOV to and from CR8.
+        let lock = !self.instruction.op_code().amd_lock_reg_bit() && random.percent(50);
+        let (prefix, count) = if lock { (0xf0, 1) } else { (0x3e, 15) };
+        self.code.splice(..0, std::iter::repeat_n(prefix, count));
+        self.code.truncate(15);
+        self.instruction =
+            Decoder::with_ip(32, &self.code, self.start.eip.into(), DecoderOptions::NONE).decode();
+        self.pace = Pace { iterations: 1, stride: 1 };
+    }
+
+    fn set_registers(&mut self, random: &mut Random) {
+        let start = &mut self.start;
+        start.gpr = std::array::from_fn(|_| random.number());
+        start.eflags = random.bits() & (eflags::SETTABLE & !eflags::AC);
+        if random.percent(10) {
+            start.gpr[random.below(8) as usize] = start.gpr[random.below(8) as usize];
+        }
+        if random.percent(if self.instruction.is_stack_instruction() { 95 } else { 50 }) {
+            start.gpr[gpr::ESP] = address(random);
+        }
+        match self.instruction.mnemonic() {
+            Mnemonic::Enter | Mnemonic::Leave if random.percent(90) => {
+                start.gpr[gpr::EBP] = address(random);
+            }
+            Mnemonic::Div | Mnemonic::Idiv if random.percent(60) => {
+                // Quotients that fit.
+                start.gpr[gpr::EDX] = random.pick(&[0, 0, 1, 2, 0xffff_ffff]);
+                if random.percent(50) {
+                    start.gpr[gpr::EAX] &= 0xffff_03ff;
+                }
+            }
+            Mnemonic::Bt | Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts
+                if self.instruction.op1_kind() == OpKind::Register && random.percent(70) =>
+            {
+                let register = &mut start.gpr[self.instruction.op1_register().number()];
+                *register = random.below(2048).wrapping_sub(1024);
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts that end, and often source and destination that are equal for a while.
+    fn set_string(&mut self, random: &mut Random) {
+        let start = &mut self.start;
+        let count = match random.below(10) {
+            0 => random.below(3),
+            1 | 2 => random.below(600),
+            _ => random.below(40),
+        };
+        start.gpr[gpr::ECX] = start.gpr[gpr::ECX] & 0xffff_0000 | count;
+        let is_16_bit = self.instruction.op_kinds().any(|kind| {
+            matches!(kind, OpKind::MemorySegSI | OpKind::MemorySegDI | OpKind::MemoryESDI)
+        });
+        if !is_16_bit {
+            start.gpr[gpr::ECX] = count;
+        }
+        start.gpr[gpr::ESI] = address(random);
+        start.gpr[gpr::EDI] = address(random);
+        if random.percent(60) {
+            let value = random.below(256) * 0x0101_0101;
+            for register in [gpr::ESI, gpr::EDI] {
+                let address = start.gpr[register].wrapping_sub(64);
+                self.pokes.push(Poke { address, len: 32 + random.below(128), value });
+            }
+            if random.percent(70) {
+                start.gpr[gpr::EAX] = value;
+            }
+        }
+        if self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix() {
+            self.pace.iterations = u64::from(count.max(1));
+            let compares = matches!(
+                self.instruction.mnemonic(),
+                Mnemonic::Cmpsb
+                    | Mnemonic::Cmpsw
+                    | Mnemonic::Cmpsd
+                    | Mnemonic::Scasb
+                    | Mnemonic::Scasw
+                    | Mnemonic::Scasd
+            );
+            // A comparison may end early, and nothing after it is to be executed.
+            if !compares {
+                self.pace.stride = u64::from(1 + random.below(count.max(1)));
+            }
+        }
+    }
+
+    /// Where the instruction reads a selector: the bytes from the operand's address, or
+    /// from the top of the stack, to it.
+    fn selector_offset(&self) -> Option<u32> {
+        match self.instruction.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Pop => {
+                self.instruction.op0_register().is_segment_register().then_some(0)
+            }
+            Mnemonic::Lar | Mnemonic::Lsl | Mnemonic::Verr | Mnemonic::Verw => Some(0),
+            Mnemonic::Les | Mnemonic::Lds | Mnemonic::Lss => {
+                Some(self.instruction.memory_size().size() as u32 - 2)
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes the selector that the instruction reads one that is the same on both sides: null,
+    /// or the user's code or data with any RPL.
+    fn set_selector(&mut self, random: &mut Random) {
+        let Some(offset) = self.selector_offset() else { return };
+        let selector = random.pick(&[CODE_SELECTOR, DATA_SELECTOR, 0]) & !3;
+        let selector = selector | if random.percent(60) { 3 } else { random.below(4) as u16 };
+        let value = u32::from(selector);
+        for operand in 0..self.instruction.op_count() {
+            let register = self.instruction.op_register(operand);
+            if self.instruction.op_kind(operand) == OpKind::Register && register.is_gpr() {
+                let number = register.full_register32().number();
+                self.start.gpr[number] = self.start.gpr[number] & 0xffff_0000 | value;
+            }
+        }
+        let address = self.selector_address().wrapping_add(offset);
+        self.pokes.push(Poke { address, len: 2, value });
+    }
+
+    /// The operand's address, or the top of the stack.
+    fn selector_address(&self) -> u32 {
+        if self.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
+            effective_address(&self.instruction, &self.start)
+        } else {
+            self.start.gpr[gpr::ESP]
+        }
+    }
+
+    /// It may read a selector that was not put there, and that the host's descriptor
+    /// table may know.
+    pub(crate) fn reads_unknown_selector(&self) -> bool {
+        let Some(offset) = self.selector_offset() else { return false };
+        let first = self.selector_address().wrapping_add(offset);
+        let known =
+            |address: u32| !LAYOUT.code.contains(address) && !LAYOUT.read_only.contains(address);
+        !known(first) || !known(first.wrapping_add(1))
+    }
+
+    /// Moves the operands in memory to where something happens, and puts something there.
+    fn set_operands(&mut self, random: &mut Random) {
+        if self.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
+            self.solve_address(address(random));
+            let at = effective_address(&self.instruction, &self.start);
+            self.poke_numbers(random, at);
+        }
+        let at = self.start.gpr[gpr::ESP];
+        self.poke_numbers(random, at);
+    }
+
+    /// Makes `target` the effective address, or nearly so, if a register can do that.
+    fn solve_address(&mut self, target: u32) {
+        let instruction = &self.instruction;
+        let (base, index) = (instruction.memory_base(), instruction.memory_index());
+        let scale = instruction.memory_index_scale();
+        let distance = target.wrapping_sub(instruction.memory_displacement32());
+        let general = |register: Register| register.is_gpr32();
+        if general(base) && base == index {
+            self.start.gpr[base.number()] = distance / (scale + 1);
+        } else if general(base) {
+            let index = register_value(&self.start, index).wrapping_mul(scale);
+            self.start.gpr[base.number()] = distance.wrapping_sub(index);
+        } else if general(index) {
+            self.start.gpr[index.number()] = distance / scale;
+        }
+    }
+
+    /// Puts numbers to `address`: edges, what the registers hold, or places in the code.
+    fn poke_numbers(&mut self, random: &mut Random, address: u32) {
+        let kind = random.below(10);
+        for index in 0..4 {
+            let value = match kind {
+                0..=4 => random.number(),
+                5 => self.start.gpr[[gpr::EAX, gpr::EDX, gpr::ECX, gpr::EBX][index as usize]],
+                6..=8 => LAYOUT.code.start + random.below(LAYOUT.code.len),
+                _ => return,
+            };
+            let address = address.wrapping_add(4 * index);
+            self.pokes.push(Poke { address, len: 4, value });
+        }
+    }
+}
+
+/// Where the instruction stands: now and then so that it crosses the boundary of the two
+/// code pages, or reaches beyond them.
+fn instruction_address(random: &mut Random) -> u32 {
+    let code = LAYOUT.code;
+    match random.below(20) {
+        0 => code.start + PAGE_SIZE - 1 - random.below(14),
+        1 => code.end() - 1 - random.below(14),
+        _ => code.start + random.below(code.len - 16),
+    }
+}
+
+/// A linear address for an operand: mostly in the data region, often at a boundary.
+pub(crate) fn address(random: &mut Random) -> u32 {
+    let inside = |random: &mut Random, region: Region| region.start + random.below(region.len);
+    let around = |random: &mut Random, boundary: u32| boundary + random.below(24) - 16;
+    match random.below(100) {
+        0..50 => inside(random, LAYOUT.data),
+        50..66 => inside(random, LAYOUT.data) & !15,
+        66..76 => {
+            let page = LAYOUT.data.start + PAGE_SIZE * (1 + random.below(3));
+            around(random, page)
+        }
+        76..84 => around(random, LAYOUT.data.end()),
+        84..88 => around(random, LAYOUT.data.start),
+        88..91 => around(random, LAYOUT.read_only.end()),
+        91..94 => inside(random, LAYOUT.read_only),
+        94..96 => inside(random, LAYOUT.code),
+        _ => random.number(),
+    }
+}
+
+/// The value of a register of an address; 0 for none.
+fn register_value(state: &State, register: Register) -> u32 {
+    if register == Register::None {
+        return 0;
+    }
+    let value = state.gpr[register.full_register32().number()];
+    match register.size() {
+        1 => value & 0xff,
+        2 => value & 0xffff,
+        _ => value,
+    }
+}
+
+/// The offset of the memory operand in its segment.
+fn effective_address(instruction: &Instruction, state: &State) -> u32 {
+    let index = register_value(state, instruction.memory_index());
+    register_value(state, instruction.memory_base())
+        .wrapping_add(index.wrapping_mul(instruction.memory_index_scale()))
+        .wrapping_add(instruction.memory_displacement32())
+}

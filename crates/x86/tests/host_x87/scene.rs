@@ -1,0 +1,226 @@
+//! A random case: an x87 instruction, and a state and memory that make something of it.
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use ring3_hostcpu::{Layout, Region, State, eflags};
+use ring3_x86::table;
+
+use crate::random::Random;
+
+const LAYOUT: Layout = Layout::FIXED;
+
+/// Bytes of the largest memory operand.
+pub(crate) const OPERAND_SIZE: usize = 108;
+
+/// All exceptions, as flags or as masks.
+const EXCEPTIONS: u16 = 0x3f;
+/// SF of the status word.
+const STACK_FAULT: u16 = 0x40;
+/// ES and B of the status word.
+const SUMMARY: u16 = 0x8080;
+
+/// A case.
+pub(crate) struct Scene {
+    pub(crate) code: Vec<u8>,
+    pub(crate) instruction: Instruction,
+    pub(crate) start: State,
+    /// Where the memory operand is, if there is one.
+    pub(crate) address: u32,
+    /// What is there.
+    pub(crate) operand: [u8; OPERAND_SIZE],
+}
+
+impl Scene {
+    /// A random case of `encoding`, one of [`encodings`].
+    pub(crate) fn random(random: &mut Random, encoding: &[u8]) -> Scene {
+        let mut code = encoding.to_vec();
+        let address = operand_address(random);
+        if has_memory_operand(encoding) {
+            let displacement = code.len() - 4;
+            code[displacement..].copy_from_slice(&address.to_le_bytes());
+        }
+        let instruction = decode(&code);
+        Scene { code, instruction, start: start(random), address, operand: operand(random) }
+    }
+
+    /// Where `distance` bytes from the operand's start are in the data region.
+    pub(crate) fn place(&self, distance: usize) -> Option<usize> {
+        let place = self.address.wrapping_add(distance as u32).wrapping_sub(LAYOUT.data.start);
+        (place < LAYOUT.data.len).then_some(place as usize)
+    }
+
+    /// Puts the operand into `data`, the contents of the data region, as far as it lies in it.
+    pub(crate) fn put_operand(&self, data: &mut [u8]) {
+        for (distance, byte) in self.operand.iter().enumerate() {
+            if let Some(place) = self.place(distance) {
+                data[place] = *byte;
+            }
+        }
+    }
+
+    /// The bytes of the operand that become instruction and operand pointers.
+    pub(crate) fn pointers(&self) -> std::ops::Range<usize> {
+        match self.instruction.code() {
+            Code::Fnstenv_m14byte | Code::Fnsave_m94byte => 6..14,
+            Code::Fnstenv_m28byte | Code::Fnsave_m108byte => 12..28,
+            _ => 0..0,
+        }
+    }
+
+    /// The memory operand is an environment or a whole state.
+    pub(crate) fn is_image(&self) -> bool {
+        let loads = [
+            Code::Fldenv_m14byte,
+            Code::Fldenv_m28byte,
+            Code::Frstor_m94byte,
+            Code::Frstor_m108byte,
+        ];
+        loads.contains(&self.instruction.code()) || !self.pointers().is_empty()
+    }
+}
+
+/// All encodings of all forms that are in the instruction table. Memory operands are a
+/// displacement, the last four bytes.
+pub(crate) fn encodings() -> Vec<Vec<u8>> {
+    let mut encodings = vec![vec![0x9b]];
+    for opcode in 0xd8..=0xdf {
+        encodings.extend((0xc0..=0xff).map(|modrm| vec![opcode, modrm]));
+        for field in 0..8 {
+            let memory = [0x66, opcode, field << 3 | 5, 0, 0, 0, 0];
+            encodings.push(memory.to_vec());
+            encodings.push(memory[1..].to_vec());
+        }
+    }
+    encodings.retain(|bytes| {
+        let instruction = decode(bytes);
+        !instruction.is_invalid() && table::find(instruction.code()).is_some()
+    });
+    encodings
+}
+
+fn has_memory_operand(encoding: &[u8]) -> bool {
+    encoding.len() > 2
+}
+
+fn decode(bytes: &[u8]) -> Instruction {
+    Decoder::new(32, bytes, DecoderOptions::NONE).decode()
+}
+
+/// Mostly inside of the data region, else across a page boundary, some of which fault.
+fn operand_address(random: &mut Random) -> u32 {
+    let Region { start, .. } = LAYOUT.data;
+    let boundary = match random.below(16) {
+        0 => start,
+        1 => LAYOUT.data.end(),
+        2 => LAYOUT.read_only.end(),
+        3 => start + 0x1000,
+        _ => return start + random.below(0x1000),
+    };
+    boundary - random.below(OPERAND_SIZE as u32 + 8)
+}
+
+fn start(random: &mut Random) -> State {
+    let mut state = State::at(LAYOUT.code.start);
+    state.eflags |= random.bits() & eflags::STATUS;
+    state.gpr = std::array::from_fn(|_| random.bits());
+    let fx = &mut state.fx;
+
+    let masks = if random.percent(50) { EXCEPTIONS } else { random.bits() as u16 & EXCEPTIONS };
+    let precision = random.pick(&[0, 2, 3, 3]) << 8;
+    let rounding_and_infinity = (random.bits() as u16 & 7) << 10;
+    fx.set_fcw(masks | 0x40 | precision | rounding_and_infinity);
+
+    let mut status = random.bits() as u16 & !SUMMARY;
+    match random.below(8) {
+        0 => {}
+        1..4 => status &= !EXCEPTIONS | masks,
+        _ => status &= !(EXCEPTIONS | STACK_FAULT),
+    }
+    if status & EXCEPTIONS & !masks != 0 {
+        status |= SUMMARY;
+    }
+    fx.set_fsw(status);
+
+    let above_top = 1 << (fx.top().wrapping_sub(1) & 7);
+    fx.set_ftw(match random.below(8) {
+        0 => random.bits() as u8,
+        1 => !(1 << random.below(8)),
+        2..5 => !above_top,
+        _ => 0xff,
+    });
+    for i in 0..8 {
+        fx.set_st(i, f80(random));
+    }
+    state
+}
+
+/// A memory operand in one of the formats, with random bytes after it.
+fn operand(random: &mut Random) -> [u8; OPERAND_SIZE] {
+    let mut bytes = std::array::from_fn(|_| random.bits() as u8);
+    match random.below(6) {
+        0 => bytes[..4].copy_from_slice(&(ieee(random, 8, 23) as u32).to_le_bytes()),
+        1 => bytes[..8].copy_from_slice(&ieee(random, 11, 52).to_le_bytes()),
+        2 => bytes[..10].copy_from_slice(&f80(random)),
+        3 => bytes[..8].copy_from_slice(&fraction(random).to_le_bytes()),
+        4 => {
+            let digits = |_| (random.below(10) << 4 | random.below(10)) as u8;
+            bytes[..9].copy_from_slice(&std::array::from_fn::<u8, 9, _>(digits));
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// 64 bits that make fractions with long runs of zeros and ones.
+fn fraction(random: &mut Random) -> u64 {
+    let bits = random.next();
+    match random.below(8) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => 1 << (bits & 63),
+        3 => u64::MAX << (bits & 63),
+        4 => u64::MAX >> (bits & 63),
+        5 => bits << 40,
+        _ => bits,
+    }
+}
+
+/// A value in the registers' format: of any class, with exponents often where some
+/// format has its limits.
+fn f80(random: &mut Random) -> [u8; 10] {
+    const BIAS: u32 = 0x3fff;
+    let near = |random: &mut Random, exponent: u32| exponent + random.below(5) - 2;
+    let exponent = match random.below(16) {
+        0 => 0,
+        1 => 0x7fff,
+        2 => 1 + random.below(3),
+        3 => 0x7ffe - random.below(3),
+        4 => near(random, BIAS - 0x7f),
+        5 => near(random, BIAS - 0x3ff),
+        6 => near(random, BIAS + 0x7f),
+        7 => near(random, BIAS + 0x3ff),
+        8 => random.below(0x8000),
+        9..12 => BIAS - 4 + random.below(70),
+        _ => near(random, BIAS),
+    };
+    let is_usual = exponent != 0 && !random.percent(8);
+    let significand = fraction(random) >> 1 | u64::from(is_usual) << 63;
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&significand.to_le_bytes());
+    bytes[8..].copy_from_slice(&(exponent as u16 | random.pick(&[0, 0x8000])).to_le_bytes());
+    bytes
+}
+
+/// A value in an IEEE format with fields of that many bits.
+fn ieee(random: &mut Random, exponent_bits: u32, fraction_bits: u32) -> u64 {
+    let maximum = (1 << exponent_bits) - 1;
+    let exponent = match random.below(8) {
+        0 => 0,
+        1 => maximum,
+        2 => 1,
+        3 => maximum - 1,
+        4 => random.below(maximum + 1),
+        _ => maximum / 2 - 4 + random.below(9),
+    };
+    let sign_and_exponent = random.below(2) << exponent_bits | exponent;
+    u64::from(sign_and_exponent) << fraction_bits | fraction(random) >> (64 - fraction_bits)
+}

@@ -104,8 +104,10 @@ impl Cpu {
         let linear = self.linear_for_write(register, offset, W::BYTES)?;
         let user = self.is_user();
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if entry.write == page_of(linear) && fits_in_page::<W>(linear) {
-            return Ok(W::load(memory, (entry.page | linear & 0xfff) as usize));
+        if let Some(address) = entry.for_write(linear)
+            && fits_in_page::<W>(linear)
+        {
+            return Ok(W::load(memory, address as usize));
         }
         self.read_slowly(memory, linear, Access::Write, user)
     }
@@ -119,8 +121,10 @@ impl Cpu {
         user: bool,
     ) -> Result<W, Stopped> {
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if entry.read == page_of(linear) && fits_in_page::<W>(linear) {
-            return Ok(W::load(memory, (entry.page | linear & 0xfff) as usize));
+        if let Some(address) = entry.for_read(linear)
+            && fits_in_page::<W>(linear)
+        {
+            return Ok(W::load(memory, address as usize));
         }
         self.read_slowly(memory, linear, Access::Read, user)
     }
@@ -135,8 +139,10 @@ impl Cpu {
         user: bool,
     ) -> Result<(), Stopped> {
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if entry.write == page_of(linear) && fits_in_page::<W>(linear) {
-            value.store(memory, (entry.page | linear & 0xfff) as usize);
+        if let Some(address) = entry.for_write(linear)
+            && fits_in_page::<W>(linear)
+        {
+            value.store(memory, address as usize);
             return Ok(());
         }
         self.write_slowly(memory, linear, value, user)
@@ -160,8 +166,7 @@ impl Cpu {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
         let entry = self.tlb[usize::from(self.is_user())].entry(linear);
-        (segment.reads_freely && entry.read == page_of(linear))
-            .then_some(entry.page | linear & 0xfff)
+        entry.for_read(linear).filter(|_| segment.reads_freely)
     }
 
     /// The same for writing.
@@ -169,8 +174,7 @@ impl Cpu {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
         let entry = self.tlb[usize::from(self.is_user())].entry(linear);
-        (segment.writes_freely && entry.write == page_of(linear))
-            .then_some(entry.page | linear & 0xfff)
+        entry.for_write(linear).filter(|_| segment.writes_freely)
     }
 
     /// Reads a processor structure (descriptor, TSS, interrupt table): a supervisor access

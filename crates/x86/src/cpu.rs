@@ -6,6 +6,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::cpuid::Model;
+use crate::decode::Op;
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
@@ -136,8 +137,11 @@ pub struct Cpu {
     /// The general registers 0 to 15; number 16 always reads zero (`reg::NONE`);
     /// the rest is there so that five bits of index need no check.
     gpr: [u64; 32],
-    /// EIP. While an instruction executes: of the one after it.
+    /// EIP. While an instruction executes: that after the last one of its block, which
+    /// for branches and all that may end a block is the next instruction.
     pub ip: u64,
+    /// While an instruction executes: its address less its offset in the page.
+    pub(crate) code_base: u64,
     /// The status flags.
     pub status: Status,
     /// EFLAGS without the status flags.
@@ -205,6 +209,7 @@ impl Cpu {
         let mut cpu = Cpu {
             gpr: [0; 32],
             ip: 0xfff0,
+            code_base: 0,
             status: Status::default(),
             system_flags: Eflags::empty(),
             segments: [data; 8],
@@ -345,6 +350,11 @@ impl Cpu {
         if register == sreg::CS {
             self.update_cpl();
         }
+    }
+
+    /// The address in CS of the instruction `op`, which is being executed.
+    pub(crate) fn instruction_address(&self, op: &Op) -> u64 {
+        self.code_base.wrapping_add(u64::from(op.offset)) & 0xffff_ffff
     }
 
     // Modes -------------------------------------------------------------

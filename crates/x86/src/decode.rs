@@ -9,7 +9,8 @@ use crate::exec::{missing_instruction, overlong_instruction, undefined_instructi
 use crate::segment::sreg;
 use crate::table::{self, Exec, FormId};
 
-/// A decoded instruction. It does not depend on where it stands.
+/// A decoded instruction, in half a cache line: most of what an interpreter waits for is
+/// its own decoded code.
 #[derive(Debug, Clone, Copy)]
 pub struct Op {
     /// What executes it.
@@ -20,12 +21,14 @@ pub struct Op {
     /// The displacement of the memory operand; for direct far transfers the
     /// selector, for ENTER the nesting level.
     pub disp: u32,
-    /// The bits of a 16- or 32-bit effective address.
-    pub address_mask: u32,
     /// Which form of the instruction table it is.
     pub form: FormId,
-    /// Bytes from the block's first instruction to this one.
+    /// Offset in its page.
     pub offset: u16,
+    /// For the first instruction of a block: the length of the block in bytes.
+    pub block_bytes: u16,
+    /// For the first instruction of a block: the number of its instructions; 0 for the others.
+    pub block_ops: u8,
     /// The operand that ModRM.rm or the opcode names, where it is a register.
     pub rm: u8,
     /// The operand that ModRM.reg names.
@@ -42,11 +45,34 @@ pub struct Op {
     pub length: u8,
     /// The repeat prefix, of a string instruction.
     pub repeat: Repeat,
-    /// The instruction is the last of its block.
-    pub ends_block: bool,
+    /// 0 with 32-bit addresses, 16 with 16-bit ones.
+    address_shift: u8,
 }
 
 impl Op {
+    /// The bits of an effective address, and of the index and count registers of string instructions.
+    #[inline(always)]
+    pub fn address_mask(&self) -> u32 {
+        u32::MAX >> (self.address_shift & SHIFT_16_BIT)
+    }
+
+    /// The same instruction with its memory operand `bytes` further on.
+    #[must_use]
+    pub fn displaced(&self, bytes: u32) -> Op {
+        Op { disp: self.disp.wrapping_add(bytes), ..*self }
+    }
+
+    /// The same instruction at another offset in its page.
+    #[must_use]
+    pub fn at_offset(&self, offset: u16) -> Op {
+        Op { offset, ..*self }
+    }
+
+    /// No instruction of the same block comes after it.
+    pub fn ends_block(&self) -> bool {
+        self.form.form().is_none_or(|form| form.ends_block) || self.stands_alone()
+    }
+
     /// It counts its iterations itself, for which it must be alone in its block.
     pub fn stands_alone(&self) -> bool {
         self.repeat != Repeat::None
@@ -91,9 +117,10 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
         exec: undefined_instruction,
         imm: 0,
         disp: 0,
-        address_mask: u32::MAX,
         form: FormId::NONE,
         offset: 0,
+        block_bytes: 0,
+        block_ops: 0,
         rm: 0,
         reg: 0,
         base: reg::NONE,
@@ -102,7 +129,7 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
         segment: sreg::DS,
         length: instruction.len().max(1) as u8,
         repeat: Repeat::None,
-        ends_block: true,
+        address_shift: 0,
     };
     if instruction.is_invalid() && instruction.len() == MAX_LENGTH {
         // The decoder does not tell whether the 15 bytes are no instruction or not all of one; the
@@ -118,7 +145,6 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
         return op;
     };
     op.form = id;
-    op.ends_block = form.ends_block;
     op.exec = form.register;
     if instruction.is_string_instruction() {
         if instruction.has_repne_prefix() {
@@ -126,7 +152,6 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
         } else if instruction.has_rep_prefix() {
             op.repeat = Repeat::WhileEqual;
         }
-        op.ends_block |= op.stands_alone();
     }
     let kinds = instruction.op_code();
     let mut immediates = 0;
@@ -161,16 +186,16 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
                 op.scale = instruction.memory_index_scale().trailing_zeros() as u8;
                 op.disp = instruction.memory_displacement32();
                 op.segment = register_number(instruction.memory_segment());
-                op.address_mask = address_mask(instruction);
+                op.address_shift = address_shift(instruction);
             }
             OpKind::MemorySegSI | OpKind::MemorySegDI => {
                 op.segment = register_number(instruction.memory_segment());
-                op.address_mask = 0xffff;
+                op.address_shift = SHIFT_16_BIT;
             }
             OpKind::MemorySegESI | OpKind::MemorySegEDI => {
                 op.segment = register_number(instruction.memory_segment());
             }
-            OpKind::MemoryESDI => op.address_mask = 0xffff,
+            OpKind::MemoryESDI => op.address_shift = SHIFT_16_BIT,
             OpKind::NearBranch16 => {
                 let distance = instruction.near_branch16().wrapping_sub(instruction.len() as u16);
                 op.imm = distance as i16 as u32;
@@ -219,12 +244,25 @@ fn optional_register(register: Register) -> u8 {
     if register == Register::None { reg::NONE } else { register_number(register) }
 }
 
+/// What leaves 16 bits of 32.
+const SHIFT_16_BIT: u8 = 16;
+
 /// 16-bit addresses have 16-bit registers, or none and a 16-bit displacement.
-fn address_mask(instruction: &Instruction) -> u32 {
+fn address_shift(instruction: &Instruction) -> u8 {
     let registers = [instruction.memory_base(), instruction.memory_index()];
     let is_16_bit = match registers.into_iter().find(|register| *register != Register::None) {
         Some(register) => register.size() == 2,
         None => instruction.memory_displ_size() == 2,
     };
-    if is_16_bit { 0xffff } else { u32::MAX }
+    if is_16_bit { SHIFT_16_BIT } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_instructions_share_a_cache_line() {
+        assert_eq!(size_of::<Op>(), 32);
+    }
 }

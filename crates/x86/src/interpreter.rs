@@ -9,6 +9,7 @@
 use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::{Attention, Cpu};
+use crate::cpuid::Model;
 use crate::decode::{self, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
 use crate::exception::{Stop, Stopped, vector};
@@ -25,27 +26,25 @@ const NO_PAGE: u32 = u32::MAX;
 /// No block starts here.
 const NO_BLOCK: u16 = 0;
 
-/// Instructions that are executed one after the other.
-#[derive(Debug)]
-struct Block {
-    ops: Box<[Op]>,
-    /// Length in bytes.
-    bytes: u16,
-}
-
 /// The decoded code of one guest-physical page, in one code size.
 #[derive(Debug)]
 struct CodePage {
-    /// By offset in the page: one more than the number of the block that starts there.
+    /// By offset in the page: one more than the index of the first instruction of the block
+    /// that starts there.
     starts: Box<[u16; PAGE_SIZE as usize]>,
-    blocks: Vec<Block>,
+    /// The instructions of all blocks.
+    ops: Vec<Op>,
 }
 
 impl Default for CodePage {
     fn default() -> Self {
-        CodePage { starts: Box::new([NO_BLOCK; PAGE_SIZE as usize]), blocks: Vec::new() }
+        CodePage { starts: Box::new([NO_BLOCK; PAGE_SIZE as usize]), ops: Vec::new() }
     }
 }
+
+/// Instructions in a page at most, so that indices fit; then it is decoded anew. Blocks
+/// that start inside of others make it more than there are bytes.
+const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH;
 
 /// All decoded code.
 #[derive(Debug, Default)]
@@ -138,10 +137,10 @@ struct Counters {
 
 /// What is executed next.
 enum Next {
-    /// Block `block` of page of decoded code `page`.
-    Block { page: usize, block: usize },
+    /// The block whose first instruction is number `first` of page of decoded code `page`.
+    Block { page: usize, first: usize },
     /// An instruction that crosses a page boundary.
-    Single(Op),
+    Crossing(Op),
 }
 
 impl Default for Interpreter {
@@ -183,12 +182,12 @@ impl Interpreter {
         }
         let offset = (linear & 0xfff) as usize;
         let page = self.fetch.page as usize;
-        let start = self.cache.pages[page].starts[offset];
+        let code = &self.cache.pages[page];
+        let start = code.starts[offset];
         if start != NO_BLOCK {
-            let block = usize::from(start - 1);
-            let bytes = u64::from(self.cache.pages[page].blocks[block].bytes);
-            if cpu.ip + bytes - 1 <= limit {
-                return Ok(Next::Block { page, block });
+            let first = usize::from(start - 1);
+            if cpu.ip + u64::from(code.ops[first].block_bytes) - 1 <= limit {
+                return Ok(Next::Block { page, first });
             }
         }
         self.decode_at(cpu, memory, linear, limit)
@@ -233,20 +232,24 @@ impl Interpreter {
         let inside = usize::try_from(inside).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(inside)];
         let is_32_bit = cpu.code_is_32_bit();
-        let Some(block) = decode_block(bytes, is_32_bit, cpu.model) else {
+        let page = self.fetch.page as usize;
+        let code = &mut self.cache.pages[page];
+        if code.ops.len() > PAGE_OPS {
+            *code = CodePage::default();
+        }
+        let first = code.ops.len();
+        let block_bytes = decode_block(&mut code.ops, bytes, offset, is_32_bit, cpu.model);
+        if block_bytes == 0 {
             return self.decode_crossing(cpu, memory, linear, inside);
-        };
+        }
+        code.starts[offset] = first as u16 + 1;
         self.counters.blocks_decoded += 1;
-        if memory.mark_code(address, usize::from(block.bytes)) {
+        if memory.mark_code(address, block_bytes) {
             for tlb in &mut cpu.tlb {
                 tlb.protect(self.fetch.address);
             }
         }
-        let page = self.fetch.page as usize;
-        let code = &mut self.cache.pages[page];
-        code.blocks.push(block);
-        code.starts[offset] = code.blocks.len() as u16;
-        Ok(Next::Block { page, block: code.blocks.len() - 1 })
+        Ok(Next::Block { page, first })
     }
 
     /// Decodes an instruction whose bytes are in two pages, `inside` of them inside of CS's limit.
@@ -258,6 +261,7 @@ impl Interpreter {
         inside: usize,
     ) -> Result<Next, Stopped> {
         let mut bytes = [0; MAX_LENGTH];
+        let offset = (linear & 0xfff) as u16;
         let length = MAX_LENGTH.min(inside);
         let in_first = ((0x1000 - (linear & 0xfff)) as usize).min(length);
         let address = self.fetch.address | linear & 0xfff;
@@ -274,13 +278,14 @@ impl Interpreter {
             && known.bytes == bytes
             && known.is_32_bit == is_32_bit
         {
-            return Ok(Next::Single(known.op));
+            return Ok(Next::Crossing(known.op.at_offset(offset)));
         }
         self.counters.crossings_decoded += 1;
         match decode::decode(&bytes[..length], is_32_bit, cpu.model) {
             Some(op) => {
+                let op = op.at_offset(offset);
                 *slot = Some(Crossing { bytes, is_32_bit, op });
-                Ok(Next::Single(op))
+                Ok(Next::Crossing(op))
             }
             None => Err(cpu.general_protection(0)),
         }
@@ -296,11 +301,12 @@ impl Interpreter {
         cpu.rewind_answers();
         let start = cpu.ip;
         let op = match self.find(cpu, memory) {
-            Ok(Next::Single(op)) => op,
-            Ok(Next::Block { page, block }) => self.cache.pages[page].blocks[block].ops[0],
+            Ok(Next::Crossing(op)) => op,
+            Ok(Next::Block { page, first }) => self.cache.pages[page].ops[first],
             Err(Stopped) => return self.stopped(cpu, memory, start, before),
         };
         cpu.ip = next_ip(start, u64::from(op.length));
+        cpu.code_base = start.wrapping_sub(u64::from(op.offset));
         match (op.exec)(cpu, memory, &op) {
             Ok(()) => {
                 cpu.instructions += 1;
@@ -416,28 +422,31 @@ impl Interpreter {
                 return None;
             }
             let start = cpu.ip;
-            let (page, block) = match self.find(cpu, memory) {
-                Ok(Next::Block { page, block }) => (page, block),
-                Ok(Next::Single(_)) => return self.step(cpu, memory),
+            let (page, first) = match self.find(cpu, memory) {
+                Ok(Next::Block { page, first }) => (page, first),
+                Ok(Next::Crossing(_)) => return self.step(cpu, memory),
                 Err(Stopped) => return self.stopped(cpu, memory, start, Attention::empty()),
             };
-            let block = &self.cache.pages[page].blocks[block];
+            let block = &self.cache.pages[page].ops[first..];
+            let Op { block_ops, block_bytes, offset, .. } = block[0];
             let budget = cpu.deadline - cpu.instructions;
-            let (ops, bytes) = if budget >= block.ops.len() as u64 {
-                (&*block.ops, u64::from(block.bytes))
+            let (count, bytes) = if budget >= u64::from(block_ops) {
+                (usize::from(block_ops), block_bytes)
             } else {
-                let ops = &block.ops[..budget as usize];
-                (ops, u64::from(block.ops[budget as usize].offset))
+                let count = budget as usize;
+                (count, block[count].offset - offset)
             };
-            cpu.guard_code = ops.len() > 1;
-            cpu.ip = next_ip(start, bytes);
+            let ops = &block[..count];
+            cpu.guard_code = count > 1;
+            cpu.ip = next_ip(start, u64::from(bytes));
+            cpu.code_base = start.wrapping_sub(u64::from(offset));
             let failed = ops.iter().position(|op| (op.exec)(cpu, memory, op).is_err());
             if let Some(index) = failed {
                 cpu.instructions += index as u64;
-                let at = next_ip(start, u64::from(ops[index].offset));
+                let at = cpu.instruction_address(&ops[index]);
                 return self.stopped(cpu, memory, at, Attention::empty());
             }
-            cpu.instructions += ops.len() as u64;
+            cpu.instructions += count as u64;
         }
     }
 }
@@ -498,31 +507,42 @@ fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
 /// The guest-physical address of an instruction byte.
 fn fetch_address(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<u64, Stopped> {
     let user = cpu.is_user();
-    let entry = cpu.tlb[usize::from(user)].entry(linear);
-    if entry.fetch == linear & !0xfff {
-        return Ok(entry.page | linear & 0xfff);
+    if let Some(address) = cpu.tlb[usize::from(user)].entry(linear).for_fetch(linear) {
+        return Ok(address);
     }
     cpu.translate(memory, linear, Access::Fetch, user)
 }
 
-/// Decodes instructions from the start of `bytes` until one ends the block;
-/// none when not even the first is complete.
-fn decode_block(bytes: &[u8], is_32_bit: bool, model: crate::cpuid::Model) -> Option<Block> {
-    let mut ops: Vec<Op> = Vec::new();
-    let mut offset = 0;
-    while ops.len() < BLOCK_LENGTH {
-        let Some(mut op) = decode::decode(&bytes[offset..], is_32_bit, model) else {
+/// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until one
+/// ends the block, and appends them to `ops`. Gives the block's length in bytes; 0 when not even
+/// the first instruction is complete.
+fn decode_block(
+    ops: &mut Vec<Op>,
+    bytes: &[u8],
+    offset: usize,
+    is_32_bit: bool,
+    model: Model,
+) -> usize {
+    let first = ops.len();
+    let mut length = 0;
+    while ops.len() - first < BLOCK_LENGTH {
+        let Some(mut op) = decode::decode(&bytes[length..], is_32_bit, model) else {
             break;
         };
-        if op.stands_alone() && !ops.is_empty() {
+        if op.stands_alone() && length > 0 {
             break;
         }
-        op.offset = offset as u16;
-        offset += usize::from(op.length);
+        op.offset = (offset + length) as u16;
+        length += usize::from(op.length);
         ops.push(op);
-        if op.ends_block {
+        if op.ends_block() {
             break;
         }
     }
-    (!ops.is_empty()).then(|| Block { ops: ops.into_boxed_slice(), bytes: offset as u16 })
+    let count = ops.len() - first;
+    if let Some(op) = ops.get_mut(first) {
+        op.block_ops = count as u8;
+        op.block_bytes = length as u16;
+    }
+    length
 }

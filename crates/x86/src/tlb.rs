@@ -1,32 +1,34 @@
 //! The translation lookaside buffer: what makes memory accesses cheap.
 //!
-//! An entry is found by the low bits of the linear page number. Each kind of access has
-//! a tag of its own, which is only there if that access needs nothing but
-//! the address: it is allowed, accessed and dirty bits are set, and the page is
-//! RAM (for writes: RAM without decoded code). So one compare answers all.
+//! An entry is found by the low bits of the linear page number. For each kind of access it
+//! has a bit that is only set if that access needs nothing but the address: it is
+//! allowed, accessed and dirty bits are set, and the page is RAM (for writes: RAM
+//! without decoded code). Page number and bits are one word, so one compare answers all.
 
 /// Entries; a power of two.
 const ENTRIES: usize = 1024;
 const INDEX_MASK: u64 = ENTRIES as u64 - 1;
-/// Never equal to a page address.
-const NO_TAG: u64 = 1;
+const PAGE_MASK: u64 = !0xfff;
 
-/// One page.
-#[derive(Debug, Clone, Copy)]
-pub struct Entry {
-    /// Linear page address if data may be read at once.
-    pub read: u64,
-    /// Linear page address if data may be written at once.
-    pub write: u64,
-    /// Linear page address if instructions may be fetched at once.
-    pub fetch: u64,
-    /// Guest-physical address of the page.
-    pub page: u64,
+/// Bits of an entry's tag: what needs no further thought.
+mod tag {
+    pub(super) const READ: u64 = 1 << 0;
+    pub(super) const WRITE: u64 = 1 << 1;
+    pub(super) const FETCH: u64 = 1 << 2;
     /// The mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
-    pub global: bool,
+    pub(super) const GLOBAL: u64 = 1 << 3;
 }
 
-const EMPTY: Entry = Entry { read: NO_TAG, write: NO_TAG, fetch: NO_TAG, page: 0, global: false };
+/// One page.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Entry {
+    /// Linear page address and the bits of [`tag`].
+    tag: u64,
+    /// Guest-physical page address.
+    page: u64,
+}
+
+const EMPTY: Entry = Entry { tag: 0, page: 0 };
 
 /// The buffer for one privilege: supervisor or user accesses.
 #[derive(Debug, Clone)]
@@ -60,7 +62,7 @@ impl Tlb {
 
     /// Drops all that is not global.
     pub fn flush_non_global(&mut self) {
-        for entry in self.entries.iter_mut().filter(|entry| !entry.global) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.tag & tag::GLOBAL == 0) {
             *entry = EMPTY;
         }
     }
@@ -73,7 +75,7 @@ impl Tlb {
     /// Sends all writes to the guest-physical page at `page` through the slow path.
     pub fn protect(&mut self, page: u64) {
         for entry in self.entries.iter_mut().filter(|entry| entry.page == page) {
-            entry.write = NO_TAG;
+            entry.tag &= !tag::WRITE;
         }
     }
 }
@@ -82,14 +84,36 @@ impl Entry {
     /// An entry for the linear page `linear` (any address in it) at
     /// guest-physical page `page`.
     pub fn new(linear: u64, page: u64, rights: Rights) -> Entry {
-        let tag = |allowed| if allowed { linear & !0xfff } else { NO_TAG };
-        Entry {
-            read: tag(rights.read),
-            write: tag(rights.write),
-            fetch: tag(rights.fetch),
-            page,
-            global: rights.global,
-        }
+        let bit = |allowed: bool, bit: u64| if allowed { bit } else { 0 };
+        let bits = bit(rights.read, tag::READ)
+            | bit(rights.write, tag::WRITE)
+            | bit(rights.fetch, tag::FETCH)
+            | bit(rights.global, tag::GLOBAL);
+        Entry { tag: linear & PAGE_MASK | bits, page }
+    }
+
+    /// The guest-physical address of `linear`, if data can be read there at once.
+    #[inline(always)]
+    pub fn for_read(&self, linear: u64) -> Option<u64> {
+        self.address(linear, tag::READ)
+    }
+
+    /// The guest-physical address of `linear`, if data can be written there at once.
+    #[inline(always)]
+    pub fn for_write(&self, linear: u64) -> Option<u64> {
+        self.address(linear, tag::WRITE)
+    }
+
+    /// The guest-physical address of `linear`, if instructions can be fetched there at once.
+    #[inline(always)]
+    pub fn for_fetch(&self, linear: u64) -> Option<u64> {
+        self.address(linear, tag::FETCH)
+    }
+
+    #[inline(always)]
+    fn address(&self, linear: u64, bit: u64) -> Option<u64> {
+        (self.tag & (PAGE_MASK | bit) == linear & PAGE_MASK | bit)
+            .then_some(self.page | linear & !PAGE_MASK)
     }
 }
 

@@ -119,8 +119,7 @@ fn change_register<W: Word, C: Change>(cpu: &mut Cpu, memory: &mut Memory, op: &
 fn bit_string<W: Word>(cpu: &Cpu, op: &Op) -> (Op, u64) {
     let number = cpu.get::<W>(op.reg).sign_extend() as i64;
     let words = number.div_euclid(i64::from(W::BITS));
-    let displacement = op.disp.wrapping_add((words * W::BYTES as i64) as u32);
-    (Op { disp: displacement, ..*op }, number as u64)
+    (op.displaced((words * W::BYTES as i64) as u32), number as u64)
 }
 
 fn test_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

@@ -206,7 +206,7 @@ fn far_pointer<W: Word>(
     op: &Op,
 ) -> Result<(u16, u64), crate::exception::Stopped> {
     let offset = Mem::read::<W>(cpu, memory, op)?;
-    let behind = Op { disp: op.disp.wrapping_add(W::BYTES as u32), ..*op };
+    let behind = op.displaced(W::BYTES as u32);
     Ok((Mem::read(cpu, memory, &behind)?, offset.zero_extend()))
 }
 
@@ -277,7 +277,7 @@ fn debug_trap(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
 fn bound<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let index = cpu.get::<W>(op.reg).sign_extend() as i64;
     let lower = P::read::<W>(cpu, memory, op)?.sign_extend() as i64;
-    let behind = Op { disp: op.disp.wrapping_add(W::BYTES as u32), ..*op };
+    let behind = op.displaced(W::BYTES as u32);
     let upper = P::read::<W>(cpu, memory, &behind)?.sign_extend() as i64;
     if index < lower || index > upper {
         return Err(cpu.fault(Fault::new(vector::BR)));

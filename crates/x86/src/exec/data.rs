@@ -158,7 +158,7 @@ fn cdq(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 
 fn xlat(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let offset = cpu.gpr(reg::BX).wrapping_add(cpu.get::<u8>(reg::AX).into());
-    let byte: u8 = cpu.read(memory, op.segment, offset & u64::from(op.address_mask))?;
+    let byte: u8 = cpu.read(memory, op.segment, offset & u64::from(op.address_mask()))?;
     cpu.set(reg::AX, byte);
     Ok(())
 }
@@ -221,7 +221,7 @@ fn load_far_pointer<P: Place, W: Word, S: SegmentRegister>(
     op: &Op,
 ) -> Done {
     let offset = P::read::<W>(cpu, memory, op)?;
-    let behind = Op { disp: op.disp.wrapping_add(W::BYTES as u32), ..*op };
+    let behind = op.displaced(W::BYTES as u32);
     let selector = P::read::<u16>(cpu, memory, &behind)?;
     cpu.load_segment(memory, S::NUMBER, selector)?;
     cpu.set(op.reg, offset);

@@ -71,7 +71,7 @@ impl Op {
         let address = (cpu.gpr(self.base) as u32)
             .wrapping_add((cpu.gpr(self.index) as u32) << (self.scale & 3))
             .wrapping_add(self.disp);
-        u64::from(address & self.address_mask)
+        u64::from(address & self.address_mask())
     }
 
     /// The immediate operand in the size of the instruction.

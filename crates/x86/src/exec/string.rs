@@ -38,13 +38,13 @@ enum Iteration {
 /// The bits of an index or count register that the address size selects.
 #[inline(always)]
 fn masked(cpu: &Cpu, op: &Op, register: u8) -> u64 {
-    cpu.gpr(register) & u64::from(op.address_mask)
+    cpu.gpr(register) & u64::from(op.address_mask())
 }
 
 /// Sets the bits of an index or count register that the address size selects.
 #[inline(always)]
 fn set_masked(cpu: &mut Cpu, op: &Op, register: u8, value: u64) {
-    if op.address_mask == u32::MAX {
+    if op.address_mask() == u32::MAX {
         cpu.set(register, value as u32);
     } else {
         cpu.set(register, value as u16);
@@ -141,7 +141,7 @@ const WORTH_A_BATCH: u64 = 4;
 /// pages ends or the deadline comes, and one less than the count, so
 /// that the instruction ends in the ordinary way.
 fn batch<W: Word>(cpu: &Cpu, op: &Op, addresses: &[u64]) -> Option<u64> {
-    if cpu.has_flag(Eflags::DF) || op.address_mask != u32::MAX || !cpu.attention.is_empty() {
+    if cpu.has_flag(Eflags::DF) || op.address_mask() != u32::MAX || !cpu.attention.is_empty() {
         return None;
     }
     let budget = cpu.deadline.saturating_sub(cpu.instructions);

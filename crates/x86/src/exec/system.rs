@@ -255,7 +255,7 @@ fn read_table<const IS_16_BIT: bool>(
     op: &Op,
 ) -> Result<TableRegister, Stopped> {
     let limit = Mem::read::<u16>(cpu, memory, op)?;
-    let behind = Op { disp: op.disp.wrapping_add(2), ..*op };
+    let behind = op.displaced(2);
     let base = Mem::read::<u32>(cpu, memory, &behind)?;
     let base = if IS_16_BIT { base & 0xff_ffff } else { base };
     Ok(TableRegister { base: base.into(), limit })
@@ -263,7 +263,7 @@ fn read_table<const IS_16_BIT: bool>(
 
 /// SGDT and SIDT store all 32 bits of the base whatever the operand size.
 fn write_table(cpu: &mut Cpu, memory: &mut Memory, op: &Op, table: TableRegister) -> Done {
-    let behind = Op { disp: op.disp.wrapping_add(2), ..*op };
+    let behind = op.displaced(2);
     Mem::write(cpu, memory, op, table.limit)?;
     Mem::write(cpu, memory, &behind, table.base as u32)
 }

@@ -9,15 +9,6 @@
 //! With CR0.NE clear a PC reports the pending exception by IRQ 13 instead; here it
 //! is #MF in either case.
 
-/// Rows for instructions that note where they are. Inside of a block EIP is already that of the
-/// next block, so that they must be the last of theirs.
-macro_rules! noting {
-    ($rows:ident, [$($code:ident)+], $handler:expr) => {
-        $crate::table::plain!($rows, [$($code)+], $handler);
-        $crate::table::ending!($rows, [$($code)+]);
-    };
-}
-
 mod arithmetic;
 mod compare;
 mod control;
@@ -87,7 +78,7 @@ fn note_memory_instruction(cpu: &mut Cpu, op: &Op) {
 
 fn instruction_pointer(cpu: &Cpu, op: &Op) -> Pointer {
     let selector = cpu.segment(sreg::CS).selector;
-    Pointer { selector, offset: (cpu.ip as u32).wrapping_sub(u32::from(op.length)) }
+    Pointer { selector, offset: cpu.instruction_address(op) as u32 }
 }
 
 /// The source operand of an instruction.

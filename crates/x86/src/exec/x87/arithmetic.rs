@@ -9,19 +9,19 @@ use crate::decode::Op;
 use crate::exec::Done;
 use crate::fpu::{Fpu, status};
 use crate::softfloat::{Context, F80, Operand, Remainder};
-use crate::table::Rows;
+use crate::table::{Rows, plain};
 
 /// Rows for the forms of an operation of two operands: with a source in memory, with two registers.
 macro_rules! arithmetic {
     ($rows:ident, $operation:ty, [$m32fp:ident $m64fp:ident $m16int:ident $m32int:ident],
         [$st0_sti:ident $sti_st0:ident $popping:ident]) => {
-        noting!($rows, [$m32fp], to_st0::<M32Fp, $operation>);
-        noting!($rows, [$m64fp], to_st0::<M64Fp, $operation>);
-        noting!($rows, [$m16int], to_st0::<M16Int, $operation>);
-        noting!($rows, [$m32int], to_st0::<M32Int, $operation>);
-        noting!($rows, [$st0_sti], to_st0::<Sti, $operation>);
-        noting!($rows, [$sti_st0], to_sti::<$operation, false>);
-        noting!($rows, [$popping], to_sti::<$operation, true>);
+        plain!($rows, [$m32fp], to_st0::<M32Fp, $operation>);
+        plain!($rows, [$m64fp], to_st0::<M64Fp, $operation>);
+        plain!($rows, [$m16int], to_st0::<M16Int, $operation>);
+        plain!($rows, [$m32int], to_st0::<M32Int, $operation>);
+        plain!($rows, [$st0_sti], to_st0::<Sti, $operation>);
+        plain!($rows, [$sti_st0], to_sti::<$operation, false>);
+        plain!($rows, [$popping], to_sti::<$operation, true>);
     };
 }
 
@@ -40,14 +40,14 @@ pub(super) fn forms(rows: &mut Rows) {
     arithmetic!(rows, DivideInto, [Fdivr_m32fp Fdivr_m64fp Fidivr_m16int Fidivr_m32int],
         [Fdivr_st0_sti Fdivr_sti_st0 Fdivrp_sti_st0]);
 
-    noting!(rows, [Fsqrt], unary::<SquareRoot>);
-    noting!(rows, [Frndint], unary::<RoundToInteger>);
-    noting!(rows, [Fchs], unary::<ChangeSign>);
-    noting!(rows, [Fabs], unary::<Absolute>);
-    noting!(rows, [Fscale], scale);
-    noting!(rows, [Fxtract], extract);
-    noting!(rows, [Fprem], remainder::<Truncated>);
-    noting!(rows, [Fprem1], remainder::<Nearest>);
+    plain!(rows, [Fsqrt], unary::<SquareRoot>);
+    plain!(rows, [Frndint], unary::<RoundToInteger>);
+    plain!(rows, [Fchs], unary::<ChangeSign>);
+    plain!(rows, [Fabs], unary::<Absolute>);
+    plain!(rows, [Fscale], scale);
+    plain!(rows, [Fxtract], extract);
+    plain!(rows, [Fprem], remainder::<Truncated>);
+    plain!(rows, [Fprem1], remainder::<Nearest>);
 }
 
 /// An operation of two operands.

@@ -13,32 +13,32 @@ use crate::exec::Done;
 use crate::flags::{Eflags, Status};
 use crate::fpu::{Fpu, status};
 use crate::softfloat::{Class, Comparison, Context, F80, Operand};
-use crate::table::Rows;
+use crate::table::{Rows, plain};
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    noting!(rows, [Fcom_m32fp], compare::<M32Fp, Ordered, 0>);
-    noting!(rows, [Fcom_m64fp], compare::<M64Fp, Ordered, 0>);
-    noting!(rows, [Ficom_m16int], compare::<M16Int, Ordered, 0>);
-    noting!(rows, [Ficom_m32int], compare::<M32Int, Ordered, 0>);
-    noting!(rows, [Fcomp_m32fp], compare::<M32Fp, Ordered, 1>);
-    noting!(rows, [Fcomp_m64fp], compare::<M64Fp, Ordered, 1>);
-    noting!(rows, [Ficomp_m16int], compare::<M16Int, Ordered, 1>);
-    noting!(rows, [Ficomp_m32int], compare::<M32Int, Ordered, 1>);
-    noting!(rows, [Fcom_st0_sti Fcom_st0_sti_DCD0], compare::<Sti, Ordered, 0>);
-    noting!(rows, [Fcomp_st0_sti Fcomp_st0_sti_DCD8 Fcomp_st0_sti_DED0], compare::<Sti, Ordered, 1>);
-    noting!(rows, [Fcompp], compare::<St1, Ordered, 2>);
-    noting!(rows, [Fucom_st0_sti], compare::<Sti, Unordered, 0>);
-    noting!(rows, [Fucomp_st0_sti], compare::<Sti, Unordered, 1>);
-    noting!(rows, [Fucompp], compare::<St1, Unordered, 2>);
-    noting!(rows, [Ftst], compare::<Zero, Ordered, 0>);
+    plain!(rows, [Fcom_m32fp], compare::<M32Fp, Ordered, 0>);
+    plain!(rows, [Fcom_m64fp], compare::<M64Fp, Ordered, 0>);
+    plain!(rows, [Ficom_m16int], compare::<M16Int, Ordered, 0>);
+    plain!(rows, [Ficom_m32int], compare::<M32Int, Ordered, 0>);
+    plain!(rows, [Fcomp_m32fp], compare::<M32Fp, Ordered, 1>);
+    plain!(rows, [Fcomp_m64fp], compare::<M64Fp, Ordered, 1>);
+    plain!(rows, [Ficomp_m16int], compare::<M16Int, Ordered, 1>);
+    plain!(rows, [Ficomp_m32int], compare::<M32Int, Ordered, 1>);
+    plain!(rows, [Fcom_st0_sti Fcom_st0_sti_DCD0], compare::<Sti, Ordered, 0>);
+    plain!(rows, [Fcomp_st0_sti Fcomp_st0_sti_DCD8 Fcomp_st0_sti_DED0], compare::<Sti, Ordered, 1>);
+    plain!(rows, [Fcompp], compare::<St1, Ordered, 2>);
+    plain!(rows, [Fucom_st0_sti], compare::<Sti, Unordered, 0>);
+    plain!(rows, [Fucomp_st0_sti], compare::<Sti, Unordered, 1>);
+    plain!(rows, [Fucompp], compare::<St1, Unordered, 2>);
+    plain!(rows, [Ftst], compare::<Zero, Ordered, 0>);
 
-    noting!(rows, [Fcomi_st0_sti], compare_to_eflags::<Ordered, false>);
-    noting!(rows, [Fcomip_st0_sti], compare_to_eflags::<Ordered, true>);
-    noting!(rows, [Fucomi_st0_sti], compare_to_eflags::<Unordered, false>);
-    noting!(rows, [Fucomip_st0_sti], compare_to_eflags::<Unordered, true>);
+    plain!(rows, [Fcomi_st0_sti], compare_to_eflags::<Ordered, false>);
+    plain!(rows, [Fcomip_st0_sti], compare_to_eflags::<Ordered, true>);
+    plain!(rows, [Fucomi_st0_sti], compare_to_eflags::<Unordered, false>);
+    plain!(rows, [Fucomip_st0_sti], compare_to_eflags::<Unordered, true>);
 
-    noting!(rows, [Fxam], examine);
+    plain!(rows, [Fxam], examine);
 }
 
 /// How a comparison takes quiet NaNs.

@@ -17,7 +17,7 @@ use crate::table::{Rows, plain};
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Wait], wait);
-    noting!(rows, [Fnop], no_operation);
+    plain!(rows, [Fnop], no_operation);
     // What the 8087 and 287 needed and their successors ignore (SDM vol. 1, 8.3.13).
     plain!(rows, [Fneni Fndisi Fnsetpm], ignore);
     plain!(rows, [Fninit], |cpu, _, _| without_waiting(cpu, Fpu::init));
@@ -36,10 +36,10 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Fnsave_m94byte], save::<Words, 94>);
     plain!(rows, [Fnsave_m108byte], save::<Doublewords, 108>);
 
-    noting!(rows, [Fincstp], |cpu, _, op| turn_stack(cpu, op, 1));
-    noting!(rows, [Fdecstp], |cpu, _, op| turn_stack(cpu, op, 7));
-    noting!(rows, [Ffree_sti], free::<false>);
-    noting!(rows, [Ffreep_sti], free::<true>);
+    plain!(rows, [Fincstp], |cpu, _, op| turn_stack(cpu, op, 1));
+    plain!(rows, [Fdecstp], |cpu, _, op| turn_stack(cpu, op, 7));
+    plain!(rows, [Ffree_sti], free::<false>);
+    plain!(rows, [Ffreep_sti], free::<true>);
 }
 
 /// WAIT is not for the FPU alone: #NM needs MP as well as TS (SDM vol. 3, table 2-2).

@@ -16,52 +16,52 @@ use crate::exec::branch::{
 use crate::exec::{Done, Mem, Place};
 use crate::fpu::{Fpu, status};
 use crate::softfloat::{Constant, Context, F80, IntegerSize, Operand, PackedBcd};
-use crate::table::Rows;
+use crate::table::{Rows, plain};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    noting!(rows, [Fld_m32fp], load_converted::<M32Fp>);
-    noting!(rows, [Fld_m64fp], load_converted::<M64Fp>);
-    noting!(rows, [Fld_m80fp], load::<M80Fp>);
-    noting!(rows, [Fld_sti], load::<Sti>);
-    noting!(rows, [Fild_m16int], load::<M16Int>);
-    noting!(rows, [Fild_m32int], load::<M32Int>);
-    noting!(rows, [Fild_m64int], load::<M64Int>);
-    noting!(rows, [Fbld_m80bcd], load::<M80Bcd>);
+    plain!(rows, [Fld_m32fp], load_converted::<M32Fp>);
+    plain!(rows, [Fld_m64fp], load_converted::<M64Fp>);
+    plain!(rows, [Fld_m80fp], load::<M80Fp>);
+    plain!(rows, [Fld_sti], load::<Sti>);
+    plain!(rows, [Fild_m16int], load::<M16Int>);
+    plain!(rows, [Fild_m32int], load::<M32Int>);
+    plain!(rows, [Fild_m64int], load::<M64Int>);
+    plain!(rows, [Fbld_m80bcd], load::<M80Bcd>);
 
-    noting!(rows, [Fst_m32fp], store::<M32Fp, false>);
-    noting!(rows, [Fst_m64fp], store::<M64Fp, false>);
-    noting!(rows, [Fist_m16int], store::<M16Int, false>);
-    noting!(rows, [Fist_m32int], store::<M32Int, false>);
-    noting!(rows, [Fstp_m32fp], store::<M32Fp, true>);
-    noting!(rows, [Fstp_m64fp], store::<M64Fp, true>);
-    noting!(rows, [Fstp_m80fp], store::<M80Fp, true>);
-    noting!(rows, [Fistp_m16int], store::<M16Int, true>);
-    noting!(rows, [Fistp_m32int], store::<M32Int, true>);
-    noting!(rows, [Fistp_m64int], store::<M64Int, true>);
-    noting!(rows, [Fbstp_m80bcd], store::<M80Bcd, true>);
-    noting!(rows, [Fst_sti], store_register::<false>);
-    noting!(rows, [Fstp_sti Fstp_sti_DFD0 Fstp_sti_DFD8], store_register::<true>);
-    noting!(rows, [Fstpnce_sti], store_unless_empty);
+    plain!(rows, [Fst_m32fp], store::<M32Fp, false>);
+    plain!(rows, [Fst_m64fp], store::<M64Fp, false>);
+    plain!(rows, [Fist_m16int], store::<M16Int, false>);
+    plain!(rows, [Fist_m32int], store::<M32Int, false>);
+    plain!(rows, [Fstp_m32fp], store::<M32Fp, true>);
+    plain!(rows, [Fstp_m64fp], store::<M64Fp, true>);
+    plain!(rows, [Fstp_m80fp], store::<M80Fp, true>);
+    plain!(rows, [Fistp_m16int], store::<M16Int, true>);
+    plain!(rows, [Fistp_m32int], store::<M32Int, true>);
+    plain!(rows, [Fistp_m64int], store::<M64Int, true>);
+    plain!(rows, [Fbstp_m80bcd], store::<M80Bcd, true>);
+    plain!(rows, [Fst_sti], store_register::<false>);
+    plain!(rows, [Fstp_sti Fstp_sti_DFD0 Fstp_sti_DFD8], store_register::<true>);
+    plain!(rows, [Fstpnce_sti], store_unless_empty);
 
-    noting!(rows, [Fld1], |cpu, _, op| load_constant(cpu, op, Constant::One));
-    noting!(rows, [Fldl2t], |cpu, _, op| load_constant(cpu, op, Constant::Log2Of10));
-    noting!(rows, [Fldl2e], |cpu, _, op| load_constant(cpu, op, Constant::Log2OfE));
-    noting!(rows, [Fldpi], |cpu, _, op| load_constant(cpu, op, Constant::Pi));
-    noting!(rows, [Fldlg2], |cpu, _, op| load_constant(cpu, op, Constant::Log10Of2));
-    noting!(rows, [Fldln2], |cpu, _, op| load_constant(cpu, op, Constant::LnOf2));
-    noting!(rows, [Fldz], |cpu, _, op| load_constant(cpu, op, Constant::Zero));
+    plain!(rows, [Fld1], |cpu, _, op| load_constant(cpu, op, Constant::One));
+    plain!(rows, [Fldl2t], |cpu, _, op| load_constant(cpu, op, Constant::Log2Of10));
+    plain!(rows, [Fldl2e], |cpu, _, op| load_constant(cpu, op, Constant::Log2OfE));
+    plain!(rows, [Fldpi], |cpu, _, op| load_constant(cpu, op, Constant::Pi));
+    plain!(rows, [Fldlg2], |cpu, _, op| load_constant(cpu, op, Constant::Log10Of2));
+    plain!(rows, [Fldln2], |cpu, _, op| load_constant(cpu, op, Constant::LnOf2));
+    plain!(rows, [Fldz], |cpu, _, op| load_constant(cpu, op, Constant::Zero));
 
-    noting!(rows, [Fxch_st0_sti Fxch_st0_sti_DDC8 Fxch_st0_sti_DFC8], exchange);
-    noting!(rows, [Fcmovb_st0_sti], move_if::<IfBelow>);
-    noting!(rows, [Fcmove_st0_sti], move_if::<IfEqual>);
-    noting!(rows, [Fcmovbe_st0_sti], move_if::<IfBelowOrEqual>);
-    noting!(rows, [Fcmovu_st0_sti], move_if::<IfParity>);
-    noting!(rows, [Fcmovnb_st0_sti], move_if::<IfAboveOrEqual>);
-    noting!(rows, [Fcmovne_st0_sti], move_if::<IfNotEqual>);
-    noting!(rows, [Fcmovnbe_st0_sti], move_if::<IfAbove>);
-    noting!(rows, [Fcmovnu_st0_sti], move_if::<IfNotParity>);
+    plain!(rows, [Fxch_st0_sti Fxch_st0_sti_DDC8 Fxch_st0_sti_DFC8], exchange);
+    plain!(rows, [Fcmovb_st0_sti], move_if::<IfBelow>);
+    plain!(rows, [Fcmove_st0_sti], move_if::<IfEqual>);
+    plain!(rows, [Fcmovbe_st0_sti], move_if::<IfBelowOrEqual>);
+    plain!(rows, [Fcmovu_st0_sti], move_if::<IfParity>);
+    plain!(rows, [Fcmovnb_st0_sti], move_if::<IfAboveOrEqual>);
+    plain!(rows, [Fcmovne_st0_sti], move_if::<IfNotEqual>);
+    plain!(rows, [Fcmovnbe_st0_sti], move_if::<IfAbove>);
+    plain!(rows, [Fcmovnu_st0_sti], move_if::<IfNotParity>);
 }
 
 /// A format of numbers in memory.

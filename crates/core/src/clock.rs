@@ -123,17 +123,20 @@ pub struct Timers {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Timer {
     at: Time,
+    #[serde(default)]
+    ticks: bool,
     serial: u64,
     device: DeviceId,
     tag: Tag,
 }
 
 impl Timers {
-    /// Sets timer `tag` of `device` to `at`, instead of what it was set to.
-    pub fn set(&mut self, device: DeviceId, tag: Tag, at: Time) {
+    /// Sets timer `tag` of `device` to `at`, instead of what it was set to. `ticks` tells
+    /// that software counts what this timer makes; see [`Timers::next_tick`].
+    pub fn set(&mut self, device: DeviceId, tag: Tag, at: Time, ticks: bool) {
         self.cancel(device, tag);
         self.serial += 1;
-        self.pending.push(Timer { at, serial: self.serial, device, tag });
+        self.pending.push(Timer { at, ticks, serial: self.serial, device, tag });
     }
 
     /// Takes timer `tag` of `device` back, if it is set.
@@ -159,6 +162,12 @@ impl Timers {
     /// When the next timer is due.
     pub fn next(&self) -> Option<Time> {
         self.pending.iter().map(|timer| timer.at).min()
+    }
+
+    /// When the next timer is due of which each single one counts: virtual time must not be set
+    /// forward over it, whereas other timers may be late.
+    pub fn next_tick(&self) -> Option<Time> {
+        self.pending.iter().filter(|timer| timer.ticks).map(|timer| timer.at).min()
     }
 
     /// Takes out the timer that is due first, if one is due at `now`.
@@ -219,16 +228,18 @@ mod tests {
     fn timers_fire_in_order_and_once() {
         let (a, b) = (DeviceId(1), DeviceId(2));
         let mut timers = Timers::default();
-        timers.set(a, 0, Time::from_nanos(30));
-        timers.set(b, 0, Time::from_nanos(10));
-        timers.set(a, 1, Time::from_nanos(10));
-        timers.set(a, 0, Time::from_nanos(20));
-        timers.set(b, 7, Time::from_nanos(5));
+        timers.set(a, 0, Time::from_nanos(30), false);
+        timers.set(b, 0, Time::from_nanos(10), true);
+        timers.set(a, 1, Time::from_nanos(10), false);
+        timers.set(a, 0, Time::from_nanos(20), false);
+        timers.set(b, 7, Time::from_nanos(5), true);
         timers.cancel(b, 7);
         assert_eq!(timers.next(), Some(Time::from_nanos(10)));
+        assert_eq!(timers.next_tick(), Some(Time::from_nanos(10)));
         assert_eq!(timers.take_due(Time::from_nanos(9)), None);
         let now = Time::from_nanos(20);
         assert_eq!(timers.take_due(now), Some((b, 0)));
+        assert_eq!(timers.next_tick(), None);
         assert_eq!(timers.take_due(now), Some((a, 1)));
         assert_eq!(timers.take_due(now), Some((a, 0)));
         assert_eq!(timers.take_due(now), None);

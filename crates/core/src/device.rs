@@ -79,9 +79,16 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sets this device's timer `tag` to `at`; [`Device::timer`] is called then.
+    /// Sets this device's timer `tag` to `at`; [`Device::timer`] is called then, or
+    /// later where the machine slept.
     pub fn set_timer(&mut self, tag: Tag, at: Time) {
-        self.timers.set(self.device, tag, at);
+        self.timers.set(self.device, tag, at, false);
+    }
+
+    /// The same for one of many ticks that software counts: [`Device::timer`] is called at
+    /// that very time, late as it may be by the host's clock.
+    pub fn set_tick(&mut self, tag: Tag, at: Time) {
+        self.timers.set(self.device, tag, at, true);
     }
 
     /// Takes this device's timer `tag` back.

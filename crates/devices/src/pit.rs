@@ -94,8 +94,14 @@ impl Pit {
     fn set_timer(&self, context: &mut Context<'_>, now: Tick) {
         match self.counters[0].next_change(now) {
             Some(tick) => {
-                let tick = u64::try_from(tick).unwrap_or(0);
-                context.set_timer(OUT_0, Time::of_tick(tick, HERTZ));
+                let at = Time::of_tick(u64::try_from(tick).unwrap_or(0), HERTZ);
+                // Who uses a periodic mode counts its interrupts; who sets the counter anew
+                // each time looks at another clock.
+                if self.counters[0].is_periodic() {
+                    context.set_tick(OUT_0, at);
+                } else {
+                    context.set_timer(OUT_0, at);
+                }
             }
             None => context.cancel_timer(OUT_0),
         }

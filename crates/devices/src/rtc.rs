@@ -229,7 +229,7 @@ impl Rtc {
         }
         context.irq.set(IRQ, asserted != 0);
         match self.next_interrupt(context.now) {
-            Some(at) if asserted == 0 => context.set_timer(EVENT, at),
+            Some(at) if asserted == 0 => context.set_tick(EVENT, at),
             _ => context.cancel_timer(EVENT),
         }
     }

@@ -139,6 +139,11 @@ impl Board {
         self.timers.next()
     }
 
+    /// When the next timer is due over which virtual time must not be set forward.
+    pub fn next_tick(&self) -> Option<Time> {
+        self.timers.next_tick()
+    }
+
     /// Fires all timers that are due at `now`.
     ///
     /// A timer that sets itself again for a time that has passed fires in the

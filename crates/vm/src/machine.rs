@@ -176,8 +176,8 @@ impl Vm {
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut slack = Slack::default();
         let ending = loop {
-            let timer = self.board.next_timer();
-            let look = pace.look(&self.clock, door.host_time(), self.cpu.instructions, timer);
+            let tick = self.board.next_tick();
+            let look = pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick);
             let mut ending = self.take_input(&look);
             while let Some(input) = door.take(|input| accepts(&self.board, input)) {
                 slack.input();

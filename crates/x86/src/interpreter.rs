@@ -29,22 +29,61 @@ const NO_BLOCK: u16 = 0;
 /// The decoded code of one guest-physical page, in one code size.
 #[derive(Debug)]
 struct CodePage {
-    /// By offset in the page: one more than the index of the first instruction of the block
-    /// that starts there.
-    starts: Box<[u16; PAGE_SIZE as usize]>,
+    /// Where blocks start: a hash table by offset in the page, probed linearly, small because
+    /// a cold cache line costs more than all else. A slot holds one more than the index of the
+    /// block's first instruction, which knows its offset.
+    starts: Box<[u16; START_SLOTS]>,
     /// The instructions of all blocks.
     ops: Vec<Op>,
 }
 
+/// Slots for block starts in a page: one for each four bytes.
+const START_SLOTS: usize = 1024;
+/// Slots that are looked at for one block.
+const START_PROBES: usize = 8;
+/// Instructions in a page at most, so that indices fit.
+const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH;
+
 impl Default for CodePage {
     fn default() -> Self {
-        CodePage { starts: Box::new([NO_BLOCK; PAGE_SIZE as usize]), ops: Vec::new() }
+        CodePage { starts: Box::new([NO_BLOCK; START_SLOTS]), ops: Vec::new() }
     }
 }
 
-/// Instructions in a page at most, so that indices fit; then it is decoded anew. Blocks
-/// that start inside of others make it more than there are bytes.
-const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH;
+impl CodePage {
+    /// The slots where a block that starts at `offset` can be noted.
+    #[inline(always)]
+    fn slots(offset: usize) -> impl Iterator<Item = usize> {
+        (offset / 4..offset / 4 + START_PROBES).map(|slot| slot % START_SLOTS)
+    }
+
+    /// The index of the first instruction of the block that starts at `offset`.
+    #[inline(always)]
+    fn block_at(&self, offset: usize) -> Option<usize> {
+        for slot in Self::slots(offset) {
+            let first = match self.starts[slot] {
+                NO_BLOCK => return None,
+                start => usize::from(start - 1),
+            };
+            if usize::from(self.ops[first].offset) == offset {
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    /// A slot to note a block that starts at `offset`. When there is no room for it, the page
+    /// is to be decoded anew: blocks that start inside of others can be more than there is room for.
+    fn make_room(&mut self, offset: usize) -> usize {
+        if self.ops.len() <= PAGE_OPS
+            && let Some(slot) = Self::slots(offset).find(|slot| self.starts[*slot] == NO_BLOCK)
+        {
+            return slot;
+        }
+        *self = CodePage::default();
+        offset / 4
+    }
+}
 
 /// All decoded code.
 #[derive(Debug, Default)]
@@ -183,12 +222,10 @@ impl Interpreter {
         let offset = (linear & 0xfff) as usize;
         let page = self.fetch.page as usize;
         let code = &self.cache.pages[page];
-        let start = code.starts[offset];
-        if start != NO_BLOCK {
-            let first = usize::from(start - 1);
-            if cpu.ip + u64::from(code.ops[first].block_bytes) - 1 <= limit {
-                return Ok(Next::Block { page, first });
-            }
+        if let Some(first) = code.block_at(offset)
+            && cpu.ip + u64::from(code.ops[first].block_bytes) - 1 <= limit
+        {
+            return Ok(Next::Block { page, first });
         }
         self.decode_at(cpu, memory, linear, limit)
     }
@@ -234,15 +271,13 @@ impl Interpreter {
         let is_32_bit = cpu.code_is_32_bit();
         let page = self.fetch.page as usize;
         let code = &mut self.cache.pages[page];
-        if code.ops.len() > PAGE_OPS {
-            *code = CodePage::default();
-        }
+        let slot = code.make_room(offset);
         let first = code.ops.len();
         let block_bytes = decode_block(&mut code.ops, bytes, offset, is_32_bit, cpu.model);
         if block_bytes == 0 {
             return self.decode_crossing(cpu, memory, linear, inside);
         }
-        code.starts[offset] = first as u16 + 1;
+        code.starts[slot] = first as u16 + 1;
         self.counters.blocks_decoded += 1;
         if memory.mark_code(address, block_bytes) {
             for tlb in &mut cpu.tlb {

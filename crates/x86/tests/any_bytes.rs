@@ -1,52 +1,32 @@
 //! Any bytes in any state: whatever the guest does, the processor neither panics nor hangs.
 //!
-//! `RING3_FUZZ_CASES` is the number of cases, `RING3_FUZZ_SEED` gives another series, and
-//! `RING3_FUZZ_CASE` runs only the case of this number.
+//! For other cases see the variables in `common/series.rs`.
 
-#[path = "common/random.rs"]
-#[allow(dead_code, reason = "shared with tests that need more of it")]
-mod random;
+mod common;
 
-use iced_x86::OpCodeTableKind;
-use ring3_core::memory::{Memory, PageKind};
-use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Engine, Exit};
-use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
-use ring3_x86::segment::{Attributes, Segment, TableRegister};
-use ring3_x86::table;
 
-use random::Random;
+use common::anything::{random_cpu, random_memory};
+use common::random::Random;
+use common::series::Series;
 
 const CASES: u64 = 600;
-const SEED: u64 = 0x2026;
 /// Times that the engine is entered in one case, and instructions for each at most.
 const ENTRIES: u32 = 40;
 const INSTRUCTIONS: u32 = 40;
 
-const PAGE: u32 = 0x1000;
-/// Pages at the start of memory that hold something; addresses are mostly in here.
-const PAGES: u32 = 12;
-
 #[test]
 fn any_bytes_in_any_state() {
-    let seed = variable("RING3_FUZZ_SEED").unwrap_or(SEED);
-    let cases = match variable("RING3_FUZZ_CASE") {
-        Some(case) => case..case + 1,
-        None => 0..variable("RING3_FUZZ_CASES").unwrap_or(CASES),
-    };
-    for case in cases {
-        let mut random = Random::new(seed, case);
+    let series = Series::from_environment(CASES);
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
         let mut memory = random_memory(&mut random);
         let mut cpu = random_cpu(&mut random);
         run(&mut random, &mut cpu, &mut memory);
     }
-}
-
-/// The number in an environment variable.
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is to be a number, not {text:?}")))
 }
 
 /// Lets the engine run, and answers it with anything.
@@ -73,124 +53,4 @@ fn survives_saving(cpu: &Cpu) {
     let mut other = Cpu::new();
     other.restore(&saved).unwrap();
     assert_eq!(other.save(), saved);
-}
-
-/// An address, mostly where something is.
-fn address(random: &mut Random) -> u32 {
-    if random.percent(90) { random.below(PAGES * PAGE) } else { random.number() }
-}
-
-/// Memory with code, descriptors and page tables, and with ROM and devices in between.
-fn random_memory(random: &mut Random) -> Memory {
-    let mut memory = Memory::new(1 << 20).unwrap();
-    for page in 0..PAGES {
-        let mut bytes = Vec::with_capacity(PAGE as usize + 16);
-        let content = random.below(4);
-        while bytes.len() < PAGE as usize {
-            match content {
-                0 => bytes.extend(random.number().to_le_bytes()),
-                1 => bytes.extend(descriptor(random).to_le_bytes()),
-                2 => bytes.extend(page_table_entry(random).to_le_bytes()),
-                _ => instruction(random, &mut bytes),
-            }
-        }
-        memory.load_image(u64::from(page * PAGE), &bytes[..PAGE as usize]).unwrap();
-    }
-    for kind in [PageKind::Rom, PageKind::Device] {
-        if random.percent(50) {
-            let page = random.below(PAGES) * PAGE;
-            memory.set_kind(page.into(), PAGE.into(), kind).unwrap();
-        }
-    }
-    memory
-}
-
-/// A descriptor or gate that might be valid.
-fn descriptor(random: &mut Random) -> u64 {
-    const ACCESS: [u8; 18] = [
-        0x9b, 0x93, 0xfb, 0xf3, 0x9f, 0x97, 0x8e, 0xee, 0x8f, 0xef, 0x86, 0xe6, 0x8c, 0xec, 0x85,
-        0x89, 0x82, 0x8b,
-    ];
-    let access = if random.percent(90) { random.pick(&ACCESS) } else { random.bits() as u8 };
-    let low = if random.percent(50) { 0x0000_ffff } else { random.bits() & 0xfff8_0fff };
-    let high = if random.percent(70) { random.bits() & 0x00cf_00ff } else { random.bits() };
-    u64::from(high & !0xff00 | u32::from(access) << 8) << 32 | u64::from(low)
-}
-
-/// An entry of a page table or page directory that might be valid.
-fn page_table_entry(random: &mut Random) -> u32 {
-    if random.percent(10) {
-        return random.number();
-    }
-    (random.below(PAGES) * PAGE) | random.bits() & 0xfff | u32::from(random.percent(95))
-}
-
-/// An instruction of some form, but for its operands.
-fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
-    if random.percent(25) {
-        bytes.push(random.pick(&[0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x64]));
-    }
-    let form = random.pick(table::forms()).code.op_code();
-    if form.table() == OpCodeTableKind::T0F {
-        bytes.push(0x0f);
-    }
-    bytes.push(form.op_code() as u8);
-    match u8::try_from(form.group_index()) {
-        Ok(group) => bytes.push(random.bits() as u8 & 0xc7 | group << 3),
-        Err(_) => bytes.push(random.bits() as u8),
-    }
-    let constants = random.number().to_le_bytes();
-    bytes.extend(&constants[..random.below(5) as usize]);
-}
-
-/// A processor in a random mode, with random segments, tables and registers.
-fn random_cpu(random: &mut Random) -> Cpu {
-    let mut cpu = Cpu::new();
-    cpu.set_cr4(Cr4::from_bits_truncate(random.bits()));
-    cpu.set_cr3(address(random).into());
-    cpu.cr2 = random.bits().into();
-    let mut cr0 = Cr0::from_bits_truncate(random.bits());
-    cr0.set(Cr0::PE, random.percent(75));
-    cr0.set(Cr0::PG, cr0.contains(Cr0::PE) && random.percent(50));
-    cr0.set(Cr0::EM | Cr0::TS, random.percent(10));
-    cpu.set_cr0(cr0);
-    let mut flags = Eflags::from_bits_truncate(random.bits());
-    flags.set(Eflags::VM, random.percent(20));
-    flags.set(Eflags::TF, random.percent(20));
-    cpu.set_eflags(flags);
-    let is_flat = random.percent(40);
-    for register in 0..6 {
-        let segment = if !cr0.contains(Cr0::PE) || flags.contains(Eflags::VM) {
-            Segment::real(address(random) as u16 >> 4, random.pick(&[0, 3]))
-        } else if is_flat {
-            let attributes = if register == 1 { 0xc09b } else { 0xc093 };
-            Segment::new(random.bits() as u16, 0, u32::MAX, Attributes(attributes))
-        } else {
-            random_segment(random)
-        };
-        cpu.set_segment(register, segment);
-    }
-    cpu.ldtr = random_segment(random);
-    cpu.tr = random_segment(random);
-    for table in [&mut cpu.gdtr, &mut cpu.idtr] {
-        *table =
-            TableRegister { base: address(random).into(), limit: random.number() as u16 | 0xff };
-    }
-    cpu.msrs.sysenter_cs = random.bits() & 0xff;
-    cpu.msrs.sysenter_eip = address(random);
-    cpu.msrs.sysenter_esp = address(random);
-    for register in 0..8 {
-        let value = if random.percent(60) { address(random) } else { random.number() };
-        cpu.set_gpr(register, value.into());
-    }
-    cpu.ip = address(random).into();
-    cpu
-}
-
-fn random_segment(random: &mut Random) -> Segment {
-    let descriptor = descriptor(random);
-    let attributes = Attributes((descriptor >> 40 & 0xf0ff) as u16);
-    let base = if random.percent(50) { 0 } else { address(random) };
-    let limit = random.pick(&[0xffff, u32::MAX, PAGES * PAGE - 1]);
-    Segment::new(random.bits() as u16, base.into(), limit, attributes)
 }

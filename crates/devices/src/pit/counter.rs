@@ -116,7 +116,8 @@ impl Counter {
         }
     }
 
-    fn is_periodic(&self) -> bool {
+    /// OUT goes on changing without software.
+    pub(super) fn is_periodic(&self) -> bool {
         matches!(self.mode(), Mode::RateGenerator | Mode::SquareWave)
     }
 

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 use ring3_hostcpu::Layout;
 
-use crate::random::Random;
+use crate::common::random::Random;
 use crate::scene::address;
 
 /// The longest instruction.

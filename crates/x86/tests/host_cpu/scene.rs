@@ -3,58 +3,28 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use ring3_hostcpu::{CODE_SELECTOR, DATA_SELECTOR, Layout, PAGE_SIZE, Region, State, eflags, gpr};
 
+use crate::common::comparison::{Case, Poke};
+use crate::common::guest::Pace;
+use crate::common::random::Random;
 use crate::encode::encode;
-use crate::guest::Pace;
-use crate::random::Random;
 
 const LAYOUT: Layout = Layout::FIXED;
 /// Random bytes are tried so often until they are the form that is wanted.
 const TRIES: usize = 2000;
 
-/// A case.
-pub(crate) struct Scene {
-    pub(crate) code: Vec<u8>,
-    pub(crate) instruction: Instruction,
-    pub(crate) start: State,
-    /// What is put into the data region before it.
-    pub(crate) pokes: Vec<Poke>,
-    pub(crate) pace: Pace,
-}
+/// A case of an integer instruction.
+pub(crate) struct IntegerScene(pub(crate) Case);
 
-/// `len` bytes from linear address `address` on become `value`, repeated.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Poke {
-    address: u32,
-    len: u32,
-    value: u32,
-}
-
-impl Poke {
-    /// Changes `data`, the contents of the data region; what lies outside is left out.
-    pub(crate) fn apply(self, data: &mut [u8]) {
-        for offset in 0..self.len {
-            let place = self.address.wrapping_add(offset).wrapping_sub(LAYOUT.data.start);
-            if let Some(byte) = data.get_mut(place as usize) {
-                *byte = self.value.to_le_bytes()[offset as usize & 3];
-            }
-        }
-    }
-}
-
-impl Scene {
+impl IntegerScene {
     /// A random case of the form `code`.
-    pub(crate) fn random(random: &mut Random, code: Code) -> Scene {
+    pub(crate) fn random(random: &mut Random, code: Code) -> IntegerScene {
         let eip = instruction_address(random);
         let (code, instruction) = (0..TRIES)
             .find_map(|_| encode(random, code, eip))
             .unwrap_or_else(|| panic!("{code:?} is not found by its opcode"));
-        let mut scene = Scene {
-            code,
-            instruction,
-            start: State::at(eip),
-            pokes: Vec::new(),
-            pace: Pace { iterations: 1, stride: 1 },
-        };
+        let start = State::at(eip);
+        let pokes = Vec::new();
+        let mut scene = IntegerScene(Case { code, instruction, start, pokes, pace: Pace::ONCE });
         scene.set_registers(random);
         if instruction.is_string_instruction() {
             scene.set_string(random);
@@ -67,35 +37,42 @@ impl Scene {
         scene
     }
 
+    /// Puts `value` to linear address `address`, repeated over `len` bytes.
+    fn poke(&mut self, address: u32, len: u32, value: u32) {
+        let bytes = value.to_le_bytes().into_iter().cycle().take(len as usize).collect();
+        self.0.pokes.push(Poke { address, bytes });
+    }
+
     /// Makes the instruction an invalid one: by LOCK where that is not allowed (#UD), or
     /// by prefixes until it is too long (#GP).
     fn spoil(&mut self, random: &mut Random) {
         let code = LAYOUT.code;
-        if self.start.eip % PAGE_SIZE > PAGE_SIZE - 32 {
+        if self.0.start.eip % PAGE_SIZE > PAGE_SIZE - 32 {
             // Processors do not agree on what they fetch of it.
-            self.start.eip = code.start + random.below(PAGE_SIZE - 32);
+            self.0.start.eip = code.start + random.below(PAGE_SIZE - 32);
         }
         // With LOCK, AMD's processors have MOV to and from CR8.
-        let lock = !self.instruction.op_code().amd_lock_reg_bit() && random.percent(50);
+        let lock = !self.0.instruction.op_code().amd_lock_reg_bit() && random.percent(50);
         let (prefix, count) = if lock { (0xf0, 1) } else { (0x3e, 15) };
-        self.code.splice(..0, std::iter::repeat_n(prefix, count));
-        self.code.truncate(15);
-        self.instruction =
-            Decoder::with_ip(32, &self.code, self.start.eip.into(), DecoderOptions::NONE).decode();
-        self.pace = Pace { iterations: 1, stride: 1 };
+        self.0.code.splice(..0, std::iter::repeat_n(prefix, count));
+        self.0.code.truncate(15);
+        self.0.instruction =
+            Decoder::with_ip(32, &self.0.code, self.0.start.eip.into(), DecoderOptions::NONE)
+                .decode();
+        self.0.pace = Pace::ONCE;
     }
 
     fn set_registers(&mut self, random: &mut Random) {
-        let start = &mut self.start;
+        let start = &mut self.0.start;
         start.gpr = std::array::from_fn(|_| random.number());
         start.eflags = random.bits() & (eflags::SETTABLE & !eflags::AC);
         if random.percent(10) {
             start.gpr[random.below(8) as usize] = start.gpr[random.below(8) as usize];
         }
-        if random.percent(if self.instruction.is_stack_instruction() { 95 } else { 50 }) {
+        if random.percent(if self.0.instruction.is_stack_instruction() { 95 } else { 50 }) {
             start.gpr[gpr::ESP] = address(random);
         }
-        match self.instruction.mnemonic() {
+        match self.0.instruction.mnemonic() {
             Mnemonic::Enter | Mnemonic::Leave if random.percent(90) => {
                 start.gpr[gpr::EBP] = address(random);
             }
@@ -107,9 +84,9 @@ impl Scene {
                 }
             }
             Mnemonic::Bt | Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts
-                if self.instruction.op1_kind() == OpKind::Register && random.percent(70) =>
+                if self.0.instruction.op1_kind() == OpKind::Register && random.percent(70) =>
             {
-                let register = &mut start.gpr[self.instruction.op1_register().number()];
+                let register = &mut start.gpr[self.0.instruction.op1_register().number()];
                 *register = random.below(2048).wrapping_sub(1024);
             }
             _ => {}
@@ -118,14 +95,14 @@ impl Scene {
 
     /// Counts that end, and often source and destination that are equal for a while.
     fn set_string(&mut self, random: &mut Random) {
-        let start = &mut self.start;
+        let start = &mut self.0.start;
         let count = match random.below(10) {
             0 => random.below(3),
             1 | 2 => random.below(600),
             _ => random.below(40),
         };
         start.gpr[gpr::ECX] = start.gpr[gpr::ECX] & 0xffff_0000 | count;
-        let is_16_bit = self.instruction.op_kinds().any(|kind| {
+        let is_16_bit = self.0.instruction.op_kinds().any(|kind| {
             matches!(kind, OpKind::MemorySegSI | OpKind::MemorySegDI | OpKind::MemoryESDI)
         });
         if !is_16_bit {
@@ -135,18 +112,17 @@ impl Scene {
         start.gpr[gpr::EDI] = address(random);
         if random.percent(60) {
             let value = random.below(256) * 0x0101_0101;
-            for register in [gpr::ESI, gpr::EDI] {
-                let address = start.gpr[register].wrapping_sub(64);
-                self.pokes.push(Poke { address, len: 32 + random.below(128), value });
+            for address in [start.gpr[gpr::ESI], start.gpr[gpr::EDI]] {
+                self.poke(address.wrapping_sub(64), 32 + random.below(128), value);
             }
             if random.percent(70) {
-                start.gpr[gpr::EAX] = value;
+                self.0.start.gpr[gpr::EAX] = value;
             }
         }
-        if self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix() {
-            self.pace.iterations = u64::from(count.max(1));
+        if self.0.instruction.has_rep_prefix() || self.0.instruction.has_repne_prefix() {
+            self.0.pace.iterations = u64::from(count.max(1));
             let compares = matches!(
-                self.instruction.mnemonic(),
+                self.0.instruction.mnemonic(),
                 Mnemonic::Cmpsb
                     | Mnemonic::Cmpsw
                     | Mnemonic::Cmpsd
@@ -156,7 +132,7 @@ impl Scene {
             );
             // A comparison may end early, and nothing after it is to be executed.
             if !compares {
-                self.pace.stride = u64::from(1 + random.below(count.max(1)));
+                self.0.pace.stride = u64::from(1 + random.below(count.max(1)));
             }
         }
     }
@@ -164,13 +140,13 @@ impl Scene {
     /// Where the instruction reads a selector: the bytes from the operand's address, or
     /// from the top of the stack, to it.
     fn selector_offset(&self) -> Option<u32> {
-        match self.instruction.mnemonic() {
+        match self.0.instruction.mnemonic() {
             Mnemonic::Mov | Mnemonic::Pop => {
-                self.instruction.op0_register().is_segment_register().then_some(0)
+                self.0.instruction.op0_register().is_segment_register().then_some(0)
             }
             Mnemonic::Lar | Mnemonic::Lsl | Mnemonic::Verr | Mnemonic::Verw => Some(0),
             Mnemonic::Les | Mnemonic::Lds | Mnemonic::Lss => {
-                Some(self.instruction.memory_size().size() as u32 - 2)
+                Some(self.0.instruction.memory_size().size() as u32 - 2)
             }
             _ => None,
         }
@@ -183,23 +159,23 @@ impl Scene {
         let selector = random.pick(&[CODE_SELECTOR, DATA_SELECTOR, 0]) & !3;
         let selector = selector | if random.percent(60) { 3 } else { random.below(4) as u16 };
         let value = u32::from(selector);
-        for operand in 0..self.instruction.op_count() {
-            let register = self.instruction.op_register(operand);
-            if self.instruction.op_kind(operand) == OpKind::Register && register.is_gpr() {
+        for operand in 0..self.0.instruction.op_count() {
+            let register = self.0.instruction.op_register(operand);
+            if self.0.instruction.op_kind(operand) == OpKind::Register && register.is_gpr() {
                 let number = register.full_register32().number();
-                self.start.gpr[number] = self.start.gpr[number] & 0xffff_0000 | value;
+                self.0.start.gpr[number] = self.0.start.gpr[number] & 0xffff_0000 | value;
             }
         }
         let address = self.selector_address().wrapping_add(offset);
-        self.pokes.push(Poke { address, len: 2, value });
+        self.poke(address, 2, value);
     }
 
     /// The operand's address, or the top of the stack.
     fn selector_address(&self) -> u32 {
-        if self.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
-            effective_address(&self.instruction, &self.start)
+        if self.0.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
+            effective_address(&self.0.instruction, &self.0.start)
         } else {
-            self.start.gpr[gpr::ESP]
+            self.0.start.gpr[gpr::ESP]
         }
     }
 
@@ -215,29 +191,29 @@ impl Scene {
 
     /// Moves the operands in memory to where something happens, and puts something there.
     fn set_operands(&mut self, random: &mut Random) {
-        if self.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
+        if self.0.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
             self.solve_address(address(random));
-            let at = effective_address(&self.instruction, &self.start);
+            let at = effective_address(&self.0.instruction, &self.0.start);
             self.poke_numbers(random, at);
         }
-        let at = self.start.gpr[gpr::ESP];
+        let at = self.0.start.gpr[gpr::ESP];
         self.poke_numbers(random, at);
     }
 
     /// Makes `target` the effective address, or nearly so, if a register can do that.
     fn solve_address(&mut self, target: u32) {
-        let instruction = &self.instruction;
+        let instruction = &self.0.instruction;
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
         let scale = instruction.memory_index_scale();
         let distance = target.wrapping_sub(instruction.memory_displacement32());
         let general = |register: Register| register.is_gpr32();
         if general(base) && base == index {
-            self.start.gpr[base.number()] = distance / (scale + 1);
+            self.0.start.gpr[base.number()] = distance / (scale + 1);
         } else if general(base) {
-            let index = register_value(&self.start, index).wrapping_mul(scale);
-            self.start.gpr[base.number()] = distance.wrapping_sub(index);
+            let index = register_value(&self.0.start, index).wrapping_mul(scale);
+            self.0.start.gpr[base.number()] = distance.wrapping_sub(index);
         } else if general(index) {
-            self.start.gpr[index.number()] = distance / scale;
+            self.0.start.gpr[index.number()] = distance / scale;
         }
     }
 
@@ -247,12 +223,12 @@ impl Scene {
         for index in 0..4 {
             let value = match kind {
                 0..=4 => random.number(),
-                5 => self.start.gpr[[gpr::EAX, gpr::EDX, gpr::ECX, gpr::EBX][index as usize]],
+                5 => self.0.start.gpr[[gpr::EAX, gpr::EDX, gpr::ECX, gpr::EBX][index as usize]],
                 6..=8 => LAYOUT.code.start + random.below(LAYOUT.code.len),
                 _ => return,
             };
             let address = address.wrapping_add(4 * index);
-            self.pokes.push(Poke { address, len: 4, value });
+            self.poke(address, 4, value);
         }
     }
 }

@@ -1,76 +1,95 @@
 //! Where processors differ, or a case cannot be run, without being undefined
 //! as [`ring3_x86::undefined`] has it.
 
-use std::ops::Range;
-
 use iced_x86::{Code, Mnemonic};
-use ring3_hostcpu::{Layout, PAGE_SIZE, State, Stop, gpr};
+use ring3_hostcpu::{PAGE_SIZE, Stop, Vendor, gpr};
+use ring3_x86::undefined::undefined;
 
-use crate::guest::SUPERVISOR_START;
-use crate::scene::Scene;
+use crate::common::comparison::{Case, Outcome, Scene, data_offset};
+use crate::common::guest::SUPERVISOR_START;
+use crate::scene::IntegerScene;
 
-/// Cases that cannot be compared, which shows when they have run on our side.
-pub(crate) fn is_left_out(scene: &Scene, ours: &State, our_stop: Stop) -> bool {
-    if scene.reads_unknown_selector() {
-        return true;
+impl Scene for IntegerScene {
+    fn case(&self) -> &Case {
+        &self.0
     }
-    match our_stop {
-        // An endless loop.
-        Stop::Timeout => true,
-        // What is fetched in the middle of the instruction could be anything.
-        Stop::Reached => {
-            let into_itself = ours.eip.wrapping_sub(scene.start.eip) < scene.code.len() as u32;
-            let crosses_page = ours.gpr[gpr::ESP] % PAGE_SIZE > PAGE_SIZE - 4;
-            into_itself || pushes_segment(scene) && crosses_page
+
+    fn is_left_out(&self, ours: &Outcome, _: Vendor) -> bool {
+        let case = &self.0;
+        // The host's descriptor table may know it.
+        if self.reads_unknown_selector() {
+            return true;
         }
-        Stop::Exception { vector: 14, cr2, .. } => {
-            let supervisor = cr2.wrapping_sub(SUPERVISOR_START) < 8 * PAGE_SIZE;
-            // Accesses that wrap around at 4 GiB may raise #SS or #GP (SDM vol. 3, 6.3).
-            let wraps = cr2 >= 0xffff_fff0;
-            // AMD's processors raise #UD without fetching the rest of the instruction.
-            let undefined = matches!(scene.instruction.mnemonic(), Mnemonic::Ud0 | Mnemonic::Ud1);
-            supervisor || wraps || undefined
+        match ours.stop {
+            // An endless loop.
+            Stop::Timeout => true,
+            Stop::Reached => {
+                // What is fetched in the middle of the instruction could be anything.
+                let into_itself =
+                    ours.state.eip.wrapping_sub(case.start.eip) < case.code.len() as u32;
+                // Of a PUSH of a segment register, some processors write two bytes and
+                // some four: only the latter may fault in the second page.
+                let crosses_page = ours.state.gpr[gpr::ESP] % PAGE_SIZE > PAGE_SIZE - 4;
+                into_itself || pushes_segment(case) && crosses_page
+            }
+            Stop::Exception { vector: 14, cr2, .. } => {
+                // On the host nothing is mapped there.
+                let supervisor = cr2.wrapping_sub(SUPERVISOR_START) < 8 * PAGE_SIZE;
+                // Accesses that wrap around at 4 GiB may raise #SS or #GP (SDM vol. 3, 6.3).
+                let wraps = cr2 >= 0xffff_fff0;
+                // AMD's processors raise #UD without fetching the rest of the instruction.
+                let undefined =
+                    matches!(case.instruction.mnemonic(), Mnemonic::Ud0 | Mnemonic::Ud1);
+                supervisor || wraps || undefined
+            }
+            Stop::Exception { .. } => false,
         }
-        Stop::Exception { .. } => false,
     }
-}
 
-/// A page fault's error code as it is without execute-disable, which the host has and
-/// two-level paging has not: bit 4 says that an instruction was fetched.
-pub(crate) fn as_without_nx(stop: Stop) -> Stop {
-    match stop {
-        Stop::Exception { vector: 14, error_code, cr2 } => {
-            Stop::Exception { vector: 14, error_code: error_code & !0x10, cr2 }
+    fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
+        if ours.stop == Stop::Reached {
+            self.forgive_undefined(host, ours);
+            if pushes_segment(&self.0) {
+                forgive_unwritten(host, ours);
+            }
+        } else if matches!(self.0.instruction.mnemonic(), Mnemonic::Popa | Mnemonic::Popad) {
+            // Some registers may have been popped before the fault; ESP has not moved, so that
+            // it does no harm to do it again.
+            let stack_pointer = host.state.gpr[gpr::ESP];
+            host.state.gpr = ours.state.gpr;
+            host.state.gpr[gpr::ESP] = stack_pointer;
         }
-        other => other,
     }
 }
 
-/// Makes `host` equal to `ours` where it may be different.
-pub(crate) fn forgive(scene: &Scene, host: &mut State, ours: &State, our_stop: Stop) {
-    let faulted = matches!(our_stop, Stop::Exception { .. });
-    if faulted && matches!(scene.instruction.mnemonic(), Mnemonic::Popa | Mnemonic::Popad) {
-        // Some registers may have been popped already; ESP has not moved, so that
-        // it does no harm to do it again.
-        let stack_pointer = host.gpr[gpr::ESP];
-        host.gpr = ours.gpr;
-        host.gpr[gpr::ESP] = stack_pointer;
+impl IntegerScene {
+    /// What the manual leaves undefined when the instruction completes.
+    fn forgive_undefined(&self, host: &mut Outcome, ours: &Outcome) {
+        if host.stop != Stop::Reached {
+            return;
+        }
+        let undefined = undefined(&self.0.instruction, self.0.start.gpr[gpr::ECX] as u8);
+        if undefined.destination {
+            *host = ours.clone();
+        }
+        let mask = undefined.flags.bits();
+        host.state.eflags = host.state.eflags & !mask | ours.state.eflags & mask;
     }
 }
 
-/// The bytes of the data region that PUSH of a segment register may leave alone: its high
-/// word (SDM vol. 2, PUSH, "IA-32 architecture compatibility").
-pub(crate) fn unwritten(scene: &Scene, ours: &State, our_stop: Stop) -> Option<Range<usize>> {
-    if !pushes_segment(scene) || our_stop != Stop::Reached {
-        return None;
+/// Intel's recent processors leave the high word on the stack alone, as we do; AMD's
+/// write zeros to it (SDM vol. 2, PUSH, "IA-32 architecture compatibility").
+fn forgive_unwritten(host: &mut Outcome, ours: &Outcome) {
+    let high_word = ours.state.gpr[gpr::ESP].wrapping_add(2);
+    for place in [high_word, high_word.wrapping_add(1)].into_iter().filter_map(data_offset) {
+        host.data[place] = ours.data[place];
     }
-    let start = ours.gpr[gpr::ESP].wrapping_add(2).checked_sub(Layout::FIXED.data.start)?;
-    (start + 2 <= Layout::FIXED.data.len).then_some(start as usize..start as usize + 2)
 }
 
-fn pushes_segment(scene: &Scene) -> bool {
+/// PUSH of a segment register with a 32-bit operand.
+fn pushes_segment(case: &Case) -> bool {
     matches!(
-        scene.instruction.code(),
+        case.instruction.code(),
         Code::Pushd_ES
             | Code::Pushd_CS
             | Code::Pushd_SS

@@ -1,10 +1,14 @@
 //! A random case: an x87 instruction, and a state and memory that make something of it.
 
+use std::ops::Range;
+
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
-use ring3_hostcpu::{Layout, Region, State, eflags};
+use ring3_hostcpu::{Layout, Region, State, Stop, Vendor, eflags};
 use ring3_x86::table;
 
-use crate::random::Random;
+use crate::common::comparison::{Case, Outcome, Poke, Scene, data_offset};
+use crate::common::guest::Pace;
+use crate::common::random::Random;
 
 const LAYOUT: Layout = Layout::FIXED;
 
@@ -18,20 +22,16 @@ const STACK_FAULT: u16 = 0x40;
 /// ES and B of the status word.
 const SUMMARY: u16 = 0x8080;
 
-/// A case.
-pub(crate) struct Scene {
-    pub(crate) code: Vec<u8>,
-    pub(crate) instruction: Instruction,
-    pub(crate) start: State,
+/// A case of an x87 instruction.
+pub(crate) struct X87Scene {
+    case: Case,
     /// Where the memory operand is, if there is one.
-    pub(crate) address: u32,
-    /// What is there.
-    pub(crate) operand: [u8; OPERAND_SIZE],
+    address: u32,
 }
 
-impl Scene {
+impl X87Scene {
     /// A random case of `encoding`, one of [`encodings`].
-    pub(crate) fn random(random: &mut Random, encoding: &[u8]) -> Scene {
+    pub(crate) fn random(random: &mut Random, encoding: &[u8]) -> X87Scene {
         let mut code = encoding.to_vec();
         let address = operand_address(random);
         if has_memory_operand(encoding) {
@@ -39,27 +39,14 @@ impl Scene {
             code[displacement..].copy_from_slice(&address.to_le_bytes());
         }
         let instruction = decode(&code);
-        Scene { code, instruction, start: start(random), address, operand: operand(random) }
-    }
-
-    /// Where `distance` bytes from the operand's start are in the data region.
-    pub(crate) fn place(&self, distance: usize) -> Option<usize> {
-        let place = self.address.wrapping_add(distance as u32).wrapping_sub(LAYOUT.data.start);
-        (place < LAYOUT.data.len).then_some(place as usize)
-    }
-
-    /// Puts the operand into `data`, the contents of the data region, as far as it lies in it.
-    pub(crate) fn put_operand(&self, data: &mut [u8]) {
-        for (distance, byte) in self.operand.iter().enumerate() {
-            if let Some(place) = self.place(distance) {
-                data[place] = *byte;
-            }
-        }
+        let start = start(random);
+        let pokes = vec![Poke { address, bytes: operand(random).to_vec() }];
+        X87Scene { case: Case { code, instruction, start, pokes, pace: Pace::ONCE }, address }
     }
 
     /// The bytes of the operand that become instruction and operand pointers.
-    pub(crate) fn pointers(&self) -> std::ops::Range<usize> {
-        match self.instruction.code() {
+    fn pointers(&self) -> Range<u32> {
+        match self.case.instruction.code() {
             Code::Fnstenv_m14byte | Code::Fnsave_m94byte => 6..14,
             Code::Fnstenv_m28byte | Code::Fnsave_m108byte => 12..28,
             _ => 0..0,
@@ -67,14 +54,43 @@ impl Scene {
     }
 
     /// The memory operand is an environment or a whole state.
-    pub(crate) fn is_image(&self) -> bool {
+    fn is_image(&self) -> bool {
         let loads = [
             Code::Fldenv_m14byte,
             Code::Fldenv_m28byte,
             Code::Frstor_m94byte,
             Code::Frstor_m108byte,
         ];
-        loads.contains(&self.instruction.code()) || !self.pointers().is_empty()
+        loads.contains(&self.case.instruction.code()) || !self.pointers().is_empty()
+    }
+}
+
+impl Scene for X87Scene {
+    fn case(&self) -> &Case {
+        &self.case
+    }
+
+    /// How far one step of FPREM goes is left to the processor (SDM vol. 2, FPREM); ours is AMD's.
+    fn is_left_out(&self, _: &Outcome, vendor: Vendor) -> bool {
+        let is_step = matches!(self.case.instruction.code(), Code::Fprem | Code::Fprem1);
+        is_step && vendor != Vendor::Amd
+    }
+
+    fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
+        // Processors differ in when they keep the pointers.
+        for offset in self.pointers() {
+            if let Some(place) = data_offset(self.address.wrapping_add(offset)) {
+                host.data[place] = ours.data[place];
+            }
+        }
+        // They access the parts of an image in an order of their own, so that
+        // either of its pages may be the first one to fault.
+        if let Stop::Exception { cr2, .. } = &mut host.stop
+            && let Stop::Exception { cr2: our_cr2, .. } = ours.stop
+            && self.is_image()
+        {
+            *cr2 = *cr2 & !0xfff | our_cr2 & 0xfff;
+        }
     }
 }
 

@@ -1,12 +1,17 @@
-//! Our side: a processor in the very surroundings that the host's instruction has.
+//! Our processor in the very surroundings that an instruction has in
+//! [`ring3_hostcpu::Runner`]: the same memory at the same linear addresses, at privilege 3.
 
 use ring3_core::memory::Memory;
-use ring3_hostcpu::{CODE_SELECTOR, DATA_SELECTOR, FILLER, Layout, PAGE_SIZE, Region, State, Stop};
+use ring3_hostcpu::{
+    CODE_SELECTOR, DATA_SELECTOR, FILLER, FxImage, Layout, PAGE_SIZE, Region, State, Stop, gpr,
+};
 use ring3_x86::cpu::{Cpu, Cr0, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
+use ring3_x86::fpu::Fpu;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
+use ring3_x86::softfloat::F80;
 
 const LAYOUT: Layout = Layout::FIXED;
 
@@ -49,6 +54,11 @@ pub(crate) struct Pace {
     pub(crate) iterations: u64,
     /// How many of them the engine is given at a time.
     pub(crate) stride: u64,
+}
+
+impl Pace {
+    /// Of an instruction that is not repeated.
+    pub(crate) const ONCE: Pace = Pace { iterations: 1, stride: 1 };
 }
 
 /// The processor, its memory and the engine.
@@ -152,7 +162,7 @@ impl Guest {
         self.memory.write(address, &code[..present]);
         let stop = self.go(start, pace);
         self.memory.write(address, &[FILLER; 15][..present]);
-        Ok((self.state(start), stop?))
+        Ok((self.state(), stop?))
     }
 
     fn set_state(&mut self, start: &State) {
@@ -170,6 +180,7 @@ impl Guest {
         for register in [sreg::FS, sreg::GS] {
             cpu.set_segment(register, Segment::null(0));
         }
+        set_x87(&mut cpu.fpu, &start.fx);
     }
 
     /// Lets the engine run until the instruction is over or an exception has been delivered.
@@ -214,16 +225,18 @@ impl Guest {
     }
 
     /// The state of the user: now, or at the exception.
-    fn state(&self, start: &State) -> State {
-        let mut state = State::at(self.cpu.ip as u32);
-        state.gpr = std::array::from_fn(|number| self.cpu.get(number as u8));
-        state.eflags = self.cpu.eflags().bits() | ALWAYS_ONE;
-        state.fx = start.fx.clone();
+    fn state(&self) -> State {
+        let mut state = State {
+            gpr: std::array::from_fn(|number| self.cpu.get(number as u8)),
+            eip: self.cpu.ip as u32,
+            eflags: self.cpu.eflags().bits() | ALWAYS_ONE,
+            fx: x87(&self.cpu.fpu),
+        };
         if self.cpu.cpl() == 0 {
             let skip = u32::from(self.frame_has_error_code());
             state.eip = self.frame(skip);
             state.eflags = self.frame(skip + 2);
-            state.gpr[4] = self.frame(skip + 3);
+            state.gpr[gpr::ESP] = self.frame(skip + 3);
         }
         state.eflags &= !Eflags::RF.bits();
         state
@@ -233,4 +246,43 @@ impl Guest {
 /// The guest-physical address of a linear address in the arena.
 fn physical(linear: u32) -> u32 {
     linear - LAYOUT.arena.start + ARENA
+}
+
+/// Loads the x87 registers of `fx`.
+fn set_x87(fpu: &mut Fpu, fx: &FxImage) {
+    fpu.set_control(fx.fcw());
+    fpu.set_status(fx.fsw());
+    let mut tags = 0;
+    for i in 0..8 {
+        fpu.set_st(i, F80::from_bytes(fx.st(i.into())));
+        if fx.ftw() >> i & 1 == 0 {
+            tags |= 3 << (2 * i);
+        }
+    }
+    fpu.set_tag_word(tags);
+}
+
+/// The x87 registers; the rest of the image is as after reset.
+fn x87(fpu: &Fpu) -> FxImage {
+    let mut fx = FxImage::INIT;
+    fx.set_fcw(fpu.control());
+    fx.set_fsw(fpu.status());
+    let tags = fpu.tag_word();
+    fx.set_ftw((0..8).fold(0, |used, i| used | u8::from(tags >> (2 * i) & 3 != 3) << i));
+    for i in 0..8 {
+        fx.set_st(i.into(), fpu.content(i).to_bytes());
+    }
+    fx
+}
+
+/// The x87 registers of `fx`; the rest of the image is as after reset.
+pub(crate) fn only_x87(fx: &FxImage) -> FxImage {
+    let mut only = FxImage::INIT;
+    only.set_fcw(fx.fcw());
+    only.set_fsw(fx.fsw());
+    only.set_ftw(fx.ftw());
+    for i in 0..8 {
+        only.set_st(i, fx.st(i));
+    }
+    only
 }

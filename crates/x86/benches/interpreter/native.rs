@@ -1,0 +1,43 @@
+//! The host's processor, which runs the same bytes from the same state.
+
+use std::time::{Duration, Instant};
+
+use ring3_hostcpu::{Runner, State, Stop};
+
+use crate::programs::Program;
+
+/// The host's processor with one program.
+pub(crate) struct Native<'a> {
+    runner: &'a mut Runner,
+    start: State,
+    code: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Native<'_> {
+    /// `program` on the processor behind `runner`.
+    pub(crate) fn new<'a>(runner: &'a mut Runner, program: &Program) -> Native<'a> {
+        let (start, code, data) = (program.start.clone(), program.bytes(), Program::data());
+        Native { runner, start, code, data }
+    }
+
+    /// Runs the program once; the error says why that cannot be done. The way in and out
+    /// (some microseconds) is part of the time, that of setting the data is not.
+    pub(crate) fn run(&mut self) -> Result<(State, Duration), String> {
+        self.runner.data_mut().copy_from_slice(&self.data);
+        let begin = Instant::now();
+        // Made for one instruction, it runs whatever has the length of one and ends in its HLT.
+        let result = self.runner.run(&self.start, &self.code);
+        let time = begin.elapsed();
+        match result {
+            Ok((state, Stop::Reached)) => Ok((state, time)),
+            Ok((_, stop)) => Err(format!("ended with {stop:?}")),
+            Err(refused) => Err(refused.to_string()),
+        }
+    }
+
+    /// The data as the last run left them.
+    pub(crate) fn data(&self) -> &[u8] {
+        self.runner.data()
+    }
+}

@@ -1,0 +1,286 @@
+//! Random cases on our processor and on the host's, and what differs.
+
+use std::fmt::{Debug, Write};
+
+use iced_x86::{Formatter, Instruction, NasmFormatter};
+use ring3_hostcpu::{
+    Cpu as HostCpu, FxImage, Layout, PAGE_SIZE, Runner, State, Stop, Unavailable, Vendor,
+};
+use ring3_x86::flags::Eflags;
+use ring3_x86::softfloat::F80;
+
+use super::guest::{Guest, Pace, only_x87};
+use super::random::Random;
+use super::series::{SEED, Series};
+
+const LAYOUT: Layout = Layout::FIXED;
+/// Differences that are told of one form, and forms of which differences are told.
+const TOLD_OF_FORM: usize = 2;
+const TOLD: usize = 24;
+
+/// One instruction, and what it finds.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    /// Its bytes.
+    pub(crate) code: Vec<u8>,
+    /// The same, decoded.
+    pub(crate) instruction: Instruction,
+    /// The registers; EIP says where it stands.
+    pub(crate) start: State,
+    /// What is put into the data region before it.
+    pub(crate) pokes: Vec<Poke>,
+    /// How it is run on our side.
+    pub(crate) pace: Pace,
+}
+
+/// Bytes from a linear address on.
+#[derive(Debug, Clone)]
+pub(crate) struct Poke {
+    /// Where the first one is.
+    pub(crate) address: u32,
+    /// They themselves.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Poke {
+    /// Changes `data`, the contents of the data region; what lies outside is left out.
+    fn apply(&self, data: &mut [u8]) {
+        for (address, byte) in (0..).map(|n| self.address.wrapping_add(n)).zip(&self.bytes) {
+            if let Some(place) = data_offset(address) {
+                data[place] = *byte;
+            }
+        }
+    }
+}
+
+/// Where a linear address is in the data region.
+pub(crate) fn data_offset(address: u32) -> Option<usize> {
+    let offset = address.wrapping_sub(LAYOUT.data.start);
+    (offset < LAYOUT.data.len).then_some(offset as usize)
+}
+
+/// What came out of a case on one side.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    /// The registers; of those of floating point, the x87's.
+    pub(crate) state: State,
+    /// How it ended.
+    pub(crate) stop: Stop,
+    /// The contents of the data region.
+    pub(crate) data: Vec<u8>,
+    /// The contents of the read-only region.
+    read_only: Vec<u8>,
+}
+
+/// A case, and what it may do differently on different processors.
+pub(crate) trait Scene {
+    /// The case.
+    fn case(&self) -> &Case;
+
+    /// True where it cannot be compared, which shows when it has run on our side.
+    fn is_left_out(&self, ours: &Outcome, vendor: Vendor) -> bool;
+
+    /// Makes `host` equal to `ours` where it may be different.
+    fn forgive(&self, host: &mut Outcome, ours: &Outcome);
+}
+
+/// Runs `cases` cases, or those that the environment asks for, evenly spread over `forms`;
+/// panics with a report where they differ from the host's processor.
+pub(crate) fn compare_forms<F: Debug, S: Scene>(
+    cases: u64,
+    forms: &[F],
+    scene: impl Fn(&mut Random, &F) -> S,
+) {
+    let mut bench = match Bench::new() {
+        Ok(bench) => bench,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let series = Series::from_environment(cases);
+    let mut differences = vec![0; forms.len()];
+    let mut forms_told = 0;
+    let mut text = String::new();
+    for case in series.cases.clone() {
+        let form = (case % forms.len() as u64) as usize;
+        let scene = scene(&mut series.random(case), &forms[form]);
+        if let Err(difference) = bench.compare(&scene) {
+            forms_told += usize::from(differences[form] == 0);
+            differences[form] += 1;
+            if differences[form] <= TOLD_OF_FORM && forms_told <= TOLD {
+                let _ = writeln!(text, "seed {} case {case}: {difference}", series.seed);
+            }
+        }
+    }
+    for (form, count) in forms.iter().zip(differences).filter(|(_, count)| *count > 0) {
+        let _ = writeln!(text, "{form:?}: {count}");
+    }
+    let Bench { left_out, disturbed, .. } = bench;
+    println!("{} forms; cases not compared: {left_out}, disturbed: {disturbed}", forms.len());
+    assert!(text.is_empty(), "differences from the host's processor:\n{text}");
+}
+
+/// Both processors.
+struct Bench {
+    host: Runner,
+    vendor: Vendor,
+    guest: Guest,
+    /// What the data region holds before each case, but for its pokes.
+    data: Vec<u8>,
+    left_out: u64,
+    /// Cases that differed once and not again.
+    disturbed: u64,
+}
+
+impl Bench {
+    fn new() -> Result<Bench, Unavailable> {
+        let mut host = Runner::new()?;
+        let mut guest = Guest::new();
+        let mut random = Random::new(SEED, u64::MAX);
+        let mut fill = |len: u32| -> Vec<u8> {
+            (0..len / 4).flat_map(|_| random.number().to_le_bytes()).collect()
+        };
+        let data = fill(LAYOUT.data.len);
+        let read_only = fill(LAYOUT.read_only.len);
+        host.data_mut().copy_from_slice(&data);
+        host.read_only_mut().copy_from_slice(&read_only);
+        guest.set_bytes(LAYOUT.data, &data);
+        guest.set_bytes(LAYOUT.read_only, &read_only);
+        // The kernel maps a page when it is first executed, and until
+        // then reports it as not present.
+        for page in (LAYOUT.code.start..LAYOUT.code.end()).step_by(PAGE_SIZE as usize) {
+            let _ = host.run(&State::at(page), &[0x90]);
+        }
+        let vendor = HostCpu::detect().map_or(Vendor::Other, |cpu| cpu.vendor);
+        Ok(Bench { host, vendor, guest, data, left_out: 0, disturbed: 0 })
+    }
+
+    /// Runs the case on both sides; what differs is the error. A difference must show twice: where
+    /// the kernel that takes an interrupt in the middle is not Linux itself, it has
+    /// been seen to lose NT and ID.
+    fn compare(&mut self, scene: &impl Scene) -> Result<(), String> {
+        if self.attempt(scene).is_ok() {
+            return Ok(());
+        }
+        let again = self.attempt(scene);
+        self.disturbed += u64::from(again.is_ok());
+        again
+    }
+
+    fn attempt(&mut self, scene: &impl Scene) -> Result<(), String> {
+        let Case { start, code, pokes, pace, .. } = scene.case();
+        for poke in pokes {
+            poke.apply(self.host.data_mut());
+        }
+        if !pokes.is_empty() {
+            self.guest.set_bytes(LAYOUT.data, self.host.data());
+        }
+        let ours = self.guest.run(start, code, *pace).map(|(state, stop)| Outcome {
+            state,
+            stop,
+            data: self.guest.bytes(LAYOUT.data).to_vec(),
+            read_only: self.guest.bytes(LAYOUT.read_only).to_vec(),
+        });
+        let result = match ours {
+            Ok(ours) if scene.is_left_out(&ours, self.vendor) => {
+                self.left_out += 1;
+                Ok(())
+            }
+            Ok(ours) => self.compare_with_host(scene, &ours),
+            Err(exit) => Err(format!("{}left the engine: {exit:?}\n", describe(scene.case()))),
+        };
+        self.host.data_mut().copy_from_slice(&self.data);
+        self.guest.set_bytes(LAYOUT.data, &self.data);
+        result
+    }
+
+    fn compare_with_host(&mut self, scene: &impl Scene, ours: &Outcome) -> Result<(), String> {
+        let case = scene.case();
+        let (mut state, stop) = match self.host.run(&case.start, &case.code) {
+            Ok(end) => end,
+            Err(refused) => return Err(format!("{}refused: {refused}\n", describe(case))),
+        };
+        state.fx = only_x87(&state.fx);
+        let mut host = Outcome {
+            state,
+            stop: as_without_nx(stop),
+            data: self.host.data().to_vec(),
+            read_only: self.host.read_only().to_vec(),
+        };
+        scene.forgive(&mut host, ours);
+        if host == *ours { Ok(()) } else { Err(describe_difference(case, &host, ours)) }
+    }
+}
+
+/// A page fault's error code as it is without execute-disable, which the host has and
+/// two-level paging has not: bit 4 says that an instruction was fetched.
+fn as_without_nx(stop: Stop) -> Stop {
+    match stop {
+        Stop::Exception { vector: 14, error_code, cr2 } => {
+            Stop::Exception { vector: 14, error_code: error_code & !0x10, cr2 }
+        }
+        other => other,
+    }
+}
+
+fn describe(case: &Case) -> String {
+    let mut disassembly = String::new();
+    NasmFormatter::new().format(&case.instruction, &mut disassembly);
+    let code: Vec<_> = case.code.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{:?}: {} {disassembly}\n", case.instruction.code(), code.join(" "))
+}
+
+fn describe_difference(case: &Case, host: &Outcome, ours: &Outcome) -> String {
+    let mut text = describe(case);
+    let _ = writeln!(text, "  start {}", describe_state(&case.start));
+    for Poke { address, bytes } in &case.pokes {
+        let _ = writeln!(text, "  at {address:08x}: {bytes:02x?}");
+    }
+    for (name, outcome) in [("host", host), ("ours", ours)] {
+        let state = describe_state(&outcome.state);
+        let _ = writeln!(text, "  {name}  {state} {:x?}", outcome.stop);
+    }
+    for (region, host, ours) in [
+        (LAYOUT.data, &host.data, &ours.data),
+        (LAYOUT.read_only, &host.read_only, &ours.read_only),
+    ] {
+        let differing = (0..host.len()).filter(|offset| host[*offset] != ours[*offset]);
+        for offset in differing.take(12) {
+            let address = region.start as usize + offset;
+            let (host, ours) = (host[offset], ours[offset]);
+            let _ = writeln!(text, "  at {address:08x}: host {host:02x}, ours {ours:02x}");
+        }
+    }
+    text
+}
+
+fn describe_state(state: &State) -> String {
+    let mut text = String::new();
+    let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+    for (name, value) in names.into_iter().zip(state.gpr) {
+        let _ = write!(text, "{name} {value:08x} ");
+    }
+    let flags = Eflags::from_bits_truncate(state.eflags);
+    let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
+    let _ = write!(text, "eip {:08x} {}", state.eip, names.join(" "));
+    if state.fx != FxImage::INIT {
+        text += &describe_x87(&state.fx);
+    }
+    text
+}
+
+fn describe_x87(fx: &FxImage) -> String {
+    let mut text = format!(
+        " control {:04x} status {:04x} (top {}) in use {:08b}",
+        fx.fcw(),
+        fx.fsw(),
+        fx.top(),
+        fx.ftw()
+    );
+    for i in 0..8 {
+        let F80 { sign_exponent, significand } = F80::from_bytes(fx.st(i));
+        let _ = write!(text, " {sign_exponent:04x}:{significand:016x}");
+    }
+    text
+}

@@ -1,0 +1,10 @@
+//! What the tests of this directory share.
+
+#![allow(dead_code, unused_imports, reason = "no test needs all of it")]
+
+pub(crate) mod anything;
+pub(crate) mod assembler;
+pub(crate) mod comparison;
+pub(crate) mod guest;
+pub(crate) mod random;
+pub(crate) mod series;

@@ -1,0 +1,46 @@
+//! Series of random cases, and the environment variables that choose among them.
+//!
+//! | variable | what |
+//! | --- | --- |
+//! | `RING3_FUZZ_CASES` | number of cases |
+//! | `RING3_FUZZ_SEED` | another series of cases |
+//! | `RING3_FUZZ_CASE` | only the case of this number |
+
+use std::ops::Range;
+
+use super::random::Random;
+
+/// The seed of the series that is run by default, and of what is the same in all cases.
+pub(crate) const SEED: u64 = 0x2026;
+
+/// The cases to be run.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    /// What all random numbers come from.
+    pub(crate) seed: u64,
+    /// The numbers of the cases.
+    pub(crate) cases: Range<u64>,
+}
+
+impl Series {
+    /// What the environment asks for; `cases` cases of the default series if that is nothing.
+    pub(crate) fn from_environment(cases: u64) -> Series {
+        let seed = variable("RING3_FUZZ_SEED").unwrap_or(SEED);
+        let cases = match variable("RING3_FUZZ_CASE") {
+            Some(case) => case..case + 1,
+            None => 0..variable("RING3_FUZZ_CASES").unwrap_or(cases),
+        };
+        Series { seed, cases }
+    }
+
+    /// The random numbers of case `case`.
+    pub(crate) fn random(&self, case: u64) -> Random {
+        Random::new(self.seed, case)
+    }
+}
+
+/// The number in an environment variable.
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is to be a number, not {text:?}")))
+}

@@ -69,7 +69,12 @@ pub(crate) enum InputFrom {
 /// it ends. The run goes on then.
 pub(crate) fn read_stdin(from: InputFrom, sender: Sender) -> io::Result<()> {
     thread::Builder::new().name("stdin".into()).spawn(move || {
-        if let Err(error) = read(io::stdin().lock(), from, |input| sender.send(input)) {
+        let send = |input| match from {
+            InputFrom::Script => sender.send(input),
+            // A guest that reads nothing must not keep the escape key from being seen.
+            InputFrom::Terminal => drop(sender.offer(input)),
+        };
+        if let Err(error) = read(io::stdin().lock(), from, send) {
             warn!("no more input for the guest: cannot read standard input: {error}");
         }
     })?;

@@ -43,4 +43,17 @@ impl Runner {
         refuse::check(start.eip, code)?;
         match self.0 {}
     }
+
+    /// Runs a program.
+    ///
+    /// # Safety
+    /// Nothing is ever run here.
+    pub unsafe fn run_program(
+        &mut self,
+        start: &State,
+        code: &[u8],
+    ) -> Result<(State, Stop), Refused> {
+        refuse::check_program(start.eip, code)?;
+        match self.0 {}
+    }
 }

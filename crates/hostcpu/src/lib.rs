@@ -48,6 +48,9 @@
 //! instruction, and none that branches into its own bytes. Results of SGDT, SIDT, SLDT, SMSW
 //! and STR are those of the kernel's emulation where UMIP is on.
 //!
+//! [`Runner::run_program`] runs more than one instruction, for measurements; the same holds for
+//! each of them.
+//!
 //! # Where processors differ
 //! [`Cpu`] says on which one a result was had. They differ by specification in undefined
 //! flags, in the x87 instruction and data pointers, and in accesses that wrap around at 4 GiB

@@ -8,6 +8,9 @@ pub enum Refused {
     /// An instruction has 1 to 15 bytes (SDM vol. 2A, 2.3.11).
     #[error("{0} bytes of code: an instruction has 1 to 15")]
     Length(usize),
+    /// A program is not empty and does not reach beyond the code region.
+    #[error("{0} bytes of program do not fit into the code region")]
+    Program(usize),
     /// `eip` of the start state is not in the code region. An instruction may begin on its
     /// last byte and raise #PF for the rest.
     #[error("EIP {0:#x} is outside the code region")]
@@ -37,6 +40,18 @@ pub(crate) fn check(eip: u32, code: &[u8]) -> Result<(), Refused> {
     }
     if !REGION.contains(eip) {
         return Err(Refused::Place(eip));
+    }
+    leaves_the_box(code).map_or(Ok(()), Err)
+}
+
+/// Checks the place and the first instruction of the program `code`.
+pub(crate) fn check_program(eip: u32, code: &[u8]) -> Result<(), Refused> {
+    const REGION: Region = Layout::FIXED.code;
+    if !REGION.contains(eip) {
+        return Err(Refused::Place(eip));
+    }
+    if !(1..=(REGION.end() - eip) as usize).contains(&code.len()) {
+        return Err(Refused::Program(code.len()));
     }
     leaves_the_box(code).map_or(Ok(()), Err)
 }
@@ -98,5 +113,9 @@ mod tests {
         assert_eq!(check(code.start, &[0x90; 16]), Err(Refused::Length(16)));
         assert_eq!(check(code.end(), &[0x90]), Err(Refused::Place(code.end())));
         assert_eq!(check(code.end() - 1, &[0x90; 15]), Ok(()));
+        assert_eq!(check_program(code.start, &[]), Err(Refused::Program(0)));
+        assert_eq!(check_program(code.end(), &[0x90]), Err(Refused::Place(code.end())));
+        assert_eq!(check_program(code.end() - 16, &[0x90; 16]), Ok(()));
+        assert_eq!(check_program(code.end() - 16, &[0x90; 17]), Err(Refused::Program(17)));
     }
 }

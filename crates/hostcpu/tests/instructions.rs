@@ -424,3 +424,25 @@ fn runners_come_and_go_on_many_threads() {
         }
     });
 }
+
+#[test]
+fn runs_a_program_until_hlt() {
+    let Some(mut cpu) = runner() else { return };
+    let mut start = start();
+    start.gpr[ECX] = 1000;
+    #[rustfmt::skip]
+    let sum = [
+        0x01, 0xc8,                         // again: ADD EAX, ECX
+        0x81, 0xc2, 0x03, 0x00, 0x00, 0x00, // ADD EDX, 3
+        0x81, 0xc3, 0x05, 0x00, 0x00, 0x00, // ADD EBX, 5
+        0x49,                               // DEC ECX
+        0x75, 0xef,                         // JNZ again
+    ];
+    // SAFETY: the program adds and jumps to its own start, nothing else.
+    let (end, stop) = unsafe { cpu.run_program(&start, &sum) }.unwrap();
+    assert_eq!(stop, Stop::Reached);
+    assert_eq!(end.eip, start.eip + sum.len() as u32);
+    assert_eq!((end.gpr[EAX], end.gpr[EDX], end.gpr[EBX]), (500_500, 3000, 5000));
+    let (_, stop) = cpu.run(&start, &[0x90]).unwrap();
+    assert_eq!(stop, Stop::Reached, "the code region is full of HLT again");
+}

@@ -60,8 +60,13 @@ impl Sender {
         self.shared.changed.notify_all();
     }
 
-    /// Sends `input` if there is room for it at once; true when there was.
+    /// Sends `input` if there is room for it at once; true when there was. For
+    /// what a person types, who would rather lose a key than be locked out.
     pub fn offer(&self, input: Input) -> bool {
+        if input == Input::Quit {
+            self.send(input);
+            return true;
+        }
         let mut waiting = self.shared.lock();
         let room = waiting.inputs.len() < CAPACITY;
         if room {

@@ -1,6 +1,7 @@
 //! What a machine counts, for `--stats`.
 
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
 use ring3_core::clock::Time;
 use ring3_x86::engine::Exit;
@@ -65,11 +66,13 @@ impl Stats {
 
 impl Display for Stats {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let seconds = |nanos: u64| nanos as f64 / 1e9;
-        let awake = seconds(self.awake_nanos());
-        let rate = if awake > 0.0 { self.instructions as f64 / awake / 1e6 } else { 0.0 };
+        let seconds = |nanos: u64| Duration::from_nanos(nanos).as_secs_f64();
+        let nanos_awake = u128::from(self.awake_nanos().max(1));
+        // In tenths of a million a second.
+        let rate = u128::from(self.instructions) * 10_000 / nanos_awake;
         writeln!(f, "{:>14} instructions", self.instructions)?;
-        writeln!(f, "{rate:>14.1} million instructions a second while awake")?;
+        let rate = format!("{}.{}", rate / 10, rate % 10);
+        writeln!(f, "{rate:>14} million instructions a second while awake")?;
         writeln!(f, "{:>14.3} s of host time", seconds(self.host_time.as_nanos()))?;
         writeln!(f, "{:>14.3} s of it asleep", seconds(self.asleep_nanos))?;
         writeln!(f, "{:>14.3} s of virtual time", seconds(self.virtual_time.as_nanos()))?;

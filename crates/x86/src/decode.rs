@@ -235,7 +235,7 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
 fn register_number(register: Register) -> u8 {
     let number = register.number() as u8;
     match register {
-        Register::AH | Register::CH | Register::DH | Register::BH => number - 4 | reg::HIGH_BYTE,
+        Register::AH | Register::CH | Register::DH | Register::BH => (number - 4) | reg::HIGH_BYTE,
         _ => number,
     }
 }

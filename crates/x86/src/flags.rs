@@ -129,7 +129,7 @@ impl Status {
     #[inline(always)]
     #[must_use]
     pub fn with_carry_overflow(self, carry: bool, overflow: bool) -> Status {
-        let carry_bits = u32::from(carry) * CARRY | u32::from(carry != overflow) * CARRY_IN;
+        let carry_bits = (u32::from(carry) * CARRY) | (u32::from(carry != overflow) * CARRY_IN);
         Status { aux: self.aux & !(CARRY | CARRY_IN) | carry_bits, ..self }
     }
 
@@ -144,7 +144,7 @@ impl Status {
     #[inline(always)]
     #[must_use]
     pub fn with_half_carry(self, half_carry: bool) -> Status {
-        Status { aux: self.aux & !HALF_CARRY | u32::from(half_carry) * HALF_CARRY, ..self }
+        Status { aux: self.aux & !HALF_CARRY | (u32::from(half_carry) * HALF_CARRY), ..self }
     }
 
     /// The same with another ZF.
@@ -210,7 +210,7 @@ impl Status {
         let zero = flags.contains(Eflags::ZF);
         let flip_sign = flags.contains(Eflags::SF);
         let flip_parity = flags.contains(Eflags::PF) != zero;
-        let aux = u32::from(flip_sign) * FLIP_SIGN | u32::from(flip_parity) * FLIP_PARITY;
+        let aux = (u32::from(flip_sign) * FLIP_SIGN) | (u32::from(flip_parity) * FLIP_PARITY);
         Status { result: u64::from(!zero), aux }
             .with_carry_overflow(flags.contains(Eflags::CF), flags.contains(Eflags::OF))
             .with_half_carry(flags.contains(Eflags::AF))
@@ -254,7 +254,7 @@ mod tests {
         flags.set(Eflags::AF, !(0..16).contains(&low));
         flags.set(Eflags::ZF, result == 0);
         flags.set(Eflags::SF, result >= 128);
-        flags.set(Eflags::PF, result.count_ones() % 2 == 0);
+        flags.set(Eflags::PF, result.count_ones().is_multiple_of(2));
         (result, flags)
     }
 

@@ -138,10 +138,9 @@ impl Cpu {
         let (wide, disables) = match attributes.kind() {
             _ if attributes.is_code_or_data() => return Err(self.general_protection(gate_code)),
             system::INTERRUPT_GATE32 => (true, true),
-            system::TRAP_GATE32 => (true, false),
+            system::TRAP_GATE32 | system::TASK_GATE => (true, false),
             system::INTERRUPT_GATE16 => (false, true),
             system::TRAP_GATE16 => (false, false),
-            system::TASK_GATE => (true, false),
             _ => return Err(self.general_protection(gate_code)),
         };
         if event.source == Source::Software && attributes.dpl() < self.cpl() {

@@ -1,6 +1,6 @@
 //! What a stopped processor tells the person in front of it.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
 use iced_x86::{Decoder, Formatter as _, NasmFormatter};
 use ring3_core::memory::Memory;
@@ -48,46 +48,49 @@ impl Cpu {
     }
 
     /// Describes the processor as it is now.
+    ///
+    /// # Panics
+    /// Never: writing to a string does not fail.
     pub fn report(&self, memory: &Memory) -> CpuReport {
         let mut text = String::new();
+        self.describe(memory, &mut text).expect("writing to a string does not fail");
+        CpuReport(text)
+    }
+
+    fn describe(&self, memory: &Memory, text: &mut String) -> fmt::Result {
         let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
         for (number, name) in (0..).zip(names) {
             let end = if number % 4 == 3 { '\n' } else { ' ' };
-            text += &format!("{name} {:08x}{end}", self.gpr(number));
+            write!(text, "{name} {:08x}{end}", self.gpr(number))?;
         }
-        text += &format!(
-            "eip {:08x} eflags {:08x} ({}) cpl {}{}\n",
+        let flags = self.eflags();
+        let halted = if self.halted { " halted" } else { "" };
+        writeln!(
+            text,
+            "eip {:08x} eflags {:08x} ({}) cpl {}{halted}",
             self.ip,
-            self.eflags().bits(),
-            flag_names(self.eflags()),
+            flags.bits(),
+            flag_names(flags),
             self.cpl(),
-            if self.halted { " halted" } else { "" },
-        );
-        let segments = [
-            ("es", sreg::ES),
-            ("cs", sreg::CS),
-            ("ss", sreg::SS),
-            ("ds", sreg::DS),
-            ("fs", sreg::FS),
-            ("gs", sreg::GS),
-        ];
-        for (name, register) in segments {
-            text += &describe_segment(name, self.segment(register));
+        )?;
+        for (register, name) in (sreg::ES..=sreg::GS).zip(["es", "cs", "ss", "ds", "fs", "gs"]) {
+            describe_segment(text, name, self.segment(register))?;
         }
-        text += &describe_segment("ldtr", &self.ldtr);
-        text += &describe_segment("tr", &self.tr);
+        describe_segment(text, "ldtr", &self.ldtr)?;
+        describe_segment(text, "tr", &self.tr)?;
         for (name, table) in [("gdtr", self.gdtr), ("idtr", self.idtr)] {
-            text += &format!("{name:4} base {:08x} limit {:04x}\n", table.base, table.limit);
+            writeln!(text, "{name:4} base {:08x} limit {:04x}", table.base, table.limit)?;
         }
-        text += &format!(
-            "cr0 {:08x} cr2 {:08x} cr3 {:08x} cr4 {:08x}\n",
+        writeln!(
+            text,
+            "cr0 {:08x} cr2 {:08x} cr3 {:08x} cr4 {:08x}",
             self.cr0.bits(),
             self.cr2,
             self.cr3,
             self.cr4.bits()
-        );
-        text += &self.describe_instruction(memory);
-        CpuReport(text)
+        )?;
+        text.push_str(&self.describe_instruction(memory));
+        Ok(())
     }
 
     /// The instruction at CS:EIP, its bytes and its disassembly.
@@ -122,10 +125,11 @@ fn flag_names(flags: Eflags) -> String {
     flags.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(" ")
 }
 
-fn describe_segment(name: &str, segment: &Segment) -> String {
+fn describe_segment(text: &mut String, name: &str, segment: &Segment) -> fmt::Result {
     let Segment { selector, base, limit, attributes, .. } = segment;
-    format!(
-        "{name:4} {selector:04x} base {base:08x} limit {limit:08x} attributes {:04x}\n",
-        attributes.0
+    let attributes = attributes.0;
+    writeln!(
+        text,
+        "{name:4} {selector:04x} base {base:08x} limit {limit:08x} attributes {attributes:04x}"
     )
 }

@@ -118,7 +118,22 @@ impl Runner {
         Ok(self.go(start, code))
     }
 
-    /// [`Self::run`] for code that has been checked.
+    /// Runs the program `code` from `start.eip` in the code region until it reaches HLT, or
+    /// leaves the code region, or raises an exception. A program may run for 50 ms.
+    ///
+    /// # Safety
+    /// What [`Refused`] lists is recognised only in its first instruction. None of the others that
+    /// are reached may be of that list, such as a system call: it would act on this process.
+    pub unsafe fn run_program(
+        &mut self,
+        start: &State,
+        code: &[u8],
+    ) -> Result<(State, Stop), Refused> {
+        refuse::check_program(start.eip, code)?;
+        Ok(self.go(start, code))
+    }
+
+    /// [`Self::run`] and [`Self::run_program`] for code that has been checked.
     fn go(&mut self, start: &State, code: &[u8]) -> (State, Stop) {
         let region = Layout::FIXED.code;
         let offset = (start.eip - region.start) as usize;

@@ -5,8 +5,8 @@
 //! with the ratio, which says more than the rates: it depends less on the host.
 //!
 //! An iteration of a repeated string instruction counts as an instruction, and so does one
-//! that raises an exception. Programs that only a supervisor can run, and those that
-//! `ring3-hostcpu` refuses, have no native rate.
+//! that raises an exception. Programs that only a supervisor can run have no
+//! native rate.
 
 mod guest;
 mod native;

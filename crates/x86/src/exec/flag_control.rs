@@ -83,7 +83,7 @@ fn lahf(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 
 fn sahf(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     let image = Eflags::from_bits_truncate(cpu.get::<u8>(AH).into());
-    cpu.status = Status::from_eflags(cpu.status.to_eflags() - LOW_FLAGS | image & LOW_FLAGS);
+    cpu.status = Status::from_eflags((cpu.status.to_eflags() - LOW_FLAGS) | (image & LOW_FLAGS));
     Ok(())
 }
 

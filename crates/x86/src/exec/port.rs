@@ -21,6 +21,9 @@ pub(super) fn forms(rows: &mut Rows) {
     sizes!(rows, [Out_DX_AL Out_DX_AX Out_DX_EAX], output);
 }
 
+/// Where a 32-bit TSS holds the offset of its I/O permission bit map (SDM vol. 3, figure 9-2).
+const BIT_MAP_OFFSET: u64 = 0x66;
+
 /// #GP(0) unless the running code may use `size` ports from `port` on: by its
 /// privilege, or by the I/O permission bit map of the TSS (SDM vol. 1, 19.5).
 pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: usize) -> Done {
@@ -28,7 +31,6 @@ pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: us
     if !protected || !cpu.in_virtual_8086_mode() && cpu.cpl() <= cpu.iopl() {
         return Ok(());
     }
-    const BIT_MAP_OFFSET: u64 = 0x66;
     let tss = cpu.tr;
     let is_32_bit_tss = tss.attributes.kind() & 8 != 0;
     if !is_32_bit_tss || u64::from(tss.limit) < BIT_MAP_OFFSET + 1 {

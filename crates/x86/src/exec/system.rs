@@ -1,6 +1,7 @@
 //! System instructions (SDM vol. 3, 2.8): control and debug registers, descriptor tables, MSRs, time,
 //! CPUID, HLT, SYSENTER and SYSEXIT, and the instructions that look at selectors.
 
+use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0, Cr4, reg};
@@ -8,7 +9,7 @@ use crate::cpuid::Features;
 use crate::decode::Op;
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
-use crate::exec::{Done, Mem, Place};
+use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Eflags;
 use crate::report::Missing;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
@@ -29,7 +30,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Clts], clts);
     rm!(rows, u16, [Lmsw_rm16 Lmsw_r32m16], lmsw);
     rm!(rows, u16, [Smsw_rm16], smsw);
-    rows.add(iced_x86::Code::Smsw_r32m16, smsw::<Mem, u16>, smsw::<super::Reg, u32>);
+    rows.add(Code::Smsw_r32m16, smsw::<Mem, u16>, smsw::<Reg, u32>);
     plain!(rows, [Invlpg_m], invlpg);
     plain!(rows, [Wbinvd Invd], flush_caches);
     plain!(rows, [Lgdt_m1632_16], lgdt::<true>);
@@ -41,14 +42,20 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u16, [Lldt_rm16 Lldt_r32m16], lldt);
     rm!(rows, u16, [Ltr_rm16 Ltr_r32m16], ltr);
     rm!(rows, u16, [Sldt_rm16], sldt);
-    rows.add(iced_x86::Code::Sldt_r32m16, sldt::<Mem, u16>, sldt::<super::Reg, u32>);
+    rows.add(Code::Sldt_r32m16, sldt::<Mem, u16>, sldt::<Reg, u32>);
     rm!(rows, u16, [Str_rm16], str);
-    rows.add(iced_x86::Code::Str_r32m16, str::<Mem, u16>, str::<super::Reg, u32>);
-    rm!(rows, u16, [Verr_rm16 Verr_r32m16], verr);
-    rm!(rows, u16, [Verw_rm16 Verw_r32m16], verw);
+    rows.add(Code::Str_r32m16, str::<Mem, u16>, str::<Reg, u32>);
+    for code in [Code::Verr_rm16, Code::Verr_r32m16] {
+        rows.add(code, verr::<Mem>, verr::<Reg>);
+    }
+    for code in [Code::Verw_rm16, Code::Verw_r32m16] {
+        rows.add(code, verw::<Mem>, verw::<Reg>);
+    }
     rm_wide!(rows, [Lar_r16_rm16 Lar_r32_r32m16], lar);
     rm_wide!(rows, [Lsl_r16_rm16 Lsl_r32_r32m16], lsl);
-    rm!(rows, u16, [Arpl_rm16_r16 Arpl_r32m16_r32], arpl);
+    for code in [Code::Arpl_rm16_r16, Code::Arpl_r32m16_r32] {
+        rows.add(code, arpl::<Mem>, arpl::<Reg>);
+    }
     plain!(rows, [Sysenter], sysenter);
     plain!(rows, [Sysexitd], sysexit);
     ending!(rows, [Hlt Wrmsr Mov_cr_r32 Mov_dr_r32 Clts Lmsw_rm16 Lmsw_r32m16 Invlpg_m Wbinvd Invd]);
@@ -225,7 +232,7 @@ fn lmsw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done 
     let value = P::read::<W>(cpu, memory, op)?.zero_extend() as u32;
     let changed = Cr0::PE | Cr0::MP | Cr0::EM | Cr0::TS;
     let new = Cr0::from_bits_truncate(value) & changed | cpu.cr0 & Cr0::PE;
-    cpu.set_cr0(cpu.cr0 - changed | new);
+    cpu.set_cr0((cpu.cr0 - changed) | new);
     Ok(())
 }
 
@@ -387,11 +394,11 @@ fn selector_operand<P: Place>(
     P::read::<u16>(cpu, memory, op).map(Selector)
 }
 
-fn verr<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+fn verr<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     verify::<P>(cpu, memory, op, Attributes::is_readable)
 }
 
-fn verw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+fn verw<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     verify::<P>(cpu, memory, op, Attributes::is_writable)
 }
 
@@ -451,7 +458,7 @@ fn look<P: Place, W: Word>(
 }
 
 /// Raises the RPL of a selector to that of another one; if it is as high already, nothing is written.
-fn arpl<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+fn arpl<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     require_protected_mode(cpu)?;
     let floor = cpu.get::<u16>(op.reg) & 3;
     let selector = P::read::<u16>(cpu, memory, op)?;

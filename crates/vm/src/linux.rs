@@ -356,7 +356,7 @@ fn u64_at(file: &[u8], offset: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const RAM: u64 = 64 * MIB;
@@ -365,9 +365,15 @@ mod tests {
     /// The smallest file that is a kernel: one setup sector, 32 bytes of code that
     /// unpack to 2 MiB at 16 MiB.
     fn kernel() -> Vec<u8> {
+        kernel_of(&[0xcc; 32])
+    }
+
+    /// The same with other code, which starts at 1 MiB.
+    pub(crate) fn kernel_of(code: &[u8]) -> Vec<u8> {
+        let paragraphs = code.len().div_ceil(16);
         let mut file = vec![0; 1024];
         file[header::SETUP_SECTS] = 1;
-        put(&mut file, header::SYSSIZE, &2u32.to_le_bytes());
+        put(&mut file, header::SYSSIZE, &(paragraphs as u32).to_le_bytes());
         put(&mut file, header::BOOT_FLAG, &BOOT_FLAG.to_le_bytes());
         file[header::JUMP] = 0x6a;
         put(&mut file, header::MAGIC, MAGIC);
@@ -377,7 +383,8 @@ mod tests {
         put(&mut file, header::CMDLINE_SIZE, &2047u32.to_le_bytes());
         put(&mut file, header::PREF_ADDRESS, &(16 * MIB).to_le_bytes());
         put(&mut file, header::INIT_SIZE, &(2 * MIB as u32).to_le_bytes());
-        file.extend([0xcc; 32]);
+        file.extend(code);
+        file.resize(1024 + 16 * paragraphs, 0);
         file
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
 use ring3_core::device::Output;
-use ring3_core::input::Input;
+use ring3_core::input::{Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError, PageKind};
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
@@ -53,6 +53,9 @@ pub enum VmError {
     /// The guest's output cannot be written.
     #[error(transparent)]
     Console(#[from] io::Error),
+    /// A replay does not do what was recorded: it is of another guest or another version.
+    #[error("the replay has left the recording after {0} instructions")]
+    Diverged(u64),
 }
 
 /// What stands behind the machine's outputs.
@@ -103,6 +106,8 @@ pub struct Vm {
     board: Board,
     clock: Clock,
     stats: Stats,
+    /// All inputs so far, if they are to be kept.
+    recording: Option<Vec<StampedInput>>,
 }
 
 impl fmt::Debug for Vm {
@@ -125,6 +130,7 @@ impl Vm {
             board: Board::new(config.memory_bytes, config.rtc_base)?,
             clock: Clock::new(INITIAL_PICOS),
             stats: Stats::default(),
+            recording: None,
             config,
         };
         vm.power_on()?;
@@ -199,6 +205,59 @@ impl Vm {
         Ok(ending)
     }
 
+    /// Keeps all inputs from now on, for [`Vm::replay`].
+    pub fn record(&mut self) {
+        self.recording = Some(Vec::new());
+    }
+
+    /// The inputs since [`Vm::record`], which are all that made this run what it is.
+    pub fn recording(&self) -> &[StampedInput] {
+        self.recording.as_deref().unwrap_or_default()
+    }
+
+    /// Repeats a run from power-on with the inputs that were recorded; outputs go to
+    /// `console` again. Host time plays no part.
+    pub fn replay(
+        &mut self,
+        recording: &[StampedInput],
+        console: &mut dyn Console,
+    ) -> Result<Ending, VmError> {
+        for (index, StampedInput { instructions, input }) in recording.iter().enumerate() {
+            // The run looked at the host's clock at the end of each slice, and only there.
+            if index > 0
+                && matches!(input, Input::HostTime { .. })
+                && let Some(ending) = self.replay_until(*instructions, console)?
+            {
+                return Ok(ending);
+            }
+            if self.cpu.instructions != *instructions {
+                return Err(VmError::Diverged(self.cpu.instructions));
+            }
+            if let Some(ending) = self.take_input(input) {
+                return Ok(ending);
+            }
+        }
+        self.replay_until(u64::MAX, console)?.ok_or(VmError::Diverged(self.cpu.instructions))
+    }
+
+    /// Runs until `instructions` instructions or until the guest is idle.
+    fn replay_until(
+        &mut self,
+        instructions: u64,
+        console: &mut dyn Console,
+    ) -> Result<Option<Ending>, VmError> {
+        loop {
+            let before = self.cpu.instructions;
+            let ended = self.run_slice(instructions);
+            if let Some(ending) = self.hand_out(console)?.or(ended) {
+                return Ok(Some(ending));
+            }
+            if self.cpu.instructions >= instructions || self.cpu.instructions == before {
+                return Ok(None);
+            }
+        }
+    }
+
     /// The virtual time of the instruction that is executed next.
     fn now(&self) -> Time {
         self.clock.now(self.cpu.instructions)
@@ -206,6 +265,10 @@ impl Vm {
 
     /// Takes an input in: all that is not determined passes here.
     fn take_input(&mut self, input: &Input) -> Option<Ending> {
+        if let Some(recording) = &mut self.recording {
+            let instructions = self.cpu.instructions;
+            recording.push(StampedInput { instructions, input: input.clone() });
+        }
         match input {
             Input::Device { name, input } => {
                 self.board.input(
@@ -278,6 +341,7 @@ impl Vm {
     /// Runs the guest until `slice_end` instructions, until it is idle, or until it has
     /// something to tell the world that cannot wait.
     fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
+        let mut slice_end = slice_end;
         loop {
             let now = self.now();
             if self.board.next_timer().is_some_and(|at| at <= now) {
@@ -326,7 +390,8 @@ impl Vm {
                 }
             }
             if self.board.has_urgent_outputs() {
-                return None;
+                // Not at once: a slice ends between two instructions.
+                slice_end = slice_end.min(self.cpu.instructions + 1);
             }
         }
     }
@@ -348,4 +413,120 @@ fn accepts(board: &Board, input: &Input) -> bool {
 /// The time-stamp counter counts at 1 GHz of virtual time from power-on.
 fn time_stamp(now: Time) -> u64 {
     now.as_nanos()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use ring3_core::input::DeviceInput;
+
+    use super::*;
+    use crate::door::door;
+    use crate::linux::tests::kernel_of;
+
+    /// A guest whose every step depends on time and input: it lets the timer interrupt it a
+    /// thousand times a second, hashes the time-stamp counter at each tick, echoes what comes on
+    /// COM1 with the hash added, and switches off after a 'q'.
+    #[rustfmt::skip]
+    const CLOCKED_ECHO: &[u8] = &[
+        0xbc, 0x00, 0x00, 0x18, 0x00, //                   100000: MOV ESP, 180000h
+        0x0f, 0x01, 0x1d, 0x80, 0x00, 0x10, 0x00, //       100005: LIDT [100080h]
+        0xb0, 0x11, 0xe6, 0x20, //                         10000C: ICW1 to the first 8259A
+        0xb0, 0x00, 0xe6, 0x21, //                         100010: ICW2: vectors from 0
+        0xb0, 0x04, 0xe6, 0x21, //                         100014: ICW3
+        0xb0, 0x03, 0xe6, 0x21, //                         100018: ICW4: automatic end of interrupt
+        0xb0, 0xfe, 0xe6, 0x21, //                         10001C: IRQ 0 alone
+        0xb0, 0x34, 0xe6, 0x43, //                         100020: counter 0, mode 2
+        0xb0, 0xa9, 0xe6, 0x40, //                         100024: 1193 ticks
+        0xb0, 0x04, 0xe6, 0x40, //                         100028
+        0xfb, //                                           10002C: STI
+        0xf4, //                                           10002D: HLT
+        0x66, 0xba, 0xfd, 0x03, //                         10002E: MOV DX, 3FDh
+        0xec, //                                           100032: IN AL, DX
+        0xa8, 0x01, //                                     100033: TEST AL, 1
+        0x74, 0xf6, //                                     100035: JZ 10002D
+        0x66, 0xba, 0xf8, 0x03, //                         100037: MOV DX, 3F8h
+        0xec, //                                           10003B: IN AL, DX
+        0x3c, b'q', //                                     10003C: CMP AL, 'q'
+        0x74, 0x05, //                                     10003E: JE 100045
+        0x00, 0xd8, //                                     100040: ADD AL, BL
+        0xee, //                                           100042: OUT DX, AL
+        0xeb, 0xe8, //                                     100043: JMP 10002D
+        0x66, 0xba, 0x04, 0x06, //                         100045: MOV DX, 604h
+        0x66, 0xb8, 0x00, 0x20, //                         100049: MOV AX, 2000h
+        0x66, 0xef, //                                     10004D: OUT DX, AX
+        0xeb, 0xfe, //                                     10004F: JMP to itself
+        0x50, 0x52, //                                     100051: PUSH EAX; PUSH EDX
+        0x0f, 0x31, //                                     100053: RDTSC
+        0x69, 0xdb, 0x01, 0x01, 0x00, 0x01, //             100055: IMUL EBX, EBX, 1000101h
+        0x01, 0xc3, //                                     10005B: ADD EBX, EAX
+        0x5a, 0x58, //                                     10005D: POP EDX; POP EAX
+        0xcf, //                                           10005F: IRETD
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0x07, 0x00, 0x88, 0x00, 0x10, 0x00, 0x00, 0x00, // 100080: IDT: limit and base
+        0x51, 0x00, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // 100088: interrupt gate to 100051
+    ];
+
+    #[derive(Default)]
+    struct Sent(Vec<u8>);
+
+    impl Console for Sent {
+        fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
+            self.0.extend(bytes);
+            Ok(())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn vm() -> Vm {
+        Vm::new(Config {
+            memory_bytes: 64 << 20,
+            kernel: kernel_of(CLOCKED_ECHO),
+            initrd: None,
+            command_line: String::new(),
+            rtc_base: 0,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_run_is_repeated_by_its_inputs_alone() {
+        let mut live = vm();
+        live.record();
+        let (sender, mut door) = door();
+        let typist = thread::spawn(move || {
+            for byte in *b"ring3 runs in ring 3q" {
+                thread::sleep(Duration::from_millis(5));
+                let input = DeviceInput::Serial(vec![byte]);
+                sender.send(Input::Device { name: "com1".into(), input });
+            }
+        });
+        let mut sent = Sent::default();
+        assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+        typist.join().unwrap();
+        assert_eq!(sent.0.len(), 20);
+
+        let mut replayed = vm();
+        let mut again = Sent::default();
+        let ending = replayed.replay(live.recording(), &mut again).unwrap();
+        assert_eq!(ending, Ending::PowerOff);
+        assert_eq!(again.0, sent.0);
+        assert_eq!(replayed.cpu.save(), live.cpu.save());
+        assert_eq!(replayed.board.save(), live.board.save());
+        assert!(replayed.memory.contents() == live.memory.contents());
+        assert_eq!(replayed.now(), live.now());
+    }
+
+    #[test]
+    fn a_recording_of_another_run_is_told() {
+        let wrong = StampedInput { instructions: 5, input: Input::Quit };
+        let result = vm().replay(&[wrong], &mut Sent::default());
+        assert!(matches!(result, Err(VmError::Diverged(0))));
+    }
 }

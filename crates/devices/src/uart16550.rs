@@ -57,12 +57,17 @@ pub enum Speed {
     /// when the guest reads too slowly.
     Line,
     /// No time at all: what is written is sent at once, and what is received waits
-    /// until the guest has room for it.
+    /// until the guest has room for it. What the guest throws away unread, as drivers do when
+    /// they start, comes once more after a pause, so that typing ahead is not lost.
     Unlimited,
 }
 
 /// Bytes from outside that wait for their turn on the line; more are dropped.
 pub const INBOX_CAPACITY: usize = 64 << 10;
+
+/// How long nothing is received after the guest has cleared the receiver, with [`Speed::Unlimited`]:
+/// longer than a driver takes to start, in nanoseconds.
+const PAUSE_NANOS: u64 = 10_000_000;
 
 /// Bits in a second with divisor 1: the crystal of 1.8432 MHz by 16 (8.3).
 const BAUD_BASE: u64 = 115_200;
@@ -153,7 +158,8 @@ struct State {
     /// The transmitter holding register empty interrupt is pending.
     holding_emptied: bool,
     inbox: VecDeque<u8>,
-    /// A character is on the line towards the receiver.
+    /// A character is on the line towards the receiver; with [`Speed::Unlimited`], the
+    /// sender pauses.
     receiving: bool,
     /// Bytes from outside that found the inbox full.
     dropped: u64,
@@ -380,6 +386,14 @@ impl Uart16550 {
     }
 
     fn clear_receiver(&mut self, context: &mut Context<'_>) {
+        if self.speed == Speed::Unlimited && !self.state.is_loopback() {
+            for byte in self.state.received.drain(..).rev() {
+                self.state.inbox.push_front(byte);
+            }
+            self.state.inbox.truncate(INBOX_CAPACITY);
+            self.state.receiving = true;
+            context.set_timer(RECEIVED, context.now.plus_nanos(PAUSE_NANOS));
+        }
         self.state.received.clear();
         self.state.timed_out = false;
         context.cancel_timer(TIMEOUT);
@@ -479,7 +493,8 @@ impl Uart16550 {
         }
         match self.speed {
             Speed::Unlimited => {
-                while self.state.received.len() < self.state.capacity()
+                while !self.state.receiving
+                    && self.state.received.len() < self.state.capacity()
                     && let Some(byte) = self.state.inbox.pop_front()
                 {
                     self.receive(context, byte);
@@ -527,7 +542,8 @@ impl Device for Uart16550 {
             }
             RECEIVED => {
                 self.state.receiving = false;
-                if !self.state.is_loopback()
+                if self.speed == Speed::Line
+                    && !self.state.is_loopback()
                     && let Some(byte) = self.state.inbox.pop_front()
                 {
                     self.receive(context, byte);

@@ -369,9 +369,9 @@ impl NewStack {
     }
 
     /// The running code's stack.
-    pub(crate) fn current(cpu: &Cpu) -> NewStack {
+    pub(crate) fn current(cpu: &Cpu, error_code: u32) -> NewStack {
         let segment = *cpu.segment(sreg::SS);
-        NewStack::new(segment, cpu.gpr(reg::SP), cpu.cpl(), 0)
+        NewStack::new(segment, cpu.gpr(reg::SP), cpu.cpl(), error_code)
     }
 
     /// Pushes `value` as a doubleword, or as a word where `wide` is false.

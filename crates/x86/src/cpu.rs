@@ -347,7 +347,7 @@ impl Cpu {
     /// Sets segment register `register`, 0 to 5, with its hidden part.
     pub fn set_segment(&mut self, register: u8, segment: Segment) {
         self.segments[usize::from(register & 7)] = segment;
-        if register == sreg::CS {
+        if register == sreg::SS {
             self.update_cpl();
         }
     }
@@ -371,14 +371,16 @@ impl Cpu {
         self.set_segment(sreg::CS, Segment { selector, ..segment });
     }
 
-    /// CPL is the RPL of CS in protected mode, 3 in virtual-8086 and 0 in real mode.
+    /// CPL is the DPL of SS in protected mode (SDM vol. 3, 25.4.1: the two are always equal),
+    /// 3 in virtual-8086 and 0 in real mode. It is not the RPL of CS, which between MOV to CR0 and
+    /// the far jump into protected mode is part of a real-mode address.
     fn update_cpl(&mut self) {
         self.cpl = if !self.cr0.contains(Cr0::PE) {
             0
         } else if self.system_flags.contains(Eflags::VM) {
             3
         } else {
-            (self.segments[sreg::CS as usize].selector & 3) as u8
+            self.segments[sreg::SS as usize].attributes.dpl()
         };
     }
 

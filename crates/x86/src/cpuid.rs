@@ -42,6 +42,9 @@ pub type Leaf = [u32; 4];
 impl Model {
     /// Family, model and stepping as CPUID leaf 1 has them in EAX, and EDX
     /// after reset.
+    ///
+    /// That of the model here is the first one whose SEP flag software believes (SDM
+    /// vol. 2, SYSENTER).
     pub const fn signature(self) -> u32 {
         match self {
             Model::PentiumPro => 0x0000_0633,

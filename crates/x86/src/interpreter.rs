@@ -19,8 +19,9 @@ use crate::segment::sreg;
 
 /// Instructions in a block at most.
 const BLOCK_LENGTH: usize = 64;
-/// Pages of decoded code at most; then all of it is dropped.
+/// Pages of decoded code at most, and instructions in them (128 MiB); then all of it is dropped.
 const MAX_PAGES: usize = 8192;
+const MAX_OPS: usize = 4 << 20;
 /// No page of decoded code.
 const NO_PAGE: u32 = u32::MAX;
 /// No block starts here.
@@ -93,12 +94,14 @@ struct Cache {
     free: Vec<u32>,
     /// For 16- and 32-bit code, by guest-physical page number: the number in `pages`.
     by_frame: [Vec<u32>; 2],
+    /// Instructions decoded since all was dropped.
+    ops: usize,
 }
 
 impl Cache {
     /// The number of the page of decoded code for guest-physical page `frame`.
     fn page(&mut self, frame: usize, is_32_bit: bool) -> u32 {
-        if self.pages.len() - self.free.len() >= MAX_PAGES {
+        if self.pages.len() - self.free.len() >= MAX_PAGES || self.ops >= MAX_OPS {
             *self = Cache::default();
         }
         let by_frame = &mut self.by_frame[usize::from(is_32_bit)];
@@ -278,6 +281,7 @@ impl Interpreter {
             return self.decode_crossing(cpu, memory, linear, inside);
         }
         code.starts[slot] = first as u16 + 1;
+        self.cache.ops += self.cache.pages[page].ops.len() - first;
         self.counters.blocks_decoded += 1;
         if memory.mark_code(address, block_bytes) {
             for tlb in &mut cpu.tlb {

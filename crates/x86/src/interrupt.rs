@@ -110,7 +110,7 @@ impl Cpu {
             return Err(self.general_protection(0));
         }
         let entry: u32 = self.read_system(memory, base.wrapping_add(offset))?;
-        let mut stack = NewStack::current(self);
+        let mut stack = NewStack::current(self, 0);
         let flags = self.eflags_image();
         let selector = u32::from(self.segment(sreg::CS).selector);
         for value in [flags, selector, self.ip as u32] {
@@ -177,7 +177,7 @@ impl Cpu {
         let mut stack = if new_cpl < self.cpl() {
             self.inner_stack(memory, new_cpl, external)?
         } else {
-            NewStack::current(self)
+            NewStack::current(self, external)
         };
         if from_virtual_8086 {
             for register in [sreg::GS, sreg::FS, sreg::DS, sreg::ES] {

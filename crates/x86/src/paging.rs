@@ -4,7 +4,7 @@ use ring3_core::memory::{Memory, PageKind};
 
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::exception::{Fault, Stopped, vector};
-use crate::tlb::{Entry, Rights};
+use crate::tlb::Rights;
 
 /// What an access wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,7 @@ struct Mapping {
     writable: bool,
     dirty: bool,
     global: bool,
+    large: bool,
 }
 
 impl Cpu {
@@ -74,7 +75,13 @@ impl Cpu {
         let mapping = if self.cr0.contains(Cr0::PG) {
             self.walk(memory, linear, access, user)?
         } else {
-            Mapping { page: linear & !0xfff, writable: true, dirty: true, global: false }
+            Mapping {
+                page: linear & !0xfff,
+                writable: true,
+                dirty: true,
+                global: false,
+                large: false,
+            }
         };
         let reachable = memory.kind(mapping.page) != PageKind::Device;
         let rights = Rights {
@@ -82,8 +89,9 @@ impl Cpu {
             write: mapping.writable && mapping.dirty && memory.is_plain_ram(mapping.page),
             fetch: reachable,
             global: mapping.global,
+            large: mapping.large,
         };
-        *self.tlb[usize::from(user)].entry_mut(linear) = Entry::new(linear, mapping.page, rights);
+        self.tlb[usize::from(user)].fill(linear, mapping.page, rights);
         Ok(mapping.page | linear & 0xfff)
     }
 
@@ -128,6 +136,7 @@ impl Cpu {
             writable,
             dirty: leaf & entry::DIRTY != 0,
             global: leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
+            large: found.directory.is_none(),
         })
     }
 

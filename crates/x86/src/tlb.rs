@@ -30,15 +30,21 @@ pub struct Entry {
 
 const EMPTY: Entry = Entry { tag: 0, page: 0 };
 
+/// log2 of the size of a large page: 4 MiB.
+const LARGE_SHIFT: u32 = 22;
+
 /// The buffer for one privilege: supervisor or user accesses.
 #[derive(Debug, Clone)]
 pub struct Tlb {
     entries: Box<[Entry; ENTRIES]>,
+    /// A bit for every 4 MiB of the linear addresses: a large page there may have entries, one
+    /// for each 4 KiB of it that were used.
+    large: [u64; 16],
 }
 
 impl Default for Tlb {
     fn default() -> Self {
-        Tlb { entries: Box::new([EMPTY; ENTRIES]) }
+        Tlb { entries: Box::new([EMPTY; ENTRIES]), large: [0; 16] }
     }
 }
 
@@ -49,15 +55,24 @@ impl Tlb {
         &self.entries[(linear >> 12 & INDEX_MASK) as usize]
     }
 
-    /// The same, to be filled.
-    #[inline(always)]
-    pub fn entry_mut(&mut self, linear: u64) -> &mut Entry {
+    /// Fills the entry of the linear page `linear` (any address in it): it is at guest-physical
+    /// page `page`.
+    pub fn fill(&mut self, linear: u64, page: u64, rights: Rights) {
+        *self.entry_mut(linear) = Entry::new(linear, page, rights);
+        if rights.large {
+            let (word, bit) = large_page(linear);
+            self.large[word] |= bit;
+        }
+    }
+
+    fn entry_mut(&mut self, linear: u64) -> &mut Entry {
         &mut self.entries[(linear >> 12 & INDEX_MASK) as usize]
     }
 
     /// Drops everything.
     pub fn flush(&mut self) {
         self.entries.fill(EMPTY);
+        self.large = [0; 16];
     }
 
     /// Drops all that is not global.
@@ -67,9 +82,18 @@ impl Tlb {
         }
     }
 
-    /// Drops the page of `linear`.
+    /// Drops the page of `linear`, with all its entries if it is a large one (SDM vol. 3, 5.10.4.1).
     pub fn flush_page(&mut self, linear: u64) {
-        *self.entry_mut(linear) = EMPTY;
+        let (word, bit) = large_page(linear);
+        if self.large[word] & bit == 0 {
+            *self.entry_mut(linear) = EMPTY;
+            return;
+        }
+        self.large[word] &= !bit;
+        let of_page = |entry: &&mut Entry| entry.tag >> LARGE_SHIFT == linear >> LARGE_SHIFT;
+        for entry in self.entries.iter_mut().filter(of_page) {
+            *entry = EMPTY;
+        }
     }
 
     /// Sends all writes to the guest-physical page at `page` through the slow path.
@@ -80,10 +104,14 @@ impl Tlb {
     }
 }
 
+/// Where [`Tlb::large`] has the 4 MiB of `linear`: the word, and the bit in it.
+fn large_page(linear: u64) -> (usize, u64) {
+    let number = linear >> LARGE_SHIFT & 0x3ff;
+    (number as usize / 64, 1 << (number % 64))
+}
+
 impl Entry {
-    /// An entry for the linear page `linear` (any address in it) at
-    /// guest-physical page `page`.
-    pub fn new(linear: u64, page: u64, rights: Rights) -> Entry {
+    fn new(linear: u64, page: u64, rights: Rights) -> Entry {
         let bit = |allowed: bool, bit: u64| if allowed { bit } else { 0 };
         let bits = bit(rights.read, tag::READ)
             | bit(rights.write, tag::WRITE)
@@ -128,4 +156,6 @@ pub struct Rights {
     pub fetch: bool,
     /// Staying over loads of CR3.
     pub global: bool,
+    /// The page is part of a 4 MiB page.
+    pub large: bool,
 }

@@ -50,7 +50,7 @@ impl Cpu {
         } else {
             None
         };
-        let mut stack = NewStack::current(self);
+        let mut stack = NewStack::current(self, 0);
         let old_selector = u32::from(self.segment(sreg::CS).selector);
         stack.push(self, memory, old_selector, wide)?;
         stack.push(self, memory, self.ip as u32, wide)?;

@@ -155,6 +155,7 @@ fn the_transmitter_interrupt_waits_for_the_holding_register() {
 fn unlimited_input_waits_for_room() {
     let (mut bench, mut uart) = port(Speed::Unlimited);
     bench.write(&mut uart, IIR, FCR_ENABLE);
+    bench.advance(&mut uart, PAUSE_NANOS);
     let bytes: Vec<u8> = (0..=255).cycle().take(INBOX_CAPACITY + 20).collect();
     send_in(&mut bench, &mut uart, &bytes);
     assert_eq!(uart.dropped(), 20, "the inbox takes the bytes before the FIFO does");
@@ -163,6 +164,23 @@ fn unlimited_input_waits_for_room() {
         assert_eq!(bench.read(&mut uart, DATA), *expected);
     }
     assert_eq!(bench.read(&mut uart, LSR) & LSR_DATA_READY, 0);
+}
+
+#[test]
+fn what_was_typed_ahead_outlives_the_start_of_a_driver() {
+    let (mut bench, mut uart) = port(Speed::Unlimited);
+    send_in(&mut bench, &mut uart, b"ls -l");
+    for _ in 0..3 {
+        bench.write(&mut uart, IIR, FCR_ENABLE);
+        bench.write(&mut uart, IIR, FCR_ENABLE | FCR_CLEAR_RECEIVER);
+        bench.write(&mut uart, IIR, 0);
+        assert_eq!(bench.read(&mut uart, DATA), 0, "the receiver is empty");
+        bench.advance(&mut uart, PAUSE_NANOS - 1);
+        assert_eq!(bench.read(&mut uart, LSR) & LSR_DATA_READY, 0);
+    }
+    bench.advance(&mut uart, 1);
+    let read: Vec<u8> = (0..5).map(|_| bench.read(&mut uart, DATA)).collect();
+    assert_eq!(read, b"ls -l");
 }
 
 #[test]
@@ -213,6 +231,7 @@ fn the_time_out_comes_four_characters_after_the_last_touch() {
     let (mut bench, mut uart) = port(Speed::Unlimited);
     bench.write(&mut uart, IER, IER_RECEIVED);
     bench.write(&mut uart, IIR, FCR_ENABLE | 0b11 << 6);
+    bench.advance(&mut uart, PAUSE_NANOS);
     send_in(&mut bench, &mut uart, b"abc");
     bench.advance(&mut uart, 3 * CHARACTER);
     bench.read(&mut uart, DATA);

@@ -92,14 +92,15 @@ fn repeat(
         }
         // The engine counts the last iteration as it counts any instruction.
         cpu.instructions += 1;
-        pause(cpu)?;
+        pause(cpu, memory)?;
     }
 }
 
-/// Between two iterations: leaves the instruction where the engine must look around.
+/// Between two iterations: leaves the instruction where the engine must look around, which
+/// may find that the instruction has overwritten itself.
 #[inline(always)]
-fn pause(cpu: &mut Cpu) -> Done {
-    if cpu.instructions >= cpu.deadline || !cpu.attention.is_empty() {
+fn pause(cpu: &mut Cpu, memory: &Memory) -> Done {
+    if cpu.instructions >= cpu.deadline || !cpu.attention.is_empty() || memory.has_stale_code() {
         return Err(cpu.stop_for(Stop::Unfinished));
     }
     Ok(())
@@ -108,7 +109,7 @@ fn pause(cpu: &mut Cpu) -> Done {
 fn move_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     if op.repeat != Repeat::None {
         while move_many::<W>(cpu, memory, op) {
-            pause(cpu)?;
+            pause(cpu, memory)?;
         }
     }
     repeat(cpu, memory, op, |cpu, memory| {
@@ -123,7 +124,7 @@ fn move_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     if op.repeat != Repeat::None {
         while store_many::<W>(cpu, memory, op) {
-            pause(cpu)?;
+            pause(cpu, memory)?;
         }
     }
     repeat(cpu, memory, op, |cpu, memory| {

@@ -64,7 +64,7 @@ fn page_table_entry(random: &mut Random) -> u32 {
 }
 
 /// An instruction of some form, but for its operands.
-fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
+pub(crate) fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
     if random.percent(25) {
         bytes.push(random.pick(&[0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x64]));
     }

@@ -1,0 +1,18 @@
+//! What user mode cannot show: modes, descriptors, paging, interrupts, code that
+//! changes under the processor, devices, and how the engine counts.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod machine;
+
+mod code;
+mod deadlines;
+mod exits;
+mod gates;
+mod interrupts;
+mod modes;
+mod paging;
+mod segments;
+mod stepping;
+mod translation;

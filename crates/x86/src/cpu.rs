@@ -106,6 +106,8 @@ bitflags! {
         const SINGLE_STEP = 1 << 2;
         /// The instruction is known to write to decoded code.
         const WRITES_CODE = 1 << 3;
+        /// The instruction that is executed with TF set does not trap (INT n, MOV SS, POP SS).
+        const NO_TRAP = 1 << 4;
     }
 }
 
@@ -320,6 +322,18 @@ impl Cpu {
         self.system_flags = flags - Eflags::STATUS;
         self.attention.set(Attention::SINGLE_STEP, flags.contains(Eflags::TF));
         self.update_cpl();
+    }
+
+    /// The instruction that loads SS: neither interrupts nor the single-step trap come before
+    /// the next one, which may load ESP (SDM vol. 3, 7.8.3).
+    pub(crate) fn hold_interrupts_back(&mut self) {
+        self.attention |= Attention::SHADOW;
+        self.hold_trap_back(self.attention);
+    }
+
+    /// There is no single-step trap after this instruction, if TF was set (`before`) when it began.
+    pub(crate) fn hold_trap_back(&mut self, before: Attention) {
+        self.attention.set(Attention::NO_TRAP, before.contains(Attention::SINGLE_STEP));
     }
 
     /// Changes the bits of EFLAGS in `mask` to those of `flags`.

@@ -363,8 +363,9 @@ impl Interpreter {
         before: Attention,
     ) -> Option<Exit> {
         cpu.forget_answers();
-        cpu.attention -= Attention::WRITES_CODE;
-        if before.contains(Attention::SINGLE_STEP) {
+        let held_back = cpu.attention.contains(Attention::NO_TRAP);
+        cpu.attention -= Attention::WRITES_CODE | Attention::NO_TRAP;
+        if before.contains(Attention::SINGLE_STEP) && !held_back {
             /// DR6.BS.
             const SINGLE_STEP: u64 = 1 << 14;
             cpu.dr[6] |= SINGLE_STEP;
@@ -399,7 +400,8 @@ impl Interpreter {
             }
             Stop::Completed(exit) => {
                 cpu.instructions += 1;
-                self.completed_step(cpu, memory, before).or(Some(exit))
+                // The single-step trap wakes a processor that has just halted.
+                self.completed_step(cpu, memory, before).or(cpu.halted.then_some(exit))
             }
             Stop::WritesCode => {
                 cpu.ip = start;

@@ -66,6 +66,7 @@ impl Cpu {
     /// (SDM vol. 3, 7.15, "Interrupt 8").
     pub(crate) fn deliver_event(&mut self, memory: &mut Memory, event: Event) -> Delivery {
         let mut event = event;
+        self.halted = false;
         loop {
             self.event = Some(event);
             if self.deliver(memory, event).is_ok() {

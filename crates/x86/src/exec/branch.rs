@@ -245,9 +245,13 @@ fn jump_if_count_zero<W: Word, Count: Word>(cpu: &mut Cpu, _: &mut Memory, op: &
     Ok(())
 }
 
-/// Delivers a software interrupt; EIP is already that of the next instruction.
+/// Delivers a software interrupt; EIP is already that of the next instruction. It clears TF, so
+/// that its handler does not begin with a single-step trap (SDM vol. 3, 19.3.1.4).
 fn interrupt(cpu: &mut Cpu, memory: &mut Memory, vector: u8, source: Source) -> Done {
-    cpu.deliver(memory, Event { vector, error_code: None, source })
+    let before = cpu.attention;
+    cpu.deliver(memory, Event { vector, error_code: None, source })?;
+    cpu.hold_trap_back(before);
+    Ok(())
 }
 
 fn software_interrupt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

@@ -4,7 +4,7 @@
 use iced_x86::Code;
 use ring3_core::memory::Memory;
 
-use crate::cpu::{Attention, Cpu, reg};
+use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exec::branch::*;
 use crate::exec::{Done, Mem, Place, Reg};
@@ -192,7 +192,7 @@ fn load_segment<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) 
     let selector = P::read::<W>(cpu, memory, op)?;
     cpu.load_segment(memory, op.reg, selector.zero_extend() as u16)?;
     if op.reg == sreg::SS {
-        cpu.attention |= Attention::SHADOW;
+        cpu.hold_interrupts_back();
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use ring3_core::memory::Memory;
 
-use crate::cpu::{Attention, Cpu, reg};
+use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exec::{Done, Place};
 use crate::flags::Eflags;
@@ -176,7 +176,7 @@ fn pop_segment<W: Word, const REGISTER: u8>(cpu: &mut Cpu, memory: &mut Memory, 
     cpu.load_segment(memory, REGISTER, selector)?;
     cpu.set_gpr(reg::SP, cpu.gpr(reg::SP) & !mask | released & mask);
     if REGISTER == sreg::SS {
-        cpu.attention |= Attention::SHADOW;
+        cpu.hold_interrupts_back();
     }
     Ok(())
 }

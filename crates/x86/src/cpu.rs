@@ -183,6 +183,8 @@ pub struct Cpu {
     answers: Answers,
     /// Why the last instruction stopped.
     pub(crate) stop: Stop,
+    /// How many instructions of the block it and those after it are.
+    pub(crate) not_executed: usize,
     /// Instructions executed since the machine was switched on.
     pub instructions: u64,
     /// The count at which the engine is to come back.
@@ -234,6 +236,7 @@ impl Cpu {
             attention: Attention::empty(),
             answers: Answers::default(),
             stop: Stop::Unfinished,
+            not_executed: 0,
             instructions: 0,
             deadline: 0,
             guard_code: false,

@@ -7,7 +7,7 @@ use crate::cpu::reg;
 use crate::cpuid::Model;
 use crate::exec::{missing_instruction, overlong_instruction, undefined_instruction};
 use crate::segment::sreg;
-use crate::table::{self, Exec, FormId};
+use crate::table::{self, Exec, FormId, exec};
 
 /// A decoded instruction, in half a cache line: most of what an interpreter waits for is
 /// its own decoded code.
@@ -114,7 +114,7 @@ pub const MAX_LENGTH: usize = 15;
 
 fn to_op(instruction: &Instruction, model: Model) -> Op {
     let mut op = Op {
-        exec: undefined_instruction,
+        exec: exec!(undefined_instruction),
         imm: 0,
         disp: 0,
         form: FormId::NONE,
@@ -134,14 +134,14 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
     if instruction.is_invalid() && instruction.len() == MAX_LENGTH {
         // The decoder does not tell whether the 15 bytes are no instruction or not all of one; the
         // former is not to be met.
-        op.exec = overlong_instruction;
+        op.exec = exec!(overlong_instruction);
         return op;
     }
     if instruction.is_invalid() || !instruction.cpuid_features().iter().all(|f| model.has(*f)) {
         return op;
     }
     let Some((id, form)) = table::find(instruction.code()) else {
-        op.exec = missing_instruction;
+        op.exec = exec!(missing_instruction);
         return op;
     };
     op.form = id;

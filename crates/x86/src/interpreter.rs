@@ -3,8 +3,8 @@
 //!
 //! Instructions are decoded once, into blocks that end where control may go
 //! elsewhere, kept by guest-physical page and dropped when the page is
-//! written to. Inside a block nothing is looked at but whether an instruction
-//! stopped; interrupts, deadlines and everything else come between blocks.
+//! written to. Inside a block each instruction goes on with the next unless it
+//! stops; interrupts, deadlines and everything else come between blocks.
 
 use ring3_core::memory::{Memory, PAGE_SIZE};
 
@@ -346,7 +346,7 @@ impl Interpreter {
         };
         cpu.ip = next_ip(start, u64::from(op.length));
         cpu.code_base = start.wrapping_sub(u64::from(op.offset));
-        match (op.exec)(cpu, memory, &op) {
+        match (op.exec)(cpu, memory, std::slice::from_ref(&op)) {
             Ok(()) => {
                 cpu.instructions += 1;
                 self.completed_step(cpu, memory, before)
@@ -481,8 +481,8 @@ impl Interpreter {
             cpu.guard_code = count > 1;
             cpu.ip = next_ip(start, u64::from(bytes));
             cpu.code_base = start.wrapping_sub(u64::from(offset));
-            let failed = ops.iter().position(|op| (op.exec)(cpu, memory, op).is_err());
-            if let Some(index) = failed {
+            if (ops[0].exec)(cpu, memory, ops).is_err() {
+                let index = count - cpu.not_executed;
                 cpu.instructions += index as u64;
                 let at = cpu.instruction_address(&ops[index]);
                 return self.stopped(cpu, memory, at, Attention::empty());

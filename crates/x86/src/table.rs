@@ -13,10 +13,43 @@ use ring3_core::memory::Memory;
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
-use crate::exec;
 
-/// Executes an instruction: it completes, or the state is as before.
-pub type Exec = fn(&mut Cpu, &mut Memory, &Op) -> Result<(), Stopped>;
+/// Executes the first of the instructions given, of which there is one, and then all others:
+/// each completes, or the state is as before it and the rest is not executed.
+///
+/// One goes on with the next by itself, so each kind of instruction has an indirect
+/// call of its own, whose target the host predicts far better than that of
+/// a loop's single one.
+pub type Exec = fn(&mut Cpu, &mut Memory, &[Op]) -> Result<(), Stopped>;
+
+/// Executes `ops`, the first one by `handler`. The call of the next is the last thing that is
+/// done, which compilers turn into a jump; where they don't, blocks are short.
+#[inline(always)]
+pub(crate) fn chain(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    ops: &[Op],
+    handler: impl Fn(&mut Cpu, &mut Memory, &Op) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
+    let Some((op, rest)) = ops.split_first() else {
+        return Ok(());
+    };
+    if handler(cpu, memory, op).is_err() {
+        cpu.not_executed = ops.len();
+        return Err(Stopped);
+    }
+    match rest.first() {
+        Some(next) => (next.exec)(cpu, memory, rest),
+        None => Ok(()),
+    }
+}
+
+/// Makes an [`Exec`] of a handler, which executes one instruction.
+macro_rules! exec {
+    ($handler:expr) => {
+        |cpu, memory, ops| $crate::table::chain(cpu, memory, ops, $handler)
+    };
+}
 
 /// One form of an instruction.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +87,7 @@ struct Table {
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let mut rows = Rows(Vec::new());
-    exec::forms(&mut rows);
+    crate::exec::forms(&mut rows);
     let mut by_code = vec![FormId::NONE; Code::values().len()];
     for (index, form) in rows.0.iter().enumerate() {
         by_code[form.code as usize] = FormId(index as u16);
@@ -120,8 +153,8 @@ macro_rules! rm {
     ($rows:ident, $size:ty, [$code:ident $($rest:ident)*], $handler:ident $(, $parameter:ty)*) => {
         $rows.add(
             iced_x86::Code::$code,
-            $handler::<$crate::exec::Mem, $size $(, $parameter)*>,
-            $handler::<$crate::exec::Reg, $size $(, $parameter)*>,
+            $crate::table::exec!($handler::<$crate::exec::Mem, $size $(, $parameter)*>),
+            $crate::table::exec!($handler::<$crate::exec::Reg, $size $(, $parameter)*>),
         );
         $crate::table::rm!($rows, $size, [$($rest)*], $handler $(, $parameter)*);
     };
@@ -130,7 +163,7 @@ macro_rules! rm {
 /// Rows for forms of a byte, a word and a doubleword: `handler` is generic in the word.
 macro_rules! sizes {
     ($rows:ident, [$byte:ident $word:ident $dword:ident], $handler:ident) => {
-        $rows.add_all(&[iced_x86::Code::$byte], $handler::<u8>);
+        $crate::table::plain!($rows, [$byte], $handler::<u8>);
         $crate::table::wide!($rows, [$word $dword], $handler);
     };
 }
@@ -138,15 +171,15 @@ macro_rules! sizes {
 /// Rows for forms of a word and a doubleword: `handler` is generic in the word.
 macro_rules! wide {
     ($rows:ident, [$word:ident $dword:ident], $handler:ident $(, $parameter:tt)*) => {
-        $rows.add_all(&[iced_x86::Code::$word], $handler::<u16 $(, $parameter)*>);
-        $rows.add_all(&[iced_x86::Code::$dword], $handler::<u32 $(, $parameter)*>);
+        $crate::table::plain!($rows, [$word], $handler::<u16 $(, $parameter)*>);
+        $crate::table::plain!($rows, [$dword], $handler::<u32 $(, $parameter)*>);
     };
 }
 
 /// Rows for forms that `handler` executes as it is.
 macro_rules! plain {
     ($rows:ident, [$($code:ident)+], $handler:expr) => {
-        $rows.add_all(&[$(iced_x86::Code::$code),+], $handler);
+        $rows.add_all(&[$(iced_x86::Code::$code),+], $crate::table::exec!($handler));
     };
 }
 
@@ -157,7 +190,7 @@ macro_rules! ending {
     };
 }
 
-pub(crate) use {ending, plain, rm, rm_sizes, rm_wide, sizes, wide};
+pub(crate) use {ending, exec, plain, rm, rm_sizes, rm_wide, sizes, wide};
 
 #[cfg(test)]
 mod tests {

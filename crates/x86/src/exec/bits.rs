@@ -1,11 +1,12 @@
 //! Bit and byte instructions (SDM vol. 1, 7.3.7): BT and its kin, BSF, BSR, SETcc; BSWAP.
 
+use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exec::{Done, Mem, Place, Reg};
-use crate::table::{Rows, rm_wide, wide};
+use crate::table::{Rows, exec, rm_wide, wide};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -14,29 +15,37 @@ pub(super) fn forms(rows: &mut Rows) {
     rm_wide!(rows, [Bts_rm16_imm8 Bts_rm32_imm8], change_immediate, Set);
     rm_wide!(rows, [Btr_rm16_imm8 Btr_rm32_imm8], change_immediate, Reset);
     rm_wide!(rows, [Btc_rm16_imm8 Btc_rm32_imm8], change_immediate, Complement);
-    rows.add(iced_x86::Code::Bt_rm16_r16, test_string::<u16>, test_register::<u16>);
-    rows.add(iced_x86::Code::Bt_rm32_r32, test_string::<u32>, test_register::<u32>);
-    rows.add(iced_x86::Code::Bts_rm16_r16, change_string::<u16, Set>, change_register::<u16, Set>);
-    rows.add(iced_x86::Code::Bts_rm32_r32, change_string::<u32, Set>, change_register::<u32, Set>);
+    rows.add(Code::Bt_rm16_r16, exec!(test_string::<u16>), exec!(test_register::<u16>));
+    rows.add(Code::Bt_rm32_r32, exec!(test_string::<u32>), exec!(test_register::<u32>));
     rows.add(
-        iced_x86::Code::Btr_rm16_r16,
-        change_string::<u16, Reset>,
-        change_register::<u16, Reset>,
+        Code::Bts_rm16_r16,
+        exec!(change_string::<u16, Set>),
+        exec!(change_register::<u16, Set>),
     );
     rows.add(
-        iced_x86::Code::Btr_rm32_r32,
-        change_string::<u32, Reset>,
-        change_register::<u32, Reset>,
+        Code::Bts_rm32_r32,
+        exec!(change_string::<u32, Set>),
+        exec!(change_register::<u32, Set>),
     );
     rows.add(
-        iced_x86::Code::Btc_rm16_r16,
-        change_string::<u16, Complement>,
-        change_register::<u16, Complement>,
+        Code::Btr_rm16_r16,
+        exec!(change_string::<u16, Reset>),
+        exec!(change_register::<u16, Reset>),
     );
     rows.add(
-        iced_x86::Code::Btc_rm32_r32,
-        change_string::<u32, Complement>,
-        change_register::<u32, Complement>,
+        Code::Btr_rm32_r32,
+        exec!(change_string::<u32, Reset>),
+        exec!(change_register::<u32, Reset>),
+    );
+    rows.add(
+        Code::Btc_rm16_r16,
+        exec!(change_string::<u16, Complement>),
+        exec!(change_register::<u16, Complement>),
+    );
+    rows.add(
+        Code::Btc_rm32_r32,
+        exec!(change_string::<u32, Complement>),
+        exec!(change_register::<u32, Complement>),
     );
     rm_wide!(rows, [Bsf_r16_rm16 Bsf_r32_rm32], scan_forward);
     rm_wide!(rows, [Bsr_r16_rm16 Bsr_r32_rm32], scan_reverse);

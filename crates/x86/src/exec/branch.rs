@@ -1,6 +1,5 @@
 //! Control transfer (SDM vol. 1, 7.3.8): jumps, calls, returns, loops, software interrupts; conditions.
 
-use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
@@ -64,22 +63,22 @@ pub(super) fn forms(rows: &mut Rows) {
     wide!(rows, [Jg_rel16 Jg_rel32_32], jump_if, IfGreater);
 
     // The count register has the address size, the target the operand size.
-    rows.add_all(&[Code::Loop_rel8_16_CX], loop_if::<u16, u16, Always>);
-    rows.add_all(&[Code::Loop_rel8_32_CX], loop_if::<u32, u16, Always>);
-    rows.add_all(&[Code::Loop_rel8_16_ECX], loop_if::<u16, u32, Always>);
-    rows.add_all(&[Code::Loop_rel8_32_ECX], loop_if::<u32, u32, Always>);
-    rows.add_all(&[Code::Loope_rel8_16_CX], loop_if::<u16, u16, IfEqual>);
-    rows.add_all(&[Code::Loope_rel8_32_CX], loop_if::<u32, u16, IfEqual>);
-    rows.add_all(&[Code::Loope_rel8_16_ECX], loop_if::<u16, u32, IfEqual>);
-    rows.add_all(&[Code::Loope_rel8_32_ECX], loop_if::<u32, u32, IfEqual>);
-    rows.add_all(&[Code::Loopne_rel8_16_CX], loop_if::<u16, u16, IfNotEqual>);
-    rows.add_all(&[Code::Loopne_rel8_32_CX], loop_if::<u32, u16, IfNotEqual>);
-    rows.add_all(&[Code::Loopne_rel8_16_ECX], loop_if::<u16, u32, IfNotEqual>);
-    rows.add_all(&[Code::Loopne_rel8_32_ECX], loop_if::<u32, u32, IfNotEqual>);
-    rows.add_all(&[Code::Jcxz_rel8_16], jump_if_count_zero::<u16, u16>);
-    rows.add_all(&[Code::Jcxz_rel8_32], jump_if_count_zero::<u32, u16>);
-    rows.add_all(&[Code::Jecxz_rel8_16], jump_if_count_zero::<u16, u32>);
-    rows.add_all(&[Code::Jecxz_rel8_32], jump_if_count_zero::<u32, u32>);
+    plain!(rows, [Loop_rel8_16_CX], loop_if::<u16, u16, Always>);
+    plain!(rows, [Loop_rel8_32_CX], loop_if::<u32, u16, Always>);
+    plain!(rows, [Loop_rel8_16_ECX], loop_if::<u16, u32, Always>);
+    plain!(rows, [Loop_rel8_32_ECX], loop_if::<u32, u32, Always>);
+    plain!(rows, [Loope_rel8_16_CX], loop_if::<u16, u16, IfEqual>);
+    plain!(rows, [Loope_rel8_32_CX], loop_if::<u32, u16, IfEqual>);
+    plain!(rows, [Loope_rel8_16_ECX], loop_if::<u16, u32, IfEqual>);
+    plain!(rows, [Loope_rel8_32_ECX], loop_if::<u32, u32, IfEqual>);
+    plain!(rows, [Loopne_rel8_16_CX], loop_if::<u16, u16, IfNotEqual>);
+    plain!(rows, [Loopne_rel8_32_CX], loop_if::<u32, u16, IfNotEqual>);
+    plain!(rows, [Loopne_rel8_16_ECX], loop_if::<u16, u32, IfNotEqual>);
+    plain!(rows, [Loopne_rel8_32_ECX], loop_if::<u32, u32, IfNotEqual>);
+    plain!(rows, [Jcxz_rel8_16], jump_if_count_zero::<u16, u16>);
+    plain!(rows, [Jcxz_rel8_32], jump_if_count_zero::<u32, u16>);
+    plain!(rows, [Jecxz_rel8_16], jump_if_count_zero::<u16, u32>);
+    plain!(rows, [Jecxz_rel8_32], jump_if_count_zero::<u32, u32>);
 
     plain!(rows, [Int_imm8], software_interrupt);
     plain!(rows, [Int3], breakpoint);

@@ -9,7 +9,7 @@ use crate::decode::Op;
 use crate::exec::branch::*;
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::segment::sreg;
-use crate::table::{Rows, ending, plain, rm, rm_sizes, rm_wide};
+use crate::table::{Rows, ending, exec, plain, rm, rm_sizes, rm_wide};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -72,9 +72,17 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u8, [Setle_rm8], set_byte, IfLessOrEqual);
     rm!(rows, u8, [Setg_rm8], set_byte, IfGreater);
 
-    rows.add(Code::Mov_rm16_Sreg, store_segment::<Mem, u16>, store_segment::<Reg, u16>);
+    rows.add(
+        Code::Mov_rm16_Sreg,
+        exec!(store_segment::<Mem, u16>),
+        exec!(store_segment::<Reg, u16>),
+    );
     // To memory it stores a word whatever the operand size (SDM vol. 2, MOV).
-    rows.add(Code::Mov_r32m16_Sreg, store_segment::<Mem, u16>, store_segment::<Reg, u32>);
+    rows.add(
+        Code::Mov_r32m16_Sreg,
+        exec!(store_segment::<Mem, u16>),
+        exec!(store_segment::<Reg, u32>),
+    );
     rm!(rows, u16, [Mov_Sreg_rm16 Mov_Sreg_r32m16], load_segment);
     ending!(rows, [Mov_Sreg_rm16 Mov_Sreg_r32m16]);
     rm_wide!(rows, [Les_r16_m1616 Les_r32_m1632], load_far_pointer, Es);

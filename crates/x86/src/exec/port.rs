@@ -1,22 +1,21 @@
 //! Port I/O (SDM vol. 1, chapter 19): IN and OUT, and who may use which port.
 
-use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0, reg};
 use crate::decode::Op;
 use crate::exec::Done;
-use crate::table::{Rows, sizes};
+use crate::table::{Rows, plain, sizes};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    rows.add_all(&[Code::In_AL_imm8], input_immediate::<u8>);
-    rows.add_all(&[Code::In_AX_imm8], input_immediate::<u16>);
-    rows.add_all(&[Code::In_EAX_imm8], input_immediate::<u32>);
-    rows.add_all(&[Code::Out_imm8_AL], output_immediate::<u8>);
-    rows.add_all(&[Code::Out_imm8_AX], output_immediate::<u16>);
-    rows.add_all(&[Code::Out_imm8_EAX], output_immediate::<u32>);
+    plain!(rows, [In_AL_imm8], input_immediate::<u8>);
+    plain!(rows, [In_AX_imm8], input_immediate::<u16>);
+    plain!(rows, [In_EAX_imm8], input_immediate::<u32>);
+    plain!(rows, [Out_imm8_AL], output_immediate::<u8>);
+    plain!(rows, [Out_imm8_AX], output_immediate::<u16>);
+    plain!(rows, [Out_imm8_EAX], output_immediate::<u32>);
     sizes!(rows, [In_AL_DX In_AX_DX In_EAX_DX], input);
     sizes!(rows, [Out_DX_AL Out_DX_AX Out_DX_EAX], output);
 }

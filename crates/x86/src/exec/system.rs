@@ -13,7 +13,7 @@ use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Eflags;
 use crate::report::Missing;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
-use crate::table::{Rows, ending, plain, rm, rm_wide};
+use crate::table::{Rows, ending, exec, plain, rm, rm_wide};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -30,7 +30,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Clts], clts);
     rm!(rows, u16, [Lmsw_rm16 Lmsw_r32m16], lmsw);
     rm!(rows, u16, [Smsw_rm16], smsw);
-    rows.add(Code::Smsw_r32m16, smsw::<Mem, u16>, smsw::<Reg, u32>);
+    rows.add(Code::Smsw_r32m16, exec!(smsw::<Mem, u16>), exec!(smsw::<Reg, u32>));
     plain!(rows, [Invlpg_m], invlpg);
     plain!(rows, [Wbinvd Invd], flush_caches);
     plain!(rows, [Lgdt_m1632_16], lgdt::<true>);
@@ -42,19 +42,19 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u16, [Lldt_rm16 Lldt_r32m16], lldt);
     rm!(rows, u16, [Ltr_rm16 Ltr_r32m16], ltr);
     rm!(rows, u16, [Sldt_rm16], sldt);
-    rows.add(Code::Sldt_r32m16, sldt::<Mem, u16>, sldt::<Reg, u32>);
+    rows.add(Code::Sldt_r32m16, exec!(sldt::<Mem, u16>), exec!(sldt::<Reg, u32>));
     rm!(rows, u16, [Str_rm16], str);
-    rows.add(Code::Str_r32m16, str::<Mem, u16>, str::<Reg, u32>);
+    rows.add(Code::Str_r32m16, exec!(str::<Mem, u16>), exec!(str::<Reg, u32>));
     for code in [Code::Verr_rm16, Code::Verr_r32m16] {
-        rows.add(code, verr::<Mem>, verr::<Reg>);
+        rows.add(code, exec!(verr::<Mem>), exec!(verr::<Reg>));
     }
     for code in [Code::Verw_rm16, Code::Verw_r32m16] {
-        rows.add(code, verw::<Mem>, verw::<Reg>);
+        rows.add(code, exec!(verw::<Mem>), exec!(verw::<Reg>));
     }
     rm_wide!(rows, [Lar_r16_rm16 Lar_r32_r32m16], lar);
     rm_wide!(rows, [Lsl_r16_rm16 Lsl_r32_r32m16], lsl);
     for code in [Code::Arpl_rm16_r16, Code::Arpl_r32m16_r32] {
-        rows.add(code, arpl::<Mem>, arpl::<Reg>);
+        rows.add(code, exec!(arpl::<Mem>), exec!(arpl::<Reg>));
     }
     plain!(rows, [Sysenter], sysenter);
     plain!(rows, [Sysexitd], sysexit);

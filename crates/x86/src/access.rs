@@ -93,20 +93,16 @@ impl Cpu {
         self.write_linear(memory, linear, value, self.is_user())
     }
 
-    /// Reads what is to be written back: the access needs the rights of a write.
+    /// Reads at linear address `linear` what is to be written back: the access needs the rights of a write.
     #[inline(always)]
-    pub(crate) fn read_for_write<W: Word>(
+    pub(crate) fn read_linear_for_write<W: Word>(
         &mut self,
         memory: &mut Memory,
-        register: u8,
-        offset: u64,
+        linear: u64,
     ) -> Result<W, Stopped> {
-        let linear = self.linear_for_write(register, offset, W::BYTES)?;
         let user = self.is_user();
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if let Some(address) = entry.for_write(linear)
-            && fits_in_page::<W>(linear)
-        {
+        if let Some(address) = entry.for_write(linear, W::BYTES) {
             return Ok(W::load(memory, address as usize));
         }
         self.read_slowly(memory, linear, Access::Write, user)
@@ -121,9 +117,7 @@ impl Cpu {
         user: bool,
     ) -> Result<W, Stopped> {
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if let Some(address) = entry.for_read(linear)
-            && fits_in_page::<W>(linear)
-        {
+        if let Some(address) = entry.for_read(linear, W::BYTES) {
             return Ok(W::load(memory, address as usize));
         }
         self.read_slowly(memory, linear, Access::Read, user)
@@ -139,9 +133,7 @@ impl Cpu {
         user: bool,
     ) -> Result<(), Stopped> {
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if let Some(address) = entry.for_write(linear)
-            && fits_in_page::<W>(linear)
-        {
+        if let Some(address) = entry.for_write(linear, W::BYTES) {
             value.store(memory, address as usize);
             return Ok(());
         }
@@ -166,7 +158,7 @@ impl Cpu {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
         let entry = self.tlb[usize::from(self.is_user())].entry(linear);
-        entry.for_read(linear).filter(|_| segment.reads_freely)
+        entry.for_read(linear, 1).filter(|_| segment.reads_freely)
     }
 
     /// The same for writing.
@@ -174,7 +166,7 @@ impl Cpu {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
         let entry = self.tlb[usize::from(self.is_user())].entry(linear);
-        entry.for_write(linear).filter(|_| segment.writes_freely)
+        entry.for_write(linear, 1).filter(|_| segment.writes_freely)
     }
 
     /// Reads a processor structure (descriptor, TSS, interrupt table): a supervisor access

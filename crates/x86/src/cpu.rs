@@ -6,7 +6,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::cpuid::Model;
-use crate::decode::Op;
+use crate::decode::{CodeMode, Op};
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
@@ -169,6 +169,8 @@ pub struct Cpu {
     /// The x87 FPU.
     pub fpu: Fpu,
     cpl: u8,
+    /// DS, ES and SS begin at 0, have no limit, and may be read and written.
+    is_flat: bool,
     /// Which processor this is to the guest.
     pub model: Model,
 
@@ -229,6 +231,7 @@ impl Cpu {
             msrs: Msrs::default(),
             fpu: Fpu::default(),
             cpl: 0,
+            is_flat: false,
             model,
             interrupt_pin: false,
             halted: false,
@@ -367,6 +370,10 @@ impl Cpu {
         if register == sreg::SS {
             self.update_cpl();
         }
+        self.is_flat = [sreg::DS, sreg::ES, sreg::SS].into_iter().all(|register| {
+            let segment = self.segment(register);
+            segment.base == 0 && segment.reads_freely && segment.writes_freely
+        });
     }
 
     /// The address in CS of the instruction `op`, which is being executed.
@@ -422,6 +429,12 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn code_is_32_bit(&self) -> bool {
         self.segments[sreg::CS as usize].attributes.big()
+    }
+
+    /// How code is decoded now.
+    #[inline(always)]
+    pub(crate) fn code_mode(&self) -> CodeMode {
+        CodeMode { is_32_bit: self.code_is_32_bit(), is_flat: self.is_flat }
     }
 
     /// The bits of ESP that count: all 32, or 16 with a 16-bit stack segment.

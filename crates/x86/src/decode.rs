@@ -68,6 +68,14 @@ impl Op {
         Op { offset, ..*self }
     }
 
+    /// Where DS, ES and SS are flat, the memory operand's linear address is the base
+    /// register and the displacement.
+    pub fn is_flat(&self) -> bool {
+        self.index == reg::NONE
+            && self.address_shift == 0
+            && matches!(self.segment, sreg::DS | sreg::ES | sreg::SS)
+    }
+
     /// No instruction of the same block comes after it.
     pub fn ends_block(&self) -> bool {
         self.form.form().is_none_or(|form| form.ends_block) || self.stands_alone()
@@ -90,10 +98,30 @@ pub enum Repeat {
     WhileNotEqual,
 }
 
+/// What decoded instructions depend on beside their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeMode {
+    /// CS.D: operands and addresses have 32 bits by default.
+    pub is_32_bit: bool,
+    /// DS, ES and SS begin at 0 and have no limit.
+    pub is_flat: bool,
+}
+
+impl CodeMode {
+    /// Number of modes.
+    pub const COUNT: usize = 4;
+
+    /// A number for each mode, from 0.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        usize::from(self.is_32_bit) | usize::from(self.is_flat) << 1
+    }
+}
+
 /// Decodes the instruction at the start of `bytes`, at most 15 of which count;
 /// none when it goes on after them.
-pub fn decode(bytes: &[u8], is_32_bit: bool, model: Model) -> Option<Op> {
-    let bitness = if is_32_bit { 32 } else { 16 };
+pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
+    let bitness = if mode.is_32_bit { 32 } else { 16 };
     let mut decoder = Decoder::with_ip(bitness, bytes, 0, OPTIONS);
     let instruction = decoder.decode();
     if instruction.is_invalid()
@@ -102,7 +130,7 @@ pub fn decode(bytes: &[u8], is_32_bit: bool, model: Model) -> Option<Op> {
     {
         return None;
     }
-    Some(to_op(&instruction, model))
+    Some(to_op(&instruction, mode, model))
 }
 
 /// Without BMI1 and LZCNT, a repeat prefix before BSF and BSR means nothing: TZCNT
@@ -112,7 +140,7 @@ pub(crate) const OPTIONS: u32 = DecoderOptions::NO_MPFX_0FBC | DecoderOptions::N
 /// The longest instruction (SDM vol. 2, 2.3.11).
 pub const MAX_LENGTH: usize = 15;
 
-fn to_op(instruction: &Instruction, model: Model) -> Op {
+fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
     let mut op = Op {
         exec: exec!(undefined_instruction),
         imm: 0,
@@ -180,13 +208,13 @@ fn to_op(instruction: &Instruction, model: Model) -> Op {
                 }
             }
             OpKind::Memory => {
-                op.exec = form.memory;
                 op.base = optional_register(instruction.memory_base());
                 op.index = optional_register(instruction.memory_index());
                 op.scale = instruction.memory_index_scale().trailing_zeros() as u8;
                 op.disp = instruction.memory_displacement32();
                 op.segment = register_number(instruction.memory_segment());
                 op.address_shift = address_shift(instruction);
+                op.exec = if mode.is_flat && op.is_flat() { form.flat } else { form.memory };
             }
             OpKind::MemorySegSI | OpKind::MemorySegDI => {
                 op.segment = register_number(instruction.memory_segment());

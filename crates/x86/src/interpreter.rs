@@ -10,7 +10,7 @@ use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::{Attention, Cpu};
 use crate::cpuid::Model;
-use crate::decode::{self, MAX_LENGTH, Op};
+use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
 use crate::exception::{Stop, Stopped, vector};
 use crate::interrupt::{Delivery, Event, Source};
@@ -27,7 +27,7 @@ const NO_PAGE: u32 = u32::MAX;
 /// No block starts here.
 const NO_BLOCK: u16 = 0;
 
-/// The decoded code of one guest-physical page, in one code size.
+/// The decoded code of one guest-physical page, in one mode.
 #[derive(Debug)]
 struct CodePage {
     /// Where blocks start: a hash table by offset in the page, probed linearly, small because
@@ -92,19 +92,19 @@ struct Cache {
     pages: Vec<CodePage>,
     /// Numbers in `pages` that are free.
     free: Vec<u32>,
-    /// For 16- and 32-bit code, by guest-physical page number: the number in `pages`.
-    by_frame: [Vec<u32>; 2],
+    /// By mode, then by guest-physical page number: the number in `pages`.
+    by_frame: [Vec<u32>; CodeMode::COUNT],
     /// Instructions decoded since all was dropped.
     ops: usize,
 }
 
 impl Cache {
     /// The number of the page of decoded code for guest-physical page `frame`.
-    fn page(&mut self, frame: usize, is_32_bit: bool) -> u32 {
+    fn page(&mut self, frame: usize, mode: CodeMode) -> u32 {
         if self.pages.len() - self.free.len() >= MAX_PAGES || self.ops >= MAX_OPS {
             *self = Cache::default();
         }
-        let by_frame = &mut self.by_frame[usize::from(is_32_bit)];
+        let by_frame = &mut self.by_frame[mode.index()];
         if by_frame.len() <= frame {
             by_frame.resize(frame + 1, NO_PAGE);
         }
@@ -133,7 +133,7 @@ impl Cache {
 /// Where the last instruction was fetched from, to find the next one quickly.
 #[derive(Debug)]
 struct FetchPage {
-    /// Linear page address, with the code size in bit 0 and the privilege in bit 1.
+    /// Linear page address, with the mode and the privilege in the low bits.
     key: u64,
     /// [`Cpu::fetch_generation`] when it was found.
     generation: u64,
@@ -149,7 +149,7 @@ const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, address: 0,
 #[derive(Debug, Clone, Copy)]
 struct Crossing {
     bytes: [u8; MAX_LENGTH],
-    is_32_bit: bool,
+    mode: CodeMode,
     op: Op,
 }
 
@@ -248,7 +248,7 @@ impl Interpreter {
                 "memory to execute: eip is at a device or at nothing",
             )));
         }
-        let page = self.cache.page((address / PAGE_SIZE) as usize, cpu.code_is_32_bit());
+        let page = self.cache.page((address / PAGE_SIZE) as usize, cpu.code_mode());
         self.fetch = FetchPage { key, generation: cpu.fetch_generation, address, page };
         Ok(())
     }
@@ -271,12 +271,12 @@ impl Interpreter {
         let bytes = memory.page_from(address).unwrap_or_default();
         let inside = usize::try_from(inside).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(inside)];
-        let is_32_bit = cpu.code_is_32_bit();
+        let mode = cpu.code_mode();
         let page = self.fetch.page as usize;
         let code = &mut self.cache.pages[page];
         let slot = code.make_room(offset);
         let first = code.ops.len();
-        let block_bytes = decode_block(&mut code.ops, bytes, offset, is_32_bit, cpu.model);
+        let block_bytes = decode_block(&mut code.ops, bytes, offset, mode, cpu.model);
         if block_bytes == 0 {
             return self.decode_crossing(cpu, memory, linear, inside);
         }
@@ -310,20 +310,20 @@ impl Interpreter {
                 fetch_address(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
             memory.read(second, &mut bytes[in_first..length]);
         }
-        let is_32_bit = cpu.code_is_32_bit();
+        let mode = cpu.code_mode();
         let slot = &mut self.crossings[(address >> 12) as usize % CROSSINGS];
         if length == MAX_LENGTH
             && let Some(known) = slot
             && known.bytes == bytes
-            && known.is_32_bit == is_32_bit
+            && known.mode == mode
         {
             return Ok(Next::Crossing(known.op.at_offset(offset)));
         }
         self.counters.crossings_decoded += 1;
-        match decode::decode(&bytes[..length], is_32_bit, cpu.model) {
+        match decode::decode(&bytes[..length], mode, cpu.model) {
             Some(op) => {
                 let op = op.at_offset(offset);
-                *slot = Some(Crossing { bytes, is_32_bit, op });
+                *slot = Some(Crossing { bytes, mode, op });
                 Ok(Next::Crossing(op))
             }
             None => Err(cpu.general_protection(0)),
@@ -542,7 +542,7 @@ fn next_ip(start: u64, bytes: u64) -> u64 {
 /// The key under which the page of `linear` is in [`FetchPage`].
 #[inline(always)]
 fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
-    linear & !0xfff | u64::from(cpu.code_is_32_bit()) | u64::from(cpu.is_user()) << 1
+    linear & !0xfff | cpu.code_mode().index() as u64 | u64::from(cpu.is_user()) << 2
 }
 
 /// The guest-physical address of an instruction byte.
@@ -561,13 +561,13 @@ fn decode_block(
     ops: &mut Vec<Op>,
     bytes: &[u8],
     offset: usize,
-    is_32_bit: bool,
+    mode: CodeMode,
     model: Model,
 ) -> usize {
     let first = ops.len();
     let mut length = 0;
     while ops.len() - first < BLOCK_LENGTH {
-        let Some(mut op) = decode::decode(&bytes[length..], is_32_bit, model) else {
+        let Some(mut op) = decode::decode(&bytes[length..], mode, model) else {
             break;
         };
         if op.stands_alone() && length > 0 {

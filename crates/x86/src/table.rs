@@ -58,6 +58,8 @@ pub struct Form {
     pub code: Code,
     /// What executes it when its ModRM operand is in memory.
     pub memory: Exec,
+    /// The same for [`Op::is_flat`] operands.
+    pub flat: Exec,
     /// What executes it when its ModRM operand is a register, or it has none.
     pub register: Exec,
     /// No instruction can be executed after it without looking at the state
@@ -112,8 +114,13 @@ pub(crate) struct Rows(Vec<Form>);
 impl Rows {
     /// Adds a form whose ModRM operand, if any, may be in memory or a register.
     pub(crate) fn add(&mut self, code: Code, memory: Exec, register: Exec) {
+        self.add_with_flat(code, memory, memory, register);
+    }
+
+    /// The same with a handler of its own for flat operands.
+    pub(crate) fn add_with_flat(&mut self, code: Code, memory: Exec, flat: Exec, register: Exec) {
         let ends_block = code.flow_control() != FlowControl::Next;
-        self.0.push(Form { code, memory, register, ends_block });
+        self.0.push(Form { code, memory, flat, register, ends_block });
     }
 
     /// Adds forms that have no ModRM operand, or only one kind of it.
@@ -151,9 +158,10 @@ macro_rules! rm_wide {
 macro_rules! rm {
     ($rows:ident, $size:ty, [], $handler:ident $(, $parameter:ty)*) => {};
     ($rows:ident, $size:ty, [$code:ident $($rest:ident)*], $handler:ident $(, $parameter:ty)*) => {
-        $rows.add(
+        $rows.add_with_flat(
             iced_x86::Code::$code,
             $crate::table::exec!($handler::<$crate::exec::Mem, $size $(, $parameter)*>),
+            $crate::table::exec!($handler::<$crate::exec::FlatMem, $size $(, $parameter)*>),
             $crate::table::exec!($handler::<$crate::exec::Reg, $size $(, $parameter)*>),
         );
         $crate::table::rm!($rows, $size, [$($rest)*], $handler $(, $parameter)*);

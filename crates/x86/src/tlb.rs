@@ -120,27 +120,29 @@ impl Entry {
         Entry { tag: linear & PAGE_MASK | bits, page }
     }
 
-    /// The guest-physical address of `linear`, if data can be read there at once.
+    /// The guest-physical address of `linear`, if `size` bytes of data can be read there at once.
     #[inline(always)]
-    pub fn for_read(&self, linear: u64) -> Option<u64> {
-        self.address(linear, tag::READ)
+    pub fn for_read(&self, linear: u64, size: usize) -> Option<u64> {
+        self.address(linear, size, tag::READ)
     }
 
-    /// The guest-physical address of `linear`, if data can be written there at once.
+    /// The guest-physical address of `linear`, if `size` bytes of data can be written there at once.
     #[inline(always)]
-    pub fn for_write(&self, linear: u64) -> Option<u64> {
-        self.address(linear, tag::WRITE)
+    pub fn for_write(&self, linear: u64, size: usize) -> Option<u64> {
+        self.address(linear, size, tag::WRITE)
     }
 
     /// The guest-physical address of `linear`, if instructions can be fetched there at once.
     #[inline(always)]
     pub fn for_fetch(&self, linear: u64) -> Option<u64> {
-        self.address(linear, tag::FETCH)
+        self.address(linear, 1, tag::FETCH)
     }
 
+    /// An access that crosses into the next page ends in a page that is not this entry's.
     #[inline(always)]
-    fn address(&self, linear: u64, bit: u64) -> Option<u64> {
-        (self.tag & (PAGE_MASK | bit) == linear & PAGE_MASK | bit)
+    fn address(&self, linear: u64, size: usize, bit: u64) -> Option<u64> {
+        let last = linear + (size as u64 - 1);
+        (self.tag & (PAGE_MASK | bit) == last & PAGE_MASK | bit)
             .then_some(self.page | linear & !PAGE_MASK)
     }
 }

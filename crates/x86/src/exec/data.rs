@@ -88,6 +88,8 @@ pub(super) fn forms(rows: &mut Rows) {
     rm_wide!(rows, [Les_r16_m1616 Les_r32_m1632], load_far_pointer, Es);
     rm_wide!(rows, [Lds_r16_m1616 Lds_r32_m1632], load_far_pointer, Ds);
     rm_wide!(rows, [Lss_r16_m1616 Lss_r32_m1632], load_far_pointer, Ss);
+    ending!(rows, [Les_r16_m1616 Les_r32_m1632 Lds_r16_m1616 Lds_r32_m1632]);
+    ending!(rows, [Lss_r16_m1616 Lss_r32_m1632]);
     rm_wide!(rows, [Lfs_r16_m1616 Lfs_r32_m1632], load_far_pointer, Fs);
     rm_wide!(rows, [Lgs_r16_m1616 Lgs_r32_m1632], load_far_pointer, Gs);
 }

@@ -21,6 +21,8 @@ mod string;
 mod system;
 mod x87;
 
+use std::marker::PhantomData;
+
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
@@ -135,20 +137,74 @@ impl Place for Reg {
     }
 }
 
-/// The operand is in memory.
-pub(crate) struct Mem;
+/// The operand is in memory, at an address that `A` computes.
+pub(crate) struct At<A>(PhantomData<A>);
 
-impl Place for Mem {
+/// The operand is in memory, anywhere.
+pub(crate) type Mem = At<Segmented>;
+
+/// The operand is in memory, at a base register and a displacement of a flat segment.
+pub(crate) type FlatMem = At<Flat>;
+
+/// How the linear address of the memory operand is computed.
+pub(crate) trait Address {
+    /// The linear address, if `size` bytes there may be read.
+    fn for_read(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped>;
+
+    /// The linear address, if `size` bytes there may be written.
+    fn for_write(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped>;
+}
+
+/// Any effective address in any segment.
+pub(crate) struct Segmented;
+
+impl Address for Segmented {
+    #[inline(always)]
+    fn for_read(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped> {
+        cpu.linear_for_read(op.segment, op.effective_address(cpu), size)
+    }
+
+    #[inline(always)]
+    fn for_write(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped> {
+        cpu.linear_for_write(op.segment, op.effective_address(cpu), size)
+    }
+}
+
+/// What most operands are: [`Op::is_flat`] says when.
+pub(crate) struct Flat;
+
+impl Flat {
+    #[inline(always)]
+    fn address(cpu: &Cpu, op: &Op) -> u64 {
+        u64::from((cpu.gpr(op.base) as u32).wrapping_add(op.disp))
+    }
+}
+
+impl Address for Flat {
+    #[inline(always)]
+    fn for_read(cpu: &mut Cpu, op: &Op, _: usize) -> Result<u64, Stopped> {
+        Ok(Flat::address(cpu, op))
+    }
+
+    #[inline(always)]
+    fn for_write(cpu: &mut Cpu, op: &Op, _: usize) -> Result<u64, Stopped> {
+        Ok(Flat::address(cpu, op))
+    }
+}
+
+impl<A: Address> Place for At<A> {
     const IS_REGISTER: bool = false;
 
     #[inline(always)]
     fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
-        cpu.read(memory, op.segment, op.effective_address(cpu))
+        let linear = A::for_read(cpu, op, W::BYTES)?;
+        cpu.read_linear(memory, linear, cpu.is_user())
     }
 
     #[inline(always)]
     fn write<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op, value: W) -> Done {
-        cpu.write(memory, op.segment, op.effective_address(cpu), value)
+        let linear = A::for_write(cpu, op, W::BYTES)?;
+        cpu.write_linear(memory, linear, value, cpu.is_user())
     }
 
     #[inline(always)]
@@ -158,10 +214,10 @@ impl Place for Mem {
         op: &Op,
         change: impl FnOnce(Status, W) -> (W, Status),
     ) -> Done {
-        let address = op.effective_address(cpu);
-        let old = cpu.read_for_write(memory, op.segment, address)?;
+        let linear = A::for_write(cpu, op, W::BYTES)?;
+        let old = cpu.read_linear_for_write(memory, linear)?;
         let (value, status) = change(cpu.status, old);
-        cpu.write(memory, op.segment, address, value)?;
+        cpu.write_linear(memory, linear, value, cpu.is_user())?;
         cpu.status = status;
         Ok(())
     }

@@ -36,8 +36,9 @@ pub(super) fn forms(rows: &mut Rows) {
     wide!(rows, [Popw_DS Popd_DS], pop_segment, { sreg::DS });
     wide!(rows, [Popw_FS Popd_FS], pop_segment, { sreg::FS });
     wide!(rows, [Popw_GS Popd_GS], pop_segment, { sreg::GS });
-    // The interrupt flag, the trap flag or the interrupt shadow may have changed.
-    ending!(rows, [Popfw Popfd Popw_SS Popd_SS]);
+    // The interrupt flag, the trap flag or the interrupt shadow may have changed, or the segments
+    // that decoded code takes for flat.
+    ending!(rows, [Popfw Popfd Popw_SS Popd_SS Popw_DS Popd_DS Popw_ES Popd_ES]);
 }
 
 /// PUSH ESP pushes the old value (SDM vol. 2, PUSH).

@@ -13,6 +13,7 @@ use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::interrupt::Event;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
+use crate::softfloat::transcendental::{self, Transcendental};
 use crate::tlb::Tlb;
 use crate::word::Word;
 
@@ -168,6 +169,8 @@ pub struct Cpu {
     pub msrs: Msrs,
     /// The x87 FPU.
     pub fpu: Fpu,
+    /// What computes its transcendental functions: no state, but the way the machine was built.
+    pub transcendental: Transcendental,
     cpl: u8,
     /// DS, ES and SS begin at 0, have no limit, and may be read and written.
     is_flat: bool,
@@ -230,6 +233,7 @@ impl Cpu {
             dr: [0, 0, 0, 0, 0, 0, 0xffff_0ff0, 0x400],
             msrs: Msrs::default(),
             fpu: Fpu::default(),
+            transcendental: transcendental::execute,
             cpl: 0,
             is_flat: false,
             model,
@@ -636,6 +640,7 @@ impl Cpu {
         cpu.dr = state.dr;
         cpu.msrs = state.msrs;
         cpu.fpu = state.fpu;
+        cpu.transcendental = self.transcendental;
         cpu.model = state.model;
         cpu.interrupt_pin = state.interrupt_pin;
         cpu.halted = state.halted;

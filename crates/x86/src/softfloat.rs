@@ -42,6 +42,7 @@ mod remainder;
 mod rounding;
 #[cfg(test)]
 mod tests;
+pub mod transcendental;
 
 pub use bcd::PackedBcd;
 pub use compare::Comparison;

@@ -1,4 +1,4 @@
-//! The x87 FPU's instructions (SDM vol. 1, 8.3), but for the transcendental ones.
+//! The x87 FPU's instructions (SDM vol. 1, 8.3).
 //!
 //! A handler follows the order of the processor: first whether there is an FPU to be
 //! used (#NM) and whether an earlier instruction left an unmasked exception (#MF), then
@@ -14,6 +14,7 @@ mod compare;
 mod control;
 #[cfg(test)]
 mod tests;
+mod transcendental;
 mod transfer;
 
 use ring3_core::memory::{Memory, PAGE_SIZE};
@@ -35,6 +36,7 @@ pub(super) fn forms(rows: &mut Rows) {
     arithmetic::forms(rows);
     compare::forms(rows);
     control::forms(rows);
+    transcendental::forms(rows);
 }
 
 /// #NM where the operating system has the FPU switched off (SDM vol. 3, table 2-2).

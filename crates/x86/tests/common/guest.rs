@@ -13,6 +13,8 @@ use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::softfloat::F80;
 
+use super::host_fpu;
+
 const LAYOUT: Layout = Layout::FIXED;
 
 // Guest-physical memory: page tables, a few supervisor pages, and the arena.
@@ -81,6 +83,7 @@ impl Guest {
         let filler = vec![FILLER; LAYOUT.code.len as usize];
         guest.memory.write(physical(LAYOUT.code.start).into(), &filler);
         let cpu = &mut guest.cpu;
+        cpu.transcendental = host_fpu::execute;
         cpu.ldtr = Segment::null(0);
         cpu.gdtr = TableRegister { base: GDT.into(), limit: 0x3ff };
         cpu.idtr = TableRegister { base: IDT.into(), limit: (VECTORS * 8 - 1) as u16 };

@@ -6,5 +6,6 @@ pub(crate) mod anything;
 pub(crate) mod assembler;
 pub(crate) mod comparison;
 pub(crate) mod guest;
+pub(crate) mod host_fpu;
 pub(crate) mod random;
 pub(crate) mod series;

@@ -16,6 +16,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod portable;
 mod scene;
 
 use scene::X87Scene;

@@ -202,7 +202,7 @@ fn fraction(random: &mut Random) -> u64 {
 
 /// A value in the registers' format: of any class, with exponents often where some
 /// format has its limits.
-fn f80(random: &mut Random) -> [u8; 10] {
+pub(crate) fn f80(random: &mut Random) -> [u8; 10] {
     const BIAS: u32 = 0x3fff;
     let near = |random: &mut Random, exponent: u32| exponent + random.below(5) - 2;
     let exponent = match random.below(16) {

@@ -189,7 +189,7 @@ fn binary<O: Binary>(fpu: &mut Fpu, destination: u8, source: Option<impl Into<Op
 }
 
 /// Stack underflow of an operation whose result is ST(`destination`). True if that has a result.
-fn underflow(fpu: &mut Fpu, destination: u8) -> bool {
+pub(super) fn underflow(fpu: &mut Fpu, destination: u8) -> bool {
     let masked = fpu.stack_underflow();
     if masked {
         fpu.set_st(destination, F80::INDEFINITE);
@@ -215,7 +215,7 @@ fn unary<O: Unary>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
 }
 
 /// ST(0) and ST(1), the operands of what has no others.
-fn top_two(fpu: &Fpu) -> Option<(F80, F80)> {
+pub(super) fn top_two(fpu: &Fpu) -> Option<(F80, F80)> {
     fpu.st(0).zip(fpu.st(1))
 }
 

@@ -1,0 +1,30 @@
+//! The transcendental functions of the host's x87.
+
+use ring3_hostfpu::Stack;
+use ring3_x86::fpu::status;
+use ring3_x86::softfloat::transcendental::{self, Function, Outcome, Results};
+use ring3_x86::softfloat::{F80, Flags};
+
+/// Computes `function` on the host; `None` where it has no x87.
+pub(crate) fn try_execute(function: Function, control: u16, st: [F80; 2]) -> Option<Outcome> {
+    let host = ring3_hostfpu::execute(function.opcode(), control, st.map(F80::to_bytes))?;
+    let results = match host.stack {
+        Stack::Same(st0) => Results::Replace(F80::from_bytes(st0)),
+        Stack::Popped(st0) => Results::Pop(F80::from_bytes(st0)),
+        Stack::Pushed([st0, st1]) => {
+            Results::Push { replacing: F80::from_bytes(st1), pushed: F80::from_bytes(st0) }
+        }
+    };
+    Some(Outcome {
+        raised: Flags::from_word(host.status),
+        rounded_up: host.status & status::C1 != 0,
+        incomplete: host.status & status::C2 != 0,
+        results,
+    })
+}
+
+/// Computes `function` on the host if it has an x87.
+pub(crate) fn execute(function: Function, control: u16, st: [F80; 2]) -> Outcome {
+    try_execute(function, control, st)
+        .unwrap_or_else(|| transcendental::execute(function, control, st))
+}

@@ -1,0 +1,121 @@
+//! The transcendental functions without an x87, and how far the host's are from them.
+//!
+//! Special values, exceptions and C2 must be equal; so must results that are exact. Others may
+//! differ by [`LIMIT`] units in the last place (C1 with them), which is what the
+//! manual allows a processor and the rounding of both.
+
+use ring3_hostcpu::{Cpu, Vendor};
+use ring3_x86::softfloat::transcendental::{self, Function, Outcome, Results};
+use ring3_x86::softfloat::{Class, F80, Flags};
+
+use crate::common::host_fpu;
+use crate::common::random::Random;
+use crate::common::series::Series;
+use crate::scene;
+
+/// A fraction of a second when optimised.
+const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+
+/// Units in the last place: up to 1 of the processor's, and up to 1 of directed rounding.
+const LIMIT: u128 = 2;
+
+/// Differences that are told.
+const TOLD: usize = 20;
+
+#[test]
+fn the_portable_functions_are_near_the_hosts() {
+    let is_amd = Cpu::detect().is_some_and(|cpu| cpu.vendor == Vendor::Amd);
+    let series = Series::from_environment(CASES);
+    let mut largest = [[0; 4]; Function::ALL.len()];
+    let mut differences = Vec::new();
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let index = (case % Function::ALL.len() as u64) as usize;
+        let function = Function::ALL[index];
+        let st = [(); 2].map(|()| F80::from_bytes(scene::f80(&mut random)));
+        let control = control(&mut random);
+        let Some(host) = host_fpu::try_execute(function, control, st) else {
+            println!("skipped: the host has no x87");
+            return;
+        };
+        if !is_amd && is_undefined(function, st[0]) {
+            continue;
+        }
+        let ours = transcendental::execute(function, control, st);
+        let distance = distance(&host, &ours, st[0]);
+        let largest = &mut largest[index][usize::from(control >> 10 & 3)];
+        match distance {
+            Some(distance) if distance <= LIMIT => *largest = distance.max(*largest),
+            _ => differences.push(format!(
+                "case {case}: {function:?} {control:04x} {st:x?}\n  host {host:x?}\n  ours {ours:x?}"
+            )),
+        }
+    }
+    for (function, largest) in Function::ALL.iter().zip(largest) {
+        println!("{function:?}: {largest:?} units by rounding control");
+    }
+    let count = differences.len();
+    differences.truncate(TOLD);
+    assert!(count == 0, "{count} differences:\n{}", differences.join("\n"));
+}
+
+/// A control word: with all exceptions masked in half of all cases.
+fn control(random: &mut Random) -> u16 {
+    let masks = if random.percent(50) { 0x3f } else { random.bits() as u16 & 0x3f };
+    masks | 0x40 | random.pick(&[0, 2, 3, 3]) << 8 | (random.bits() as u16 & 3) << 10
+}
+
+/// The manual leaves the result of an operand out of range undefined (SDM vol. 2, F2XM1, FYL2XP1).
+fn is_undefined(function: Function, st0: F80) -> bool {
+    let magnitude = st0.abs();
+    let exceeds = |limit: F80| {
+        (magnitude.sign_exponent, magnitude.significand) > (limit.sign_exponent, limit.significand)
+    };
+    match function {
+        Function::F2xm1 => exceeds(F80::ONE),
+        // 1 - √½
+        Function::Fyl2xp1 => exceeds(F80::new(0x3ffd, 0x95f6_1998_0c43_36f7)),
+        _ => false,
+    }
+}
+
+/// How far the results are apart, in units of the last place; none if by more than bits.
+fn distance(host: &Outcome, ours: &Outcome, st0: F80) -> Option<u128> {
+    let inexact = ours.raised.contains(Flags::PRECISION);
+    let same_flags = host.raised == ours.raised
+        && host.incomplete == ours.incomplete
+        && (inexact || host.rounded_up == ours.rounded_up);
+    if !same_flags {
+        return None;
+    }
+    let pairs = match (host.results, ours.results) {
+        (Results::Replace(host), Results::Replace(ours))
+        | (Results::Pop(host), Results::Pop(ours)) => vec![(host, ours)],
+        (
+            Results::Push { replacing, pushed },
+            Results::Push { replacing: our_replacing, pushed: our_pushed },
+        ) => vec![(replacing, our_replacing), (pushed, our_pushed)],
+        // The host reports what is in ST(0) where nothing was done.
+        (Results::Replace(host), Results::None) => return (host == st0).then_some(0),
+        _ => return None,
+    };
+    let distances = pairs.into_iter().map(|(host, ours)| match (host, ours) {
+        _ if host == ours => Some(0),
+        _ if inexact && is_number(host) && is_number(ours) => {
+            Some(place(host).abs_diff(place(ours)))
+        }
+        _ => None,
+    });
+    distances.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+fn is_number(value: F80) -> bool {
+    matches!(value.class(), Class::Normal | Class::Denormal | Class::Zero)
+}
+
+/// The number of a value among all values.
+fn place(value: F80) -> i128 {
+    let F80 { sign_exponent, significand } = value.abs();
+    let magnitude = i128::from(sign_exponent) << 63 | i128::from(significand & !(1 << 63));
+    if value.is_negative() { -magnitude } else { magnitude }
+}

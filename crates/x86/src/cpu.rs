@@ -121,6 +121,10 @@ pub struct Msrs {
     pub sysenter_esp: u32,
     /// IA32_SYSENTER_EIP.
     pub sysenter_eip: u32,
+    /// IA32_EFER.NXE: pages may be not for execution.
+    pub no_execute: bool,
+    /// IA32_PAT.
+    pub pat: u64,
     /// Subtracted from the machine's time stamp: what WRMSR to IA32_TIME_STAMP_COUNTER changes.
     pub time_stamp_offset: u64,
 }
@@ -163,6 +167,8 @@ pub struct Cpu {
     pub cr2: u64,
     pub(crate) cr3: u64,
     pub(crate) cr4: Cr4,
+    /// The page-directory-pointer-table entries, with PAE paging.
+    pub(crate) pdptes: [u64; 4],
     /// Debug registers 0 to 7.
     pub(crate) dr: [u64; 8],
     /// Model-specific registers.
@@ -211,9 +217,13 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// A processor after power-on (SDM vol. 3, table 10-1).
+    /// A processor of the default model after power-on.
     pub fn new() -> Cpu {
-        let model = Model::default();
+        Cpu::of_model(Model::default())
+    }
+
+    /// A processor after power-on (SDM vol. 3, table 10-1).
+    pub fn of_model(model: Model) -> Cpu {
         let data = Segment::real(0, 0);
         let mut cpu = Cpu {
             gpr: [0; 32],
@@ -230,8 +240,9 @@ impl Cpu {
             cr2: 0,
             cr3: 0,
             cr4: Cr4::empty(),
+            pdptes: [0; 4],
             dr: [0, 0, 0, 0, 0, 0, 0xffff_0ff0, 0x400],
-            msrs: Msrs::default(),
+            msrs: Msrs { pat: PAT_AT_RESET, ..Msrs::default() },
             fpu: Fpu::default(),
             transcendental: transcendental::execute,
             cpl: 0,
@@ -604,6 +615,7 @@ impl Cpu {
             gdtr: self.gdtr,
             idtr: self.idtr,
             cr: [self.cr0.bits().into(), self.cr2, self.cr3, self.cr4.bits().into()],
+            pdptes: self.pdptes,
             dr: self.dr,
             msrs: self.msrs,
             fpu: self.fpu.clone(),
@@ -637,6 +649,7 @@ impl Cpu {
         let [cr0, cr2, cr3, cr4] = state.cr;
         (cpu.cr2, cpu.cr3) = (cr2, cr3);
         cpu.cr4 = Cr4::from_bits_truncate(cr4 as u32);
+        cpu.pdptes = state.pdptes;
         cpu.dr = state.dr;
         cpu.msrs = state.msrs;
         cpu.fpu = state.fpu;
@@ -655,6 +668,9 @@ impl Cpu {
     }
 }
 
+/// IA32_PAT after power-on: WB, WT, UC-, UC, twice (SDM vol. 3, table 13-12).
+const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
+
 const STATE_NAME: &str = "cpu";
 const STATE_VERSION: u32 = 1;
 
@@ -671,6 +687,7 @@ struct State {
     idtr: TableRegister,
     /// CR0, CR2, CR3, CR4.
     cr: [u64; 4],
+    pdptes: [u64; 4],
     dr: [u64; 8],
     msrs: Msrs,
     fpu: Fpu,

@@ -1,80 +1,310 @@
 //! Which processor this is to the guest: CPUID (SDM vol. 2, CPUID) and the instruction-set
 //! extensions that exist.
+//!
+//! A [`Model`] has the features that the processor of its name had, as far as they are
+//! implemented: [`IMPLEMENTED`] is the one list of what is. CPUID, the decoder, the control
+//! registers and the MSRs all ask [`Model::features`], so that what CPUID offers exists, and
+//! what it does not offer is #UD or #GP.
+
+use std::fmt;
+use std::str::FromStr;
 
 use bitflags::bitflags;
 use iced_x86::CpuidFeature;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 bitflags! {
-    /// Feature flags of CPUID leaf 1, EDX.
+    /// Feature flags: EDX of CPUID leaf 1 in bits 31 to 0, ECX of leaf 1 in bits 63 to 32, EDX of
+    /// leaf 80000001h in bits 95 to 64.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Features: u32 {
+    pub struct Features: u128 {
         /// x87 FPU.
         const FPU = 1 << 0;
+        /// Virtual-8086 mode extensions.
+        const VME = 1 << 1;
+        /// Debugging extensions: I/O breakpoints.
+        const DE = 1 << 2;
         /// 4 MiB pages.
         const PSE = 1 << 3;
         /// RDTSC.
         const TSC = 1 << 4;
         /// RDMSR and WRMSR.
         const MSR = 1 << 5;
+        /// Physical address extension: 36 bits of physical addresses, and 2 MiB pages.
+        const PAE = 1 << 6;
+        /// Machine-check exception.
+        const MCE = 1 << 7;
         /// CMPXCHG8B.
         const CX8 = 1 << 8;
         /// SYSENTER and SYSEXIT.
         const SEP = 1 << 11;
+        /// Memory type range registers.
+        const MTRR = 1 << 12;
         /// Global pages.
         const PGE = 1 << 13;
+        /// Machine-check architecture.
+        const MCA = 1 << 14;
         /// CMOVcc, and FCMOVcc and FCOMI.
         const CMOV = 1 << 15;
+        /// Page attribute table.
+        const PAT = 1 << 16;
+        /// 36 bits of physical addresses in the entries of 4 MiB pages.
+        const PSE36 = 1 << 17;
+        /// CLFLUSH.
+        const CLFSH = 1 << 19;
+        /// MMX.
+        const MMX = 1 << 23;
+        /// FXSAVE and FXRSTOR.
+        const FXSR = 1 << 24;
+        /// SSE.
+        const SSE = 1 << 25;
+        /// SSE2.
+        const SSE2 = 1 << 26;
+        /// SSE3.
+        const SSE3 = 1 << 32;
+        /// SSSE3.
+        const SSSE3 = 1 << (32 + 9);
+        /// SSE4.1.
+        const SSE4_1 = 1 << (32 + 19);
+        /// SSE4.2.
+        const SSE4_2 = 1 << (32 + 20);
+        /// POPCNT.
+        const POPCNT = 1 << (32 + 23);
+        /// Pages from which no instruction can be fetched.
+        const NX = 1 << (64 + 20);
     }
 }
+
+/// What is implemented. Adding a feature here gives it to all models that had it.
+const IMPLEMENTED: Features = Features::FPU
+    .union(Features::PSE)
+    .union(Features::TSC)
+    .union(Features::MSR)
+    .union(Features::PAE)
+    .union(Features::CX8)
+    .union(Features::SEP)
+    .union(Features::PGE)
+    .union(Features::CMOV)
+    .union(Features::PAT)
+    .union(Features::PSE36)
+    .union(Features::NX);
 
 /// A processor model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Model {
-    /// The P6 family without MMX: what is implemented now, and no more.
+    /// `486`: an Intel486 DX4, which has CPUID and little else.
+    I486,
+    /// `pentium`: a Pentium with MMX.
+    Pentium,
+    /// `pentium3`: a Pentium III.
+    Pentium3,
+    /// `pentium4`: a Pentium 4 with SSE3 and execute-disable, in its 32-bit modes.
+    Pentium4,
+    /// `max`: everything that is implemented.
     #[default]
-    PentiumPro,
+    Max,
 }
 
 /// CPUID's four registers: EAX, EBX, ECX, EDX.
 pub type Leaf = [u32; 4];
 
+/// There is no processor model of this name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("give one of 486, pentium, pentium3, pentium4 and max")]
+pub struct UnknownModel;
+
+impl FromStr for Model {
+    type Err = UnknownModel;
+
+    fn from_str(name: &str) -> Result<Model, UnknownModel> {
+        Model::ALL.into_iter().find(|model| model.name() == name).ok_or(UnknownModel)
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The first extended leaf.
+const EXTENDED: u32 = 0x8000_0000;
+
 impl Model {
-    /// Family, model and stepping as CPUID leaf 1 has them in EAX, and EDX
-    /// after reset.
-    ///
-    /// That of the model here is the first one whose SEP flag software believes (SDM
-    /// vol. 2, SYSENTER).
+    /// All models, the oldest first.
+    pub const ALL: [Model; 5] =
+        [Model::I486, Model::Pentium, Model::Pentium3, Model::Pentium4, Model::Max];
+
+    /// The name by which users choose it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Model::I486 => "486",
+            Model::Pentium => "pentium",
+            Model::Pentium3 => "pentium3",
+            Model::Pentium4 => "pentium4",
+            Model::Max => "max",
+        }
+    }
+
+    /// Family, model and stepping as CPUID leaf 1 has them in EAX, and EDX after reset (SDM
+    /// vol. 2, figure 3-6). That of `max` is the first one that had all it may offer.
     pub const fn signature(self) -> u32 {
         match self {
-            Model::PentiumPro => 0x0000_0633,
+            Model::I486 => 0x0000_0480,
+            Model::Pentium => 0x0000_0543,
+            Model::Pentium3 => 0x0000_0686,
+            Model::Pentium4 => 0x0000_0f41,
+            Model::Max => 0x0001_06a5,
         }
     }
 
-    /// What it can.
+    /// The family: 4 for the 486, 6 for the P6 family, 15 for the Pentium 4.
+    pub(crate) const fn family(self) -> u32 {
+        self.signature() >> 8 & 0xf
+    }
+
+    /// What it can: what the processor of this name could and what is implemented.
     pub const fn features(self) -> Features {
+        IMPLEMENTED.intersection(self.historical_features())
+    }
+
+    /// What the processor of this name could.
+    const fn historical_features(self) -> Features {
         match self {
-            Model::PentiumPro => Features::all(),
+            Model::I486 => Features::FPU.union(Features::VME),
+            Model::Pentium => Model::I486
+                .historical_features()
+                .union(Features::DE)
+                .union(Features::PSE)
+                .union(Features::TSC)
+                .union(Features::MSR)
+                .union(Features::MCE)
+                .union(Features::CX8)
+                .union(Features::MMX),
+            Model::Pentium3 => Model::Pentium
+                .historical_features()
+                .union(Features::PAE)
+                .union(Features::SEP)
+                .union(Features::MTRR)
+                .union(Features::PGE)
+                .union(Features::MCA)
+                .union(Features::CMOV)
+                .union(Features::PAT)
+                .union(Features::PSE36)
+                .union(Features::FXSR)
+                .union(Features::SSE),
+            Model::Pentium4 => Model::Pentium3
+                .historical_features()
+                .union(Features::CLFSH)
+                .union(Features::SSE2)
+                .union(Features::SSE3)
+                .union(Features::NX),
+            Model::Max => Features::all(),
         }
     }
 
-    /// What CPUID answers for `leaf`; as on Intel's processors, a leaf past the last one gives the last.
+    /// Bits of a physical address (SDM vol. 3, 5.1.4).
+    pub const fn physical_address_bits(self) -> u32 {
+        let features = self.features();
+        if features.contains(Features::PAE) || features.contains(Features::PSE36) { 36 } else { 32 }
+    }
+
+    /// How many performance counters RDPMC can read (SDM vol. 2, RDPMC). They exist where the
+    /// instruction does, but nothing is ever counted. `max` has none: processors of its kind
+    /// announce theirs in a CPUID leaf that it has not.
+    pub(crate) const fn performance_counters(self) -> u32 {
+        match self {
+            Model::I486 | Model::Max => 0,
+            Model::Pentium | Model::Pentium3 => 2,
+            Model::Pentium4 => 18,
+        }
+    }
+
+    /// The last basic leaf of CPUID.
+    const fn last_leaf(self) -> u32 {
+        match self {
+            Model::I486 | Model::Pentium => 1,
+            Model::Pentium3 | Model::Pentium4 | Model::Max => 2,
+        }
+    }
+
+    /// The last extended leaf of CPUID; none on processors that have no such leaves.
+    const fn last_extended_leaf(self) -> Option<u32> {
+        match self {
+            Model::I486 | Model::Pentium | Model::Pentium3 => None,
+            Model::Pentium4 | Model::Max => Some(EXTENDED + 8),
+        }
+    }
+
+    /// What the extended leaves say the processor is called.
+    const fn brand(self) -> &'static str {
+        match self {
+            Model::I486 | Model::Pentium | Model::Pentium3 => "",
+            Model::Pentium4 => "Intel(R) Pentium(R) 4 CPU",
+            Model::Max => "ring3 virtual CPU",
+        }
+    }
+
+    /// What CPUID answers for `leaf`; as on Intel's processors, a leaf past the last one gives the
+    /// last basic one.
     pub fn leaf(self, leaf: u32) -> Leaf {
-        const LAST: u32 = 1;
+        match self.last_extended_leaf() {
+            Some(last) if (EXTENDED..=last).contains(&leaf) => self.extended_leaf(leaf, last),
+            _ => self.basic_leaf(leaf.min(self.last_leaf())),
+        }
+    }
+
+    fn basic_leaf(self, leaf: u32) -> Leaf {
+        let name = |part: &[u8; 4]| u32::from_le_bytes(*part);
         match leaf {
-            0 => {
-                let name = |part: &[u8; 4]| u32::from_le_bytes(*part);
-                [LAST, name(b"Genu"), name(b"ntel"), name(b"ineI")]
+            0 => [self.last_leaf(), name(b"Genu"), name(b"ntel"), name(b"ineI")],
+            1 => {
+                let features = self.features();
+                let [edx, ecx, ..] = words(features);
+                // The Pentium III says by a number what it is called (SDM vol. 2, table 3-14).
+                let brand = if self == Model::Pentium3 { 2 } else { 0 };
+                // In units of 8 bytes.
+                let clflush_line = if features.contains(Features::CLFSH) { 8 } else { 0 };
+                [self.signature(), clflush_line << 8 | brand, ecx, edx]
             }
-            _ => [self.signature(), 0, 0, self.features().bits()],
+            // Descriptors of TLBs and caches (SDM vol. 2, table 3-12), those of the real ones.
+            _ => match self {
+                Model::Pentium3 => [0x0302_0101, 0, 0, 0x0c04_0882],
+                _ => [0x605b_5001, 0, 0, 0x007d_7040],
+            },
+        }
+    }
+
+    fn extended_leaf(self, leaf: u32, last: u32) -> Leaf {
+        match leaf - EXTENDED {
+            0 => [last, 0, 0, 0],
+            1 => {
+                let [_, _, edx, _] = words(self.features());
+                [0, 0, 0, edx]
+            }
+            part @ 2..=4 => {
+                // 48 bytes, of which each of the three leaves has 16.
+                let mut text = [0; 48];
+                text[..self.brand().len()].copy_from_slice(self.brand().as_bytes());
+                let start = (part as usize - 2) * 16;
+                std::array::from_fn(|register| {
+                    let at = start + register * 4;
+                    u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
+                })
+            }
+            // Lines of 64 bytes, 8 ways, 2 MiB: the second-level cache of leaf 2.
+            6 => [0, 0, 0x0800_6040, 0],
+            // Bits of physical and of linear addresses.
+            8 => [32 << 8 | self.physical_address_bits(), 0, 0, 0],
+            _ => [0; 4],
         }
     }
 
     /// True when the instruction-set extension `feature` exists on this model: what does
     /// not is #UD, exactly as CPUID promises.
     pub fn has(self, feature: CpuidFeature) -> bool {
-        let features = self.features();
-        match feature {
+        let flag = match feature {
             CpuidFeature::INTEL8086
             | CpuidFeature::INTEL8086_ONLY
             | CpuidFeature::INTEL186
@@ -82,37 +312,112 @@ impl Model {
             | CpuidFeature::INTEL386
             | CpuidFeature::INTEL486
             | CpuidFeature::CPUID
-            | CpuidFeature::MULTIBYTENOP
             // PAUSE is a NOP with a prefix that older processors ignore.
-            | CpuidFeature::PAUSE => true,
-            CpuidFeature::FPU
-            | CpuidFeature::FPU287
-            | CpuidFeature::FPU387 => features.contains(Features::FPU),
-            CpuidFeature::TSC => features.contains(Features::TSC),
-            CpuidFeature::MSR => features.contains(Features::MSR),
-            CpuidFeature::CX8 => features.contains(Features::CX8),
-            CpuidFeature::SEP => features.contains(Features::SEP),
-            CpuidFeature::CMOV => features.contains(Features::CMOV),
-            _ => false,
-        }
+            | CpuidFeature::PAUSE => return true,
+            CpuidFeature::MULTIBYTENOP => return self.family() >= 6,
+            CpuidFeature::RDPMC => return self.family() >= 5,
+            CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387 => Features::FPU,
+            CpuidFeature::TSC => Features::TSC,
+            CpuidFeature::MSR => Features::MSR,
+            CpuidFeature::CX8 => Features::CX8,
+            CpuidFeature::SEP => Features::SEP,
+            CpuidFeature::CMOV => Features::CMOV,
+            CpuidFeature::CLFSH => Features::CLFSH,
+            CpuidFeature::MMX => Features::MMX,
+            CpuidFeature::FXSR => Features::FXSR,
+            CpuidFeature::SSE => Features::SSE,
+            CpuidFeature::SSE2 => Features::SSE2,
+            CpuidFeature::SSE3 => Features::SSE3,
+            CpuidFeature::SSSE3 => Features::SSSE3,
+            CpuidFeature::SSE4_1 => Features::SSE4_1,
+            CpuidFeature::SSE4_2 => Features::SSE4_2,
+            CpuidFeature::POPCNT => Features::POPCNT,
+            _ => return false,
+        };
+        self.features().contains(flag)
     }
+}
+
+/// The words of feature flags as CPUID has them: EDX and ECX of leaf 1, EDX of leaf 80000001h.
+fn words(features: Features) -> [u32; 4] {
+    std::array::from_fn(|word| (features.bits() >> (32 * word)) as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn text(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        words.into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+
     #[test]
     fn vendor_is_spelled_in_ebx_edx_ecx() {
-        let [_, ebx, ecx, edx] = Model::PentiumPro.leaf(0);
-        let text: Vec<u8> = [ebx, edx, ecx].into_iter().flat_map(u32::to_le_bytes).collect();
-        assert_eq!(text, b"GenuineIntel");
+        for model in Model::ALL {
+            let [_, ebx, ecx, edx] = model.leaf(0);
+            assert_eq!(text([ebx, edx, ecx]), b"GenuineIntel");
+        }
     }
 
     #[test]
     fn what_cpuid_does_not_offer_does_not_exist() {
-        assert!(!Model::PentiumPro.has(CpuidFeature::SSE2));
-        assert!(!Model::PentiumPro.has(CpuidFeature::MMX));
-        assert!(Model::PentiumPro.has(CpuidFeature::CMOV));
+        use CpuidFeature as F;
+        let flags = [
+            (F::TSC, 3, 4),
+            (F::MSR, 3, 5),
+            (F::CX8, 3, 8),
+            (F::SEP, 3, 11),
+            (F::CMOV, 3, 15),
+            (F::MMX, 3, 23),
+            (F::FXSR, 3, 24),
+            (F::SSE, 3, 25),
+            (F::SSE2, 3, 26),
+            (F::SSE3, 2, 0),
+            (F::SSSE3, 2, 9),
+            (F::SSE4_1, 2, 19),
+            (F::SSE4_2, 2, 20),
+            (F::POPCNT, 2, 23),
+        ];
+        for model in Model::ALL {
+            for (feature, register, bit) in flags {
+                let offered = model.leaf(1)[register] >> bit & 1 != 0;
+                assert_eq!(model.has(feature), offered, "{model}: {feature:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn newer_models_have_more() {
+        for pair in Model::ALL.windows(2) {
+            assert!(pair[1].historical_features().contains(pair[0].historical_features()));
+        }
+        assert!(!Model::I486.has(CpuidFeature::CMOV));
+        assert!(!Model::I486.has(CpuidFeature::TSC));
+        assert!(!Model::Pentium.has(CpuidFeature::MULTIBYTENOP));
+        assert_eq!(Model::Max.features(), IMPLEMENTED);
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for model in Model::ALL {
+            assert_eq!(model.to_string().parse(), Ok(model));
+        }
+        assert_eq!("Pentium".parse::<Model>(), Err(UnknownModel));
+    }
+
+    #[test]
+    fn leaves_past_the_last_give_the_last_basic_one() {
+        assert_eq!(Model::I486.leaf(2), Model::I486.leaf(1));
+        assert_eq!(Model::Pentium3.leaf(0x8000_0000), Model::Pentium3.leaf(2));
+        assert_eq!(Model::Max.leaf(0x8000_0009), Model::Max.leaf(2));
+        assert_eq!(Model::Max.leaf(0xffff_ffff), Model::Max.leaf(2));
+    }
+
+    #[test]
+    fn the_brand_is_spelled_in_three_leaves() {
+        let leaves = (0x8000_0002..=0x8000_0004).flat_map(|leaf| Model::Pentium4.leaf(leaf));
+        let text = text(leaves);
+        assert_eq!(text.len(), 48);
+        assert!(text.starts_with(b"Intel(R) Pentium(R) 4 CPU\0"));
     }
 }

@@ -3,6 +3,7 @@
 use ring3_core::memory::{Memory, PageKind};
 
 use crate::cpu::{Cpu, Cr0, Cr4};
+use crate::cpuid::Features;
 use crate::exception::{Fault, Stopped, vector};
 use crate::tlb::Rights;
 
@@ -17,18 +18,26 @@ pub enum Access {
     Fetch,
 }
 
-/// Bits of page-directory and page-table entries (SDM vol. 3, tables 5-4 to 5-6).
+/// Bits of paging-structure entries (SDM vol. 3, tables 5-4 to 5-6 and 5-8 to 5-11).
 mod entry {
-    pub(super) const PRESENT: u32 = 1 << 0;
-    pub(super) const WRITABLE: u32 = 1 << 1;
-    pub(super) const USER: u32 = 1 << 2;
-    pub(super) const ACCESSED: u32 = 1 << 5;
-    pub(super) const DIRTY: u32 = 1 << 6;
-    /// In a page-directory entry: it maps a 4 MiB page.
-    pub(super) const LARGE: u32 = 1 << 7;
-    pub(super) const GLOBAL: u32 = 1 << 8;
-    /// In a 4 MiB page's entry, without PSE-36: bits 21 to 13 are reserved.
-    pub(super) const LARGE_RESERVED: u32 = 0x3f_e000;
+    pub(super) const PRESENT: u64 = 1 << 0;
+    pub(super) const WRITABLE: u64 = 1 << 1;
+    pub(super) const USER: u64 = 1 << 2;
+    pub(super) const ACCESSED: u64 = 1 << 5;
+    pub(super) const DIRTY: u64 = 1 << 6;
+    /// In a page-directory entry: it maps a large page.
+    pub(super) const LARGE: u64 = 1 << 7;
+    /// In a page-table entry: memory type, where there is a page attribute table.
+    pub(super) const PAT: u64 = 1 << 7;
+    pub(super) const GLOBAL: u64 = 1 << 8;
+    /// In a large page's entry: memory type, where there is a page attribute table.
+    pub(super) const LARGE_PAT: u64 = 1 << 12;
+    /// In an entry of 8 bytes: no instruction is fetched from here.
+    pub(super) const NO_EXECUTE: u64 = 1 << 63;
+    /// The address in an entry of 8 bytes, before it is known how many bits addresses have.
+    pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+    /// In a page-directory-pointer-table entry: the low bits that are reserved.
+    pub(super) const POINTER_RESERVED: u64 = 0x1e6;
 }
 
 /// Bits of a page fault's error code (SDM vol. 3, figure 5-12).
@@ -37,24 +46,28 @@ mod code {
     pub(super) const WRITE: u32 = 1 << 1;
     pub(super) const USER: u32 = 1 << 2;
     pub(super) const RESERVED: u32 = 1 << 3;
+    pub(super) const FETCH: u32 = 1 << 4;
 }
 
 /// What the page tables say about a linear page.
 struct Found {
     /// Address and content of the page-directory entry, where it is not the leaf.
-    directory: Option<(u64, u32)>,
+    directory: Option<(u64, u64)>,
     leaf_address: u64,
-    leaf: u32,
+    leaf: u64,
     /// Guest-physical address of the page.
     page: u64,
     /// The rights of all levels together.
-    rights: u32,
+    rights: u64,
+    /// No instruction is fetched from it, by any level.
+    no_execute: bool,
 }
 
 /// Where a linear page is mapped, and what is allowed there.
 struct Mapping {
     page: u64,
     writable: bool,
+    executable: bool,
     dirty: bool,
     global: bool,
     large: bool,
@@ -78,6 +91,7 @@ impl Cpu {
             Mapping {
                 page: linear & !0xfff,
                 writable: true,
+                executable: true,
                 dirty: true,
                 global: false,
                 large: false,
@@ -87,7 +101,7 @@ impl Cpu {
         let rights = Rights {
             read: reachable,
             write: mapping.writable && mapping.dirty && memory.is_plain_ram(mapping.page),
-            fetch: reachable,
+            fetch: reachable && mapping.executable,
             global: mapping.global,
             large: mapping.large,
         };
@@ -110,13 +124,19 @@ impl Cpu {
         if user {
             fault_code |= code::USER;
         }
+        if access == Access::Fetch && self.msrs.no_execute && self.cr4.contains(Cr4::PAE) {
+            fault_code |= code::FETCH;
+        }
         let found = match self.find(memory, linear) {
             Ok(found) => found,
             Err(reason) => return Err(self.page_fault(linear, fault_code | reason)),
         };
         // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set.
         let writable = found.rights & entry::WRITABLE != 0 || !user && !self.cr0.contains(Cr0::WP);
-        if user && found.rights & entry::USER == 0 || access == Access::Write && !writable {
+        if user && found.rights & entry::USER == 0
+            || access == Access::Write && !writable
+            || access == Access::Fetch && found.no_execute
+        {
             return Err(self.page_fault(linear, fault_code | code::PROTECTION));
         }
         let mut leaf = found.leaf | entry::ACCESSED;
@@ -126,52 +146,150 @@ impl Cpu {
         if let Some((address, directory)) = found.directory
             && directory & entry::ACCESSED == 0
         {
-            write_entry(memory, address, directory | entry::ACCESSED);
+            note(memory, address, directory | entry::ACCESSED);
         }
         if leaf != found.leaf {
-            write_entry(memory, found.leaf_address, leaf);
+            note(memory, found.leaf_address, leaf);
         }
         Ok(Mapping {
             page: found.page,
             writable,
+            executable: !found.no_execute,
             dirty: leaf & entry::DIRTY != 0,
             global: leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
             large: found.directory.is_none(),
         })
     }
 
-    /// Two-level paging with 4 KiB and 4 MiB pages (SDM vol. 3, 5.3): the entries that map
-    /// `linear`, or the error code's bits that say why there are none.
+    /// The entries that map `linear`, or the error code's bits that say why there are none.
     fn find(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
-        let directory_address = (self.cr3 & 0xffff_f000) | (linear >> 22 & 0x3ff) << 2;
-        let directory = read_entry(memory, directory_address);
-        if directory & entry::PRESENT == 0 {
-            return Err(0);
+        if self.cr4.contains(Cr4::PAE) {
+            self.find_pae(memory, linear)
+        } else {
+            self.find_32_bit(memory, linear)
         }
-        if directory & entry::LARGE != 0 && self.cr4.contains(Cr4::PSE) {
-            if directory & entry::LARGE_RESERVED != 0 {
-                return Err(code::PROTECTION | code::RESERVED);
-            }
+    }
+
+    /// Two-level paging with 4 KiB and 4 MiB pages (SDM vol. 3, 5.3).
+    fn find_32_bit(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
+        let directory_address = (self.cr3 & 0xffff_f000) | (linear >> 22 & 0x3ff) << 2;
+        let directory = u64::from(read_u32(memory, directory_address));
+        let has_large_pages = self.cr4.contains(Cr4::PSE);
+        if has_large_pages && directory & entry::LARGE != 0 {
+            check_entry(directory, self.reserved_in_large_page())?;
+            // With PSE-36, bits 20 to 13 are bits 39 to 32 of the address.
+            let page = directory & 0xffc0_0000 | (directory & 0x1f_e000) << 19;
             return Ok(Found {
                 directory: None,
                 leaf_address: directory_address,
                 leaf: directory,
-                page: u64::from(directory & 0xffc0_0000) | linear & 0x3f_f000,
+                page: page | linear & 0x3f_f000,
                 rights: directory,
+                no_execute: false,
             });
         }
-        let leaf_address = u64::from(directory & 0xffff_f000) | (linear >> 12 & 0x3ff) << 2;
-        let leaf = read_entry(memory, leaf_address);
-        if leaf & entry::PRESENT == 0 {
-            return Err(0);
-        }
+        check_entry(directory, 0)?;
+        let leaf_address = directory & 0xffff_f000 | (linear >> 12 & 0x3ff) << 2;
+        let leaf = u64::from(read_u32(memory, leaf_address));
+        // Without CR4.PSE nothing is reserved.
+        check_entry(leaf, if has_large_pages { self.unless_pat(entry::PAT) } else { 0 })?;
         Ok(Found {
             directory: Some((directory_address, directory)),
             leaf_address,
             leaf,
-            page: u64::from(leaf & 0xffff_f000),
+            page: leaf & 0xffff_f000,
             rights: directory & leaf,
+            no_execute: false,
         })
+    }
+
+    /// PAE paging: three levels, the first one in registers, with 4 KiB and 2 MiB pages (SDM
+    /// vol. 3, 5.4).
+    fn find_pae(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
+        let pointer = self.pdptes[(linear >> 30 & 3) as usize];
+        // What is reserved was checked when it was loaded.
+        check_entry(pointer, 0)?;
+        let reserved = self.reserved_in_pae_entry();
+        let directory_address = pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3;
+        let directory = read_u64(memory, directory_address);
+        if directory & entry::LARGE != 0 {
+            check_entry(directory, reserved | 0x1f_e000 | self.unless_pat(entry::LARGE_PAT))?;
+            return Ok(Found {
+                directory: None,
+                leaf_address: directory_address,
+                leaf: directory,
+                page: directory & entry::ADDRESS & !0x1f_ffff | linear & 0x1f_f000,
+                rights: directory,
+                no_execute: directory & entry::NO_EXECUTE != 0,
+            });
+        }
+        check_entry(directory, reserved)?;
+        let leaf_address = directory & entry::ADDRESS | (linear >> 12 & 0x1ff) << 3;
+        let leaf = read_u64(memory, leaf_address);
+        check_entry(leaf, reserved | self.unless_pat(entry::PAT))?;
+        Ok(Found {
+            directory: Some((directory_address, directory)),
+            leaf_address,
+            leaf,
+            page: leaf & entry::ADDRESS,
+            rights: directory & leaf,
+            no_execute: (directory | leaf) & entry::NO_EXECUTE != 0,
+        })
+    }
+
+    /// `bit`, which says something about memory types only where there is a page attribute table.
+    fn unless_pat(&self, bit: u64) -> u64 {
+        if self.model.features().contains(Features::PAT) { 0 } else { bit }
+    }
+
+    /// The reserved bits in the entry of a 4 MiB page: those for address bits that do not exist
+    /// (SDM vol. 3, 5.3).
+    fn reserved_in_large_page(&self) -> u64 {
+        let address_bits = self.model.physical_address_bits();
+        let first = if self.model.features().contains(Features::PSE36) {
+            address_bits.min(40) - 19
+        } else {
+            13
+        };
+        bits(first, 21) | self.unless_pat(entry::LARGE_PAT)
+    }
+
+    /// The reserved bits in all entries of 8 bytes (SDM vol. 3, 5.4.2).
+    fn reserved_in_pae_entry(&self) -> u64 {
+        let no_execute = if self.msrs.no_execute { 0 } else { entry::NO_EXECUTE };
+        bits(self.model.physical_address_bits(), 62) | no_execute
+    }
+
+    /// Loads the four page-directory-pointer-table entries from where `cr3` says, if there is or
+    /// is to be PAE paging with `cr0` and `cr4`. The exception is #GP, and nothing
+    /// is loaded (SDM vol. 3, 5.4.1).
+    pub(crate) fn load_pdptes(
+        &mut self,
+        memory: &Memory,
+        cr0: Cr0,
+        cr3: u64,
+        cr4: Cr4,
+    ) -> Result<(), Stopped> {
+        if !cr0.contains(Cr0::PG) || !cr4.contains(Cr4::PAE) {
+            return Ok(());
+        }
+        let table = cr3 & 0xffff_ffe0;
+        let pdptes: [u64; 4] =
+            std::array::from_fn(|index| read_u64(memory, table + 8 * index as u64));
+        let reserved = entry::POINTER_RESERVED | bits(self.model.physical_address_bits(), 63);
+        if pdptes.iter().any(|pdpte| pdpte & entry::PRESENT != 0 && pdpte & reserved != 0) {
+            return Err(self.general_protection(0));
+        }
+        self.pdptes = pdptes;
+        Ok(())
+    }
+
+    /// Loads CR3 as MOV to CR3 and a task switch do. The exception is #GP, for a
+    /// page-directory-pointer table with reserved bits.
+    pub(crate) fn load_cr3(&mut self, memory: &Memory, value: u64) -> Result<(), Stopped> {
+        self.load_pdptes(memory, self.cr0, value, self.cr4)?;
+        self.set_cr3(value);
+        Ok(())
     }
 
     /// The guest-physical address of `linear`, if it is mapped; for looking at a
@@ -191,12 +309,35 @@ impl Cpu {
     }
 }
 
-fn read_entry(memory: &Memory, address: u64) -> u32 {
+/// The error code's bits if `entry` is not present, or has a bit of `reserved` set.
+fn check_entry(entry: u64, reserved: u64) -> Result<(), u32> {
+    if entry & entry::PRESENT == 0 {
+        Err(0)
+    } else if entry & reserved != 0 {
+        Err(code::PROTECTION | code::RESERVED)
+    } else {
+        Ok(())
+    }
+}
+
+/// Bits `first` to `last`.
+const fn bits(first: u32, last: u32) -> u64 {
+    (u64::MAX >> (63 - last)) & (u64::MAX << first)
+}
+
+fn read_u32(memory: &Memory, address: u64) -> u32 {
     let mut bytes = [0; 4];
     memory.read(address, &mut bytes);
     u32::from_le_bytes(bytes)
 }
 
-fn write_entry(memory: &mut Memory, address: u64, value: u32) {
-    memory.write(address, &value.to_le_bytes());
+fn read_u64(memory: &Memory, address: u64) -> u64 {
+    let mut bytes = [0; 8];
+    memory.read(address, &mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// Writes an entry back in which accessed and dirty bits were set; they are in its first byte.
+fn note(memory: &mut Memory, address: u64, entry: u64) {
+    memory.write(address, &[entry as u8]);
 }

@@ -13,6 +13,7 @@ mod bits;
 mod branch;
 mod data;
 mod flag_control;
+mod msr;
 mod multiply;
 mod port;
 mod shift;
@@ -47,6 +48,7 @@ pub(crate) fn forms(rows: &mut Rows) {
     port::forms(rows);
     flag_control::forms(rows);
     system::forms(rows);
+    msr::forms(rows);
     x87::forms(rows);
 }
 

@@ -1,11 +1,11 @@
 //! System instructions (SDM vol. 3, 2.8): control and debug registers, descriptor tables, MSRs, time,
 //! CPUID, HLT, SYSENTER and SYSEXIT, and the instructions that look at selectors.
 
-use iced_x86::Code;
+use iced_x86::{Code, CpuidFeature};
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0, Cr4, reg};
-use crate::cpuid::Features;
+use crate::cpuid::{Features, Model};
 use crate::decode::Op;
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
@@ -21,8 +21,6 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Hlt], hlt);
     plain!(rows, [Cpuid], cpuid);
     plain!(rows, [Rdtsc], rdtsc);
-    plain!(rows, [Rdmsr], rdmsr);
-    plain!(rows, [Wrmsr], wrmsr);
     plain!(rows, [Mov_r32_cr], read_control);
     plain!(rows, [Mov_cr_r32], write_control);
     plain!(rows, [Mov_r32_dr], read_debug);
@@ -58,7 +56,7 @@ pub(super) fn forms(rows: &mut Rows) {
     }
     plain!(rows, [Sysenter], sysenter);
     plain!(rows, [Sysexitd], sysexit);
-    ending!(rows, [Hlt Wrmsr Mov_cr_r32 Mov_dr_r32 Clts Lmsw_rm16 Lmsw_r32m16 Invlpg_m Wbinvd Invd]);
+    ending!(rows, [Hlt Mov_cr_r32 Mov_dr_r32 Clts Lmsw_rm16 Lmsw_r32m16 Invlpg_m Wbinvd Invd]);
     ending!(rows, [Sysenter Sysexitd]);
 }
 
@@ -86,49 +84,6 @@ fn rdtsc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// Numbers of the MSRs that exist here (SDM vol. 4).
-mod msr {
-    pub(super) const TIME_STAMP_COUNTER: u32 = 0x10;
-    pub(super) const BIOS_SIGN_ID: u32 = 0x8b;
-    pub(super) const SYSENTER_CS: u32 = 0x174;
-    pub(super) const SYSENTER_ESP: u32 = 0x175;
-    pub(super) const SYSENTER_EIP: u32 = 0x176;
-}
-
-fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    cpu.require_cpl0()?;
-    let value = match cpu.get::<u32>(reg::CX) {
-        msr::TIME_STAMP_COUNTER => cpu.time_stamp()?,
-        // No microcode update is loaded (SDM vol. 3, 11.11.7.1).
-        msr::BIOS_SIGN_ID => 0,
-        msr::SYSENTER_CS => cpu.msrs.sysenter_cs.into(),
-        msr::SYSENTER_ESP => cpu.msrs.sysenter_esp.into(),
-        msr::SYSENTER_EIP => cpu.msrs.sysenter_eip.into(),
-        _ => return Err(cpu.general_protection(0)),
-    };
-    cpu.set(reg::AX, value as u32);
-    cpu.set(reg::DX, (value >> 32) as u32);
-    Ok(())
-}
-
-fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    cpu.require_cpl0()?;
-    let value = cpu.gpr(reg::DX) << 32 | cpu.gpr(reg::AX);
-    match cpu.get::<u32>(reg::CX) {
-        msr::TIME_STAMP_COUNTER => {
-            let now = cpu.time_stamp()?;
-            cpu.msrs.time_stamp_offset =
-                cpu.msrs.time_stamp_offset.wrapping_add(now.wrapping_sub(value));
-        }
-        msr::BIOS_SIGN_ID => {}
-        msr::SYSENTER_CS => cpu.msrs.sysenter_cs = value as u32,
-        msr::SYSENTER_ESP => cpu.msrs.sysenter_esp = value as u32,
-        msr::SYSENTER_EIP => cpu.msrs.sysenter_eip = value as u32,
-        _ => return Err(cpu.general_protection(0)),
-    }
-    Ok(())
-}
-
 // Control and debug registers -------------------------------------------
 
 fn read_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
@@ -137,14 +92,14 @@ fn read_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
         0 => cpu.cr0.bits(),
         2 => cpu.cr2 as u32,
         3 => cpu.cr3 as u32,
-        4 => cpu.cr4.bits(),
+        4 if !supported_cr4(cpu.model).is_empty() => cpu.cr4.bits(),
         _ => return Err(cpu.undefined_opcode()),
     };
     cpu.set(op.rm, value);
     Ok(())
 }
 
-fn write_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+fn write_control(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     cpu.require_cpl0()?;
     let value = cpu.get::<u32>(op.rm);
     match op.reg {
@@ -156,28 +111,53 @@ fn write_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
             {
                 return Err(cpu.general_protection(0));
             }
+            // SDM vol. 3, 5.4.1.
+            if (new ^ cpu.cr0).intersects(Cr0::PG | Cr0::CD | Cr0::NW) {
+                cpu.load_pdptes(memory, new, cpu.cr3, cpu.cr4)?;
+            }
             cpu.set_cr0(new);
         }
         2 => cpu.cr2 = value.into(),
-        3 => cpu.set_cr3(value.into()),
+        3 => cpu.load_cr3(memory, value.into())?,
         4 => {
-            let supported = supported_cr4(cpu.model.features());
-            match Cr4::from_bits(value) {
-                Some(new) if supported.contains(new) => cpu.set_cr4(new),
-                _ => return Err(cpu.general_protection(0)),
+            // Before there was anything to set there was no CR4.
+            let supported = supported_cr4(cpu.model);
+            if supported.is_empty() {
+                return Err(cpu.undefined_opcode());
             }
+            let Some(new) = Cr4::from_bits(value).filter(|new| supported.contains(*new)) else {
+                return Err(cpu.general_protection(0));
+            };
+            if (new ^ cpu.cr4).intersects(Cr4::PAE | Cr4::PGE | Cr4::PSE) {
+                cpu.load_pdptes(memory, cpu.cr0, cpu.cr3, new)?;
+            }
+            cpu.set_cr4(new);
         }
         _ => return Err(cpu.undefined_opcode()),
     }
     Ok(())
 }
 
-/// The bits of CR4 that may be set on a processor with these features.
-fn supported_cr4(features: Features) -> Cr4 {
-    let mut supported = Cr4::empty();
-    supported.set(Cr4::TSD, features.contains(Features::TSC));
-    supported.set(Cr4::PSE, features.contains(Features::PSE));
-    supported.set(Cr4::PGE, features.contains(Features::PGE));
+/// The bits of CR4 that may be set on a processor of this model.
+fn supported_cr4(model: Model) -> Cr4 {
+    let bits = [
+        (Cr4::VME | Cr4::PVI, Features::VME),
+        (Cr4::TSD, Features::TSC),
+        (Cr4::DE, Features::DE),
+        (Cr4::PSE, Features::PSE),
+        (Cr4::PAE, Features::PAE),
+        (Cr4::MCE, Features::MCE),
+        (Cr4::PGE, Features::PGE),
+        (Cr4::OSFXSR, Features::FXSR),
+        (Cr4::OSXMMEXCPT, Features::SSE),
+    ];
+    let features = model.features();
+    let mut supported: Cr4 = bits
+        .iter()
+        .filter(|(_, feature)| features.contains(*feature))
+        .map(|(bit, _)| *bit)
+        .collect();
+    supported.set(Cr4::PCE, model.has(CpuidFeature::RDPMC));
     supported
 }
 

@@ -2,7 +2,7 @@
 //! destination first.
 
 pub(crate) use iced_x86::Register::{
-    AL, AX, CR0, CR3, CR4, DR6, DS, EAX, EBX, ECX, EDI, ES, ESI, ESP, FS, GS, SS,
+    AL, AX, CR0, CR3, CR4, DR6, DS, EAX, EBX, ECX, EDI, EDX, ES, ESI, ESP, FS, GS, SS,
 };
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 

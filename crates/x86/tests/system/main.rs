@@ -12,6 +12,7 @@ mod exits;
 mod gates;
 mod interrupts;
 mod modes;
+mod pae;
 mod paging;
 mod segments;
 mod stepping;

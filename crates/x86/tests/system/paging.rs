@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand};
 use ring3_x86::cpu::{Cr0, Cr4};
+use ring3_x86::cpuid::Model;
 use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 
@@ -216,19 +217,57 @@ fn a_large_page_that_is_only_read_stays_clean() {
     assert_eq!(machine.dword(LARGE_ENTRY) & (ACCESSED | DIRTY), ACCESSED);
 }
 
-/// Bits 21 to 13 of a 4 MiB page's entry are address bits that do not exist.
+/// Which bits of a 4 MiB page's entry, from 12 to 21, are reserved on `model`.
+fn reserved_in_large_page(model: Model) -> Vec<u32> {
+    let is_reserved = |bit: &u32| {
+        let faults = [(load(EAX, LARGE_START), 0), (store(LARGE_START, EAX), WRITE)];
+        faults.map(|(code, write)| {
+            let mut machine = with_large_page(&[code, hlt()], 1 << *bit);
+            machine.cpu.model = model;
+            assert_eq!(machine.run(), Exit::Halt);
+            machine.exception().is_some_and(|exception| {
+                let expected = Some(PROTECTION | RESERVED | write);
+                assert_eq!((exception.vector, exception.error_code), (vector::PF, expected));
+                true
+            })
+        }) == [true; 2]
+    };
+    (12..22).filter(is_reserved).collect()
+}
+
+/// Address bits that do not exist are reserved, and the bit of a page attribute table that is not there.
 #[test]
 fn reserved_bits() {
-    for bit in 13..22 {
-        for (code, expected) in [
-            (load(EAX, LARGE_START), PROTECTION | RESERVED),
-            (store(LARGE_START, EAX), PROTECTION | RESERVED | WRITE),
-        ] {
-            let mut machine = with_large_page(&[code], 1 << bit);
-            let exception = machine.run_to_exception();
-            assert_eq!((exception.vector, exception.error_code), (vector::PF, Some(expected)));
-        }
+    assert_eq!(reserved_in_large_page(Model::Pentium), Vec::from_iter(12..22));
+    // PSE-36 makes four of them address bits 35 to 32.
+    assert_eq!(reserved_in_large_page(Model::Pentium3), Vec::from_iter(17..22));
+}
+
+/// Bit 7 of a page-table entry is the page attribute table's; without one it is reserved while CR4.PSE is set.
+#[test]
+fn the_attribute_bit_without_a_table_is_reserved() {
+    for (model, cr4, expected) in [
+        (Model::Pentium, Cr4::PSE, Some(PROTECTION | RESERVED)),
+        (Model::Pentium, Cr4::empty(), None),
+        (Model::Pentium3, Cr4::PSE, None),
+    ] {
+        let mut machine = Machine::with_code(&[read(), hlt()]);
+        machine.enable_paging();
+        machine.cpu.model = model;
+        machine.cpu.set_cr4(cr4);
+        machine.map(PAGE, PAGE, P | RW | LARGE);
+        assert_eq!(machine.run(), Exit::Halt);
+        assert_eq!(machine.exception().and_then(|exception| exception.error_code), expected);
     }
+}
+
+/// PSE-36: bits 16 to 13 of a 4 MiB page's entry are bits 35 to 32 of its address.
+#[test]
+fn large_pages_past_4_gib() {
+    let mut machine = with_large_page(&[load(EAX, LARGE_START + 0x10_0004), hlt()], 0xa << 13);
+    machine.run_to_halt();
+    let address = 0xa_0050_0004;
+    assert!(matches!(machine.accesses[..], [Exit::MmioRead { address: at, .. }] if at == address));
 }
 
 /// Without CR4.PSE the bit means nothing: the entry is that of a page table.

@@ -1,0 +1,126 @@
+//! Model-specific registers (SDM vol. 4) and performance counters.
+//!
+//! A register exists where CPUID offers what it belongs to; any other one is #GP.
+
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Cpu, Cr0, Cr4, reg};
+use crate::cpuid::{Features, Model};
+use crate::decode::Op;
+use crate::exec::Done;
+use crate::table::{Rows, ending, plain};
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    plain!(rows, [Rdmsr], rdmsr);
+    plain!(rows, [Wrmsr], wrmsr);
+    plain!(rows, [Rdpmc], rdpmc);
+    ending!(rows, [Wrmsr]);
+}
+
+/// The registers that there are.
+#[derive(Debug, Clone, Copy)]
+enum Msr {
+    TimeStampCounter,
+    BiosSignId,
+    SysenterCs,
+    SysenterEsp,
+    SysenterEip,
+    MiscEnable,
+    Pat,
+    Efer,
+}
+
+/// The register of number `number` on processors of this model.
+fn find(model: Model, number: u32) -> Option<Msr> {
+    let features = model.features();
+    let (msr, exists) = match number {
+        0x10 => (Msr::TimeStampCounter, features.contains(Features::TSC)),
+        0x8b => (Msr::BiosSignId, model.family() >= 6),
+        0x174 => (Msr::SysenterCs, features.contains(Features::SEP)),
+        0x175 => (Msr::SysenterEsp, features.contains(Features::SEP)),
+        0x176 => (Msr::SysenterEip, features.contains(Features::SEP)),
+        0x1a0 => (Msr::MiscEnable, matches!(model, Model::Pentium4 | Model::Max)),
+        0x277 => (Msr::Pat, features.contains(Features::PAT)),
+        0xc000_0080 => (Msr::Efer, features.contains(Features::NX)),
+        _ => return None,
+    };
+    exists.then_some(msr)
+}
+
+/// Bits of IA32_MISC_ENABLE: fast string operations are on; there is no branch trace store and no
+/// precise event-based sampling. None of them can be changed here.
+const MISC_ENABLE: u64 = 1 << 0 | 1 << 11 | 1 << 12;
+/// IA32_EFER.NXE.
+const NXE: u64 = 1 << 11;
+
+fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let Some(msr) = find(cpu.model, cpu.get(reg::CX)) else {
+        return Err(cpu.general_protection(0));
+    };
+    let value = match msr {
+        Msr::TimeStampCounter => cpu.time_stamp()?,
+        // No microcode update is loaded (SDM vol. 3, 11.11.7.1).
+        Msr::BiosSignId => 0,
+        Msr::SysenterCs => cpu.msrs.sysenter_cs.into(),
+        Msr::SysenterEsp => cpu.msrs.sysenter_esp.into(),
+        Msr::SysenterEip => cpu.msrs.sysenter_eip.into(),
+        Msr::MiscEnable => MISC_ENABLE,
+        Msr::Pat => cpu.msrs.pat,
+        Msr::Efer => u64::from(cpu.msrs.no_execute) * NXE,
+    };
+    set_edx_eax(cpu, value);
+    Ok(())
+}
+
+fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    cpu.require_cpl0()?;
+    let value = cpu.gpr(reg::DX) << 32 | cpu.gpr(reg::AX);
+    let Some(msr) = find(cpu.model, cpu.get(reg::CX)) else {
+        return Err(cpu.general_protection(0));
+    };
+    match msr {
+        Msr::TimeStampCounter => {
+            let now = cpu.time_stamp()?;
+            cpu.msrs.time_stamp_offset =
+                cpu.msrs.time_stamp_offset.wrapping_add(now.wrapping_sub(value));
+        }
+        Msr::BiosSignId => {}
+        Msr::SysenterCs => cpu.msrs.sysenter_cs = value as u32,
+        Msr::SysenterEsp => cpu.msrs.sysenter_esp = value as u32,
+        Msr::SysenterEip => cpu.msrs.sysenter_eip = value as u32,
+        Msr::MiscEnable if value == MISC_ENABLE => {}
+        Msr::Pat if value.to_le_bytes().into_iter().all(is_memory_type) => cpu.msrs.pat = value,
+        Msr::Efer if value & !NXE == 0 => {
+            cpu.msrs.no_execute = value & NXE != 0;
+            cpu.translation_changed();
+        }
+        Msr::MiscEnable | Msr::Pat | Msr::Efer => return Err(cpu.general_protection(0)),
+    }
+    Ok(())
+}
+
+/// UC, WC, WT, WP, WB and UC- (SDM vol. 3, table 13-10).
+fn is_memory_type(kind: u8) -> bool {
+    matches!(kind, 0 | 1 | 4..=7)
+}
+
+/// Nothing is counted: the counters that a model has stand at 0.
+fn rdpmc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    if cpu.cr0.contains(Cr0::PE) && !cpu.cr4.contains(Cr4::PCE) {
+        cpu.require_cpl0()?;
+    }
+    // Bit 31 asks for a quick answer of 32 bits (SDM vol. 2, RDPMC), of the Pentium 4 only.
+    let quick = if cpu.model == Model::Pentium4 { 1 << 31 } else { 0 };
+    if cpu.get::<u32>(reg::CX) & !quick >= cpu.model.performance_counters() {
+        return Err(cpu.general_protection(0));
+    }
+    set_edx_eax(cpu, 0);
+    Ok(())
+}
+
+fn set_edx_eax(cpu: &mut Cpu, value: u64) {
+    cpu.set(reg::AX, value as u32);
+    cpu.set(reg::DX, (value >> 32) as u32);
+}

@@ -20,6 +20,39 @@ struct Return {
     parameters: u64,
 }
 
+/// What the selector of a far jump or call refers to.
+enum Target {
+    Code(Descriptor),
+    CallGate(CallGate),
+    Task,
+}
+
+/// A call gate (SDM vol. 3, figure 6-8).
+#[derive(Clone, Copy)]
+struct CallGate {
+    descriptor: Descriptor,
+    /// It is a 32-bit gate.
+    wide: bool,
+}
+
+impl CallGate {
+    /// The code segment.
+    fn selector(self) -> Selector {
+        Selector((self.descriptor.0 >> 16) as u16)
+    }
+
+    /// The entry point.
+    fn offset(self) -> u64 {
+        let low = self.descriptor.0 & 0xffff;
+        if self.wide { low | self.descriptor.0 >> 32 & 0xffff_0000 } else { low }
+    }
+
+    /// Words or doublewords to be copied to an inner stack.
+    fn parameters(self) -> u64 {
+        self.descriptor.0 >> 32 & 0x1f
+    }
+}
+
 impl Cpu {
     /// JMP ptr16:16/32 or m16:16/32.
     pub(crate) fn far_jump(
@@ -31,10 +64,17 @@ impl Cpu {
         if !self.in_protected_mode() {
             return self.real_far_transfer(selector, offset);
         }
-        let code = self.far_target(memory, Selector(selector), offset)?;
-        self.set_code_segment(code, self.cpl());
-        self.ip = offset;
-        Ok(())
+        match self.far_target(memory, Selector(selector))? {
+            Target::Code(descriptor) => {
+                self.direct_target(Selector(selector), descriptor)?;
+                let code = self.present_code(memory, Selector(selector), descriptor, offset)?;
+                self.set_code_segment(code, self.cpl());
+                self.ip = offset;
+                Ok(())
+            }
+            Target::CallGate(gate) => self.jump_through_gate(memory, gate),
+            Target::Task => Err(self.missing(Missing::Feature("a task switch"))),
+        }
     }
 
     /// CALL ptr16:16/32 or m16:16/32; `wide` tells the operand size.
@@ -46,7 +86,14 @@ impl Cpu {
         wide: bool,
     ) -> Result<(), Stopped> {
         let code = if self.in_protected_mode() {
-            Some(self.far_target(memory, Selector(selector), offset)?)
+            match self.far_target(memory, Selector(selector))? {
+                Target::Code(descriptor) => {
+                    self.direct_target(Selector(selector), descriptor)?;
+                    Some(self.present_code(memory, Selector(selector), descriptor, offset)?)
+                }
+                Target::CallGate(gate) => return self.call_through_gate(memory, gate),
+                Target::Task => return Err(self.missing(Missing::Feature("a task switch"))),
+            }
         } else {
             None
         };
@@ -79,29 +126,36 @@ impl Cpu {
         Ok(())
     }
 
-    /// The code segment that a far jump or call at the same privilege goes to.
-    fn far_target(
-        &mut self,
-        memory: &mut Memory,
-        selector: Selector,
-        offset: u64,
-    ) -> Result<Segment, Stopped> {
+    /// What the selector of a far jump or call in protected mode refers to, with the checks that
+    /// concern gates and tasks.
+    fn far_target(&mut self, memory: &mut Memory, selector: Selector) -> Result<Target, Stopped> {
         if selector.is_null() {
             return Err(self.general_protection(0));
         }
         let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
         let attributes = descriptor.attributes();
-        if !attributes.is_code_or_data() {
-            return Err(match attributes.kind() {
-                system::CALL_GATE16 | system::CALL_GATE32 => {
-                    self.missing(Missing::Feature("a call gate"))
-                }
-                system::TASK_GATE | system::TSS16_AVAILABLE | system::TSS32_AVAILABLE => {
-                    self.missing(Missing::Feature("a task switch"))
-                }
-                _ => self.general_protection(selector.error_code()),
-            });
+        if attributes.is_code_or_data() {
+            return Ok(Target::Code(descriptor));
         }
+        let target = match attributes.kind() {
+            system::CALL_GATE16 => Target::CallGate(CallGate { descriptor, wide: false }),
+            system::CALL_GATE32 => Target::CallGate(CallGate { descriptor, wide: true }),
+            system::TASK_GATE | system::TSS16_AVAILABLE | system::TSS32_AVAILABLE => Target::Task,
+            _ => return Err(self.general_protection(selector.error_code())),
+        };
+        if attributes.dpl() < self.cpl() || attributes.dpl() < selector.rpl() {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::NP, selector.error_code())));
+        }
+        Ok(target)
+    }
+
+    /// Checks that a far jump or call may go to a code segment without a gate: the privilege
+    /// stays the same.
+    fn direct_target(&mut self, selector: Selector, descriptor: Descriptor) -> Result<(), Stopped> {
+        let attributes = descriptor.attributes();
         let cpl = self.cpl();
         let allowed = attributes.is_code()
             && if attributes.is_conforming() {
@@ -109,10 +163,75 @@ impl Cpu {
             } else {
                 attributes.dpl() == cpl && selector.rpl() <= cpl
             };
+        if allowed { Ok(()) } else { Err(self.general_protection(selector.error_code())) }
+    }
+
+    /// The code segment that a call gate leads to: at the same privilege or, for CALL, an inner one.
+    fn gate_target(
+        &mut self,
+        memory: &mut Memory,
+        gate: CallGate,
+        inward: bool,
+    ) -> Result<Descriptor, Stopped> {
+        let selector = gate.selector();
+        if selector.is_null() {
+            return Err(self.general_protection(0));
+        }
+        let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
+        let attributes = descriptor.attributes();
+        let allowed = attributes.is_code()
+            && if inward || attributes.is_conforming() {
+                attributes.dpl() <= self.cpl()
+            } else {
+                attributes.dpl() == self.cpl()
+            };
         if !allowed {
             return Err(self.general_protection(selector.error_code()));
         }
-        self.present_code(memory, selector, descriptor, offset)
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::NP, selector.error_code())));
+        }
+        Ok(descriptor)
+    }
+
+    /// JMP through a call gate: the privilege stays the same (SDM vol. 2, JMP).
+    fn jump_through_gate(&mut self, memory: &mut Memory, gate: CallGate) -> Result<(), Stopped> {
+        let descriptor = self.gate_target(memory, gate, false)?;
+        let code = self.present_code(memory, gate.selector(), descriptor, gate.offset())?;
+        self.set_code_segment(code, self.cpl());
+        self.ip = gate.offset();
+        Ok(())
+    }
+
+    /// CALL through a call gate (SDM vol. 3, 6.8.4 and 6.8.5). The size of what is pushed is the
+    /// gate's. To an inner privilege the stack is that of the TSS, and gets the parameters too.
+    fn call_through_gate(&mut self, memory: &mut Memory, gate: CallGate) -> Result<(), Stopped> {
+        let descriptor = self.gate_target(memory, gate, true)?;
+        let attributes = descriptor.attributes();
+        let inward = !attributes.is_conforming() && attributes.dpl() < self.cpl();
+        let cpl = if inward { attributes.dpl() } else { self.cpl() };
+        let mut stack = if inward {
+            let mut stack = self.inner_stack(memory, cpl, 0)?;
+            let old_selector = u32::from(self.segment(sreg::SS).selector);
+            stack.push(self, memory, old_selector, gate.wide)?;
+            let old_pointer = self.get(reg::SP);
+            stack.push(self, memory, old_pointer, gate.wide)?;
+            for slot in (0..gate.parameters()).rev() {
+                let parameter = self.peek_slot(memory, slot, gate.wide)?;
+                stack.push(self, memory, parameter, gate.wide)?;
+            }
+            stack
+        } else {
+            NewStack::current(self, 0)
+        };
+        let old_selector = u32::from(self.segment(sreg::CS).selector);
+        stack.push(self, memory, old_selector, gate.wide)?;
+        stack.push(self, memory, self.ip as u32, gate.wide)?;
+        let code = self.present_code(memory, gate.selector(), descriptor, gate.offset())?;
+        self.set_code_segment(code, cpl);
+        stack.commit(self);
+        self.ip = gate.offset();
+        Ok(())
     }
 
     /// The last checks on a code segment: present, and `offset` inside of it.

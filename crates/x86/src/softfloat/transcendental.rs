@@ -134,9 +134,8 @@ impl Context {
             return self.propagate_nan(x);
         }
         match x.class {
-            Class::Zero => return Some(x.value),
             Class::Infinity if x.is_negative() => return Some(F80::ONE.negate()),
-            Class::Infinity => return Some(x.value),
+            Class::Zero | Class::Infinity => return Some(x.value),
             _ => self.check_denormal(x)?,
         }
         if x.number().exponent >= 0 {

@@ -238,9 +238,9 @@ fn reserved_in_large_page(model: Model) -> Vec<u32> {
 /// Address bits that do not exist are reserved, and the bit of a page attribute table that is not there.
 #[test]
 fn reserved_bits() {
-    assert_eq!(reserved_in_large_page(Model::Pentium), Vec::from_iter(12..22));
+    assert_eq!(reserved_in_large_page(Model::Pentium), (12..22).collect::<Vec<_>>());
     // PSE-36 makes four of them address bits 35 to 32.
-    assert_eq!(reserved_in_large_page(Model::Pentium3), Vec::from_iter(17..22));
+    assert_eq!(reserved_in_large_page(Model::Pentium3), (17..22).collect::<Vec<_>>());
 }
 
 /// Bit 7 of a page-table entry is the page attribute table's; without one it is reserved while CR4.PSE is set.

@@ -1,4 +1,4 @@
-//! The transcendental functions (SDM vol. 1, 8.3.6 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN, FPATAN, FSIN, FCOS,
+//! The transcendental functions (SDM vol. 1, 8.3.7 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN, FPATAN, FSIN, FCOS,
 //! FSINCOS.
 //!
 //! The manual leaves the last bits to the processor; it only asks for an error below one unit in the
@@ -9,18 +9,22 @@
 //! Everything but the last bits is that of AMD's Zen processors: special values, exceptions,
 //! the range of angles (C2), and the reduction of angles by a π of 66 bits (SDM vol. 1, 8.3.8). Numbers
 //! are computed with 120 bits and then rounded as the control word says, so the error is 0.5000001 units in
-//! the last place when rounding to nearest, of the function of the reduced angle for FSIN, FCOS, FSINCOS and FPTAN.
-//! Real processors are less exact: a test measures how far they are from this.
+//! the last place when rounding to nearest and 1 otherwise; for FSIN, FCOS, FSINCOS and FPTAN that is the function of the
+//! reduced angle. Processors are less exact: Zen's results are up to one unit away from these
+//! (`tests/host_x87/portable.rs`).
 //!
 //! Results that are exact by chance (the logarithm of 8) raise the precision exception all the same,
 //! as they do there.
 
 mod approximation;
+#[cfg(test)]
+mod tests;
 mod wide;
 
 use super::operand::{Number, any_nan};
 use super::rounding::Exact;
 use super::{Class, Context, F80, Flags, Operand};
+use crate::fpu::status;
 use approximation::{Angle, arctangent, exp2m1, log2, log2p1};
 
 /// Angles from two to this power on are left alone (SDM vol. 1, 8.3.7).
@@ -81,6 +85,18 @@ pub struct Outcome {
     pub incomplete: bool,
     /// What becomes of the stack.
     pub results: Results,
+}
+
+impl Outcome {
+    /// What a real x87 did, from the status word that it left and from what became of its stack.
+    pub const fn from_x87(status: u16, results: Results) -> Self {
+        Self {
+            raised: Flags::from_word(status),
+            rounded_up: status & status::C1 != 0,
+            incomplete: status & status::C2 != 0,
+            results,
+        }
+    }
 }
 
 /// What becomes of the register stack.
@@ -215,7 +231,7 @@ impl Context {
         }
     }
 
-    /// The angle between the positive x-axis and the point (`x`, `y`) (SDM vol. 2, table 3-30).
+    /// The angle between the positive x-axis and the point (`x`, `y`) (SDM vol. 2, "FPATAN").
     fn arctangent(&mut self, y: Operand, x: Operand) -> Option<F80> {
         if any_nan(x, y) {
             return self.propagate_nans(x, y);

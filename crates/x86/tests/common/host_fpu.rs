@@ -1,9 +1,8 @@
 //! The transcendental functions of the host's x87.
 
 use ring3_hostfpu::Stack;
-use ring3_x86::fpu::status;
+use ring3_x86::softfloat::F80;
 use ring3_x86::softfloat::transcendental::{self, Function, Outcome, Results};
-use ring3_x86::softfloat::{F80, Flags};
 
 /// Computes `function` on the host; `None` where it has no x87.
 pub(crate) fn try_execute(function: Function, control: u16, st: [F80; 2]) -> Option<Outcome> {
@@ -15,12 +14,7 @@ pub(crate) fn try_execute(function: Function, control: u16, st: [F80; 2]) -> Opt
             Results::Push { replacing: F80::from_bytes(st1), pushed: F80::from_bytes(st0) }
         }
     };
-    Some(Outcome {
-        raised: Flags::from_word(host.status),
-        rounded_up: host.status & status::C1 != 0,
-        incomplete: host.status & status::C2 != 0,
-        results,
-    })
+    Some(Outcome::from_x87(host.status, results))
 }
 
 /// Computes `function` on the host if it has an x87.

@@ -37,6 +37,7 @@
 pub mod acpi;
 pub mod board;
 pub mod door;
+mod host_fpu;
 pub mod linux;
 mod machine;
 pub mod pace;

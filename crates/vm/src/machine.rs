@@ -19,6 +19,7 @@ use tracing::{debug, info, trace};
 use crate::acpi;
 use crate::board::Board;
 use crate::door::Door;
+use crate::host_fpu;
 use crate::linux::{self, LinuxError, LinuxImage};
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
@@ -156,6 +157,7 @@ impl Vm {
     fn power_on(&mut self) -> Result<(), VmError> {
         let instructions = self.cpu.instructions;
         self.cpu = Cpu::new();
+        self.cpu.transcendental = host_fpu::execute;
         self.cpu.instructions = instructions;
         self.memory.clear();
         let display_bytes = DISPLAY_MEMORY.end - DISPLAY_MEMORY.start;
@@ -216,7 +218,8 @@ impl Vm {
     }
 
     /// Repeats a run from power-on with the inputs that were recorded; outputs go to
-    /// `console` again. Host time plays no part.
+    /// `console` again. Host time plays no part; the host's x87 does (the last bits of its
+    /// transcendental functions), so the host's processor is to be of the same design.
     pub fn replay(
         &mut self,
         recording: &[StampedInput],

@@ -5,9 +5,11 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0};
 use crate::engine::{Engine, Exit};
+use crate::fpu::status;
 use crate::interpreter::Interpreter;
 use crate::segment::{Segment, sreg};
-use crate::softfloat::F80;
+use crate::softfloat::transcendental::{Outcome, Results};
+use crate::softfloat::{F80, Flags};
 
 /// Where the code is.
 const CODE: u16 = 0x7000;
@@ -138,4 +140,47 @@ fn an_operand_beyond_the_limit_changes_nothing() {
         assert_eq!(machine.cpu.fpu, before);
     }
     assert_eq!(machine.word(0xfff8), 0);
+}
+
+#[test]
+fn the_arctangent_of_one() {
+    let mut machine = Machine::new();
+    let fpatan = [0xd9, 0xf3];
+    assert_eq!(machine.run(&[FLD1, FLD1, fpatan].concat()), None);
+    let Machine { cpu, .. } = &machine;
+    assert_eq!(cpu.fpu.st(0), Some(F80::new(0x3ffe, 0xc90f_daa2_2168_c235)));
+    assert_eq!(cpu.fpu.st(1), None);
+    assert_eq!(cpu.fpu.status() & !status::TOP, Flags::PRECISION.bits() | status::C1);
+}
+
+#[test]
+fn c2_says_whether_an_angle_is_too_large() {
+    const FSIN: [u8; 2] = [0xd9, 0xfe];
+    let mut machine = Machine::new();
+    let limit = F80::new(0x403e, 1 << 63);
+    machine.cpu.fpu.push(limit);
+    assert_eq!(machine.run(&FSIN), None);
+    assert_eq!(machine.cpu.fpu.status() & !status::TOP, status::C2);
+    assert_eq!(machine.cpu.fpu.st(0), Some(limit));
+    assert_eq!(machine.run(&[FLDZ, FSIN].concat()), None);
+    assert_eq!(machine.cpu.fpu.status() & !status::TOP, 0);
+}
+
+#[test]
+fn the_transcendental_functions_can_be_exchanged() {
+    let mut machine = Machine::new();
+    machine.cpu.transcendental = |_, _, [st0, _]| Outcome {
+        raised: Flags::UNDERFLOW,
+        rounded_up: false,
+        incomplete: false,
+        results: Results::Push { replacing: st0.negate(), pushed: F80::from(42) },
+    };
+    // As part of the machine they outlive the loading of a state.
+    let state = machine.cpu.save();
+    machine.cpu.restore(&state).unwrap();
+    let fptan = [0xd9, 0xf2];
+    assert_eq!(machine.run(&[FLD1, fptan].concat()), None);
+    let fpu = &machine.cpu.fpu;
+    assert_eq!((fpu.st(0), fpu.st(1)), (Some(F80::from(42)), Some(F80::ONE.negate())));
+    assert_eq!(fpu.status() & Flags::ALL.bits(), Flags::UNDERFLOW.bits());
 }

@@ -45,7 +45,7 @@ pub type Number = [u8; 10];
 /// What an instruction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The status word of an FPU that had nothing in it before: exceptions, ES, B and condition codes.
+    /// The status word of an FPU that had nothing in it before: exceptions, ES, B, condition codes.
     pub status: u16,
     /// What became of the register stack.
     pub stack: Stack,
@@ -65,8 +65,8 @@ pub enum Stack {
 /// Executes the instruction D9 `opcode`, which is one of the transcendental ones, under the control
 /// word `control` with `operands` in ST(0) and ST(1) and nothing in the other registers.
 ///
-/// `None` where the host has no x87 and where `opcode` is not F2XM1 (F0h), FYL2X (F1h), FPTAN (F2h),
-/// FPATAN (F3h), FYL2XP1 (F9h), FSINCOS (FBh), FSIN (FEh) or FCOS (FFh).
+/// `None` where the host has no x87 and where `opcode` is not F2XM1 (F0h), FYL2X (F1h), FPTAN
+/// (F2h), FPATAN (F3h), FYL2XP1 (F9h), FSINCOS (FBh), FSIN (FEh) or FCOS (FFh).
 pub fn execute(opcode: u8, control: u16, operands: [Number; 2]) -> Option<Outcome> {
     x87::execute(opcode, control, operands)
 }

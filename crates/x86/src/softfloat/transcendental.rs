@@ -1,16 +1,17 @@
-//! The transcendental functions (SDM vol. 1, 8.3.7 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN, FPATAN, FSIN, FCOS,
-//! FSINCOS.
+//! The transcendental functions (SDM vol. 1, 8.3.7 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN, FPATAN,
+//! FSIN, FCOS, FSINCOS.
 //!
-//! The manual leaves the last bits to the processor; it only asks for an error below one unit in the
-//! last place. So what computes them is exchangeable ([`Transcendental`]): the host's x87, which
+//! The manual leaves the last bits to the processor; it only asks for an error below one unit in
+//! the last place. So what computes them is exchangeable ([`Transcendental`]): the host's x87, which
 //! delivers a real processor's bits, or [`execute`] here, which needs no host.
 //!
 //! # What is here
-//! Everything but the last bits is that of AMD's Zen processors: special values, exceptions,
-//! the range of angles (C2), and the reduction of angles by a π of 66 bits (SDM vol. 1, 8.3.8). Numbers
-//! are computed with 120 bits and then rounded as the control word says, so the error is 0.5000001 units in
-//! the last place when rounding to nearest and 1 otherwise; for FSIN, FCOS, FSINCOS and FPTAN that is the function of the
-//! reduced angle. Processors are less exact: Zen's results are up to one unit away from these
+//! Everything but the last bits is that of AMD's Zen processors: special values, exceptions, the
+//! range of angles (C2), and the reduction of angles by a π of 66 bits (SDM vol. 1, 8.3.8). Numbers
+//! are computed with 118 bits and more and then rounded as the control word says. So the error, in
+//! units in the last place, is below 0.5000001 when rounding to nearest and below 1.0000001
+//! otherwise; for FSIN, FCOS, FSINCOS and FPTAN that is the error in the function of the reduced
+//! angle. Processors are less exact: Zen 5's results are up to one unit away from these
 //! (`tests/host_x87/portable.rs`).
 //!
 //! Results that are exact by chance (the logarithm of 8) raise the precision exception all the same,
@@ -187,8 +188,8 @@ impl Context {
         })
     }
 
-    /// `y` · log2(`x` + 1). Beyond the range of the manual (about ±0.3) this goes on as far as there is a
-    /// logarithm; from there on the result is undefined, and AMD's processors leave `x`.
+    /// `y` · log2(`x` + 1). Beyond the range of the manual (about ±0.3) the result is undefined; as on
+    /// AMD's processors this goes on as far as there is a logarithm, and then leaves `x`.
     fn logarithm_of_more(&mut self, y: Operand, x: Operand) -> Option<F80> {
         if any_nan(x, y) {
             return self.propagate_nans(x, y);
@@ -227,7 +228,7 @@ impl Context {
             (Class::Infinity, _) | (_, Class::Infinity) => Some(F80::INFINITY.with_sign(negative)),
             (Class::Zero, _) => Some(F80::ZERO.with_sign(negative)),
             _ if is_zero => Some(F80::ZERO.with_sign(negative)),
-            _ => self.round_inexact(wide::multiply(exact(y.number()), logarithm())),
+            _ => self.round_logarithm(wide::multiply(exact(y.number()), logarithm())),
         }
     }
 
@@ -288,8 +289,18 @@ impl Context {
         value
     }
 
-    /// Rounds the result of an operation that never is exact. Precision control is for others (SDM vol. 1,
-    /// 8.1.5.2).
+    /// Rounds the result of FYL2X and FYL2XP1. It may be exact, as the logarithm of a power of two is;
+    /// processors raise the exceptions of an inexact result all the same.
+    fn round_logarithm(&mut self, value: Exact) -> Option<F80> {
+        let result = self.round_to_register(value, 64)?;
+        if matches!(result.class(), Class::Denormal | Class::Zero) {
+            self.raised = self.raised.union(Flags::UNDERFLOW);
+        }
+        Some(self.inexact(result))
+    }
+
+    /// Rounds the result of an operation that never is exact. Precision control is for others (SDM
+    /// vol. 1, 8.1.5.2).
     fn round_inexact(&mut self, value: Exact) -> Option<F80> {
         let significand = value.significand | 1;
         self.round_to_register(Exact { significand, ..value }, 64)

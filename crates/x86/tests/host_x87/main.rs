@@ -11,8 +11,8 @@
 //! | the page offset in CR2 for environments and whole states | processors access these in an order of their own |
 //! | FPREM and FPREM1, except on AMD | the manual leaves to the processor how far one step goes |
 //!
-//! The transcendental functions are those of the host on both sides, so that everything but the functions
-//! is compared bit by bit; `portable.rs` compares the functions that need no host.
+//! The transcendental functions are those of the host on both sides, so that all the rest of their
+//! instructions is compared bit by bit; `portable.rs` compares the functions that need no host.
 //!
 //! For other cases see the variables in `common/series.rs`.
 

@@ -1,7 +1,8 @@
-//! The transcendental instructions (SDM vol. 1, 8.3.7 and 8.3.9): F2XM1, FYL2X, FYL2XP1, FPTAN, FPATAN, FSIN,
-//! FCOS, FSINCOS.
+//! The transcendental instructions (SDM vol. 1, 8.3.7 and 8.3.9): F2XM1, FYL2X, FYL2XP1, FPTAN,
+//! FPATAN, FSIN, FCOS, FSINCOS.
 //!
-//! The functions themselves are those of [`Cpu::transcendental`]; here is what they do to the stack.
+//! The functions themselves are those of [`Cpu::transcendental`]; here is what they do to the
+//! stack.
 
 use ring3_core::memory::Memory;
 

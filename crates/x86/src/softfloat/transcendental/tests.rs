@@ -250,6 +250,16 @@ fn rounding_control_is_obeyed() {
 }
 
 #[test]
+fn the_logarithm_of_a_power_of_two_is_exact_but_for_the_exceptions() {
+    // Upward, the largest number times 1 does not overflow.
+    let (two, largest) = (F80::new(0x4000, 1 << 63), F80::new(0x7ffe, u64::MAX));
+    let outcome = execute(Fyl2x, 0x0b7f, [two, largest]);
+    assert_eq!((outcome.raised, outcome.results), (Flags::PRECISION, Results::Pop(largest)));
+    let small = Flags::DENORMAL.union(Flags::UNDERFLOW).union(Flags::PRECISION);
+    assert_eq!(run(Fyl2x, two, DENORMAL), (small, DENORMAL));
+}
+
+#[test]
 fn what_is_exact_raises_nothing() {
     for (function, st0, st1, expected) in [
         (F2xm1, MINUS_ZERO, F80::ZERO, MINUS_ZERO),

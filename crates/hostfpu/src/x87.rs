@@ -39,9 +39,10 @@ macro_rules! run {
     ($instruction:literal, $frame:ident) => {
         // SAFETY: all x87 registers are declared to be overwritten, so the compiler has nothing in
         // them. The control word is put back; FNINIT leaves the other registers as the ABI
-        // wants them (x87 mode, empty stack, nothing pending). From FNINIT to FNSAVE there is only one
-        // instruction that can leave an unmasked exception, and FNSAVE does not wait for it. The
-        // memory accessed is that of the frame, which is large enough for the 108 bytes of FNSAVE.
+        // wants them (x87 mode, empty stack, nothing pending). From FNINIT to FNSAVE there is only
+        // one instruction that can leave an unmasked exception, and FNSAVE does not wait for it.
+        // The memory accessed is that of the frame, which is large enough for the 108 bytes of
+        // FNSAVE.
         unsafe {
             asm!(
                 "fnstcw word ptr [{frame} + {host_control}]",

@@ -1,9 +1,9 @@
-//! The transcendental functions (SDM vol. 1, 8.3.7 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN, FPATAN,
-//! FSIN, FCOS, FSINCOS.
+//! The transcendental functions (SDM vol. 1, 8.3.7 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN,
+//! FPATAN, FSIN, FCOS, FSINCOS.
 //!
 //! The manual leaves the last bits to the processor; it only asks for an error below one unit in
-//! the last place. So what computes them is exchangeable ([`Transcendental`]): the host's x87, which
-//! delivers a real processor's bits, or [`execute`] here, which needs no host.
+//! the last place. So what computes them is exchangeable ([`Transcendental`]): the host's x87,
+//! which delivers a real processor's bits, or [`execute`] here, which needs no host.
 //!
 //! # What is here
 //! Everything but the last bits is that of AMD's Zen processors: special values, exceptions, the
@@ -14,8 +14,8 @@
 //! angle. Processors are less exact: Zen 5's results are up to one unit away from these
 //! (`tests/host_x87/portable.rs`).
 //!
-//! Results that are exact by chance (the logarithm of 8) raise the precision exception all the same,
-//! as they do there.
+//! Results that are exact by chance (the logarithm of 8) raise the precision exception all the
+//! same, as they do there.
 
 mod approximation;
 #[cfg(test)]
@@ -188,8 +188,8 @@ impl Context {
         })
     }
 
-    /// `y` · log2(`x` + 1). Beyond the range of the manual (about ±0.3) the result is undefined; as on
-    /// AMD's processors this goes on as far as there is a logarithm, and then leaves `x`.
+    /// `y` · log2(`x` + 1). Beyond the range of the manual (about ±0.3) the result is undefined; as
+    /// on AMD's processors this goes on as far as there is a logarithm, and then leaves `x`.
     fn logarithm_of_more(&mut self, y: Operand, x: Operand) -> Option<F80> {
         if any_nan(x, y) {
             return self.propagate_nans(x, y);
@@ -289,8 +289,8 @@ impl Context {
         value
     }
 
-    /// Rounds the result of FYL2X and FYL2XP1. It may be exact, as the logarithm of a power of two is;
-    /// processors raise the exceptions of an inexact result all the same.
+    /// Rounds the result of FYL2X and FYL2XP1. It may be exact, as the logarithm of a power of two
+    /// is; processors raise the exceptions of an inexact result all the same.
     fn round_logarithm(&mut self, value: Exact) -> Option<F80> {
         let result = self.round_to_register(value, 64)?;
         if matches!(result.class(), Class::Denormal | Class::Zero) {

@@ -129,8 +129,8 @@ pub(super) struct Angle {
 }
 
 impl Angle {
-    /// Takes away multiples of π/2, where π has 66 bits as in the x87 (SDM vol. 1, 8.3.8). The angle
-    /// is below 2^63 and not zero.
+    /// Takes away multiples of π/2, where π has 66 bits as in the x87 (SDM vol. 1, 8.3.8). The
+    /// angle is below 2^63 and not zero.
     pub(super) fn reduced(angle: Number) -> Self {
         /// π/2 as the processor has it, in units of 2^-65.
         const HALF_PI: u128 = 0x3_243f6a88_85a308d3;

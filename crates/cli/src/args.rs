@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ring3_vm::Model;
 use thiserror::Error;
 
 use crate::escape;
@@ -63,6 +64,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) append: String,
+
+    /// The processor: 486, pentium, pentium3, pentium4, or max, which has all that there is
+    #[arg(long, value_name = "MODEL", default_value_t)]
+    pub(crate) cpu: Model,
 
     /// Memory of the machine: 512M, 2G, or a number of MiB
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
@@ -200,8 +205,10 @@ mod tests {
     fn defaults_and_spellings() {
         let run = parse(&["--kernel", "k"]).unwrap();
         assert_eq!(run.memory.bytes, 128 << 20);
+        assert_eq!(run.cpu, Model::Max);
         assert_eq!((run.serial, run.display), (SerialTarget::Stdio, Display::None));
         assert_eq!((run.append.as_str(), run.stats), ("", false));
+        assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Model::I486);
         let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();
         assert_eq!((run.memory.bytes, run.append.as_str(), run.stats), (2 << 30, "-x y", true));
     }

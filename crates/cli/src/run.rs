@@ -63,6 +63,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let Display::None = arguments.display;
 
     let config = Config {
+        cpu: arguments.cpu,
         memory_bytes: arguments.memory.bytes,
         kernel,
         initrd,

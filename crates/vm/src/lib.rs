@@ -7,7 +7,7 @@
 //! * [`linux`] and [`acpi`] put a Linux kernel into memory without firmware.
 //!
 //! ```no_run
-//! use ring3_vm::{Config, Console, Ending, Vm};
+//! use ring3_vm::{Config, Console, Ending, Model, Vm};
 //!
 //! struct Stdout;
 //!
@@ -21,6 +21,7 @@
 //! }
 //!
 //! let config = Config {
+//!     cpu: Model::default(),
 //!     memory_bytes: 64 << 20,
 //!     kernel: std::fs::read("vmlinuz")?,
 //!     initrd: None,
@@ -45,4 +46,5 @@ mod stats;
 
 pub use door::{Door, Sender, door};
 pub use machine::{Config, Console, Ending, Report, Vm, VmError};
+pub use ring3_x86::cpuid::Model;
 pub use stats::Stats;

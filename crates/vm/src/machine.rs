@@ -9,6 +9,7 @@ use ring3_core::device::Output;
 use ring3_core::input::{Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError, PageKind};
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
@@ -27,6 +28,8 @@ use crate::stats::Stats;
 /// What a machine is made of.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Which processor the machine has.
+    pub cpu: Model,
     /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 3 GiB.
     pub memory_bytes: u64,
     /// The contents of a Linux kernel file (bzImage).
@@ -125,7 +128,7 @@ impl Vm {
     /// Makes a machine and loads its kernel.
     pub fn new(config: Config) -> Result<Vm, VmError> {
         let mut vm = Vm {
-            cpu: Cpu::new(),
+            cpu: Cpu::of_model(config.cpu),
             engine: Box::new(Interpreter::new()),
             memory: Memory::new(config.memory_bytes)?,
             board: Board::new(config.memory_bytes, config.rtc_base)?,
@@ -156,7 +159,7 @@ impl Vm {
     /// Brings everything into the state in which the kernel starts.
     fn power_on(&mut self) -> Result<(), VmError> {
         let instructions = self.cpu.instructions;
-        self.cpu = Cpu::new();
+        self.cpu = Cpu::of_model(self.config.cpu);
         self.cpu.transcendental = host_fpu::execute;
         self.cpu.instructions = instructions;
         self.memory.clear();
@@ -489,6 +492,7 @@ mod tests {
 
     fn vm() -> Vm {
         Vm::new(Config {
+            cpu: Model::default(),
             memory_bytes: 64 << 20,
             kernel: kernel_of(CLOCKED_ECHO),
             initrd: None,

@@ -12,6 +12,7 @@ mod deadlines;
 mod exits;
 mod gates;
 mod interrupts;
+mod models;
 mod modes;
 mod pae;
 mod paging;

@@ -197,6 +197,7 @@ impl Cpu {
         access: Access,
         user: bool,
     ) -> Result<W, Stopped> {
+        self.check_alignment::<W>(linear, user)?;
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, access, user)?;
             return self.read_physical(memory, address);
@@ -224,6 +225,7 @@ impl Cpu {
         value: W,
         user: bool,
     ) -> Result<(), Stopped> {
+        self.check_alignment::<W>(linear, user)?;
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, Access::Write, user)?;
             return self.write_physical(memory, address, value);
@@ -237,6 +239,15 @@ impl Cpu {
                 second + (index - in_first) as u64
             };
             self.write_physical(memory, address, (value.zero_extend() >> (8 * index)) as u8)?;
+        }
+        Ok(())
+    }
+
+    /// #AC for an access at privilege 3 to an address that is no multiple of its size, while
+    /// alignment is checked (SDM vol. 3, 7.15, "Interrupt 17").
+    fn check_alignment<W: Word>(&mut self, linear: u64, user: bool) -> Result<(), Stopped> {
+        if self.checks_alignment && user && linear & (W::BYTES as u64 - 1) != 0 {
+            return Err(self.fault(Fault::with_code(vector::AC, 0)));
         }
         Ok(())
     }

@@ -204,6 +204,8 @@ pub struct Cpu {
     pub(crate) guard_code: bool,
     /// Supervisor's, then user's.
     pub(crate) tlb: [Tlb; 2],
+    /// CR0.AM and EFLAGS.AC are set: accesses at privilege 3 must be aligned.
+    pub(crate) checks_alignment: bool,
     /// Grows when what is fetched at an address may have changed.
     pub(crate) fetch_generation: u64,
     /// Page walks done.
@@ -259,6 +261,7 @@ impl Cpu {
             deadline: 0,
             guard_code: false,
             tlb: [Tlb::default(), Tlb::default()],
+            checks_alignment: false,
             fetch_generation: 0,
             page_walks: 0,
         };
@@ -281,13 +284,12 @@ impl Cpu {
     /// privilege 0, with flat segments under the selectors `code` and `data`,
     /// interrupts disabled, at `eip`.
     pub fn set_flat_entry(&mut self, code: u16, data: u16, eip: u32) {
-        self.cr0 = Cr0::ET | Cr0::PE;
+        self.set_cr0(Cr0::PE);
         self.set_segment(sreg::CS, Segment::new(code, 0, u32::MAX, Attributes(0xc09b)));
         for register in [sreg::ES, sreg::SS, sreg::DS, sreg::FS, sreg::GS] {
             self.set_segment(register, Segment::new(data, 0, u32::MAX, Attributes(0xc093)));
         }
         self.ip = u64::from(eip);
-        self.translation_changed();
     }
 
     // Registers ---------------------------------------------------------
@@ -343,6 +345,7 @@ impl Cpu {
         self.system_flags = flags - Eflags::STATUS;
         self.attention.set(Attention::SINGLE_STEP, flags.contains(Eflags::TF));
         self.update_cpl();
+        self.update_alignment_check();
     }
 
     /// The instruction that loads SS: neither interrupts nor the single-step trap come before
@@ -423,6 +426,16 @@ impl Cpu {
         };
     }
 
+    /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
+    /// off: entries for the user give no rights while it is on.
+    fn update_alignment_check(&mut self) {
+        let checks = self.cr0.contains(Cr0::AM) && self.has_flag(Eflags::AC);
+        if checks != self.checks_alignment {
+            self.checks_alignment = checks;
+            self.tlb[1].flush();
+        }
+    }
+
     /// Protected mode, not virtual-8086 mode.
     #[inline(always)]
     pub fn in_protected_mode(&self) -> bool {
@@ -477,6 +490,7 @@ impl Cpu {
     pub fn set_cr0(&mut self, value: Cr0) {
         self.cr0 = value | Cr0::ET;
         self.update_cpl();
+        self.update_alignment_check();
         self.translation_changed();
     }
 

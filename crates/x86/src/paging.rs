@@ -98,9 +98,14 @@ impl Cpu {
             }
         };
         let reachable = memory.kind(mapping.page) != PageKind::Device;
+        // While alignment is checked, user data takes the way where that is done.
+        let at_once = !(user && self.checks_alignment);
         let rights = Rights {
-            read: reachable,
-            write: mapping.writable && mapping.dirty && memory.is_plain_ram(mapping.page),
+            read: reachable && at_once,
+            write: mapping.writable
+                && mapping.dirty
+                && at_once
+                && memory.is_plain_ram(mapping.page),
             fetch: reachable && mapping.executable,
             global: mapping.global,
             large: mapping.large,

@@ -6,6 +6,7 @@ mod common;
 
 mod machine;
 
+mod alignment;
 mod call_gates;
 mod code;
 mod deadlines;

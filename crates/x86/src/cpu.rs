@@ -503,6 +503,13 @@ impl Cpu {
         self.fetch_generation += 1;
     }
 
+    /// Sets the page-directory-pointer-table entries, as loads of CR3 do with PAE paging, without
+    /// checks.
+    pub fn set_pdptes(&mut self, entries: [u64; 4]) {
+        self.pdptes = entries;
+        self.translation_changed();
+    }
+
     /// Sets CR4 without the checks that MOV to CR4 makes first.
     pub fn set_cr4(&mut self, value: Cr4) {
         self.cr4 = value;

@@ -3,6 +3,7 @@
 use iced_x86::OpCodeTableKind;
 use ring3_core::memory::{Memory, PageKind};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::cpuid::Model;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, TableRegister};
 use ring3_x86::table;
@@ -83,9 +84,11 @@ pub(crate) fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
 
 /// A processor in a random mode, with random segments, tables and registers.
 pub(crate) fn random_cpu(random: &mut Random) -> Cpu {
-    let mut cpu = Cpu::new();
+    let mut cpu = Cpu::of_model(random.pick(&Model::ALL));
     cpu.set_cr4(Cr4::from_bits_truncate(random.bits()));
     cpu.set_cr3(address(random).into());
+    cpu.set_pdptes(std::array::from_fn(|_| u64::from(address(random) & !0xfff | 1)));
+    cpu.msrs.no_execute = random.percent(50);
     cpu.cr2 = random.bits().into();
     let mut cr0 = Cr0::from_bits_truncate(random.bits());
     cr0.set(Cr0::PE, random.percent(75));

@@ -198,6 +198,7 @@ impl Cpu {
         user: bool,
     ) -> Result<W, Stopped> {
         self.check_alignment::<W>(linear, user)?;
+        self.note_access(linear, W::BYTES, false);
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, access, user)?;
             return self.read_physical(memory, address);
@@ -226,6 +227,7 @@ impl Cpu {
         user: bool,
     ) -> Result<(), Stopped> {
         self.check_alignment::<W>(linear, user)?;
+        self.note_access(linear, W::BYTES, true);
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, Access::Write, user)?;
             return self.write_physical(memory, address, value);

@@ -12,6 +12,7 @@ use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::interrupt::Event;
+use crate::observer::MemoryAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::tlb::Tlb;
@@ -109,6 +110,8 @@ bitflags! {
         const WRITES_CODE = 1 << 3;
         /// The instruction that is executed with TF set does not trap (INT n, MOV SS, POP SS).
         const NO_TRAP = 1 << 4;
+        /// An observer sees each instruction (see [`crate::observer`]).
+        const OBSERVED = 1 << 5;
     }
 }
 
@@ -210,6 +213,8 @@ pub struct Cpu {
     pub(crate) fetch_generation: u64,
     /// Page walks done.
     pub(crate) page_walks: u64,
+    /// What the observer is to be told of, if there is one.
+    pub(crate) accesses: Vec<MemoryAccess>,
 }
 
 impl Default for Cpu {
@@ -264,6 +269,7 @@ impl Cpu {
             checks_alignment: false,
             fetch_generation: 0,
             page_walks: 0,
+            accesses: Vec::new(),
         };
         cpu.segments[sreg::CS as usize] =
             Segment::new(0xf000, 0xffff_0000, 0xffff, Attributes(0x93));

@@ -14,6 +14,7 @@ use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
 use crate::exception::{Stop, Stopped, vector};
 use crate::interrupt::{Delivery, Event, Source};
+use crate::observer::Observer;
 use crate::paging::Access;
 use crate::segment::sreg;
 
@@ -165,6 +166,9 @@ pub struct Interpreter {
     /// [`Memory::layout_generation`] that the TLB was filled with.
     layout: u64,
     counters: Counters,
+    observer: Option<Box<dyn Observer>>,
+    /// The next instruction begins a block, for the observer.
+    at_block: bool,
 }
 
 #[derive(Debug, Default)]
@@ -193,6 +197,8 @@ impl Default for Interpreter {
             crossings: vec![None; CROSSINGS],
             layout: 0,
             counters: Counters::default(),
+            observer: None,
+            at_block: true,
         }
     }
 }
@@ -201,6 +207,40 @@ impl Interpreter {
     /// An interpreter that has decoded nothing yet.
     pub fn new() -> Interpreter {
         Interpreter::default()
+    }
+
+    /// From the next run on, `observer` sees what is executed; the one before it is dropped.
+    pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
+        self.observer = observer;
+        self.at_block = true;
+    }
+
+    /// Shows the observer the instruction that is about to be executed.
+    fn show_instruction(&mut self, cpu: &mut Cpu, op: &Op) {
+        if let Some(observer) = &mut self.observer {
+            cpu.accesses.clear();
+            if std::mem::replace(&mut self.at_block, op.ends_block()) {
+                observer.block(cpu);
+            }
+            observer.instruction(cpu, op);
+        }
+    }
+
+    /// Shows the observer an event that is about to be delivered.
+    fn show_event(&mut self, cpu: &mut Cpu, event: &Event) {
+        if let Some(observer) = &mut self.observer {
+            self.at_block = true;
+            observer.event(cpu, event);
+        }
+    }
+
+    /// Shows the observer the accesses of what is over.
+    fn show_accesses(&mut self, cpu: &mut Cpu) {
+        if let Some(observer) = &mut self.observer {
+            for access in std::mem::take(&mut cpu.accesses) {
+                observer.access(cpu, access);
+            }
+        }
     }
 
     /// Forgets the code of pages that were written to.
@@ -344,6 +384,7 @@ impl Interpreter {
             Ok(Next::Block { page, first }) => self.cache.pages[page].ops[first],
             Err(Stopped) => return self.stopped(cpu, memory, start, before),
         };
+        self.show_instruction(cpu, &op);
         cpu.ip = next_ip(start, u64::from(op.length));
         cpu.code_base = start.wrapping_sub(u64::from(op.offset));
         match (op.exec)(cpu, memory, std::slice::from_ref(&op)) {
@@ -363,6 +404,7 @@ impl Interpreter {
         before: Attention,
     ) -> Option<Exit> {
         cpu.forget_answers();
+        self.show_accesses(cpu);
         let held_back = cpu.attention.contains(Attention::NO_TRAP);
         cpu.attention -= Attention::WRITES_CODE | Attention::NO_TRAP;
         if before.contains(Attention::SINGLE_STEP) && !held_back {
@@ -418,10 +460,14 @@ impl Interpreter {
     /// Delivers an exception or interrupt.
     fn deliver(&mut self, cpu: &mut Cpu, memory: &mut Memory, event: Event) -> Option<Exit> {
         self.counters.events += 1;
+        self.show_event(cpu, &event);
         cpu.guard_code = false;
         cpu.rewind_answers();
         match cpu.deliver_event(memory, event) {
-            Delivery::Done => None,
+            Delivery::Done => {
+                self.show_accesses(cpu);
+                None
+            }
             Delivery::Waits(Stop::Restart(exit)) => Some(exit),
             Delivery::Waits(stop) => unreachable!("delivery cannot stop for {stop:?}"),
             Delivery::Shutdown => Some(Exit::Shutdown),
@@ -499,6 +545,7 @@ impl Engine for Interpreter {
 
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
         cpu.deadline = cpu.instructions.saturating_add(instructions);
+        cpu.set_observed(self.observer.is_some());
         if self.layout != memory.layout_generation() {
             self.layout = memory.layout_generation();
             cpu.translation_changed();

@@ -12,7 +12,8 @@
 //!   selectors, [`interrupt`] delivers exceptions and interrupts,
 //!   [`transfer`] does far jumps, calls and returns.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
-//!   [`interpreter`] is the first engine and the specification of all others.
+//!   [`interpreter`] is the first engine and the specification of all others; an
+//!   [`observer`] sees what it executes.
 //!
 //! An instruction either completes or leaves the state as it was. That one rule
 //! carries page faults, device accesses (which leave the engine and restart the
@@ -46,6 +47,7 @@ pub mod flags;
 pub mod fpu;
 pub mod interpreter;
 pub mod interrupt;
+pub mod observer;
 pub mod paging;
 pub mod report;
 pub mod segment;

@@ -110,7 +110,10 @@ impl Cpu {
             global: mapping.global,
             large: mapping.large,
         };
-        self.tlb[usize::from(user)].fill(linear, mapping.page, rights);
+        // An observer sees what does not find its page in the TLB.
+        if !self.is_observed() {
+            self.tlb[usize::from(user)].fill(linear, mapping.page, rights);
+        }
         Ok(mapping.page | linear & 0xfff)
     }
 

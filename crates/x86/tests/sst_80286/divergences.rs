@@ -1,0 +1,87 @@
+//! Where an 80286 does something else than the processors that we are. Manuals: the
+//! *80286 Programmer's Reference Manual* (appendix B, machine instruction encoding and decoding) and
+//! SDM vol. 3, 24.34 (exceptions of real mode) and 24 in general (compatibility).
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
+use ring3_x86::exception::vector;
+
+use super::vectors::Test;
+
+/// A row of the table: some tests, and what may differ in them.
+pub(crate) struct Divergence {
+    /// Why.
+    pub(crate) reason: &'static str,
+    /// The tests.
+    applies: fn(&Test, &Instruction) -> bool,
+    /// What the instruction raises here, if anything.
+    pub(crate) ours: Option<u8>,
+    /// These registers may differ; none stands for everything.
+    pub(crate) registers: &'static [&'static str],
+}
+
+/// The longest instruction of an 80286, in bytes.
+const LONGEST: usize = 10;
+
+/// The table.
+pub(crate) static TABLE: &[Divergence] = &[
+    Divergence {
+        reason: "LOCK goes with every instruction of an 80286; since the 80386, only with those \
+                 that modify memory (SDM vol. 2, LOCK)",
+        applies: |test, instruction| {
+            let checked = Decoder::new(16, &test.bytes, DecoderOptions::NONE).decode();
+            instruction.has_lock_prefix() && checked.is_invalid()
+        },
+        ours: Some(vector::UD),
+        registers: &[],
+    },
+    Divergence {
+        reason: "an instruction has 10 bytes at most; since the 80386, 15 (SDM vol. 3, 24.34)",
+        applies: |test, instruction| raises(test, vector::GP) && instruction.len() > LONGEST,
+        ours: None,
+        registers: &[],
+    },
+    Divergence {
+        reason: "a word across the end of the stack segment raises #GP; since the 80386, #SS",
+        applies: |test, instruction| raises(test, vector::GP) && uses_stack(instruction),
+        ours: Some(vector::SS),
+        registers: &[],
+    },
+    Divergence {
+        reason: "a string instruction that faults has already moved its registers",
+        applies: |test, instruction| {
+            raises(test, vector::GP) && instruction.is_string_instruction()
+        },
+        ours: Some(vector::GP),
+        registers: &["cx", "si", "di"],
+    },
+    Divergence {
+        reason: "there are no FS and GS",
+        applies: |test, instruction| {
+            let operands = [instruction.op0_register(), instruction.op1_register()];
+            let new = [Register::FS, Register::GS];
+            raises(test, vector::UD) && operands.iter().any(|operand| new.contains(operand))
+        },
+        ours: None,
+        registers: &[],
+    },
+];
+
+impl Divergence {
+    /// The row for `test`, if there is one, where `raised` is what it has raised here.
+    pub(crate) fn find(test: &Test, raised: Option<u8>) -> Option<usize> {
+        // Without the decoder's checks, LOCK is accepted everywhere.
+        let options = DecoderOptions::NO_INVALID_CHECK;
+        let instruction = Decoder::new(16, &test.bytes, options).decode();
+        TABLE.iter().position(|row| row.ours == raised && (row.applies)(test, &instruction))
+    }
+}
+
+/// The 80286 raises `vector`.
+fn raises(test: &Test, vector: u8) -> bool {
+    test.exception == Some(vector)
+}
+
+/// It reaches memory through SS.
+fn uses_stack(instruction: &Instruction) -> bool {
+    instruction.memory_segment() == Register::SS || instruction.is_stack_instruction()
+}

@@ -45,6 +45,12 @@ bench: guests ## measure
 fuzz-cpu: needs ## compare CASES random instructions with this machine's CPU
 	RING3_FUZZ_CASES=$(CASES) cargo test --release -p ring3-x86 --test host_cpu -- --nocapture
 
+.PHONY: cpu-coverage
+cpu-coverage: needs ## print which instruction forms which test has executed, none first
+	rm -rf target/cpu-coverage
+	RING3_COVERAGE=$(CURDIR)/target/cpu-coverage cargo test --quiet --release -p ring3-x86 --tests >/dev/null
+	cargo run --quiet --release -p ring3-x86 --example cpu_coverage target/cpu-coverage
+
 .PHONY: book
 book: ## build the book into target/book
 	@command -v mdbook >/dev/null || \

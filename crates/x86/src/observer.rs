@@ -69,6 +69,7 @@ pub trait Observer: Debug + Send {
     }
 
     /// An exception or interrupt is about to be delivered; [`Cpu::ip`] is what will be pushed.
+    /// INT n, INT3 and INTO are none of these but instructions.
     /// It is told again when its delivery needed a device.
     fn event(&mut self, cpu: &Cpu, event: &Event) {
         let _ = (cpu, event);

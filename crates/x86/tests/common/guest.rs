@@ -14,6 +14,7 @@ use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::softfloat::F80;
 
 use super::host_fpu;
+use super::coverage::interpreter;
 
 const LAYOUT: Layout = Layout::FIXED;
 
@@ -73,11 +74,8 @@ pub(crate) struct Guest {
 impl Guest {
     /// 32-bit protected mode at privilege 3, flat segments, paging, and handlers for all exceptions.
     pub(crate) fn new() -> Guest {
-        let mut guest = Guest {
-            cpu: Cpu::new(),
-            memory: Memory::new(1 << 20).unwrap(),
-            engine: Interpreter::new(),
-        };
+        let mut guest =
+            Guest { cpu: Cpu::new(), memory: Memory::new(1 << 20).unwrap(), engine: interpreter() };
         guest.map();
         guest.fill_tables();
         let filler = vec![FILLER; LAYOUT.code.len as usize];

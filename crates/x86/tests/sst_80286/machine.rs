@@ -12,12 +12,13 @@ use ring3_x86::interrupt::{Event, Source};
 use ring3_x86::observer::Observer;
 use ring3_x86::segment::{Segment, sreg};
 
+use super::common::coverage::interpreter;
 use super::vectors::{FLAGS, IP, REGISTERS, State, Test};
 
 /// IOPL, NT and bit 15 cannot be set in the real mode of an 80286.
 const REAL_MODE_FLAGS: u16 = 0x0fff;
-/// Instructions and iterations that no test needs.
-const DEADLINE: u64 = 0x2_0000;
+/// More instructions and iterations than any test needs.
+const DEADLINE: u64 = 1000;
 
 /// General registers in the order of [`REGISTERS`].
 const GENERAL: [(usize, u8); 8] = [
@@ -38,12 +39,11 @@ pub(crate) struct Outcome {
     pub(crate) registers: [u16; REGISTERS.len()],
     /// The exit that ended the run, where it was not HLT.
     pub(crate) exit: Option<Exit>,
-    /// The first exception.
+    /// The vector of the first exception, if the machine is observed.
     pub(crate) raised: Option<u8>,
 }
 
-/// Keeps the first exception. Sees memory accesses and instructions too, so every test
-/// tests that being observed changes nothing.
+/// Keeps the first exception.
 #[derive(Debug, Default)]
 struct FirstException(Arc<Mutex<Option<u8>>>);
 
@@ -59,17 +59,28 @@ impl Observer for FirstException {
 pub(crate) struct Machine {
     memory: Memory,
     engine: Interpreter,
+    /// Where the observer puts the vector of the first exception.
     raised: Arc<Mutex<Option<u8>>>,
 }
 
 impl Machine {
+    /// A machine that runs at full speed.
     pub(crate) fn new() -> Machine {
+        // Real mode reaches 64 KiB less 16 bytes beyond the first MiB.
+        Machine {
+            memory: Memory::new(2 << 20).unwrap(),
+            engine: interpreter(),
+            raised: Arc::default(),
+        }
+    }
+
+    /// A machine whose engine is observed.
+    pub(crate) fn observed() -> Machine {
         let observer = FirstException::default();
         let raised = observer.0.clone();
         let mut engine = Interpreter::new();
         engine.set_observer(Some(Box::new(observer)));
-        // Real mode reaches 64 KiB less 16 bytes beyond the first MiB.
-        Machine { memory: Memory::new(2 << 20).unwrap(), engine, raised }
+        Machine { engine, raised, ..Machine::new() }
     }
 
     /// Runs `test`; memory is as the test leaves it until [`Machine::erase`].

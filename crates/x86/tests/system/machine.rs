@@ -11,6 +11,7 @@ use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 
 use crate::common::assembler::assemble;
+use crate::common::coverage::interpreter;
 
 // Where things are, in physical memory and, as far as paging maps it, in linear memory too.
 /// Global descriptor table: 256 bytes.
@@ -107,7 +108,7 @@ impl Machine {
         let mut machine = Machine {
             cpu: Cpu::new(),
             memory: Memory::new(16 << 20).unwrap(),
-            engine: Interpreter::new(),
+            engine: interpreter(),
             accesses: Vec::new(),
             answers: VecDeque::new(),
             interrupt: None,

@@ -1,0 +1,64 @@
+//! Prints which forms of the instruction table have been executed by which test, those never
+//! executed first: `make cpu-coverage`. The argument is the folder that was `RING3_COVERAGE` when the
+//! tests ran; a file in it is named as its test and has lines of a form and a count.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::{env, fs};
+
+use ring3_x86::table;
+
+/// By form and test: how often.
+type Counts = BTreeMap<String, BTreeMap<String, u64>>;
+
+fn main() -> io::Result<()> {
+    let folder = env::args_os().nth(1).ok_or_else(|| io::Error::other("give the folder"))?;
+    let (tests, counts) = read(Path::new(&folder))?;
+    let mut out = io::stdout().lock();
+    let forms: Vec<_> = table::forms().iter().map(|form| format!("{:?}", form.code)).collect();
+    let never: Vec<_> = forms.iter().filter(|form| !counts.contains_key(*form)).collect();
+    writeln!(out, "never executed: {} of {} forms", never.len(), forms.len())?;
+    for form in never {
+        writeln!(out, "  {form}")?;
+    }
+    write!(out, "\n{:32}", "executed")?;
+    for test in &tests {
+        write!(out, "{test:>14}")?;
+    }
+    writeln!(out)?;
+    for form in &forms {
+        let Some(by_test) = counts.get(form) else {
+            continue;
+        };
+        write!(out, "  {form:30}")?;
+        for test in &tests {
+            match by_test.get(test) {
+                Some(count) => write!(out, "{count:>14}")?,
+                None => write!(out, "{:>14}", "-")?,
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The tests, and what they have counted.
+fn read(folder: &Path) -> io::Result<(Vec<String>, Counts)> {
+    let mut tests = Vec::new();
+    let mut counts = Counts::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let test = entry.file_name().to_string_lossy().into_owned();
+        for line in fs::read_to_string(entry.path())?.lines() {
+            let Some((form, count)) = line.split_once(' ') else {
+                continue;
+            };
+            let count: u64 = count.parse().map_err(io::Error::other)?;
+            *counts.entry(form.to_owned()).or_default().entry(test.clone()).or_default() += count;
+        }
+        tests.push(test);
+    }
+    tests.sort();
+    Ok((tests, counts))
+}

@@ -75,8 +75,8 @@ pub trait Observer: Debug + Send {
         let _ = (cpu, event);
     }
 
-    /// The last instruction, or the last delivery of an event, has accessed memory. Told in the
-    /// order of the accesses, once the instruction is over.
+    /// The last instruction, or the last delivery of an event, has accessed memory, or has tried to and
+    /// failed. Told in the order of the accesses, once that instruction or delivery is over.
     fn access(&mut self, cpu: &Cpu, access: MemoryAccess) {
         let _ = (cpu, access);
     }

@@ -4,8 +4,9 @@
 //! the test: lines of a form and how often it was executed.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use iced_x86::Code;
@@ -48,8 +49,10 @@ impl Observer for Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        let lines: String =
-            self.counts.iter().map(|(code, count)| format!("{code:?} {count}\n")).collect();
+        let mut lines = String::new();
+        for (code, count) in &self.counts {
+            let _ = writeln!(lines, "{code:?} {count}");
+        }
         let folder = self.file.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).expect("the folder RING3_COVERAGE");
         let mut file = OpenOptions::new().create(true).append(true).open(&self.file).unwrap();

@@ -109,7 +109,10 @@ fn test(body: &[u8]) -> Test {
             b"INIT" => test.initial = state(body),
             b"FINA" => test.last = state(body),
             b"EXCP" => test.exception = body.first().copied(),
-            b"HASH" => test.hash = body.iter().map(|byte| format!("{byte:02x}")).collect(),
+            b"HASH" => {
+                let digits: Vec<_> = body.iter().map(|byte| format!("{byte:02x}")).collect();
+                test.hash = digits.concat();
+            }
             _ => {}
         }
     }

@@ -199,6 +199,7 @@ impl Cpu {
     ) -> Result<W, Stopped> {
         self.check_alignment::<W>(linear, user)?;
         self.note_access(linear, W::BYTES, false);
+        self.watch_data(linear, W::BYTES, false);
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, access, user)?;
             return self.read_physical(memory, address);
@@ -228,6 +229,7 @@ impl Cpu {
     ) -> Result<(), Stopped> {
         self.check_alignment::<W>(linear, user)?;
         self.note_access(linear, W::BYTES, true);
+        self.watch_data(linear, W::BYTES, true);
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, Access::Write, user)?;
             return self.write_physical(memory, address, value);

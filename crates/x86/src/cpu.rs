@@ -99,7 +99,7 @@ bitflags! {
 
     /// What the engine must look at before it runs on at full speed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Attention: u8 {
+    pub struct Attention: u16 {
         /// Answers of the machine wait for the next instruction.
         const ANSWERED = 1 << 0;
         /// No interrupt is taken before one more instruction (STI, MOV SS, POP SS).
@@ -110,8 +110,18 @@ bitflags! {
         const WRITES_CODE = 1 << 3;
         /// The instruction that is executed with TF set does not trap (INT n, MOV SS, POP SS).
         const NO_TRAP = 1 << 4;
+        /// RF is set.
+        const RESUME = 1 << 5;
+        /// A breakpoint is enabled in DR7.
+        const BREAKPOINTS = 1 << 6;
+        /// The instruction has met conditions that trap after it.
+        const DEBUG_TRAP = 1 << 7;
+        /// The last instruction loaded SS: no debug exception before the next one.
+        const SS_LOADED = 1 << 8;
+        /// An NMI is to be taken.
+        const NMI = 1 << 9;
         /// An observer sees each instruction (see [`crate::observer`]).
-        const OBSERVED = 1 << 5;
+        const OBSERVED = 1 << 10;
     }
 }
 
@@ -188,6 +198,12 @@ pub struct Cpu {
 
     /// The INTR pin: the interrupt controller wants attention.
     pub interrupt_pin: bool,
+    /// An NMI has come and not been taken yet.
+    pub(crate) nmi_pending: bool,
+    /// An NMI was taken: no other one before IRET.
+    pub(crate) nmi_blocked: bool,
+    /// What [`Attention::DEBUG_TRAP`] is about, as DR6 has it.
+    pub(crate) debug_conditions: u32,
     /// In HLT.
     pub(crate) halted: bool,
     /// An exception or interrupt that is being delivered.
@@ -256,6 +272,9 @@ impl Cpu {
             is_flat: false,
             model,
             interrupt_pin: false,
+            nmi_pending: false,
+            nmi_blocked: false,
+            debug_conditions: 0,
             halted: false,
             event: None,
             attention: Attention::empty(),
@@ -350,6 +369,7 @@ impl Cpu {
         self.status = Status::from_eflags(flags);
         self.system_flags = flags - Eflags::STATUS;
         self.attention.set(Attention::SINGLE_STEP, flags.contains(Eflags::TF));
+        self.attention.set(Attention::RESUME, flags.contains(Eflags::RF));
         self.update_cpl();
         self.update_alignment_check();
     }
@@ -357,7 +377,7 @@ impl Cpu {
     /// The instruction that loads SS: neither interrupts nor the single-step trap come before
     /// the next one, which may load ESP (SDM vol. 3, 7.8.3).
     pub(crate) fn hold_interrupts_back(&mut self) {
-        self.attention |= Attention::SHADOW;
+        self.attention |= Attention::SHADOW | Attention::SS_LOADED;
         self.hold_trap_back(self.attention);
     }
 
@@ -607,13 +627,17 @@ impl Cpu {
 
     /// Reads a port.
     pub(crate) fn read_port<W: Word>(&mut self, port: u16) -> Result<W, Stopped> {
-        self.ask(Exit::PortRead { port, width: width_of::<W>() }).map(W::truncate)
+        let value = self.ask(Exit::PortRead { port, width: width_of::<W>() })?;
+        self.watch_port(port, W::BYTES);
+        Ok(W::truncate(value))
     }
 
     /// Writes a port.
     pub(crate) fn write_port<W: Word>(&mut self, port: u16, value: W) -> Result<(), Stopped> {
         let value = value.zero_extend() as u32;
-        self.ask(Exit::PortWrite { port, width: width_of::<W>(), value }).map(|_| ())
+        self.ask(Exit::PortWrite { port, width: width_of::<W>(), value })?;
+        self.watch_port(port, W::BYTES);
+        Ok(())
     }
 
     /// The time-stamp counter.
@@ -648,9 +672,13 @@ impl Cpu {
             fpu: self.fpu.clone(),
             model: self.model,
             interrupt_pin: self.interrupt_pin,
+            nmi_pending: self.nmi_pending,
+            nmi_blocked: self.nmi_blocked,
+            debug_conditions: self.debug_conditions,
             halted: self.halted,
             event: self.event,
             shadow: self.attention.contains(Attention::SHADOW),
+            ss_loaded: self.attention.contains(Attention::SS_LOADED),
             instructions: self.instructions,
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
@@ -683,6 +711,9 @@ impl Cpu {
         cpu.transcendental = self.transcendental;
         cpu.model = state.model;
         cpu.interrupt_pin = state.interrupt_pin;
+        cpu.nmi_pending = state.nmi_pending;
+        cpu.nmi_blocked = state.nmi_blocked;
+        cpu.update_nmi();
         cpu.halted = state.halted;
         cpu.event = state.event;
         cpu.attention.set(Attention::SHADOW, state.shadow);
@@ -690,6 +721,9 @@ impl Cpu {
         cpu.fetch_generation = self.fetch_generation + 1;
         cpu.set_eflags(Eflags::from_bits_truncate(state.eflags));
         cpu.set_cr0(Cr0::from_bits_truncate(cr0 as u32));
+        cpu.breakpoints_changed();
+        cpu.attention.set(Attention::SS_LOADED, state.ss_loaded);
+        cpu.note_debug_conditions(state.debug_conditions);
         *self = cpu;
         Ok(())
     }
@@ -720,9 +754,13 @@ struct State {
     fpu: Fpu,
     model: Model,
     interrupt_pin: bool,
+    nmi_pending: bool,
+    nmi_blocked: bool,
+    debug_conditions: u32,
     halted: bool,
     event: Option<Event>,
     shadow: bool,
+    ss_loaded: bool,
     instructions: u64,
 }
 

@@ -23,7 +23,7 @@ bitflags! {
         const FPU = 1 << 0;
         /// Virtual-8086 mode extensions.
         const VME = 1 << 1;
-        /// Debugging extensions: I/O breakpoints.
+        /// Debugging extensions: breakpoints on ports.
         const DE = 1 << 2;
         /// 4 MiB pages.
         const PSE = 1 << 3;

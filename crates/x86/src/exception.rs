@@ -112,6 +112,9 @@ pub struct Stopped;
 pub enum Stop {
     /// It raised an exception.
     Fault(Fault),
+    /// An exception of the task that a task switch has just begun: the switch stays, and EIP is
+    /// the new task's.
+    TaskFault(Fault),
     /// The machine must act first; the instruction then starts again.
     Restart(Exit),
     /// It has completed, and the engine is to be left.

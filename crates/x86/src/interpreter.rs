@@ -10,10 +10,11 @@ use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::{Attention, Cpu};
 use crate::cpuid::Model;
+use crate::debug;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
-use crate::exception::{Stop, Stopped, vector};
-use crate::interrupt::{Delivery, Event, Source};
+use crate::exception::{Fault, Stop, Stopped};
+use crate::interrupt::{Delivery, Event};
 use crate::observer::Observer;
 use crate::paging::Access;
 use crate::segment::sreg;
@@ -375,10 +376,22 @@ impl Interpreter {
     fn step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         self.counters.single_steps += 1;
         let before = cpu.attention;
-        cpu.attention -= Attention::SHADOW;
+        cpu.attention -= ONE_INSTRUCTION;
         cpu.guard_code = false;
         cpu.rewind_answers();
         let start = cpu.ip;
+        if before.contains(Attention::RESUME) {
+            cpu.use_resume_flag();
+        } else if before.contains(Attention::BREAKPOINTS)
+            && !before.contains(Attention::SS_LOADED)
+            && let hits @ 1.. = cpu.instruction_breakpoints()
+        {
+            // It counts, or a handler without IRET's RF would go on for ever.
+            cpu.instructions += 1;
+            cpu.forget_answers();
+            let fault = cpu.debug_event(hits);
+            return self.deliver(cpu, memory, fault);
+        }
         let op = match self.find(cpu, memory) {
             Ok(Next::Crossing(op)) => op,
             Ok(Next::Block { page, first }) => self.cache.pages[page].ops[first],
@@ -408,13 +421,33 @@ impl Interpreter {
         let held_back = cpu.attention.contains(Attention::NO_TRAP);
         cpu.attention -= Attention::WRITES_CODE | Attention::NO_TRAP;
         if before.contains(Attention::SINGLE_STEP) && !held_back {
-            /// DR6.BS.
-            const SINGLE_STEP: u64 = 1 << 14;
-            cpu.dr[6] |= SINGLE_STEP;
-            let trap = Event { vector: vector::DB, error_code: None, source: Source::Exception };
-            return self.deliver(cpu, memory, trap);
+            cpu.note_debug_conditions(debug::SINGLE_STEP);
         }
-        None
+        self.debug_trap(cpu, memory)
+    }
+
+    /// Delivers the trap for what the last instruction met; not right after one that loads SS.
+    fn debug_trap(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        let traps = cpu.attention.contains(Attention::DEBUG_TRAP)
+            && !cpu.attention.contains(Attention::SS_LOADED);
+        if !traps {
+            return None;
+        }
+        let conditions = cpu.take_debug_conditions();
+        let trap = cpu.debug_event(conditions);
+        self.deliver(cpu, memory, trap)
+    }
+
+    /// Delivers a fault. It and the handler's RF let the instruction start again
+    /// without hitting its breakpoint (SDM vol. 3, 19.3.1.1).
+    fn raise(&mut self, cpu: &mut Cpu, memory: &mut Memory, fault: Fault) -> Option<Exit> {
+        cpu.forget_answers();
+        cpu.attention -= Attention::WRITES_CODE | ONE_INSTRUCTION;
+        cpu.take_debug_conditions();
+        cpu.set_resume_flag();
+        // It counts, or a handler that faults at once would go on for ever.
+        cpu.instructions += 1;
+        self.deliver(cpu, memory, fault.into())
     }
 
     /// Acts on why the instruction at `start` stopped.
@@ -429,15 +462,12 @@ impl Interpreter {
         match std::mem::replace(&mut cpu.stop, Stop::Unfinished) {
             Stop::Fault(fault) => {
                 cpu.ip = start;
-                cpu.forget_answers();
-                cpu.attention -= Attention::WRITES_CODE | Attention::SHADOW;
-                // It counts, or a handler that faults at once would go on for ever.
-                cpu.instructions += 1;
-                self.deliver(cpu, memory, fault.into())
+                self.raise(cpu, memory, fault)
             }
+            Stop::TaskFault(fault) => self.raise(cpu, memory, fault),
             Stop::Restart(exit) => {
                 cpu.ip = start;
-                cpu.attention |= before & Attention::SHADOW;
+                begin_again(cpu, before);
                 Some(exit)
             }
             Stop::Completed(exit) => {
@@ -447,11 +477,13 @@ impl Interpreter {
             }
             Stop::WritesCode => {
                 cpu.ip = start;
+                begin_again(cpu, before);
                 cpu.attention |= Attention::WRITES_CODE;
                 None
             }
             Stop::Unfinished => {
                 cpu.ip = start;
+                cpu.set_resume_flag();
                 self.completed_step(cpu, memory, before)
             }
         }
@@ -484,6 +516,16 @@ impl Interpreter {
             return self.deliver(cpu, memory, event);
         }
         if !cpu.attention.contains(Attention::ANSWERED) {
+            if cpu.attention.contains(Attention::DEBUG_TRAP)
+                && !cpu.attention.intersects(Attention::SS_LOADED | Attention::WRITES_CODE)
+            {
+                return self.debug_trap(cpu, memory);
+            }
+            if cpu.attention.contains(Attention::NMI) && !cpu.attention.contains(Attention::SHADOW)
+            {
+                let event = cpu.take_nmi();
+                return self.deliver(cpu, memory, event);
+            }
             if cpu.interrupt_pin && cpu.is_interruptible() {
                 return Some(Exit::InterruptWindow);
             }
@@ -576,6 +618,17 @@ impl Engine for Interpreter {
             ("exceptions and interrupts", events),
             ("page walks", page_walks),
         ]
+    }
+}
+
+/// What holds for one instruction only.
+const ONE_INSTRUCTION: Attention = Attention::SHADOW.union(Attention::SS_LOADED);
+
+/// The instruction will start again, with what was to be looked at `before` it.
+fn begin_again(cpu: &mut Cpu, before: Attention) {
+    cpu.attention |= before & ONE_INSTRUCTION;
+    if before.contains(Attention::RESUME) {
+        cpu.set_resume_flag();
     }
 }
 

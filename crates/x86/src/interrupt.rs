@@ -7,7 +7,6 @@ use crate::access::NewStack;
 use crate::cpu::{Attention, Cpu, Cr0};
 use crate::exception::{Fault, FaultClass, Stop, Stopped, vector};
 use crate::flags::Eflags;
-use crate::report::Missing;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
 
 /// Where an interrupt or exception comes from, which decides about checks and error codes.
@@ -75,7 +74,7 @@ impl Cpu {
                 return Delivery::Done;
             }
             let second = match &self.stop {
-                Stop::Fault(fault) => *fault,
+                Stop::Fault(fault) | Stop::TaskFault(fault) => *fault,
                 stop => return Delivery::Waits(stop.clone()),
             };
             let first = match event.source {
@@ -90,8 +89,34 @@ impl Cpu {
             } else {
                 second.into()
             };
+            self.system_flags.insert(Eflags::RF);
             self.forget_answers();
         }
+    }
+
+    /// A pulse on the NMI pin: a nonmaskable interrupt, which is remembered while another one is
+    /// handled (SDM vol. 3, 7.7).
+    pub fn raise_nmi(&mut self) {
+        self.nmi_pending = true;
+        self.update_nmi();
+    }
+
+    /// Takes the NMI that is pending: no other one is taken before IRET (SDM vol. 3, 7.7.1).
+    pub(crate) fn take_nmi(&mut self) -> Event {
+        (self.nmi_pending, self.nmi_blocked) = (false, true);
+        self.update_nmi();
+        Event { vector: vector::NMI, error_code: None, source: Source::External }
+    }
+
+    /// IRET, whatever comes of it: NMIs are taken again.
+    pub(crate) fn unblock_nmi(&mut self) {
+        self.nmi_blocked = false;
+        self.update_nmi();
+    }
+
+    /// To be called when an NMI may now have to be taken, or no longer.
+    pub(crate) fn update_nmi(&mut self) {
+        self.attention.set(Attention::NMI, self.nmi_pending && !self.nmi_blocked);
     }
 
     /// Delivers `event` to its handler. EIP is what is to be pushed.
@@ -151,7 +176,7 @@ impl Cpu {
             return Err(self.fault(Fault::with_code(vector::NP, gate_code)));
         }
         if attributes.kind() == system::TASK_GATE {
-            return Err(self.missing(Missing::Feature("a task gate in the IDT")));
+            return self.deliver_to_task(memory, gate, event, external);
         }
 
         let selector = Selector((gate.0 >> 16) as u16);

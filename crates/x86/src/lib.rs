@@ -10,7 +10,8 @@
 //! * What instructions share: [`access`](mod@access) reads and writes memory through segments
 //!   and paging, [`paging`] walks the page tables, [`segment`] loads
 //!   selectors, [`interrupt`] delivers exceptions and interrupts,
-//!   [`transfer`] does far jumps, calls and returns.
+//!   [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
+//!   breakpoints.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
 //!   [`interpreter`] is the first engine and the specification of all others; an
 //!   [`observer`] sees what it executes.
@@ -39,6 +40,7 @@
 pub mod access;
 pub mod cpu;
 pub mod cpuid;
+mod debug;
 pub mod decode;
 pub mod engine;
 pub mod exception;
@@ -53,6 +55,7 @@ pub mod report;
 pub mod segment;
 pub mod softfloat;
 pub mod table;
+mod task;
 pub mod tlb;
 pub mod transfer;
 pub mod undefined;

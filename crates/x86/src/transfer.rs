@@ -6,8 +6,8 @@ use crate::access::NewStack;
 use crate::cpu::{Cpu, reg};
 use crate::exception::{Fault, Stopped, vector};
 use crate::flags::Eflags;
-use crate::report::Missing;
 use crate::segment::{Descriptor, Segment, Selector, sreg, system};
+use crate::task::Cause;
 
 /// What a far return has popped.
 struct Return {
@@ -73,7 +73,7 @@ impl Cpu {
                 Ok(())
             }
             Target::CallGate(gate) => self.jump_through_gate(memory, gate),
-            Target::Task => Err(self.missing(Missing::Feature("a task switch"))),
+            Target::Task => self.far_task_switch(memory, Selector(selector), Cause::Jump),
         }
     }
 
@@ -92,7 +92,9 @@ impl Cpu {
                     Some(self.present_code(memory, Selector(selector), descriptor, offset)?)
                 }
                 Target::CallGate(gate) => return self.call_through_gate(memory, gate),
-                Target::Task => return Err(self.missing(Missing::Feature("a task switch"))),
+                Target::Task => {
+                    return self.far_task_switch(memory, Selector(selector), Cause::Call);
+                }
             }
         } else {
             None
@@ -277,22 +279,20 @@ impl Cpu {
         memory: &mut Memory,
         wide: bool,
     ) -> Result<(), Stopped> {
+        self.unblock_nmi();
         if self.in_virtual_8086_mode() && self.iopl() < 3 {
             return Err(self.general_protection(0));
         }
         if self.in_protected_mode() && self.has_flag(Eflags::NT) {
-            return Err(self.missing(Missing::Feature("IRET to another task")));
+            return self.return_to_task(memory);
         }
         let ip = u64::from(self.peek_slot(memory, 0, wide)?);
         let selector = self.peek_slot(memory, 1, wide)? as u16;
         let flags = Eflags::from_bits_truncate(self.peek_slot(memory, 2, wide)?);
         let popped = if wide { 12 } else { 6 };
         if !self.in_protected_mode() {
-            let mask = if self.in_virtual_8086_mode() {
-                self.flags_mask(wide) - Eflags::IOPL
-            } else {
-                self.flags_mask(wide)
-            };
+            let mut mask = self.flags_mask(wide);
+            mask.set(Eflags::RF, wide);
             self.real_far_transfer(selector, ip)?;
             self.set_stack_pointer(self.stack_pointer() + popped);
             self.change_eflags(flags, mask);

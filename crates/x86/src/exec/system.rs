@@ -11,7 +11,6 @@ use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Eflags;
-use crate::report::Missing;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
 use crate::table::{Rows, ending, exec, plain, rm, rm_wide};
 use crate::word::Word;
@@ -161,43 +160,16 @@ fn supported_cr4(model: Model) -> Cr4 {
     supported
 }
 
-/// DR4 and DR5 are other names of DR6 and DR7 while CR4.DE is clear.
-fn debug_register(cpu: &mut Cpu, number: u8) -> Result<usize, Stopped> {
-    match number {
-        4 | 5 if cpu.cr4.contains(Cr4::DE) => Err(cpu.undefined_opcode()),
-        4 | 5 => Ok(usize::from(number) + 2),
-        _ => Ok(usize::from(number & 7)),
-    }
-}
-
-/// Bits of DR6 and DR7 that are always set, and those that can be (SDM vol. 3, figure 19-1).
-const DR6_ONES: u32 = 0xffff_0ff0;
-const DR6_BITS: u32 = 0x0000_e00f;
-const DR7_ONES: u32 = 0x0000_0400;
-const DR7_BITS: u32 = 0xffff_23ff;
-/// Enables of breakpoints, and GD, in DR7.
-const DR7_ACTIVE: u32 = 0x0000_20ff;
-
 fn read_debug(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     cpu.require_cpl0()?;
-    let register = debug_register(cpu, op.reg)?;
-    cpu.set(op.rm, cpu.dr[register] as u32);
+    let value = cpu.read_debug_register(op.reg)?;
+    cpu.set(op.rm, value);
     Ok(())
 }
 
 fn write_debug(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     cpu.require_cpl0()?;
-    let register = debug_register(cpu, op.reg)?;
-    let value = cpu.get::<u32>(op.rm);
-    if register == 7 && value & DR7_ACTIVE != 0 {
-        return Err(cpu.missing(Missing::Feature("a hardware breakpoint")));
-    }
-    cpu.dr[register] = u64::from(match register {
-        6 => value & DR6_BITS | DR6_ONES,
-        7 => value & DR7_BITS | DR7_ONES,
-        _ => value,
-    });
-    Ok(())
+    cpu.write_debug_register(op.reg, cpu.get(op.rm))
 }
 
 fn clts(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {

@@ -13,8 +13,8 @@ use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::softfloat::F80;
 
-use super::host_fpu;
 use super::coverage::interpreter;
+use super::host_fpu;
 
 const LAYOUT: Layout = Layout::FIXED;
 

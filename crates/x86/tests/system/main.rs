@@ -19,4 +19,5 @@ mod pae;
 mod paging;
 mod segments;
 mod stepping;
+mod tasks;
 mod translation;

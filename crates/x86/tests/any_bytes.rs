@@ -34,6 +34,9 @@ fn run(random: &mut Random, cpu: &mut Cpu, memory: &mut Memory) {
     let mut engine = Interpreter::new();
     for _ in 0..ENTRIES {
         cpu.interrupt_pin = random.percent(20);
+        if random.percent(5) {
+            cpu.raise_nmi();
+        }
         let instructions = u64::from(1 + random.below(INSTRUCTIONS));
         match engine.run(cpu, memory, instructions) {
             Exit::Deadline => survives_saving(cpu),

@@ -7,6 +7,7 @@ mod common;
 mod machine;
 
 mod alignment;
+mod breakpoints;
 mod call_gates;
 mod code;
 mod deadlines;

@@ -226,9 +226,9 @@ fn a_task_that_is_not_mapped_is_not_half_switched_to() {
 
 /// What the new task raises before its first instruction.
 fn raised_in_new_task(prepare: impl Fn(&mut Machine)) -> (u8, u32) {
+    const VECTORS: [u8; 4] = [vector::TS, vector::NP, vector::SS, vector::GP];
     let mut machine = switching(far_jmp(OTHER, 0));
     // The handlers are tasks, since the new task's stack may be of no use.
-    const VECTORS: [u8; 4] = [vector::TS, vector::NP, vector::SS, vector::GP];
     let handlers: Vec<u16> = (0..4).map(|index| FREE + 32 + 8 * index).collect();
     for (vector, selector) in VECTORS.into_iter().zip(&handlers) {
         let base = DATA + 0x100 * u32::from(*selector);

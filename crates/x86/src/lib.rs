@@ -11,7 +11,7 @@
 //!   and paging, [`paging`] walks the page tables, [`segment`] loads
 //!   selectors, [`interrupt`] delivers exceptions and interrupts,
 //!   [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
-//!   breakpoints.
+//!   breakpoints, `virtual_8086` the virtual interrupts.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
 //!   [`interpreter`] is the first engine and the specification of all others; an
 //!   [`observer`] sees what it executes.
@@ -59,4 +59,5 @@ mod task;
 pub mod tlb;
 pub mod transfer;
 pub mod undefined;
+mod virtual_8086;
 pub mod word;

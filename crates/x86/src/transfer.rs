@@ -8,6 +8,7 @@ use crate::exception::{Fault, Stopped, vector};
 use crate::flags::Eflags;
 use crate::segment::{Descriptor, Segment, Selector, sreg, system};
 use crate::task::Cause;
+use crate::virtual_8086::InterruptFlag;
 
 /// What a far return has popped.
 struct Return {
@@ -280,7 +281,8 @@ impl Cpu {
         wide: bool,
     ) -> Result<(), Stopped> {
         self.unblock_nmi();
-        if self.in_virtual_8086_mode() && self.iopl() < 3 {
+        let interrupt_flag = self.flag_of_popf(wide);
+        if interrupt_flag == InterruptFlag::Forbidden {
             return Err(self.general_protection(0));
         }
         if self.in_protected_mode() && self.has_flag(Eflags::NT) {
@@ -291,11 +293,18 @@ impl Cpu {
         let flags = Eflags::from_bits_truncate(self.peek_slot(memory, 2, wide)?);
         let popped = if wide { 12 } else { 6 };
         if !self.in_protected_mode() {
+            if interrupt_flag == InterruptFlag::Virtual {
+                self.check_virtual_flags(flags)?;
+            }
             let mut mask = self.flags_mask(wide);
             mask.set(Eflags::RF, wide);
             self.real_far_transfer(selector, ip)?;
             self.set_stack_pointer(self.stack_pointer() + popped);
-            self.change_eflags(flags, mask);
+            if interrupt_flag == InterruptFlag::Virtual {
+                self.load_virtual_flags(flags);
+            } else {
+                self.change_eflags(flags, mask);
+            }
             return Ok(());
         }
         if wide && flags.contains(Eflags::VM) && self.cpl() == 0 {

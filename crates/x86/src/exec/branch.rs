@@ -254,10 +254,16 @@ fn interrupt(cpu: &mut Cpu, memory: &mut Memory, vector: u8, source: Source) -> 
 }
 
 fn software_interrupt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let vector = op.immediate();
+    let before = cpu.attention;
+    if cpu.redirect_interrupt(memory, vector)? {
+        cpu.hold_trap_back(before);
+        return Ok(());
+    }
     if cpu.in_virtual_8086_mode() && cpu.iopl() < 3 {
         return Err(cpu.general_protection(0));
     }
-    interrupt(cpu, memory, op.immediate(), Source::Software)
+    interrupt(cpu, memory, vector, Source::Software)
 }
 
 fn breakpoint(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {

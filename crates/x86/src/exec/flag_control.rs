@@ -7,6 +7,7 @@ use crate::decode::Op;
 use crate::exec::Done;
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::table::{Rows, ending, plain};
+use crate::virtual_8086::InterruptFlag;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
@@ -51,23 +52,28 @@ fn std(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// #GP(0) unless the running code may change IF.
-fn require_io_privilege(cpu: &mut Cpu) -> Done {
-    if cpu.cpl() > cpu.iopl() { Err(cpu.general_protection(0)) } else { Ok(()) }
-}
-
 fn cli(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    require_io_privilege(cpu)?;
-    cpu.system_flags.remove(Eflags::IF);
+    match cpu.flag_of_cli() {
+        InterruptFlag::Real => cpu.system_flags.remove(Eflags::IF),
+        InterruptFlag::Virtual => cpu.system_flags.remove(Eflags::VIF),
+        InterruptFlag::Forbidden => return Err(cpu.general_protection(0)),
+    }
     Ok(())
 }
 
-/// Interrupts are taken after one more instruction, if they were disabled (SDM vol. 2, STI).
+/// Interrupts are taken after one more instruction, if they were disabled (SDM vol. 2, STI). A
+/// virtual interrupt that is pending is the monitor's to deliver.
 fn sti(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    require_io_privilege(cpu)?;
-    if !cpu.has_flag(Eflags::IF) {
-        cpu.system_flags.insert(Eflags::IF);
-        cpu.attention |= Attention::SHADOW;
+    match cpu.flag_of_cli() {
+        InterruptFlag::Real if !cpu.has_flag(Eflags::IF) => {
+            cpu.system_flags.insert(Eflags::IF);
+            cpu.attention |= Attention::SHADOW;
+        }
+        InterruptFlag::Real => {}
+        InterruptFlag::Virtual if !cpu.has_flag(Eflags::VIP) => {
+            cpu.system_flags.insert(Eflags::VIF);
+        }
+        InterruptFlag::Virtual | InterruptFlag::Forbidden => return Err(cpu.general_protection(0)),
     }
     Ok(())
 }

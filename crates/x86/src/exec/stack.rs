@@ -8,6 +8,7 @@ use crate::exec::{Done, Place};
 use crate::flags::Eflags;
 use crate::segment::sreg;
 use crate::table::{Rows, ending, rm_wide, wide};
+use crate::virtual_8086::InterruptFlag;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -91,16 +92,27 @@ fn pop_all<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
 
 /// RF and VM are pushed as 0.
 fn push_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    if cpu.in_virtual_8086_mode() && cpu.iopl() < 3 {
-        return Err(cpu.general_protection(0));
+    match cpu.flag_of_popf(W::BITS == 32) {
+        InterruptFlag::Real => {}
+        InterruptFlag::Virtual => return cpu.push(memory, cpu.virtual_flags_image()),
+        InterruptFlag::Forbidden => return Err(cpu.general_protection(0)),
     }
     let image = cpu.eflags_image() & !(Eflags::RF | Eflags::VM).bits();
     cpu.push(memory, W::truncate(image.into()))
 }
 
 fn pop_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    if cpu.in_virtual_8086_mode() && cpu.iopl() < 3 {
+    let interrupt_flag = cpu.flag_of_popf(W::BITS == 32);
+    if interrupt_flag == InterruptFlag::Forbidden {
         return Err(cpu.general_protection(0));
+    }
+    if interrupt_flag == InterruptFlag::Virtual {
+        let value = cpu.peek::<u16>(memory, 0)?;
+        let flags = Eflags::from_bits_truncate(value.into());
+        cpu.check_virtual_flags(flags)?;
+        cpu.set_stack_pointer(cpu.stack_pointer().wrapping_add(2));
+        cpu.load_virtual_flags(flags);
+        return Ok(());
     }
     let value = cpu.pop::<W>(memory)?;
     let mut mask = cpu.flags_mask(W::BITS == 32);

@@ -22,3 +22,4 @@ mod segments;
 mod stepping;
 mod tasks;
 mod translation;
+mod virtual_8086;

@@ -306,7 +306,7 @@ impl Cpu {
         if let Some(cr3) = task.cr3
             && self.cr0.contains(Cr0::PG)
         {
-            self.set_cr3(cr3.into());
+            self.load_cr3(memory, cr3.into())?;
         }
         self.ip = task.ip.into();
         for (register, value) in (reg::AX..=reg::DI).zip(task.registers) {

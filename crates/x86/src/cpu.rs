@@ -15,6 +15,7 @@ use crate::interrupt::Event;
 use crate::observer::MemoryAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
+use crate::sse::Sse;
 use crate::tlb::Tlb;
 use crate::word::Word;
 
@@ -190,6 +191,8 @@ pub struct Cpu {
     pub fpu: Fpu,
     /// What computes its transcendental functions: no state, but the way the machine was built.
     pub transcendental: Transcendental,
+    /// The registers of SSE.
+    pub sse: Sse,
     cpl: u8,
     /// DS, ES and SS begin at 0, have no limit, and may be read and written.
     is_flat: bool,
@@ -268,6 +271,7 @@ impl Cpu {
             msrs: Msrs { pat: PAT_AT_RESET, ..Msrs::default() },
             fpu: Fpu::default(),
             transcendental: transcendental::execute,
+            sse: Sse::default(),
             cpl: 0,
             is_flat: false,
             model,
@@ -670,6 +674,7 @@ impl Cpu {
             dr: self.dr,
             msrs: self.msrs,
             fpu: self.fpu.clone(),
+            sse: self.sse.clone(),
             model: self.model,
             interrupt_pin: self.interrupt_pin,
             nmi_pending: self.nmi_pending,
@@ -693,6 +698,9 @@ impl Cpu {
         if !state.fpu.is_valid() {
             return Err(saved.damaged("the FPU's state cannot be"));
         }
+        if !state.sse.is_valid() {
+            return Err(saved.damaged("the state of SSE cannot be"));
+        }
         let mut cpu = Cpu::new();
         cpu.gpr[..16].copy_from_slice(&state.gpr);
         cpu.ip = state.ip;
@@ -709,6 +717,7 @@ impl Cpu {
         cpu.msrs = state.msrs;
         cpu.fpu = state.fpu;
         cpu.transcendental = self.transcendental;
+        cpu.sse = state.sse;
         cpu.model = state.model;
         cpu.interrupt_pin = state.interrupt_pin;
         cpu.nmi_pending = state.nmi_pending;
@@ -752,6 +761,7 @@ struct State {
     dr: [u64; 8],
     msrs: Msrs,
     fpu: Fpu,
+    sse: Sse,
     model: Model,
     interrupt_pin: bool,
     nmi_pending: bool,

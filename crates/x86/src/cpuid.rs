@@ -78,6 +78,8 @@ bitflags! {
 
 /// What is implemented. Adding a feature here gives it to all models that had it.
 const IMPLEMENTED: Features = Features::FPU
+    .union(Features::VME)
+    .union(Features::DE)
     .union(Features::PSE)
     .union(Features::TSC)
     .union(Features::MSR)
@@ -88,6 +90,16 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::CMOV)
     .union(Features::PAT)
     .union(Features::PSE36)
+    .union(Features::CLFSH)
+    .union(Features::MMX)
+    .union(Features::FXSR)
+    .union(Features::SSE)
+    .union(Features::SSE2)
+    .union(Features::SSE3)
+    .union(Features::SSSE3)
+    .union(Features::SSE4_1)
+    .union(Features::SSE4_2)
+    .union(Features::POPCNT)
     .union(Features::NX);
 
 /// A processor model.

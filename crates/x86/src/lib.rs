@@ -2,7 +2,7 @@
 //! (*Intel 64 and IA-32 Architectures Software Developer's Manual*, cited
 //! as SDM with the section numbers of 2023 and later).
 //!
-//! * State: [`cpu`] holds it all; [`flags`], [`segment`], [`fpu`], [`tlb`] are its parts.
+//! * State: [`cpu`] holds it all; [`flags`], [`segment`], [`fpu`], [`sse`], [`tlb`] are its parts.
 //! * Instructions: [`table`] lists every instruction form and what executes
 //!   it; the files of `exec` hold the semantics, a file a chapter; [`decode`] turns
 //!   bytes (through iced-x86) into [`decode::Op`]s that need no further thought;
@@ -54,6 +54,7 @@ pub mod paging;
 pub mod report;
 pub mod segment;
 pub mod softfloat;
+pub mod sse;
 pub mod table;
 mod task;
 pub mod tlb;

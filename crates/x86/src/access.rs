@@ -108,6 +108,49 @@ impl Cpu {
         self.read_slowly(memory, linear, Access::Write, user)
     }
 
+    /// #GP(0) where 16 bytes are to be aligned and are not (SDM vol. 1, 4.1.1).
+    #[inline(always)]
+    fn check_alignment(&mut self, linear: u64, aligned: bool) -> Result<(), Stopped> {
+        if aligned && linear & 15 != 0 { Err(self.general_protection(0)) } else { Ok(()) }
+    }
+
+    /// Reads 16 bytes at `offset` of segment `register`, which are to be aligned if `aligned`.
+    #[inline(always)]
+    pub(crate) fn read_16_bytes(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+        aligned: bool,
+    ) -> Result<u128, Stopped> {
+        let linear = self.linear_for_read(register, offset, 16)?;
+        self.check_alignment(linear, aligned)?;
+        let user = self.is_user();
+        let low: u64 = self.read_linear(memory, linear, user)?;
+        let high: u64 = self.read_linear(memory, (linear + 8) & LINEAR_MASK, user)?;
+        Ok(u128::from(high) << 64 | u128::from(low))
+    }
+
+    /// Writes 16 bytes at `offset` of segment `register`, which are to be aligned if `aligned`.
+    #[inline(always)]
+    pub(crate) fn write_16_bytes(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+        value: u128,
+        aligned: bool,
+    ) -> Result<(), Stopped> {
+        let linear = self.linear_for_write(register, offset, 16)?;
+        self.check_alignment(linear, aligned)?;
+        if bytes_in_page(linear) < 16 {
+            self.check_writable(memory, register, offset, 16)?;
+        }
+        let user = self.is_user();
+        self.write_linear(memory, linear, value as u64, user)?;
+        self.write_linear(memory, (linear + 8) & LINEAR_MASK, (value >> 64) as u64, user)
+    }
+
     /// Reads at linear address `linear`.
     #[inline(always)]
     pub(crate) fn read_linear<W: Word>(

@@ -191,12 +191,18 @@ fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     OpCodeOperandKind::r8_reg
                     | OpCodeOperandKind::r16_reg
                     | OpCodeOperandKind::r32_reg
+                    | OpCodeOperandKind::mm_reg
+                    | OpCodeOperandKind::xmm_reg
                     | OpCodeOperandKind::seg_reg
                     | OpCodeOperandKind::cr_reg
                     | OpCodeOperandKind::dr_reg => op.reg = number,
                     OpCodeOperandKind::r8_or_mem
                     | OpCodeOperandKind::r16_or_mem
                     | OpCodeOperandKind::r32_or_mem
+                    | OpCodeOperandKind::mm_or_mem
+                    | OpCodeOperandKind::mm_rm
+                    | OpCodeOperandKind::xmm_or_mem
+                    | OpCodeOperandKind::xmm_rm
                     | OpCodeOperandKind::r8_opcode
                     | OpCodeOperandKind::r16_opcode
                     | OpCodeOperandKind::r32_opcode

@@ -276,6 +276,34 @@ impl Fpu {
         self.masks_invalid()
     }
 
+    // MMX ---------------------------------------------------------------
+
+    /// MMX register `number`: the significand of a physical register (SDM vol. 1, 9.2.2).
+    #[inline(always)]
+    pub fn mm(&self, number: u8) -> u64 {
+        self.registers[usize::from(number & 7)].significand
+    }
+
+    /// Sets MMX register `number`: sign and exponent become all ones (SDM vol. 3, 13.2).
+    #[inline(always)]
+    pub fn set_mm(&mut self, number: u8, value: u64) {
+        self.registers[usize::from(number & 7)] =
+            F80 { significand: value, sign_exponent: u16::MAX };
+    }
+
+    /// What each MMX instruction does beside its work (SDM vol. 3, 13.2): TOP becomes 0, and no register is empty.
+    #[inline(always)]
+    pub(crate) fn enter_mmx(&mut self) {
+        self.set_top(0);
+        self.in_use = u8::MAX;
+    }
+
+    /// EMMS: all registers become empty, for x87 instructions to come.
+    pub(crate) fn leave_mmx(&mut self) {
+        self.set_top(0);
+        self.in_use = 0;
+    }
+
     // The environment ---------------------------------------------------
 
     /// Notes where an instruction is, and where its memory operand.

@@ -17,6 +17,7 @@ mod msr;
 mod multiply;
 mod port;
 mod shift;
+mod simd;
 mod stack;
 mod string;
 mod system;
@@ -50,6 +51,7 @@ pub(crate) fn forms(rows: &mut Rows) {
     system::forms(rows);
     msr::forms(rows);
     x87::forms(rows);
+    simd::forms(rows);
 }
 
 /// What a handler returns.

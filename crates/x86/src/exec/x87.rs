@@ -152,7 +152,7 @@ fn integer<W: Word>(bits: W) -> F80 {
 }
 
 /// Reads a memory operand that is larger than a word of the processor; the size is even.
-fn read_bytes<const N: usize>(
+pub(super) fn read_bytes<const N: usize>(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,
@@ -181,7 +181,7 @@ fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done
 
 /// Writes a memory operand that is larger than a word of the processor; the size is even. Nothing
 /// is written if any part of it faults.
-fn write_bytes<const N: usize>(
+pub(super) fn write_bytes<const N: usize>(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,

@@ -1,0 +1,177 @@
+//! The state as a whole (SDM vol. 1, 9.6.3, 10.5, 11.6.6): EMMS, FXSAVE, FXRSTOR, LDMXCSR, STMXCSR; and the
+//! instructions about the order and caching of accesses, which here are in order and not cached.
+
+use ring3_core::memory::Memory;
+
+use super::Vector;
+use crate::cpu::{Cpu, Cr0, Cr4};
+use crate::decode::Op;
+use crate::exception::{Fault, Stopped, vector};
+use crate::exec::x87::{read_bytes, write_bytes};
+use crate::exec::{Done, Mem, Place};
+use crate::fpu::Environment;
+use crate::softfloat::F80;
+use crate::sse::MXCSR_MASK;
+use crate::table::{Rows, plain};
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    plain!(rows, [Emms], emms);
+    plain!(rows, [Fxsave_m512byte], fxsave);
+    plain!(rows, [Fxrstor_m512byte], fxrstor);
+    plain!(rows, [Ldmxcsr_m32], ldmxcsr);
+    plain!(rows, [Stmxcsr_m32], stmxcsr);
+    plain!(rows, [Clflush_m8], clflush);
+    let nothing = |_: &mut Cpu, _: &mut Memory, _: &Op| Ok(());
+    plain!(rows, [Prefetchnta_m8 Prefetcht0_m8 Prefetcht1_m8 Prefetcht2_m8], nothing);
+    plain!(rows, [Lfence Lfence_E9 Lfence_EA Lfence_EB Lfence_EC Lfence_ED Lfence_EE Lfence_EF],
+        nothing);
+    plain!(rows, [Mfence Mfence_F1 Mfence_F2 Mfence_F3 Mfence_F4 Mfence_F5 Mfence_F6 Mfence_F7],
+        nothing);
+    plain!(rows, [Sfence Sfence_F9 Sfence_FA Sfence_FB Sfence_FC Sfence_FD Sfence_FE Sfence_FF],
+        nothing);
+}
+
+fn emms(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    u64::begin(cpu)?;
+    cpu.fpu.leave_mmx();
+    Ok(())
+}
+
+fn ldmxcsr(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    u128::begin(cpu)?;
+    let value = Mem::read(cpu, memory, op)?;
+    require_valid_mxcsr(cpu, value)?;
+    cpu.sse.set_mxcsr(value);
+    Ok(())
+}
+
+fn stmxcsr(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    u128::begin(cpu)?;
+    Mem::write(cpu, memory, op, cpu.sse.mxcsr())
+}
+
+/// #GP(0) where a reserved bit of MXCSR is to be set.
+fn require_valid_mxcsr(cpu: &mut Cpu, value: u32) -> Done {
+    if value & !MXCSR_MASK == 0 { Ok(()) } else { Err(cpu.general_protection(0)) }
+}
+
+/// CLFLUSH faults as the read of a byte does.
+fn clflush(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    Mem::read::<u8>(cpu, memory, op).map(|_| ())
+}
+
+/// The image of FXSAVE outside of 64-bit mode (SDM vol. 1, table 10-2).
+mod image {
+    use std::ops::Range;
+
+    /// All of it.
+    pub(super) const BYTES: usize = 512;
+    /// The environment of the x87: FCW, FSW, FTW (one byte), FOP, FIP, FCS, FDP, FDS.
+    pub(super) const ENVIRONMENT: Range<usize> = 0..24;
+    pub(super) const MXCSR: Range<usize> = 24..28;
+    pub(super) const MXCSR_MASK: Range<usize> = 28..32;
+    /// ST(0) to ST(7), each in 16 bytes.
+    pub(super) const ST: Range<usize> = 32..160;
+    /// XMM0 to XMM7.
+    pub(super) const XMM: Range<usize> = 160..288;
+    /// The bytes that are written: the rest is reserved, or software's.
+    pub(super) const WRITTEN: usize = 288;
+    /// The same without SSE.
+    pub(super) const WRITTEN_WITHOUT_SSE: usize = 160;
+}
+
+/// Two bits a register become one: not empty.
+fn abridged(tags: u32) -> u8 {
+    (0..8).fold(0, |in_use, number| in_use | u8::from(tags >> (2 * number) & 3 != 3) << number)
+}
+
+/// The tag word of an abridged one, as far as it says which registers are empty.
+fn unabridged(in_use: u8) -> u32 {
+    (0..8)
+        .filter(|number| in_use >> number & 1 == 0)
+        .fold(0, |tags, number| tags | 3 << (2 * number))
+}
+
+/// #NM and #GP of FXSAVE and FXRSTOR; else the address of the image in its segment.
+fn begin(cpu: &mut Cpu, op: &Op) -> Result<u64, Stopped> {
+    if cpu.cr0().intersects(Cr0::EM | Cr0::TS) {
+        return Err(cpu.fault(Fault::new(vector::NM)));
+    }
+    let offset = op.effective_address(cpu);
+    if cpu.segment(op.segment).base.wrapping_add(offset) & 15 != 0 {
+        return Err(cpu.general_protection(0));
+    }
+    Ok(offset)
+}
+
+/// Without CR4.OSFXSR the registers of SSE are left out, which the manual leaves to the processor.
+fn fxsave(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let offset = begin(cpu, op)?;
+    cpu.check_writable(memory, op.segment, offset, image::BYTES)?;
+    let mut image = [0; image::WRITTEN];
+    let [control, status, tags, ip, code, dp, data] = cpu.fpu.environment(true);
+    let words = [
+        control & 0xffff | status << 16,
+        u32::from(abridged(tags)) | code & 0xffff_0000,
+        ip,
+        code & 0xffff,
+        dp,
+        data & 0xffff,
+    ];
+    for (place, word) in image[image::ENVIRONMENT].chunks_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    image[image::MXCSR].copy_from_slice(&cpu.sse.mxcsr().to_le_bytes());
+    image[image::MXCSR_MASK].copy_from_slice(&MXCSR_MASK.to_le_bytes());
+    for (place, i) in image[image::ST].chunks_mut(16).zip(0..) {
+        place[..10].copy_from_slice(&cpu.fpu.content(i).to_bytes());
+    }
+    for (place, number) in image[image::XMM].chunks_mut(16).zip(0..) {
+        place.copy_from_slice(&cpu.sse.xmm(number).to_le_bytes());
+    }
+    if cpu.cr4().contains(Cr4::OSFXSR) {
+        write_bytes(cpu, memory, op, image)
+    } else {
+        let mut without_sse = [0; image::WRITTEN_WITHOUT_SSE];
+        without_sse.copy_from_slice(&image[..image::WRITTEN_WITHOUT_SSE]);
+        without_sse[image::MXCSR.start..image::MXCSR_MASK.end].fill(0);
+        write_bytes(cpu, memory, op, without_sse)
+    }
+}
+
+fn fxrstor(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    begin(cpu, op)?;
+    let image: [u8; image::BYTES] = read_bytes(cpu, memory, op)?;
+    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]));
+    let with_sse = cpu.cr4().contains(Cr4::OSFXSR);
+    if with_sse {
+        let mxcsr = word(image::MXCSR.start);
+        require_valid_mxcsr(cpu, mxcsr)?;
+        cpu.sse.set_mxcsr(mxcsr);
+        for (place, number) in image[image::XMM].chunks(16).zip(0..) {
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(place);
+            cpu.sse.set_xmm(number, u128::from_le_bytes(bytes));
+        }
+    }
+    let tags = unabridged(image[4]);
+    let environment: Environment = [
+        word(0) & 0xffff,
+        word(0) >> 16,
+        tags,
+        word(8),
+        word(12) & 0xffff | word(4) & 0xffff_0000,
+        word(16),
+        word(20) & 0xffff,
+    ];
+    cpu.fpu.set_environment(environment, true);
+    for (place, i) in image[image::ST].chunks(16).zip(0..) {
+        let mut bytes = [0; 10];
+        bytes.copy_from_slice(&place[..10]);
+        cpu.fpu.set_st(i, F80::from_bytes(bytes));
+    }
+    // Setting a register makes it not empty, which is for the tags to say.
+    cpu.fpu.set_tag_word(tags as u16);
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The string instructions of SSE4.2 (SDM vol. 2, 4.1, "Imm8 control byte operation"): PCMPxSTRx.
+//!
+//! Each compares two short strings in XMM registers, of bytes or words, and
+//! makes of it a bit for each element of the second one.
+
+use iced_x86::Code;
+use ring3_core::memory::Memory;
+
+use super::{Lane, Vector, immediate, vector};
+use crate::cpu::{Cpu, reg};
+use crate::decode::Op;
+use crate::exception::Stopped;
+use crate::exec::{Done, Mem, Place, Reg};
+use crate::flags::{Eflags, Status};
+use crate::table::Rows;
+
+/// Adds the forms of this file to the instruction table.
+pub(super) fn forms(rows: &mut Rows) {
+    rows.add(
+        Code::Pcmpestrm_xmm_xmmm128_imm8,
+        compare::<Mem, Explicit, Mask>,
+        compare::<Reg, Explicit, Mask>,
+    );
+    rows.add(
+        Code::Pcmpestri_xmm_xmmm128_imm8,
+        compare::<Mem, Explicit, Index>,
+        compare::<Reg, Explicit, Index>,
+    );
+    rows.add(
+        Code::Pcmpistrm_xmm_xmmm128_imm8,
+        compare::<Mem, Implicit, Mask>,
+        compare::<Reg, Implicit, Mask>,
+    );
+    rows.add(
+        Code::Pcmpistri_xmm_xmmm128_imm8,
+        compare::<Mem, Implicit, Index>,
+        compare::<Reg, Implicit, Index>,
+    );
+}
+
+/// A string: its elements, extended as they are compared, and how many of them count.
+struct Text {
+    elements: Vec16,
+    length: usize,
+}
+
+/// Room for sixteen elements; of words eight are used.
+type Vec16 = [i32; 16];
+
+/// The control byte.
+#[derive(Clone, Copy)]
+struct Control(usize);
+
+impl Control {
+    fn has_words(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    fn is_signed(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// Elements in a register.
+    fn count(self) -> usize {
+        if self.has_words() { 8 } else { 16 }
+    }
+
+    /// All results.
+    fn all(self) -> u32 {
+        u32::MAX >> (32 - self.count())
+    }
+
+    fn element(self, string: u128, index: usize) -> i32 {
+        match (self.has_words(), self.is_signed()) {
+            (false, false) => string.lane::<u8>(index).into(),
+            (false, true) => string.lane::<i8>(index).into(),
+            (true, false) => string.lane::<u16>(index).into(),
+            (true, true) => string.lane::<i16>(index).into(),
+        }
+    }
+}
+
+/// Where a string ends.
+trait Length {
+    /// The length of `string`, whose register for an explicit one is `register`.
+    fn length(cpu: &Cpu, register: u8, string: u128, control: Control) -> usize;
+}
+
+/// In EAX or EDX: its absolute value, but no more than there are elements.
+struct Explicit;
+/// At its first element of 0.
+struct Implicit;
+
+impl Length for Explicit {
+    fn length(cpu: &Cpu, register: u8, _: u128, control: Control) -> usize {
+        let length = (cpu.get::<u32>(register) as i32).unsigned_abs() as usize;
+        length.min(control.count())
+    }
+}
+
+impl Length for Implicit {
+    fn length(_: &Cpu, _: u8, string: u128, control: Control) -> usize {
+        let count = control.count();
+        (0..count).find(|index| control.element(string, *index) == 0).unwrap_or(count)
+    }
+}
+
+/// What becomes of the bits.
+trait Output {
+    /// Writes them.
+    fn write(cpu: &mut Cpu, control: Control, bits: u32);
+}
+
+/// They go to XMM0, as they are or spread over its elements.
+struct Mask;
+/// The index of the first or the last of them goes to ECX.
+struct Index;
+
+/// Bit 6: the last one, or a spread mask.
+const OUTPUT_SELECTION: usize = 0x40;
+
+impl Output for Mask {
+    fn write(cpu: &mut Cpu, control: Control, bits: u32) {
+        let spread = |index: usize| if bits >> index & 1 != 0 { u64::MAX } else { 0 };
+        let value = match (control.0 & OUTPUT_SELECTION != 0, control.has_words()) {
+            (false, _) => u128::from(bits),
+            (true, false) => vector(|index| u8::of(spread(index))),
+            (true, true) => vector(|index| u16::of(spread(index))),
+        };
+        cpu.sse.set_xmm(0, value);
+    }
+}
+
+impl Output for Index {
+    fn write(cpu: &mut Cpu, control: Control, bits: u32) {
+        let index = match bits {
+            0 => control.count() as u32,
+            _ if control.0 & OUTPUT_SELECTION != 0 => bits.ilog2(),
+            _ => bits.trailing_zeros(),
+        };
+        cpu.set(reg::CX, index);
+    }
+}
+
+/// The second operand; it need not be aligned.
+fn second_operand<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<u128, Stopped> {
+    if P::IS_REGISTER { Ok(cpu.sse.xmm(op.rm)) } else { u128::load(cpu, memory, op, false) }
+}
+
+fn compare<P: Place, L: Length, O: Output>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    u128::begin(cpu)?;
+    let control = Control(immediate(op));
+    let b = second_operand::<P>(cpu, memory, op)?;
+    let a = cpu.sse.xmm(op.reg);
+    let text = |string: u128, register: u8| {
+        let elements = std::array::from_fn(|index| {
+            if index < control.count() { control.element(string, index) } else { 0 }
+        });
+        Text { elements, length: L::length(cpu, register, string, control) }
+    };
+    let (a, b) = (text(a, reg::AX), text(b, reg::DX));
+    let bits = polarized(control, aggregated(control, &a, &b), &b);
+    let mut flags = Eflags::empty();
+    flags.set(Eflags::CF, bits != 0);
+    flags.set(Eflags::ZF, b.length < control.count());
+    flags.set(Eflags::SF, a.length < control.count());
+    flags.set(Eflags::OF, bits & 1 != 0);
+    O::write(cpu, control, bits);
+    cpu.status = Status::from_eflags(flags);
+    Ok(())
+}
+
+/// The result of the comparison for each element of `b`; elements beyond the ends compare as
+/// the manual has it in table 4-7.
+fn aggregated(control: Control, a: &Text, b: &Text) -> u32 {
+    let count = control.count();
+    let bits = |holds: &dyn Fn(usize) -> bool| {
+        (0..count).fold(0, |bits, index| bits | u32::from(holds(index)) << index)
+    };
+    let within = |index: usize| index < b.length;
+    match control.0 >> 2 & 3 {
+        // Equal any: the element is one of `a`.
+        0 => bits(&|j| within(j) && a.elements[..a.length].contains(&b.elements[j])),
+        // Ranges: it is in one of the ranges in `a`.
+        1 => bits(&|j| {
+            let mut ranges = a.elements[..a.length].chunks_exact(2);
+            within(j) && ranges.any(|range| range[0] <= b.elements[j] && b.elements[j] <= range[1])
+        }),
+        // Equal each: the elements are equal, or both beyond the end.
+        2 => bits(&|j| match (j < a.length, within(j)) {
+            (true, true) => a.elements[j] == b.elements[j],
+            (in_a, in_b) => in_a == in_b,
+        }),
+        // Equal ordered: `a`, or as much as there is room for, is found here.
+        _ => bits(&|j| {
+            (0..a.length.min(count - j))
+                .all(|i| within(j + i) && a.elements[i] == b.elements[j + i])
+        }),
+    }
+}
+
+/// Negated, all or those within the second string.
+fn polarized(control: Control, bits: u32, b: &Text) -> u32 {
+    match control.0 >> 4 & 3 {
+        1 => bits ^ control.all(),
+        3 => bits ^ (control.all() & !(u32::MAX << b.length)),
+        _ => bits,
+    }
+}

@@ -70,8 +70,11 @@ pub(crate) fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
         bytes.push(random.pick(&[0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x64]));
     }
     let form = random.pick(table::forms()).code.op_code();
-    if form.table() == OpCodeTableKind::T0F {
-        bytes.push(0x0f);
+    match form.table() {
+        OpCodeTableKind::T0F => bytes.push(0x0f),
+        OpCodeTableKind::T0F38 => bytes.extend([0x0f, 0x38]),
+        OpCodeTableKind::T0F3A => bytes.extend([0x0f, 0x3a]),
+        _ => {}
     }
     bytes.push(form.op_code() as u8);
     match u8::try_from(form.group_index()) {

@@ -9,7 +9,7 @@ use ring3_hostcpu::{
 use ring3_x86::flags::Eflags;
 use ring3_x86::softfloat::F80;
 
-use super::guest::{Guest, Pace, only_x87};
+use super::guest::{Guest, Pace, only_registers};
 use super::random::Random;
 use super::series::{SEED, Series};
 
@@ -201,7 +201,7 @@ impl Bench {
             Ok(end) => end,
             Err(refused) => return Err(format!("{}refused: {refused}\n", describe(case))),
         };
-        state.fx = only_x87(&state.fx);
+        state.fx = only_registers(&state.fx);
         let mut host = Outcome {
             state,
             stop: as_without_nx(stop),
@@ -265,12 +265,12 @@ fn describe_state(state: &State) -> String {
     let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
     let _ = write!(text, "eip {:08x} {}", state.eip, names.join(" "));
     if state.fx != FxImage::INIT {
-        text += &describe_x87(&state.fx);
+        text += &describe_vectors(&state.fx);
     }
     text
 }
 
-fn describe_x87(fx: &FxImage) -> String {
+fn describe_vectors(fx: &FxImage) -> String {
     let mut text = format!(
         " control {:04x} status {:04x} (top {}) in use {:08b}",
         fx.fcw(),
@@ -281,6 +281,10 @@ fn describe_x87(fx: &FxImage) -> String {
     for i in 0..8 {
         let F80 { sign_exponent, significand } = F80::from_bytes(fx.st(i));
         let _ = write!(text, " {sign_exponent:04x}:{significand:016x}");
+    }
+    let _ = write!(text, "\n        mxcsr {:04x}", fx.mxcsr());
+    for i in 0..8 {
+        let _ = write!(text, " {:032x}", fx.xmm(i));
     }
     text
 }

@@ -5,7 +5,8 @@ use ring3_core::memory::Memory;
 use ring3_hostcpu::{
     CODE_SELECTOR, DATA_SELECTOR, FILLER, FxImage, Layout, PAGE_SIZE, Region, State, Stop, gpr,
 };
-use ring3_x86::cpu::{Cpu, Cr0, reg};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
+use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::fpu::Fpu;
@@ -86,6 +87,8 @@ impl Guest {
         cpu.gdtr = TableRegister { base: GDT.into(), limit: 0x3ff };
         cpu.idtr = TableRegister { base: IDT.into(), limit: (VECTORS * 8 - 1) as u16 };
         cpu.tr = Segment::new(TASK, TSS.into(), 0x67, Attributes(0x008b));
+        cpu.model = Model::Max;
+        cpu.set_cr4(Cr4::OSFXSR | Cr4::OSXMMEXCPT);
         cpu.set_cr3(PAGE_DIRECTORY.into());
         cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
         guest
@@ -182,6 +185,10 @@ impl Guest {
             cpu.set_segment(register, Segment::null(0));
         }
         set_x87(&mut cpu.fpu, &start.fx);
+        cpu.sse.set_mxcsr(start.fx.mxcsr());
+        for number in 0..8 {
+            cpu.sse.set_xmm(number, start.fx.xmm(number.into()));
+        }
     }
 
     /// Lets the engine run until the instruction is over or an exception has been delivered.
@@ -231,7 +238,7 @@ impl Guest {
             gpr: std::array::from_fn(|number| self.cpu.get(number as u8)),
             eip: self.cpu.ip as u32,
             eflags: self.cpu.eflags().bits() | ALWAYS_ONE,
-            fx: x87(&self.cpu.fpu),
+            fx: registers(&self.cpu),
         };
         if self.cpu.cpl() == 0 {
             let skip = u32::from(self.frame_has_error_code());
@@ -263,8 +270,9 @@ fn set_x87(fpu: &mut Fpu, fx: &FxImage) {
     fpu.set_tag_word(tags);
 }
 
-/// The x87 registers; the rest of the image is as after reset.
-fn x87(fpu: &Fpu) -> FxImage {
+/// The registers of x87 and SSE; the rest of the image is as after reset.
+fn registers(cpu: &Cpu) -> FxImage {
+    let Cpu { fpu, sse, .. } = cpu;
     let mut fx = FxImage::INIT;
     fx.set_fcw(fpu.control());
     fx.set_fsw(fpu.status());
@@ -272,18 +280,22 @@ fn x87(fpu: &Fpu) -> FxImage {
     fx.set_ftw((0..8).fold(0, |used, i| used | u8::from(tags >> (2 * i) & 3 != 3) << i));
     for i in 0..8 {
         fx.set_st(i.into(), fpu.content(i).to_bytes());
+        fx.set_xmm(i.into(), sse.xmm(i));
     }
+    fx.set_mxcsr(sse.mxcsr());
     fx
 }
 
-/// The x87 registers of `fx`; the rest of the image is as after reset.
-pub(crate) fn only_x87(fx: &FxImage) -> FxImage {
+/// The registers of x87 and SSE of `fx`; the rest of the image is as after reset.
+pub(crate) fn only_registers(fx: &FxImage) -> FxImage {
     let mut only = FxImage::INIT;
     only.set_fcw(fx.fcw());
     only.set_fsw(fx.fsw());
     only.set_ftw(fx.ftw());
     for i in 0..8 {
         only.set_st(i, fx.st(i));
+        only.set_xmm(i, fx.xmm(i));
     }
+    only.set_mxcsr(fx.mxcsr());
     only
 }

@@ -19,6 +19,8 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
     let form = code.op_code();
     match form.table() {
         OpCodeTableKind::T0F => bytes.push(0x0f),
+        OpCodeTableKind::T0F38 => bytes.extend([0x0f, 0x38]),
+        OpCodeTableKind::T0F3A => bytes.extend([0x0f, 0x3a]),
         OpCodeTableKind::Normal => {}
         other => panic!("{code:?} is in opcode table {other:?}"),
     }

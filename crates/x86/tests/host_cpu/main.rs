@@ -12,6 +12,7 @@ mod common;
 mod encode;
 mod forms;
 mod scene;
+mod vectors;
 mod vendors;
 
 use scene::IntegerScene;

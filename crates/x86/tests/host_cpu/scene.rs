@@ -7,6 +7,7 @@ use crate::common::comparison::{Case, Poke};
 use crate::common::guest::Pace;
 use crate::common::random::Random;
 use crate::encode::encode;
+use crate::vectors::uses_vectors;
 
 const LAYOUT: Layout = Layout::FIXED;
 /// Random bytes are tried so often until they are the form that is wanted.
@@ -29,6 +30,9 @@ impl IntegerScene {
         if instruction.is_string_instruction() {
             scene.set_string(random);
         }
+        if uses_vectors(scene.0.instruction.code()) {
+            scene.set_vectors(random);
+        }
         scene.set_operands(random);
         scene.set_selector(random);
         if random.percent(1) {
@@ -38,7 +42,7 @@ impl IntegerScene {
     }
 
     /// Puts `value` to linear address `address`, repeated over `len` bytes.
-    fn poke(&mut self, address: u32, len: u32, value: u32) {
+    pub(crate) fn poke(&mut self, address: u32, len: u32, value: u32) {
         let bytes = value.to_le_bytes().into_iter().cycle().take(len as usize).collect();
         self.0.pokes.push(Poke { address, bytes });
     }
@@ -189,12 +193,22 @@ impl IntegerScene {
         !known(first) || !known(first.wrapping_add(1))
     }
 
+    /// The address of the memory operand.
+    pub(crate) fn memory_address(&self) -> u32 {
+        effective_address(&self.0.instruction, &self.0.start)
+    }
+
     /// Moves the operands in memory to where something happens, and puts something there.
     fn set_operands(&mut self, random: &mut Random) {
         if self.0.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
-            self.solve_address(address(random));
+            let mut target = address(random);
+            if uses_vectors(self.0.instruction.code()) && random.percent(80) {
+                target &= !15;
+            }
+            self.solve_address(target);
             let at = effective_address(&self.0.instruction, &self.0.start);
             self.poke_numbers(random, at);
+            self.poke_mxcsr(random, at);
         }
         let at = self.0.start.gpr[gpr::ESP];
         self.poke_numbers(random, at);

@@ -55,6 +55,7 @@ pub mod report;
 pub mod segment;
 pub mod softfloat;
 pub mod sse;
+pub mod sse_float;
 pub mod table;
 mod task;
 pub mod tlb;

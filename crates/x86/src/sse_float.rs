@@ -1,0 +1,147 @@
+//! The floating-point arithmetic of SSE, SSE2, SSE3 and SSE4.1, without an SSE unit.
+//!
+//! A guest's results must not depend on the host, so what is here computes with integers; where
+//! that is certain to give the same bits, it takes the host's IEEE arithmetic (see [`Float`]).
+//! Results and exception flags are those of real processors (compared with one, millions of random
+//! cases an operation).
+//!
+//! What is here is the arithmetic of one element: values in, a value and exceptions out. Registers,
+//! memory and MXCSR itself are the instructions' business.
+//!
+//! * [`F32`] and [`F64`] are the bits of a value; [`Float`] is what they have in common.
+//! * [`Context`] is what MXCSR asks for (rounding, masks, DAZ, FTZ) and what it shall learn. The
+//!   operations are its methods. A packed instruction has one context for all its elements.
+//!
+//! Operations always return the masked response. [`Context::conclude`] then says whether the
+//! instruction may deliver it: an unmasked exception in any element keeps all of them from being
+//! written (SDM vol. 1, 11.5.3), and an unmasked exception that is found before computation (IE,
+//! DE, ZE) keeps those from being reported that are found after it (OE, UE, PE).
+//!
+//! ```
+//! use ring3_x86::softfloat::Flags;
+//! use ring3_x86::sse_float::{Context, F32};
+//!
+//! let mut context = Context::new(0x1f80); // as after reset
+//! let third = context.div(F32(0x3f80_0000), F32(0x4040_0000));
+//! assert_eq!(third, F32(0x3eaa_aaab));
+//! assert_eq!(context.conclude(), Ok(Flags::PRECISION));
+//!
+//! let mut context = Context::new(0x0f80); // the precision exception is unmasked
+//! context.div(F32(0x3f80_0000), F32(0x4040_0000));
+//! assert_eq!(context.conclude(), Err(Flags::PRECISION));
+//! ```
+
+mod approximate;
+mod arithmetic;
+mod compare;
+mod convert;
+mod dot;
+mod format;
+mod rounding;
+#[cfg(test)]
+mod tests;
+
+pub use approximate::{reciprocal, reciprocal_square_root};
+pub use compare::Predicate;
+pub use format::{F32, F64, Float};
+
+use crate::softfloat::{Flags, Rounding};
+
+/// The exceptions that are found by looking at the result; the others by looking at the operands
+/// (SDM vol. 1, 11.5.2).
+const AFTER_COMPUTATION: Flags = Flags::OVERFLOW.union(Flags::UNDERFLOW).union(Flags::PRECISION);
+
+/// DAZ: MXCSR bit 6.
+const DENORMALS_ARE_ZEROS: u32 = 1 << 6;
+/// Bit 0 of the exception masks in MXCSR.
+const MASKS_SHIFT: u32 = 7;
+/// Bit 0 of rounding control in MXCSR.
+const ROUNDING_SHIFT: u32 = 13;
+/// FTZ: MXCSR bit 15.
+const FLUSH_TO_ZERO: u32 = 1 << 15;
+
+/// The surroundings of an instruction: what MXCSR asks for (SDM vol. 1, 10.2.3), and which
+/// exceptions the elements raised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    /// Where results that do not fit are rounded to.
+    pub rounding: Rounding,
+    /// The exceptions that are masked.
+    pub masks: Flags,
+    /// Whether denormal operands count as zeros (DAZ).
+    pub denormals_are_zeros: bool,
+    /// Whether tiny results become zeros while the underflow exception is masked (FTZ).
+    pub flush_to_zero: bool,
+    /// The exceptions raised so far.
+    raised: Flags,
+    /// Those of them that earlier steps of the instruction raised.
+    raised_earlier: Flags,
+    /// Whether a finite and normalised result of host arithmetic needs no look at its exceptions:
+    /// rounding is to nearest, nothing is unmasked, and MXCSR has PE already.
+    host_suffices: bool,
+    /// Whether an earlier step of the instruction had an unmasked exception, so that there are no
+    /// later ones.
+    ended: bool,
+}
+
+impl Context {
+    /// The context that MXCSR asks for, with nothing raised yet.
+    pub const fn new(mxcsr: u32) -> Self {
+        let rounding = match mxcsr >> ROUNDING_SHIFT & 3 {
+            0 => Rounding::Nearest,
+            1 => Rounding::Down,
+            2 => Rounding::Up,
+            _ => Rounding::Zero,
+        };
+        let masks = Flags::from_word((mxcsr >> MASKS_SHIFT) as u16);
+        let has_precision = Flags::from_word(mxcsr as u16).contains(Flags::PRECISION);
+        Self {
+            rounding,
+            masks,
+            denormals_are_zeros: mxcsr & DENORMALS_ARE_ZEROS != 0,
+            flush_to_zero: mxcsr & FLUSH_TO_ZERO != 0,
+            raised: Flags::NONE,
+            raised_earlier: Flags::NONE,
+            host_suffices: has_precision
+                && masks.contains(Flags::ALL)
+                && matches!(rounding, Rounding::Nearest),
+            ended: false,
+        }
+    }
+
+    /// How the instruction ends. `Ok`: it delivers its results, and MXCSR gets these flags (some
+    /// of them may be missing that MXCSR has already). `Err`: it delivers nothing, MXCSR gets these
+    /// flags, and #XM is due.
+    pub const fn conclude(&self) -> Result<Flags, Flags> {
+        let raised = self.raised;
+        let before = raised.difference(AFTER_COMPUTATION);
+        if !before.difference(self.masks).is_empty() {
+            Err(before.union(self.raised_earlier))
+        } else if !raised.difference(self.masks).is_empty() {
+            Err(raised)
+        } else {
+            Ok(raised)
+        }
+    }
+
+    /// Raises exceptions.
+    fn raise(&mut self, exceptions: Flags) {
+        if !self.ended {
+            self.raised = self.raised.union(exceptions);
+        }
+    }
+
+    /// Raises the invalid-operation exception and gives the masked response to it.
+    fn invalid<F: Float>(&mut self) -> F {
+        self.raise(Flags::INVALID);
+        F::INDEFINITE
+    }
+
+    /// Between two steps of an instruction that computes with results of its own.
+    fn next_step(&mut self) {
+        match self.conclude() {
+            Ok(raised) => self.raised_earlier = raised,
+            Err(_) => self.ended = true,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! RCPxx and RSQRTxx: approximations that look at no bit of MXCSR and raise no exception.
+//!
+//! The manual only bounds their relative error, by 1.5 · 2^-12; Intel's and AMD's processors differ
+//! in the bits, so programs cannot rely on them. Here they are the true values rounded to 12
+//! significant bits, that is within 2^-12, so that what Newton's iteration makes of them shows as
+//! much error as on processors.
+
+use super::format::{Class, F32, Float, Number};
+
+/// The number of significant bits of the approximations.
+const BITS: u32 = 12;
+
+/// An approximation of 1 / `a` (RCPSS, RCPPS).
+#[must_use]
+pub fn reciprocal(a: F32) -> F32 {
+    let negative = a.is_negative();
+    match a.class() {
+        Class::QuietNan | Class::SignalingNan => a.quieted(),
+        Class::Infinity => F32::zero(negative),
+        // Denormal operands count as zeros.
+        Class::Zero | Class::Denormal => F32::infinity(negative),
+        Class::Normal => {
+            let Number { exponent, significand, .. } = a.number();
+            // Between 2^63 and 2^64: the reciprocal of a number between one and two, times 2^64.
+            let quotient = (1 << 127) / u128::from(significand);
+            approximation(negative, -exponent, quotient)
+        }
+    }
+}
+
+/// An approximation of 1 / √`a` (RSQRTSS, RSQRTPS).
+#[must_use]
+pub fn reciprocal_square_root(a: F32) -> F32 {
+    let negative = a.is_negative();
+    match a.class() {
+        Class::QuietNan | Class::SignalingNan => a.quieted(),
+        // Denormal operands count as zeros.
+        Class::Zero | Class::Denormal => F32::infinity(negative),
+        _ if negative => F32::INDEFINITE,
+        Class::Infinity => F32::zero(negative),
+        Class::Normal => {
+            let Number { exponent, significand, .. } = a.number();
+            let odd = exponent & 1;
+            // The exponent that remains is even. The operand is a number between one and four here,
+            // times 2^23; its root's reciprocal is one between a half and one, times 2^52.
+            let operand = u128::from(significand >> 40) << odd;
+            let root = ((1 << 127) / operand).isqrt() << 12;
+            approximation(false, -((exponent - odd) / 2), root)
+        }
+    }
+}
+
+/// `significand` / 2^64 · 2^`exponent`, rounded; tiny values are flushed to zero.
+fn approximation(negative: bool, exponent: i32, significand: u128) -> F32 {
+    let unit = 1 << (64 - BITS);
+    let rounded = (significand + unit / 2) / unit * unit;
+    // The top bit is at 2^63 or, where the value is one, at 2^64.
+    let carry = (rounded >> 64) as i32;
+    let exponent = exponent - 1 + carry;
+    if exponent < F32::MIN_EXPONENT {
+        return F32::zero(negative);
+    }
+    let fraction = (rounded >> carry) as u64 & !(1 << 63);
+    F32::from_fields(negative, (exponent + F32::BIAS) as u64, fraction >> (63 - F32::FRACTION_BITS))
+}

@@ -1,0 +1,77 @@
+//! Comparisons: CMPxx, COMISx, UCOMISx, MINxx, MAXxx.
+
+use std::cmp::Ordering;
+
+use super::format::{Class, Float};
+use super::{Context, Flags};
+
+/// What CMPxx asks for (SDM vol. 2, table 3-1): bits 2 to 0 of the immediate operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Predicate(u8);
+
+impl Predicate {
+    /// The predicate of an immediate operand. Without AVX, bits 7 to 3 are ignored.
+    pub const fn from_immediate(immediate: u8) -> Self {
+        Self(immediate & 7)
+    }
+
+    /// Whether a quiet NaN makes it an invalid operation: LT, LE, NLT and NLE.
+    const fn signals(self) -> bool {
+        matches!(self.0 & 3, 1 | 2)
+    }
+
+    /// Whether it holds for operands of this order; none stands for unordered ones.
+    const fn holds(self, order: Option<Ordering>) -> bool {
+        let holds = match self.0 & 3 {
+            0 => matches!(order, Some(Ordering::Equal)),
+            1 => matches!(order, Some(Ordering::Less)),
+            2 => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            _ => order.is_none(),
+        };
+        // NEQ, NLT, NLE and ORD are the opposites.
+        holds != (self.0 & 4 != 0)
+    }
+}
+
+impl Context {
+    /// Whether `predicate` holds for `a` and `b` (CMPxx).
+    pub fn compare<F: Float>(&mut self, a: F, b: F, predicate: Predicate) -> bool {
+        predicate.holds(self.order(a, b, predicate.signals()))
+    }
+
+    /// The order of `a` and `b`, none if one is a NaN (COMISx with `signal_quiet`, UCOMISx without:
+    /// whether a quiet NaN is an invalid operation).
+    pub fn order<F: Float>(&mut self, a: F, b: F, signal_quiet: bool) -> Option<Ordering> {
+        let (a, b) = (self.denormal_as_asked(a), self.denormal_as_asked(b));
+        let (class_a, class_b) = (a.class(), b.class());
+        if class_a.is_nan() || class_b.is_nan() {
+            if signal_quiet || class_a == Class::SignalingNan || class_b == Class::SignalingNan {
+                self.raise(Flags::INVALID);
+            }
+            return None;
+        }
+        self.check_denormals(a, b);
+        Some(place(a).cmp(&place(b)))
+    }
+
+    /// The smaller of `a` and `b`; `b` if they are equal or one is a NaN (MINxx).
+    pub fn min<F: Float>(&mut self, a: F, b: F) -> F {
+        self.select(a, b, Ordering::Less)
+    }
+
+    /// The larger of `a` and `b`; `b` if they are equal or one is a NaN (MAXxx).
+    pub fn max<F: Float>(&mut self, a: F, b: F) -> F {
+        self.select(a, b, Ordering::Greater)
+    }
+
+    fn select<F: Float>(&mut self, a: F, b: F, order_for_a: Ordering) -> F {
+        let selected = if self.order(a, b, true) == Some(order_for_a) { a } else { b };
+        self.denormal_as_asked(selected)
+    }
+}
+
+/// Where a number stands on the line of all numbers; both zeros stand at the same place.
+fn place<F: Float>(a: F) -> i64 {
+    let magnitude = (a.bits() & !F::zero(true).bits()) as i64;
+    if a.is_negative() { -magnitude } else { magnitude }
+}

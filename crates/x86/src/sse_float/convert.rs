@@ -1,0 +1,120 @@
+//! Conversions among the formats and integers (CVTxx2xx), and ROUNDxx.
+
+use super::format::{Class, Float, Number};
+use super::rounding::shift_right_sticky;
+use super::{Context, Flags, Rounding};
+
+impl Context {
+    /// `a` in another format (CVTSS2SD, CVTSD2SS and their packed forms).
+    pub fn convert<F: Float, G: Float>(&mut self, a: F) -> G {
+        if let Some(nan) = self.propagate_nan(a) {
+            // A NaN keeps the high bits of its fraction.
+            let fraction = nan.fraction() << (64 - F::FRACTION_BITS) >> (64 - G::FRACTION_BITS);
+            return G::from_fields(nan.is_negative(), G::SPECIAL_EXPONENT, fraction);
+        }
+        let a = self.denormal_as_asked(a);
+        match a.class() {
+            Class::Zero => G::zero(a.is_negative()),
+            Class::Infinity => G::infinity(a.is_negative()),
+            _ => {
+                self.check_denormal(a);
+                self.round(a.number())
+            }
+        }
+    }
+
+    /// A signed integer as a number (CVTSI2SS, CVTDQ2PD and the like).
+    pub fn from_integer<F: Float>(&mut self, integer: i64) -> F {
+        if integer == 0 {
+            return F::zero(false);
+        }
+        let magnitude = integer.unsigned_abs();
+        let shift = magnitude.leading_zeros();
+        self.round(Number {
+            negative: integer < 0,
+            exponent: 63 - shift as i32,
+            significand: magnitude << shift,
+        })
+    }
+
+    /// `a` as a signed integer of 32 bits (CVTSS2SI and the like; with [`Rounding::Zero`], CVTTSS2SI
+    /// and the like). What does not fit is an invalid operation and becomes `i32::MIN`.
+    pub fn to_i32<F: Float>(&mut self, a: F, rounding: Rounding) -> i32 {
+        self.to_integer(a, rounding, i32::MIN.into(), i32::MAX.into()) as i32
+    }
+
+    /// `a` as a signed integer of 64 bits, as [`Context::to_i32`].
+    pub fn to_i64<F: Float>(&mut self, a: F, rounding: Rounding) -> i64 {
+        self.to_integer(a, rounding, i64::MIN, i64::MAX)
+    }
+
+    fn to_integer<F: Float>(&mut self, a: F, rounding: Rounding, min: i64, max: i64) -> i64 {
+        let a = self.denormal_as_asked(a);
+        let class = a.class();
+        if class == Class::Zero {
+            return 0;
+        }
+        if class.is_nan() || class == Class::Infinity || a.number().exponent > 63 {
+            self.raise(Flags::INVALID);
+            return min;
+        }
+        let (magnitude, inexact) = integer_part(a.number(), rounding);
+        let magnitude = i128::from(magnitude);
+        let integer = if a.is_negative() { -magnitude } else { magnitude };
+        if !(i128::from(min)..=i128::from(max)).contains(&integer) {
+            self.raise(Flags::INVALID);
+            return min;
+        }
+        if inexact {
+            self.raise(Flags::PRECISION);
+        }
+        integer as i64
+    }
+
+    /// `a` rounded to an integer in its own format (ROUNDxx). Of the exceptions, precision can be
+    /// suppressed by bit 3 of the immediate operand, and a denormal operand is none.
+    pub fn round_to_integral<F: Float>(
+        &mut self,
+        a: F,
+        rounding: Rounding,
+        suppress_precision: bool,
+    ) -> F {
+        if let Some(nan) = self.propagate_nan(a) {
+            return nan;
+        }
+        let a = self.denormal_as_asked(a);
+        if matches!(a.class(), Class::Zero | Class::Infinity)
+            || a.number().exponent >= F::FRACTION_BITS as i32
+        {
+            return a;
+        }
+        let (magnitude, inexact) = integer_part(a.number(), rounding);
+        if inexact && !suppress_precision {
+            self.raise(Flags::PRECISION);
+        }
+        if magnitude == 0 {
+            return F::zero(a.is_negative());
+        }
+        let shift = magnitude.leading_zeros();
+        let exponent_field = (63 - shift as i32 + F::BIAS) as u64;
+        let fraction = magnitude << shift << 1 >> (64 - F::FRACTION_BITS);
+        F::from_fields(a.is_negative(), exponent_field, fraction)
+    }
+}
+
+/// The magnitude of a number below 2^64, rounded to an integer, and whether that is another number.
+/// A carry out of the integer cannot be: a number of that size has no fraction.
+fn integer_part(number: Number, rounding: Rounding) -> (u64, bool) {
+    let Number { negative, exponent, significand } = number;
+    if exponent == 63 {
+        return (significand, false);
+    }
+    // The fraction as a part of 2^63, the bits that are too low merged into one.
+    let (whole, fraction) = if exponent < 0 {
+        (0, shift_right_sticky(significand, exponent.unsigned_abs()))
+    } else {
+        (significand >> (63 - exponent), significand << exponent << 1 >> 1)
+    };
+    let away = rounding.is_away(negative, fraction, 1 << 63, whole & 1 != 0);
+    (whole + u64::from(away), fraction != 0)
+}

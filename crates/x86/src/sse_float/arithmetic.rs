@@ -39,7 +39,7 @@ impl Context {
     }
 
     /// The zero that is the sum of numbers of opposite sign.
-    fn exact_zero_sum<F: Float>(&self) -> F {
+    fn exact_zero_sum<F: Float>(self) -> F {
         F::zero(self.rounding == Rounding::Down)
     }
 
@@ -152,7 +152,7 @@ impl Context {
     /// The host's result, where that is certain to be right and to raise nothing but an exception
     /// that MXCSR has already: operands are normalised or zero, and the result is normalised and
     /// no neighbour of the denormals (it may have been rounded up from there).
-    fn on_host<F: Float>(&self, a: F, b: F, operation: impl Fn(F, F) -> F) -> Option<F> {
+    fn on_host<F: Float>(self, a: F, b: F, operation: impl Fn(F, F) -> F) -> Option<F> {
         let ordinary = |value| matches!(F::class(value), Class::Normal | Class::Zero);
         if !self.host_suffices || !ordinary(a) || !ordinary(b) {
             return None;
@@ -183,7 +183,7 @@ impl Context {
     }
 
     /// The operand that counts: a zero for a denormal if MXCSR.DAZ is set.
-    pub(super) fn denormal_as_asked<F: Float>(&self, a: F) -> F {
+    pub(super) fn denormal_as_asked<F: Float>(self, a: F) -> F {
         if self.denormals_are_zeros && a.class() == Class::Denormal {
             F::zero(a.is_negative())
         } else {

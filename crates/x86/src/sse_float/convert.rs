@@ -24,7 +24,7 @@ impl Context {
     }
 
     /// A signed integer as a number (CVTSI2SS, CVTDQ2PD and the like).
-    pub fn from_integer<F: Float>(&mut self, integer: i64) -> F {
+    pub fn convert_integer<F: Float>(&mut self, integer: i64) -> F {
         if integer == 0 {
             return F::zero(false);
         }
@@ -39,16 +39,22 @@ impl Context {
 
     /// `a` as a signed integer of 32 bits (CVTSS2SI and the like; with [`Rounding::Zero`], CVTTSS2SI
     /// and the like). What does not fit is an invalid operation and becomes `i32::MIN`.
-    pub fn to_i32<F: Float>(&mut self, a: F, rounding: Rounding) -> i32 {
-        self.to_integer(a, rounding, i32::MIN.into(), i32::MAX.into()) as i32
+    pub fn convert_to_i32<F: Float>(&mut self, a: F, rounding: Rounding) -> i32 {
+        self.convert_to_integer(a, rounding, i32::MIN.into(), i32::MAX.into()) as i32
     }
 
-    /// `a` as a signed integer of 64 bits, as [`Context::to_i32`].
-    pub fn to_i64<F: Float>(&mut self, a: F, rounding: Rounding) -> i64 {
-        self.to_integer(a, rounding, i64::MIN, i64::MAX)
+    /// `a` as a signed integer of 64 bits, as [`Context::convert_to_i32`].
+    pub fn convert_to_i64<F: Float>(&mut self, a: F, rounding: Rounding) -> i64 {
+        self.convert_to_integer(a, rounding, i64::MIN, i64::MAX)
     }
 
-    fn to_integer<F: Float>(&mut self, a: F, rounding: Rounding, min: i64, max: i64) -> i64 {
+    fn convert_to_integer<F: Float>(
+        &mut self,
+        a: F,
+        rounding: Rounding,
+        min: i64,
+        max: i64,
+    ) -> i64 {
         let a = self.denormal_as_asked(a);
         let class = a.class();
         if class == Class::Zero {

@@ -27,14 +27,19 @@ pub trait Float: Copy + PartialEq + Default {
     /// The bits of the value.
     fn bits(self) -> u64;
     /// The host's sum.
+    #[must_use]
     fn host_add(self, other: Self) -> Self;
     /// The host's difference.
+    #[must_use]
     fn host_sub(self, other: Self) -> Self;
     /// The host's product.
+    #[must_use]
     fn host_mul(self, other: Self) -> Self;
     /// The host's quotient.
+    #[must_use]
     fn host_div(self, other: Self) -> Self;
     /// The host's square root.
+    #[must_use]
     fn host_sqrt(self) -> Self;
 
     /// The number of significant bits, the implied leading one included.

@@ -102,7 +102,7 @@ fn flags(order: Option<Ordering>) -> u128 {
 fn execute(c: &mut Context, name: &str, parameter: &str, a: u128, b: u128) -> u128 {
     let immediate = parameter.parse().unwrap_or(0);
     let conversion = if name.starts_with("cvtt") { Rounding::Zero } else { c.rounding };
-    let mut integer = |value: F64| F32(c.to_i32(value, conversion) as u32);
+    let mut integer = |value: F64| F32(c.convert_to_i32(value, conversion) as u32);
     match (name, parameter) {
         ("haddps", _) => horizontal::<F32, 4>(a, b, |a, b| c.add(a, b)),
         ("haddpd", _) => horizontal::<F64, 2>(a, b, |a, b| c.add(a, b)),
@@ -124,26 +124,30 @@ fn execute(c: &mut Context, name: &str, parameter: &str, a: u128, b: u128) -> u1
         ("cvtpd2ps", _) => register(elements::<F64, 2>(b).map(|b| c.convert::<_, F32>(b)), 0),
         ("cvtpd2dq" | "cvttpd2dq", _) => register(elements::<F64, 2>(b).map(integer), 0),
         ("cvtsd2si" | "cvttsd2si", "32") => integer(element(b, 0)).0.into(),
-        ("cvtsd2si" | "cvttsd2si", _) => (c.to_i64::<F64>(element(b, 0), conversion) as u64).into(),
+        ("cvtsd2si" | "cvttsd2si", _) => {
+            (c.convert_to_i64::<F64>(element(b, 0), conversion) as u64).into()
+        }
         ("cvtps2dq" | "cvttps2dq", _) => {
-            register(elements::<F32, 4>(b).map(|b| F32(c.to_i32(b, conversion) as u32)), 0)
+            register(elements::<F32, 4>(b).map(|b| F32(c.convert_to_i32(b, conversion) as u32)), 0)
         }
         ("cvtss2si" | "cvttss2si", "32") => {
-            (c.to_i32::<F32>(element(b, 0), conversion) as u32).into()
+            (c.convert_to_i32::<F32>(element(b, 0), conversion) as u32).into()
         }
-        ("cvtss2si" | "cvttss2si", _) => (c.to_i64::<F32>(element(b, 0), conversion) as u64).into(),
+        ("cvtss2si" | "cvttss2si", _) => {
+            (c.convert_to_i64::<F32>(element(b, 0), conversion) as u64).into()
+        }
         ("cvtdq2ps", _) => {
             let integers = elements::<F32, 4>(b);
-            register(integers.map(|b| c.from_integer::<F32>((b.0 as i32).into())), 0)
+            register(integers.map(|b| c.convert_integer::<F32>((b.0 as i32).into())), 0)
         }
         ("cvtdq2pd", _) => {
             let integers = elements::<F32, 2>(b);
-            register(integers.map(|b| c.from_integer::<F64>((b.0 as i32).into())), 0)
+            register(integers.map(|b| c.convert_integer::<F64>((b.0 as i32).into())), 0)
         }
-        ("cvtsi2ss", "32") => register([c.from_integer::<F32>((b as i32).into())], a),
-        ("cvtsi2ss", _) => register([c.from_integer::<F32>(b as i64)], a),
-        ("cvtsi2sd", "32") => register([c.from_integer::<F64>((b as i32).into())], a),
-        ("cvtsi2sd", _) => register([c.from_integer::<F64>(b as i64)], a),
+        ("cvtsi2ss", "32") => register([c.convert_integer::<F32>((b as i32).into())], a),
+        ("cvtsi2ss", _) => register([c.convert_integer::<F32>(b as i64)], a),
+        ("cvtsi2sd", "32") => register([c.convert_integer::<F64>((b as i32).into())], a),
+        ("cvtsi2sd", _) => register([c.convert_integer::<F64>(b as i64)], a),
         _ => {
             let (operation, suffix) = name.split_at(name.len() - 2);
             let mut singles = |index| {

@@ -39,6 +39,8 @@ pub mod vector {
     pub const MF: u8 = 16;
     /// Alignment check.
     pub const AC: u8 = 17;
+    /// SIMD floating-point exception.
+    pub const XM: u8 = 19;
 }
 
 /// An exception that an instruction raises: a fault, so that the saved

@@ -10,6 +10,7 @@
 //! faults; then the operation, which cannot fail.
 
 mod arithmetic;
+mod float;
 mod general;
 mod shift;
 mod shuffle;
@@ -33,6 +34,7 @@ pub(super) fn forms(rows: &mut Rows) {
     state::forms(rows);
     transfer::forms(rows);
     arithmetic::forms(rows);
+    float::forms(rows);
     shift::forms(rows);
     shuffle::forms(rows);
     text::forms(rows);

@@ -45,6 +45,9 @@ fn why_not(code: Code) -> Option<&'static str> {
             Some("tells of the host, or is emulated by its kernel (UMIP)")
         }
         Mnemonic::Cpuid | Mnemonic::Rdtsc => Some("tells of the host"),
+        Mnemonic::Rcpps | Mnemonic::Rcpss | Mnemonic::Rsqrtps | Mnemonic::Rsqrtss => {
+            Some("approximations, whose bits are the processor's choice")
+        }
         _ => None,
     }
 }

@@ -245,19 +245,24 @@ fn low<S: Source, W: Word>(
     Ok(())
 }
 
-/// CVTPI2PS and CVTPI2PD: the source is an MMX register, or as much in memory.
-fn from_mm<S: Source>(
+/// CVTPI2PS and CVTPI2PD. Only an MMX register as the source makes them instructions of MMX (so SDM vol. 2,
+/// CVTPI2PD; AMD's processors do the same with CVTPI2PS).
+fn from_mm<S: Source + Place>(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,
     operation: impl Fn(&mut Context, u128, u64) -> u128,
 ) -> Done {
     u128::begin(cpu)?;
-    u64::begin(cpu)?;
+    if S::IS_REGISTER {
+        u64::begin(cpu)?;
+    }
     let source = S::vector::<u64>(cpu, memory, op)?;
+    if S::IS_REGISTER {
+        u64::enter(cpu);
+    }
     let destination = cpu.sse.xmm(op.reg);
     let result = compute(cpu, |c| operation(c, destination, source))?;
-    u64::enter(cpu);
     cpu.sse.set_xmm(op.reg, result);
     Ok(())
 }
@@ -272,8 +277,8 @@ fn low_to_mm<S: Source>(
     u128::begin(cpu)?;
     u64::begin(cpu)?;
     let source = S::low::<u128, u64>(cpu, memory, op)?;
-    let result = compute(cpu, |c| operation(c, source))?;
     u64::enter(cpu);
+    let result = compute(cpu, |c| operation(c, source))?;
     u64::set(cpu, op.reg, result as u64);
     Ok(())
 }
@@ -288,8 +293,8 @@ fn whole_to_mm<S: Source>(
     u128::begin(cpu)?;
     u64::begin(cpu)?;
     let source = S::vector::<u128>(cpu, memory, op)?;
-    let result = compute(cpu, |c| operation(c, source))?;
     u64::enter(cpu);
+    let result = compute(cpu, |c| operation(c, source))?;
     u64::set(cpu, op.reg, result as u64);
     Ok(())
 }

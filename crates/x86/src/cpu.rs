@@ -232,7 +232,9 @@ pub struct Cpu {
     pub(crate) fetch_generation: u64,
     /// Page walks done.
     pub(crate) page_walks: u64,
-    /// What the observer is to be told of, if there is one.
+    /// An observer wants to be told of memory accesses.
+    pub(crate) notes_accesses: bool,
+    /// Those that it is to be told of.
     pub(crate) accesses: Vec<MemoryAccess>,
 }
 
@@ -292,6 +294,7 @@ impl Cpu {
             checks_alignment: false,
             fetch_generation: 0,
             page_walks: 0,
+            notes_accesses: false,
             accesses: Vec::new(),
         };
         cpu.segments[sreg::CS as usize] =

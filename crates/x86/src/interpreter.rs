@@ -587,7 +587,7 @@ impl Engine for Interpreter {
 
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
         cpu.deadline = cpu.instructions.saturating_add(instructions);
-        cpu.set_observed(self.observer.is_some());
+        cpu.set_observed(self.observer.as_deref());
         if self.layout != memory.layout_generation() {
             self.layout = memory.layout_generation();
             cpu.translation_changed();

@@ -2,9 +2,9 @@
 //!
 //! They cost nothing when unused. An engine with an observer executes one instruction at a time, which it
 //! can do anyway for single-stepping; the loop that runs at full speed knows nothing of observers.
-//! And memory accesses are seen because the TLB stays empty, so that each of them takes the
-//! slow path, where they are noted. The guest does the same either way, but for what a real TLB shows too:
-//! changes of page tables without a flush are seen at once.
+//! Memory accesses, for an observer that wants them, are seen because the TLB then stays empty, so that
+//! each of them takes the slow path, where they are noted. The guest does the same either way, but for
+//! one thing: without a TLB, changes of page tables without a flush are seen at once.
 //!
 //! ```
 //! use ring3_core::memory::Memory;
@@ -75,6 +75,11 @@ pub trait Observer: Debug + Send {
         let _ = (cpu, event);
     }
 
+    /// True when it is to be told of memory accesses.
+    fn wants_accesses(&self) -> bool {
+        false
+    }
+
     /// The last instruction, or the last delivery of an event, has accessed memory, or has tried to and
     /// failed. Told in the order of the accesses, once that instruction or delivery is over.
     fn access(&mut self, cpu: &Cpu, access: MemoryAccess) {
@@ -83,22 +88,19 @@ pub trait Observer: Debug + Send {
 }
 
 impl Cpu {
-    /// Begins or ends to note memory accesses, and to be executed one instruction at a time.
-    pub(crate) fn set_observed(&mut self, observed: bool) {
-        if self.is_observed() != observed {
-            self.attention.set(Attention::OBSERVED, observed);
+    /// Begins or ends to be executed one instruction at a time, and to note memory accesses.
+    pub(crate) fn set_observed(&mut self, observer: Option<&dyn Observer>) {
+        self.attention.set(Attention::OBSERVED, observer.is_some());
+        let notes_accesses = observer.is_some_and(Observer::wants_accesses);
+        if self.notes_accesses != notes_accesses {
+            self.notes_accesses = notes_accesses;
             self.translation_changed();
         }
     }
 
-    /// An observer wants to know everything.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.attention.contains(Attention::OBSERVED)
-    }
-
-    /// Notes a memory access for the observer, if there is one.
+    /// Notes a memory access for the observer, if there is one that wants it.
     pub(crate) fn note_access(&mut self, linear: u64, bytes: usize, writes: bool) {
-        if self.is_observed() {
+        if self.notes_accesses {
             self.accesses.push(MemoryAccess { linear, bytes: bytes as u8, writes });
         }
     }

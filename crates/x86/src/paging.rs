@@ -111,8 +111,8 @@ impl Cpu {
             global: mapping.global,
             large: mapping.large,
         };
-        // An observer sees what does not find its page in the TLB.
-        if !self.is_observed() {
+        // An observer sees the accesses that do not find their page in the TLB.
+        if !self.notes_accesses {
             self.tlb[usize::from(user)].fill(linear, mapping.page, rights);
         }
         Ok(mapping.page | linear & 0xfff)

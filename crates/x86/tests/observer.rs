@@ -38,6 +38,10 @@ impl Observer for Diary {
         self.note(format!("event {} at {:x}", event.vector, cpu.ip));
     }
 
+    fn wants_accesses(&self) -> bool {
+        true
+    }
+
     fn access(&mut self, _: &Cpu, access: MemoryAccess) {
         let MemoryAccess { linear, bytes, writes } = access;
         self.note(format!("{} {bytes} at {linear:x}", if writes { "write" } else { "read" }));

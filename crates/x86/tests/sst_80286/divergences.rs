@@ -1,6 +1,5 @@
-//! Where an 80286 does something else than the processors that we are. Manuals: the
-//! *80286 Programmer's Reference Manual* (appendix B, machine instruction encoding and decoding) and
-//! SDM vol. 3, 24.34 (exceptions of real mode) and 24 in general (compatibility).
+//! Where an 80286 does something else than the processors that we are (SDM vol. 3, "Architecture
+//! Compatibility").
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 use ring3_x86::exception::vector;
@@ -35,7 +34,7 @@ pub(crate) static TABLE: &[Divergence] = &[
         registers: &[],
     },
     Divergence {
-        reason: "an instruction has 10 bytes at most; since the 80386, 15 (SDM vol. 3, 24.34)",
+        reason: "an instruction has 10 bytes at most; since the 80386, 15 (SDM vol. 2, 2.3.11)",
         applies: |test, instruction| raises(test, vector::GP) && instruction.len() > LONGEST,
         ours: None,
         registers: &[],

@@ -48,6 +48,10 @@ pub(crate) struct Outcome {
 struct FirstException(Arc<Mutex<Option<u8>>>);
 
 impl Observer for FirstException {
+    fn wants_accesses(&self) -> bool {
+        true
+    }
+
     fn event(&mut self, _: &Cpu, event: &Event) {
         if event.source == Source::Exception {
             self.0.lock().unwrap().get_or_insert(event.vector);

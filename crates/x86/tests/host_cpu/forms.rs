@@ -1,6 +1,7 @@
 //! The forms that are tested, and why others are not.
 
 use iced_x86::{Code, CpuidFeature, Mnemonic};
+use ring3_hostcpu::{Cpu as HostCpu, Feature};
 use ring3_x86::table;
 
 /// The forms that are tested.
@@ -14,6 +15,9 @@ fn why_not(code: Code) -> Option<&'static str> {
     const X87: [CpuidFeature; 3] = [CpuidFeature::FPU, CpuidFeature::FPU287, CpuidFeature::FPU387];
     if code.cpuid_features().iter().any(|feature| X87.contains(feature)) {
         return Some("the x87 has a test of its own");
+    }
+    if !code.cpuid_features().iter().all(|feature| host_has(*feature)) {
+        return Some("the host's processor has not got it");
     }
     match code {
         Code::Jmp_ptr1616
@@ -50,4 +54,17 @@ fn why_not(code: Code) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// The host's processor has an extension; a 64-bit one has all up to SSE2.
+fn host_has(feature: CpuidFeature) -> bool {
+    let feature = match feature {
+        CpuidFeature::SSE3 => Feature::Sse3,
+        CpuidFeature::SSSE3 => Feature::Ssse3,
+        CpuidFeature::SSE4_1 => Feature::Sse41,
+        CpuidFeature::SSE4_2 => Feature::Sse42,
+        CpuidFeature::POPCNT => Feature::Popcnt,
+        _ => return true,
+    };
+    HostCpu::detect().is_some_and(|cpu| cpu.has(feature))
 }

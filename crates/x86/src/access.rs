@@ -110,7 +110,7 @@ impl Cpu {
 
     /// #GP(0) where 16 bytes are to be aligned and are not (SDM vol. 1, 4.1.1).
     #[inline(always)]
-    fn check_alignment(&mut self, linear: u64, aligned: bool) -> Result<(), Stopped> {
+    fn require_alignment(&mut self, linear: u64, aligned: bool) -> Result<(), Stopped> {
         if aligned && linear & 15 != 0 { Err(self.general_protection(0)) } else { Ok(()) }
     }
 
@@ -124,7 +124,7 @@ impl Cpu {
         aligned: bool,
     ) -> Result<u128, Stopped> {
         let linear = self.linear_for_read(register, offset, 16)?;
-        self.check_alignment(linear, aligned)?;
+        self.require_alignment(linear, aligned)?;
         let user = self.is_user();
         let low: u64 = self.read_linear(memory, linear, user)?;
         let high: u64 = self.read_linear(memory, (linear + 8) & LINEAR_MASK, user)?;
@@ -142,7 +142,7 @@ impl Cpu {
         aligned: bool,
     ) -> Result<(), Stopped> {
         let linear = self.linear_for_write(register, offset, 16)?;
-        self.check_alignment(linear, aligned)?;
+        self.require_alignment(linear, aligned)?;
         if bytes_in_page(linear) < 16 {
             self.check_writable(memory, register, offset, 16)?;
         }

@@ -100,7 +100,7 @@ impl Cpu {
         let reachable = memory.kind(mapping.page) != PageKind::Device;
         // While alignment is checked, user data takes the way where that is done; so does data
         // that a breakpoint watches.
-        let at_once = !(user && self.checks_alignment) && !self.watches_page(linear);
+        let at_once = !(user && self.checks_alignment || self.watches_page(linear));
         let rights = Rights {
             read: reachable && at_once,
             write: mapping.writable

@@ -25,7 +25,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::decode::Op;
 use crate::exception::{Fault, Stopped, vector};
-use crate::exec::{Done, Mem, Place, Reg};
+use crate::exec::{Address, At, Done, Mem, Place, Reg};
 use crate::table::Rows;
 use crate::word::Word;
 
@@ -66,19 +66,15 @@ macro_rules! lanes {
 /// Rows for forms on vectors of the type given, executed by `handler` with `parameter`.
 macro_rules! row {
     ($rows:ident, $vector:ty, [$($code:ident)+], $handler:ident, $parameter:expr) => {$(
-        $rows.add(
-            iced_x86::Code::$code,
-            |cpu, memory, op| {
+        $rows.add(iced_x86::Code::$code, $crate::table::exec!(|cpu, memory, op| {
                 $crate::exec::simd::$handler::<$crate::exec::Mem, $vector>(
                     cpu, memory, op, $parameter,
                 )
-            },
-            |cpu, memory, op| {
+            }), $crate::table::exec!(|cpu, memory, op| {
                 $crate::exec::simd::$handler::<$crate::exec::Reg, $vector>(
                     cpu, memory, op, $parameter,
                 )
-            },
-        );
+            }));
     )+};
 }
 
@@ -253,7 +249,7 @@ trait Source {
     fn low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped>;
 }
 
-impl Source for Mem {
+impl<A: Address> Source for At<A> {
     #[inline(always)]
     fn vector<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<V, Stopped> {
         V::load(cpu, memory, op, true)
@@ -261,7 +257,7 @@ impl Source for Mem {
 
     #[inline(always)]
     fn low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
-        Mem::read(cpu, memory, op)
+        <Self as Place>::read(cpu, memory, op)
     }
 }
 

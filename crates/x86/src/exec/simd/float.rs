@@ -14,7 +14,7 @@ use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::{Eflags, Status};
 use crate::softfloat::Rounding;
 use crate::sse_float::{Context, F32, F64, Float, Predicate, reciprocal, reciprocal_square_root};
-use crate::table::Rows;
+use crate::table::{Rows, exec};
 use crate::word::Word;
 
 /// A row: `operation` makes the new destination of context, destination, source and immediate operand.
@@ -22,11 +22,7 @@ use crate::word::Word;
 /// given (`low`).
 macro_rules! row {
     ($rows:ident, $code:ident, $handler:ident $(::<$word:ty>)?, $operation:expr) => {
-        $rows.add(
-            iced_x86::Code::$code,
-            |cpu, memory, op| $handler::<Mem $(, $word)?>(cpu, memory, op, $operation),
-            |cpu, memory, op| $handler::<Reg $(, $word)?>(cpu, memory, op, $operation),
-        );
+        $rows.add(iced_x86::Code::$code, $crate::table::exec!(|cpu, memory, op| $handler::<Mem $(, $word)?>(cpu, memory, op, $operation)), $crate::table::exec!(|cpu, memory, op| $handler::<Reg $(, $word)?>(cpu, memory, op, $operation)));
     };
 }
 
@@ -109,23 +105,23 @@ pub(super) fn forms(rows: &mut Rows) {
 
     rows.add(
         Code::Comiss_xmm_xmmm32,
-        set_flags::<Mem, u32, F32, true>,
-        set_flags::<Reg, u32, F32, true>,
+        exec!(set_flags::<Mem, u32, F32, true>),
+        exec!(set_flags::<Reg, u32, F32, true>),
     );
     rows.add(
         Code::Ucomiss_xmm_xmmm32,
-        set_flags::<Mem, u32, F32, false>,
-        set_flags::<Reg, u32, F32, false>,
+        exec!(set_flags::<Mem, u32, F32, false>),
+        exec!(set_flags::<Reg, u32, F32, false>),
     );
     rows.add(
         Code::Comisd_xmm_xmmm64,
-        set_flags::<Mem, u64, F64, true>,
-        set_flags::<Reg, u64, F64, true>,
+        exec!(set_flags::<Mem, u64, F64, true>),
+        exec!(set_flags::<Reg, u64, F64, true>),
     );
     rows.add(
         Code::Ucomisd_xmm_xmmm64,
-        set_flags::<Mem, u64, F64, false>,
-        set_flags::<Reg, u64, F64, false>,
+        exec!(set_flags::<Mem, u64, F64, false>),
+        exec!(set_flags::<Reg, u64, F64, false>),
     );
 
     conversions(rows);
@@ -175,27 +171,35 @@ fn conversions(rows: &mut Rows) {
         to_integers::<F64, 2>(c, b, Rounding::Zero)
     });
 
-    rows.add(Code::Cvtsi2ss_xmm_rm32, from_general::<Mem, F32>, from_general::<Reg, F32>);
-    rows.add(Code::Cvtsi2sd_xmm_rm32, from_general::<Mem, F64>, from_general::<Reg, F64>);
+    rows.add(
+        Code::Cvtsi2ss_xmm_rm32,
+        exec!(from_general::<Mem, F32>),
+        exec!(from_general::<Reg, F32>),
+    );
+    rows.add(
+        Code::Cvtsi2sd_xmm_rm32,
+        exec!(from_general::<Mem, F64>),
+        exec!(from_general::<Reg, F64>),
+    );
     rows.add(
         Code::Cvtss2si_r32_xmmm32,
-        to_general::<Mem, u32, F32, false>,
-        to_general::<Reg, u32, F32, false>,
+        exec!(to_general::<Mem, u32, F32, false>),
+        exec!(to_general::<Reg, u32, F32, false>),
     );
     rows.add(
         Code::Cvttss2si_r32_xmmm32,
-        to_general::<Mem, u32, F32, true>,
-        to_general::<Reg, u32, F32, true>,
+        exec!(to_general::<Mem, u32, F32, true>),
+        exec!(to_general::<Reg, u32, F32, true>),
     );
     rows.add(
         Code::Cvtsd2si_r32_xmmm64,
-        to_general::<Mem, u64, F64, false>,
-        to_general::<Reg, u64, F64, false>,
+        exec!(to_general::<Mem, u64, F64, false>),
+        exec!(to_general::<Reg, u64, F64, false>),
     );
     rows.add(
         Code::Cvttsd2si_r32_xmmm64,
-        to_general::<Mem, u64, F64, true>,
-        to_general::<Reg, u64, F64, true>,
+        exec!(to_general::<Mem, u64, F64, true>),
+        exec!(to_general::<Reg, u64, F64, true>),
     );
 }
 

@@ -9,7 +9,7 @@ use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::{Eflags, Status};
-use crate::table::{Rows, plain, rm, rm_wide};
+use crate::table::{Rows, exec, plain, rm, rm_wide};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -19,7 +19,7 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u8, [Crc32_r32_rm8], crc32);
     rm!(rows, u16, [Crc32_r32_rm16], crc32);
     rm!(rows, u32, [Crc32_r32_rm32], crc32);
-    rows.add(Code::Ptest_xmm_xmmm128, test::<Mem>, test::<Reg>);
+    rows.add(Code::Ptest_xmm_xmmm128, exec!(test::<Mem>), exec!(test::<Reg>));
 }
 
 fn store_non_temporal(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

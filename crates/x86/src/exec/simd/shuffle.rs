@@ -7,7 +7,7 @@ use super::{Lane, Source, Vector, both, combine, combine_low, immediate, row, ve
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exec::{Done, Mem, Reg};
-use crate::table::{Rows, rm};
+use crate::table::{Rows, exec, rm};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -64,7 +64,11 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u8, [Pblendvb_xmm_xmmm128], blend_by_xmm0);
     rm!(rows, u32, [Blendvps_xmm_xmmm128], blend_by_xmm0);
     rm!(rows, u64, [Blendvpd_xmm_xmmm128], blend_by_xmm0);
-    rows.add(iced_x86::Code::Insertps_xmm_xmmm32_imm8, insert_float::<Mem>, insert_float::<Reg>);
+    rows.add(
+        iced_x86::Code::Insertps_xmm_xmmm32_imm8,
+        exec!(insert_float::<Mem>),
+        exec!(insert_float::<Reg>),
+    );
 
     rm!(rows, u64, [Pmovsxbw_xmm_xmmm64], extend, i8, i16);
     rm!(rows, u32, [Pmovsxbd_xmm_xmmm32], extend, i8, i32);

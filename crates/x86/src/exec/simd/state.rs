@@ -22,7 +22,6 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Ldmxcsr_m32], ldmxcsr);
     plain!(rows, [Stmxcsr_m32], stmxcsr);
     plain!(rows, [Clflush_m8], clflush);
-    let nothing = |_: &mut Cpu, _: &mut Memory, _: &Op| Ok(());
     plain!(rows, [Prefetchnta_m8 Prefetcht0_m8 Prefetcht1_m8 Prefetcht2_m8], nothing);
     plain!(rows, [Lfence Lfence_E9 Lfence_EA Lfence_EB Lfence_EC Lfence_ED Lfence_EE Lfence_EF],
         nothing);
@@ -30,6 +29,11 @@ pub(super) fn forms(rows: &mut Rows) {
         nothing);
     plain!(rows, [Sfence Sfence_F9 Sfence_FA Sfence_FB Sfence_FC Sfence_FD Sfence_FE Sfence_FF],
         nothing);
+}
+
+/// Prefetches and fences: there is no cache, and accesses happen in order.
+fn nothing(_: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    Ok(())
 }
 
 fn emms(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {

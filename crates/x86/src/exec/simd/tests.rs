@@ -26,8 +26,8 @@ impl Machine {
 
     /// Executes an instruction; the vector if it faults.
     fn run(&mut self, code: &[u8]) -> Option<u8> {
-        let op = decode(code, true, self.cpu.model).unwrap();
-        match (op.exec)(&mut self.cpu, &mut self.memory, &op) {
+        let op = decode(code, self.cpu.code_mode(), self.cpu.model).unwrap();
+        match (op.exec)(&mut self.cpu, &mut self.memory, &[op]) {
             Ok(()) => None,
             Err(_) => match self.cpu.stop() {
                 Stop::Fault(fault) => Some(fault.vector),
@@ -71,7 +71,7 @@ fn control_bits_forbid() {
 #[test]
 fn a_model_without_an_extension_has_no_such_instruction() {
     let mut machine = Machine::new();
-    machine.cpu.model = Model::PentiumPro;
+    machine.cpu.model = Model::Pentium;
     assert_eq!(machine.run(&PADDB_MM), None);
     assert_eq!(machine.run(&PADDB_XMM), Some(vector::UD));
 }

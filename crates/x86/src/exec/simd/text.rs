@@ -12,29 +12,29 @@ use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::{Eflags, Status};
-use crate::table::Rows;
+use crate::table::{Rows, exec};
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     rows.add(
         Code::Pcmpestrm_xmm_xmmm128_imm8,
-        compare::<Mem, Explicit, Mask>,
-        compare::<Reg, Explicit, Mask>,
+        exec!(compare::<Mem, Explicit, Mask>),
+        exec!(compare::<Reg, Explicit, Mask>),
     );
     rows.add(
         Code::Pcmpestri_xmm_xmmm128_imm8,
-        compare::<Mem, Explicit, Index>,
-        compare::<Reg, Explicit, Index>,
+        exec!(compare::<Mem, Explicit, Index>),
+        exec!(compare::<Reg, Explicit, Index>),
     );
     rows.add(
         Code::Pcmpistrm_xmm_xmmm128_imm8,
-        compare::<Mem, Implicit, Mask>,
-        compare::<Reg, Implicit, Mask>,
+        exec!(compare::<Mem, Implicit, Mask>),
+        exec!(compare::<Reg, Implicit, Mask>),
     );
     rows.add(
         Code::Pcmpistri_xmm_xmmm128_imm8,
-        compare::<Mem, Implicit, Index>,
-        compare::<Reg, Implicit, Index>,
+        exec!(compare::<Mem, Implicit, Index>),
+        exec!(compare::<Reg, Implicit, Index>),
     );
 }
 

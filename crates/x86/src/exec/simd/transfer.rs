@@ -9,7 +9,7 @@ use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::exec::{Done, Mem, Place, Reg};
-use crate::table::{Rows, plain, rm};
+use crate::table::{Rows, exec, plain, rm};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -21,17 +21,19 @@ pub(super) fn forms(rows: &mut Rows) {
         combine::<Mem, u128>(cpu, memory, op, |_, b| b)
     });
     for code in [Code::Movups_xmm_xmmm128, Code::Movupd_xmm_xmmm128, Code::Movdqu_xmm_xmmm128] {
-        rows.add(code, load_unaligned, |cpu, memory, op| {
-            combine::<Reg, u128>(cpu, memory, op, |_, b| b)
-        });
+        rows.add(
+            code,
+            exec!(load_unaligned),
+            exec!(|cpu, memory, op| { combine::<Reg, u128>(cpu, memory, op, |_, b| b) }),
+        );
     }
     plain!(rows, [Lddqu_xmm_m128], load_unaligned);
-    rows.add(Code::Movq_mmm64_mm, store::<u64, true>, copy::<u64>);
+    rows.add(Code::Movq_mmm64_mm, exec!(store::<u64, true>), exec!(copy::<u64>));
     for code in [Code::Movaps_xmmm128_xmm, Code::Movapd_xmmm128_xmm, Code::Movdqa_xmmm128_xmm] {
-        rows.add(code, store::<u128, true>, copy::<u128>);
+        rows.add(code, exec!(store::<u128, true>), exec!(copy::<u128>));
     }
     for code in [Code::Movups_xmmm128_xmm, Code::Movupd_xmmm128_xmm, Code::Movdqu_xmmm128_xmm] {
-        rows.add(code, store::<u128, false>, copy::<u128>);
+        rows.add(code, exec!(store::<u128, false>), exec!(copy::<u128>));
     }
     plain!(rows, [Movntq_m64_mm], store::<u64, true>);
     plain!(rows, [Movntps_m128_xmm Movntpd_m128_xmm Movntdq_m128_xmm], store::<u128, true>);
@@ -39,12 +41,12 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Maskmovdqu_rDI_xmm_xmm], store_masked::<u128>);
 
     // Low parts of vectors: loads clear the rest, moves between registers keep it, but for MOVQ.
-    rows.add(Code::Movss_xmm_xmmm32, load_low::<Mem, u32>, merge_low::<u32, false>);
-    rows.add(Code::Movsd_xmm_xmmm64, load_low::<Mem, u64>, merge_low::<u64, false>);
-    rows.add(Code::Movq_xmm_xmmm64, load_low::<Mem, u64>, load_low::<Reg, u64>);
-    rows.add(Code::Movss_xmmm32_xmm, store_low::<u128, u32>, merge_low::<u32, true>);
-    rows.add(Code::Movsd_xmmm64_xmm, store_low::<u128, u64>, merge_low::<u64, true>);
-    rows.add(Code::Movq_xmmm64_xmm, store_low::<u128, u64>, copy_low_quadword);
+    rows.add(Code::Movss_xmm_xmmm32, exec!(load_low::<Mem, u32>), exec!(merge_low::<u32, false>));
+    rows.add(Code::Movsd_xmm_xmmm64, exec!(load_low::<Mem, u64>), exec!(merge_low::<u64, false>));
+    rows.add(Code::Movq_xmm_xmmm64, exec!(load_low::<Mem, u64>), exec!(load_low::<Reg, u64>));
+    rows.add(Code::Movss_xmmm32_xmm, exec!(store_low::<u128, u32>), exec!(merge_low::<u32, true>));
+    rows.add(Code::Movsd_xmmm64_xmm, exec!(store_low::<u128, u64>), exec!(merge_low::<u64, true>));
+    rows.add(Code::Movq_xmmm64_xmm, exec!(store_low::<u128, u64>), exec!(copy_low_quadword));
 
     // Halves of XMM registers.
     plain!(rows, [Movlps_xmm_m64 Movlpd_xmm_m64], load_half::<0>);

@@ -1,5 +1,7 @@
-//! x87 data transfer (SDM vol. 1, 8.3.3 and 8.3.4): FLD, FST, FILD, FIST, FBLD, FBSTP, the constants,
+//! x87 data transfer (SDM vol. 1, 8.3.3 and 8.3.4): FLD, FST, FILD, FIST, FISTTP, FBLD, FBSTP, the constants,
 //! FXCH, FCMOVcc.
+
+use std::marker::PhantomData;
 
 use ring3_core::memory::Memory;
 
@@ -15,7 +17,7 @@ use crate::exec::branch::{
 };
 use crate::exec::{Done, Mem, Place};
 use crate::fpu::{Fpu, status};
-use crate::softfloat::{Constant, Context, F80, IntegerSize, Operand, PackedBcd};
+use crate::softfloat::{Constant, Context, F80, IntegerSize, Operand, PackedBcd, Rounding};
 use crate::table::{Rows, plain};
 use crate::word::Word;
 
@@ -40,6 +42,9 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Fistp_m16int], store::<M16Int, true>);
     plain!(rows, [Fistp_m32int], store::<M32Int, true>);
     plain!(rows, [Fistp_m64int], store::<M64Int, true>);
+    plain!(rows, [Fisttp_m16int], store::<Truncated<M16Int>, true>);
+    plain!(rows, [Fisttp_m32int], store::<Truncated<M32Int>, true>);
+    plain!(rows, [Fisttp_m64int], store::<Truncated<M64Int>, true>);
     plain!(rows, [Fbstp_m80bcd], store::<M80Bcd, true>);
     plain!(rows, [Fst_sti], store_register::<false>);
     plain!(rows, [Fstp_sti Fstp_sti_DFD0 Fstp_sti_DFD8], store_register::<true>);
@@ -117,6 +122,22 @@ memory_format!(
     Mem::write
 );
 memory_format!(M80Bcd, PackedBcd, Context::store_bcd, write_bytes);
+
+/// What FISTTP stores: the format, rounded toward zero whatever the control word says.
+struct Truncated<F>(PhantomData<F>);
+
+impl<F: Format> Format for Truncated<F> {
+    type Bits = F::Bits;
+
+    fn convert(context: &mut Context, value: F80) -> Option<F::Bits> {
+        context.rounding = Rounding::Zero;
+        F::convert(context, value)
+    }
+
+    fn write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, bits: F::Bits) -> Done {
+        F::write(cpu, memory, op, bits)
+    }
+}
 
 fn integer<W: Word>(context: &mut Context, value: F80, size: IntegerSize) -> Option<W> {
     let integer = context.store_integer(value, size, context.rounding)?;

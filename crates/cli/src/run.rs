@@ -18,16 +18,23 @@ use crate::terminal::{RawMode, Stderr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     /// The guest has switched the machine off, or the person outside has.
-    Ended = 0,
+    Ended,
     /// Something on the host's side.
-    HostError = 1,
+    HostError,
     /// The processor cannot go on.
-    Stopped = 3,
+    Stopped,
+    /// The guest has given this status itself.
+    Guest(u8),
 }
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
-        ExitCode::from(status as u8)
+        ExitCode::from(match status {
+            Status::Ended => 0,
+            Status::HostError => 1,
+            Status::Stopped => 3,
+            Status::Guest(status) => status,
+        })
     }
 }
 
@@ -90,6 +97,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     }
     match ended.map_err(RunError::Machine)? {
         Ending::PowerOff | Ending::Quit => Ok(Status::Ended),
+        Ending::Exit(status) => Ok(Status::Guest(status)),
         Ending::Stopped(report) => {
             let _ = writeln!(Stderr, "ring3: the processor has stopped: {report}");
             Ok(Status::Stopped)

@@ -1,12 +1,13 @@
-//! The port bus: from a port address to the device that answers there.
+//! The buses: from a port, a guest-physical address or a PCI function to the device that answers there.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::device::Device;
 use crate::device::{Context, DeviceId, Width};
 
 /// Ports that a device takes: `first` and the `count` - 1 that follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRange {
     /// First port.
     pub first: u16,
@@ -26,6 +27,33 @@ impl PortRange {
     }
 }
 
+/// Where a device answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Decoded {
+    /// At these ports.
+    Ports(PortRange),
+    /// At guest-physical addresses.
+    Memory {
+        /// The first one.
+        start: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Nowhere.
+    Nothing,
+}
+
+/// A device answers somewhere from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The device.
+    pub device: DeviceId,
+    /// Which of its regions, numbered as the device likes, such as by base address register.
+    pub region: u8,
+    /// Where.
+    pub decoded: Decoded,
+}
+
 /// Two devices want the same port.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("port {port:#x} of {newcomer} is taken by {owner}")]
@@ -40,6 +68,10 @@ pub struct PortConflict {
 pub struct Bus {
     devices: Vec<Box<dyn Device>>,
     ports: Vec<(PortRange, DeviceId)>,
+    /// What devices have claimed, the oldest first.
+    claims: Vec<Claim>,
+    /// PCI device numbers on bus 0, the functions there and the devices that are those.
+    functions: Vec<(u8, u8, DeviceId)>,
 }
 
 impl std::fmt::Debug for Bus {
@@ -69,9 +101,107 @@ impl Bus {
         Ok(id)
     }
 
-    /// The device that answers at `port`.
+    /// The device that answers at `port`. Where several claim it, the oldest claim counts, and
+    /// ports that a device was attached at before all claims.
     pub fn owner(&self, port: u16) -> Option<DeviceId> {
-        self.ports.iter().find(|(range, _)| range.contains(port)).map(|(_, id)| *id)
+        let attached = self.ports.iter().find(|(range, _)| range.contains(port));
+        attached.map(|(_, id)| *id).or_else(|| {
+            let claims = |claim: &&Claim| matches!(claim.decoded, Decoded::Ports(range) if range.contains(port));
+            self.claims.iter().find(claims).map(|claim| claim.device)
+        })
+    }
+
+    /// Takes a claim in. A range without an end is one to the end of all addresses.
+    pub fn claim(&mut self, claim: Claim) {
+        self.claims.retain(|old| (old.device, old.region) != (claim.device, claim.region));
+        if claim.decoded != Decoded::Nothing {
+            self.claims.push(claim);
+        }
+    }
+
+    /// Forgets all claims, as at a reset, before devices are reset.
+    pub fn forget_claims(&mut self) {
+        self.claims.clear();
+    }
+
+    /// All claims, for a saved machine.
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
+    /// Makes function `function` (0 to 7) of PCI device number `slot` (0 to 31) on bus 0 one of device
+    /// `id`: its configuration space is asked there.
+    pub fn attach_function(&mut self, id: DeviceId, slot: u8, function: u8) {
+        self.functions.push((slot, function, id));
+    }
+
+    /// The guest reads `width` at `offset` of the configuration space of a function on PCI bus 0; ones where there is none.
+    pub fn read_config(
+        &mut self,
+        context: &mut Context<'_>,
+        slot: u8,
+        function: u8,
+        offset: u8,
+        width: Width,
+    ) -> u32 {
+        let Some(id) = self.function(slot, function) else { return width.mask() };
+        context.device = id;
+        self.devices[id.0 as usize].read_config(context, function, offset, width) & width.mask()
+    }
+
+    /// The guest writes `value` of `width` there; dropped where there is none.
+    pub fn write_config(
+        &mut self,
+        context: &mut Context<'_>,
+        slot: u8,
+        function: u8,
+        offset: u8,
+        width: Width,
+        value: u32,
+    ) {
+        if let Some(id) = self.function(slot, function) {
+            context.device = id;
+            let value = value & width.mask();
+            self.devices[id.0 as usize].write_config(context, function, offset, width, value);
+        }
+    }
+
+    fn function(&self, slot: u8, function: u8) -> Option<DeviceId> {
+        let found = |entry: &&(u8, u8, DeviceId)| (entry.0, entry.1) == (slot, function);
+        self.functions.iter().find(found).map(|(_, _, id)| *id)
+    }
+
+    /// The guest reads `width` at guest-physical address `address`, where no memory is; ones where nobody answers.
+    pub fn read_memory(&mut self, context: &mut Context<'_>, address: u64, width: Width) -> u32 {
+        let Some((id, region, offset)) = self.memory_owner(address) else { return width.mask() };
+        context.device = id;
+        self.devices[id.0 as usize].read_memory(context, region, offset, width) & width.mask()
+    }
+
+    /// The guest writes `value` of `width` there; dropped where nobody answers.
+    pub fn write_memory(
+        &mut self,
+        context: &mut Context<'_>,
+        address: u64,
+        width: Width,
+        value: u32,
+    ) {
+        if let Some((id, region, offset)) = self.memory_owner(address) {
+            context.device = id;
+            let value = value & width.mask();
+            self.devices[id.0 as usize].write_memory(context, region, offset, width, value);
+        }
+    }
+
+    /// The device that answers at guest-physical address `address`, its region there and the
+    /// offset in it. Where several claim it, the oldest claim counts.
+    pub fn memory_owner(&self, address: u64) -> Option<(DeviceId, u8, u64)> {
+        self.claims.iter().find_map(|claim| match claim.decoded {
+            Decoded::Memory { start, len } if address.wrapping_sub(start) < len => {
+                Some((claim.device, claim.region, address - start))
+            }
+            _ => None,
+        })
     }
 
     /// The device with that id, one that this bus gave.
@@ -207,6 +337,26 @@ mod tests {
         bus.write_port(&mut bench.context(), 0x60, Width::Dword, 0x4433_2211);
         assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Dword), 0xff33_2211);
         assert_eq!(bus.read_port(&mut bench.context(), 0xffff, Width::Word), 0xffff);
+    }
+
+    #[test]
+    fn claims_move_and_give_way_to_what_is_attached() {
+        let mut bus = Bus::default();
+        let a = bus.attach(Box::new(Latch("a", [0; 4])), &[PortRange::new(0x60, 4)]).unwrap();
+        let b = bus.attach(Box::new(Latch("b", [0; 4])), &[]).unwrap();
+        let ports = |first| Decoded::Ports(PortRange::new(first, 4));
+        bus.claim(Claim { device: b, region: 0, decoded: ports(0x60) });
+        assert_eq!(bus.owner(0x61), Some(a));
+        bus.claim(Claim { device: b, region: 0, decoded: ports(0x62) });
+        assert_eq!((bus.owner(0x61), bus.owner(0x65)), (Some(a), Some(b)));
+        let memory = Decoded::Memory { start: 0xa0000, len: 0x20000 };
+        bus.claim(Claim { device: b, region: 1, decoded: memory });
+        bus.claim(Claim { device: b, region: 0, decoded: Decoded::Nothing });
+        assert_eq!(bus.owner(0x65), None);
+        assert_eq!(bus.memory_owner(0xb8000), Some((b, 1, 0x18000)));
+        assert_eq!((bus.memory_owner(0x9ffff), bus.memory_owner(0xc0000)), (None, None));
+        let mut bench = TestBench::default();
+        assert_eq!(bus.read_memory(&mut bench.context(), 0xc0000, Width::Word), 0xffff);
     }
 
     #[test]

@@ -9,7 +9,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bus::{Claim, Decoded, PortRange};
 use crate::clock::{Tag, Time, Timers};
+use crate::disk::DiskRequest;
+use crate::display::Picture;
 use crate::input::DeviceInput;
 use crate::lines::IrqLines;
 use crate::memory::Memory;
@@ -56,6 +59,19 @@ pub enum Output {
         /// The byte.
         byte: u8,
     },
+    /// A byte of a message for the people who debug firmware (port 402h of some emulators).
+    DebugConsole(u8),
+    /// A drive is to do something; [`DeviceInput::Disk`] tells what came of it.
+    Disk {
+        /// The device to which the drive is attached.
+        device: DeviceId,
+        /// Which of its drives, from 0.
+        unit: u8,
+        /// What it is to do.
+        request: DiskRequest,
+    },
+    /// The guest ends the run and gives this status.
+    Exit(u8),
     /// The guest has switched the machine off.
     PowerOff,
     /// The guest has asked for a reset of the whole machine.
@@ -74,6 +90,9 @@ pub struct Context<'a> {
     pub outputs: &'a mut Vec<Output>,
     /// All timers; a device sets its own by [`Context::set_timer`].
     pub timers: &'a mut Timers,
+    /// Ports and addresses that devices take or give up; the machine hands them to the bus
+    /// after the call.
+    pub claims: &'a mut Vec<Claim>,
     /// The device that is being called.
     pub device: DeviceId,
 }
@@ -96,6 +115,29 @@ impl Context<'_> {
         self.timers.cancel(self.device, tag);
     }
 
+    /// From now on this device answers at `ports` as its region `region`, and nowhere else as that one:
+    /// what a PCI base address register for ports says.
+    pub fn claim_ports(&mut self, region: u8, ports: PortRange) {
+        self.claims.push(Claim { device: self.device, region, decoded: Decoded::Ports(ports) });
+    }
+
+    /// From now on this device answers at the `len` guest-physical addresses from `start` on as its region `region`, and
+    /// nowhere else as that one; where memory is mapped to places the device is not asked.
+    pub fn claim_memory(&mut self, region: u8, start: u64, len: u64) {
+        let decoded = Decoded::Memory { start, len };
+        self.claims.push(Claim { device: self.device, region, decoded });
+    }
+
+    /// From now on this device answers nowhere as its region `region`.
+    pub fn release(&mut self, region: u8) {
+        self.claims.push(Claim { device: self.device, region, decoded: Decoded::Nothing });
+    }
+
+    /// Asks drive `unit` of this device.
+    pub fn ask_disk(&mut self, unit: u8, request: DiskRequest) {
+        self.outputs.push(Output::Disk { device: self.device, unit, request });
+    }
+
     /// Tells the world outside.
     pub fn output(&mut self, output: Output) {
         self.outputs.push(output);
@@ -113,11 +155,60 @@ pub trait Device {
     fn reset(&mut self, context: &mut Context<'_>);
 
     /// The guest reads `width` at `port`, one of those that the device was
-    /// attached at. Bits above the width are ignored.
-    fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32;
+    /// attached at or has claimed. Bits above the width are ignored.
+    fn read_port(&mut self, _context: &mut Context<'_>, _port: u16, width: Width) -> u32 {
+        width.mask()
+    }
 
     /// The guest writes `value` of `width` at `port`. Bits above the width are 0.
-    fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32);
+    fn write_port(&mut self, _context: &mut Context<'_>, _port: u16, _width: Width, _value: u32) {}
+
+    /// The guest reads `width` at `offset` of memory region `region`, one that the device has
+    /// claimed, or was attached with (region 0). Any offset is possible, odd ones too; the access begins in the region and
+    /// may leave it. Bits above the width are ignored.
+    fn read_memory(
+        &mut self,
+        _context: &mut Context<'_>,
+        _region: u8,
+        _offset: u64,
+        width: Width,
+    ) -> u32 {
+        width.mask()
+    }
+
+    /// The guest writes `value` of `width` at `offset` of memory region `region`. Bits above the width are 0.
+    fn write_memory(
+        &mut self,
+        _context: &mut Context<'_>,
+        _region: u8,
+        _offset: u64,
+        _width: Width,
+        _value: u32,
+    ) {
+    }
+
+    /// The guest reads `width` at `offset` of the configuration space of PCI function `function` of this device
+    /// (PCI Local Bus Specification 2.1, chapter 6); the access is aligned. Bits above the width are ignored.
+    fn read_config(
+        &mut self,
+        _context: &mut Context<'_>,
+        _function: u8,
+        _offset: u8,
+        width: Width,
+    ) -> u32 {
+        width.mask()
+    }
+
+    /// The guest writes `value` of `width` there. Bits above the width are 0.
+    fn write_config(
+        &mut self,
+        _context: &mut Context<'_>,
+        _function: u8,
+        _offset: u8,
+        _width: Width,
+        _value: u32,
+    ) {
+    }
 
     /// Timer `tag`, which the device set, is due.
     fn timer(&mut self, _context: &mut Context<'_>, _tag: Tag) {}
@@ -128,6 +219,11 @@ pub trait Device {
     /// False while the device has no room for more input: what comes then waits outside.
     fn takes_input(&self) -> bool {
         true
+    }
+
+    /// What a display adapter shows now; nothing for other devices.
+    fn picture(&self, _memory: &Memory) -> Option<Picture> {
+        None
     }
 
     /// The whole state, but for timers and line levels, which the machine keeps.
@@ -152,6 +248,8 @@ pub struct TestBench {
     pub outputs: Vec<Output>,
     /// What the device set.
     pub timers: Timers,
+    /// What the device claimed.
+    pub claims: Vec<Claim>,
 }
 
 impl Default for TestBench {
@@ -162,6 +260,7 @@ impl Default for TestBench {
             memory: Memory::new(1 << 20).expect("one MiB is a valid size"),
             outputs: Vec::new(),
             timers: Timers::default(),
+            claims: Vec::new(),
         }
     }
 }
@@ -175,6 +274,7 @@ impl TestBench {
             memory: &mut self.memory,
             outputs: &mut self.outputs,
             timers: &mut self.timers,
+            claims: &mut self.claims,
             device: DeviceId(0),
         }
     }

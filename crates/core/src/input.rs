@@ -9,12 +9,55 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
+use crate::disk::{DiskAnswer, Medium};
 
 /// Something from outside for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceInput {
     /// Bytes have come in on a serial line.
     Serial(Vec<u8>),
+    /// A key was pressed or released.
+    Key {
+        /// Which.
+        key: Key,
+        /// It is down now.
+        pressed: bool,
+    },
+    /// The mouse was moved or a button of it changed.
+    Mouse(MouseMove),
+    /// A drive has an answer.
+    Disk(DiskAnswer),
+    /// A person has changed the medium of a drive that takes removable ones.
+    Medium {
+        /// Which drive of the device, from 0.
+        unit: u8,
+        /// What is in it now.
+        medium: Option<Medium>,
+    },
+    /// A person has pressed the power button for a moment.
+    PowerButton,
+}
+
+/// A key of a PC keyboard, named by the code that scan code set 1 has for it: the make code, and E000h
+/// more where that comes after E0h. Pause is E11Dh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key(pub u16);
+
+/// What a mouse reports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MouseMove {
+    /// To the right, in counts.
+    pub right: i32,
+    /// Downwards.
+    pub down: i32,
+    /// The wheel, towards the user.
+    pub wheel: i32,
+    /// The left button is down now.
+    pub left_button: bool,
+    /// The middle one.
+    pub middle_button: bool,
+    /// The right one.
+    pub right_button: bool,
 }
 
 /// Something from outside.
@@ -35,6 +78,8 @@ pub enum Input {
         /// The new rate of the virtual clock.
         picos_per_instruction: u64,
     },
+    /// A person has pressed the reset button.
+    Reset,
     /// The person outside ends the run.
     Quit,
 }

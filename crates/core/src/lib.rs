@@ -3,8 +3,9 @@
 //! * [`memory`]: guest-physical memory, and which of it holds translated code;
 //! * [`device`]: what a device model is, and all that it may do to the rest of
 //!   the machine (raise an IRQ line, set a timer, emit an output);
-//! * [`bus`]: port I/O and memory-mapped I/O, from an address to a device;
+//! * [`bus`]: port I/O, memory-mapped I/O and PCI configuration, from an address to a device;
 //! * [`lines`]: IRQ lines;
+//! * [`disk`], [`display`]: what devices and the drives and screens behind them tell each other;
 //! * [`clock`]: virtual time and the timers that run on it;
 //! * [`input`]: the one door by which anything from outside enters;
 //! * [`state`]: saved states of devices, tagged and versioned.
@@ -24,6 +25,8 @@
 pub mod bus;
 pub mod clock;
 pub mod device;
+pub mod disk;
+pub mod display;
 pub mod input;
 pub mod lines;
 pub mod memory;

@@ -1,42 +1,95 @@
 //! IRQ lines: the wires from devices to the interrupt controllers.
 
-/// The 16 IRQ lines of the ISA bus (IRQ 0 to IRQ 15).
+use serde::{Deserialize, Serialize};
+
+/// The 16 IRQ lines of the ISA bus (IRQ 0 to IRQ 15), and the interrupt pins of the PCI functions, which
+/// reach them by the chipset's router.
 ///
-/// A device sets the level of its line; the board passes every change on to
+/// A device sets the level of its line or pin; the board passes every change on to
 /// the interrupt controllers in the order in which they happened, so that a
-/// line that goes down and up again within one access is still an edge.
+/// line that goes down and up again within one access is still an edge. A line is high while an ISA
+/// device or any PCI pin that is routed to it drives it.
 #[derive(Debug, Default)]
 pub struct IrqLines {
-    levels: u16,
+    state: LineLevels,
     changes: Vec<(u8, bool)>,
+}
+
+/// What drives the lines: what a saved machine keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineLevels {
+    /// A bit for each line that an ISA device drives.
+    isa: u16,
+    /// For each router input PIRQA to PIRQD, a bit for each PCI device number that drives it.
+    pci: [u32; IrqLines::ROUTER_INPUTS as usize],
+    /// The line to which each of them goes.
+    routes: [Option<u8>; IrqLines::ROUTER_INPUTS as usize],
+}
+
+impl LineLevels {
+    fn levels(&self) -> u16 {
+        let routed = self.pci.iter().zip(&self.routes).filter(|(drivers, _)| **drivers != 0);
+        routed.filter_map(|(_, line)| *line).fold(self.isa, |levels, line| levels | 1 << line)
+    }
 }
 
 impl IrqLines {
     /// Number of lines.
     pub const COUNT: u8 = 16;
+    /// Number of inputs of the PCI interrupt router.
+    pub const ROUTER_INPUTS: u8 = 4;
 
     /// Drives line `line` (0 to 15; others are ignored) high or low.
     pub fn set(&mut self, line: u8, high: bool) {
-        if line >= Self::COUNT || self.is_high(line) == high {
-            return;
+        if line < Self::COUNT {
+            self.change(|state| {
+                state.isa = state.isa & !(1 << line) | u16::from(high) << line;
+            });
         }
-        self.levels ^= 1 << line;
-        self.changes.push((line, high));
+    }
+
+    /// PCI device number `slot` (0 to 31) asserts its interrupt pin `pin` (0 for INTA# to 3 for INTD#), or not any more. The pin of slot
+    /// n is wired to router input n - 1 + pin, as on the boards with this chipset. A device keeps its
+    /// functions' requests together.
+    pub fn set_pci(&mut self, slot: u8, pin: u8, asserted: bool) {
+        let input = slot.wrapping_add(pin).wrapping_sub(1) % Self::ROUTER_INPUTS;
+        let bit = 1 << (slot % 32);
+        self.change(|state| {
+            let drivers = &mut state.pci[usize::from(input)];
+            *drivers = if asserted { *drivers | bit } else { *drivers & !bit };
+        });
+    }
+
+    /// Routes input `input` (0 for PIRQA to 3; others are ignored) to line `line`, or to none.
+    pub fn route(&mut self, input: u8, line: Option<u8>) {
+        if input < Self::ROUTER_INPUTS {
+            let line = line.filter(|line| *line < Self::COUNT);
+            self.change(|state| state.routes[usize::from(input)] = line);
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut LineLevels)) {
+        let before = self.state.levels();
+        change(&mut self.state);
+        let after = self.state.levels();
+        for line in (0..Self::COUNT).filter(|line| (before ^ after) >> line & 1 != 0) {
+            self.changes.push((line, after >> line & 1 != 0));
+        }
     }
 
     /// The level of line `line`; low for one that does not exist.
     pub fn is_high(&self, line: u8) -> bool {
-        line < Self::COUNT && self.levels >> line & 1 != 0
+        line < Self::COUNT && self.state.levels() >> line & 1 != 0
     }
 
-    /// All levels, one bit a line: what a saved machine keeps.
-    pub fn levels(&self) -> u16 {
-        self.levels
+    /// What drives the lines, for a saved machine.
+    pub fn levels(&self) -> LineLevels {
+        self.state.clone()
     }
 
     /// Puts the levels of a saved machine back, with no edges.
-    pub fn restore(&mut self, levels: u16) {
-        self.levels = levels;
+    pub fn restore(&mut self, levels: LineLevels) {
+        self.state = levels;
         self.changes.clear();
     }
 
@@ -65,7 +118,25 @@ mod tests {
         lines.set(99, true);
         assert!(lines.has_changes());
         assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(4, true), (4, false), (4, true)]);
-        assert_eq!(lines.levels(), 1 << 4);
+        assert!(lines.is_high(4));
         assert!(!lines.is_high(99));
+    }
+
+    #[test]
+    fn pci_pins_share_lines() {
+        let mut lines = IrqLines::default();
+        lines.route(0, Some(11));
+        lines.route(1, Some(11));
+        lines.set_pci(1, 0, true);
+        lines.set_pci(2, 0, true);
+        lines.set_pci(5, 0, true);
+        lines.set_pci(1, 0, false);
+        lines.set_pci(5, 0, false);
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(11, true)]);
+        lines.route(1, None);
+        lines.route(9, Some(1));
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(11, false)]);
+        lines.route(1, Some(5));
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(5, true)]);
     }
 }

@@ -1,16 +1,19 @@
 //! Guest-physical memory.
 //!
-//! RAM is one contiguous array of bytes; guest-physical address *n* is byte *n*
-//! of it, and per page it says who answers there: RAM, ROM (reads only), or a
-//! device (the page's bytes of the array are then out of use). Addresses past
-//! the end of RAM belong to devices as well. Everybody reads and writes through
-//! the methods here and nobody keeps a reference into the array, so that one
-//! day it can be a memory file that the host maps in many places.
+//! All bytes are in one array: RAM first, byte *n* of it for guest-physical address *n*, and
+//! behind it the areas that were added for ROM and display memory. An index into the array is
+//! called a *place*. For each guest-physical page a map says where reads and where writes go: to a place,
+//! to a device, or (writes) nowhere. So ROM, its shadow in RAM, two addresses for the same
+//! bytes, and display memory that moves with a PCI base address register are all one thing.
+//! Everybody reads and writes through the methods here and nobody keeps a reference into the
+//! array, so that one day it can be a memory file that the host maps in many places.
 //!
 //! Memory also knows which 64-byte lines hold instructions that an engine has
 //! decoded. A write to such a line, by the processor or by a device (DMA), puts
-//! the page on a list that the engine reads before it executes anything else.
+//! the page on a list that the engine reads before it executes anything else. This goes by places,
+//! not addresses.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
@@ -24,15 +27,94 @@ const LINE_SHIFT: u32 = 6;
 /// A page that lacks RAM reads as a bus that nobody drives.
 const OPEN_BUS: u8 = 0xff;
 
-/// Who answers at a guest-physical page.
+/// Guest-physical addresses below this can be mapped.
+const MAPPED_SPACE: u64 = 1 << 32;
+
+/// Memory beside RAM: a ROM, or the memory of a display adapter. It is at no guest-physical address
+/// until [`Memory::map`] puts it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    first_page: u32,
+    pages: u32,
+}
+
+impl Area {
+    /// Its size in bytes, a multiple of [`PAGE_SIZE`].
+    pub fn size(self) -> u64 {
+        u64::from(self.pages) << PAGE_SHIFT
+    }
+
+    fn start(self) -> usize {
+        (self.first_page as usize) << PAGE_SHIFT
+    }
+
+    fn range(self) -> std::ops::Range<usize> {
+        self.start()..self.start() + self.size() as usize
+    }
+}
+
+/// What is behind guest-physical addresses that [`Memory::map`] maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageKind {
-    /// RAM: reads and writes go to the array.
+pub enum Backing {
+    /// RAM, at the same address of it.
     Ram,
-    /// Read-only memory: reads go to the array, writes are dropped.
-    Rom,
-    /// A device, or nothing: every access leaves the engine.
+    /// An area, from this offset on, a multiple of [`PAGE_SIZE`].
+    Area(Area, u64),
+    /// Nothing: writes are dropped. Reads go to a device, which there is none.
+    Nothing,
+    /// A device: every access leaves the engine.
     Device,
+}
+
+/// Where an access goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// To the place, in the array.
+    Place(usize),
+    /// Nowhere.
+    Nothing,
+    /// To a device.
+    Device,
+}
+
+/// The map of guest-physical pages for one direction, as pages of the array: 0 for a device, 1 for nothing,
+/// and else the number of the page and 2. The host gives a table of zeros pages only where it is written.
+#[derive(Clone)]
+struct Map(Vec<u32>);
+
+impl Map {
+    fn new(ram_pages: usize) -> Map {
+        let mut map = Map(vec![0; (MAPPED_SPACE >> PAGE_SHIFT) as usize]);
+        for (page, entry) in map.0[..ram_pages].iter_mut().enumerate() {
+            *entry = page as u32 + 2;
+        }
+        map
+    }
+
+    /// Maps guest-physical page `page`, which is page `index` of what is mapped.
+    fn set(&mut self, page: usize, index: usize, backing: Backing) {
+        self.0[page] = match backing {
+            Backing::Device => 0,
+            Backing::Nothing => 1,
+            Backing::Ram => page as u32 + 2,
+            Backing::Area(area, offset) => {
+                area.first_page + (offset >> PAGE_SHIFT) as u32 + index as u32 + 2
+            }
+        };
+    }
+
+    #[inline(always)]
+    fn target(&self, address: u64) -> Target {
+        let entry = usize::try_from(address >> PAGE_SHIFT).ok().and_then(|page| self.0.get(page));
+        match entry {
+            None | Some(0) => Target::Device,
+            Some(1) => Target::Nothing,
+            Some(page) => {
+                let page = (*page - 2) as usize;
+                Target::Place(page << PAGE_SHIFT | (address & (PAGE_SIZE - 1)) as usize)
+            }
+        }
+    }
 }
 
 /// Why guest memory cannot be made.
@@ -41,7 +123,7 @@ pub enum MemoryError {
     /// The size is not a positive multiple of a page, or is too large.
     #[error("guest memory must be a multiple of 4 KiB between 1 MiB and 3 GiB, not {0} bytes")]
     BadSize(u64),
-    /// The range given leaves RAM.
+    /// The range given leaves RAM, the area or what can be mapped.
     #[error("{len} bytes at {start:#x} do not fit into guest memory")]
     OutOfRange {
         /// First guest-physical address of the range.
@@ -53,20 +135,23 @@ pub enum MemoryError {
 
 /// The guest's physical memory.
 pub struct Memory {
-    ram: Vec<u8>,
-    kinds: Vec<PageKind>,
-    /// Per page: the lines that hold decoded code.
+    /// RAM, and behind it the areas.
+    bytes: Vec<u8>,
+    ram_size: usize,
+    reads: Map,
+    writes: Map,
+    /// Per page of the array: the lines that hold decoded code.
     code: Vec<u64>,
-    /// Pages whose code was written to, since [`Memory::take_stale_code`].
+    /// Pages of the array whose code was written to, since [`Memory::take_stale_code`].
     stale: Vec<u32>,
-    /// Grows whenever a page changes its kind; engines that cache the kind of
-    /// a page (in a TLB) drop what they have when it has changed.
+    /// Grows whenever the map changes; engines that cache it (in a TLB) drop what they have
+    /// when it has changed.
     layout: u64,
 }
 
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").field("ram", &self.ram.len()).finish_non_exhaustive()
+        f.debug_struct("Memory").field("ram", &self.ram_size).finish_non_exhaustive()
     }
 }
 
@@ -79,189 +164,227 @@ impl Memory {
         }
         let pages = (size >> PAGE_SHIFT) as usize;
         Ok(Memory {
-            ram: vec![0; size as usize],
-            kinds: vec![PageKind::Ram; pages],
+            bytes: vec![0; size as usize],
+            ram_size: size as usize,
+            reads: Map::new(pages),
+            writes: Map::new(pages),
             code: vec![0; pages],
             stale: Vec::new(),
             layout: 0,
         })
     }
 
-    /// Makes everything RAM and zero again, as at power-on.
+    /// Adds an area of at least `size` bytes, all zero, mapped nowhere. To be called while a
+    /// machine is put together: it moves the array.
+    pub fn add_area(&mut self, size: u64) -> Area {
+        let pages = size.div_ceil(PAGE_SIZE) as usize;
+        let first_page = self.code.len();
+        self.code.resize(first_page + pages, 0);
+        self.bytes = vec![0; self.code.len() << PAGE_SHIFT];
+        Area { first_page: first_page as u32, pages: pages as u32 }
+    }
+
+    /// Makes RAM and areas zero and maps RAM alone, as at power-on.
     pub fn clear(&mut self) {
-        for page in 0..self.kinds.len() {
+        for page in 0..self.code.len() {
             self.forget_code(page as u32);
         }
-        self.kinds.fill(PageKind::Ram);
+        self.reads = Map::new(self.ram_size >> PAGE_SHIFT);
+        self.writes = self.reads.clone();
         self.layout += 1;
         // A new allocation has its zero pages from the host, for nothing.
-        self.ram = vec![0; self.ram.len()];
+        self.bytes = vec![0; self.bytes.len()];
     }
 
     /// Size of RAM in bytes, with the parts that ROM and devices cover.
     pub fn size(&self) -> u64 {
-        self.ram.len() as u64
+        self.ram_size as u64
     }
 
-    /// Makes the pages that `start..start + len` touches `kind`.
-    pub fn set_kind(&mut self, start: u64, len: u64, kind: PageKind) -> Result<(), MemoryError> {
-        self.check(start, len)?;
+    /// Says what the pages that `start..start + len` touches are for reads and for writes.
+    pub fn map(
+        &mut self,
+        start: u64,
+        len: u64,
+        reads: Backing,
+        writes: Backing,
+    ) -> Result<(), MemoryError> {
+        let error = MemoryError::OutOfRange { start, len };
+        if start.checked_add(len).is_none_or(|end| end > MAPPED_SPACE) {
+            return Err(error);
+        }
         let pages = (start >> PAGE_SHIFT) as usize..(start + len).div_ceil(PAGE_SIZE) as usize;
-        for page in pages {
-            self.forget_code(page as u32);
-            self.kinds[page] = kind;
+        let size = (pages.len() as u64) << PAGE_SHIFT;
+        let fits = |backing| match backing {
+            Backing::Ram => (pages.end as u64) << PAGE_SHIFT <= self.size(),
+            Backing::Area(area, offset) => {
+                offset.is_multiple_of(PAGE_SIZE)
+                    && offset.checked_add(size).is_some_and(|end| end <= area.size())
+            }
+            Backing::Nothing | Backing::Device => true,
+        };
+        if !fits(reads) || !fits(writes) {
+            return Err(error);
+        }
+        for (index, page) in pages.enumerate() {
+            self.reads.set(page, index, reads);
+            self.writes.set(page, index, writes);
         }
         self.layout += 1;
         Ok(())
     }
 
-    /// Who answers at guest-physical address `address`.
+    /// Where a read at guest-physical address `address` goes.
     #[inline]
-    pub fn kind(&self, address: u64) -> PageKind {
-        usize::try_from(address >> PAGE_SHIFT)
-            .ok()
-            .and_then(|page| self.kinds.get(page))
-            .copied()
-            .unwrap_or(PageKind::Device)
+    pub fn read_target(&self, address: u64) -> Target {
+        self.reads.target(address)
     }
 
-    /// Changes whenever some page's kind changes.
+    /// Where a write at guest-physical address `address` goes.
+    #[inline]
+    pub fn write_target(&self, address: u64) -> Target {
+        self.writes.target(address)
+    }
+
+    /// Changes whenever the map changes.
     pub fn layout_generation(&self) -> u64 {
         self.layout
     }
 
-    /// Loads `N` bytes at `address`, which must be RAM or ROM: engines call
-    /// it with addresses that they have looked up with [`Memory::kind`].
+    /// Loads `N` bytes at `place`.
     ///
     /// # Panics
-    /// When the bytes leave RAM, which is a bug of the caller and never the guest's doing.
+    /// When the bytes leave the array, which is a bug of the caller and never the guest's doing.
     #[inline(always)]
-    pub fn load<const N: usize>(&self, address: usize) -> [u8; N] {
+    pub fn load<const N: usize>(&self, place: usize) -> [u8; N] {
         let mut bytes = [0; N];
-        bytes.copy_from_slice(&self.ram[address..address + N]);
+        bytes.copy_from_slice(&self.bytes[place..place + N]);
         bytes
     }
 
-    /// Stores `N` bytes at `address`, which must be RAM that holds no code: engines
-    /// call it with addresses that [`Memory::is_plain_ram`] holds for.
+    /// Stores `N` bytes at `place`, which must be of a page that holds no code: engines
+    /// call it with places that [`Memory::is_plain`] holds for.
     ///
     /// # Panics
-    /// When the bytes leave RAM, which is a bug of the caller and never the guest's doing.
+    /// When the bytes leave the array, which is a bug of the caller and never the guest's doing.
     #[inline(always)]
-    pub fn store<const N: usize>(&mut self, address: usize, bytes: [u8; N]) {
-        self.ram[address..address + N].copy_from_slice(&bytes);
+    pub fn store<const N: usize>(&mut self, place: usize, bytes: [u8; N]) {
+        self.bytes[place..place + N].copy_from_slice(&bytes);
     }
 
-    /// True when writes to the page of `address` need no care: it is RAM and
-    /// no engine has decoded code in it.
-    pub fn is_plain_ram(&self, address: u64) -> bool {
-        self.kind(address) == PageKind::Ram && self.code[(address >> PAGE_SHIFT) as usize] == 0
+    /// True when no engine has decoded code in the page of `place`: writes to it need no care.
+    pub fn is_plain(&self, place: usize) -> bool {
+        self.code.get(place >> PAGE_SHIFT) == Some(&0)
     }
 
-    /// The bytes from `address` to the end of its page, where that is RAM or
-    /// ROM; for decoding and for block moves.
-    pub fn page_from(&self, address: u64) -> Option<&[u8]> {
-        if self.kind(address) == PageKind::Device {
+    /// The bytes from `place` to the end of its page; for decoding and for block moves.
+    pub fn page_from(&self, place: usize) -> Option<&[u8]> {
+        let end = (place | (PAGE_SIZE as usize - 1)) + 1;
+        self.bytes.get(place..end)
+    }
+
+    /// The bytes from `place` to the end of its page for writing, where
+    /// [`Memory::is_plain`] holds; for block moves.
+    pub fn plain_page_from(&mut self, place: usize) -> Option<&mut [u8]> {
+        if !self.is_plain(place) {
             return None;
         }
-        let end = (address | (PAGE_SIZE - 1)) + 1;
-        self.ram.get(address as usize..end as usize)
+        let end = (place | (PAGE_SIZE as usize - 1)) + 1;
+        self.bytes.get_mut(place..end)
     }
 
-    /// The bytes from `address` to the end of its page for writing, where
-    /// [`Memory::is_plain_ram`] holds; for block moves.
-    pub fn plain_page_from(&mut self, address: u64) -> Option<&mut [u8]> {
-        if !self.is_plain_ram(address) {
-            return None;
-        }
-        let end = (address | (PAGE_SIZE - 1)) + 1;
-        self.ram.get_mut(address as usize..end as usize)
-    }
-
-    /// Copies `len` bytes from `from` to `to`, ascending, where neither leaves its
-    /// page, the target is plain RAM and the two do not overlap so that a byte
+    /// Copies `len` bytes from place `from` to place `to`, ascending, where neither leaves its
+    /// page, the target's page is plain and the two do not overlap so that a byte
     /// would be read after it was written. False, and nothing done, otherwise.
-    pub fn copy_within_page(&mut self, from: u64, to: u64, len: usize) -> bool {
-        let fits = |address: u64| (address & (PAGE_SIZE - 1)) as usize + len <= PAGE_SIZE as usize;
-        let (source, target) = (from as usize, to as usize);
-        let overlaps = target > source && target < source + len;
-        if !fits(from)
-            || !fits(to)
-            || overlaps
-            || self.kind(from) == PageKind::Device
-            || !self.is_plain_ram(to)
-        {
+    pub fn copy_within_page(&mut self, from: usize, to: usize, len: usize) -> bool {
+        let fits = |place: usize| (place & (PAGE_SIZE as usize - 1)) + len <= PAGE_SIZE as usize;
+        let overlaps = to > from && to < from + len;
+        if !fits(from) || !fits(to) || overlaps || !self.is_plain(to) {
             return false;
         }
-        self.ram.copy_within(source..source + len, target);
+        self.bytes.copy_within(from..from + len, to);
         true
     }
 
-    /// Reads `bytes.len()` bytes at `address` as a device does (DMA). What is
-    /// not RAM or ROM reads as FFh.
+    /// Reads `bytes.len()` bytes at guest-physical address `address` as a device does (DMA). What is
+    /// at no place reads as FFh.
     pub fn read(&self, address: u64, bytes: &mut [u8]) {
         for_each_page(address, bytes.len(), |at, range| {
             let target = &mut bytes[range];
-            match self.page_from(at) {
-                Some(source) => target.copy_from_slice(&source[..target.len()]),
-                None => target.fill(OPEN_BUS),
+            match self.read_target(at) {
+                Target::Place(place) => {
+                    target.copy_from_slice(&self.bytes[place..place + target.len()]);
+                }
+                Target::Nothing | Target::Device => target.fill(OPEN_BUS),
             }
         });
     }
 
-    /// Writes `bytes` at `address` as a device does (DMA). What is not RAM
+    /// Writes `bytes` at guest-physical address `address` as a device does (DMA). What is at no place
     /// swallows them; code that was decoded from there becomes stale.
     pub fn write(&mut self, address: u64, bytes: &[u8]) {
         for_each_page(address, bytes.len(), |at, range| {
-            if self.kind(at) != PageKind::Ram {
-                return;
+            if let Target::Place(place) = self.write_target(at) {
+                self.write_place(place, &bytes[range]);
             }
-            let source = &bytes[range];
-            if self.holds_code(at, source.len()) {
-                self.forget_code((at >> PAGE_SHIFT) as u32);
-            }
-            self.ram[at as usize..at as usize + source.len()].copy_from_slice(source);
         });
     }
 
-    /// Fills RAM or ROM from outside, as a loader does before the guest runs.
-    /// In contrast to [`Memory::write`] it also fills ROM and fails when
-    /// the bytes do not fit.
+    /// Writes `bytes` at `place`, all in one page.
+    fn write_place(&mut self, place: usize, bytes: &[u8]) {
+        if self.holds_code(place, bytes.len()) {
+            self.forget_code((place >> PAGE_SHIFT) as u32);
+        }
+        self.bytes[place..place + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Fills RAM from outside, as a loader does before the guest runs, whatever is mapped there.
+    /// In contrast to [`Memory::write`] it fails when the bytes do not fit.
     pub fn load_image(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         self.check(address, bytes.len() as u64)?;
-        for page in address >> PAGE_SHIFT..(address + bytes.len() as u64).div_ceil(PAGE_SIZE) {
-            self.forget_code(page as u32);
-        }
-        self.ram[address as usize..][..bytes.len()].copy_from_slice(bytes);
+        for_each_page(address, bytes.len(), |at, range| {
+            self.write_place(at as usize, &bytes[range]);
+        });
         Ok(())
     }
 
-    /// The whole array, for saving a machine, hashing or searching it.
-    pub fn contents(&self) -> &[u8] {
-        &self.ram
+    /// The bytes of `area`.
+    pub fn area(&self, area: Area) -> &[u8] {
+        &self.bytes[area.range()]
     }
 
-    /// Notes that an engine decoded the `len` bytes at `address`, which stay in
+    /// Writes `bytes` at `offset` of `area`, wherever that is mapped; what does not fit is dropped.
+    pub fn write_area(&mut self, area: Area, offset: u64, bytes: &[u8]) {
+        let len = area.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
+        for_each_page(offset, len, |at, range| {
+            self.write_place(area.start() + at as usize, &bytes[range]);
+        });
+    }
+
+    /// RAM, for saving a machine, hashing or searching it.
+    pub fn contents(&self) -> &[u8] {
+        &self.bytes[..self.ram_size]
+    }
+
+    /// Notes that an engine decoded the `len` bytes at `place`, which stay in
     /// one page. True when the page held no code before: engines
     /// must then send their own writes to it through the slow path.
-    pub fn mark_code(&mut self, address: u64, len: usize) -> bool {
-        let Some(lines) = self.code.get_mut((address >> PAGE_SHIFT) as usize) else {
+    pub fn mark_code(&mut self, place: usize, len: usize) -> bool {
+        let Some(lines) = self.code.get_mut(place >> PAGE_SHIFT) else {
             return false;
         };
         let first = *lines == 0;
-        *lines |= line_mask(address, len);
+        *lines |= line_mask(place, len);
         first
     }
 
-    /// True when one of the `len` bytes at `address`, which stay in one page, is in a
+    /// True when one of the `len` bytes at `place`, which stay in one page, is in a
     /// line that was decoded.
-    pub fn holds_code(&self, address: u64, len: usize) -> bool {
-        self.code
-            .get((address >> PAGE_SHIFT) as usize)
-            .is_some_and(|lines| lines & line_mask(address, len) != 0)
+    pub fn holds_code(&self, place: usize, len: usize) -> bool {
+        self.code.get(place >> PAGE_SHIFT).is_some_and(|lines| lines & line_mask(place, len) != 0)
     }
 
-    /// Drops what is known of code in page number `page` and puts it on the stale list.
+    /// Drops what is known of code in page `page` of the array and puts it on the stale list.
     pub fn forget_code(&mut self, page: u32) {
         if let Some(lines) = self.code.get_mut(page as usize)
             && *lines != 0
@@ -277,7 +400,7 @@ impl Memory {
         !self.stale.is_empty()
     }
 
-    /// The page numbers whose decoded code is no longer what is in memory.
+    /// The pages of the array whose decoded code is no longer what is in memory.
     pub fn take_stale_code(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.stale)
     }
@@ -290,9 +413,9 @@ impl Memory {
     }
 }
 
-/// The lines of its page that `len` bytes at `address` touch.
-fn line_mask(address: u64, len: usize) -> u64 {
-    let offset = address & (PAGE_SIZE - 1);
+/// The lines of its page that `len` bytes at `place` touch.
+fn line_mask(place: usize, len: usize) -> u64 {
+    let offset = place as u64 & (PAGE_SIZE - 1);
     let first = offset >> LINE_SHIFT;
     let last = (offset + len.max(1) as u64 - 1).min(PAGE_SIZE - 1) >> LINE_SHIFT;
     (u64::MAX >> (63 - (last - first))) << first
@@ -330,8 +453,8 @@ mod tests {
     #[test]
     fn dma_crosses_pages_and_leaves_rom_and_holes_alone() {
         let mut memory = memory();
-        memory.set_kind(0x2000, 0x1000, PageKind::Rom).unwrap();
-        memory.set_kind(0x3000, 0x1000, PageKind::Device).unwrap();
+        memory.map(0x2000, 0x1000, Backing::Ram, Backing::Nothing).unwrap();
+        memory.map(0x3000, 0x1000, Backing::Device, Backing::Device).unwrap();
         memory.load_image(0x2000, &[7; 0x1000]).unwrap();
         memory.write(0x1ffe, &[1; 0x2004]);
         let mut read = [0; 6];
@@ -341,6 +464,29 @@ mod tests {
         assert_eq!(read, [7, 7, 0xff, 0xff, 0xff, 0xff]);
         memory.read(0x3ffe, &mut read);
         assert_eq!(read, [0xff, 0xff, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn an_area_is_where_it_is_mapped() {
+        let mut memory = memory();
+        let rom = memory.add_area(0x1800);
+        assert_eq!(rom.size(), 0x2000);
+        memory.write_area(rom, 0xfff, &[1, 2]);
+        memory.map(0xffff_e000, 0x2000, Backing::Area(rom, 0), Backing::Nothing).unwrap();
+        // Reads see the ROM, writes go to the RAM that it hides.
+        memory.map(0xf000, 0x1000, Backing::Area(rom, 0x1000), Backing::Ram).unwrap();
+        let mut read = [0; 2];
+        memory.read(0xffff_efff, &mut read);
+        assert_eq!(read, [1, 2]);
+        memory.write(0xf000, &[9]);
+        memory.read(0xf000, &mut read);
+        assert_eq!(read, [2, 0]);
+        assert_eq!(memory.contents()[0xf000], 9);
+        assert_eq!(memory.area(rom)[0xffe..0x1001], [0, 1, 2]);
+        assert!(memory.map(0, 0x3000, Backing::Area(rom, 0), Backing::Ram).is_err());
+        assert!(memory.map(1 << 32, 1, Backing::Device, Backing::Device).is_err());
+        memory.write_area(rom, 0x1fff, &[1, 2, 3]);
+        memory.write_area(rom, u64::MAX, &[1]);
     }
 
     #[test]
@@ -359,13 +505,13 @@ mod tests {
         let mut memory = memory();
         assert!(memory.mark_code(0x5010, 100));
         assert!(!memory.mark_code(0x5200, 2));
-        assert!(!memory.is_plain_ram(0x5000));
+        assert!(!memory.is_plain(0x5000));
         memory.write(0x5100, &[0; 4]);
         assert!(!memory.has_stale_code(), "a line without code");
         memory.write(0x5073, &[0; 1]);
         memory.write(0x5073, &[0; 1]);
         assert_eq!(memory.take_stale_code(), [5]);
-        assert!(memory.is_plain_ram(0x5000));
+        assert!(memory.is_plain(0x5000));
     }
 
     #[test]

@@ -556,7 +556,7 @@ impl Device for Uart16550 {
     }
 
     fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
-        let DeviceInput::Serial(bytes) = input;
+        let DeviceInput::Serial(bytes) = input else { return };
         let taken = bytes.len().min(INBOX_CAPACITY.saturating_sub(self.state.inbox.len()));
         self.state.inbox.extend(&bytes[..taken]);
         self.state.dropped = self.state.dropped.saturating_add((bytes.len() - taken) as u64);

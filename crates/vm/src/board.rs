@@ -1,10 +1,10 @@
 //! The board: the devices of the PC, their bus, their lines and their timers.
 
-use ring3_core::bus::{Bus, PortConflict};
+use ring3_core::bus::{Bus, Claim, PortConflict};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::input::DeviceInput;
-use ring3_core::lines::IrqLines;
+use ring3_core::lines::{IrqLines, LineLevels};
 use ring3_core::memory::Memory;
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::acpi_pm::{self, AcpiPm};
@@ -29,19 +29,21 @@ pub struct Board {
     irq: IrqLines,
     timers: Timers,
     outputs: Vec<Output>,
+    claims: Vec<Claim>,
 }
 
 /// The state of a board: lines, timers and every device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct State {
-    levels: u16,
+    levels: LineLevels,
+    claims: Vec<Claim>,
     timers: SavedState,
     pic: SavedState,
     devices: Vec<SavedState>,
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 
 impl Board {
     /// The board of a machine with `memory_bytes` of RAM whose clock says
@@ -73,12 +75,14 @@ impl Board {
             irq: IrqLines::default(),
             timers: Timers::default(),
             outputs: Vec::new(),
+            claims: Vec::new(),
         })
     }
 
     /// Resets every device.
     pub fn reset(&mut self, memory: &mut Memory, now: Time) {
-        self.irq.restore(0);
+        self.irq.restore(LineLevels::default());
+        self.bus.forget_claims();
         self.timers = Timers::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
         self.call(memory, now, PIC, |device, context| device.reset(context));
@@ -119,6 +123,56 @@ impl Board {
             bus.write_port(&mut context, port, width, value);
         }
         self.settle();
+    }
+
+    /// The guest reads where no memory is.
+    pub fn read_memory(
+        &mut self,
+        memory: &mut Memory,
+        now: Time,
+        address: u64,
+        width: Width,
+    ) -> u32 {
+        let (bus, mut context) = self.split(memory, now, PIC);
+        let value = bus.read_memory(&mut context, address, width);
+        trace!(
+            address = format_args!("{address:#x}"),
+            ?width,
+            value = format_args!("{value:#x}"),
+            "read"
+        );
+        self.settle();
+        value
+    }
+
+    /// The guest writes where no memory is.
+    pub fn write_memory(
+        &mut self,
+        memory: &mut Memory,
+        now: Time,
+        address: u64,
+        width: Width,
+        value: u32,
+    ) {
+        trace!(
+            address = format_args!("{address:#x}"),
+            ?width,
+            value = format_args!("{value:#x}"),
+            "write"
+        );
+        let (bus, mut context) = self.split(memory, now, PIC);
+        bus.write_memory(&mut context, address, width, value);
+        self.settle();
+    }
+
+    /// The reset button: an output of the board like a reset by the guest.
+    pub fn press_reset(&mut self) {
+        self.outputs.push(Output::Reset);
+    }
+
+    /// The name of a device.
+    pub fn name(&self, id: DeviceId) -> &'static str {
+        self.bus.get(id).name()
     }
 
     /// True when the device `name` can take input now; input for a device that does not
@@ -177,13 +231,17 @@ impl Board {
     pub fn has_urgent_outputs(&self) -> bool {
         const MANY: usize = 4096;
         self.outputs.len() >= MANY
-            || matches!(self.outputs.last(), Some(Output::PowerOff | Output::Reset))
+            || matches!(
+                self.outputs.last(),
+                Some(Output::PowerOff | Output::Reset | Output::Exit(_) | Output::Disk { .. })
+            )
     }
 
     /// The state of the whole board.
     pub fn save(&mut self) -> SavedState {
         let state = State {
             levels: self.irq.levels(),
+            claims: self.bus.claims().to_vec(),
             timers: SavedState::new("timers", 1, &self.timers),
             pic: self.pic.save(),
             devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
@@ -198,6 +256,9 @@ impl Board {
         if timers.devices().any(|id| usize::from(id.0) >= self.bus.len()) {
             return Err(saved.damaged("a timer belongs to no device"));
         }
+        if state.claims.iter().any(|claim| usize::from(claim.device.0) >= self.bus.len()) {
+            return Err(saved.damaged("a claim belongs to no device"));
+        }
         self.pic.restore(&state.pic)?;
         for device in &state.devices {
             let id = self.bus.find(device.name()).ok_or_else(|| {
@@ -206,6 +267,10 @@ impl Board {
             self.bus.device(id).restore(device)?;
         }
         self.irq.restore(state.levels);
+        self.bus.forget_claims();
+        for claim in state.claims {
+            self.bus.claim(claim);
+        }
         self.timers = timers;
         Ok(())
     }
@@ -227,6 +292,7 @@ impl Board {
             memory,
             outputs: &mut self.outputs,
             timers: &mut self.timers,
+            claims: &mut self.claims,
             device,
         };
         (&mut self.bus, context)
@@ -246,6 +312,7 @@ impl Board {
             memory,
             outputs: &mut self.outputs,
             timers: &mut self.timers,
+            claims: &mut self.claims,
             device: id,
         };
         let result = if id == PIC {
@@ -257,8 +324,11 @@ impl Board {
         result
     }
 
-    /// Passes what changed on the IRQ lines on to the interrupt controllers.
+    /// Passes on what a call has changed: claims to the bus, lines to the interrupt controllers.
     fn settle(&mut self) {
+        for claim in self.claims.drain(..) {
+            self.bus.claim(claim);
+        }
         for (line, high) in self.irq.drain_changes() {
             self.pic.set_line(line, high);
         }

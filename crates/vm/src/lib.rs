@@ -38,6 +38,7 @@
 pub mod acpi;
 pub mod board;
 pub mod door;
+pub mod drives;
 mod host_fpu;
 pub mod linux;
 mod machine;

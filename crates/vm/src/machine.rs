@@ -5,9 +5,10 @@ use std::io;
 
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
-use ring3_core::device::Output;
-use ring3_core::input::{Input, StampedInput};
-use ring3_core::memory::{Memory, MemoryError, PageKind};
+use ring3_core::device::{DeviceId, Output};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskRequest};
+use ring3_core::input::{DeviceInput, Input, StampedInput};
+use ring3_core::memory::{Backing, Memory, MemoryError};
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
@@ -15,11 +16,12 @@ use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
 use ring3_x86::segment::TableRegister;
 use thiserror::Error;
-use tracing::{debug, info, trace};
+use tracing::{info, trace};
 
 use crate::acpi;
 use crate::board::Board;
 use crate::door::Door;
+use crate::drives::{Drive, Drives};
 use crate::host_fpu;
 use crate::linux::{self, LinuxError, LinuxImage};
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
@@ -67,6 +69,11 @@ pub trait Console {
     /// The guest has sent `bytes` on serial port `port` (0 is COM1).
     fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()>;
 
+    /// The guest's firmware has sent a byte for those who debug it.
+    fn debug(&mut self, _byte: u8) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The guest may be silent for a while: what was held back must go out.
     fn flush(&mut self) -> io::Result<()>;
 }
@@ -78,6 +85,8 @@ pub enum Ending {
     PowerOff,
     /// The person outside has ended the run.
     Quit,
+    /// The guest has ended the run and gives this status.
+    Exit(u8),
     /// The processor cannot go on.
     Stopped(Report),
 }
@@ -98,9 +107,6 @@ impl Display for Report {
 /// Memory between 640 KiB and 768 KiB is the display adapter's.
 const DISPLAY_MEMORY: std::ops::Range<u64> = 0xa0000..0xc0000;
 
-/// Where nothing answers, reads give ones.
-const OPEN_BUS: u64 = u64::MAX;
-
 /// A virtual machine.
 pub struct Vm {
     config: Config,
@@ -108,8 +114,11 @@ pub struct Vm {
     engine: Box<dyn Engine>,
     memory: Memory,
     board: Board,
+    drives: Drives,
     clock: Clock,
     stats: Stats,
+    /// Drives are not asked: their answers are in the recording.
+    replays: bool,
     /// All inputs so far, if they are to be kept.
     recording: Option<Vec<StampedInput>>,
 }
@@ -132,8 +141,10 @@ impl Vm {
             engine: Box::new(Interpreter::new()),
             memory: Memory::new(config.memory_bytes)?,
             board: Board::new(config.memory_bytes, config.rtc_base)?,
+            drives: Drives::default(),
             clock: Clock::new(INITIAL_PICOS),
             stats: Stats::default(),
+            replays: false,
             recording: None,
             config,
         };
@@ -151,6 +162,11 @@ impl Vm {
         }
     }
 
+    /// Puts `drive` behind drive `unit` of the device `device`.
+    pub fn attach_drive(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
+        self.drives.attach(device, unit, drive);
+    }
+
     /// Guest-physical memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -164,7 +180,7 @@ impl Vm {
         self.cpu.instructions = instructions;
         self.memory.clear();
         let display_bytes = DISPLAY_MEMORY.end - DISPLAY_MEMORY.start;
-        self.memory.set_kind(DISPLAY_MEMORY.start, display_bytes, PageKind::Device)?;
+        self.memory.map(DISPLAY_MEMORY.start, display_bytes, Backing::Device, Backing::Device)?;
         self.board.reset(&mut self.memory, self.clock.now(instructions));
         let rsdp = acpi::install(&mut self.memory)?;
         let image = LinuxImage {
@@ -228,10 +244,11 @@ impl Vm {
         recording: &[StampedInput],
         console: &mut dyn Console,
     ) -> Result<Ending, VmError> {
+        self.replays = true;
         for (index, StampedInput { instructions, input }) in recording.iter().enumerate() {
-            // The run looked at the host's clock at the end of each slice, and only there.
-            if index > 0
-                && matches!(input, Input::HostTime { .. })
+            // The run looked at the host's clock at the end of each slice; drives answered there too.
+            let at_slice_end = index > 0 && matches!(input, Input::HostTime { .. });
+            if (at_slice_end || self.cpu.instructions < *instructions)
                 && let Some(ending) = self.replay_until(*instructions, console)?
             {
                 return Ok(ending);
@@ -287,6 +304,7 @@ impl Vm {
             Input::HostTime { time, picos_per_instruction } => {
                 self.clock.set(self.cpu.instructions, *time, *picos_per_instruction);
             }
+            Input::Reset => self.board.press_reset(),
             Input::Quit => return Some(Ending::Quit),
         }
         None
@@ -307,6 +325,12 @@ impl Vm {
                     serial_port = port;
                     serial.push(byte);
                 }
+                Output::DebugConsole(byte) => console.debug(byte)?,
+                Output::Disk { device, unit, request } => self.ask_drive(device, unit, &request),
+                Output::Exit(status) => {
+                    info!("the guest has ended the run with status {status}");
+                    ending = Some(Ending::Exit(status));
+                }
                 Output::PowerOff => {
                     info!("the guest has switched the machine off");
                     ending = Some(Ending::PowerOff);
@@ -322,6 +346,20 @@ impl Vm {
             console.serial(serial_port, &serial)?;
         }
         Ok(ending)
+    }
+
+    /// Has a drive do what its device asks, and gives it the answer.
+    fn ask_drive(&mut self, device: DeviceId, unit: u8, request: &DiskRequest) {
+        if self.replays {
+            return;
+        }
+        let name = self.board.name(device).to_owned();
+        let result = match self.drives.find(&name, unit) {
+            Some(drive) => drive.execute(&request.operation),
+            None => Err(DiskError::NoMedium),
+        };
+        let answer = DiskAnswer { tag: request.tag, result };
+        self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
     }
 
     /// True when nothing happens before an input or a timer.
@@ -377,11 +415,13 @@ impl Vm {
                     self.cpu.answer(0);
                 }
                 Exit::MmioRead { address, width } => {
-                    debug!("a read of {width:?} at {address:#x}, where nothing is");
-                    self.cpu.answer(OPEN_BUS);
+                    let now = self.now();
+                    let value = self.board.read_memory(&mut self.memory, now, address, width);
+                    self.cpu.answer(value.into());
                 }
-                Exit::MmioWrite { address, width, .. } => {
-                    debug!("a write of {width:?} at {address:#x}, where nothing is");
+                Exit::MmioWrite { address, width, value } => {
+                    let now = self.now();
+                    self.board.write_memory(&mut self.memory, now, address, width, value);
                     self.cpu.answer(0);
                 }
                 Exit::TimeStamp => self.cpu.answer(time_stamp(self.now())),
@@ -412,7 +452,7 @@ impl Vm {
 fn accepts(board: &Board, input: &Input) -> bool {
     match input {
         Input::Device { name, .. } => board.takes_input(name),
-        Input::HostTime { .. } | Input::Quit => true,
+        Input::HostTime { .. } | Input::Reset | Input::Quit => true,
     }
 }
 
@@ -532,8 +572,13 @@ mod tests {
 
     #[test]
     fn a_recording_of_another_run_is_told() {
-        let wrong = StampedInput { instructions: 5, input: Input::Quit };
-        let result = vm().replay(&[wrong], &mut Sent::default());
-        assert!(matches!(result, Err(VmError::Diverged(0))));
+        let byte = DeviceInput::Serial(vec![0]);
+        let first = Input::Device { name: "com1".into(), input: byte };
+        let wrong = [
+            StampedInput { instructions: 10, input: first },
+            StampedInput { instructions: 5, input: Input::Quit },
+        ];
+        let result = vm().replay(&wrong, &mut Sent::default());
+        assert!(matches!(result, Err(VmError::Diverged(10))));
     }
 }

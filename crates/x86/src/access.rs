@@ -1,7 +1,7 @@
 //! Memory accesses: through segmentation, paging and the TLB to memory or,
 //! where that is a device's, out of the engine.
 
-use ring3_core::memory::{Memory, PageKind};
+use ring3_core::memory::{Memory, Target};
 
 use crate::cpu::{Cpu, reg, width_of};
 use crate::engine::Exit;
@@ -102,8 +102,8 @@ impl Cpu {
     ) -> Result<W, Stopped> {
         let user = self.is_user();
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if let Some(address) = entry.for_write(linear, W::BYTES) {
-            return Ok(W::load(memory, address as usize));
+        if let Some(place) = entry.for_write(linear, W::BYTES) {
+            return Ok(W::load(memory, place));
         }
         self.read_slowly(memory, linear, Access::Write, user)
     }
@@ -160,8 +160,8 @@ impl Cpu {
         user: bool,
     ) -> Result<W, Stopped> {
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if let Some(address) = entry.for_read(linear, W::BYTES) {
-            return Ok(W::load(memory, address as usize));
+        if let Some(place) = entry.for_read(linear, W::BYTES) {
+            return Ok(W::load(memory, place));
         }
         self.read_slowly(memory, linear, Access::Read, user)
     }
@@ -176,8 +176,8 @@ impl Cpu {
         user: bool,
     ) -> Result<(), Stopped> {
         let entry = self.tlb[usize::from(user)].entry(linear);
-        if let Some(address) = entry.for_write(linear, W::BYTES) {
-            value.store(memory, address as usize);
+        if let Some(place) = entry.for_write(linear, W::BYTES) {
+            value.store(memory, place);
             return Ok(());
         }
         self.write_slowly(memory, linear, value, user)
@@ -195,9 +195,9 @@ impl Cpu {
         self.translate_both(memory, linear, size, Access::Write, self.is_user()).map(|_| ())
     }
 
-    /// The guest-physical address of `offset` of segment `register`, where reading
+    /// The place of `offset` of segment `register`, where reading
     /// to the end of the page needs nothing else: a segment without a limit, and the page in the TLB.
-    pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<u64> {
+    pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
         let entry = self.tlb[usize::from(self.is_user())].entry(linear);
@@ -205,7 +205,7 @@ impl Cpu {
     }
 
     /// The same for writing.
-    pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<u64> {
+    pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
         let entry = self.tlb[usize::from(self.is_user())].entry(linear);
@@ -317,8 +317,8 @@ impl Cpu {
 
     /// Reads at a guest-physical address; the bytes are in one page.
     fn read_physical<W: Word>(&mut self, memory: &Memory, address: u64) -> Result<W, Stopped> {
-        if memory.kind(address) != PageKind::Device {
-            return Ok(W::load(memory, address as usize));
+        if let Target::Place(place) = memory.read_target(address) {
+            return Ok(W::load(memory, place));
         }
         if W::BITS == 64 {
             let low = self.ask(Exit::MmioRead { address, width: width_of::<u32>() })?;
@@ -336,19 +336,19 @@ impl Cpu {
         address: u64,
         value: W,
     ) -> Result<(), Stopped> {
-        match memory.kind(address) {
-            PageKind::Ram => {
-                if memory.holds_code(address, W::BYTES) {
+        match memory.write_target(address) {
+            Target::Place(place) => {
+                if memory.holds_code(place, W::BYTES) {
                     if self.guard_code {
                         return Err(self.stop_for(Stop::WritesCode));
                     }
-                    memory.forget_code((address >> 12) as u32);
+                    memory.forget_code((place >> 12) as u32);
                 }
-                value.store(memory, address as usize);
+                value.store(memory, place);
                 Ok(())
             }
-            PageKind::Rom => Ok(()),
-            PageKind::Device => {
+            Target::Nothing => Ok(()),
+            Target::Device => {
                 let value = value.zero_extend();
                 let width = width_of::<W>();
                 self.ask(Exit::MmioWrite { address, width, value: value as u32 })?;

@@ -6,7 +6,7 @@
 //! written to. Inside a block each instruction goes on with the next unless it
 //! stops; interrupts, deadlines and everything else come between blocks.
 
-use ring3_core::memory::{Memory, PAGE_SIZE};
+use ring3_core::memory::{Memory, PAGE_SHIFT, Target};
 
 use crate::cpu::{Attention, Cpu};
 use crate::cpuid::Model;
@@ -94,14 +94,14 @@ struct Cache {
     pages: Vec<CodePage>,
     /// Numbers in `pages` that are free.
     free: Vec<u32>,
-    /// By mode, then by guest-physical page number: the number in `pages`.
+    /// By mode, then by page of memory: the number in `pages`.
     by_frame: [Vec<u32>; CodeMode::COUNT],
     /// Instructions decoded since all was dropped.
     ops: usize,
 }
 
 impl Cache {
-    /// The number of the page of decoded code for guest-physical page `frame`.
+    /// The number of the page of decoded code for page `frame` of memory.
     fn page(&mut self, frame: usize, mode: CodeMode) -> u32 {
         if self.pages.len() - self.free.len() >= MAX_PAGES || self.ops >= MAX_OPS {
             *self = Cache::default();
@@ -119,7 +119,7 @@ impl Cache {
         by_frame[frame]
     }
 
-    /// Drops what was decoded in guest-physical page `frame`.
+    /// Drops what was decoded in page `frame` of memory.
     fn drop_frame(&mut self, frame: usize) {
         for by_frame in &mut self.by_frame {
             let Some(slot) = by_frame.get_mut(frame).filter(|slot| **slot != NO_PAGE) else {
@@ -139,13 +139,13 @@ struct FetchPage {
     key: u64,
     /// [`Cpu::fetch_generation`] when it was found.
     generation: u64,
-    /// Guest-physical address of the page.
-    address: u64,
+    /// The place of the page in memory.
+    place: usize,
     /// Number of the page of decoded code.
     page: u32,
 }
 
-const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, address: 0, page: NO_PAGE };
+const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, place: 0, page: NO_PAGE };
 
 /// An instruction that crosses a page boundary, kept by its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -283,14 +283,9 @@ impl Interpreter {
         linear: u64,
         key: u64,
     ) -> Result<(), Stopped> {
-        let address = fetch_address(cpu, memory, linear)? & !0xfff;
-        if memory.page_from(address).is_none() {
-            return Err(cpu.missing(crate::report::Missing::Feature(
-                "memory to execute: eip is at a device or at nothing",
-            )));
-        }
-        let page = self.cache.page((address / PAGE_SIZE) as usize, cpu.code_mode());
-        self.fetch = FetchPage { key, generation: cpu.fetch_generation, address, page };
+        let place = fetch_place(cpu, memory, linear)? & !0xfff;
+        let page = self.cache.page(place >> PAGE_SHIFT, cpu.code_mode());
+        self.fetch = FetchPage { key, generation: cpu.fetch_generation, place, page };
         Ok(())
     }
 
@@ -308,8 +303,8 @@ impl Interpreter {
             return Err(cpu.general_protection(0));
         };
         let offset = (linear & 0xfff) as usize;
-        let address = self.fetch.address + offset as u64;
-        let bytes = memory.page_from(address).unwrap_or_default();
+        let place = self.fetch.place + offset;
+        let bytes = memory.page_from(place).unwrap_or_default();
         let inside = usize::try_from(inside).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(inside)];
         let mode = cpu.code_mode();
@@ -324,9 +319,9 @@ impl Interpreter {
         code.starts[slot] = first as u16 + 1;
         self.cache.ops += self.cache.pages[page].ops.len() - first;
         self.counters.blocks_decoded += 1;
-        if memory.mark_code(address, block_bytes) {
+        if memory.mark_code(place, block_bytes) {
             for tlb in &mut cpu.tlb {
-                tlb.protect(self.fetch.address);
+                tlb.protect(self.fetch.place as u64);
             }
         }
         Ok(Next::Block { page, first })
@@ -344,15 +339,14 @@ impl Interpreter {
         let offset = (linear & 0xfff) as u16;
         let length = MAX_LENGTH.min(inside);
         let in_first = ((0x1000 - (linear & 0xfff)) as usize).min(length);
-        let address = self.fetch.address | linear & 0xfff;
-        memory.read(address, &mut bytes[..in_first]);
+        let place = self.fetch.place + usize::from(offset);
+        copy_code(memory, place, &mut bytes[..in_first]);
         if in_first < length {
-            let second =
-                fetch_address(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
-            memory.read(second, &mut bytes[in_first..length]);
+            let second = fetch_place(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
+            copy_code(memory, second, &mut bytes[in_first..length]);
         }
         let mode = cpu.code_mode();
-        let slot = &mut self.crossings[(address >> 12) as usize % CROSSINGS];
+        let slot = &mut self.crossings[(place >> 12) % CROSSINGS];
         if length == MAX_LENGTH
             && let Some(known) = slot
             && known.bytes == bytes
@@ -645,13 +639,25 @@ fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
     linear & !0xfff | cpu.code_mode().index() as u64 | u64::from(cpu.is_user()) << 2
 }
 
-/// The guest-physical address of an instruction byte.
-fn fetch_address(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<u64, Stopped> {
+/// The place of an instruction byte.
+fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<usize, Stopped> {
     let user = cpu.is_user();
-    if let Some(address) = cpu.tlb[usize::from(user)].entry(linear).for_fetch(linear) {
-        return Ok(address);
+    if let Some(place) = cpu.tlb[usize::from(user)].entry(linear).for_fetch(linear) {
+        return Ok(place);
     }
-    cpu.translate(memory, linear, Access::Fetch, user)
+    let address = cpu.translate(memory, linear, Access::Fetch, user)?;
+    match memory.read_target(address) {
+        Target::Place(place) => Ok(place),
+        Target::Nothing | Target::Device => Err(cpu.missing(crate::report::Missing::Feature(
+            "memory to execute: eip is at a device or at nothing",
+        ))),
+    }
+}
+
+/// Copies instruction bytes from `place`, which do not leave its page.
+fn copy_code(memory: &Memory, place: usize, bytes: &mut [u8]) {
+    let page = memory.page_from(place).unwrap_or_default();
+    bytes.copy_from_slice(&page[..bytes.len()]);
 }
 
 /// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until one

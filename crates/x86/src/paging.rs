@@ -1,6 +1,6 @@
 //! Paging: from linear to guest-physical addresses (SDM vol. 3, chapter 5).
 
-use ring3_core::memory::{Memory, PageKind};
+use ring3_core::memory::{Memory, Target};
 
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::cpuid::Features;
@@ -97,23 +97,25 @@ impl Cpu {
                 large: false,
             }
         };
-        let reachable = memory.kind(mapping.page) != PageKind::Device;
         // While alignment is checked, user data takes the way where that is done; so does data
         // that a breakpoint watches.
         let at_once = !(user && self.checks_alignment || self.watches_page(linear));
-        let rights = Rights {
-            read: reachable && at_once,
-            write: mapping.writable
-                && mapping.dirty
-                && at_once
-                && memory.is_plain_ram(mapping.page),
-            fetch: reachable && mapping.executable,
-            global: mapping.global,
-            large: mapping.large,
-        };
         // An observer sees the accesses that do not find their page in the TLB.
-        if !self.notes_accesses {
-            self.tlb[usize::from(user)].fill(linear, mapping.page, rights);
+        if let Target::Place(place) = memory.read_target(mapping.page)
+            && !self.notes_accesses
+        {
+            let rights = Rights {
+                read: at_once,
+                write: mapping.writable
+                    && mapping.dirty
+                    && at_once
+                    && memory.write_target(mapping.page) == Target::Place(place)
+                    && memory.is_plain(place),
+                fetch: mapping.executable,
+                global: mapping.global,
+                large: mapping.large,
+            };
+            self.tlb[usize::from(user)].fill(linear, place as u64, rights);
         }
         Ok(mapping.page | linear & 0xfff)
     }

@@ -2,7 +2,7 @@
 //!
 //! An entry is found by the low bits of the linear page number. For each kind of access it
 //! has a bit that is only set if that access needs nothing but the address: it is
-//! allowed, accessed and dirty bits are set, and the page is RAM (for writes: RAM
+//! allowed, accessed and dirty bits are set, and the page has a place in memory (for writes: the same one,
 //! without decoded code). Page number and bits are one word, so one compare answers all.
 
 /// Entries; a power of two.
@@ -24,7 +24,7 @@ mod tag {
 pub struct Entry {
     /// Linear page address and the bits of [`tag`].
     tag: u64,
-    /// Guest-physical page address.
+    /// The place of the page in [`Memory`](ring3_core::memory::Memory).
     page: u64,
 }
 
@@ -55,8 +55,7 @@ impl Tlb {
         &self.entries[(linear >> 12 & INDEX_MASK) as usize]
     }
 
-    /// Fills the entry of the linear page `linear` (any address in it): it is at guest-physical
-    /// page `page`.
+    /// Fills the entry of the linear page `linear` (any address in it): it is at place `page`.
     pub fn fill(&mut self, linear: u64, page: u64, rights: Rights) {
         *self.entry_mut(linear) = Entry::new(linear, page, rights);
         if rights.large {
@@ -96,7 +95,7 @@ impl Tlb {
         }
     }
 
-    /// Sends all writes to the guest-physical page at `page` through the slow path.
+    /// Sends all writes to the page at place `page` through the slow path.
     pub fn protect(&mut self, page: u64) {
         for entry in self.entries.iter_mut().filter(|entry| entry.page == page) {
             entry.tag &= !tag::WRITE;
@@ -120,30 +119,30 @@ impl Entry {
         Entry { tag: linear & PAGE_MASK | bits, page }
     }
 
-    /// The guest-physical address of `linear`, if `size` bytes of data can be read there at once.
+    /// The place of `linear`, if `size` bytes of data can be read there at once.
     #[inline(always)]
-    pub fn for_read(&self, linear: u64, size: usize) -> Option<u64> {
+    pub fn for_read(&self, linear: u64, size: usize) -> Option<usize> {
         self.address(linear, size, tag::READ)
     }
 
-    /// The guest-physical address of `linear`, if `size` bytes of data can be written there at once.
+    /// The place of `linear`, if `size` bytes of data can be written there at once.
     #[inline(always)]
-    pub fn for_write(&self, linear: u64, size: usize) -> Option<u64> {
+    pub fn for_write(&self, linear: u64, size: usize) -> Option<usize> {
         self.address(linear, size, tag::WRITE)
     }
 
-    /// The guest-physical address of `linear`, if instructions can be fetched there at once.
+    /// The place of `linear`, if instructions can be fetched there at once.
     #[inline(always)]
-    pub fn for_fetch(&self, linear: u64) -> Option<u64> {
+    pub fn for_fetch(&self, linear: u64) -> Option<usize> {
         self.address(linear, 1, tag::FETCH)
     }
 
     /// An access that crosses into the next page ends in a page that is not this entry's.
     #[inline(always)]
-    fn address(&self, linear: u64, size: usize, bit: u64) -> Option<u64> {
+    fn address(&self, linear: u64, size: usize, bit: u64) -> Option<usize> {
         let last = linear + (size as u64 - 1);
         (self.tag & (PAGE_MASK | bit) == last & PAGE_MASK | bit)
-            .then_some(self.page | linear & !PAGE_MASK)
+            .then_some((self.page | linear & !PAGE_MASK) as usize)
     }
 }
 

@@ -138,15 +138,15 @@ fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 /// Fewer iterations than this are done one by one.
 const WORTH_A_BATCH: u64 = 4;
 
-/// How many iterations on the pages of `addresses` can be done at once: until one of the
+/// How many iterations on the pages of `places` can be done at once: until one of the
 /// pages ends or the deadline comes, and one less than the count, so
 /// that the instruction ends in the ordinary way.
-fn batch<W: Word>(cpu: &Cpu, op: &Op, addresses: &[u64]) -> Option<u64> {
+fn batch<W: Word>(cpu: &Cpu, op: &Op, places: &[usize]) -> Option<u64> {
     if cpu.has_flag(Eflags::DF) || op.address_mask() != u32::MAX || !cpu.attention.is_empty() {
         return None;
     }
     let budget = cpu.deadline.saturating_sub(cpu.instructions);
-    let in_pages = addresses.iter().map(|address| (0x1000 - (address & 0xfff)) / W::BYTES as u64);
+    let in_pages = places.iter().map(|place| ((0x1000 - (place & 0xfff)) / W::BYTES) as u64);
     let count = in_pages.fold(masked(cpu, op, reg::CX).saturating_sub(1).min(budget), u64::min);
     (count >= WORTH_A_BATCH).then_some(count)
 }

@@ -1,7 +1,7 @@
 //! Memory and a processor in any state: valid, nearly valid, or not at all.
 
 use iced_x86::OpCodeTableKind;
-use ring3_core::memory::{Memory, PageKind};
+use ring3_core::memory::{Backing, Memory};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::cpuid::Model;
 use ring3_x86::flags::Eflags;
@@ -35,10 +35,11 @@ pub(crate) fn random_memory(random: &mut Random) -> Memory {
         }
         memory.load_image(u64::from(page * PAGE), &bytes[..PAGE as usize]).unwrap();
     }
-    for kind in [PageKind::Rom, PageKind::Device] {
+    let rom = (Backing::Ram, Backing::Nothing);
+    for (reads, writes) in [rom, (Backing::Device, Backing::Device)] {
         if random.percent(50) {
             let page = random.below(PAGES) * PAGE;
-            memory.set_kind(page.into(), PAGE.into(), kind).unwrap();
+            memory.map(page.into(), PAGE.into(), reads, writes).unwrap();
         }
     }
     memory

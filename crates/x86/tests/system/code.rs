@@ -4,7 +4,7 @@
 //! between (SDM vol. 3, 13.6).
 
 use iced_x86::{Code, Instruction};
-use ring3_core::memory::PageKind;
+use ring3_core::memory::Backing;
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
@@ -123,7 +123,7 @@ fn rom_does_not_change() {
     let rom = CODE + 0x1000;
     let mut machine = Machine::with_code(&[jmp(rom)]);
     machine.code(rom, &[store_byte(rom + 7, INC_EBX), nop(), hlt()]);
-    machine.memory.set_kind(rom.into(), 0x1000, PageKind::Rom).unwrap();
+    machine.memory.map(rom.into(), 0x1000, Backing::Ram, Backing::Nothing).unwrap();
     machine.run_to_halt();
     assert_eq!(machine.get(reg::BX), 0);
 }

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand};
 use ring3_core::device::Width;
-use ring3_core::memory::PageKind;
+use ring3_core::memory::Backing;
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::exception::vector;
@@ -16,7 +16,7 @@ const DEVICE: u32 = 0x7_0000;
 
 fn with_device(code: &[Instruction]) -> Machine {
     let mut machine = Machine::with_code(code);
-    machine.memory.set_kind(DEVICE.into(), 0x1000, PageKind::Device).unwrap();
+    machine.memory.map(DEVICE.into(), 0x1000, Backing::Device, Backing::Device).unwrap();
     machine
 }
 
@@ -100,7 +100,7 @@ fn each_iteration_asks_for_itself() {
 fn a_page_changes_hands() {
     let mut machine = Machine::with_code(&[load(EBX, DEVICE), load(ECX, DEVICE), hlt()]);
     assert_eq!(machine.run_for(1), Exit::Deadline);
-    machine.memory.set_kind(DEVICE.into(), 0x1000, PageKind::Device).unwrap();
+    machine.memory.map(DEVICE.into(), 0x1000, Backing::Device, Backing::Device).unwrap();
     machine.answers.push_back(9);
     machine.run_to_halt();
     assert_eq!((machine.get(reg::BX), machine.get(reg::CX)), (0, 9));

@@ -1,7 +1,7 @@
 //! When interrupts are taken (SDM vol. 3, 7.8), and HLT.
 
 use iced_x86::{Code, Instruction};
-use ring3_core::memory::PageKind;
+use ring3_core::memory::Backing;
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
@@ -115,7 +115,7 @@ fn a_repeated_instruction_is_interrupted_and_goes_on() {
 fn delivery_goes_on_after_an_exit() {
     let mut machine = Machine::with_code(&[nop(), nop()]);
     let device = 0x7_0000_u32;
-    machine.memory.set_kind(device.into(), 0x1000, PageKind::Device).unwrap();
+    machine.memory.map(device.into(), 0x1000, Backing::Device, Backing::Device).unwrap();
     machine.cpu.idtr.base = device.into();
     machine.cpu.set_eflags(Eflags::IF);
     let low = u32::from(KERNEL_CODE) << 16 | handler(VECTOR);

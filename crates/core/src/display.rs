@@ -1,0 +1,70 @@
+//! What a display adapter shows.
+
+/// A picture at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Picture {
+    /// Characters in cells.
+    Text(TextScreen),
+    /// Pixels.
+    Pixels(Pixels),
+}
+
+/// A screen of characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextScreen {
+    /// Cells in a row.
+    pub columns: usize,
+    /// Rows.
+    pub rows: usize,
+    /// The cells, row by row, `columns` times `rows` of them.
+    pub cells: Vec<Cell>,
+    /// The cell with the cursor as column and row, if it is to be seen.
+    pub cursor: Option<(usize, usize)>,
+    /// The same screen in pixels, with the fonts that the guest has loaded.
+    pub pixels: Pixels,
+}
+
+/// One character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    /// Its code in the font, which is that of code page 437 unless the guest loads another one.
+    pub character: u8,
+    /// The colour of the character, 0RGB, 8 bits each.
+    pub foreground: u32,
+    /// The colour behind it.
+    pub background: u32,
+    /// It blinks.
+    pub blinks: bool,
+}
+
+/// A screen of pixels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pixels {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// The pixels, row by row from the top, `width` times `height` of them: 0RGB, 8 bits each.
+    pub colours: Vec<u32>,
+}
+
+impl TextScreen {
+    /// What can be read on the screen: lines of code page 437 as far as it is ASCII, other characters as '?',
+    /// without spaces at their ends.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for row in self.cells.chunks(self.columns.max(1)) {
+            let line: String = row
+                .iter()
+                .map(|cell| match cell.character {
+                    0 => ' ',
+                    code @ 0x20..=0x7e => char::from(code),
+                    _ => '?',
+                })
+                .collect();
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}

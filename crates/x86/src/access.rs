@@ -8,6 +8,7 @@ use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::paging::Access;
 use crate::segment::{Segment, sreg};
+use crate::tlb::Space;
 use crate::word::Word;
 
 /// Linear addresses are 32 bits outside of 64-bit mode.
@@ -93,6 +94,21 @@ impl Cpu {
         self.write_linear(memory, linear, value, self.is_user())
     }
 
+    /// Reads at linear address `linear` with the rights of the running code, where the TLB
+    /// says that nothing else is needed. Otherwise nothing is done, without a reason in [`Cpu::stop`].
+    #[inline(always)]
+    pub(crate) fn load_at_once<W: Word>(&self, memory: &Memory, linear: u64) -> Result<W, Stopped> {
+        let entry = self.tlb.entry(self.tlb_space, linear);
+        entry.for_read(linear, W::BYTES).map(|place| W::load(memory, place)).ok_or(Stopped)
+    }
+
+    /// The place to write at linear address `linear`, in the same case.
+    #[inline(always)]
+    pub(crate) fn place_at_once<W: Word>(&self, linear: u64) -> Result<usize, Stopped> {
+        let entry = self.tlb.entry(self.tlb_space, linear);
+        entry.for_write(linear, W::BYTES).ok_or(Stopped)
+    }
+
     /// Reads at linear address `linear` what is to be written back: the access needs the rights of a write.
     #[inline(always)]
     pub(crate) fn read_linear_for_write<W: Word>(
@@ -101,7 +117,7 @@ impl Cpu {
         linear: u64,
     ) -> Result<W, Stopped> {
         let user = self.is_user();
-        let entry = self.tlb[usize::from(user)].entry(linear);
+        let entry = self.tlb.entry(Space::of(user), linear);
         if let Some(place) = entry.for_write(linear, W::BYTES) {
             return Ok(W::load(memory, place));
         }
@@ -159,7 +175,7 @@ impl Cpu {
         linear: u64,
         user: bool,
     ) -> Result<W, Stopped> {
-        let entry = self.tlb[usize::from(user)].entry(linear);
+        let entry = self.tlb.entry(Space::of(user), linear);
         if let Some(place) = entry.for_read(linear, W::BYTES) {
             return Ok(W::load(memory, place));
         }
@@ -175,7 +191,7 @@ impl Cpu {
         value: W,
         user: bool,
     ) -> Result<(), Stopped> {
-        let entry = self.tlb[usize::from(user)].entry(linear);
+        let entry = self.tlb.entry(Space::of(user), linear);
         if let Some(place) = entry.for_write(linear, W::BYTES) {
             value.store(memory, place);
             return Ok(());
@@ -200,7 +216,7 @@ impl Cpu {
     pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        let entry = self.tlb[usize::from(self.is_user())].entry(linear);
+        let entry = self.tlb.entry(self.tlb_space, linear);
         entry.for_read(linear, 1).filter(|_| segment.reads_freely)
     }
 
@@ -208,7 +224,7 @@ impl Cpu {
     pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        let entry = self.tlb[usize::from(self.is_user())].entry(linear);
+        let entry = self.tlb.entry(self.tlb_space, linear);
         entry.for_write(linear, 1).filter(|_| segment.writes_freely)
     }
 
@@ -362,6 +378,39 @@ impl Cpu {
     }
 
     // The stack ---------------------------------------------------------
+
+    /// Pushes `value`, where the stack is flat and the TLB says that nothing else is needed. Otherwise
+    /// nothing is done, without a reason in [`Cpu::stop`].
+    #[inline(always)]
+    pub(crate) fn push_at_once<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        value: W,
+    ) -> Result<(), Stopped> {
+        if !self.stack_is_flat {
+            return Err(Stopped);
+        }
+        let top = (self.gpr(reg::SP) as u32).wrapping_sub(W::BYTES as u32);
+        let place = self.place_at_once::<W>(top.into())?;
+        value.store(memory, place);
+        self.set_gpr(reg::SP, top.into());
+        Ok(())
+    }
+
+    /// The value on top of the stack, which stays, in the same case.
+    #[inline(always)]
+    pub(crate) fn peek_at_once<W: Word>(&self, memory: &Memory) -> Result<W, Stopped> {
+        if !self.stack_is_flat {
+            return Err(Stopped);
+        }
+        self.load_at_once(memory, self.gpr(reg::SP) & LINEAR_MASK)
+    }
+
+    /// Takes `bytes` bytes from a flat stack.
+    #[inline(always)]
+    pub(crate) fn release_flat(&mut self, bytes: u32) {
+        self.set_gpr(reg::SP, (self.gpr(reg::SP) as u32).wrapping_add(bytes).into());
+    }
 
     /// ESP, or SP with a 16-bit stack.
     #[inline(always)]

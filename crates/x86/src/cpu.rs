@@ -16,7 +16,8 @@ use crate::observer::MemoryAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
-use crate::tlb::Tlb;
+use crate::table::Unlinked;
+use crate::tlb::{Space, Tlb};
 use crate::word::Word;
 
 /// General registers by their number in instructions.
@@ -196,6 +197,8 @@ pub struct Cpu {
     cpl: u8,
     /// DS, ES and SS begin at 0, have no limit, and may be read and written.
     is_flat: bool,
+    /// So it is, and the stack pointer is ESP.
+    pub(crate) stack_is_flat: bool,
     /// Which processor this is to the guest.
     pub model: Model,
 
@@ -216,16 +219,23 @@ pub struct Cpu {
     answers: Answers,
     /// Why the last instruction stopped.
     pub(crate) stop: Stop,
-    /// How many instructions of the block it and those after it are.
-    pub(crate) not_executed: usize,
+    /// Its number among the decoded instructions of its page.
+    pub(crate) stopped_at: usize,
+    /// The number of the first instruction of the block that is being executed.
+    pub(crate) block: usize,
+    /// How many instructions may be executed after this block without a look around.
+    pub(crate) left: u64,
+    /// The branch by which the last block was left, if it does not know where its target is.
+    pub(crate) unlinked: Option<Unlinked>,
     /// Instructions executed since the machine was switched on.
     pub instructions: u64,
     /// The count at which the engine is to come back.
     pub(crate) deadline: u64,
     /// Writes to decoded code stop the instruction (see [`Stop::WritesCode`]).
     pub(crate) guard_code: bool,
-    /// Supervisor's, then user's.
-    pub(crate) tlb: [Tlb; 2],
+    pub(crate) tlb: Tlb,
+    /// Where the TLB has what the running code may do.
+    pub(crate) tlb_space: Space,
     /// CR0.AM and EFLAGS.AC are set: accesses at privilege 3 must be aligned.
     pub(crate) checks_alignment: bool,
     /// Grows when what is fetched at an address may have changed.
@@ -276,6 +286,7 @@ impl Cpu {
             sse: Sse::default(),
             cpl: 0,
             is_flat: false,
+            stack_is_flat: false,
             model,
             interrupt_pin: false,
             nmi_pending: false,
@@ -286,11 +297,15 @@ impl Cpu {
             attention: Attention::empty(),
             answers: Answers::default(),
             stop: Stop::Unfinished,
-            not_executed: 0,
+            stopped_at: 0,
+            block: 0,
+            left: 0,
+            unlinked: None,
             instructions: 0,
             deadline: 0,
             guard_code: false,
-            tlb: [Tlb::default(), Tlb::default()],
+            tlb: Tlb::default(),
+            tlb_space: Space::of(false),
             checks_alignment: false,
             fetch_generation: 0,
             page_walks: 0,
@@ -425,6 +440,7 @@ impl Cpu {
             let segment = self.segment(register);
             segment.base == 0 && segment.reads_freely && segment.writes_freely
         });
+        self.stack_is_flat = self.is_flat && self.segment(sreg::SS).attributes.big();
     }
 
     /// The address in CS of the instruction `op`, which is being executed.
@@ -457,6 +473,7 @@ impl Cpu {
         } else {
             self.segments[sreg::SS as usize].attributes.dpl()
         };
+        self.tlb_space = Space::of(self.is_user());
     }
 
     /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
@@ -465,7 +482,7 @@ impl Cpu {
         let checks = self.cr0.contains(Cr0::AM) && self.has_flag(Eflags::AC);
         if checks != self.checks_alignment {
             self.checks_alignment = checks;
-            self.tlb[1].flush();
+            self.tlb.flush_space(Space::of(true));
         }
     }
 
@@ -530,9 +547,7 @@ impl Cpu {
     /// Sets CR3, as MOV to CR3 does: what is not global leaves the TLB.
     pub fn set_cr3(&mut self, value: u64) {
         self.cr3 = value;
-        for tlb in &mut self.tlb {
-            tlb.flush_non_global();
-        }
+        self.tlb.flush_non_global();
         self.fetch_generation += 1;
     }
 
@@ -551,17 +566,13 @@ impl Cpu {
 
     /// Drops everything that was derived from the page tables.
     pub(crate) fn translation_changed(&mut self) {
-        for tlb in &mut self.tlb {
-            tlb.flush();
-        }
+        self.tlb.flush();
         self.fetch_generation += 1;
     }
 
     /// INVLPG.
     pub(crate) fn invalidate_page(&mut self, linear: u64) {
-        for tlb in &mut self.tlb {
-            tlb.flush_page(linear);
-        }
+        self.tlb.flush_page(linear);
         self.fetch_generation += 1;
     }
 

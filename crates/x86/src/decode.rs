@@ -7,7 +7,7 @@ use crate::cpu::reg;
 use crate::cpuid::Model;
 use crate::exec::{missing_instruction, overlong_instruction, undefined_instruction};
 use crate::segment::sreg;
-use crate::table::{self, Exec, FormId, exec};
+use crate::table::{self, Exec, FormId, Way, exec};
 
 /// A decoded instruction, in half a cache line: most of what an interpreter waits for is
 /// its own decoded code.
@@ -19,14 +19,14 @@ pub struct Op {
     /// instruction; for direct far transfers the offset.
     pub imm: u32,
     /// The displacement of the memory operand; for direct far transfers the
-    /// selector, for ENTER the nesting level.
+    /// selector, for ENTER the nesting level; for near branches see [`Op::link`].
     pub disp: u32,
     /// Which form of the instruction table it is.
     pub form: FormId,
     /// Offset in its page.
     pub offset: u16,
-    /// For the first instruction of a block: the length of the block in bytes.
-    pub block_bytes: u16,
+    /// For the first instruction of a block: the offset in its page where the block ends.
+    pub block_end: u16,
     /// For the first instruction of a block: the number of its instructions; 0 for the others.
     pub block_ops: u8,
     /// The operand that ModRM.rm or the opcode names, where it is a register.
@@ -68,6 +68,31 @@ impl Op {
         Op { offset, ..*self }
     }
 
+    /// For a near branch or the end of a block: the number in its page of the instruction to which it goes, or
+    /// a number that no instruction has.
+    #[inline(always)]
+    pub(crate) fn link(&self, way: Way) -> usize {
+        let number = match way {
+            Way::Taken => self.disp as u16,
+            Way::NotTaken => (self.disp >> 16) as u16,
+        };
+        usize::from(number).wrapping_sub(1)
+    }
+
+    /// Lets a near branch or the end of a block know where it goes: to number `to`, below FFFFh.
+    pub(crate) fn set_link(&mut self, way: Way, to: usize) {
+        let number = to as u32 + 1;
+        self.disp = match way {
+            Way::Taken => self.disp & 0xffff_0000 | number,
+            Way::NotTaken => self.disp & 0xffff | number << 16,
+        };
+    }
+
+    /// What ends a block in the place of a branch.
+    pub(crate) fn end_of_block(exec: Exec) -> Op {
+        Op { exec, ..UNDEFINED }
+    }
+
     /// Where DS, ES and SS are flat, the memory operand's linear address is the base
     /// register and the displacement.
     pub fn is_flat(&self) -> bool {
@@ -79,6 +104,17 @@ impl Op {
     /// No instruction of the same block comes after it.
     pub fn ends_block(&self) -> bool {
         self.form.form().is_none_or(|form| form.ends_block) || self.stands_alone()
+    }
+
+    /// For the first instruction of a block: its length in bytes.
+    #[inline(always)]
+    pub(crate) fn block_bytes(&self) -> u16 {
+        self.block_end - self.offset
+    }
+
+    /// What executes it does not go on with the next instruction.
+    pub(crate) fn branches(&self) -> bool {
+        self.form.form().is_some_and(|form| form.branches)
     }
 
     /// It counts its iterations itself, for which it must be alone in its block.
@@ -140,25 +176,28 @@ pub(crate) const OPTIONS: u32 = DecoderOptions::NO_MPFX_0FBC | DecoderOptions::N
 /// The longest instruction (SDM vol. 2, 2.3.11).
 pub const MAX_LENGTH: usize = 15;
 
+/// What no instruction is.
+const UNDEFINED: Op = Op {
+    exec: exec!(undefined_instruction),
+    imm: 0,
+    disp: 0,
+    form: FormId::NONE,
+    offset: 0,
+    block_end: 0,
+    block_ops: 0,
+    rm: 0,
+    reg: 0,
+    base: reg::NONE,
+    index: reg::NONE,
+    scale: 0,
+    segment: sreg::DS,
+    length: 1,
+    repeat: Repeat::None,
+    address_shift: 0,
+};
+
 fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
-    let mut op = Op {
-        exec: exec!(undefined_instruction),
-        imm: 0,
-        disp: 0,
-        form: FormId::NONE,
-        offset: 0,
-        block_bytes: 0,
-        block_ops: 0,
-        rm: 0,
-        reg: 0,
-        base: reg::NONE,
-        index: reg::NONE,
-        scale: 0,
-        segment: sreg::DS,
-        length: instruction.len().max(1) as u8,
-        repeat: Repeat::None,
-        address_shift: 0,
-    };
+    let mut op = Op { length: instruction.len().max(1) as u8, ..UNDEFINED };
     if instruction.is_invalid() && instruction.len() == MAX_LENGTH {
         // The decoder does not tell whether the 15 bytes are no instruction or not all of one; the
         // former is not to be met.

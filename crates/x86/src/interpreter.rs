@@ -18,9 +18,13 @@ use crate::interrupt::{Delivery, Event};
 use crate::observer::Observer;
 use crate::paging::Access;
 use crate::segment::sreg;
+use crate::table::{self, Unlinked};
 
 /// Instructions in a block at most.
 const BLOCK_LENGTH: usize = 64;
+/// Instructions that are executed at most without coming back, so that where calls are no jumps
+/// (debug builds) the stack does not overflow.
+const CHAIN_LENGTH: u64 = 1024;
 /// Pages of decoded code at most, and instructions in them (128 MiB); then all of it is dropped.
 const MAX_PAGES: usize = 8192;
 const MAX_OPS: usize = 4 << 20;
@@ -36,8 +40,10 @@ struct CodePage {
     /// a cold cache line costs more than all else. A slot holds one more than the index of the
     /// block's first instruction, which knows its offset.
     starts: Box<[u16; START_SLOTS]>,
-    /// The instructions of all blocks.
+    /// The instructions of all blocks, with what ends a block where no branch does.
     ops: Vec<Op>,
+    /// How often all blocks were dropped to make room.
+    emptied: u32,
 }
 
 /// Slots for block starts in a page: one for each four bytes.
@@ -45,11 +51,11 @@ const START_SLOTS: usize = 1024;
 /// Slots that are looked at for one block.
 const START_PROBES: usize = 8;
 /// Instructions in a page at most, so that indices fit.
-const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH;
+const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH - 1;
 
 impl Default for CodePage {
     fn default() -> Self {
-        CodePage { starts: Box::new([NO_BLOCK; START_SLOTS]), ops: Vec::new() }
+        CodePage { starts: Box::new([NO_BLOCK; START_SLOTS]), ops: Vec::new(), emptied: 0 }
     }
 }
 
@@ -83,7 +89,7 @@ impl CodePage {
         {
             return slot;
         }
-        *self = CodePage::default();
+        *self = CodePage { emptied: self.emptied + 1, ..CodePage::default() };
         offset / 4
     }
 }
@@ -267,7 +273,7 @@ impl Interpreter {
         let page = self.fetch.page as usize;
         let code = &self.cache.pages[page];
         if let Some(first) = code.block_at(offset)
-            && cpu.ip + u64::from(code.ops[first].block_bytes) - 1 <= limit
+            && cpu.ip + u64::from(code.ops[first].block_bytes()) - 1 <= limit
         {
             return Ok(Next::Block { page, first });
         }
@@ -320,9 +326,7 @@ impl Interpreter {
         self.cache.ops += self.cache.pages[page].ops.len() - first;
         self.counters.blocks_decoded += 1;
         if memory.mark_code(place, block_bytes) {
-            for tlb in &mut cpu.tlb {
-                tlb.protect(self.fetch.place as u64);
-            }
+            cpu.tlb.protect(self.fetch.place);
         }
         Ok(Next::Block { page, first })
     }
@@ -394,7 +398,11 @@ impl Interpreter {
         self.show_instruction(cpu, &op);
         cpu.ip = next_ip(start, u64::from(op.length));
         cpu.code_base = start.wrapping_sub(u64::from(op.offset));
-        match (op.exec)(cpu, memory, std::slice::from_ref(&op)) {
+        // Alone: no instruction has a number after its own, nor is that of a link.
+        cpu.left = 0;
+        let executed = (op.exec)(cpu, memory, &op, &[], 0);
+        cpu.unlinked = None;
+        match executed {
             Ok(()) => {
                 cpu.instructions += 1;
                 self.completed_step(cpu, memory, before)
@@ -535,6 +543,7 @@ impl Interpreter {
 
     /// Executes blocks until there is something to attend to; an exit, or nothing.
     fn run_blocks(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        let mut branch = None;
         loop {
             if !cpu.attention.is_empty()
                 || cpu.instructions >= cpu.deadline
@@ -550,28 +559,72 @@ impl Interpreter {
                 Ok(Next::Crossing(_)) => return self.step(cpu, memory),
                 Err(Stopped) => return self.stopped(cpu, memory, start, Attention::empty()),
             };
-            let block = &self.cache.pages[page].ops[first..];
-            let Op { block_ops, block_bytes, offset, .. } = block[0];
+            if let Some(branch) = branch.take() {
+                self.link(branch, first);
+            }
+            let code = &self.cache.pages[page];
+            let Op { block_ops, block_end, offset, .. } = code.ops[first];
+            let code_base = start.wrapping_sub(u64::from(offset));
+            // Links do not look at the limit of CS.
+            let covers_page =
+                code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
             let budget = cpu.deadline - cpu.instructions;
-            let (count, bytes) = if budget >= u64::from(block_ops) {
-                (usize::from(block_ops), block_bytes)
+            let (ops, count, end) = if budget >= u64::from(block_ops) {
+                (&code.ops[..], u64::from(block_ops), block_end)
             } else {
                 let count = budget as usize;
-                (count, block[count].offset - offset)
+                (&code.ops[..first + count], budget, code.ops[first + count].offset)
             };
-            let ops = &block[..count];
-            cpu.guard_code = count > 1;
-            cpu.ip = next_ip(start, u64::from(bytes));
-            cpu.code_base = start.wrapping_sub(u64::from(offset));
-            if (ops[0].exec)(cpu, memory, ops).is_err() {
-                let index = count - cpu.not_executed;
-                cpu.instructions += index as u64;
-                let at = cpu.instruction_address(&ops[index]);
+            let total = if covers_page { budget.min(CHAIN_LENGTH).max(count) } else { count };
+            cpu.guard_code = total > 1;
+            cpu.code_base = code_base;
+            cpu.ip = next_ip(code_base, u64::from(end));
+            cpu.block = first;
+            cpu.left = total - count;
+            let op = &ops[first];
+            if (op.exec)(cpu, memory, op, ops, first).is_err() {
+                let block_ops = u64::from(ops[cpu.block].block_ops).min(budget);
+                let in_block = (cpu.stopped_at - cpu.block) as u64;
+                cpu.instructions += total - cpu.left - block_ops + in_block;
+                let at = cpu.instruction_address(&ops[cpu.stopped_at]);
+                cpu.unlinked = None;
                 return self.stopped(cpu, memory, at, Attention::empty());
             }
-            cpu.instructions += count as u64;
+            cpu.instructions += total - cpu.left;
+            branch = cpu.unlinked.take().map(|unlinked| Branch {
+                unlinked,
+                page,
+                emptied: code.emptied,
+                key: self.fetch.key,
+                generation: self.fetch.generation,
+            });
         }
     }
+
+    /// Lets `branch` know that it goes to instruction number `first`, if that is in the same page and
+    /// a block that may follow without a look around.
+    fn link(&mut self, branch: Branch, first: usize) {
+        let Branch { unlinked, page, emptied, key, generation } = branch;
+        let code = &mut self.cache.pages[page];
+        if (key, generation, page as u32)
+            == (self.fetch.key, self.fetch.generation, self.fetch.page)
+            && emptied == code.emptied
+            && !code.ops[first].stands_alone()
+        {
+            code.ops[unlinked.at].set_link(unlinked.way, first);
+        }
+    }
+}
+
+/// A branch by which a block was left.
+struct Branch {
+    unlinked: Unlinked,
+    /// The page of decoded code where it is, and how often that was emptied until then.
+    page: usize,
+    emptied: u32,
+    /// Where that was fetched from, as in [`FetchPage`].
+    key: u64,
+    generation: u64,
 }
 
 impl Engine for Interpreter {
@@ -642,7 +695,7 @@ fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
 /// The place of an instruction byte.
 fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<usize, Stopped> {
     let user = cpu.is_user();
-    if let Some(place) = cpu.tlb[usize::from(user)].entry(linear).for_fetch(linear) {
+    if let Some(place) = cpu.tlb.entry(cpu.tlb_space, linear).for_fetch(linear) {
         return Ok(place);
     }
     let address = cpu.translate(memory, linear, Access::Fetch, user)?;
@@ -689,7 +742,12 @@ fn decode_block(
     let count = ops.len() - first;
     if let Some(op) = ops.get_mut(first) {
         op.block_ops = count as u8;
-        op.block_bytes = length as u16;
+        op.block_end = (offset + length) as u16;
+        match ops.last() {
+            Some(last) if last.branches() => {}
+            Some(last) if last.ends_block() => ops.push(Op::end_of_block(table::leave)),
+            _ => ops.push(Op::end_of_block(table::next_block)),
+        }
     }
     length
 }

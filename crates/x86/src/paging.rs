@@ -5,7 +5,7 @@ use ring3_core::memory::{Memory, Target};
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::cpuid::Features;
 use crate::exception::{Fault, Stopped, vector};
-use crate::tlb::Rights;
+use crate::tlb::{Rights, Space};
 
 /// What an access wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Cpu {
                 global: mapping.global,
                 large: mapping.large,
             };
-            self.tlb[usize::from(user)].fill(linear, place as u64, rights);
+            self.tlb.fill(Space::of(user), linear, place, rights);
         }
         Ok(mapping.page | linear & 0xfff)
     }

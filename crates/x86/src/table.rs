@@ -14,40 +14,159 @@ use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
 
-/// Executes the first of the instructions given, of which there is one, and then all others:
-/// each completes, or the state is as before it and the rest is not executed.
+/// Executes an instruction, which is number `at` of `ops`, the decoded instructions of its page, and
+/// then those that come after it: each completes, or the state is as before it and the rest is not
+/// executed.
 ///
 /// One goes on with the next by itself, so each kind of instruction has an indirect
 /// call of its own, whose target the host predicts far better than that of
-/// a loop's single one.
-pub type Exec = fn(&mut Cpu, &mut Memory, &[Op]) -> Result<(), Stopped>;
+/// a loop's single one. A near branch goes on with the block at its target in the same way.
+pub type Exec =
+    fn(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Result<(), Stopped>;
 
-/// Executes `ops`, the first one by `handler`. The call of the next is the last thing that is
-/// done, which compilers turn into a jump; where they don't, blocks are short.
+/// Goes on with the instruction after number `at`. This call is the last thing that is
+/// done, which compilers turn into a jump; where they don't, there are never very many.
+#[inline(always)]
+fn go_on(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op], at: usize) -> Result<(), Stopped> {
+    match ops.get(at + 1) {
+        Some(next) => (next.exec)(cpu, memory, next, ops, at + 1),
+        None => Ok(()),
+    }
+}
+
+/// Executes `op` by `handler`, and goes on.
 #[inline(always)]
 pub(crate) fn chain(
     cpu: &mut Cpu,
     memory: &mut Memory,
+    op: &Op,
     ops: &[Op],
+    at: usize,
     handler: impl Fn(&mut Cpu, &mut Memory, &Op) -> Result<(), Stopped>,
 ) -> Result<(), Stopped> {
-    let Some((op, rest)) = ops.split_first() else {
-        return Ok(());
-    };
+    finish(cpu, memory, op, at, handler)?;
+    go_on(cpu, memory, ops, at)
+}
+
+/// Executes `op` by `quick`, and goes on; where `quick` stops, it starts again with `slow`. So what is
+/// quick has no calls in it, for which it would have to keep anything.
+#[inline(always)]
+pub(crate) fn chain_quick(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+    quick: impl Fn(&mut Cpu, &mut Memory, &Op) -> Result<(), Stopped>,
+    slow: Exec,
+) -> Result<(), Stopped> {
+    if quick(cpu, memory, op).is_err() {
+        cpu.rewind_answers();
+        return slow(cpu, memory, op, ops, at);
+    }
+    go_on(cpu, memory, ops, at)
+}
+
+/// Executes `op` by `handler`, and nothing after it.
+#[inline(always)]
+pub(crate) fn finish(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    at: usize,
+    handler: impl Fn(&mut Cpu, &mut Memory, &Op) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
     if handler(cpu, memory, op).is_err() {
-        cpu.not_executed = ops.len();
+        cpu.stopped_at = at;
         return Err(Stopped);
     }
-    match rest.first() {
-        Some(next) => (next.exec)(cpu, memory, rest),
-        None => Ok(()),
+    Ok(())
+}
+
+/// A near branch, or the end of a block that has none, that does not know the number of the
+/// instruction to which it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unlinked {
+    /// Its number in its page.
+    pub(crate) at: usize,
+    /// Which way it goes.
+    pub(crate) way: Way,
+}
+
+/// The ways that a near branch can go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To its target.
+    Taken,
+    /// On to the next instruction.
+    NotTaken,
+}
+
+/// The block to which `op` goes, by its link for `way`, if it is known and as many instructions may be executed;
+/// it is then to be executed next. Links stay in the page, whose limits the engine has checked.
+#[inline(always)]
+pub(crate) fn linked<'a>(
+    cpu: &mut Cpu,
+    op: &Op,
+    ops: &'a [Op],
+    way: Way,
+) -> Option<(usize, &'a Op)> {
+    let at = op.link(way);
+    let block = ops.get(at)?;
+    cpu.left = cpu.left.checked_sub(u64::from(block.block_ops))?;
+    cpu.block = at;
+    cpu.ip = cpu.code_base.wrapping_add(u64::from(block.block_end)) & 0xffff_ffff;
+    Some((at, block))
+}
+
+/// Ends a block after an instruction that does not branch, because the engine must look around.
+pub(crate) fn leave(
+    _: &mut Cpu,
+    _: &mut Memory,
+    _: &Op,
+    _: &[Op],
+    _: usize,
+) -> Result<(), Stopped> {
+    Ok(())
+}
+
+/// Ends a block that is long enough, or before an instruction that must begin one; also a branch that is
+/// not taken.
+#[inline(always)]
+pub(crate) fn next_block(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Result<(), Stopped> {
+    if let Some((at, block)) = linked(cpu, op, ops, Way::NotTaken) {
+        return (block.exec)(cpu, memory, block, ops, at);
     }
+    cpu.unlinked = Some(Unlinked { at, way: Way::NotTaken });
+    Ok(())
 }
 
 /// Makes an [`Exec`] of a handler, which executes one instruction.
 macro_rules! exec {
     ($handler:expr) => {
-        |cpu, memory, ops| $crate::table::chain(cpu, memory, ops, $handler)
+        |cpu, memory, op, ops, at| $crate::table::chain(cpu, memory, op, ops, at, $handler)
+    };
+}
+
+/// Makes an [`Exec`] of a handler and of the [`Exec`] for where it stops.
+macro_rules! quick {
+    ($quick:expr, $slow:expr) => {
+        |cpu, memory, op, ops, at| {
+            $crate::table::chain_quick(cpu, memory, op, ops, at, $quick, $slow)
+        }
+    };
+}
+
+/// Makes an [`Exec`] of a handler of an instruction after which there is nothing to go on with.
+macro_rules! last {
+    ($handler:expr) => {
+        |cpu, memory, op, _, at| $crate::table::finish(cpu, memory, op, at, $handler)
     };
 }
 
@@ -65,6 +184,8 @@ pub struct Form {
     /// No instruction can be executed after it without looking at the state
     /// again: it transfers control, or changes mode, mapping or interrupt flag.
     pub ends_block: bool,
+    /// What executes it does not go on with the instruction after it.
+    pub branches: bool,
 }
 
 /// A row of the table.
@@ -120,13 +241,23 @@ impl Rows {
     /// The same with a handler of its own for flat operands.
     pub(crate) fn add_with_flat(&mut self, code: Code, memory: Exec, flat: Exec, register: Exec) {
         let ends_block = code.flow_control() != FlowControl::Next;
-        self.0.push(Form { code, memory, flat, register, ends_block });
+        self.0.push(Form { code, memory, flat, register, ends_block, branches: false });
     }
 
     /// Adds forms that have no ModRM operand, or only one kind of it.
     pub(crate) fn add_all(&mut self, codes: &[Code], exec: Exec) {
         for code in codes {
             self.add(*code, exec, exec);
+        }
+    }
+
+    /// Adds forms that branch by themselves.
+    pub(crate) fn add_branches(&mut self, codes: &[Code], memory: Exec, register: Exec) {
+        for code in codes {
+            self.add(*code, memory, register);
+        }
+        for form in self.0.iter_mut().rev().take(codes.len()) {
+            form.branches = true;
         }
     }
 
@@ -158,12 +289,17 @@ macro_rules! rm_wide {
 macro_rules! rm {
     ($rows:ident, $size:ty, [], $handler:ident $(, $parameter:ty)*) => {};
     ($rows:ident, $size:ty, [$code:ident $($rest:ident)*], $handler:ident $(, $parameter:ty)*) => {
-        $rows.add_with_flat(
-            iced_x86::Code::$code,
-            $crate::table::exec!($handler::<$crate::exec::Mem, $size $(, $parameter)*>),
-            $crate::table::exec!($handler::<$crate::exec::FlatMem, $size $(, $parameter)*>),
-            $crate::table::exec!($handler::<$crate::exec::Reg, $size $(, $parameter)*>),
-        );
+        {
+            use $crate::exec::{Flat, Mem, Quick, Reg, Segmented};
+            const SLOW: $crate::table::Exec =
+                $crate::table::exec!($handler::<Mem, $size $(, $parameter)*>);
+            $rows.add_with_flat(
+                iced_x86::Code::$code,
+                $crate::table::quick!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
+                $crate::table::quick!($handler::<Quick<Flat>, $size $(, $parameter)*>, SLOW),
+                $crate::table::exec!($handler::<Reg, $size $(, $parameter)*>),
+            );
+        }
         $crate::table::rm!($rows, $size, [$($rest)*], $handler $(, $parameter)*);
     };
 }
@@ -191,6 +327,29 @@ macro_rules! plain {
     };
 }
 
+/// Rows for forms that `quick` executes, and `slow` where it stops.
+macro_rules! plain_quick {
+    ($rows:ident, [$($code:ident)+], $quick:expr, $slow:expr) => {{
+        const SLOW: $crate::table::Exec = $crate::table::exec!($slow);
+        $rows.add_all(&[$(iced_x86::Code::$code),+], $crate::table::quick!($quick, SLOW));
+    }};
+}
+
+/// Rows for branches that have no ModRM operand: an [`Exec`] that does not go on.
+macro_rules! branches {
+    ($rows:ident, [$($code:ident)+], $exec:expr) => {
+        $rows.add_branches(&[$(iced_x86::Code::$code),+], $exec, $exec);
+    };
+}
+
+/// Rows for branches with operand size word and doubleword that `handler` executes whole.
+macro_rules! wide_branches {
+    ($rows:ident, [$word:ident $dword:ident], $handler:ident $(, $parameter:tt)*) => {
+        $crate::table::branches!($rows, [$word], $crate::table::last!($handler::<u16 $(, $parameter)*>));
+        $crate::table::branches!($rows, [$dword], $crate::table::last!($handler::<u32 $(, $parameter)*>));
+    };
+}
+
 /// Marks forms, added before, after which a block ends.
 macro_rules! ending {
     ($rows:ident, [$($code:ident)+]) => {
@@ -198,7 +357,10 @@ macro_rules! ending {
     };
 }
 
-pub(crate) use {ending, exec, plain, rm, rm_sizes, rm_wide, sizes, wide};
+pub(crate) use {
+    branches, ending, exec, last, plain, plain_quick, quick, rm, rm_sizes, rm_wide, sizes, wide,
+    wide_branches,
+};
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,9 @@
 //! allowed, accessed and dirty bits are set, and the page has a place in memory (for writes: the same one,
 //! without decoded code). Page number and bits are one word, so one compare answers all.
 
-/// Entries; a power of two.
+use ring3_core::memory::PAGE_SHIFT;
+
+/// Entries for each privilege; a power of two.
 const ENTRIES: usize = 1024;
 const INDEX_MASK: u64 = ENTRIES as u64 - 1;
 const PAGE_MASK: u64 = !0xfff;
@@ -24,19 +26,36 @@ mod tag {
 pub struct Entry {
     /// Linear page address and the bits of [`tag`].
     tag: u64,
-    /// The place of the page in [`Memory`](ring3_core::memory::Memory).
-    page: u64,
+    /// The page in [`Memory`](ring3_core::memory::Memory): a place, without the bits in the page.
+    page: u32,
 }
 
 const EMPTY: Entry = Entry { tag: 0, page: 0 };
 
+/// The entries of one privilege, as an offset in all entries: what the processor keeps ready
+/// for the running code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space(usize);
+
+impl Space {
+    /// For accesses of the user, or of the supervisor.
+    pub fn of(user: bool) -> Space {
+        Space(if user { ENTRIES } else { 0 })
+    }
+
+    fn range(self) -> std::ops::Range<usize> {
+        self.0..self.0 + ENTRIES
+    }
+}
+
 /// log2 of the size of a large page: 4 MiB.
 const LARGE_SHIFT: u32 = 22;
 
-/// The buffer for one privilege: supervisor or user accesses.
+/// The buffer.
 #[derive(Debug, Clone)]
 pub struct Tlb {
-    entries: Box<[Entry; ENTRIES]>,
+    /// The supervisor's, then the user's.
+    entries: Box<[Entry; 2 * ENTRIES]>,
     /// A bit for every 4 MiB of the linear addresses: a large page there may have entries, one
     /// for each 4 KiB of it that were used.
     large: [u64; 16],
@@ -44,34 +63,35 @@ pub struct Tlb {
 
 impl Default for Tlb {
     fn default() -> Self {
-        Tlb { entries: Box::new([EMPTY; ENTRIES]), large: [0; 16] }
+        Tlb { entries: Box::new([EMPTY; 2 * ENTRIES]), large: [0; 16] }
     }
 }
 
 impl Tlb {
     /// The entry where `linear` would be.
     #[inline(always)]
-    pub fn entry(&self, linear: u64) -> &Entry {
-        &self.entries[(linear >> 12 & INDEX_MASK) as usize]
+    pub fn entry(&self, space: Space, linear: u64) -> &Entry {
+        &self.entries[index(space, linear)]
     }
 
-    /// Fills the entry of the linear page `linear` (any address in it): it is at place `page`.
-    pub fn fill(&mut self, linear: u64, page: u64, rights: Rights) {
-        *self.entry_mut(linear) = Entry::new(linear, page, rights);
+    /// Fills the entry of the linear page `linear` (any address in it): it is at `place`, the first of a page.
+    pub fn fill(&mut self, space: Space, linear: u64, place: usize, rights: Rights) {
+        self.entries[index(space, linear)] = Entry::new(linear, place, rights);
         if rights.large {
             let (word, bit) = large_page(linear);
             self.large[word] |= bit;
         }
     }
 
-    fn entry_mut(&mut self, linear: u64) -> &mut Entry {
-        &mut self.entries[(linear >> 12 & INDEX_MASK) as usize]
-    }
-
     /// Drops everything.
     pub fn flush(&mut self) {
         self.entries.fill(EMPTY);
         self.large = [0; 16];
+    }
+
+    /// Drops everything of one privilege.
+    pub fn flush_space(&mut self, space: Space) {
+        self.entries[space.range()].fill(EMPTY);
     }
 
     /// Drops all that is not global.
@@ -85,7 +105,9 @@ impl Tlb {
     pub fn flush_page(&mut self, linear: u64) {
         let (word, bit) = large_page(linear);
         if self.large[word] & bit == 0 {
-            *self.entry_mut(linear) = EMPTY;
+            for user in [false, true] {
+                self.entries[index(Space::of(user), linear)] = EMPTY;
+            }
             return;
         }
         self.large[word] &= !bit;
@@ -95,12 +117,18 @@ impl Tlb {
         }
     }
 
-    /// Sends all writes to the page at place `page` through the slow path.
-    pub fn protect(&mut self, page: u64) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.page == page) {
+    /// Sends all writes to the page at `place` through the slow path.
+    pub fn protect(&mut self, place: usize) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.place() == place) {
             entry.tag &= !tag::WRITE;
         }
     }
+}
+
+/// The number of the entry of `linear`.
+#[inline(always)]
+fn index(space: Space, linear: u64) -> usize {
+    (space.0 | (linear >> 12 & INDEX_MASK) as usize) & (2 * ENTRIES - 1)
 }
 
 /// Where [`Tlb::large`] has the 4 MiB of `linear`: the word, and the bit in it.
@@ -110,13 +138,19 @@ fn large_page(linear: u64) -> (usize, u64) {
 }
 
 impl Entry {
-    fn new(linear: u64, page: u64, rights: Rights) -> Entry {
+    fn new(linear: u64, place: usize, rights: Rights) -> Entry {
         let bit = |allowed: bool, bit: u64| if allowed { bit } else { 0 };
         let bits = bit(rights.read, tag::READ)
             | bit(rights.write, tag::WRITE)
             | bit(rights.fetch, tag::FETCH)
             | bit(rights.global, tag::GLOBAL);
-        Entry { tag: linear & PAGE_MASK | bits, page }
+        Entry { tag: linear & PAGE_MASK | bits, page: (place >> PAGE_SHIFT) as u32 }
+    }
+
+    /// The place of its page.
+    #[inline(always)]
+    fn place(&self) -> usize {
+        (self.page as usize) << PAGE_SHIFT
     }
 
     /// The place of `linear`, if `size` bytes of data can be read there at once.
@@ -142,7 +176,7 @@ impl Entry {
     fn address(&self, linear: u64, size: usize, bit: u64) -> Option<usize> {
         let last = linear + (size as u64 - 1);
         (self.tag & (PAGE_MASK | bit) == last & PAGE_MASK | bit)
-            .then_some((self.page | linear & !PAGE_MASK) as usize)
+            .then_some(self.place() | (linear & !PAGE_MASK) as usize)
     }
 }
 

@@ -1,84 +1,96 @@
 //! Control transfer (SDM vol. 1, 7.3.8): jumps, calls, returns, loops, software interrupts; conditions.
 
+use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::{Fault, vector};
-use crate::exec::{Done, Mem, Place};
+use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Status;
 use crate::interrupt::{Event, Source};
 use crate::segment::sreg;
-use crate::table::{Rows, plain, rm_wide, wide};
+use crate::table::{
+    Rows, Unlinked, Way, branches, finish, last, linked, next_block, plain, rm_wide, wide_branches,
+};
 use crate::word::Word;
+
+/// Rows for the four forms of a conditional jump.
+macro_rules! conditional {
+    ($rows:ident, $byte_16:ident $word:ident $byte_32:ident $dword:ident, $condition:ident) => {
+        branches!($rows, [$byte_16 $word], last!(jump_if::<u16, $condition>));
+        branches!($rows, [$byte_32 $dword], jump_if_by_link::<$condition>);
+    };
+}
+
+/// Rows for the two forms of an indirect branch.
+macro_rules! indirect {
+    ($rows:ident, $word:ident $dword:ident, $handler:ident) => {
+        $rows.add_branches(
+            &[Code::$word],
+            last!($handler::<Mem, u16>),
+            last!($handler::<Reg, u16>),
+        );
+        $rows.add_branches(
+            &[Code::$dword],
+            last!($handler::<Mem, u32>),
+            last!($handler::<Reg, u32>),
+        );
+    };
+}
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    wide!(rows, [Jmp_rel8_16 Jmp_rel8_32], jump);
-    wide!(rows, [Jmp_rel16 Jmp_rel32_32], jump);
-    rm_wide!(rows, [Jmp_rm16 Jmp_rm32], jump_indirect);
-    wide!(rows, [Call_rel16 Call_rel32_32], call);
-    rm_wide!(rows, [Call_rm16 Call_rm32], call_indirect);
-    wide!(rows, [Retnw Retnd], near_return);
-    wide!(rows, [Retnw_imm16 Retnd_imm16], near_return);
-    wide!(rows, [Jmp_ptr1616 Jmp_ptr1632], far_jump);
-    wide!(rows, [Jmp_m1616 Jmp_m1632], far_jump_indirect);
-    wide!(rows, [Call_ptr1616 Call_ptr1632], far_call);
-    wide!(rows, [Call_m1616 Call_m1632], far_call_indirect);
-    wide!(rows, [Retfw Retfd], far_return);
-    wide!(rows, [Retfw_imm16 Retfd_imm16], far_return);
-    wide!(rows, [Iretw Iretd], interrupt_return);
+    branches!(rows, [Jmp_rel8_16 Jmp_rel16], last!(jump::<u16>));
+    branches!(rows, [Jmp_rel8_32 Jmp_rel32_32], jump_by_link);
+    branches!(rows, [Call_rel16], last!(call::<u16>));
+    branches!(rows, [Call_rel32_32], call_by_link);
+    branches!(rows, [Retnw Retnw_imm16], last!(near_return::<u16>));
+    branches!(rows, [Retnd Retnd_imm16], quick_return);
+    indirect!(rows, Jmp_rm16 Jmp_rm32, jump_indirect);
+    indirect!(rows, Call_rm16 Call_rm32, call_indirect);
+    wide_branches!(rows, [Jmp_ptr1616 Jmp_ptr1632], far_jump);
+    wide_branches!(rows, [Jmp_m1616 Jmp_m1632], far_jump_indirect);
+    wide_branches!(rows, [Call_ptr1616 Call_ptr1632], far_call);
+    wide_branches!(rows, [Call_m1616 Call_m1632], far_call_indirect);
+    wide_branches!(rows, [Retfw Retfd], far_return);
+    wide_branches!(rows, [Retfw_imm16 Retfd_imm16], far_return);
+    wide_branches!(rows, [Iretw Iretd], interrupt_return);
 
-    wide!(rows, [Jo_rel8_16 Jo_rel8_32], jump_if, IfOverflow);
-    wide!(rows, [Jo_rel16 Jo_rel32_32], jump_if, IfOverflow);
-    wide!(rows, [Jno_rel8_16 Jno_rel8_32], jump_if, IfNotOverflow);
-    wide!(rows, [Jno_rel16 Jno_rel32_32], jump_if, IfNotOverflow);
-    wide!(rows, [Jb_rel8_16 Jb_rel8_32], jump_if, IfBelow);
-    wide!(rows, [Jb_rel16 Jb_rel32_32], jump_if, IfBelow);
-    wide!(rows, [Jae_rel8_16 Jae_rel8_32], jump_if, IfAboveOrEqual);
-    wide!(rows, [Jae_rel16 Jae_rel32_32], jump_if, IfAboveOrEqual);
-    wide!(rows, [Je_rel8_16 Je_rel8_32], jump_if, IfEqual);
-    wide!(rows, [Je_rel16 Je_rel32_32], jump_if, IfEqual);
-    wide!(rows, [Jne_rel8_16 Jne_rel8_32], jump_if, IfNotEqual);
-    wide!(rows, [Jne_rel16 Jne_rel32_32], jump_if, IfNotEqual);
-    wide!(rows, [Jbe_rel8_16 Jbe_rel8_32], jump_if, IfBelowOrEqual);
-    wide!(rows, [Jbe_rel16 Jbe_rel32_32], jump_if, IfBelowOrEqual);
-    wide!(rows, [Ja_rel8_16 Ja_rel8_32], jump_if, IfAbove);
-    wide!(rows, [Ja_rel16 Ja_rel32_32], jump_if, IfAbove);
-    wide!(rows, [Js_rel8_16 Js_rel8_32], jump_if, IfSign);
-    wide!(rows, [Js_rel16 Js_rel32_32], jump_if, IfSign);
-    wide!(rows, [Jns_rel8_16 Jns_rel8_32], jump_if, IfNotSign);
-    wide!(rows, [Jns_rel16 Jns_rel32_32], jump_if, IfNotSign);
-    wide!(rows, [Jp_rel8_16 Jp_rel8_32], jump_if, IfParity);
-    wide!(rows, [Jp_rel16 Jp_rel32_32], jump_if, IfParity);
-    wide!(rows, [Jnp_rel8_16 Jnp_rel8_32], jump_if, IfNotParity);
-    wide!(rows, [Jnp_rel16 Jnp_rel32_32], jump_if, IfNotParity);
-    wide!(rows, [Jl_rel8_16 Jl_rel8_32], jump_if, IfLess);
-    wide!(rows, [Jl_rel16 Jl_rel32_32], jump_if, IfLess);
-    wide!(rows, [Jge_rel8_16 Jge_rel8_32], jump_if, IfGreaterOrEqual);
-    wide!(rows, [Jge_rel16 Jge_rel32_32], jump_if, IfGreaterOrEqual);
-    wide!(rows, [Jle_rel8_16 Jle_rel8_32], jump_if, IfLessOrEqual);
-    wide!(rows, [Jle_rel16 Jle_rel32_32], jump_if, IfLessOrEqual);
-    wide!(rows, [Jg_rel8_16 Jg_rel8_32], jump_if, IfGreater);
-    wide!(rows, [Jg_rel16 Jg_rel32_32], jump_if, IfGreater);
+    conditional!(rows, Jo_rel8_16 Jo_rel16 Jo_rel8_32 Jo_rel32_32, IfOverflow);
+    conditional!(rows, Jno_rel8_16 Jno_rel16 Jno_rel8_32 Jno_rel32_32, IfNotOverflow);
+    conditional!(rows, Jb_rel8_16 Jb_rel16 Jb_rel8_32 Jb_rel32_32, IfBelow);
+    conditional!(rows, Jae_rel8_16 Jae_rel16 Jae_rel8_32 Jae_rel32_32, IfAboveOrEqual);
+    conditional!(rows, Je_rel8_16 Je_rel16 Je_rel8_32 Je_rel32_32, IfEqual);
+    conditional!(rows, Jne_rel8_16 Jne_rel16 Jne_rel8_32 Jne_rel32_32, IfNotEqual);
+    conditional!(rows, Jbe_rel8_16 Jbe_rel16 Jbe_rel8_32 Jbe_rel32_32, IfBelowOrEqual);
+    conditional!(rows, Ja_rel8_16 Ja_rel16 Ja_rel8_32 Ja_rel32_32, IfAbove);
+    conditional!(rows, Js_rel8_16 Js_rel16 Js_rel8_32 Js_rel32_32, IfSign);
+    conditional!(rows, Jns_rel8_16 Jns_rel16 Jns_rel8_32 Jns_rel32_32, IfNotSign);
+    conditional!(rows, Jp_rel8_16 Jp_rel16 Jp_rel8_32 Jp_rel32_32, IfParity);
+    conditional!(rows, Jnp_rel8_16 Jnp_rel16 Jnp_rel8_32 Jnp_rel32_32, IfNotParity);
+    conditional!(rows, Jl_rel8_16 Jl_rel16 Jl_rel8_32 Jl_rel32_32, IfLess);
+    conditional!(rows, Jge_rel8_16 Jge_rel16 Jge_rel8_32 Jge_rel32_32, IfGreaterOrEqual);
+    conditional!(rows, Jle_rel8_16 Jle_rel16 Jle_rel8_32 Jle_rel32_32, IfLessOrEqual);
+    conditional!(rows, Jg_rel8_16 Jg_rel16 Jg_rel8_32 Jg_rel32_32, IfGreater);
 
     // The count register has the address size, the target the operand size.
-    plain!(rows, [Loop_rel8_16_CX], loop_if::<u16, u16, Always>);
-    plain!(rows, [Loop_rel8_32_CX], loop_if::<u32, u16, Always>);
-    plain!(rows, [Loop_rel8_16_ECX], loop_if::<u16, u32, Always>);
-    plain!(rows, [Loop_rel8_32_ECX], loop_if::<u32, u32, Always>);
-    plain!(rows, [Loope_rel8_16_CX], loop_if::<u16, u16, IfEqual>);
-    plain!(rows, [Loope_rel8_32_CX], loop_if::<u32, u16, IfEqual>);
-    plain!(rows, [Loope_rel8_16_ECX], loop_if::<u16, u32, IfEqual>);
-    plain!(rows, [Loope_rel8_32_ECX], loop_if::<u32, u32, IfEqual>);
-    plain!(rows, [Loopne_rel8_16_CX], loop_if::<u16, u16, IfNotEqual>);
-    plain!(rows, [Loopne_rel8_32_CX], loop_if::<u32, u16, IfNotEqual>);
-    plain!(rows, [Loopne_rel8_16_ECX], loop_if::<u16, u32, IfNotEqual>);
-    plain!(rows, [Loopne_rel8_32_ECX], loop_if::<u32, u32, IfNotEqual>);
-    plain!(rows, [Jcxz_rel8_16], jump_if_count_zero::<u16, u16>);
-    plain!(rows, [Jcxz_rel8_32], jump_if_count_zero::<u32, u16>);
-    plain!(rows, [Jecxz_rel8_16], jump_if_count_zero::<u16, u32>);
-    plain!(rows, [Jecxz_rel8_32], jump_if_count_zero::<u32, u32>);
+    branches!(rows, [Loop_rel8_16_CX], last!(loop_if::<u16, u16, Always>));
+    branches!(rows, [Loop_rel8_32_CX], last!(loop_if::<u32, u16, Always>));
+    branches!(rows, [Loop_rel8_16_ECX], last!(loop_if::<u16, u32, Always>));
+    branches!(rows, [Loop_rel8_32_ECX], last!(loop_if::<u32, u32, Always>));
+    branches!(rows, [Loope_rel8_16_CX], last!(loop_if::<u16, u16, IfEqual>));
+    branches!(rows, [Loope_rel8_32_CX], last!(loop_if::<u32, u16, IfEqual>));
+    branches!(rows, [Loope_rel8_16_ECX], last!(loop_if::<u16, u32, IfEqual>));
+    branches!(rows, [Loope_rel8_32_ECX], last!(loop_if::<u32, u32, IfEqual>));
+    branches!(rows, [Loopne_rel8_16_CX], last!(loop_if::<u16, u16, IfNotEqual>));
+    branches!(rows, [Loopne_rel8_32_CX], last!(loop_if::<u32, u16, IfNotEqual>));
+    branches!(rows, [Loopne_rel8_16_ECX], last!(loop_if::<u16, u32, IfNotEqual>));
+    branches!(rows, [Loopne_rel8_32_ECX], last!(loop_if::<u32, u32, IfNotEqual>));
+    branches!(rows, [Jcxz_rel8_16], last!(jump_if_count_zero::<u16, u16>));
+    branches!(rows, [Jcxz_rel8_32], last!(jump_if_count_zero::<u32, u16>));
+    branches!(rows, [Jecxz_rel8_16], last!(jump_if_count_zero::<u16, u32>));
+    branches!(rows, [Jecxz_rel8_32], last!(jump_if_count_zero::<u32, u32>));
 
     plain!(rows, [Int_imm8], software_interrupt);
     plain!(rows, [Int3], breakpoint);
@@ -157,6 +169,72 @@ fn jump<W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
 
 fn jump_if<W: Word, C: Condition>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     if C::holds(cpu.status) { jump_to(cpu, relative_target::<W>(cpu, op)) } else { Ok(()) }
+}
+
+/// A jump in 32-bit code, which goes on with the block at its target where that is known.
+#[inline(always)]
+fn jump_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+    if let Some((at, block)) = linked(cpu, op, ops, Way::Taken) {
+        return (block.exec)(cpu, memory, block, ops, at);
+    }
+    jump_unlinked(cpu, memory, op, ops, at)
+}
+
+#[inline(never)]
+fn jump_unlinked(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
+    finish(cpu, memory, op, at, jump::<u32>)?;
+    cpu.unlinked = Some(Unlinked { at, way: Way::Taken });
+    Ok(())
+}
+
+fn jump_if_by_link<C: Condition>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Done {
+    if C::holds(cpu.status) {
+        jump_by_link(cpu, memory, op, ops, at)
+    } else {
+        next_block(cpu, memory, op, ops, at)
+    }
+}
+
+/// The call pushes before it jumps; that a block at its target is known says that the target is good.
+fn call_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+    let return_address = cpu.ip as u32;
+    if ops.get(op.link(Way::Taken)).is_none() || cpu.push_at_once(memory, return_address).is_err() {
+        return call_unlinked(cpu, memory, op, ops, at);
+    }
+    if let Some((at, block)) = linked(cpu, op, ops, Way::Taken) {
+        return (block.exec)(cpu, memory, block, ops, at);
+    }
+    cpu.ip = relative_target::<u32>(cpu, op);
+    Ok(())
+}
+
+#[inline(never)]
+fn call_unlinked(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
+    finish(cpu, memory, op, at, call::<u32>)?;
+    cpu.unlinked = Some(Unlinked { at, way: Way::Taken });
+    Ok(())
+}
+
+fn quick_return(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+    if let Ok(target) = cpu.peek_at_once::<u32>(memory)
+        && u64::from(target) <= u64::from(cpu.segment(sreg::CS).limit)
+    {
+        cpu.release_flat(4 + op.imm);
+        cpu.ip = target.into();
+        return Ok(());
+    }
+    slow_return(cpu, memory, op, ops, at)
+}
+
+#[inline(never)]
+fn slow_return(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
+    finish(cpu, memory, op, at, near_return::<u32>)
 }
 
 fn jump_indirect<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

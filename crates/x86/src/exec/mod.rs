@@ -141,22 +141,49 @@ impl Place for Reg {
     }
 }
 
-/// The operand is in memory, at an address that `A` computes.
-pub(crate) struct At<A>(PhantomData<A>);
+/// The operand is in memory.
+pub(crate) struct Mem;
 
-/// The operand is in memory, anywhere.
-pub(crate) type Mem = At<Segmented>;
+impl Place for Mem {
+    const IS_REGISTER: bool = false;
 
-/// The operand is in memory, at a base register and a displacement of a flat segment.
-pub(crate) type FlatMem = At<Flat>;
+    #[inline(always)]
+    fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
+        cpu.read(memory, op.segment, op.effective_address(cpu))
+    }
 
-/// How the linear address of the memory operand is computed.
+    #[inline(always)]
+    fn write<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op, value: W) -> Done {
+        cpu.write(memory, op.segment, op.effective_address(cpu), value)
+    }
+
+    #[inline(always)]
+    fn modify<W: Word>(
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        op: &Op,
+        change: impl FnOnce(Status, W) -> (W, Status),
+    ) -> Done {
+        let linear = cpu.linear_for_write(op.segment, op.effective_address(cpu), W::BYTES)?;
+        let old = cpu.read_linear_for_write(memory, linear)?;
+        let (value, status) = change(cpu.status, old);
+        cpu.write_linear(memory, linear, value, cpu.is_user())?;
+        cpu.status = status;
+        Ok(())
+    }
+}
+
+/// The operand is in memory, at an address that `A` computes, and the TLB knows all about it. Where
+/// that is not so, it stops without a reason, and the instruction is to be executed with [`Mem`].
+pub(crate) struct Quick<A>(PhantomData<A>);
+
+/// How a linear address is computed for [`Quick`] operands.
 pub(crate) trait Address {
-    /// The linear address, if `size` bytes there may be read.
-    fn for_read(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped>;
+    /// The linear address, where the segment lets everything there be read.
+    fn for_read(cpu: &Cpu, op: &Op) -> Result<u64, Stopped>;
 
-    /// The linear address, if `size` bytes there may be written.
-    fn for_write(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped>;
+    /// The linear address, where the segment lets everything there be written.
+    fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped>;
 }
 
 /// Any effective address in any segment.
@@ -164,17 +191,22 @@ pub(crate) struct Segmented;
 
 impl Address for Segmented {
     #[inline(always)]
-    fn for_read(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped> {
-        cpu.linear_for_read(op.segment, op.effective_address(cpu), size)
+    fn for_read(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
+        let segment = cpu.segment(op.segment);
+        let linear = segment.base.wrapping_add(op.effective_address(cpu)) & 0xffff_ffff;
+        if segment.reads_freely { Ok(linear) } else { Err(Stopped) }
     }
 
     #[inline(always)]
-    fn for_write(cpu: &mut Cpu, op: &Op, size: usize) -> Result<u64, Stopped> {
-        cpu.linear_for_write(op.segment, op.effective_address(cpu), size)
+    fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
+        let segment = cpu.segment(op.segment);
+        let linear = segment.base.wrapping_add(op.effective_address(cpu)) & 0xffff_ffff;
+        if segment.writes_freely { Ok(linear) } else { Err(Stopped) }
     }
 }
 
-/// What most operands are: [`Op::is_flat`] says when.
+/// A base register and a displacement in a flat segment, which most operands are: [`Op::is_flat`]
+/// says when.
 pub(crate) struct Flat;
 
 impl Flat {
@@ -186,29 +218,29 @@ impl Flat {
 
 impl Address for Flat {
     #[inline(always)]
-    fn for_read(cpu: &mut Cpu, op: &Op, _: usize) -> Result<u64, Stopped> {
+    fn for_read(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
         Ok(Flat::address(cpu, op))
     }
 
     #[inline(always)]
-    fn for_write(cpu: &mut Cpu, op: &Op, _: usize) -> Result<u64, Stopped> {
+    fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
         Ok(Flat::address(cpu, op))
     }
 }
 
-impl<A: Address> Place for At<A> {
+impl<A: Address> Place for Quick<A> {
     const IS_REGISTER: bool = false;
 
     #[inline(always)]
     fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
-        let linear = A::for_read(cpu, op, W::BYTES)?;
-        cpu.read_linear(memory, linear, cpu.is_user())
+        cpu.load_at_once(memory, A::for_read(cpu, op)?)
     }
 
     #[inline(always)]
     fn write<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op, value: W) -> Done {
-        let linear = A::for_write(cpu, op, W::BYTES)?;
-        cpu.write_linear(memory, linear, value, cpu.is_user())
+        let place = cpu.place_at_once::<W>(A::for_write(cpu, op)?)?;
+        value.store(memory, place);
+        Ok(())
     }
 
     #[inline(always)]
@@ -218,10 +250,9 @@ impl<A: Address> Place for At<A> {
         op: &Op,
         change: impl FnOnce(Status, W) -> (W, Status),
     ) -> Done {
-        let linear = A::for_write(cpu, op, W::BYTES)?;
-        let old = cpu.read_linear_for_write(memory, linear)?;
-        let (value, status) = change(cpu.status, old);
-        cpu.write_linear(memory, linear, value, cpu.is_user())?;
+        let place = cpu.place_at_once::<W>(A::for_write(cpu, op)?)?;
+        let (value, status) = change(cpu.status, W::load(memory, place));
+        value.store(memory, place);
         cpu.status = status;
         Ok(())
     }

@@ -25,7 +25,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::decode::Op;
 use crate::exception::{Fault, Stopped, vector};
-use crate::exec::{Address, At, Done, Mem, Place, Reg};
+use crate::exec::{Address, Done, Mem, Place, Quick, Reg};
 use crate::table::Rows;
 use crate::word::Word;
 
@@ -249,7 +249,19 @@ trait Source {
     fn low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped>;
 }
 
-impl<A: Address> Source for At<A> {
+impl Source for Mem {
+    #[inline(always)]
+    fn vector<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<V, Stopped> {
+        V::load(cpu, memory, op, true)
+    }
+
+    #[inline(always)]
+    fn low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
+        <Self as Place>::read(cpu, memory, op)
+    }
+}
+
+impl<A: Address> Source for Quick<A> {
     #[inline(always)]
     fn vector<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<V, Stopped> {
         V::load(cpu, memory, op, true)

@@ -1,30 +1,46 @@
 //! The stack (SDM vol. 1, 7.3.1.3 and 7.3.13): PUSH, POP, PUSHA, POPA, ENTER, LEAVE, PUSHF, POPF.
 
+use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
-use crate::exec::{Done, Place};
+use crate::exception::Stopped;
+use crate::exec::{Done, Flat, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Eflags;
 use crate::segment::sreg;
-use crate::table::{Rows, ending, rm_wide, wide};
+use crate::table::{Rows, ending, exec, plain, plain_quick, quick, rm, rm_wide, wide};
 use crate::virtual_8086::InterruptFlag;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    rm_wide!(rows, [Push_rm16 Push_rm32], push);
-    rm_wide!(rows, [Push_r16 Push_r32], push);
+    rm!(rows, u16, [Push_rm16], push);
+    rows.add_with_flat(
+        Code::Push_rm32,
+        quick!(push_at_once::<Quick<Segmented>>, exec!(push::<Mem, u32>)),
+        quick!(push_at_once::<Quick<Flat>>, exec!(push::<Mem, u32>)),
+        quick!(push_at_once::<Reg>, exec!(push::<Reg, u32>)),
+    );
+    plain!(rows, [Push_r16], push::<Reg, u16>);
+    plain_quick!(rows, [Push_r32], push_at_once::<Reg>, push::<Reg, u32>);
     rm_wide!(rows, [Pop_rm16 Pop_rm32], pop);
-    rm_wide!(rows, [Pop_r16 Pop_r32], pop);
-    wide!(rows, [Push_imm16 Pushd_imm32], push_immediate);
-    wide!(rows, [Pushw_imm8 Pushd_imm8], push_immediate);
+    plain!(rows, [Pop_r16], pop::<Reg, u16>);
+    plain_quick!(rows, [Pop_r32], pop_at_once, pop::<Reg, u32>);
+    plain!(rows, [Push_imm16 Pushw_imm8], push_immediate::<u16>);
+    plain_quick!(
+        rows,
+        [Pushd_imm32 Pushd_imm8],
+        push_immediate_at_once,
+        push_immediate::<u32>
+    );
     wide!(rows, [Pushaw Pushad], push_all);
     wide!(rows, [Popaw Popad], pop_all);
     wide!(rows, [Pushfw Pushfd], push_flags);
     wide!(rows, [Popfw Popfd], pop_flags);
     wide!(rows, [Enterw_imm16_imm8 Enterd_imm16_imm8], enter);
-    wide!(rows, [Leavew Leaved], leave);
+    plain!(rows, [Leavew], leave::<u16>);
+    plain_quick!(rows, [Leaved], leave_at_once, leave::<u32>);
 
     wide!(rows, [Pushw_ES Pushd_ES], push_segment, { sreg::ES });
     wide!(rows, [Pushw_CS Pushd_CS], push_segment, { sreg::CS });
@@ -48,6 +64,11 @@ fn push<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done 
     cpu.push(memory, value)
 }
 
+fn push_at_once<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = P::read::<u32>(cpu, memory, op)?;
+    cpu.push_at_once(memory, value)
+}
+
 /// An address with ESP is computed after ESP was incremented, and POP ESP
 /// keeps what it popped (SDM vol. 2, POP).
 fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -58,6 +79,17 @@ fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
         cpu.set_gpr(reg::SP, old);
     }
     written
+}
+
+fn pop_at_once(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = cpu.peek_at_once::<u32>(memory)?;
+    cpu.release_flat(4);
+    cpu.set(op.rm, value);
+    Ok(())
+}
+
+fn push_immediate_at_once(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    cpu.push_at_once(memory, op.immediate::<u32>())
 }
 
 fn push_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -165,6 +197,17 @@ fn leave<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     let frame = cpu.gpr(reg::BP) & cpu.stack_mask();
     let value = cpu.read::<W>(memory, sreg::SS, frame)?;
     cpu.set_stack_pointer(frame.wrapping_add(W::BYTES as u64));
+    cpu.set(reg::BP, value);
+    Ok(())
+}
+
+fn leave_at_once(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    if !cpu.stack_is_flat {
+        return Err(Stopped);
+    }
+    let frame = cpu.gpr(reg::BP) as u32;
+    let value = cpu.load_at_once::<u32>(memory, frame.into())?;
+    cpu.set_gpr(reg::SP, frame.wrapping_add(4).into());
     cpu.set(reg::BP, value);
     Ok(())
 }

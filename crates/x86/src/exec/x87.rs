@@ -158,8 +158,11 @@ pub(super) fn read_bytes<const N: usize>(
     op: &Op,
 ) -> Result<[u8; N], Stopped> {
     let linear = cpu.linear_for_read(op.segment, op.effective_address(cpu), N)?;
-    let user = cpu.is_user();
     let mut bytes = [0; N];
+    if let Some(place) = cpu.tlb.entry(cpu.tlb_space, linear).for_read(linear, N) {
+        return Ok(memory.load(place));
+    }
+    let user = cpu.is_user();
     for (chunk, at) in bytes.chunks_mut(2).zip((0..).step_by(2)) {
         let word: u16 = cpu.read_linear(memory, linear_after(linear, at), user)?;
         chunk.copy_from_slice(&word.to_le_bytes());
@@ -170,6 +173,9 @@ pub(super) fn read_bytes<const N: usize>(
 /// The faults of a write of `size` bytes to the memory operand, which is not done.
 fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done {
     let first = cpu.linear_for_write(op.segment, op.effective_address(cpu), size)?;
+    if cpu.tlb.entry(cpu.tlb_space, first).for_write(first, size).is_some() {
+        return Ok(());
+    }
     let last_page = linear_after(first, size as u64 - 1) & !(PAGE_SIZE - 1);
     let user = cpu.is_user();
     cpu.translate(memory, first, Access::Write, user)?;
@@ -188,6 +194,10 @@ pub(super) fn write_bytes<const N: usize>(
     bytes: [u8; N],
 ) -> Done {
     let linear = cpu.linear_for_write(op.segment, op.effective_address(cpu), N)?;
+    if let Some(place) = cpu.tlb.entry(cpu.tlb_space, linear).for_write(linear, N) {
+        memory.store(place, bytes);
+        return Ok(());
+    }
     if linear & (PAGE_SIZE - 1) > PAGE_SIZE - N as u64 {
         check_write(cpu, memory, op, N)?;
     }

@@ -46,6 +46,22 @@ fn an_instruction_that_was_executed_before_is_changed() {
     assert_eq!(machine.get(reg::BX), 9);
 }
 
+/// A branch that is executed alone, after MOV SS, tells the engine nothing about
+/// where another one goes: the JMP at the start must not learn where the RET goes.
+#[test]
+fn a_branch_alone_is_not_taken_for_another() {
+    let mut machine = Machine::new();
+    machine.put(CODE, &[0xeb, 0x3e]); // JMP CODE+40h
+    machine.put(CODE + 0x40, &[0x8c, 0xd0, 0x8e, 0xd0, 0xeb, 0x1a]); // MOV EAX, SS; MOV SS, EAX; JMP CODE+60h
+    machine.put(CODE + 0x60, &[0x43, 0x83, 0xfb, 3, 0x74, 6, 0x68]); // INC EBX; CMP EBX, 3; JE CODE+6Ch; PUSH ...
+    machine.put(CODE + 0x67, &(CODE + 0x80).to_le_bytes());
+    machine.put(CODE + 0x6b, &[0xc3, HLT]); // RET; HLT
+    machine.put(CODE + 0x80, &[0xe9, 0x7b, 0xff, 0xff, 0xff]); // JMP CODE
+    machine.cpu.ip = CODE.into();
+    machine.run_to_halt();
+    assert_eq!(machine.get(reg::BX), 3);
+}
+
 #[test]
 fn code_in_another_page_is_changed() {
     let other = CODE + 0x3000;

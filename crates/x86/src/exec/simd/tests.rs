@@ -27,7 +27,7 @@ impl Machine {
     /// Executes an instruction; the vector if it faults.
     fn run(&mut self, code: &[u8]) -> Option<u8> {
         let op = decode(code, self.cpu.code_mode(), self.cpu.model).unwrap();
-        match (op.exec)(&mut self.cpu, &mut self.memory, &[op]) {
+        match (op.exec)(&mut self.cpu, &mut self.memory, &op, &[], 0) {
             Ok(()) => None,
             Err(_) => match self.cpu.stop() {
                 Stop::Fault(fault) => Some(fault.vector),

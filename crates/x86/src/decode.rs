@@ -39,7 +39,7 @@ pub struct Op {
     pub index: u8,
     /// log2 of the index's scale.
     pub scale: u8,
-    /// Segment register of the memory operand.
+    /// Segment register of the memory operand; 7 where there is none.
     pub segment: u8,
     /// Length in bytes, 1 to 15.
     pub length: u8,
@@ -91,6 +91,11 @@ impl Op {
     /// What ends a block in the place of a branch.
     pub(crate) fn end_of_block(exec: Exec) -> Op {
         Op { exec, ..UNDEFINED }
+    }
+
+    /// There is a memory operand.
+    pub(crate) fn has_memory_operand(&self) -> bool {
+        self.segment != NO_SEGMENT
     }
 
     /// Where DS, ES and SS are flat, the memory operand's linear address is the base
@@ -176,6 +181,9 @@ pub(crate) const OPTIONS: u32 = DecoderOptions::NO_MPFX_0FBC | DecoderOptions::N
 /// The longest instruction (SDM vol. 2, 2.3.11).
 pub const MAX_LENGTH: usize = 15;
 
+/// The segment register of no memory operand.
+const NO_SEGMENT: u8 = 7;
+
 /// What no instruction is.
 const UNDEFINED: Op = Op {
     exec: exec!(undefined_instruction),
@@ -190,7 +198,7 @@ const UNDEFINED: Op = Op {
     base: reg::NONE,
     index: reg::NONE,
     scale: 0,
-    segment: sreg::DS,
+    segment: NO_SEGMENT,
     length: 1,
     repeat: Repeat::None,
     address_shift: 0,

@@ -14,6 +14,7 @@ use crate::debug;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
 use crate::exception::{Fault, Stop, Stopped};
+use crate::exec::pair;
 use crate::interrupt::{Delivery, Event};
 use crate::observer::Observer;
 use crate::paging::Access;
@@ -42,8 +43,6 @@ struct CodePage {
     starts: Box<[u16; START_SLOTS]>,
     /// The instructions of all blocks, with what ends a block where no branch does.
     ops: Vec<Op>,
-    /// How often all blocks were dropped to make room.
-    emptied: u32,
 }
 
 /// Slots for block starts in a page: one for each four bytes.
@@ -55,7 +54,7 @@ const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH - 1;
 
 impl Default for CodePage {
     fn default() -> Self {
-        CodePage { starts: Box::new([NO_BLOCK; START_SLOTS]), ops: Vec::new(), emptied: 0 }
+        CodePage { starts: Box::new([NO_BLOCK; START_SLOTS]), ops: Vec::new() }
     }
 }
 
@@ -81,16 +80,10 @@ impl CodePage {
         None
     }
 
-    /// A slot to note a block that starts at `offset`. When there is no room for it, the page
-    /// is to be decoded anew: blocks that start inside of others can be more than there is room for.
-    fn make_room(&mut self, offset: usize) -> usize {
-        if self.ops.len() <= PAGE_OPS
-            && let Some(slot) = Self::slots(offset).find(|slot| self.starts[*slot] == NO_BLOCK)
-        {
-            return slot;
-        }
-        *self = CodePage { emptied: self.emptied + 1, ..CodePage::default() };
-        offset / 4
+    /// A slot to note a block that starts at `offset`, if there is room for it.
+    fn free_slot(&self, offset: usize) -> Option<usize> {
+        let mut slots = Self::slots(offset);
+        slots.find(|slot| self.starts[*slot] == NO_BLOCK).filter(|_| self.ops.len() <= PAGE_OPS)
     }
 }
 
@@ -104,13 +97,15 @@ struct Cache {
     by_frame: [Vec<u32>; CodeMode::COUNT],
     /// Instructions decoded since all was dropped.
     ops: usize,
+    /// Grows when something is dropped: numbers of pages and instructions may now be of others.
+    epoch: u64,
 }
 
 impl Cache {
     /// The number of the page of decoded code for page `frame` of memory.
     fn page(&mut self, frame: usize, mode: CodeMode) -> u32 {
         if self.pages.len() - self.free.len() >= MAX_PAGES || self.ops >= MAX_OPS {
-            *self = Cache::default();
+            *self = Cache { epoch: self.epoch + 1, ..Cache::default() };
         }
         let by_frame = &mut self.by_frame[mode.index()];
         if by_frame.len() <= frame {
@@ -127,6 +122,7 @@ impl Cache {
 
     /// Drops what was decoded in page `frame` of memory.
     fn drop_frame(&mut self, frame: usize) {
+        self.epoch += 1;
         for by_frame in &mut self.by_frame {
             let Some(slot) = by_frame.get_mut(frame).filter(|slot| **slot != NO_PAGE) else {
                 continue;
@@ -141,7 +137,7 @@ impl Cache {
 /// Where the last instruction was fetched from, to find the next one quickly.
 #[derive(Debug)]
 struct FetchPage {
-    /// Linear page address, with the mode and the privilege in the low bits.
+    /// Linear page address, with the mode and the privilege above it.
     key: u64,
     /// [`Cpu::fetch_generation`] when it was found.
     generation: u64,
@@ -152,6 +148,23 @@ struct FetchPage {
 }
 
 const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, place: 0, page: NO_PAGE };
+
+/// Where the block at a linear address is: what makes jumps to other pages cheap.
+#[derive(Debug, Clone, Copy)]
+struct Jump {
+    /// The linear address, with the mode and the privilege above it.
+    key: u64,
+    /// [`Cache::epoch`] and [`Cpu::fetch_generation`] when it was found.
+    epoch: u64,
+    generation: u64,
+    /// Number of the page of decoded code, and of the instruction in it.
+    page: u32,
+    first: u32,
+}
+
+/// Jumps that are kept; a power of two.
+const JUMPS: usize = 4096;
+const NO_JUMP: Jump = Jump { key: u64::MAX, epoch: 0, generation: 0, page: 0, first: 0 };
 
 /// An instruction that crosses a page boundary, kept by its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -169,6 +182,7 @@ const CROSSINGS: usize = 256;
 pub struct Interpreter {
     cache: Cache,
     fetch: FetchPage,
+    jumps: Box<[Jump; JUMPS]>,
     crossings: Vec<Option<Crossing>>,
     /// [`Memory::layout_generation`] that the TLB was filled with.
     layout: u64,
@@ -201,6 +215,7 @@ impl Default for Interpreter {
         Interpreter {
             cache: Cache::default(),
             fetch: NOWHERE,
+            jumps: Box::new([NO_JUMP; JUMPS]),
             crossings: vec![None; CROSSINGS],
             layout: 0,
             counters: Counters::default(),
@@ -266,18 +281,51 @@ impl Interpreter {
         let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
         let limit = u64::from(code.limit);
         let key = fetch_key(cpu, linear);
+        let Jump { epoch, generation, page, first, .. } = self.jumps[jump_slot(linear)];
+        if self.jumps[jump_slot(linear)].key == key
+            && (epoch, generation) == (self.cache.epoch, cpu.fetch_generation)
+        {
+            let (page, first) = (page as usize, first as usize);
+            let end = cpu.ip + u64::from(self.cache.pages[page].ops[first].block_bytes());
+            if end - 1 <= limit {
+                return Ok(Next::Block { page, first });
+            }
+        }
+        self.search(cpu, memory, linear, limit)
+    }
+
+    /// The same, by the page of `linear`, and notes it in [`Interpreter::jumps`].
+    #[inline(never)]
+    fn search(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u64,
+        limit: u64,
+    ) -> Result<Next, Stopped> {
+        let key = fetch_key(cpu, linear & !0xfff);
         if self.fetch.key != key || self.fetch.generation != cpu.fetch_generation {
             self.find_page(cpu, memory, linear, key)?;
         }
-        let offset = (linear & 0xfff) as usize;
         let page = self.fetch.page as usize;
         let code = &self.cache.pages[page];
-        if let Some(first) = code.block_at(offset)
-            && cpu.ip + u64::from(code.ops[first].block_bytes()) - 1 <= limit
-        {
-            return Ok(Next::Block { page, first });
+        let found = code
+            .block_at((linear & 0xfff) as usize)
+            .filter(|first| cpu.ip + u64::from(code.ops[*first].block_bytes()) - 1 <= limit);
+        let next = match found {
+            Some(first) => Next::Block { page, first },
+            None => self.decode_at(cpu, memory, linear, limit)?,
+        };
+        if let Next::Block { page, first } = next {
+            self.jumps[jump_slot(linear)] = Jump {
+                key: fetch_key(cpu, linear),
+                epoch: self.cache.epoch,
+                generation: cpu.fetch_generation,
+                page: page as u32,
+                first: first as u32,
+            };
         }
-        self.decode_at(cpu, memory, linear, limit)
+        Ok(next)
     }
 
     /// Makes `fetch` the page of `linear`.
@@ -316,7 +364,12 @@ impl Interpreter {
         let mode = cpu.code_mode();
         let page = self.fetch.page as usize;
         let code = &mut self.cache.pages[page];
-        let slot = code.make_room(offset);
+        let slot = code.free_slot(offset).unwrap_or_else(|| {
+            // Blocks that start inside of others can be more than there is room for.
+            *code = CodePage::default();
+            self.cache.epoch += 1;
+            offset / 4
+        });
         let first = code.ops.len();
         let block_bytes = decode_block(&mut code.ops, bytes, offset, mode, cpu.model);
         if block_bytes == 0 {
@@ -543,7 +596,7 @@ impl Interpreter {
 
     /// Executes blocks until there is something to attend to; an exit, or nothing.
     fn run_blocks(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
-        let mut branch = None;
+        let mut branch: Option<Branch> = None;
         loop {
             if !cpu.attention.is_empty()
                 || cpu.instructions >= cpu.deadline
@@ -559,12 +612,17 @@ impl Interpreter {
                 Ok(Next::Crossing(_)) => return self.step(cpu, memory),
                 Err(Stopped) => return self.stopped(cpu, memory, start, Attention::empty()),
             };
-            if let Some(branch) = branch.take() {
+            let offset = self.cache.pages[page].ops[first].offset;
+            let code_base = start.wrapping_sub(u64::from(offset));
+            if let Some(branch) = branch.take()
+                && branch.page == page
+                && branch.code_base == code_base
+                && branch.epoch == self.cache.epoch
+            {
                 self.link(branch, first);
             }
             let code = &self.cache.pages[page];
-            let Op { block_ops, block_end, offset, .. } = code.ops[first];
-            let code_base = start.wrapping_sub(u64::from(offset));
+            let Op { block_ops, block_end, .. } = code.ops[first];
             // Links do not look at the limit of CS.
             let covers_page =
                 code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
@@ -594,37 +652,32 @@ impl Interpreter {
             branch = cpu.unlinked.take().map(|unlinked| Branch {
                 unlinked,
                 page,
-                emptied: code.emptied,
-                key: self.fetch.key,
-                generation: self.fetch.generation,
+                code_base,
+                epoch: self.cache.epoch,
             });
         }
     }
 
-    /// Lets `branch` know that it goes to instruction number `first`, if that is in the same page and
-    /// a block that may follow without a look around.
+    /// Lets `branch` know that it goes to instruction number `first` of its page, if that may follow
+    /// without a look around.
     fn link(&mut self, branch: Branch, first: usize) {
-        let Branch { unlinked, page, emptied, key, generation } = branch;
-        let code = &mut self.cache.pages[page];
-        if (key, generation, page as u32)
-            == (self.fetch.key, self.fetch.generation, self.fetch.page)
-            && emptied == code.emptied
-            && !code.ops[first].stands_alone()
-        {
-            code.ops[unlinked.at].set_link(unlinked.way, first);
+        let ops = &mut self.cache.pages[branch.page].ops;
+        if !ops[first].stands_alone() {
+            ops[branch.unlinked.at].set_link(branch.unlinked.way, first);
         }
     }
 }
 
 /// A branch by which a block was left.
+#[derive(Clone, Copy)]
 struct Branch {
     unlinked: Unlinked,
-    /// The page of decoded code where it is, and how often that was emptied until then.
+    /// The page of decoded code where it is.
     page: usize,
-    emptied: u32,
-    /// Where that was fetched from, as in [`FetchPage`].
-    key: u64,
-    generation: u64,
+    /// Where that page begins in CS.
+    code_base: u64,
+    /// [`Cache::epoch`] then.
+    epoch: u64,
 }
 
 impl Engine for Interpreter {
@@ -686,10 +739,16 @@ fn next_ip(start: u64, bytes: u64) -> u64 {
     (start + bytes) & 0xffff_ffff
 }
 
-/// The key under which the page of `linear` is in [`FetchPage`].
+/// `linear` with all else that tells what is executed there: the mode and the privilege.
 #[inline(always)]
 fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
-    linear & !0xfff | cpu.code_mode().index() as u64 | u64::from(cpu.is_user()) << 2
+    linear | (cpu.code_mode().index() as u64) << 32 | u64::from(cpu.is_user()) << 34
+}
+
+/// Where the jump to `linear` is kept.
+#[inline(always)]
+fn jump_slot(linear: u64) -> usize {
+    (linear ^ linear >> 12) as usize % JUMPS
 }
 
 /// The place of an instruction byte.
@@ -734,6 +793,9 @@ fn decode_block(
         }
         op.offset = (offset + length) as u16;
         length += usize::from(op.length);
+        if let Some(before) = ops.get_mut(first..).and_then(<[Op]>::last_mut) {
+            pair::join(before, &op, mode);
+        }
         ops.push(op);
         if op.ends_block() {
             break;

@@ -13,6 +13,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
+use crate::exec::pair::Pairs;
 
 /// Executes an instruction, which is number `at` of `ops`, the decoded instructions of its page, and
 /// then those that come after it: each completes, or the state is as before it and the rest is not
@@ -186,6 +187,10 @@ pub struct Form {
     pub ends_block: bool,
     /// What executes it does not go on with the instruction after it.
     pub branches: bool,
+    /// For a conditional jump by link: the number of its condition.
+    pub(crate) condition: Option<u8>,
+    /// For a comparison: what executes it together with such a jump.
+    pub(crate) pairs: Option<&'static Pairs>,
 }
 
 /// A row of the table.
@@ -241,7 +246,16 @@ impl Rows {
     /// The same with a handler of its own for flat operands.
     pub(crate) fn add_with_flat(&mut self, code: Code, memory: Exec, flat: Exec, register: Exec) {
         let ends_block = code.flow_control() != FlowControl::Next;
-        self.0.push(Form { code, memory, flat, register, ends_block, branches: false });
+        self.0.push(Form {
+            code,
+            memory,
+            flat,
+            register,
+            ends_block,
+            branches: false,
+            condition: None,
+            pairs: None,
+        });
     }
 
     /// Adds forms that have no ModRM operand, or only one kind of it.
@@ -258,6 +272,20 @@ impl Rows {
         }
         for form in self.0.iter_mut().rev().take(codes.len()) {
             form.branches = true;
+        }
+    }
+
+    /// Gives the jumps `codes`, added before, their condition's number.
+    pub(crate) fn condition(&mut self, codes: &[Code], condition: u8) {
+        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+            form.condition = Some(condition);
+        }
+    }
+
+    /// Says what executes the comparisons `codes`, added before, together with a jump.
+    pub(crate) fn pair(&mut self, codes: &[Code], pairs: &'static Pairs) {
+        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+            form.pairs = Some(pairs);
         }
     }
 

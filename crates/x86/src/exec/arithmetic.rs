@@ -5,6 +5,7 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
+use crate::exec::pair::pairs;
 use crate::exec::{Done, Mem, Place};
 use crate::flags::Status;
 use crate::table::{Rows, plain, rm_sizes, rm_wide};
@@ -65,6 +66,16 @@ pub(super) fn forms(rows: &mut Rows) {
     rm_sizes!(rows, [Test_rm8_imm8_F6r1 Test_rm16_imm16_F7r1 Test_rm32_imm32_F7r1],
         compare_immediate, And);
     rm_sizes!(rows, [Test_AL_imm8 Test_AX_imm16 Test_EAX_imm32], compare_immediate, And);
+
+    pairs!(rows, u8, [Cmp_rm8_r8], compare_rm, Sub);
+    pairs!(rows, u8, [Cmp_r8_rm8], compare_register, Sub);
+    pairs!(rows, u8, [Cmp_rm8_imm8 Cmp_AL_imm8], compare_immediate, Sub);
+    pairs!(rows, u8, [Test_rm8_r8], compare_rm, And);
+    pairs!(rows, u8, [Test_rm8_imm8 Test_AL_imm8], compare_immediate, And);
+    pairs!(rows, u32, [Cmp_rm32_r32], compare_rm, Sub);
+    pairs!(rows, u32, [Cmp_r32_rm32], compare_register, Sub);
+    pairs!(rows, u32, [Cmp_rm32_imm32 Cmp_rm32_imm8 Cmp_EAX_imm32], compare_immediate, Sub);
+    pairs!(rows, u32, [Test_rm32_r32], compare_rm, And);
 
     rm_sizes!(rows, [Inc_rm8 Inc_rm16 Inc_rm32], unary, Inc);
     rm_sizes!(rows, [Dec_rm8 Dec_rm16 Dec_rm32], unary, Dec);

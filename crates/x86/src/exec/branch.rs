@@ -15,11 +15,13 @@ use crate::table::{
 };
 use crate::word::Word;
 
-/// Rows for the four forms of a conditional jump.
+/// Rows for the four forms of a conditional jump, with the number that its condition has in its opcode.
 macro_rules! conditional {
-    ($rows:ident, $byte_16:ident $word:ident $byte_32:ident $dword:ident, $condition:ident) => {
+    ($rows:ident, $byte_16:ident $word:ident $byte_32:ident $dword:ident,
+        $number:literal $condition:ident) => {
         branches!($rows, [$byte_16 $word], last!(jump_if::<u16, $condition>));
         branches!($rows, [$byte_32 $dword], jump_if_by_link::<$condition>);
+        $rows.condition(&[Code::$byte_32, Code::$dword], $number);
     };
 }
 
@@ -57,22 +59,22 @@ pub(super) fn forms(rows: &mut Rows) {
     wide_branches!(rows, [Retfw_imm16 Retfd_imm16], far_return);
     wide_branches!(rows, [Iretw Iretd], interrupt_return);
 
-    conditional!(rows, Jo_rel8_16 Jo_rel16 Jo_rel8_32 Jo_rel32_32, IfOverflow);
-    conditional!(rows, Jno_rel8_16 Jno_rel16 Jno_rel8_32 Jno_rel32_32, IfNotOverflow);
-    conditional!(rows, Jb_rel8_16 Jb_rel16 Jb_rel8_32 Jb_rel32_32, IfBelow);
-    conditional!(rows, Jae_rel8_16 Jae_rel16 Jae_rel8_32 Jae_rel32_32, IfAboveOrEqual);
-    conditional!(rows, Je_rel8_16 Je_rel16 Je_rel8_32 Je_rel32_32, IfEqual);
-    conditional!(rows, Jne_rel8_16 Jne_rel16 Jne_rel8_32 Jne_rel32_32, IfNotEqual);
-    conditional!(rows, Jbe_rel8_16 Jbe_rel16 Jbe_rel8_32 Jbe_rel32_32, IfBelowOrEqual);
-    conditional!(rows, Ja_rel8_16 Ja_rel16 Ja_rel8_32 Ja_rel32_32, IfAbove);
-    conditional!(rows, Js_rel8_16 Js_rel16 Js_rel8_32 Js_rel32_32, IfSign);
-    conditional!(rows, Jns_rel8_16 Jns_rel16 Jns_rel8_32 Jns_rel32_32, IfNotSign);
-    conditional!(rows, Jp_rel8_16 Jp_rel16 Jp_rel8_32 Jp_rel32_32, IfParity);
-    conditional!(rows, Jnp_rel8_16 Jnp_rel16 Jnp_rel8_32 Jnp_rel32_32, IfNotParity);
-    conditional!(rows, Jl_rel8_16 Jl_rel16 Jl_rel8_32 Jl_rel32_32, IfLess);
-    conditional!(rows, Jge_rel8_16 Jge_rel16 Jge_rel8_32 Jge_rel32_32, IfGreaterOrEqual);
-    conditional!(rows, Jle_rel8_16 Jle_rel16 Jle_rel8_32 Jle_rel32_32, IfLessOrEqual);
-    conditional!(rows, Jg_rel8_16 Jg_rel16 Jg_rel8_32 Jg_rel32_32, IfGreater);
+    conditional!(rows, Jo_rel8_16 Jo_rel16 Jo_rel8_32 Jo_rel32_32, 0 IfOverflow);
+    conditional!(rows, Jno_rel8_16 Jno_rel16 Jno_rel8_32 Jno_rel32_32, 1 IfNotOverflow);
+    conditional!(rows, Jb_rel8_16 Jb_rel16 Jb_rel8_32 Jb_rel32_32, 2 IfBelow);
+    conditional!(rows, Jae_rel8_16 Jae_rel16 Jae_rel8_32 Jae_rel32_32, 3 IfAboveOrEqual);
+    conditional!(rows, Je_rel8_16 Je_rel16 Je_rel8_32 Je_rel32_32, 4 IfEqual);
+    conditional!(rows, Jne_rel8_16 Jne_rel16 Jne_rel8_32 Jne_rel32_32, 5 IfNotEqual);
+    conditional!(rows, Jbe_rel8_16 Jbe_rel16 Jbe_rel8_32 Jbe_rel32_32, 6 IfBelowOrEqual);
+    conditional!(rows, Ja_rel8_16 Ja_rel16 Ja_rel8_32 Ja_rel32_32, 7 IfAbove);
+    conditional!(rows, Js_rel8_16 Js_rel16 Js_rel8_32 Js_rel32_32, 8 IfSign);
+    conditional!(rows, Jns_rel8_16 Jns_rel16 Jns_rel8_32 Jns_rel32_32, 9 IfNotSign);
+    conditional!(rows, Jp_rel8_16 Jp_rel16 Jp_rel8_32 Jp_rel32_32, 10 IfParity);
+    conditional!(rows, Jnp_rel8_16 Jnp_rel16 Jnp_rel8_32 Jnp_rel32_32, 11 IfNotParity);
+    conditional!(rows, Jl_rel8_16 Jl_rel16 Jl_rel8_32 Jl_rel32_32, 12 IfLess);
+    conditional!(rows, Jge_rel8_16 Jge_rel16 Jge_rel8_32 Jge_rel32_32, 13 IfGreaterOrEqual);
+    conditional!(rows, Jle_rel8_16 Jle_rel16 Jle_rel8_32 Jle_rel32_32, 14 IfLessOrEqual);
+    conditional!(rows, Jg_rel8_16 Jg_rel16 Jg_rel8_32 Jg_rel32_32, 15 IfGreater);
 
     // The count register has the address size, the target the operand size.
     branches!(rows, [Loop_rel8_16_CX], last!(loop_if::<u16, u16, Always>));
@@ -102,14 +104,14 @@ pub(super) fn forms(rows: &mut Rows) {
 }
 
 /// A condition on the status flags (SDM vol. 1, appendix B).
-pub(super) trait Condition {
+pub(crate) trait Condition {
     /// True when it holds.
     fn holds(status: Status) -> bool;
 }
 
 macro_rules! conditions {
     ($($name:ident: $test:expr;)*) => {
-        $(pub(super) struct $name;
+        $(pub(crate) struct $name;
 
         impl Condition for $name {
             #[inline(always)]
@@ -187,7 +189,8 @@ fn jump_unlinked(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usiz
     Ok(())
 }
 
-fn jump_if_by_link<C: Condition>(
+#[inline(always)]
+pub(super) fn jump_if_by_link<C: Condition>(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,

@@ -15,6 +15,7 @@ mod data;
 mod flag_control;
 mod msr;
 mod multiply;
+pub(crate) mod pair;
 mod port;
 mod shift;
 mod simd;

@@ -12,6 +12,7 @@ use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::interrupt::Event;
+use crate::jumps::Jumps;
 use crate::observer::MemoryAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
@@ -199,6 +200,8 @@ pub struct Cpu {
     is_flat: bool,
     /// So it is, and the stack pointer is ESP.
     pub(crate) stack_is_flat: bool,
+    /// See [`Cpu::fetch_key`].
+    fetch_tag: u64,
     /// Which processor this is to the guest.
     pub model: Model,
 
@@ -238,8 +241,11 @@ pub struct Cpu {
     pub(crate) tlb_space: Space,
     /// CR0.AM and EFLAGS.AC are set: accesses at privilege 3 must be aligned.
     pub(crate) checks_alignment: bool,
-    /// Grows when what is fetched at an address may have changed.
+    /// Grows when what is fetched at an address may have changed, or what was decoded there was
+    /// dropped.
     pub(crate) fetch_generation: u64,
+    /// Where the blocks at linear addresses are.
+    jumps: Jumps,
     /// Page walks done.
     pub(crate) page_walks: u64,
     /// An observer wants to be told of memory accesses.
@@ -287,6 +293,7 @@ impl Cpu {
             cpl: 0,
             is_flat: false,
             stack_is_flat: false,
+            fetch_tag: 0,
             model,
             interrupt_pin: false,
             nmi_pending: false,
@@ -308,6 +315,7 @@ impl Cpu {
             tlb_space: Space::of(false),
             checks_alignment: false,
             fetch_generation: 0,
+            jumps: Jumps::default(),
             page_walks: 0,
             notes_accesses: false,
             accesses: Vec::new(),
@@ -441,6 +449,7 @@ impl Cpu {
             segment.base == 0 && segment.reads_freely && segment.writes_freely
         });
         self.stack_is_flat = self.is_flat && self.segment(sreg::SS).attributes.big();
+        self.update_fetch_tag();
     }
 
     /// The address in CS of the instruction `op`, which is being executed.
@@ -474,6 +483,15 @@ impl Cpu {
             self.segments[sreg::SS as usize].attributes.dpl()
         };
         self.tlb_space = Space::of(self.is_user());
+        self.update_fetch_tag();
+    }
+
+    fn update_fetch_tag(&mut self) {
+        let limited = self.segment(sreg::CS).limit != u32::MAX;
+        let bits = self.code_mode().index() as u64
+            | u64::from(self.is_user()) << 2
+            | u64::from(limited) << 3;
+        self.fetch_tag = bits << 32;
     }
 
     /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
@@ -548,7 +566,7 @@ impl Cpu {
     pub fn set_cr3(&mut self, value: u64) {
         self.cr3 = value;
         self.tlb.flush_non_global();
-        self.fetch_generation += 1;
+        self.forget_jumps();
     }
 
     /// Sets the page-directory-pointer-table entries, as loads of CR3 do with PAE paging, without
@@ -567,13 +585,48 @@ impl Cpu {
     /// Drops everything that was derived from the page tables.
     pub(crate) fn translation_changed(&mut self) {
         self.tlb.flush();
-        self.fetch_generation += 1;
+        self.forget_jumps();
     }
 
     /// INVLPG.
     pub(crate) fn invalidate_page(&mut self, linear: u64) {
-        self.tlb.flush_page(linear);
+        let was_large = self.tlb.flush_page(linear);
+        if was_large || self.jumps.has_fetched(linear) {
+            self.forget_jumps();
+        }
+    }
+
+    /// What is fetched at an address may have changed, or what was decoded there was dropped.
+    pub(crate) fn forget_jumps(&mut self) {
         self.fetch_generation += 1;
+        self.jumps.forget_fetches();
+    }
+
+    /// `linear` with all else that tells what is executed there: how it is decoded, and the
+    /// privilege.
+    #[inline(always)]
+    pub(crate) fn fetch_key(&self, linear: u64) -> u64 {
+        linear | self.fetch_tag
+    }
+
+    /// Code is fetched from the page of `linear`.
+    pub(crate) fn note_fetch(&mut self, linear: u64) {
+        self.jumps.note_fetch(linear);
+    }
+
+    /// The block at `linear` begins with decoded instruction number `at`.
+    pub(crate) fn note_jump(&mut self, linear: u64, at: usize) {
+        // Where CS has a limit, somebody must look at it.
+        if self.segment(sreg::CS).limit == u32::MAX {
+            self.jumps.note(self.fetch_key(linear), self.fetch_generation, at);
+        }
+    }
+
+    /// The number of the first decoded instruction of the block at EIP, if it is known.
+    #[inline(always)]
+    pub(crate) fn known_jump(&self) -> Option<usize> {
+        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;
+        self.jumps.find(self.fetch_key(linear), self.fetch_generation)
     }
 
     // Stopping ----------------------------------------------------------

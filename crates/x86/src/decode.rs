@@ -68,23 +68,25 @@ impl Op {
         Op { offset, ..*self }
     }
 
-    /// For a near branch or the end of a block: the number in its page of the instruction to which it goes, or
-    /// a number that no instruction has.
+    /// For a near branch or the end of a block: how many instructions further on in the decoded code that is to
+    /// which it goes; 0 where that is not known.
     #[inline(always)]
-    pub(crate) fn link(&self, way: Way) -> usize {
-        let number = match way {
-            Way::Taken => self.disp as u16,
-            Way::NotTaken => (self.disp >> 16) as u16,
+    pub(crate) fn link(&self, way: Way) -> isize {
+        let distance = match way {
+            Way::Taken => self.disp as i16,
+            Way::NotTaken => (self.disp >> 16) as i16,
         };
-        usize::from(number).wrapping_sub(1)
+        isize::from(distance)
     }
 
-    /// Lets a near branch or the end of a block know where it goes: to number `to`, below FFFFh.
-    pub(crate) fn set_link(&mut self, way: Way, to: usize) {
-        let number = to as u32 + 1;
+    /// Lets a near branch or the end of a block, which is number `at`, know that it goes to number `to`, if that
+    /// is not too far away.
+    pub(crate) fn set_link(&mut self, way: Way, at: usize, to: usize) {
+        let Ok(distance) = i16::try_from(to as isize - at as isize) else { return };
+        let distance = u32::from(distance as u16);
         self.disp = match way {
-            Way::Taken => self.disp & 0xffff_0000 | number,
-            Way::NotTaken => self.disp & 0xffff | number << 16,
+            Way::Taken => self.disp & 0xffff_0000 | distance,
+            Way::NotTaken => self.disp & 0xffff | distance << 16,
         };
     }
 

@@ -26,87 +26,80 @@ const BLOCK_LENGTH: usize = 64;
 /// Instructions that are executed at most without coming back, so that where calls are no jumps
 /// (debug builds) the stack does not overflow.
 const CHAIN_LENGTH: u64 = 1024;
-/// Pages of decoded code at most, and instructions in them (128 MiB); then all of it is dropped.
+/// Pages of decoded code at most, and instructions (64 MiB); then all of it is dropped.
 const MAX_PAGES: usize = 8192;
-const MAX_OPS: usize = 4 << 20;
+const MAX_OPS: usize = 2 << 20;
 /// No page of decoded code.
 const NO_PAGE: u32 = u32::MAX;
 /// No block starts here.
-const NO_BLOCK: u16 = 0;
+const NO_BLOCK: u32 = 0;
 
-/// The decoded code of one guest-physical page, in one mode.
+/// Where the blocks of one guest-physical page start, in one mode: a hash table by offset in the page,
+/// probed linearly. A slot holds one more than the number of the block's first instruction, which
+/// knows its offset.
 #[derive(Debug)]
-struct CodePage {
-    /// Where blocks start: a hash table by offset in the page, probed linearly, small because
-    /// a cold cache line costs more than all else. A slot holds one more than the index of the
-    /// block's first instruction, which knows its offset.
-    starts: Box<[u16; START_SLOTS]>,
-    /// The instructions of all blocks, with what ends a block where no branch does.
-    ops: Vec<Op>,
-}
+struct CodePage(Box<[u32; START_SLOTS]>);
 
 /// Slots for block starts in a page: one for each four bytes.
 const START_SLOTS: usize = 1024;
 /// Slots that are looked at for one block.
 const START_PROBES: usize = 8;
-/// Instructions in a page at most, so that indices fit.
-const PAGE_OPS: usize = u16::MAX as usize - BLOCK_LENGTH - 1;
 
 impl Default for CodePage {
     fn default() -> Self {
-        CodePage { starts: Box::new([NO_BLOCK; START_SLOTS]), ops: Vec::new() }
+        CodePage(Box::new([NO_BLOCK; START_SLOTS]))
     }
 }
 
 impl CodePage {
     /// The slots where a block that starts at `offset` can be noted.
-    #[inline(always)]
     fn slots(offset: usize) -> impl Iterator<Item = usize> {
         (offset / 4..offset / 4 + START_PROBES).map(|slot| slot % START_SLOTS)
     }
 
-    /// The index of the first instruction of the block that starts at `offset`.
-    #[inline(always)]
-    fn block_at(&self, offset: usize) -> Option<usize> {
+    /// The number of the first instruction of the block that starts at `offset`.
+    fn block_at(&self, ops: &[Op], offset: usize) -> Option<usize> {
         for slot in Self::slots(offset) {
-            let first = match self.starts[slot] {
+            let first = match self.0[slot] {
                 NO_BLOCK => return None,
-                start => usize::from(start - 1),
+                start => start as usize - 1,
             };
-            if usize::from(self.ops[first].offset) == offset {
+            if usize::from(ops[first].offset) == offset {
                 return Some(first);
             }
         }
         None
     }
 
-    /// A slot to note a block that starts at `offset`, if there is room for it.
-    fn free_slot(&self, offset: usize) -> Option<usize> {
-        let mut slots = Self::slots(offset);
-        slots.find(|slot| self.starts[*slot] == NO_BLOCK).filter(|_| self.ops.len() <= PAGE_OPS)
+    /// Notes that the block at `offset` starts with instruction number `first`. Blocks that start inside of others
+    /// can be more than there is room for; they take the place of an older one.
+    fn note(&mut self, offset: usize, first: usize) {
+        let free = Self::slots(offset).find(|slot| self.0[*slot] == NO_BLOCK);
+        self.0[free.unwrap_or(offset / 4)] = first as u32 + 1;
     }
 }
 
 /// All decoded code.
 #[derive(Debug, Default)]
 struct Cache {
+    /// The instructions of all blocks, with what ends a block where no branch does. What was dropped stays
+    /// until all is.
+    ops: Vec<Op>,
     pages: Vec<CodePage>,
     /// Numbers in `pages` that are free.
     free: Vec<u32>,
     /// By mode, then by page of memory: the number in `pages`.
     by_frame: [Vec<u32>; CodeMode::COUNT],
-    /// Instructions decoded since all was dropped.
-    ops: usize,
-    /// Grows when something is dropped: numbers of pages and instructions may now be of others.
-    epoch: u64,
 }
 
 impl Cache {
+    /// There is so much that all of it is to be dropped.
+    fn is_full(&self) -> bool {
+        self.pages.len() - self.free.len() >= MAX_PAGES || self.ops.len() >= MAX_OPS
+    }
+
     /// The number of the page of decoded code for page `frame` of memory.
     fn page(&mut self, frame: usize, mode: CodeMode) -> u32 {
-        if self.pages.len() - self.free.len() >= MAX_PAGES || self.ops >= MAX_OPS {
-            *self = Cache { epoch: self.epoch + 1, ..Cache::default() };
-        }
         let by_frame = &mut self.by_frame[mode.index()];
         if by_frame.len() <= frame {
             by_frame.resize(frame + 1, NO_PAGE);
@@ -122,7 +115,6 @@ impl Cache {
 
     /// Drops what was decoded in page `frame` of memory.
     fn drop_frame(&mut self, frame: usize) {
-        self.epoch += 1;
         for by_frame in &mut self.by_frame {
             let Some(slot) = by_frame.get_mut(frame).filter(|slot| **slot != NO_PAGE) else {
                 continue;
@@ -149,23 +141,6 @@ struct FetchPage {
 
 const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, place: 0, page: NO_PAGE };
 
-/// Where the block at a linear address is: what makes jumps to other pages cheap.
-#[derive(Debug, Clone, Copy)]
-struct Jump {
-    /// The linear address, with the mode and the privilege above it.
-    key: u64,
-    /// [`Cache::epoch`] and [`Cpu::fetch_generation`] when it was found.
-    epoch: u64,
-    generation: u64,
-    /// Number of the page of decoded code, and of the instruction in it.
-    page: u32,
-    first: u32,
-}
-
-/// Jumps that are kept; a power of two.
-const JUMPS: usize = 4096;
-const NO_JUMP: Jump = Jump { key: u64::MAX, epoch: 0, generation: 0, page: 0, first: 0 };
-
 /// An instruction that crosses a page boundary, kept by its bytes.
 #[derive(Debug, Clone, Copy)]
 struct Crossing {
@@ -182,7 +157,6 @@ const CROSSINGS: usize = 256;
 pub struct Interpreter {
     cache: Cache,
     fetch: FetchPage,
-    jumps: Box<[Jump; JUMPS]>,
     crossings: Vec<Option<Crossing>>,
     /// [`Memory::layout_generation`] that the TLB was filled with.
     layout: u64,
@@ -204,8 +178,8 @@ struct Counters {
 
 /// What is executed next.
 enum Next {
-    /// The block whose first instruction is number `first` of page of decoded code `page`.
-    Block { page: usize, first: usize },
+    /// The block whose first instruction has this number.
+    Block(usize),
     /// An instruction that crosses a page boundary.
     Crossing(Op),
 }
@@ -215,7 +189,6 @@ impl Default for Interpreter {
         Interpreter {
             cache: Cache::default(),
             fetch: NOWHERE,
-            jumps: Box::new([NO_JUMP; JUMPS]),
             crossings: vec![None; CROSSINGS],
             layout: 0,
             counters: Counters::default(),
@@ -266,64 +239,37 @@ impl Interpreter {
     }
 
     /// Forgets the code of pages that were written to.
-    fn drop_stale_code(&mut self, memory: &mut Memory) {
+    fn drop_stale_code(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
         for frame in memory.take_stale_code() {
             self.cache.drop_frame(frame as usize);
+            cpu.forget_jumps();
             self.counters.code_pages_dropped += 1;
         }
         self.fetch = NOWHERE;
     }
 
     /// What is at CS:EIP.
-    #[inline(always)]
     fn find(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Result<Next, Stopped> {
         let code = cpu.segment(sreg::CS);
         let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
         let limit = u64::from(code.limit);
-        let key = fetch_key(cpu, linear);
-        let Jump { epoch, generation, page, first, .. } = self.jumps[jump_slot(linear)];
-        if self.jumps[jump_slot(linear)].key == key
-            && (epoch, generation) == (self.cache.epoch, cpu.fetch_generation)
-        {
-            let (page, first) = (page as usize, first as usize);
-            let end = cpu.ip + u64::from(self.cache.pages[page].ops[first].block_bytes());
-            if end - 1 <= limit {
-                return Ok(Next::Block { page, first });
-            }
-        }
-        self.search(cpu, memory, linear, limit)
-    }
-
-    /// The same, by the page of `linear`, and notes it in [`Interpreter::jumps`].
-    #[inline(never)]
-    fn search(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        linear: u64,
-        limit: u64,
-    ) -> Result<Next, Stopped> {
-        let key = fetch_key(cpu, linear & !0xfff);
+        let key = cpu.fetch_key(linear & !0xfff);
         if self.fetch.key != key || self.fetch.generation != cpu.fetch_generation {
             self.find_page(cpu, memory, linear, key)?;
         }
-        let page = self.fetch.page as usize;
-        let code = &self.cache.pages[page];
+        let ops = &self.cache.ops;
+        let code = &self.cache.pages[self.fetch.page as usize];
         let found = code
-            .block_at((linear & 0xfff) as usize)
-            .filter(|first| cpu.ip + u64::from(code.ops[*first].block_bytes()) - 1 <= limit);
+            .block_at(ops, (linear & 0xfff) as usize)
+            .filter(|first| cpu.ip + u64::from(ops[*first].block_bytes()) - 1 <= limit);
         let next = match found {
-            Some(first) => Next::Block { page, first },
+            Some(first) => Next::Block(first),
             None => self.decode_at(cpu, memory, linear, limit)?,
         };
-        if let Next::Block { page, first } = next {
-            self.jumps[jump_slot(linear)] = Jump {
-                key: fetch_key(cpu, linear),
-                epoch: self.cache.epoch,
-                generation: cpu.fetch_generation,
-                page: page as u32,
-                first: first as u32,
-            };
+        if let Next::Block(first) = next
+            && !self.cache.ops[first].stands_alone()
+        {
+            cpu.note_jump(linear, first);
         }
         Ok(next)
     }
@@ -338,6 +284,11 @@ impl Interpreter {
         key: u64,
     ) -> Result<(), Stopped> {
         let place = fetch_place(cpu, memory, linear)? & !0xfff;
+        if self.cache.is_full() {
+            self.cache = Cache::default();
+            cpu.forget_jumps();
+        }
+        cpu.note_fetch(linear);
         let page = self.cache.page(place >> PAGE_SHIFT, cpu.code_mode());
         self.fetch = FetchPage { key, generation: cpu.fetch_generation, place, page };
         Ok(())
@@ -362,26 +313,18 @@ impl Interpreter {
         let inside = usize::try_from(inside).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(inside)];
         let mode = cpu.code_mode();
-        let page = self.fetch.page as usize;
-        let code = &mut self.cache.pages[page];
-        let slot = code.free_slot(offset).unwrap_or_else(|| {
-            // Blocks that start inside of others can be more than there is room for.
-            *code = CodePage::default();
-            self.cache.epoch += 1;
-            offset / 4
-        });
-        let first = code.ops.len();
-        let block_bytes = decode_block(&mut code.ops, bytes, offset, mode, cpu.model);
+        let ops = &mut self.cache.ops;
+        let first = ops.len();
+        let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model);
         if block_bytes == 0 {
             return self.decode_crossing(cpu, memory, linear, inside);
         }
-        code.starts[slot] = first as u16 + 1;
-        self.cache.ops += self.cache.pages[page].ops.len() - first;
+        self.cache.pages[self.fetch.page as usize].note(offset, first);
         self.counters.blocks_decoded += 1;
         if memory.mark_code(place, block_bytes) {
             cpu.tlb.protect(self.fetch.place);
         }
-        Ok(Next::Block { page, first })
+        Ok(Next::Block(first))
     }
 
     /// Decodes an instruction whose bytes are in two pages, `inside` of them inside of CS's limit.
@@ -445,7 +388,7 @@ impl Interpreter {
         }
         let op = match self.find(cpu, memory) {
             Ok(Next::Crossing(op)) => op,
-            Ok(Next::Block { page, first }) => self.cache.pages[page].ops[first],
+            Ok(Next::Block(first)) => self.cache.ops[first],
             Err(Stopped) => return self.stopped(cpu, memory, start, before),
         };
         self.show_instruction(cpu, &op);
@@ -565,7 +508,7 @@ impl Interpreter {
     #[inline(never)]
     fn attend(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         if memory.has_stale_code() {
-            self.drop_stale_code(memory);
+            self.drop_stale_code(cpu, memory);
         }
         if let Some(event) = cpu.event {
             return self.deliver(cpu, memory, event);
@@ -607,31 +550,30 @@ impl Interpreter {
                 return None;
             }
             let start = cpu.ip;
-            let (page, first) = match self.find(cpu, memory) {
-                Ok(Next::Block { page, first }) => (page, first),
+            let first = match self.find(cpu, memory) {
+                Ok(Next::Block(first)) => first,
                 Ok(Next::Crossing(_)) => return self.step(cpu, memory),
                 Err(Stopped) => return self.stopped(cpu, memory, start, Attention::empty()),
             };
-            let offset = self.cache.pages[page].ops[first].offset;
+            let Op { block_ops, block_end, offset, .. } = self.cache.ops[first];
             let code_base = start.wrapping_sub(u64::from(offset));
             if let Some(branch) = branch.take()
-                && branch.page == page
                 && branch.code_base == code_base
-                && branch.epoch == self.cache.epoch
+                && branch.generation == cpu.fetch_generation
+                && !self.cache.ops[first].stands_alone()
             {
-                self.link(branch, first);
+                let Unlinked { at, way } = branch.unlinked;
+                self.cache.ops[at].set_link(way, at, first);
             }
-            let code = &self.cache.pages[page];
-            let Op { block_ops, block_end, .. } = code.ops[first];
             // Links do not look at the limit of CS.
             let covers_page =
                 code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
             let budget = cpu.deadline - cpu.instructions;
             let (ops, count, end) = if budget >= u64::from(block_ops) {
-                (&code.ops[..], u64::from(block_ops), block_end)
+                (&self.cache.ops[..], u64::from(block_ops), block_end)
             } else {
                 let count = budget as usize;
-                (&code.ops[..first + count], budget, code.ops[first + count].offset)
+                (&self.cache.ops[..first + count], budget, self.cache.ops[first + count].offset)
             };
             let total = if covers_page { budget.min(CHAIN_LENGTH).max(count) } else { count };
             cpu.guard_code = total > 1;
@@ -651,33 +593,21 @@ impl Interpreter {
             cpu.instructions += total - cpu.left;
             branch = cpu.unlinked.take().map(|unlinked| Branch {
                 unlinked,
-                page,
-                code_base,
-                epoch: self.cache.epoch,
+                code_base: cpu.code_base,
+                generation: cpu.fetch_generation,
             });
-        }
-    }
-
-    /// Lets `branch` know that it goes to instruction number `first` of its page, if that may follow
-    /// without a look around.
-    fn link(&mut self, branch: Branch, first: usize) {
-        let ops = &mut self.cache.pages[branch.page].ops;
-        if !ops[first].stands_alone() {
-            ops[branch.unlinked.at].set_link(branch.unlinked.way, first);
         }
     }
 }
 
-/// A branch by which a block was left.
+/// A branch by which a block was left, to somewhere in its page.
 #[derive(Clone, Copy)]
 struct Branch {
     unlinked: Unlinked,
-    /// The page of decoded code where it is.
-    page: usize,
-    /// Where that page begins in CS.
+    /// Where its page begins in CS.
     code_base: u64,
-    /// [`Cache::epoch`] then.
-    epoch: u64,
+    /// [`Cpu::fetch_generation`] then.
+    generation: u64,
 }
 
 impl Engine for Interpreter {
@@ -737,18 +667,6 @@ fn begin_again(cpu: &mut Cpu, before: Attention) {
 #[inline(always)]
 fn next_ip(start: u64, bytes: u64) -> u64 {
     (start + bytes) & 0xffff_ffff
-}
-
-/// `linear` with all else that tells what is executed there: the mode and the privilege.
-#[inline(always)]
-fn fetch_key(cpu: &Cpu, linear: u64) -> u64 {
-    linear | (cpu.code_mode().index() as u64) << 32 | u64::from(cpu.is_user()) << 34
-}
-
-/// Where the jump to `linear` is kept.
-#[inline(always)]
-fn jump_slot(linear: u64) -> usize {
-    (linear ^ linear >> 12) as usize % JUMPS
 }
 
 /// The place of an instruction byte.

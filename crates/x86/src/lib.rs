@@ -49,6 +49,7 @@ pub mod flags;
 pub mod fpu;
 pub mod interpreter;
 pub mod interrupt;
+mod jumps;
 pub mod observer;
 pub mod paging;
 pub mod report;

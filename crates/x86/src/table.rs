@@ -8,14 +8,14 @@
 use std::sync::LazyLock;
 
 use iced_x86::{Code, FlowControl};
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::exec::pair::Pairs;
 
-/// Executes an instruction, which is number `at` of `ops`, the decoded instructions of its page, and
+/// Executes an instruction, which is number `at` of `ops`, all decoded instructions, and
 /// then those that come after it: each completes, or the state is as before it and the rest is not
 /// executed.
 ///
@@ -84,11 +84,11 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// A near branch, or the end of a block that has none, that does not know the number of the
-/// instruction to which it goes.
+/// A near branch, or the end of a block that has none, that does not know where the instruction is
+/// to which it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlinked {
-    /// Its number in its page.
+    /// Its number.
     pub(crate) at: usize,
     /// Which way it goes.
     pub(crate) way: Way,
@@ -103,16 +103,21 @@ pub(crate) enum Way {
     NotTaken,
 }
 
-/// The block to which `op` goes, by its link for `way`, if it is known and as many instructions may be executed;
-/// it is then to be executed next. Links stay in the page, whose limits the engine has checked.
+/// The block to which `op`, number `at`, goes, by its link for `way`, if that is known and as many instructions
+/// may be executed; it is then to be executed next. Links stay in the page, whose limits the engine has checked.
 #[inline(always)]
 pub(crate) fn linked<'a>(
     cpu: &mut Cpu,
     op: &Op,
     ops: &'a [Op],
+    at: usize,
     way: Way,
 ) -> Option<(usize, &'a Op)> {
-    let at = op.link(way);
+    let link = op.link(way);
+    if link == 0 {
+        return None;
+    }
+    let at = at.wrapping_add_signed(link);
     let block = ops.get(at)?;
     cpu.left = cpu.left.checked_sub(u64::from(block.block_ops))?;
     cpu.block = at;
@@ -120,7 +125,46 @@ pub(crate) fn linked<'a>(
     Some((at, block))
 }
 
+/// The block at EIP, if it is known and as many instructions may be executed; it is then to be
+/// executed next.
+#[inline(always)]
+fn known<'a>(cpu: &mut Cpu, ops: &'a [Op]) -> Option<(usize, &'a Op)> {
+    let at = cpu.known_jump()?;
+    let block = ops.get(at)?;
+    cpu.left = cpu.left.checked_sub(u64::from(block.block_ops))?;
+    cpu.block = at;
+    cpu.code_base = cpu.ip.wrapping_sub(u64::from(block.offset));
+    cpu.ip = cpu.code_base.wrapping_add(u64::from(block.block_end)) & 0xffff_ffff;
+    Some((at, block))
+}
+
+/// Goes on with the block at EIP, if that is possible.
+#[inline(always)]
+pub(crate) fn go_to(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op]) -> Result<(), Stopped> {
+    match known(cpu, ops) {
+        Some((at, block)) => (block.exec)(cpu, memory, block, ops, at),
+        None => Ok(()),
+    }
+}
+
+/// Goes on with the block at EIP after a branch, number `at`. In the same page the engine finds it and makes a link.
+#[inline(always)]
+pub(crate) fn go_or_link(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    ops: &[Op],
+    at: usize,
+    way: Way,
+) -> Result<(), Stopped> {
+    if cpu.ip.wrapping_sub(cpu.code_base) < PAGE_SIZE {
+        cpu.unlinked = Some(Unlinked { at, way });
+        return Ok(());
+    }
+    go_to(cpu, memory, ops)
+}
+
 /// Ends a block after an instruction that does not branch, because the engine must look around.
+#[allow(clippy::unnecessary_wraps)] // It is an [`Exec`].
 pub(crate) fn leave(
     _: &mut Cpu,
     _: &mut Memory,
@@ -141,11 +185,10 @@ pub(crate) fn next_block(
     ops: &[Op],
     at: usize,
 ) -> Result<(), Stopped> {
-    if let Some((at, block)) = linked(cpu, op, ops, Way::NotTaken) {
+    if let Some((at, block)) = linked(cpu, op, ops, at, Way::NotTaken) {
         return (block.exec)(cpu, memory, block, ops, at);
     }
-    cpu.unlinked = Some(Unlinked { at, way: Way::NotTaken });
-    Ok(())
+    go_or_link(cpu, memory, ops, at, Way::NotTaken)
 }
 
 /// Makes an [`Exec`] of a handler, which executes one instruction.
@@ -164,10 +207,20 @@ macro_rules! quick {
     };
 }
 
-/// Makes an [`Exec`] of a handler of an instruction after which there is nothing to go on with.
+/// Makes an [`Exec`] of a handler of an instruction after which the engine looks around.
 macro_rules! last {
     ($handler:expr) => {
         |cpu, memory, op, _, at| $crate::table::finish(cpu, memory, op, at, $handler)
+    };
+}
+
+/// Makes an [`Exec`] of a handler of a near branch.
+macro_rules! near {
+    ($handler:expr) => {
+        |cpu, memory, op, ops, at| {
+            $crate::table::finish(cpu, memory, op, at, $handler)?;
+            $crate::table::go_to(cpu, memory, ops)
+        }
     };
 }
 
@@ -386,8 +439,8 @@ macro_rules! ending {
 }
 
 pub(crate) use {
-    branches, ending, exec, last, plain, plain_quick, quick, rm, rm_sizes, rm_wide, sizes, wide,
-    wide_branches,
+    branches, ending, exec, last, near, plain, plain_quick, quick, rm, rm_sizes, rm_wide, sizes,
+    wide, wide_branches,
 };
 
 #[cfg(test)]

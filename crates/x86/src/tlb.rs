@@ -63,7 +63,9 @@ pub struct Tlb {
 
 impl Default for Tlb {
     fn default() -> Self {
-        Tlb { entries: Box::new([EMPTY; 2 * ENTRIES]), large: [0; 16] }
+        // By way of the heap: on the stack it is large.
+        let entries = vec![EMPTY; 2 * ENTRIES].try_into().expect("so many");
+        Tlb { entries, large: [0; 16] }
     }
 }
 
@@ -101,20 +103,22 @@ impl Tlb {
         }
     }
 
-    /// Drops the page of `linear`, with all its entries if it is a large one (SDM vol. 3, 5.10.4.1).
-    pub fn flush_page(&mut self, linear: u64) {
+    /// Drops the page of `linear`, with all its entries if it is a large one (SDM vol. 3, 5.10.4.1). True
+    /// when it may have been one.
+    pub fn flush_page(&mut self, linear: u64) -> bool {
         let (word, bit) = large_page(linear);
         if self.large[word] & bit == 0 {
             for user in [false, true] {
                 self.entries[index(Space::of(user), linear)] = EMPTY;
             }
-            return;
+            return false;
         }
         self.large[word] &= !bit;
         let of_page = |entry: &&mut Entry| entry.tag >> LARGE_SHIFT == linear >> LARGE_SHIFT;
         for entry in self.entries.iter_mut().filter(of_page) {
             *entry = EMPTY;
         }
+        true
     }
 
     /// Sends all writes to the page at `place` through the slow path.

@@ -11,7 +11,8 @@ use crate::flags::Status;
 use crate::interrupt::{Event, Source};
 use crate::segment::sreg;
 use crate::table::{
-    Rows, Unlinked, Way, branches, finish, last, linked, next_block, plain, rm_wide, wide_branches,
+    Rows, Way, branches, finish, go_or_link, go_to, linked, near, next_block, plain, rm_wide,
+    wide_branches,
 };
 use crate::word::Word;
 
@@ -19,7 +20,7 @@ use crate::word::Word;
 macro_rules! conditional {
     ($rows:ident, $byte_16:ident $word:ident $byte_32:ident $dword:ident,
         $number:literal $condition:ident) => {
-        branches!($rows, [$byte_16 $word], last!(jump_if::<u16, $condition>));
+        branches!($rows, [$byte_16 $word], near!(jump_if::<u16, $condition>));
         branches!($rows, [$byte_32 $dword], jump_if_by_link::<$condition>);
         $rows.condition(&[Code::$byte_32, Code::$dword], $number);
     };
@@ -30,24 +31,24 @@ macro_rules! indirect {
     ($rows:ident, $word:ident $dword:ident, $handler:ident) => {
         $rows.add_branches(
             &[Code::$word],
-            last!($handler::<Mem, u16>),
-            last!($handler::<Reg, u16>),
+            near!($handler::<Mem, u16>),
+            near!($handler::<Reg, u16>),
         );
         $rows.add_branches(
             &[Code::$dword],
-            last!($handler::<Mem, u32>),
-            last!($handler::<Reg, u32>),
+            near!($handler::<Mem, u32>),
+            near!($handler::<Reg, u32>),
         );
     };
 }
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    branches!(rows, [Jmp_rel8_16 Jmp_rel16], last!(jump::<u16>));
+    branches!(rows, [Jmp_rel8_16 Jmp_rel16], near!(jump::<u16>));
     branches!(rows, [Jmp_rel8_32 Jmp_rel32_32], jump_by_link);
-    branches!(rows, [Call_rel16], last!(call::<u16>));
+    branches!(rows, [Call_rel16], near!(call::<u16>));
     branches!(rows, [Call_rel32_32], call_by_link);
-    branches!(rows, [Retnw Retnw_imm16], last!(near_return::<u16>));
+    branches!(rows, [Retnw Retnw_imm16], near!(near_return::<u16>));
     branches!(rows, [Retnd Retnd_imm16], quick_return);
     indirect!(rows, Jmp_rm16 Jmp_rm32, jump_indirect);
     indirect!(rows, Call_rm16 Call_rm32, call_indirect);
@@ -77,22 +78,22 @@ pub(super) fn forms(rows: &mut Rows) {
     conditional!(rows, Jg_rel8_16 Jg_rel16 Jg_rel8_32 Jg_rel32_32, 15 IfGreater);
 
     // The count register has the address size, the target the operand size.
-    branches!(rows, [Loop_rel8_16_CX], last!(loop_if::<u16, u16, Always>));
-    branches!(rows, [Loop_rel8_32_CX], last!(loop_if::<u32, u16, Always>));
-    branches!(rows, [Loop_rel8_16_ECX], last!(loop_if::<u16, u32, Always>));
-    branches!(rows, [Loop_rel8_32_ECX], last!(loop_if::<u32, u32, Always>));
-    branches!(rows, [Loope_rel8_16_CX], last!(loop_if::<u16, u16, IfEqual>));
-    branches!(rows, [Loope_rel8_32_CX], last!(loop_if::<u32, u16, IfEqual>));
-    branches!(rows, [Loope_rel8_16_ECX], last!(loop_if::<u16, u32, IfEqual>));
-    branches!(rows, [Loope_rel8_32_ECX], last!(loop_if::<u32, u32, IfEqual>));
-    branches!(rows, [Loopne_rel8_16_CX], last!(loop_if::<u16, u16, IfNotEqual>));
-    branches!(rows, [Loopne_rel8_32_CX], last!(loop_if::<u32, u16, IfNotEqual>));
-    branches!(rows, [Loopne_rel8_16_ECX], last!(loop_if::<u16, u32, IfNotEqual>));
-    branches!(rows, [Loopne_rel8_32_ECX], last!(loop_if::<u32, u32, IfNotEqual>));
-    branches!(rows, [Jcxz_rel8_16], last!(jump_if_count_zero::<u16, u16>));
-    branches!(rows, [Jcxz_rel8_32], last!(jump_if_count_zero::<u32, u16>));
-    branches!(rows, [Jecxz_rel8_16], last!(jump_if_count_zero::<u16, u32>));
-    branches!(rows, [Jecxz_rel8_32], last!(jump_if_count_zero::<u32, u32>));
+    branches!(rows, [Loop_rel8_16_CX], near!(loop_if::<u16, u16, Always>));
+    branches!(rows, [Loop_rel8_32_CX], near!(loop_if::<u32, u16, Always>));
+    branches!(rows, [Loop_rel8_16_ECX], near!(loop_if::<u16, u32, Always>));
+    branches!(rows, [Loop_rel8_32_ECX], near!(loop_if::<u32, u32, Always>));
+    branches!(rows, [Loope_rel8_16_CX], near!(loop_if::<u16, u16, IfEqual>));
+    branches!(rows, [Loope_rel8_32_CX], near!(loop_if::<u32, u16, IfEqual>));
+    branches!(rows, [Loope_rel8_16_ECX], near!(loop_if::<u16, u32, IfEqual>));
+    branches!(rows, [Loope_rel8_32_ECX], near!(loop_if::<u32, u32, IfEqual>));
+    branches!(rows, [Loopne_rel8_16_CX], near!(loop_if::<u16, u16, IfNotEqual>));
+    branches!(rows, [Loopne_rel8_32_CX], near!(loop_if::<u32, u16, IfNotEqual>));
+    branches!(rows, [Loopne_rel8_16_ECX], near!(loop_if::<u16, u32, IfNotEqual>));
+    branches!(rows, [Loopne_rel8_32_ECX], near!(loop_if::<u32, u32, IfNotEqual>));
+    branches!(rows, [Jcxz_rel8_16], near!(jump_if_count_zero::<u16, u16>));
+    branches!(rows, [Jcxz_rel8_32], near!(jump_if_count_zero::<u32, u16>));
+    branches!(rows, [Jecxz_rel8_16], near!(jump_if_count_zero::<u16, u32>));
+    branches!(rows, [Jecxz_rel8_32], near!(jump_if_count_zero::<u32, u32>));
 
     plain!(rows, [Int_imm8], software_interrupt);
     plain!(rows, [Int3], breakpoint);
@@ -176,17 +177,16 @@ fn jump_if<W: Word, C: Condition>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Don
 /// A jump in 32-bit code, which goes on with the block at its target where that is known.
 #[inline(always)]
 fn jump_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
-    if let Some((at, block)) = linked(cpu, op, ops, Way::Taken) {
+    if let Some((at, block)) = linked(cpu, op, ops, at, Way::Taken) {
         return (block.exec)(cpu, memory, block, ops, at);
     }
     jump_unlinked(cpu, memory, op, ops, at)
 }
 
 #[inline(never)]
-fn jump_unlinked(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
+fn jump_unlinked(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
     finish(cpu, memory, op, at, jump::<u32>)?;
-    cpu.unlinked = Some(Unlinked { at, way: Way::Taken });
-    Ok(())
+    go_or_link(cpu, memory, ops, at, Way::Taken)
 }
 
 #[inline(always)]
@@ -204,24 +204,25 @@ pub(super) fn jump_if_by_link<C: Condition>(
     }
 }
 
-/// The call pushes before it jumps; that a block at its target is known says that the target is good.
+/// A call in 32-bit code.
 fn call_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
     let return_address = cpu.ip as u32;
-    if ops.get(op.link(Way::Taken)).is_none() || cpu.push_at_once(memory, return_address).is_err() {
-        return call_unlinked(cpu, memory, op, ops, at);
+    let target = relative_target::<u32>(cpu, op);
+    if target > u64::from(cpu.segment(sreg::CS).limit)
+        || cpu.push_at_once(memory, return_address).is_err()
+    {
+        return slow_call(cpu, memory, op, ops, at);
     }
-    if let Some((at, block)) = linked(cpu, op, ops, Way::Taken) {
+    if let Some((at, block)) = linked(cpu, op, ops, at, Way::Taken) {
         return (block.exec)(cpu, memory, block, ops, at);
     }
-    cpu.ip = relative_target::<u32>(cpu, op);
-    Ok(())
+    cpu.ip = target;
+    go_or_link(cpu, memory, ops, at, Way::Taken)
 }
 
 #[inline(never)]
-fn call_unlinked(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
-    finish(cpu, memory, op, at, call::<u32>)?;
-    cpu.unlinked = Some(Unlinked { at, way: Way::Taken });
-    Ok(())
+fn slow_call(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
+    finish(cpu, memory, op, at, call::<u32>)
 }
 
 fn quick_return(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
@@ -230,7 +231,7 @@ fn quick_return(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usi
     {
         cpu.release_flat(4 + op.imm);
         cpu.ip = target.into();
-        return Ok(());
+        return go_to(cpu, memory, ops);
     }
     slow_return(cpu, memory, op, ops, at)
 }

@@ -1,0 +1,77 @@
+//! Where the decoded blocks at linear addresses are: what makes jumps to other pages, returns and indirect
+//! jumps cheap.
+
+/// Blocks that are kept; a power of two.
+const BLOCKS: usize = 4096;
+
+/// The block at a linear address.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// The linear address, with what else tells what is executed there.
+    key: u64,
+    /// When it was found.
+    generation: u64,
+    /// The number of its first decoded instruction.
+    at: u32,
+}
+
+const NONE: Block = Block { key: u64::MAX, generation: 0, at: 0 };
+
+/// The blocks that were found last.
+#[derive(Debug, Clone)]
+pub(crate) struct Jumps {
+    blocks: Box<[Block; BLOCKS]>,
+    /// A bit for each page from which was fetched, by the low bits of its number.
+    fetched: [u64; 64],
+}
+
+impl Default for Jumps {
+    fn default() -> Self {
+        // By way of the heap: on the stack it is large.
+        let blocks = vec![NONE; BLOCKS].try_into().expect("so many");
+        Jumps { blocks, fetched: [0; 64] }
+    }
+}
+
+impl Jumps {
+    /// Notes that the block of `key` begins with decoded instruction number `at`.
+    pub(crate) fn note(&mut self, key: u64, generation: u64, at: usize) {
+        self.blocks[slot(key)] = Block { key, generation, at: at as u32 };
+    }
+
+    /// The number of the first decoded instruction of the block of `key`, if it was noted in
+    /// this generation.
+    #[inline(always)]
+    pub(crate) fn find(&self, key: u64, generation: u64) -> Option<usize> {
+        let block = &self.blocks[slot(key)];
+        (block.key == key && block.generation == generation).then_some(block.at as usize)
+    }
+
+    /// Code is fetched from the page of `linear`.
+    pub(crate) fn note_fetch(&mut self, linear: u64) {
+        let (word, bit) = page_bit(linear);
+        self.fetched[word] |= bit;
+    }
+
+    /// Code may have been fetched from the page of `linear` since [`Jumps::forget_fetches`].
+    pub(crate) fn has_fetched(&self, linear: u64) -> bool {
+        let (word, bit) = page_bit(linear);
+        self.fetched[word] & bit != 0
+    }
+
+    /// A new generation begins.
+    pub(crate) fn forget_fetches(&mut self) {
+        self.fetched = [0; 64];
+    }
+}
+
+/// Where the block of `key` is kept.
+#[inline(always)]
+fn slot(key: u64) -> usize {
+    (key ^ key >> 12) as usize % BLOCKS
+}
+
+fn page_bit(linear: u64) -> (usize, u64) {
+    let page = linear >> 12;
+    ((page >> 6) as usize % 64, 1 << (page % 64))
+}

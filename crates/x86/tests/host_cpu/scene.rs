@@ -125,17 +125,8 @@ impl IntegerScene {
         }
         if self.0.instruction.has_rep_prefix() || self.0.instruction.has_repne_prefix() {
             self.0.pace.iterations = u64::from(count.max(1));
-            let compares = matches!(
-                self.0.instruction.mnemonic(),
-                Mnemonic::Cmpsb
-                    | Mnemonic::Cmpsw
-                    | Mnemonic::Cmpsd
-                    | Mnemonic::Scasb
-                    | Mnemonic::Scasw
-                    | Mnemonic::Scasd
-            );
             // A comparison may end early, and nothing after it is to be executed.
-            if !compares {
+            if !compares_strings(&self.0.instruction) {
                 self.0.pace.stride = u64::from(1 + random.below(count.max(1)));
             }
         }
@@ -245,6 +236,20 @@ impl IntegerScene {
             self.poke(address, 4, value);
         }
     }
+}
+
+/// CMPS and SCAS.
+pub(crate) fn compares_strings(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction()
+        && matches!(
+            instruction.mnemonic(),
+            Mnemonic::Cmpsb
+                | Mnemonic::Cmpsw
+                | Mnemonic::Cmpsd
+                | Mnemonic::Scasb
+                | Mnemonic::Scasw
+                | Mnemonic::Scasd
+        )
 }
 
 /// Where the instruction stands: now and then so that it crosses the boundary of the two

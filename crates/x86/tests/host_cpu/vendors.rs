@@ -1,13 +1,13 @@
 //! Where processors differ, or a case cannot be run, without being undefined
 //! as [`ring3_x86::undefined`] has it.
 
-use iced_x86::{Code, Mnemonic};
-use ring3_hostcpu::{PAGE_SIZE, Stop, Vendor, gpr};
+use iced_x86::{Code, Mnemonic, OpKind};
+use ring3_hostcpu::{PAGE_SIZE, Stop, Vendor, eflags, gpr};
 use ring3_x86::undefined::undefined;
 
 use crate::common::comparison::{Case, Outcome, Scene, data_offset};
 use crate::common::guest::SUPERVISOR_START;
-use crate::scene::IntegerScene;
+use crate::scene::{IntegerScene, compares_strings};
 
 impl Scene for IntegerScene {
     fn case(&self) -> &Case {
@@ -53,33 +53,86 @@ impl Scene for IntegerScene {
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
         if ours.stop == Stop::Reached {
             self.forgive_undefined(host, ours);
+            self.forgive_nans(host, ours);
             if pushes_segment(&self.0) {
                 forgive_unwritten(host, ours);
             }
             self.forgive_image(host, ours);
-        } else if matches!(self.0.instruction.mnemonic(), Mnemonic::Fxsave | Mnemonic::Fxrstor) {
-            // Processors access the parts of the image in an order of their own, so that either
-            // of its pages may be the first one to fault.
-            let page_fault =
-                |outcome: &Outcome| matches!(outcome.stop, Stop::Exception { vector: 14, .. });
-            if page_fault(host) && page_fault(ours) {
-                host.stop = ours.stop;
-            }
-        } else if self.0.instruction.mnemonic() == Mnemonic::Maskmovq {
-            // AMD's processors set TOP and the tags before the fault, which does no harm: they
-            // are set when the instruction starts again.
-            host.state.fx = ours.state.fx.clone();
-        } else if matches!(self.0.instruction.mnemonic(), Mnemonic::Popa | Mnemonic::Popad) {
-            // Some registers may have been popped before the fault; ESP has not moved, so that
-            // it does no harm to do it again.
-            let stack_pointer = host.state.gpr[gpr::ESP];
-            host.state.gpr = ours.state.gpr;
-            host.state.gpr[gpr::ESP] = stack_pointer;
+        } else {
+            self.forgive_at_fault(host, ours);
         }
     }
 }
 
 impl IntegerScene {
+    /// What processors do differently before a fault. It does no harm, as it is done again when the
+    /// instruction starts again.
+    fn forgive_at_fault(&self, host: &mut Outcome, ours: &Outcome) {
+        let instruction = &self.0.instruction;
+        let faults = (page_fault(host), page_fault(ours));
+        match (instruction.mnemonic(), faults) {
+            // They access the parts of the image in an order of their own, so that either of its
+            // pages may be the first one to fault.
+            (Mnemonic::Fxsave | Mnemonic::Fxrstor, (Some(_), Some(_))) => host.stop = ours.stop,
+            // Some registers may have been popped; ESP has not moved.
+            (Mnemonic::Popa | Mnemonic::Popad, _) => {
+                let stack_pointer = host.state.gpr[gpr::ESP];
+                host.state.gpr = ours.state.gpr;
+                host.state.gpr[gpr::ESP] = stack_pointer;
+            }
+            // TOP and the tags may have been set as for MMX: by AMD's processors for MASKMOVQ, by
+            // Intel's for all stores of an MMX register.
+            (Mnemonic::Maskmovq | Mnemonic::Movd | Mnemonic::Movq | Mnemonic::Movntq, _)
+                if instruction.op_count() > 1
+                    && (instruction.op1_register().is_mm()
+                        || instruction.op2_register().is_mm()) =>
+            {
+                host.state.fx = ours.state.fx.clone();
+            }
+            // Of the bytes that cannot be written, Intel's processors report any one.
+            (Mnemonic::Maskmovdqu, (Some(address), Some(_))) => {
+                let is_16_bit = instruction.op0_kind() == OpKind::MemorySegDI;
+                let mask = if is_16_bit { 0xffff } else { u32::MAX };
+                let offset = address.wrapping_sub(self.0.start.gpr[gpr::EDI]) & mask;
+                if offset < 16 {
+                    host.stop = ours.stop;
+                }
+            }
+            // Intel's processors compare with the lower bound before they read the upper one.
+            (Mnemonic::Bound, (None, Some(_))) if is_bound_range(host) => host.stop = ours.stop,
+            (_, (Some(_), _)) if compares_strings(instruction) => {
+                // Intel's processors read the operand at EDI first.
+                host.stop = ours.stop;
+                // They also take back what earlier iterations did to the flags (SDM vol. 2, REP).
+                if (host.state.eflags ^ self.0.start.eflags) & eflags::STATUS == 0 {
+                    host.state.eflags = ours.state.eflags;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// If several operands of DPPS and DPPD are NaNs, the processor chooses which one is the
+    /// result (SDM vol. 2, DPPS).
+    fn forgive_nans(&self, host: &mut Outcome, ours: &Outcome) {
+        let (bits, infinity) = match self.0.instruction.mnemonic() {
+            Mnemonic::Dpps => (32, 0x7f80_0000),
+            Mnemonic::Dppd => (64, 0x7ff0_0000_0000_0000),
+            _ => return,
+        };
+        let register = self.0.instruction.op0_register().number();
+        let (mut result, ours) = (host.state.fx.xmm(register), ours.state.fx.xmm(register));
+        for shift in (0..128).step_by(bits) {
+            let magnitude = (1_u128 << (bits - 1)) - 1;
+            let is_nan = |vector: u128| vector >> shift & magnitude > infinity;
+            if is_nan(result) && is_nan(ours) {
+                let element = (magnitude << 1 | 1) << shift;
+                result = result & !element | ours & element;
+            }
+        }
+        host.state.fx.set_xmm(register, result);
+    }
+
     /// Of an image of FXSAVE, the pointers and the opcode are kept by each processor in its own way,
     /// and AMD's have a bit more in MXCSR.
     fn forgive_image(&self, host: &mut Outcome, ours: &Outcome) {
@@ -105,6 +158,19 @@ impl IntegerScene {
         let mask = undefined.flags.bits();
         host.state.eflags = host.state.eflags & !mask | ours.state.eflags & mask;
     }
+}
+
+/// The address of the page fault in which a case ended.
+fn page_fault(outcome: &Outcome) -> Option<u32> {
+    match outcome.stop {
+        Stop::Exception { vector: 14, cr2, .. } => Some(cr2),
+        _ => None,
+    }
+}
+
+/// The case ended in #BR.
+fn is_bound_range(outcome: &Outcome) -> bool {
+    matches!(outcome.stop, Stop::Exception { vector: 5, .. })
 }
 
 /// Intel's recent processors leave the high word on the stack alone, as we do; AMD's

@@ -39,7 +39,7 @@ fn the_portable_functions_are_near_the_hosts() {
             println!("skipped: the host has no x87");
             return;
         };
-        if !is_amd && is_undefined(function, st[0]) {
+        if !is_amd && (is_undefined(function, st[0]) || may_underflow(function, st[0])) {
             continue;
         }
         let ours = transcendental::execute(function, control, st);
@@ -78,6 +78,13 @@ fn is_undefined(function: Function, st0: F80) -> bool {
         Function::Fyl2xp1 => exceeds(F80::new(0x3ffd, 0x95f6_1998_0c43_36f7)),
         _ => false,
     }
+}
+
+/// The sine of the smallest normal number is less than that by far less than a unit: for AMD's
+/// processors and us it underflows, Intel's leave the number as it is.
+fn may_underflow(function: Function, st0: F80) -> bool {
+    matches!(function, Function::Fsin | Function::Fsincos)
+        && st0.abs() == F80::new(1, 0x8000_0000_0000_0000)
 }
 
 /// How far the results are apart, in units of the last place; none if by more than bits.

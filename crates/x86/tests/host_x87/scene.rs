@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 use ring3_hostcpu::{Layout, Region, State, Stop, Vendor, eflags};
 use ring3_x86::table;
 
@@ -53,6 +53,19 @@ impl X87Scene {
         }
     }
 
+    /// The instruction stores a number, which it may have to convert.
+    fn stores(&self) -> bool {
+        matches!(
+            self.case.instruction.mnemonic(),
+            Mnemonic::Fst
+                | Mnemonic::Fstp
+                | Mnemonic::Fist
+                | Mnemonic::Fistp
+                | Mnemonic::Fisttp
+                | Mnemonic::Fbstp
+        )
+    }
+
     /// The memory operand is an environment or a whole state.
     fn is_image(&self) -> bool {
         let loads = [
@@ -77,6 +90,25 @@ impl Scene for X87Scene {
     }
 
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
+        // A value that an unmasked exception keeps from being stored: Intel's processors raise that
+        // and do not access memory; AMD's and we access memory first.
+        let faults = matches!(ours.stop, Stop::Exception { vector: 14, .. });
+        if faults
+            && host.stop == Stop::Reached
+            && self.stores()
+            && host.state.fx.fsw() & SUMMARY != 0
+        {
+            *host = ours.clone();
+        }
+        // Intel's processors store the significand before the sign and exponent, which may be in a
+        // page of their own.
+        if faults && self.case.instruction.code() == Code::Fstp_m80fp {
+            for offset in 0..8 {
+                if let Some(place) = data_offset(self.address.wrapping_add(offset)) {
+                    host.data[place] = ours.data[place];
+                }
+            }
+        }
         // Processors differ in when they keep the pointers.
         for offset in self.pointers() {
             if let Some(place) = data_offset(self.address.wrapping_add(offset)) {

@@ -10,7 +10,7 @@ APPEND ?= console=ttyS0
 MEMORY ?= 128M
 ARGS ?=
 
-# For `make fuzz-cpu`: how many random instructions to compare.
+# For `make fuzz-cpu`: how many random instructions to compare, for each of the testers.
 CASES ?= 10000000
 
 SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs)
@@ -42,8 +42,9 @@ bench: guests ## measure
 	cargo bench --workspace
 
 .PHONY: fuzz-cpu
-fuzz-cpu: needs ## compare CASES random instructions with this machine's CPU
-	RING3_FUZZ_CASES=$(CASES) cargo test --release -p ring3-x86 --test host_cpu -- --nocapture
+fuzz-cpu: needs ## compare random instructions with this machine's CPU
+	RING3_FUZZ_CASES=$(CASES) cargo test --release --no-fail-fast -p ring3-x86 \
+		--test host_cpu --test host_x87 -- --nocapture
 
 .PHONY: cpu-coverage
 cpu-coverage: needs ## print which instruction forms which test has executed, none first

@@ -3,7 +3,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand};
 use ring3_core::device::Width;
 use ring3_core::memory::Backing;
-use ring3_x86::cpu::reg;
+use ring3_x86::cpu::{Cr4, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
@@ -154,4 +154,30 @@ fn the_io_permission_bit_map() {
     assert_eq!(user_port(in_al(0x60), &open, 0x67, none), Some(0), "there is no map");
     // IOPL 3 needs no map.
     assert_eq!(user_port(in_al(0x62), &open, 0x67, Eflags::IOPL), None);
+}
+
+/// The machine has the time; what WRMSR wrote to the counter is added to it (SDM vol. 3, 19.17).
+#[test]
+fn the_time_stamp_is_the_machines() {
+    let set = [mov(ECX, 0x10), mov(EAX, 0x100), mov(EDX, 0), plain(Code::Wrmsr)];
+    let mut machine = Machine::with_code(&[&set[..], &[plain(Code::Rdtsc), hlt()]].concat());
+    assert_eq!(machine.run(), Exit::TimeStamp);
+    machine.cpu.answer(0x5_0000_0000);
+    assert_eq!(machine.run(), Exit::TimeStamp);
+    machine.cpu.answer(0x7_0000_0005);
+    machine.run_to_halt();
+    assert_eq!((machine.get(reg::DX), machine.get(reg::AX)), (2, 0x105));
+}
+
+#[test]
+fn rdtsc_may_be_privileged() {
+    for (cr4, allowed) in [(Cr4::empty(), true), (Cr4::TSD, false)] {
+        let mut machine = Machine::with_user_code(&[plain(Code::Rdtsc)]);
+        machine.cpu.set_cr4(cr4);
+        if allowed {
+            assert_eq!(machine.run(), Exit::TimeStamp);
+        } else {
+            assert_eq!(machine.run_to_exception().vector, vector::GP);
+        }
+    }
 }

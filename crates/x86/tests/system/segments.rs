@@ -1,6 +1,7 @@
 //! Loading segment registers, and what their limits forbid (SDM vol. 3, chapters 3 and 6).
 
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 use ring3_x86::segment::sreg;
@@ -96,6 +97,57 @@ fn stack_segments() {
     assert_eq!(load(KERNEL_DATA | 3), at(vector::GP, KERNEL_DATA));
     assert_eq!(load(BEYOND), at(vector::GP, BEYOND));
     assert_eq!(load_fault(true, SS, KERNEL_DATA | 3), at(vector::GP, KERNEL_DATA));
+}
+
+/// A selector and an offset at once; where the selector cannot be loaded, neither is.
+#[test]
+fn far_pointers() {
+    for (code, to, register, offset) in [
+        (Code::Lfs_r16_m1616, AX, sreg::FS, 0xcccc_5678),
+        (Code::Lfs_r32_m1632, EAX, sreg::FS, 0x1234_5678),
+        (Code::Lgs_r16_m1616, AX, sreg::GS, 0xcccc_5678),
+        (Code::Lgs_r32_m1632, EAX, sreg::GS, 0x1234_5678),
+    ] {
+        let pointer = MemoryOperand::with_displ(DATA.into(), 4);
+        let load = Instruction::with2(code, to, pointer).unwrap();
+        for (selector, loads) in [(READ_ONLY, true), (NOT_PRESENT, false)] {
+            let mut machine = machine(false, &[load, plain(Code::Ud2)]);
+            machine.put_dword(DATA, 0x1234_5678);
+            machine.put(DATA + to.size() as u32, &selector.to_le_bytes());
+            machine.cpu.set_gpr(reg::AX, 0xcccc_cccc);
+            let exception = machine.run_to_exception();
+            let (vector, eax) =
+                if loads { (vector::UD, offset) } else { (vector::NP, 0xcccc_cccc) };
+            assert_eq!((exception.vector, machine.get(reg::AX)), (vector, eax), "{code:?}");
+            let expected = if loads { selector } else { KERNEL_DATA };
+            assert_eq!(machine.cpu.segment(register).selector, expected, "{code:?}");
+        }
+    }
+}
+
+/// The operand size is that of the stack's slot.
+#[test]
+fn fs_and_gs_are_popped() {
+    for (code, name, register, size) in [
+        (Code::Popw_FS, FS, sreg::FS, 2),
+        (Code::Popd_FS, FS, sreg::FS, 4),
+        (Code::Popw_GS, GS, sreg::GS, 2),
+        (Code::Popd_GS, GS, sreg::GS, 4),
+    ] {
+        let value = 0xabcd_0000;
+        let code_of = |selector: u16| [push_value(value | u32::from(selector)), unary(code, name)];
+        let mut good = machine(false, &[&code_of(READ_ONLY)[..], &[hlt()]].concat());
+        good.run_to_halt();
+        assert_eq!(good.cpu.segment(register).selector, READ_ONLY, "{code:?}");
+        assert_eq!(good.get(reg::SP), STACK - 4 + size, "{code:?}");
+
+        let mut bad = machine(false, &code_of(NOT_PRESENT));
+        let exception = bad.run_to_exception();
+        let found = (exception.vector, exception.error_code);
+        assert_eq!(found, (vector::NP, Some(NOT_PRESENT.into())), "{code:?}");
+        // Nothing is popped: above the handler's frame of four doublewords is the selector.
+        assert_eq!(bad.get(reg::SP), STACK - 4 - 16, "{code:?}");
+    }
 }
 
 #[test]

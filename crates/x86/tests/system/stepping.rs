@@ -120,3 +120,15 @@ fn hlt_traps() {
     assert_eq!(machine.get(reg::BX), 1);
     assert_eq!(machine.dword(STACK - 12), CODE + 1);
 }
+
+/// INT1 goes to #DB's handler from any privilege, returns behind itself, and is no condition in DR6.
+#[test]
+fn int1_is_a_debug_trap() {
+    let read_dr6 = Instruction::with2(Code::Mov_r32_dr, EAX, DR6).unwrap();
+    let mut machine = Machine::with_user_code(&[plain(Code::Int1)]);
+    machine.code(handler(vector::DB), &[read_dr6, hlt()]);
+    assert_eq!(machine.run(), Exit::Halt);
+    assert_eq!(machine.cpu.cpl(), 0);
+    assert_eq!(machine.dword(INNER_STACK - 20), USER_CODE + 1);
+    assert_eq!(machine.get(reg::AX), 0xffff_0ff0);
+}

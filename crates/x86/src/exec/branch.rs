@@ -100,7 +100,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Into], interrupt_on_overflow);
     plain!(rows, [Int1], debug_trap);
     rm_wide!(rows, [Bound_r16_m1616 Bound_r32_m3232], bound);
-    plain!(rows, [Ud0 Ud0_r16_rm16 Ud0_r32_rm32 Ud1_r16_rm16 Ud1_r32_rm32 Ud2],
+    plain!(rows, [Ud0_r16_rm16 Ud0_r32_rm32 Ud1_r16_rm16 Ud1_r32_rm32 Ud2],
         super::undefined_instruction);
 }
 

@@ -31,9 +31,6 @@ fn why_not(code: Code) -> Option<&'static str> {
         Code::Popw_FS | Code::Popd_FS | Code::Popw_GS | Code::Popd_GS => {
             return Some("the host's process needs FS and GS");
         }
-        Code::Ud0 => {
-            return Some("AMD's form, which is not decoded here: Intel's has a ModRM byte");
-        }
         _ => {}
     }
     match code.mnemonic() {
@@ -49,9 +46,6 @@ fn why_not(code: Code) -> Option<&'static str> {
             Some("tells of the host, or is emulated by its kernel (UMIP)")
         }
         Mnemonic::Cpuid | Mnemonic::Rdtsc => Some("tells of the host"),
-        Mnemonic::Rcpps | Mnemonic::Rcpss | Mnemonic::Rsqrtps | Mnemonic::Rsqrtss => {
-            Some("approximations, whose bits are the processor's choice")
-        }
         _ => None,
     }
 }

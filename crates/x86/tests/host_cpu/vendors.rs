@@ -54,6 +54,7 @@ impl Scene for IntegerScene {
         if ours.stop == Stop::Reached {
             self.forgive_undefined(host, ours);
             self.forgive_nans(host, ours);
+            self.forgive_approximations(host, ours);
             if pushes_segment(&self.0) {
                 forgive_unwritten(host, ours);
             }
@@ -127,6 +128,31 @@ impl IntegerScene {
             let is_nan = |vector: u128| vector >> shift & magnitude > infinity;
             if is_nan(result) && is_nan(ours) {
                 let element = (magnitude << 1 | 1) << shift;
+                result = result & !element | ours & element;
+            }
+        }
+        host.state.fx.set_xmm(register, result);
+    }
+
+    /// The bits of an approximation are the processor's choice, and whether a tiny one is zero; its
+    /// relative error is not (SDM vol. 2, RCPPS, RSQRTPS).
+    fn forgive_approximations(&self, host: &mut Outcome, ours: &Outcome) {
+        const LIMIT: f32 = 1.5 / 4096.0;
+        if !matches!(
+            self.0.instruction.mnemonic(),
+            Mnemonic::Rcpps | Mnemonic::Rcpss | Mnemonic::Rsqrtps | Mnemonic::Rsqrtss
+        ) {
+            return;
+        }
+        let register = self.0.instruction.op0_register().number();
+        let (mut result, ours) = (host.state.fx.xmm(register), ours.state.fx.xmm(register));
+        for shift in (0..128).step_by(32) {
+            let [their, our] =
+                [result, ours].map(|vector| f32::from_bits((vector >> shift) as u32));
+            let is_near = their.is_normal() && (their - our).abs() <= 2.0 * LIMIT * their.abs();
+            let is_tiny = their.abs().max(our.abs()) <= f32::MIN_POSITIVE;
+            if is_near || is_tiny {
+                let element = u128::from(u32::MAX) << shift;
                 result = result & !element | ours & element;
             }
         }

@@ -13,6 +13,10 @@ ARGS ?=
 # For `make fuzz-cpu`: how many random instructions to compare, for each of the testers.
 CASES ?= 10000000
 
+# Which instruction forms the tests have executed; to print that fails if some form is not among them.
+COVERAGE := $(CURDIR)/target/cpu-coverage
+PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverage $(COVERAGE)
+
 SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs)
 
 .PHONY: build
@@ -28,7 +32,9 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 
 .PHONY: test
 test: check guests ## all checks and all tests, those on real guests too
-	cargo test --workspace --release
+	rm -rf $(COVERAGE)
+	RING3_COVERAGE=$(COVERAGE) cargo test --workspace --release
+	@$(PRINT_COVERAGE) >$(COVERAGE).txt || { head -n 20 $(COVERAGE).txt >&2; exit 1; }
 
 .PHONY: check
 check: needs ## formatting, lints, and licences where cargo-deny is installed
@@ -48,9 +54,9 @@ fuzz-cpu: needs ## compare random instructions with this machine's CPU
 
 .PHONY: cpu-coverage
 cpu-coverage: needs ## print which instruction forms which test has executed, none first
-	rm -rf target/cpu-coverage
-	RING3_COVERAGE=$(CURDIR)/target/cpu-coverage cargo test --quiet --release -p ring3-x86 --tests >/dev/null
-	cargo run --quiet --release -p ring3-x86 --example cpu_coverage target/cpu-coverage
+	rm -rf $(COVERAGE)
+	RING3_COVERAGE=$(COVERAGE) cargo test --quiet --release -p ring3-x86 --tests >/dev/null
+	$(PRINT_COVERAGE)
 
 .PHONY: book
 book: ## build the book into target/book

@@ -11,7 +11,7 @@
 //! | the page offset in CR2 for environments and whole states | processors access these in an order of their own |
 //! | FPREM and FPREM1, except on AMD | the manual leaves to the processor how far one step goes |
 //! | whether a store faults that an unmasked exception forbids | Intel's processors do not access memory then |
-//! | the significand that FSTP stored before a fault | Intel's processors store it first |
+//! | the first eight bytes that FSTP and FBSTP store before a fault | Intel's processors do not wait for the last two |
 //!
 //! The transcendental functions are those of the host on both sides, so that all the rest of their
 //! instructions is compared bit by bit; `portable.rs` compares the functions that need no host.

@@ -100,9 +100,10 @@ impl Scene for X87Scene {
         {
             *host = ours.clone();
         }
-        // Intel's processors store the significand before the sign and exponent, which may be in a
+        // Intel's processors store the first eight bytes of ten before the others, which may be in a
         // page of their own.
-        if faults && self.case.instruction.code() == Code::Fstp_m80fp {
+        let ten_bytes = [Code::Fstp_m80fp, Code::Fbstp_m80bcd];
+        if faults && ten_bytes.contains(&self.case.instruction.code()) {
             for offset in 0..8 {
                 if let Some(place) = data_offset(self.address.wrapping_add(offset)) {
                     host.data[place] = ours.data[place];

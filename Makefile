@@ -17,6 +17,10 @@ CASES ?= 10000000
 COVERAGE := $(CURDIR)/target/cpu-coverage
 PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverage $(COVERAGE)
 
+# For `make fuzz-bytes`: how long to look, and where new cases are kept.
+FUZZ_SECONDS ?= 600
+FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
+
 SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs)
 
 .PHONY: build
@@ -51,6 +55,14 @@ bench: guests ## measure
 fuzz-cpu: needs ## compare random instructions with this machine's CPU
 	RING3_FUZZ_CASES=$(CASES) cargo test --release --no-fail-fast -p ring3-x86 \
 		--test host_cpu --test host_x87 -- --nocapture
+
+.PHONY: fuzz-bytes
+fuzz-bytes: needs ## look for FUZZ_SECONDS for bytes on which the processor panics or hangs
+	@command -v cargo-fuzz >/dev/null || \
+		{ echo "cargo-fuzz is missing; get it with: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	mkdir -p $(FUZZ_CASES)
+	cd crates/x86 && cargo fuzz run --sanitizer none any_bytes $(FUZZ_CASES) fuzz/corpus/any_bytes \
+		-- -max_total_time=$(FUZZ_SECONDS) -max_len=384 -len_control=0 -timeout=20
 
 .PHONY: cpu-coverage
 cpu-coverage: needs ## print which instruction forms which test has executed, none first

@@ -1,11 +1,13 @@
-//! Memory and a processor in any state: valid, nearly valid, or not at all.
+//! Memory and a processor in any state: valid, nearly valid, or not at all; and how they run.
 
 use iced_x86::OpCodeTableKind;
 use ring3_core::memory::{Backing, Memory};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::cpuid::Model;
+use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
-use ring3_x86::segment::{Attributes, Segment, TableRegister};
+use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::table;
 
 use super::random::Random;
@@ -13,6 +15,11 @@ use super::random::Random;
 const PAGE: u32 = 0x1000;
 /// Pages at the start of memory that hold something; addresses are mostly in here.
 const PAGES: u32 = 12;
+/// What a page holds is repeated after so many bytes, since to make it takes longer than to run it.
+const PATTERN: usize = 512;
+/// Times that the engine is entered in one case, and instructions for each at most.
+const ENTRIES: u32 = 40;
+const INSTRUCTIONS: u32 = 40;
 
 /// An address, mostly where something is.
 fn address(random: &mut Random) -> u32 {
@@ -23,9 +30,9 @@ fn address(random: &mut Random) -> u32 {
 pub(crate) fn random_memory(random: &mut Random) -> Memory {
     let mut memory = Memory::new(1 << 20).unwrap();
     for page in 0..PAGES {
-        let mut bytes = Vec::with_capacity(PAGE as usize + 16);
+        let mut bytes = Vec::with_capacity(PATTERN + 16);
         let content = random.below(4);
-        while bytes.len() < PAGE as usize {
+        while bytes.len() < PATTERN {
             match content {
                 0 => bytes.extend(random.number().to_le_bytes()),
                 1 => bytes.extend(descriptor(random).to_le_bytes()),
@@ -33,7 +40,8 @@ pub(crate) fn random_memory(random: &mut Random) -> Memory {
                 _ => instruction(random, &mut bytes),
             }
         }
-        memory.load_image(u64::from(page * PAGE), &bytes[..PAGE as usize]).unwrap();
+        let page_bytes = bytes[..PATTERN].repeat(PAGE as usize / PATTERN);
+        memory.load_image(u64::from(page * PAGE), &page_bytes).unwrap();
     }
     let rom = (Backing::Ram, Backing::Nothing);
     for (reads, writes) in [rom, (Backing::Device, Backing::Device)] {
@@ -129,6 +137,15 @@ pub(crate) fn random_cpu(random: &mut Random) -> Cpu {
         cpu.set_gpr(register, value.into());
     }
     cpu.ip = address(random).into();
+    cpu.fpu.set_control(random.bits() as u16);
+    cpu.fpu.set_status(random.bits() as u16);
+    cpu.fpu.set_tag_word(random.bits() as u16);
+    cpu.sse.set_mxcsr(random.bits());
+    for register in 0..8 {
+        cpu.fpu.set_mm(register, random.next());
+        let halves = [random.number(), random.number()].map(u128::from);
+        cpu.sse.set_xmm(register, halves[0] << 64 | halves[1]);
+    }
     cpu
 }
 
@@ -138,4 +155,50 @@ fn random_segment(random: &mut Random) -> Segment {
     let base = if random.percent(50) { 0 } else { address(random) };
     let limit = random.pick(&[0xffff, u32::MAX, PAGES * PAGE - 1]);
     Segment::new(random.bits() as u16, base.into(), limit, attributes)
+}
+
+/// Runs what `bytes` are made into: a seed for memory (8 bytes), the length of the code (1 byte),
+/// code, and numbers that choose the processor's state.
+pub(crate) fn run_bytes(bytes: &[u8]) {
+    let Some((seed, rest)) = bytes.split_first_chunk() else { return };
+    let Some((length, rest)) = rest.split_first() else { return };
+    let (code, numbers) = rest.split_at(rest.len().min(usize::from(*length)));
+    let seed = u64::from_le_bytes(*seed);
+    let mut memory = random_memory(&mut Random::new(seed, 0));
+    let mut random = Random::given(numbers, seed);
+    let mut cpu = random_cpu(&mut random);
+    let linear = cpu.segment(sreg::CS).base.wrapping_add(cpu.ip) as u32;
+    // Without paging, and where a page is mapped to itself, it is what is executed first.
+    memory.write((linear % (PAGES * PAGE)).into(), code);
+    run(&mut random, &mut cpu, &mut memory);
+}
+
+/// Lets the engine run, and answers it with anything.
+pub(crate) fn run(random: &mut Random, cpu: &mut Cpu, memory: &mut Memory) {
+    let mut engine = Interpreter::new();
+    for _ in 0..ENTRIES {
+        cpu.interrupt_pin = random.percent(20);
+        if random.percent(5) {
+            cpu.raise_nmi();
+        }
+        let instructions = u64::from(1 + random.below(INSTRUCTIONS));
+        match engine.run(cpu, memory, instructions) {
+            Exit::Deadline => {}
+            Exit::PortRead { .. } | Exit::MmioRead { .. } | Exit::TimeStamp => {
+                cpu.answer(random.next());
+            }
+            Exit::PortWrite { .. } | Exit::MmioWrite { .. } => cpu.answer(0),
+            Exit::InterruptWindow | Exit::Halt => cpu.inject(random.bits() as u8),
+            Exit::Shutdown | Exit::Missing(_) => *cpu = random_cpu(random),
+        }
+    }
+    survives_saving(cpu);
+}
+
+/// Whatever state there is can be saved and restored.
+fn survives_saving(cpu: &Cpu) {
+    let saved = cpu.save();
+    let mut other = Cpu::new();
+    other.restore(&saved).unwrap();
+    assert_eq!(other.save(), saved);
 }

@@ -3,26 +3,50 @@
 /// A generator of random numbers: SplitMix64 (Steele, Lea and Flood, *Fast splittable
 /// pseudorandom number generators*, 2014).
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random {
+    state: u64,
+    /// Taken from the end instead of random bits, as long as there are any.
+    given: Vec<u8>,
+}
 
 impl Random {
     /// The numbers of case `case` of the series `seed`, so that any case can be had alone.
     pub(crate) fn new(seed: u64, case: u64) -> Random {
-        let mut seeds = Random(seed);
-        Random(seeds.next() ^ case.wrapping_mul(0xd134_2543_de82_ef95))
+        let mut seeds = Random { state: seed, given: Vec::new() };
+        let state = seeds.next() ^ case.wrapping_mul(0xd134_2543_de82_ef95);
+        Random { state, given: Vec::new() }
+    }
+
+    /// Numbers that `given` is made into, and then those of the series `seed`.
+    pub(crate) fn given(given: &[u8], seed: u64) -> Random {
+        Random { given: given.iter().rev().copied().collect(), ..Random::new(seed, 0) }
     }
 
     /// 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        if let Some(bytes) = self.take_given() {
+            return u64::from_le_bytes(bytes);
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
     /// 32 random bits.
     pub(crate) fn bits(&mut self) -> u32 {
-        (self.next() >> 32) as u32
+        match self.take_given() {
+            Some(bytes) => u32::from_le_bytes(bytes),
+            None => (self.next() >> 32) as u32,
+        }
+    }
+
+    /// The next of the bytes given, and zeros where there are not enough; `None` if there are none.
+    fn take_given<const N: usize>(&mut self) -> Option<[u8; N]> {
+        if self.given.is_empty() {
+            return None;
+        }
+        Some(std::array::from_fn(|_| self.given.pop().unwrap_or(0)))
     }
 
     /// 0 to `end - 1`.

@@ -54,8 +54,9 @@
 //! # Where processors differ
 //! [`Cpu`] says on which one a result was had. They differ by specification in undefined
 //! flags, in the x87 instruction and data pointers, and in accesses that wrap around at 4 GiB
-//! (SDM vol. 3A, 6.3: no exception, #SS or #GP). Hypervisors are known to report INT1 with the
-//! address of the instruction instead of the next one.
+//! (SDM vol. 3A, 6.3: no exception, #SS or #GP). On a virtual machine that these tests ran on, INT1 was
+//! reported with the address of the instruction instead of the next one; whether its hypervisor or its
+//! processor was the reason is not known.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -40,7 +40,9 @@ fn why_not(code: Code) -> Option<&'static str> {
         Mnemonic::Int | Mnemonic::Sysenter | Mnemonic::Sysexit => {
             Some("a system call of the host, or #UD on AMD")
         }
-        Mnemonic::Int1 => Some("hypervisors report the address of the instruction"),
+        Mnemonic::Int1 => {
+            Some("on some virtual machines its own address is reported, not the next one")
+        }
         Mnemonic::Lfs | Mnemonic::Lgs => Some("the host's process needs FS and GS"),
         Mnemonic::Sgdt | Mnemonic::Sidt | Mnemonic::Sldt | Mnemonic::Smsw | Mnemonic::Str => {
             Some("tells of the host, or is emulated by its kernel (UMIP)")

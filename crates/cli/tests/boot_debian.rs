@@ -48,9 +48,11 @@ struct Guest {
 }
 
 impl Guest {
-    fn boot() -> Guest {
+    /// Starts it with the further options `options`.
+    fn boot(options: &[&str]) -> Guest {
         let mut child = ring3()
             .args(["run", "--append", "console=ttyS0", "--memory", "128M", "--serial", "stdio"])
+            .args(options)
             .arg("--kernel")
             .arg(guest_file("linux-686/vmlinuz"))
             .arg("--initrd")
@@ -146,7 +148,7 @@ fn lines(numbers: &[u64]) -> String {
 
 #[test]
 fn debian_boots_works_and_switches_off() {
-    let mut guest = Guest::boot();
+    let mut guest = Guest::boot(&[]);
     guest.wait_for(PROMPT);
     // From here on the kernel's messages stay out of the output of commands.
     guest.command("dmesg -n 1");
@@ -198,5 +200,24 @@ fn debian_boots_works_and_switches_off() {
         assert!(output.lines().any(|line| line == "status 143"), "{output}");
     }
 
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// The oldest of the processors that this kernel is made for: it finds what that one had and nothing later.
+#[test]
+fn debian_boots_on_a_pentium_iii() {
+    let mut guest = Guest::boot(&["--cpu", "pentium3"]);
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1");
+    let cpu = guest.command("cat /proc/cpuinfo");
+    let field = |name: &str| {
+        let line = cpu.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_once(": ").map_or("", |(_, value)| value)
+    };
+    assert_eq!((field("vendor_id"), field("cpu family")), ("GenuineIntel", "6"), "{cpu}");
+    let flags: Vec<_> = field("flags").split(' ').collect();
+    for (flag, expected) in [("cmov", true), ("sse", true), ("sse2", false), ("nx", false)] {
+        assert_eq!(flags.contains(&flag), expected, "{flag} in:\n{cpu}");
+    }
     assert_eq!(guest.power_off(), Some(0));
 }

@@ -4,6 +4,7 @@
 //! * [`pit`]: the 8254 interval timer, and system control port B that goes with it;
 //! * [`rtc`]: the MC146818 clock and its CMOS memory;
 //! * [`uart16550`]: a serial port;
+//! * [`fpu_error`]: x87 errors as IRQ 13;
 //! * [`i8042`]: the keyboard controller and the keyboard behind it;
 //! * [`pci`]: PCI configuration space, the host bridge and the PIIX functions;
 //! * [`acpi_pm`]: the ACPI fixed hardware: power button, power management timer, soft-off.
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acpi_pm;
+pub mod fpu_error;
 pub mod i8042;
 pub mod pci;
 pub mod pic;

@@ -45,6 +45,43 @@ const BABBLE: &[u8] = &[
     0xeb, 0xfd, //             JMP to the OUT
 ];
 
+/// MOV AL, value; OUT port, AL.
+fn out(port: u8, value: u8) -> [u8; 4] {
+    [0xb0, value, 0xe6, port]
+}
+
+/// Code that divides by zero on the x87 with CR0.NE clear. The handler of IRQ 13 sends h and clears the error, and
+/// then the program sends p and switches the machine off.
+fn numeric_error() -> Vec<u8> {
+    const HANDLER: usize = 0x100;
+    let pic = [(0x20, 0x11), (0x21, 0x20), (0x21, 4), (0x21, 1), (0x21, !(1 << 2))];
+    let slave = [(0xa0, 0x11), (0xa1, 0x28), (0xa1, 2), (0xa1, 1), (0xa1, !(1 << 5))];
+    let mut code = vec![0xbc, 0x00, 0x00, 0x18, 0x00]; // MOV ESP, 180000h
+    code.extend(pic.iter().chain(&slave).flat_map(|(port, value)| out(*port, *value)));
+    code.extend([
+        // The gate of IRQ 13, vector 2Dh, in a table at 102000h.
+        0xc7, 0x05, 0x68, 0x21, 0x10, 0x00, 0x00, 0x01, 0x10, 0x00, // MOV [102168h], 100100h
+        0xc7, 0x05, 0x6c, 0x21, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // MOV [10216Ch], 108E00h
+        0x68, 0x00, 0x20, 0x10, 0x00, //                               PUSH 102000h
+        0x66, 0x68, 0xff, 0x07, //                                     PUSH WORD 7FFh
+        0x0f, 0x01, 0x1c, 0x24, //                                     LIDT [ESP]
+        0xfb, //                                                       STI
+        0xdb, 0xe3, //                                                 FNINIT
+        0x66, 0x68, 0x7b, 0x03, //                                     PUSH WORD 37Bh
+        0xd9, 0x2c, 0x24, //                                           FLDCW [ESP]
+        0xd9, 0xe8, 0xd9, 0xee, 0xde, 0xf9, //                         FLD1; FLDZ; FDIVP
+        0x9b, //                                                       WAIT
+    ]);
+    code.extend([print("p"), power_off()].concat());
+    code.resize(HANDLER, 0xf4);
+    code.extend(out(0xf0, 0));
+    code.extend(print("h"));
+    code.extend([0xd9, 0xe8, 0xdb, 0xe2]); // FLD1, which needs IGNNE#; FNCLEX
+    code.extend([out(0xa0, 0x20), out(0x20, 0x20)].concat());
+    code.push(0xcf); // IRETD
+    code
+}
+
 /// The program, to run a machine of 2 MiB with `code` as its kernel.
 fn machine(directory: &Directory, code: &[u8]) -> Command {
     let mut command = ring3();
@@ -66,6 +103,14 @@ fn a_guest_that_switches_off_is_a_success() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\r\n");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn x87_errors_are_irq_13() {
+    let directory = Directory::new();
+    let output = output(&mut machine(&directory, &numeric_error()));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hp");
 }
 
 #[test]

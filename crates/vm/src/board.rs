@@ -8,6 +8,7 @@ use ring3_core::lines::{IrqLines, LineLevels};
 use ring3_core::memory::Memory;
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::acpi_pm::{self, AcpiPm};
+use ring3_devices::fpu_error::FpuError;
 use ring3_devices::i8042::I8042;
 use ring3_devices::pci::Pci;
 use ring3_devices::pic::PicPair;
@@ -17,14 +18,17 @@ use ring3_devices::uart16550::{COM1, Speed, Uart16550};
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
-/// The interrupt controllers are no device of the bus's list, since the
-/// board talks to their pins; this is their number among the devices.
+/// Some are no devices of the bus's list, since the board talks to their pins; these are
+/// their numbers among the devices. The interrupt controllers:
 const PIC: DeviceId = DeviceId(u16::MAX);
+/// The circuit for FERR# and IGNNE#.
+const FPU_ERROR: DeviceId = DeviceId(u16::MAX - 1);
 
 /// The devices of a machine.
 #[derive(Debug)]
 pub struct Board {
     pic: PicPair,
+    fpu_error: FpuError,
     bus: Bus,
     irq: IrqLines,
     timers: Timers,
@@ -39,11 +43,12 @@ struct State {
     claims: Vec<Claim>,
     timers: SavedState,
     pic: SavedState,
+    fpu_error: SavedState,
     devices: Vec<SavedState>,
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 2;
+const STATE_VERSION: u32 = 3;
 
 impl Board {
     /// The board of a machine with `memory_bytes` of RAM whose clock says
@@ -71,6 +76,7 @@ impl Board {
         bus.attach(Box::new(power), &ports)?;
         Ok(Board {
             pic: PicPair::default(),
+            fpu_error: FpuError::default(),
             bus,
             irq: IrqLines::default(),
             timers: Timers::default(),
@@ -85,16 +91,15 @@ impl Board {
         self.bus.forget_claims();
         self.timers = Timers::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
-        self.call(memory, now, PIC, |device, context| device.reset(context));
-        for id in ids {
+        for id in [PIC, FPU_ERROR].into_iter().chain(ids) {
             self.call(memory, now, id, |device, context| device.reset(context));
         }
     }
 
     /// The guest reads a port.
     pub fn read_port(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
-        let value = if self.is_pic(port) {
-            self.call(memory, now, PIC, |pic, context| pic.read_port(context, port, width))
+        let value = if let Some(id) = self.owner_off_the_bus(port) {
+            self.call(memory, now, id, |device, context| device.read_port(context, port, width))
         } else {
             let (bus, mut context) = self.split(memory, now, PIC);
             bus.read_port(&mut context, port, width)
@@ -114,9 +119,9 @@ impl Board {
         value: u32,
     ) {
         trace!(port = format_args!("{port:#x}"), ?width, value = format_args!("{value:#x}"), "out");
-        if self.is_pic(port) {
-            self.call(memory, now, PIC, |pic, context| {
-                pic.write_port(context, port, width, value);
+        if let Some(id) = self.owner_off_the_bus(port) {
+            self.call(memory, now, id, |device, context| {
+                device.write_port(context, port, width, value);
             });
         } else {
             let (bus, mut context) = self.split(memory, now, PIC);
@@ -221,6 +226,18 @@ impl Board {
         self.pic.acknowledge()
     }
 
+    /// FERR# goes active: the processor has an x87 error to report.
+    pub fn assert_ferr(&mut self, memory: &mut Memory, now: Time) {
+        let (_, mut context) = self.split(memory, now, FPU_ERROR);
+        FpuError::assert_ferr(&mut context);
+        self.settle();
+    }
+
+    /// True if IGNNE# has gone active since the last call.
+    pub fn take_ignne(&mut self) -> bool {
+        self.fpu_error.take_ignne()
+    }
+
     /// What the devices have told the world since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
@@ -244,6 +261,7 @@ impl Board {
             claims: self.bus.claims().to_vec(),
             timers: SavedState::new("timers", 1, &self.timers),
             pic: self.pic.save(),
+            fpu_error: self.fpu_error.save(),
             devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
@@ -260,6 +278,7 @@ impl Board {
             return Err(saved.damaged("a claim belongs to no device"));
         }
         self.pic.restore(&state.pic)?;
+        self.fpu_error.restore(&state.fpu_error)?;
         for device in &state.devices {
             let id = self.bus.find(device.name()).ok_or_else(|| {
                 saved.damaged(&format!("this machine has no device {}", device.name()))
@@ -275,8 +294,12 @@ impl Board {
         Ok(())
     }
 
-    fn is_pic(&self, port: u16) -> bool {
-        self.pic.ports().iter().any(|range| range.contains(port))
+    /// Which of the devices that are not on the bus answers at `port`.
+    fn owner_off_the_bus(&self, port: u16) -> Option<DeviceId> {
+        if self.pic.ports().iter().any(|range| range.contains(port)) {
+            return Some(PIC);
+        }
+        self.fpu_error.ports().contains(port).then_some(FPU_ERROR)
     }
 
     /// The bus, and a context for a call of device `device`.
@@ -315,10 +338,10 @@ impl Board {
             claims: &mut self.claims,
             device: id,
         };
-        let result = if id == PIC {
-            call(&mut self.pic, &mut context)
-        } else {
-            call(self.bus.device(id), &mut context)
+        let result = match id {
+            PIC => call(&mut self.pic, &mut context),
+            FPU_ERROR => call(&mut self.fpu_error, &mut context),
+            _ => call(self.bus.device(id), &mut context),
         };
         self.settle();
         result
@@ -359,6 +382,25 @@ mod tests {
         other.fire_timers(&mut memory, later);
         assert!(other.interrupt_requested());
         assert_eq!(other.acknowledge_interrupt(), 0x30);
+    }
+
+    #[test]
+    fn an_x87_error_is_irq_13() {
+        let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
+        let mut board = Board::new(1 << 20, 0).unwrap();
+        board.reset(&mut memory, now);
+        for (port, values) in [(0x20, [0x11, 0x20, 4, 1, 0]), (0xa0, [0x11, 0x28, 2, 1, 0])] {
+            board.write_port(&mut memory, now, port, Width::Byte, values[0]);
+            for value in &values[1..] {
+                board.write_port(&mut memory, now, port + 1, Width::Byte, *value);
+            }
+        }
+        board.assert_ferr(&mut memory, now);
+        assert!(board.interrupt_requested());
+        assert_eq!(board.acknowledge_interrupt(), 0x2d);
+        assert!(!board.take_ignne());
+        board.write_port(&mut memory, now, 0xf0, Width::Byte, 0);
+        assert!(board.take_ignne());
     }
 
     #[test]

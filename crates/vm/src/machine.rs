@@ -412,6 +412,9 @@ impl Vm {
                 Exit::PortWrite { port, width, value } => {
                     let now = self.now();
                     self.board.write_port(&mut self.memory, now, port, width, value);
+                    if self.board.take_ignne() {
+                        self.cpu.ignore_numeric_error();
+                    }
                     self.cpu.answer(0);
                 }
                 Exit::MmioRead { address, width } => {
@@ -423,6 +426,10 @@ impl Vm {
                     let now = self.now();
                     self.board.write_memory(&mut self.memory, now, address, width, value);
                     self.cpu.answer(0);
+                }
+                Exit::NumericError => {
+                    let now = self.now();
+                    self.board.assert_ferr(&mut self.memory, now);
                 }
                 Exit::TimeStamp => self.cpu.answer(time_stamp(self.now())),
                 Exit::InterruptWindow => {

@@ -38,6 +38,7 @@ pub struct Exits {
     time_stamps: u64,
     interrupts: u64,
     halts: u64,
+    numeric_errors: u64,
 }
 
 impl Stats {
@@ -53,6 +54,7 @@ impl Stats {
             Exit::TimeStamp => exits.time_stamps += 1,
             Exit::InterruptWindow => exits.interrupts += 1,
             Exit::Halt => exits.halts += 1,
+            Exit::NumericError => exits.numeric_errors += 1,
             // These end the run, which says so.
             Exit::Shutdown | Exit::Missing(_) => {}
         }
@@ -88,6 +90,7 @@ impl Display for Stats {
             ("exits: time stamp", exits.time_stamps),
             ("exits: interrupt", exits.interrupts),
             ("exits: halt", exits.halts),
+            ("exits: numeric error", exits.numeric_errors),
         ];
         let mut lines = lines.iter().chain(&self.engine).peekable();
         while let Some((name, count)) = lines.next() {

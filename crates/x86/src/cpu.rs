@@ -213,7 +213,7 @@ pub struct Cpu {
     pub(crate) nmi_blocked: bool,
     /// What [`Attention::DEBUG_TRAP`] is about, as DR6 has it.
     pub(crate) debug_conditions: u32,
-    /// In HLT.
+    /// In HLT, or before an instruction with which it waits for an interrupt.
     pub(crate) halted: bool,
     /// An exception or interrupt that is being delivered.
     pub(crate) event: Option<Event>,
@@ -716,7 +716,13 @@ impl Cpu {
         Ok(self.ask(Exit::TimeStamp)?.wrapping_sub(self.msrs.time_stamp_offset))
     }
 
-    /// True while the processor waits in HLT.
+    /// IGNNE# goes active: x87 and MMX instructions ignore the exception that is pending. Where there is none nothing
+    /// happens, and when it has been cleared the next one counts again, as the circuit in SDM vol. 1, D.2.1.2 does it.
+    pub fn ignore_numeric_error(&mut self) {
+        self.fpu.ignore_pending_exception();
+    }
+
+    /// True while the processor waits for an interrupt: in HLT, or after [`Exit::NumericError`].
     pub fn is_halted(&self) -> bool {
         self.halted
     }

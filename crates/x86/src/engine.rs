@@ -52,6 +52,10 @@ pub enum Exit {
     InterruptWindow,
     /// The guest waits for an interrupt (HLT).
     Halt,
+    /// FERR# is asserted: an x87 instruction has found an exception pending with CR0.NE clear. It starts again
+    /// after an interrupt, for which the processor waits as in HLT; the machine's circuits raise it, and let
+    /// [`Cpu::ignore_numeric_error`] know of IGNNE#.
+    NumericError,
     /// An exception while a double fault was delivered (triple fault).
     Shutdown,
     /// The guest needs something of the processor that does not exist here.

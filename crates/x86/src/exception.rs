@@ -121,6 +121,8 @@ pub enum Stop {
     Restart(Exit),
     /// It has completed, and the engine is to be left.
     Completed(Exit),
+    /// The engine is to be left, and an interrupt must come before the instruction starts again.
+    Waits(Exit),
     /// It is about to write to memory that holds decoded code; the engine runs
     /// it again alone, so that nothing stale is executed after it.
     WritesCode,

@@ -91,6 +91,8 @@ pub struct Fpu {
     /// Pentium 4 write it for unmasked exceptions only, and handlers read the code at
     /// the instruction pointer.
     opcode: u16,
+    /// IGNNE#: waiting instructions ignore the pending exception.
+    ignores_exception: bool,
 }
 
 impl Default for Fpu {
@@ -104,6 +106,7 @@ impl Default for Fpu {
             instruction: Pointer::default(),
             operand: Pointer::default(),
             opcode: 0,
+            ignores_exception: false,
         }
     }
 }
@@ -161,9 +164,19 @@ impl Fpu {
         self.set_control(self.control | Flags::ALL.bits());
     }
 
-    /// An unmasked exception is pending: the next waiting instruction raises #MF.
+    /// An unmasked exception is pending: the next waiting instruction reports it.
     pub fn has_pending_exception(&self) -> bool {
         self.status & status::ES != 0
+    }
+
+    /// Waiting instructions are to ignore the pending exception, as long as it is.
+    pub(crate) fn ignore_pending_exception(&mut self) {
+        self.ignores_exception = self.has_pending_exception();
+    }
+
+    /// Waiting instructions ignore the pending exception.
+    pub(crate) fn ignores_exception(&self) -> bool {
+        self.ignores_exception
     }
 
     /// The invalid-operation exception is masked.
@@ -171,11 +184,13 @@ impl Fpu {
         Flags::from_word(self.control).contains(Flags::INVALID)
     }
 
-    /// ES and B say whether an exception is raised and not masked.
+    /// ES and B say whether an exception is raised and not masked; only then is there one to be ignored.
     fn update_summary(&mut self) {
         let pending = Flags::from_word(self.status).difference(Flags::from_word(self.control));
         self.status &= !(status::ES | status::B);
-        if !pending.is_empty() {
+        if pending.is_empty() {
+            self.ignores_exception = false;
+        } else {
             self.status |= status::ES | status::B;
         }
     }
@@ -491,6 +506,7 @@ mod tests {
         assert!(full_stack().is_valid());
         assert!(!Fpu { control: 0x033f, ..Fpu::default() }.is_valid());
         assert!(!Fpu { status: status::ES, ..Fpu::default() }.is_valid());
+        assert!(!Fpu { ignores_exception: true, ..Fpu::default() }.is_valid());
         assert!(!Fpu { opcode: 0x800, ..Fpu::default() }.is_valid());
     }
 }

@@ -473,6 +473,13 @@ impl Interpreter {
                 // The single-step trap wakes a processor that has just halted.
                 self.completed_step(cpu, memory, before).or(cpu.halted.then_some(exit))
             }
+            Stop::Waits(exit) => {
+                cpu.ip = start;
+                // What held an interrupt back for one instruction does so no more.
+                begin_again(cpu, before - ONE_INSTRUCTION);
+                cpu.halted = true;
+                Some(exit)
+            }
             Stop::WritesCode => {
                 cpu.ip = start;
                 begin_again(cpu, before);

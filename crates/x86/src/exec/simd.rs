@@ -6,7 +6,7 @@
 //! [`Lane`] or two of them: `u8::wrapping_add` is PADDB.
 //!
 //! A handler follows the order of the processor: first whether the extension may be used
-//! (#UD, #NM) and, with MMX, whether the x87 has an exception pending (#MF); then memory
+//! (#UD, #NM) and, with MMX, whether the x87 has an exception pending; then memory
 //! faults; then the operation, which cannot fail.
 
 mod arithmetic;
@@ -25,6 +25,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::decode::Op;
 use crate::exception::{Fault, Stopped, vector};
+use crate::exec::x87::require_no_exception;
 use crate::exec::{Address, Done, Mem, Place, Quick, Reg};
 use crate::table::Rows;
 use crate::word::Word;
@@ -160,10 +161,7 @@ impl Vector for u64 {
         if cpu.cr0().contains(Cr0::TS) {
             return Err(cpu.fault(Fault::new(vector::NM)));
         }
-        if cpu.fpu.has_pending_exception() {
-            return Err(cpu.fault(Fault::new(vector::MF)));
-        }
-        Ok(())
+        require_no_exception(cpu)
     }
 
     #[inline(always)]

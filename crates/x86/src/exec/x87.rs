@@ -1,13 +1,11 @@
 //! The x87 FPU's instructions (SDM vol. 1, 8.3).
 //!
 //! A handler follows the order of the processor: first whether there is an FPU to be
-//! used (#NM) and whether an earlier instruction left an unmasked exception (#MF), then
+//! used (#NM) and whether an earlier instruction left an unmasked exception, then
 //! memory faults, then the operation, whose own exceptions end up in the status word.
 //! An unmasked exception there is no fault of the instruction: the next waiting
-//! instruction raises it.
-//!
-//! With CR0.NE clear a PC reports the pending exception by IRQ 13 instead; here it
-//! is #MF in either case.
+//! instruction reports it, by #MF, or with CR0.NE clear by FERR#, which a PC makes IRQ 13 of
+//! (SDM vol. 1, 8.7).
 
 mod arithmetic;
 mod compare;
@@ -21,7 +19,8 @@ use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::{Cpu, Cr0};
 use crate::decode::Op;
-use crate::exception::{Fault, Stopped, vector};
+use crate::engine::Exit;
+use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::exec::{Done, Mem, Place};
 use crate::fpu::Pointer;
 use crate::paging::Access;
@@ -47,12 +46,23 @@ fn require_fpu(cpu: &mut Cpu) -> Done {
     Ok(())
 }
 
-/// #MF where an unmasked exception is pending.
-fn require_no_exception(cpu: &mut Cpu) -> Done {
-    if cpu.fpu.has_pending_exception() {
+/// Reports an unmasked exception where one is pending.
+#[inline(always)]
+pub(super) fn require_no_exception(cpu: &mut Cpu) -> Done {
+    if cpu.fpu.has_pending_exception() { report_exception(cpu) } else { Ok(()) }
+}
+
+/// By #MF in the native mode; in the MS-DOS compatibility sub-mode the processor stops until an interrupt
+/// comes, unless IGNNE# says that the handler is at work (SDM vol. 1, D.2.1.1).
+#[cold]
+fn report_exception(cpu: &mut Cpu) -> Done {
+    if cpu.cr0().contains(Cr0::NE) {
         return Err(cpu.fault(Fault::new(vector::MF)));
     }
-    Ok(())
+    if cpu.fpu.ignores_exception() {
+        return Ok(());
+    }
+    Err(cpu.stop_for(Stop::Waits(Exit::NumericError)))
 }
 
 /// What every waiting instruction does first.

@@ -184,6 +184,7 @@ pub(crate) fn run(random: &mut Random, cpu: &mut Cpu, memory: &mut Memory) {
         let instructions = u64::from(1 + random.below(INSTRUCTIONS));
         match engine.run(cpu, memory, instructions) {
             Exit::Deadline => {}
+            Exit::NumericError => cpu.ignore_numeric_error(),
             Exit::PortRead { .. } | Exit::MmioRead { .. } | Exit::TimeStamp => {
                 cpu.answer(random.next());
             }

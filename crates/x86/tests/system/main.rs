@@ -18,6 +18,7 @@ mod gates;
 mod interrupts;
 mod models;
 mod modes;
+mod numeric_errors;
 mod pae;
 mod paging;
 mod segments;

@@ -35,6 +35,7 @@ impl Machine {
         let mut cpu = Cpu::new();
         cpu.set_real_mode_entry(0, CODE);
         cpu.set_gpr(4, 0x6000);
+        cpu.set_cr0(Cr0::NE);
         Machine { cpu, memory }
     }
 

@@ -815,7 +815,7 @@ impl Cpu {
 const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 
 const STATE_NAME: &str = "cpu";
-const STATE_VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 
 /// The saved form of [`Cpu`].
 #[derive(Serialize, Deserialize)]

@@ -505,10 +505,28 @@ impl Interpreter {
                 self.show_accesses(cpu);
                 None
             }
+            Delivery::GoesOn => {
+                cpu.instructions += 1;
+                None
+            }
             Delivery::Waits(Stop::Restart(exit)) => Some(exit),
             Delivery::Waits(stop) => unreachable!("delivery cannot stop for {stop:?}"),
             Delivery::Shutdown => Some(Exit::Shutdown),
         }
+    }
+
+    /// Delivers the event that waits.
+    fn deliver_pending(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        while let Some(event) = cpu.event {
+            if cpu.instructions >= cpu.deadline && !cpu.attention.contains(Attention::ANSWERED) {
+                return Some(Exit::Deadline);
+            }
+            let exit = self.deliver(cpu, memory, event);
+            if exit.is_some() {
+                return exit;
+            }
+        }
+        None
     }
 
     /// All that must be looked at between blocks; an exit, or nothing.
@@ -517,8 +535,8 @@ impl Interpreter {
         if memory.has_stale_code() {
             self.drop_stale_code(cpu, memory);
         }
-        if let Some(event) = cpu.event {
-            return self.deliver(cpu, memory, event);
+        if cpu.event.is_some() {
+            return self.deliver_pending(cpu, memory);
         }
         if !cpu.attention.contains(Attention::ANSWERED) {
             if cpu.attention.contains(Attention::DEBUG_TRAP)

@@ -44,9 +44,15 @@ pub(crate) enum Delivery {
     Done,
     /// The machine must act first; the event waits in [`Cpu::event`].
     Waits(Stop),
+    /// Every delivery so far has raised another exception. The last one waits in [`Cpu::event`].
+    GoesOn,
     /// Triple fault.
     Shutdown,
 }
+
+/// After so many exceptions in a row the engine looks around: an alignment check, say, that the
+/// delivery of each alignment check raises goes on for ever, on real processors as well.
+const FAULTS_IN_DELIVERY: usize = 4;
 
 impl Cpu {
     /// True when an interrupt of the INTR pin would be taken now.
@@ -66,7 +72,7 @@ impl Cpu {
     pub(crate) fn deliver_event(&mut self, memory: &mut Memory, event: Event) -> Delivery {
         let mut event = event;
         self.halted = false;
-        loop {
+        for _ in 0..FAULTS_IN_DELIVERY {
             self.event = Some(event);
             if self.deliver(memory, event).is_ok() {
                 self.event = None;
@@ -92,6 +98,8 @@ impl Cpu {
             self.system_flags.insert(Eflags::RF);
             self.forget_answers();
         }
+        self.event = Some(event);
+        Delivery::GoesOn
     }
 
     /// A pulse on the NMI pin: a nonmaskable interrupt, which is remembered while another one is

@@ -76,6 +76,9 @@ pub enum Output {
     PowerOff,
     /// The guest has asked for a reset of the whole machine.
     Reset,
+    /// The processor's INIT pin was pulsed: it starts over at the reset vector, and the rest of the
+    /// machine goes on as it is.
+    ProcessorReset,
 }
 
 /// All that a device may do to the rest of the machine during one call.

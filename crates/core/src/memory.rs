@@ -189,11 +189,16 @@ impl Memory {
         for page in 0..self.code.len() {
             self.forget_code(page as u32);
         }
+        self.reset_map();
+        // A new allocation has its zero pages from the host, for nothing.
+        self.bytes = vec![0; self.bytes.len()];
+    }
+
+    /// Maps RAM alone, as at power-on, and leaves all contents as they are: what a reset does.
+    pub fn reset_map(&mut self) {
         self.reads = Map::new(self.ram_size >> PAGE_SHIFT);
         self.writes = self.reads.clone();
         self.layout += 1;
-        // A new allocation has its zero pages from the host, for nothing.
-        self.bytes = vec![0; self.bytes.len()];
     }
 
     /// Size of RAM in bytes, with the parts that ROM and devices cover.
@@ -487,6 +492,21 @@ mod tests {
         assert!(memory.map(1 << 32, 1, Backing::Device, Backing::Device).is_err());
         memory.write_area(rom, 0x1fff, &[1, 2, 3]);
         memory.write_area(rom, u64::MAX, &[1]);
+    }
+
+    #[test]
+    fn a_reset_maps_ram_alone_and_keeps_it() {
+        let mut memory = memory();
+        let rom = memory.add_area(0x1000);
+        memory.write(0x5000, &[7]);
+        memory.write_area(rom, 0, &[9]);
+        memory.map(0x5000, 0x1000, Backing::Area(rom, 0), Backing::Nothing).unwrap();
+        let before = memory.layout_generation();
+        memory.reset_map();
+        assert_ne!(memory.layout_generation(), before);
+        let mut read = [0];
+        memory.read(0x5000, &mut read);
+        assert_eq!((read, memory.area(rom)[0]), ([7], 9));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!   and paging, [`paging`] walks the page tables, [`segment`] loads
 //!   selectors, [`interrupt`] delivers exceptions and interrupts,
 //!   [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
-//!   breakpoints, `virtual_8086` the virtual interrupts.
+//!   breakpoints, `virtual_8086` the virtual interrupts, `reset` RESET and INIT.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
 //!   [`interpreter`] is the first engine and the specification of all others; an
 //!   [`observer`] sees what it executes.
@@ -53,6 +53,7 @@ mod jumps;
 pub mod observer;
 pub mod paging;
 pub mod report;
+mod reset;
 pub mod segment;
 pub mod softfloat;
 pub mod sse;

@@ -1,0 +1,56 @@
+//! Power-on, RESET and INIT (SDM vol. 3, 10.1.1 and table 10-1).
+
+use std::mem;
+
+use crate::cpu::{Cpu, Cr0};
+
+impl Cpu {
+    /// RESET: the state after power-on. Instructions go on being counted, and the machine's time-stamp
+    /// counter is the machine's to reset.
+    pub fn reset(&mut self) {
+        let mut fresh = Cpu::of_model(self.model);
+        fresh.transcendental = self.transcendental;
+        fresh.instructions = self.instructions;
+        fresh.page_walks = self.page_walks;
+        fresh.fetch_generation = self.fetch_generation + 1;
+        *self = fresh;
+    }
+
+    /// INIT: as RESET, but the x87, MMX and SSE state, the MSRs and the caching bits of CR0 stay
+    /// as they are.
+    pub fn init(&mut self) {
+        let caching = self.cr0() & (Cr0::CD | Cr0::NW);
+        let fpu = mem::take(&mut self.fpu);
+        let sse = mem::take(&mut self.sse);
+        let msrs = self.msrs;
+        self.reset();
+        self.fpu = fpu;
+        self.sse = sse;
+        self.msrs = msrs;
+        self.set_cr0(self.cr0() - (Cr0::CD | Cr0::NW) | caching);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::reg;
+
+    #[test]
+    fn init_keeps_what_reset_does_not() {
+        let mut cpu = Cpu::new();
+        cpu.set_flat_entry(8, 16, 0x1000);
+        cpu.set_gpr(reg::SP, 0x8000);
+        cpu.set_cr0(Cr0::PE | Cr0::ET);
+        cpu.msrs.sysenter_eip = 0x1234;
+        cpu.instructions = 77;
+        cpu.init();
+        assert!(!cpu.in_protected_mode());
+        assert_eq!((cpu.ip, cpu.segment(1).base), (0xfff0, 0xffff_0000));
+        assert_eq!((cpu.gpr(reg::SP), cpu.msrs.sysenter_eip, cpu.instructions), (0, 0x1234, 77));
+        assert_eq!(cpu.cr0(), Cr0::ET);
+        cpu.reset();
+        assert_eq!(cpu.cr0(), Cr0::ET | Cr0::CD | Cr0::NW);
+        assert_eq!((cpu.msrs.sysenter_eip, cpu.instructions), (0, 77));
+    }
+}

@@ -7,7 +7,10 @@
 //! * [`fpu_error`]: x87 errors as IRQ 13;
 //! * [`i8042`]: the keyboard controller and the keyboard behind it;
 //! * [`pci`]: PCI configuration space, the host bridge and the PIIX functions;
-//! * [`acpi_pm`]: the ACPI fixed hardware: power button, power management timer, soft-off.
+//! * [`acpi_pm`]: the ACPI fixed hardware: power button, power management timer, soft-off;
+//! * [`port92`]: system control port A;
+//! * [`fw_cfg`]: what the machine tells its firmware;
+//! * [`debug_ports`]: a console and an exit for those who work on firmware and systems.
 //!
 //! A device is a pure state machine over virtual time (see
 //! [`ring3_core::device`]): the same model runs in a machine, in a unit test and in a
@@ -30,11 +33,14 @@
 #![forbid(unsafe_code)]
 
 pub mod acpi_pm;
+pub mod debug_ports;
 pub mod fpu_error;
+pub mod fw_cfg;
 pub mod i8042;
 pub mod pci;
 pub mod pic;
 pub mod pit;
+pub mod port92;
 pub mod rtc;
 pub mod uart16550;
 

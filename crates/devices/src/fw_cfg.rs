@@ -1,0 +1,344 @@
+//! The firmware configuration device: what the machine tells its firmware.
+//!
+//! The interface is QEMU's (docs/specs/fw_cfg.rst there), since the firmware for emulators knows that one: items of
+//! bytes that are selected by a key and read byte by byte, or by DMA; a directory gives further items
+//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state.
+//!
+//! ```
+//! use ring3_core::device::{Device, TestBench, Width};
+//! use ring3_devices::fw_cfg::FwCfg;
+//!
+//! let (mut bench, mut fw_cfg) = (TestBench::default(), FwCfg::default());
+//! fw_cfg.write_port(&mut bench.context(), 0x510, Width::Word, 0); // the signature
+//! let signature = [(); 4].map(|()| bench.read(&mut fw_cfg, 0x511));
+//! assert_eq!(&signature, b"QEMU");
+//! ```
+
+use std::collections::BTreeMap;
+
+use ring3_core::bus::PortRange;
+use ring3_core::device::{Context, Device, Width};
+use ring3_core::memory::Memory;
+use ring3_core::state::{RestoreError, SavedState};
+use serde::{Deserialize, Serialize};
+
+use crate::bytewise;
+
+const NAME: &str = "fw_cfg";
+const VERSION: u32 = 1;
+
+const SELECTOR_PORT: u16 = 0x510;
+const DATA_PORT: u16 = 0x511;
+/// The address of the DMA descriptor: its high half, and its low half, which starts the transfer. Big-endian.
+const DMA_HIGH_PORT: u16 = 0x514;
+const DMA_LOW_PORT: u16 = 0x518;
+/// What the DMA address registers read as.
+const DMA_SIGNATURE: &[u8; 8] = b"QEMU CFG";
+
+/// Keys of items.
+pub mod key {
+    /// The four letters by which firmware finds the device.
+    pub(super) const SIGNATURE: u16 = 0x00;
+    /// Which interfaces there are.
+    pub(super) const INTERFACES: u16 = 0x01;
+    /// How many processors, two bytes.
+    pub const PROCESSORS: u16 = 0x05;
+    /// 1 when the boot menu is to be shown, two bytes.
+    pub const BOOT_MENU: u16 = 0x0e;
+    /// How many processors there may be, two bytes.
+    pub const MAX_PROCESSORS: u16 = 0x0f;
+    /// The directory of files.
+    pub(super) const DIRECTORY: u16 = 0x19;
+    /// The first key of a file.
+    pub(super) const FIRST_FILE: u16 = 0x20;
+}
+
+/// Of the interfaces item: selector and data ports, and DMA.
+const INTERFACES: u32 = 1 << 0 | 1 << 1;
+
+/// The length of a file's name in the directory, with the zero byte at its end.
+const NAME_LEN: usize = 56;
+
+// The DMA descriptor's first field.
+const DMA_ERROR: u32 = 1 << 0;
+const DMA_READ: u32 = 1 << 1;
+const DMA_SKIP: u32 = 1 << 2;
+const DMA_SELECT: u32 = 1 << 3;
+const DMA_WRITE: u32 = 1 << 4;
+
+/// The device, `fw_cfg`.
+#[derive(Debug, Clone)]
+pub struct FwCfg {
+    items: BTreeMap<u16, Vec<u8>>,
+    /// The names of the items from [`key::FIRST_FILE`] on.
+    files: Vec<String>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    key: u16,
+    /// The next byte of the item.
+    offset: u32,
+    /// The high half of the descriptor's address.
+    dma_high: u32,
+}
+
+impl Default for FwCfg {
+    /// A device with no items but those that say what it is.
+    fn default() -> FwCfg {
+        let mut fw_cfg = FwCfg { items: BTreeMap::new(), files: vec![], state: State::default() };
+        fw_cfg.set(key::SIGNATURE, b"QEMU".to_vec());
+        fw_cfg.set(key::INTERFACES, INTERFACES.to_le_bytes().to_vec());
+        fw_cfg.set(key::DIRECTORY, 0u32.to_be_bytes().to_vec());
+        fw_cfg
+    }
+}
+
+impl FwCfg {
+    /// Gives the item of that key its contents.
+    pub fn set(&mut self, key: u16, contents: Vec<u8>) {
+        self.items.insert(key, contents);
+    }
+
+    /// Adds a file.
+    ///
+    /// # Panics
+    /// When the name has more than 55 bytes or is there already: mistakes of whoever builds a machine.
+    pub fn add_file(&mut self, name: &str, contents: Vec<u8>) {
+        assert!(name.len() < NAME_LEN, "{name} is too long for the directory");
+        assert!(!self.files.iter().any(|file| file == name), "{name} is there twice");
+        self.set(key::FIRST_FILE + self.files.len() as u16, contents);
+        self.files.push(name.to_owned());
+        let mut directory = (self.files.len() as u32).to_be_bytes().to_vec();
+        for (key, name) in (key::FIRST_FILE..).zip(&self.files) {
+            directory.extend((self.item(key).len() as u32).to_be_bytes());
+            directory.extend(key.to_be_bytes());
+            directory.extend([0, 0]);
+            directory.extend(name.as_bytes());
+            directory.resize(directory.len() + NAME_LEN - name.len(), 0);
+        }
+        self.set(key::DIRECTORY, directory);
+    }
+
+    /// The ports at which the board attaches the device.
+    pub fn ports(&self) -> [PortRange; 2] {
+        [PortRange::new(SELECTOR_PORT, 2), PortRange::new(DMA_HIGH_PORT, 8)]
+    }
+
+    /// The contents of an item; none for one that does not exist.
+    fn item(&self, key: u16) -> &[u8] {
+        self.items.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is left of the selected item.
+    fn rest(&self) -> &[u8] {
+        self.item(self.state.key).get(self.state.offset as usize..).unwrap_or_default()
+    }
+
+    fn select(&mut self, key: u16) {
+        self.state.key = key;
+        self.state.offset = 0;
+    }
+
+    fn skip(&mut self, bytes: u32) {
+        self.state.offset = self.state.offset.saturating_add(bytes);
+    }
+
+    /// The next byte; 0 behind the end.
+    fn read_byte(&mut self) -> u8 {
+        let byte = self.rest().first().copied().unwrap_or(0);
+        self.skip(1);
+        byte
+    }
+
+    /// Does what the descriptor at `descriptor` says: control, length and address, big-endian.
+    fn transfer(&mut self, memory: &mut Memory, descriptor: u64) {
+        let mut fields = [0; 16];
+        memory.read(descriptor, &mut fields);
+        let descriptor_fields = u128::from_be_bytes(fields);
+        let control = (descriptor_fields >> 96) as u32;
+        let length = (descriptor_fields >> 64) as u32;
+        let address = descriptor_fields as u64;
+        if control & DMA_SELECT != 0 {
+            self.select((control >> 16) as u16);
+        }
+        let mut result = 0;
+        if control & DMA_READ != 0 {
+            // More than all of memory is a mistake, and would only take long.
+            if u64::from(length) <= memory.size() {
+                self.read_to(memory, address, length);
+            } else {
+                result = DMA_ERROR;
+            }
+        } else if control & DMA_WRITE != 0 {
+            result = DMA_ERROR;
+        } else if control & DMA_SKIP != 0 {
+            self.skip(length);
+        }
+        memory.write(descriptor, &u32::to_be_bytes(result));
+    }
+
+    /// Reads `length` bytes to `address`, zeros where the item has ended.
+    fn read_to(&mut self, memory: &mut Memory, address: u64, length: u32) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let rest = self.rest();
+        let there = rest.len().min(length as usize);
+        memory.write(address, &rest[..there]);
+        let mut written = there as u64;
+        while written < u64::from(length) {
+            let len = (u64::from(length) - written).min(ZEROS.len() as u64);
+            memory.write(address.wrapping_add(written), &ZEROS[..len as usize]);
+            written += len;
+        }
+        self.skip(length);
+    }
+}
+
+impl Device for FwCfg {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reset(&mut self, _: &mut Context<'_>) {
+        self.state = State::default();
+    }
+
+    fn read_port(&mut self, _: &mut Context<'_>, port: u16, width: Width) -> u32 {
+        bytewise::read(port, width, |port| match port {
+            DATA_PORT => self.read_byte(),
+            DMA_HIGH_PORT.. => {
+                let index = usize::from(port - DMA_HIGH_PORT);
+                DMA_SIGNATURE.get(index).copied().unwrap_or(0xff)
+            }
+            _ => 0xff,
+        })
+    }
+
+    fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
+        match (port, width) {
+            (SELECTOR_PORT, Width::Word) => self.select(value as u16),
+            (DMA_HIGH_PORT, Width::Dword) => self.state.dma_high = value.swap_bytes(),
+            (DMA_LOW_PORT, Width::Dword) => {
+                let high = std::mem::take(&mut self.state.dma_high);
+                let address = u64::from(high) << 32 | u64::from(value.swap_bytes());
+                self.transfer(context.memory, address);
+            }
+            _ => {}
+        }
+    }
+
+    fn save(&self) -> SavedState {
+        SavedState::new(NAME, VERSION, &self.state)
+    }
+
+    fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        self.state = saved.load(NAME, VERSION)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hammer::{blows, hammer};
+    use ring3_core::device::TestBench;
+
+    const DESCRIPTOR: u64 = 0x1000;
+    const BUFFER: u64 = 0x2000;
+
+    fn machine() -> (TestBench, FwCfg) {
+        let mut fw_cfg = FwCfg::default();
+        fw_cfg.set(key::PROCESSORS, vec![1, 0]);
+        fw_cfg.add_file("etc/e820", vec![1, 2, 3]);
+        fw_cfg.add_file("bootorder", b"/rom@genroms\0".to_vec());
+        (TestBench::default(), fw_cfg)
+    }
+
+    fn select(bench: &mut TestBench, fw_cfg: &mut FwCfg, key: u16) {
+        fw_cfg.write_port(&mut bench.context(), SELECTOR_PORT, Width::Word, key.into());
+    }
+
+    fn read<const N: usize>(bench: &mut TestBench, fw_cfg: &mut FwCfg) -> [u8; N] {
+        [(); N].map(|()| bench.read(fw_cfg, DATA_PORT))
+    }
+
+    /// Runs a DMA descriptor and returns what its control field is afterwards.
+    fn dma(bench: &mut TestBench, fw_cfg: &mut FwCfg, control: u32, length: u32) -> u32 {
+        let mut fields = [control.to_be_bytes(), length.to_be_bytes()].concat();
+        fields.extend(BUFFER.to_be_bytes());
+        bench.memory.write(DESCRIPTOR, &fields);
+        fw_cfg.write_port(&mut bench.context(), DMA_HIGH_PORT, Width::Dword, 0);
+        let low = (DESCRIPTOR as u32).swap_bytes();
+        fw_cfg.write_port(&mut bench.context(), DMA_LOW_PORT, Width::Dword, low);
+        u32::from_be_bytes(bench.memory.load(DESCRIPTOR as usize))
+    }
+
+    #[test]
+    fn items_are_read_byte_by_byte_and_zeros_follow() {
+        let (mut bench, mut fw_cfg) = machine();
+        select(&mut bench, &mut fw_cfg, key::INTERFACES);
+        assert_eq!(read(&mut bench, &mut fw_cfg), [3, 0, 0, 0, 0, 0]);
+        select(&mut bench, &mut fw_cfg, 0x8000);
+        assert_eq!(read(&mut bench, &mut fw_cfg), [0, 0]);
+    }
+
+    #[test]
+    fn the_directory_names_files() {
+        let (mut bench, mut fw_cfg) = machine();
+        select(&mut bench, &mut fw_cfg, key::DIRECTORY);
+        assert_eq!(read(&mut bench, &mut fw_cfg), [0, 0, 0, 2]);
+        assert_eq!(read(&mut bench, &mut fw_cfg), [0, 0, 0, 3, 0, 0x20, 0, 0]);
+        let name: [u8; NAME_LEN] = read(&mut bench, &mut fw_cfg);
+        assert!(name.starts_with(b"etc/e820\0") && name[8..].iter().all(|byte| *byte == 0));
+        assert_eq!(read(&mut bench, &mut fw_cfg), [0, 0, 0, 13, 0, 0x21, 0, 0]);
+    }
+
+    #[test]
+    fn dma_selects_skips_and_reads() {
+        let (mut bench, mut fw_cfg) = machine();
+        assert_eq!(dma(&mut bench, &mut fw_cfg, 0x21 << 16 | DMA_SELECT | DMA_SKIP, 1), 0);
+        bench.memory.write(BUFFER, &[0xff; 32]);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, DMA_READ, 16), 0);
+        assert_eq!(&bench.memory.load::<17>(BUFFER as usize), b"rom@genroms\0\0\0\0\0\xff");
+        assert_eq!(bench.read(&mut fw_cfg, DATA_PORT), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_an_error() {
+        let (mut bench, mut fw_cfg) = machine();
+        assert_eq!(dma(&mut bench, &mut fw_cfg, 0x20 << 16 | DMA_SELECT | DMA_WRITE, 1), DMA_ERROR);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, DMA_READ, u32::MAX), DMA_ERROR);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, DMA_SKIP, u32::MAX), 0);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, DMA_SKIP, u32::MAX), 0);
+        assert_eq!(bench.read(&mut fw_cfg, DATA_PORT), 0);
+    }
+
+    #[test]
+    fn firmware_finds_the_dma_interface() {
+        let (mut bench, mut fw_cfg) = machine();
+        let halves = [DMA_HIGH_PORT, DMA_LOW_PORT]
+            .map(|port| fw_cfg.read_port(&mut bench.context(), port, Width::Dword).to_le_bytes());
+        assert_eq!(halves.as_flattened(), b"QEMU CFG");
+    }
+
+    proptest! {
+        #[test]
+        fn any_treatment_leaves_a_state_that_can_be_saved(
+            blows in blows(&[0x510, 0x511, 0x514, 0x515, 0x518]),
+        ) {
+            let (_, mut fw_cfg) = machine();
+            let mut fresh = fw_cfg.clone();
+            hammer(&mut fw_cfg, &mut fresh, blows);
+        }
+
+        #[test]
+        fn any_descriptor_is_survived(control in any::<u32>(), length in any::<u32>()) {
+            let (mut bench, mut fw_cfg) = machine();
+            let result = dma(&mut bench, &mut fw_cfg, control, length);
+            prop_assert!(result & !DMA_ERROR == 0);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! System control port A (92h): the quick ways to switch address line 20 and to reset the processor.
+//!
+//! From the IBM Personal System/2 Hardware Interface Technical Reference, "System Control Port A", as later
+//! chipsets have it (Intel 82371AB data sheet, 290562, "Port 92 Register"). Address line 20 is never
+//! masked in this machine: software can switch it off here and reads back that it did, but addresses from 1 MiB
+//! on go on being their own. Programs that count on the wrap-around at 1 MiB are
+//! those written for the 8086 that were never run on anything later.
+
+use ring3_core::bus::PortRange;
+use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::state::{RestoreError, SavedState};
+use serde::{Deserialize, Serialize};
+
+use crate::bytewise;
+
+const NAME: &str = "port92";
+const VERSION: u32 = 1;
+const PORT: u16 = 0x92;
+
+/// A change to 1 resets the processor.
+const FAST_RESET: u8 = 1 << 0;
+/// Address line 20 is not masked.
+const A20: u8 = 1 << 1;
+const BITS: u8 = FAST_RESET | A20;
+
+/// System control port A, device `port92`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port92 {
+    value: u8,
+}
+
+impl Default for Port92 {
+    fn default() -> Port92 {
+        Port92 { value: A20 }
+    }
+}
+
+impl Port92 {
+    /// The port at which the board attaches the device.
+    pub fn ports(&self) -> [PortRange; 1] {
+        [PortRange::new(PORT, 1)]
+    }
+}
+
+impl Device for Port92 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reset(&mut self, _: &mut Context<'_>) {
+        *self = Port92::default();
+    }
+
+    fn read_port(&mut self, _: &mut Context<'_>, port: u16, width: Width) -> u32 {
+        bytewise::read(port, width, |port| if port == PORT { self.value } else { 0xff })
+    }
+
+    fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
+        bytewise::write(port, width, value, |port, byte| {
+            if port == PORT {
+                let before = std::mem::replace(&mut self.value, byte & BITS);
+                if byte & !before & FAST_RESET != 0 {
+                    context.output(Output::ProcessorReset);
+                }
+            }
+        });
+    }
+
+    fn save(&self) -> SavedState {
+        SavedState::new(NAME, VERSION, self)
+    }
+
+    fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: Port92 = saved.load(NAME, VERSION)?;
+        if state.value & !BITS != 0 {
+            return Err(saved.damaged("reserved register bits are set"));
+        }
+        *self = state;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hammer::{blows, hammer};
+    use ring3_core::device::TestBench;
+
+    #[test]
+    fn a_rising_bit_0_resets_the_processor() {
+        let (mut bench, mut port) = (TestBench::default(), Port92::default());
+        assert_eq!(bench.read(&mut port, PORT), A20);
+        bench.write(&mut port, PORT, 0xfd);
+        assert_eq!(bench.outputs, [Output::ProcessorReset]);
+        assert_eq!(bench.read(&mut port, PORT), FAST_RESET);
+        bench.write(&mut port, PORT, 0x03);
+        assert_eq!(bench.outputs.len(), 1);
+        assert_eq!(bench.read(&mut port, PORT), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn any_treatment_leaves_a_state_that_can_be_saved(blows in blows(&[PORT])) {
+            hammer(&mut Port92::default(), &mut Port92::default(), blows);
+        }
+    }
+}

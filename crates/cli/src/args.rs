@@ -28,8 +28,9 @@ fn run_help() -> String {
     let keys = escape::HELP;
     format!(
         "\
-Example:
+Examples:
   ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0 -m 256M
+  ring3 run --debugcon stdio
 
 Keys, when standard input is a terminal and the serial port is on stdio:
 {keys}From a pipe or a file every byte goes to the guest as it is; the end of the
@@ -37,14 +38,16 @@ input does not end the run.
 
 Environment:
   RING3_LOG      which messages to log to standard error: error, warn (the
-                 default), info, debug or trace; also by part: ring3_vm=debug
+                 default), info, debug or trace; also by part: ring3_vm=debug, or
+                 ring3::firmware=debug for the messages of the firmware
 
 Exit status:
-  0  the guest has switched the machine off, or Ctrl-A x was pressed
+  0  the guest has switched the machine off, or reset it with --no-reboot, or
+     Ctrl-A x was pressed
   1  the host's side: a file cannot be read or written, is no kernel, ...
   2  the command line is wrong
-  3  the processor has stopped: a triple fault, or an instruction that is not
-     implemented; a report is on standard error"
+  3  the processor has stopped: a triple fault with --no-reboot, or an
+     instruction that is not implemented; a report is on standard error"
     )
 }
 
@@ -52,18 +55,27 @@ Exit status:
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
 pub(crate) struct RunArguments {
-    /// The Linux kernel to boot, a bzImage; there is no other way to boot yet
+    /// The kernel to start without firmware: a Linux bzImage. Without a kernel, firmware starts
     #[arg(long, value_name = "FILE")]
-    pub(crate) kernel: PathBuf,
+    pub(crate) kernel: Option<PathBuf>,
 
     /// The kernel's initial RAM disk
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "kernel")]
     pub(crate) initrd: Option<PathBuf>,
 
     /// The kernel's command line
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(requires = "kernel")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) append: String,
+
+    /// The firmware, SeaBIOS or another for PCs; if not given, the SeaBIOS that is installed
+    #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
+    pub(crate) bios: Option<PathBuf>,
+
+    /// End the run when the guest resets the machine, and at a triple fault
+    #[arg(long)]
+    pub(crate) no_reboot: bool,
 
     /// The processor: 486, pentium, pentium3, pentium4, or max, which has all that there is
     #[arg(long, value_name = "MODEL", default_value_t)]
@@ -76,6 +88,10 @@ pub(crate) struct RunArguments {
     /// Where the serial port COM1 goes: stdio, or file:PATH for output only
     #[arg(long, value_name = "WHERE", default_value = "stdio")]
     pub(crate) serial: SerialTarget,
+
+    /// Where messages of the firmware go (port 402h): log, stdio, or file:PATH
+    #[arg(long, value_name = "WHERE", default_value = "log")]
+    pub(crate) debugcon: DebugTarget,
 
     /// Where the screen goes; there is no screen yet
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Display::None)]
@@ -115,6 +131,35 @@ impl FromStr for SerialTarget {
             None if text == "stdio" => Ok(SerialTarget::Stdio),
             Some(("file", path)) if !path.is_empty() => Ok(SerialTarget::File(path.into())),
             _ => Err(BadSerialTarget),
+        }
+    }
+}
+
+/// Where the messages of the firmware go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DebugTarget {
+    /// To the log.
+    Log,
+    /// To standard output.
+    Stdio,
+    /// To this file.
+    File(PathBuf),
+}
+
+/// Why a `--debugcon` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("give \"log\", \"stdio\" or \"file:PATH\"")]
+pub(crate) struct BadDebugTarget;
+
+impl FromStr for DebugTarget {
+    type Err = BadDebugTarget;
+
+    fn from_str(text: &str) -> Result<DebugTarget, BadDebugTarget> {
+        match text.split_once(':') {
+            None if text == "log" => Ok(DebugTarget::Log),
+            None if text == "stdio" => Ok(DebugTarget::Stdio),
+            Some(("file", path)) if !path.is_empty() => Ok(DebugTarget::File(path.into())),
+            _ => Err(BadDebugTarget),
         }
     }
 }
@@ -214,9 +259,26 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_needed() {
-        let error = parse(&[]).unwrap_err();
-        assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument);
-        assert!(error.to_string().contains("--kernel <FILE>"));
+    fn debug_targets_are_read() {
+        assert_eq!("log".parse(), Ok(DebugTarget::Log));
+        assert_eq!("stdio".parse(), Ok(DebugTarget::Stdio));
+        assert_eq!("file:a".parse(), Ok(DebugTarget::File("a".into())));
+        for bad in ["", "file:", "LOG", "stdout"] {
+            assert_eq!(bad.parse::<DebugTarget>(), Err(BadDebugTarget), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn firmware_and_kernel_exclude_each_other() {
+        use clap::error::ErrorKind;
+
+        assert_eq!(parse(&[]).unwrap().kernel, None);
+        let error = parse(&["--kernel", "k", "--bios", "b"]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict);
+        for alone in [["--initrd", "i"], ["--append", "x"]] {
+            let error = parse(&alone).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument);
+            assert!(error.to_string().contains("--kernel <FILE>"));
+        }
     }
 }

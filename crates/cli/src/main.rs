@@ -11,11 +11,13 @@
 //! * [`args`]: the command line;
 //! * [`run`]: `ring3 run`;
 //! * [`serial`]: what is behind the serial port;
+//! * [`debug_console`]: what is behind the port for messages of the firmware;
 //! * [`escape`]: the escape key;
 //! * [`terminal`]: raw mode, and standard error while the terminal is in it.
 #![forbid(unsafe_code)]
 
 mod args;
+mod debug_console;
 mod escape;
 mod run;
 mod serial;

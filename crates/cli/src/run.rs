@@ -1,16 +1,20 @@
 //! `ring3 run`: one machine from the command line to its end.
 
+use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
-use ring3_vm::{Config, Ending, Vm, VmError, door};
+use ring3_vm::{Config, Console, Ending, Kernel, Software, Vm, VmError, door};
 use thiserror::Error;
+use tracing::info;
 
-use crate::args::{Display, RunArguments, SerialTarget};
+use crate::args::{DebugTarget, Display, RunArguments, SerialTarget};
+use crate::debug_console::DebugOutput;
 use crate::serial::{self, InputFrom, SerialOutput};
 use crate::terminal::{RawMode, Stderr};
 
@@ -46,6 +50,15 @@ pub(crate) enum RunError {
     Read { what: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot write the serial port's output to {path}: {source}")]
     SerialFile { path: PathBuf, source: io::Error },
+    #[error("cannot write the firmware's messages to {path}: {source}")]
+    DebugFile { path: PathBuf, source: io::Error },
+    #[error(
+        "there is no firmware: install SeaBIOS (Debian and Ubuntu: seabios, Fedora: seabios-bin), \
+         or name a file with --bios, or a kernel with --kernel"
+    )]
+    NoFirmware,
+    #[error("{path} {source}", path = .path.display())]
+    Firmware { path: PathBuf, source: FirmwareError },
     #[error("cannot use the terminal: {0}")]
     Terminal(#[source] io::Error),
     #[error("{path} {source}; give it more with --memory", path = .kernel.display())]
@@ -58,26 +71,30 @@ pub(crate) enum RunError {
 
 /// Runs the machine that `arguments` describe, until it ends.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
-    let kernel = read("kernel", &arguments.kernel)?;
-    let initrd = arguments.initrd.as_deref().map(|path| read("initial RAM disk", path));
-    let initrd = initrd.transpose()?;
-    let mut output = match &arguments.serial {
+    let (path, software) = software(arguments)?;
+    let serial = match &arguments.serial {
         SerialTarget::Stdio => SerialOutput::stdout().map_err(RunError::Terminal)?,
         SerialTarget::File(path) => SerialOutput::file(path)
             .map_err(|source| RunError::SerialFile { path: path.clone(), source })?,
     };
+    let debug = match &arguments.debugcon {
+        DebugTarget::Log => DebugOutput::log(),
+        DebugTarget::Stdio => DebugOutput::stdout().map_err(RunError::Terminal)?,
+        DebugTarget::File(path) => DebugOutput::file(path)
+            .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
+    };
+    let mut output = Outputs { serial, debug };
     // The one kind of screen that there is.
     let Display::None = arguments.display;
 
     let config = Config {
         cpu: arguments.cpu,
         memory_bytes: arguments.memory.bytes,
-        kernel,
-        initrd,
-        command_line: arguments.append.clone(),
         rtc_base: seconds_since_1970(),
+        reboots: !arguments.no_reboot,
+        ..Config::default()
     };
-    let mut vm = Vm::new(config).map_err(|error| explain(error, &arguments.kernel))?;
+    let mut vm = Vm::new(config, software).map_err(|error| explain(error, path))?;
     let (sender, mut door) = door();
 
     let ended = {
@@ -96,7 +113,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         let _ = writeln!(Stderr, "{}", vm.stats());
     }
     match ended.map_err(RunError::Machine)? {
-        Ending::PowerOff | Ending::Quit => Ok(Status::Ended),
+        Ending::PowerOff | Ending::Quit | Ending::Reset => Ok(Status::Ended),
         Ending::Exit(status) => Ok(Status::Guest(status)),
         Ending::Stopped(report) => {
             let _ = writeln!(Stderr, "ring3: the processor has stopped: {report}");
@@ -105,18 +122,67 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     }
 }
 
+/// What stands behind the machine's outputs.
+struct Outputs {
+    serial: SerialOutput,
+    debug: DebugOutput,
+}
+
+impl Console for Outputs {
+    fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
+        self.serial.serial(port, bytes)
+    }
+
+    fn debug(&mut self, byte: u8) -> io::Result<()> {
+        self.debug.write(byte)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.serial.flush()
+    }
+}
+
+/// What the machine starts with, and the file that it is from.
+fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
+    let Some(path) = &arguments.kernel else { return firmware(arguments.bios.as_deref()) };
+    let image = read("kernel", path)?;
+    let initrd = arguments.initrd.as_deref().map(|path| read("initial RAM disk", path));
+    let command_line = arguments.append.clone();
+    let kernel = Kernel { image, initrd: initrd.transpose()?, command_line };
+    Ok((path.clone(), Software::Kernel(kernel)))
+}
+
+/// The firmware that was asked for, or the one that is installed.
+fn firmware(asked_for: Option<&Path>) -> Result<(PathBuf, Software), RunError> {
+    if let Some(path) = asked_for {
+        return Ok((path.to_owned(), Software::Firmware(read("firmware", path)?)));
+    }
+    let data_dirs: Vec<PathBuf> = env::var_os("XDG_DATA_DIRS")
+        .map(|dirs| env::split_paths(&dirs).filter(|dir| dir.is_absolute()).collect())
+        .unwrap_or_default();
+    let data_home = env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data_home =
+        data_home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/share")));
+    let places = firmware::places(data_home.as_deref(), &data_dirs);
+    let (path, image) = firmware::read_first(&places).ok_or(RunError::NoFirmware)?;
+    let image =
+        image.map_err(|source| RunError::Read { what: "firmware", path: path.clone(), source })?;
+    info!("the firmware is {}", path.display());
+    Ok((path, Software::Firmware(image)))
+}
+
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {
     fs::read(path).map_err(|source| RunError::Read { what, path: path.to_owned(), source })
 }
 
-/// Puts the name of the kernel file to errors that are about it.
-fn explain(error: VmError, kernel: &Path) -> RunError {
-    let kernel = kernel.to_owned();
+/// Puts the name of the kernel or firmware file to errors that are about it.
+fn explain(error: VmError, path: PathBuf) -> RunError {
     match error {
         VmError::Linux(source @ LinuxError::TooLittleMemory { .. }) => {
-            RunError::TooLittleMemory { kernel, source }
+            RunError::TooLittleMemory { kernel: path, source }
         }
-        VmError::Linux(source) => RunError::Kernel { kernel, source },
+        VmError::Linux(source) => RunError::Kernel { kernel: path, source },
+        VmError::Firmware(source) => RunError::Firmware { path, source },
         error => RunError::Machine(error),
     }
 }

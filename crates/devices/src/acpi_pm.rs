@@ -1,16 +1,20 @@
-//! The ACPI fixed hardware: events, sleep control and the power management timer.
+//! The power management function of the 82371AB (PIIX4), PCI function 00:01.3: the ACPI fixed hardware, which is
+//! events, sleep control and the power management timer.
 //!
 //! Registers as in the ACPI specification, 4.8.3 (numbered as in its version 6.3), laid out behind the base port
-//! as in the PIIX4: [`EVENT_BLOCK`], [`CONTROL_BLOCK`] and [`TIMER_BLOCK`] are what the FADT
-//! tells the guest. There is no system management mode and so no SMI command
-//! port: the machine is in ACPI mode from the start and SCI_EN is always 1.
+//! as in Intel's data sheet "82371AB PCI-TO-ISA / IDE Xcelerator (PIIX4)" (290562): [`EVENT_BLOCK`],
+//! [`CONTROL_BLOCK`] and [`TIMER_BLOCK`] are what the FADT tells the guest. The base port is in the
+//! function's configuration space (PMBASE), where firmware sets it. There is no system management mode:
+//! the machine is in ACPI mode from the start and SCI_EN is always 1, and DEVACTB says from
+//! the start that an SMI handler has enabled the APMC port, so that firmware does not install one. The SMBus
+//! host is not there; its configuration registers hold what is written.
 //!
 //! ```
 //! use ring3_core::device::{Device, Output, TestBench, Width};
 //! use ring3_devices::acpi_pm::{AcpiPm, CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
 //!
 //! let mut bench = TestBench::default();
-//! let mut acpi = AcpiPm::new(DEFAULT_BASE);
+//! let mut acpi = AcpiPm::new(true);
 //! let off = SLEEP_ENABLE | u16::from(SLP_TYP_S5) << 10;
 //! acpi.write_port(&mut bench.context(), DEFAULT_BASE + CONTROL_BLOCK, Width::Word, off.into());
 //! assert_eq!(bench.outputs, [Output::PowerOff]);
@@ -22,7 +26,9 @@ use ring3_core::device::{Context, Device, Output, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
-/// Where the registers are unless the board chooses otherwise.
+use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
+
+/// Where the registers are in a machine that boots without firmware; SeaBIOS puts them there, too.
 pub const DEFAULT_BASE: u16 = 0x600;
 /// Offset of the PM1a event block: two bytes of status, two of enable (ACPI 4.8.3.1).
 pub const EVENT_BLOCK: u16 = 0;
@@ -63,9 +69,31 @@ const SCI_ENABLE: u16 = 1 << 0;
 /// BM_RLD and SLP_TYP: what the control register keeps. GBL_RLS and SLP_EN read 0.
 const CONTROL_BITS: u16 = 1 << 1 | 7 << 10;
 
+/// How many of the ports behind the base have a register.
 const BLOCK_LEN: u16 = 12;
+/// How many ports the function decodes; those without a register read 0.
+const PORT_COUNT: u16 = 64;
+/// The region of the claim of ports.
+const REGION: u8 = 0;
 const OVERFLOW: Tag = 0;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// PMBASE, four bytes: the base port in bits 15:6, and bit 0 always 1.
+const PM_BASE: u8 = 0x40;
+const PM_BASE_BITS: u16 = 0xffc0;
+const PM_BASE_IO: u8 = 1;
+/// DEVACTB, device activity B, four bytes. The third one holds APMC_EN.
+const DEVICE_ACTIVITY_B: u8 = 0x58;
+/// APMC_EN, bit 25: a write to the APMC port is an SMI.
+const APMC_ENABLE: u8 = 1 << 1;
+/// PMREGMISC.
+const PM_MISCELLANEOUS: u8 = 0x80;
+/// PMIOSE: the ports are decoded.
+const PM_IO_ENABLE: u8 = 1;
+/// SMBBA, four bytes: the SMBus host's base port.
+const SMBUS_BASE: u8 = 0x90;
+/// SMBHSTCFG.
+const SMBUS_CONFIGURATION: u8 = 0xd2;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
@@ -76,22 +104,60 @@ struct State {
     overflows: u64,
 }
 
-/// The ACPI fixed hardware, device `acpi_pm`.
-#[derive(Debug)]
+/// The saved state.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    config: Vec<u8>,
+    registers: State,
+}
+
+/// The power management function, device `acpi_pm`.
+#[derive(Debug, Clone)]
 pub struct AcpiPm {
-    base: u16,
+    is_set_up: bool,
+    config: ConfigSpace,
     state: State,
 }
 
 impl AcpiPm {
-    /// The registers at ports `base` to `base` + 11.
-    pub fn new(base: u16) -> AcpiPm {
-        AcpiPm { base, state: State::default() }
+    /// The function as after power-on, with its ports nowhere, or, when `is_set_up`, as firmware leaves it: with
+    /// the registers at [`DEFAULT_BASE`].
+    pub fn new(is_set_up: bool) -> AcpiPm {
+        let identity = Identity { vendor: 0x8086, device: 0x7113, revision: 3, class: 0x068000 };
+        let mut config = ConfigSpace::new(identity);
+        // I/O space enable, which concerns the SMBus only.
+        config.make_writable(registers::COMMAND, &[0x01, 0x00]);
+        config.set(registers::STATUS, &[0x80, 0x02]);
+        config.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
+        config.make_writable(registers::INTERRUPT_LINE, &[0xff]);
+        config.set(registers::INTERRUPT_PIN, &[1]);
+        config.set(PM_BASE, &[PM_BASE_IO]);
+        config.make_writable(PM_BASE, &PM_BASE_BITS.to_le_bytes());
+        config.set(DEVICE_ACTIVITY_B + 3, &[APMC_ENABLE]);
+        config.make_writable(PM_MISCELLANEOUS, &[PM_IO_ENABLE]);
+        config.set(SMBUS_BASE, &[PM_BASE_IO]);
+        config.make_writable(SMBUS_BASE, &[0xf0, 0xff]);
+        config.make_writable(SMBUS_CONFIGURATION, &[0x0f]);
+        if is_set_up {
+            config.set(registers::INTERRUPT_LINE, &[SCI_IRQ]);
+            let base = DEFAULT_BASE | u16::from(PM_BASE_IO);
+            config.set(PM_BASE, &base.to_le_bytes());
+            config.set(PM_MISCELLANEOUS, &[PM_IO_ENABLE]);
+        }
+        AcpiPm { is_set_up, config, state: State::default() }
     }
 
-    /// The ports at which the board attaches the device.
-    pub fn ports(&self) -> [PortRange; 1] {
-        [PortRange::new(self.base, BLOCK_LEN)]
+    fn base(&self) -> u16 {
+        self.config.read(PM_BASE, Width::Word) as u16 & PM_BASE_BITS
+    }
+
+    /// Claims the ports where the configuration registers have them.
+    fn claim(&self, context: &mut Context<'_>) {
+        if self.config.read(PM_MISCELLANEOUS, Width::Byte) as u8 & PM_IO_ENABLE != 0 {
+            context.claim_ports(REGION, PortRange::new(self.base(), PORT_COUNT));
+        } else {
+            context.release(REGION);
+        }
     }
 
     /// Somebody presses the power button (ACPI 4.8.2.2.1): most guests shut down.
@@ -162,15 +228,33 @@ impl Device for AcpiPm {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.state = State { overflows: overflows(context.now), ..State::default() };
+        *self = AcpiPm::new(self.is_set_up);
+        self.state.overflows = overflows(context.now);
+        self.claim(context);
+    }
+
+    fn read_config(&mut self, _: &mut Context<'_>, _function: u8, offset: u8, width: Width) -> u32 {
+        self.config.read(offset, width)
+    }
+
+    fn write_config(
+        &mut self,
+        context: &mut Context<'_>,
+        _function: u8,
+        offset: u8,
+        width: Width,
+        value: u32,
+    ) {
+        self.config.write(offset, width, value);
+        self.claim(context);
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
         self.update(context);
         let registers = self.registers(context.now);
         (0..width.bytes()).fold(0, |value, index| {
-            let offset = port.wrapping_sub(self.base).wrapping_add(index);
-            let byte = registers.get(usize::from(offset)).copied().unwrap_or(0xff);
+            let offset = port.wrapping_sub(self.base()).wrapping_add(index);
+            let byte = registers.get(usize::from(offset)).copied().unwrap_or(0);
             value | u32::from(byte) << (8 * index)
         })
     }
@@ -178,7 +262,7 @@ impl Device for AcpiPm {
     fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
         self.update(context);
         for index in 0..width.bytes() {
-            let offset = port.wrapping_sub(self.base).wrapping_add(index);
+            let offset = port.wrapping_sub(self.base()).wrapping_add(index);
             self.write_byte(context, offset, (value >> (8 * index)) as u8);
         }
         self.update(context);
@@ -189,16 +273,20 @@ impl Device for AcpiPm {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(self.name(), VERSION, &self.state)
+        let saved = Saved { config: self.config.save(), registers: self.state.clone() };
+        SavedState::new(self.name(), VERSION, &saved)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.name(), VERSION)?;
+        let Saved { config, registers: state } = saved.load(self.name(), VERSION)?;
         if state.status & !STATUS_BITS != 0
             || state.enable & !ENABLE_BITS != 0
             || state.control & !CONTROL_BITS != 0
         {
             return Err(saved.damaged("reserved register bits are set"));
+        }
+        if !self.config.restore(&config) {
+            return Err(saved.damaged("no PIIX4 can be in this state"));
         }
         self.state = state;
         Ok(())
@@ -210,6 +298,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::hammer::{config_blows, hammer_config};
+    use ring3_core::bus::Decoded;
     use ring3_core::device::TestBench;
 
     const STATUS: u16 = DEFAULT_BASE;
@@ -220,7 +310,7 @@ mod tests {
     const HALF_TURN_NANOS: u64 = Time::of_tick(1 << 31, TIMER_HERTZ).as_nanos();
 
     fn machine() -> (TestBench, AcpiPm) {
-        (TestBench::default(), AcpiPm::new(DEFAULT_BASE))
+        (TestBench::default(), AcpiPm::new(true))
     }
 
     fn read(bench: &mut TestBench, acpi: &mut AcpiPm, port: u16) -> u32 {
@@ -303,19 +393,49 @@ mod tests {
 
     #[test]
     fn impossible_states_are_refused() {
-        let mut acpi = AcpiPm::new(DEFAULT_BASE);
+        let mut acpi = AcpiPm::new(true);
         for state in [
             State { status: 2, ..State::default() },
             State { enable: 2, ..State::default() },
             State { control: SLEEP_ENABLE, ..State::default() },
         ] {
+            let state = Saved { config: acpi.config.save(), registers: state };
             let saved = SavedState::new("acpi_pm", VERSION, &state);
             assert!(matches!(acpi.restore(&saved), Err(RestoreError::Damaged { .. })));
         }
         assert_eq!(acpi.state, State::default());
     }
 
+    #[test]
+    fn firmware_puts_the_ports_where_it_likes() {
+        let (mut bench, mut acpi) = (TestBench::default(), AcpiPm::new(false));
+        acpi.reset(&mut bench.context());
+        let claimed = |bench: &mut TestBench| bench.claims.drain(..).next_back().unwrap().decoded;
+        assert_eq!(claimed(&mut bench), Decoded::Nothing);
+        acpi.write_config(&mut bench.context(), 3, PM_BASE, Width::Dword, 0xb001);
+        assert_eq!(claimed(&mut bench), Decoded::Nothing);
+        acpi.write_config(&mut bench.context(), 3, PM_MISCELLANEOUS, Width::Byte, 1);
+        assert_eq!(claimed(&mut bench), Decoded::Ports(PortRange::new(0xb000, 64)));
+        bench.now = Time::from_nanos(1_000_000_000);
+        let count = acpi.read_port(&mut bench.context(), 0xb008, Width::Dword);
+        assert_eq!(u64::from(count), TIMER_HERTZ);
+        assert_eq!(acpi.read_port(&mut bench.context(), 0xb03c, Width::Dword), 0);
+        let config = |offset| acpi.config.read(offset, Width::Dword);
+        assert_eq!([config(0), config(8) >> 8, config(PM_BASE)], [0x7113_8086, 0x068000, 0xb001]);
+        assert_eq!(config(DEVICE_ACTIVITY_B) >> 25 & 1, 1, "there is no SMI to set up");
+    }
+
     proptest! {
+        #[test]
+        fn any_configuration_leaves_a_state_that_can_be_saved(blows in config_blows()) {
+            let (mut bench, mut acpi) = machine();
+            hammer_config(&mut acpi, &mut bench, 3, blows);
+            let saved = acpi.save();
+            let mut copy = AcpiPm::new(true);
+            copy.restore(&saved).unwrap();
+            prop_assert_eq!(copy.save(), saved);
+        }
+
         #[test]
         fn any_accesses_leave_a_state_that_can_be_saved(
             steps in prop::collection::vec((0u16..16, 0u8..7, any::<u32>(), 0u64..1 << 42), 1..60)
@@ -331,7 +451,7 @@ mod tests {
                 }
                 bench.advance(&mut acpi, nanos);
                 let saved = acpi.save();
-                let mut copy = AcpiPm::new(DEFAULT_BASE);
+                let mut copy = AcpiPm::new(true);
                 copy.restore(&saved).unwrap();
                 prop_assert_eq!(copy.save(), saved);
             }

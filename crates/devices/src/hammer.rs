@@ -57,3 +57,36 @@ pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec
     fresh.restore(&state).expect("a device takes its own state");
     assert_eq!(fresh.save(), state);
 }
+
+/// An aligned access to configuration space: offset, width, and what is written.
+pub(crate) type ConfigBlow = (u8, Width, Option<u32>);
+
+/// Up to 200 accesses to configuration space.
+pub(crate) fn config_blows() -> impl Strategy<Value = Vec<ConfigBlow>> {
+    let width = proptest::sample::select(&[Width::Byte, Width::Word, Width::Dword][..]);
+    let blow = (any::<u8>(), width, any::<Option<u32>>());
+    let blow = blow.prop_map(|(offset, width, value)| {
+        let aligned = offset & !(width.bytes() as u8 - 1);
+        (aligned, width, value.map(|value| value & width.mask()))
+    });
+    proptest::collection::vec(blow, 0..200)
+}
+
+/// Deals the blows to function `function` of the device.
+pub(crate) fn hammer_config(
+    device: &mut dyn Device,
+    bench: &mut TestBench,
+    function: u8,
+    blows: Vec<ConfigBlow>,
+) {
+    for (offset, width, value) in blows {
+        match value {
+            Some(value) => {
+                device.write_config(&mut bench.context(), function, offset, width, value);
+            }
+            None => {
+                device.read_config(&mut bench.context(), function, offset, width);
+            }
+        }
+    }
+}

@@ -178,7 +178,7 @@ impl I8042 {
     fn write_output_port(&mut self, context: &mut Context<'_>, value: u8) {
         self.state.a20 = value & OUTPUT_PORT_A20 != 0;
         if value & OUTPUT_PORT_RUN == 0 {
-            context.output(Output::Reset);
+            context.output(Output::ProcessorReset);
         }
     }
 
@@ -247,7 +247,7 @@ impl I8042 {
             0xdd => self.state.a20 = false,
             0xdf => self.state.a20 = true,
             // Pulses those of output port bits 3:0 low whose bit is 0; only the reset line feels it.
-            0xf0..=0xff if command & OUTPUT_PORT_RUN == 0 => context.output(Output::Reset),
+            0xf0..=0xff if command & OUTPUT_PORT_RUN == 0 => context.output(Output::ProcessorReset),
             _ => {}
         }
         self.start_transfer(context);

@@ -6,8 +6,10 @@
 //! * [`uart16550`]: a serial port;
 //! * [`fpu_error`]: x87 errors as IRQ 13;
 //! * [`i8042`]: the keyboard controller and the keyboard behind it;
-//! * [`pci`]: PCI configuration space, the host bridge and the PIIX functions;
-//! * [`acpi_pm`]: the ACPI fixed hardware: power button, power management timer, soft-off;
+//! * [`pci`]: PCI configuration space and configuration mechanism #1;
+//! * [`i440fx`]: the host bridge, which says what is RAM below 1 MiB;
+//! * [`piix3`]: the ISA bridge with its router of PCI interrupts, and reset;
+//! * [`acpi_pm`]: the power management function: power button, power management timer, soft-off;
 //! * [`port92`]: system control port A;
 //! * [`fw_cfg`]: what the machine tells its firmware;
 //! * [`debug_ports`]: a console and an exit for those who work on firmware and systems.
@@ -36,9 +38,11 @@ pub mod acpi_pm;
 pub mod debug_ports;
 pub mod fpu_error;
 pub mod fw_cfg;
+pub mod i440fx;
 pub mod i8042;
 pub mod pci;
 pub mod pic;
+pub mod piix3;
 pub mod pit;
 pub mod port92;
 pub mod rtc;

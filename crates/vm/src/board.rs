@@ -1,22 +1,29 @@
 //! The board: the devices of the PC, their bus, their lines and their timers.
 
-use ring3_core::bus::{Bus, Claim, PortConflict};
+use ring3_core::bus::{Bus, Claim, PortConflict, PortRange};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::lines::{IrqLines, LineLevels};
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Area, Memory};
 use ring3_core::state::{RestoreError, SavedState};
-use ring3_devices::acpi_pm::{self, AcpiPm};
+use ring3_devices::acpi_pm::AcpiPm;
+use ring3_devices::debug_ports::{DebugConsole, DebugExit};
 use ring3_devices::fpu_error::FpuError;
+use ring3_devices::fw_cfg::FwCfg;
+use ring3_devices::i440fx::I440fx;
 use ring3_devices::i8042::I8042;
-use ring3_devices::pci::Pci;
+use ring3_devices::pci::ConfigAddress;
 use ring3_devices::pic::PicPair;
+use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
+use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
-use ring3_devices::uart16550::{COM1, Speed, Uart16550};
+use ring3_devices::uart16550::{COM1, COM2, COM3, COM4, Speed, Uart16550};
 use serde::{Deserialize, Serialize};
 use tracing::trace;
+
+use crate::config::Config;
 
 /// Some are no devices of the bus's list, since the board talks to their pins; these are
 /// their numbers among the devices. The interrupt controllers:
@@ -34,6 +41,16 @@ pub struct Board {
     timers: Timers,
     outputs: Vec<Output>,
     claims: Vec<Claim>,
+    config_address: ConfigAddress,
+}
+
+/// What firmware needs of a board: where its image is, and what the machine tells it.
+#[derive(Debug)]
+pub struct FirmwareParts {
+    /// The image.
+    pub rom: Area,
+    /// What the machine tells it.
+    pub fw_cfg: FwCfg,
 }
 
 /// The state of a board: lines, timers and every device.
@@ -45,44 +62,88 @@ struct State {
     pic: SavedState,
     fpu_error: SavedState,
     devices: Vec<SavedState>,
+    #[serde(default)]
+    config_address: u32,
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 3;
+const STATE_VERSION: u32 = 4;
+
+/// The chipset's PCI functions: device and function number.
+const HOST_BRIDGE: (u8, u8) = (0, 0);
+const ISA_BRIDGE: (u8, u8) = (1, 0);
+const POWER_MANAGEMENT: (u8, u8) = (1, 3);
 
 impl Board {
-    /// The board of a machine with `memory_bytes` of RAM whose clock says
-    /// `rtc_base` (seconds since 1970) at power-on.
-    pub fn new(memory_bytes: u64, rtc_base: u64) -> Result<Board, PortConflict> {
-        let mut rtc = Rtc::new(rtc_base);
-        rtc.set_memory_size(memory_bytes);
-        let mut bus = Bus::default();
-        let pit = Pit::default();
-        let ports = pit.ports();
-        bus.attach(Box::new(pit), &ports)?;
-        let ports = rtc.ports();
-        bus.attach(Box::new(rtc), &ports)?;
-        let keyboard = I8042::default();
-        let ports = keyboard.ports();
-        bus.attach(Box::new(keyboard), &ports)?;
-        let serial = Uart16550::new(COM1, Speed::Unlimited);
-        let ports = serial.ports();
-        bus.attach(Box::new(serial), &ports)?;
-        let pci = Pci::new(acpi_pm::DEFAULT_BASE);
-        let ports = pci.ports();
-        bus.attach(Box::new(pci), &ports)?;
-        let power = AcpiPm::new(acpi_pm::DEFAULT_BASE);
-        let ports = power.ports();
-        bus.attach(Box::new(power), &ports)?;
-        Ok(Board {
+    /// The board of a machine of that shape. Without firmware the chipset is as firmware leaves it.
+    pub fn new(config: &Config, firmware: Option<FirmwareParts>) -> Result<Board, PortConflict> {
+        let is_set_up = firmware.is_none();
+        let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
+        let mut board = Board {
             pic: PicPair::default(),
             fpu_error: FpuError::default(),
-            bus,
+            bus: Bus::default(),
             irq: IrqLines::default(),
             timers: Timers::default(),
             outputs: Vec::new(),
             claims: Vec::new(),
-        })
+            config_address: ConfigAddress::default(),
+        };
+        // First, as devices may map memory over what the host bridge maps.
+        board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
+        let piix3 = Piix3::new(is_set_up);
+        let ports = piix3.ports();
+        board.attach_pci(piix3, &ports, ISA_BRIDGE)?;
+        board.attach_pci(AcpiPm::new(is_set_up), &[], POWER_MANAGEMENT)?;
+        let pit = Pit::default();
+        let ports = pit.ports();
+        board.attach(pit, &ports)?;
+        let mut rtc = Rtc::new(config.rtc_base);
+        rtc.set_memory_size(config.memory_bytes);
+        let ports = rtc.ports();
+        board.attach(rtc, &ports)?;
+        let keyboard = I8042::default();
+        let ports = keyboard.ports();
+        board.attach(keyboard, &ports)?;
+        let port92 = Port92::default();
+        let ports = port92.ports();
+        board.attach(port92, &ports)?;
+        for port in [COM1, COM2, COM3, COM4].into_iter().take(config.serial_ports.into()) {
+            let serial = Uart16550::new(port, Speed::Unlimited);
+            let ports = serial.ports();
+            board.attach(serial, &ports)?;
+        }
+        board.attach(DebugConsole, &DebugConsole.ports())?;
+        if let Some(port) = config.debug_exit_port {
+            let exit = DebugExit::new(port);
+            board.attach(exit, &exit.ports())?;
+        }
+        if let Some(fw_cfg) = fw_cfg {
+            let ports = fw_cfg.ports();
+            board.attach(fw_cfg, &ports)?;
+        }
+        Ok(board)
+    }
+
+    /// Puts a device on the bus, at fixed ports.
+    fn attach(
+        &mut self,
+        device: impl Device + 'static,
+        ports: &[PortRange],
+    ) -> Result<DeviceId, PortConflict> {
+        self.bus.attach(Box::new(device), ports)
+    }
+
+    /// The same for one that is also a PCI function: device and function number.
+    fn attach_pci(
+        &mut self,
+        device: impl Device + 'static,
+        ports: &[PortRange],
+        (slot, function): (u8, u8),
+    ) -> Result<DeviceId, PortConflict> {
+        let id = self.attach(device, ports)?;
+        self.bus.attach_function(id, slot, function);
+        Ok(id)
     }
 
     /// Resets every device.
@@ -90,6 +151,7 @@ impl Board {
         self.irq.restore(LineLevels::default());
         self.bus.forget_claims();
         self.timers = Timers::default();
+        self.config_address = ConfigAddress::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
         for id in [PIC, FPU_ERROR].into_iter().chain(ids) {
             self.call(memory, now, id, |device, context| device.reset(context));
@@ -100,6 +162,10 @@ impl Board {
     pub fn read_port(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
         let value = if let Some(id) = self.owner_off_the_bus(port) {
             self.call(memory, now, id, |device, context| device.read_port(context, port, width))
+        } else if let Some(address) = self.config_address.read(port, width) {
+            address
+        } else if ConfigAddress::is_data(port, width) {
+            self.read_config(memory, now, port, width)
         } else {
             let (bus, mut context) = self.split(memory, now, PIC);
             bus.read_port(&mut context, port, width)
@@ -123,11 +189,36 @@ impl Board {
             self.call(memory, now, id, |device, context| {
                 device.write_port(context, port, width, value);
             });
+        } else if self.config_address.write(port, width, value) {
+        } else if ConfigAddress::is_data(port, width) {
+            self.write_config(memory, now, port, width, value);
         } else {
             let (bus, mut context) = self.split(memory, now, PIC);
             bus.write_port(&mut context, port, width, value);
         }
         self.settle();
+    }
+
+    /// The guest reads CONFIG_DATA: ones where there is no PCI function.
+    fn read_config(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
+        let Some(cycle) = self.config_address.cycle(port, width) else { return width.mask() };
+        let (bus, mut context) = self.split(memory, now, PIC);
+        bus.read_config(&mut context, cycle.slot, cycle.function, cycle.offset, width)
+    }
+
+    /// The guest writes CONFIG_DATA.
+    fn write_config(
+        &mut self,
+        memory: &mut Memory,
+        now: Time,
+        port: u16,
+        width: Width,
+        value: u32,
+    ) {
+        if let Some(cycle) = self.config_address.cycle(port, width) {
+            let (bus, mut context) = self.split(memory, now, PIC);
+            bus.write_config(&mut context, cycle.slot, cycle.function, cycle.offset, width, value);
+        }
     }
 
     /// The guest reads where no memory is.
@@ -173,6 +264,11 @@ impl Board {
     /// The reset button: an output of the board like a reset by the guest.
     pub fn press_reset(&mut self) {
         self.outputs.push(Output::Reset);
+    }
+
+    /// A reset of the processor by the chipset: an output of the board.
+    pub fn reset_processor(&mut self) {
+        self.outputs.push(Output::ProcessorReset);
     }
 
     /// The name of a device.
@@ -250,7 +346,13 @@ impl Board {
         self.outputs.len() >= MANY
             || matches!(
                 self.outputs.last(),
-                Some(Output::PowerOff | Output::Reset | Output::Exit(_) | Output::Disk { .. })
+                Some(
+                    Output::PowerOff
+                        | Output::Reset
+                        | Output::ProcessorReset
+                        | Output::Exit(_)
+                        | Output::Disk { .. }
+                )
             )
     }
 
@@ -263,6 +365,7 @@ impl Board {
             pic: self.pic.save(),
             fpu_error: self.fpu_error.save(),
             devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
+            config_address: self.config_address.value(),
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
@@ -277,6 +380,8 @@ impl Board {
         if state.claims.iter().any(|claim| usize::from(claim.device.0) >= self.bus.len()) {
             return Err(saved.damaged("a claim belongs to no device"));
         }
+        let config_address = ConfigAddress::from_saved(state.config_address)
+            .ok_or_else(|| saved.damaged("CONFIG_ADDRESS has reserved bits"))?;
         self.pic.restore(&state.pic)?;
         self.fpu_error.restore(&state.fpu_error)?;
         for device in &state.devices {
@@ -291,6 +396,7 @@ impl Board {
             self.bus.claim(claim);
         }
         self.timers = timers;
+        self.config_address = config_address;
         Ok(())
     }
 
@@ -362,10 +468,15 @@ impl Board {
 mod tests {
     use super::*;
 
+    fn board() -> Board {
+        let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };
+        Board::new(&config, None).unwrap()
+    }
+
     #[test]
     fn a_board_survives_saving() {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let mut board = Board::new(1 << 20, 1_000_000_000).unwrap();
+        let mut board = board();
         board.reset(&mut memory, Time::ZERO);
         // The timer ticks at 100 Hz, the first interrupt controller is programmed.
         for (port, value) in [(0x43, 0x34), (0x40, 0x9c), (0x40, 0x2e)] {
@@ -375,7 +486,7 @@ mod tests {
             board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
         }
         let saved = board.save();
-        let mut other = Board::new(1 << 20, 0).unwrap();
+        let mut other = board();
         other.restore(&saved).unwrap();
         assert_eq!(other.save(), saved);
         let later = other.next_timer().unwrap();
@@ -384,10 +495,48 @@ mod tests {
         assert_eq!(other.acknowledge_interrupt(), 0x30);
     }
 
+    fn read_config(board: &mut Board, memory: &mut Memory, address: u32) -> u32 {
+        board.write_port(memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0000 | address);
+        board.read_port(memory, Time::ZERO, 0xcfc, Width::Dword)
+    }
+
+    #[test]
+    fn a_bus_scan_finds_the_chipset() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let mut board = board();
+        board.reset(&mut memory, Time::ZERO);
+        let mut found = Vec::new();
+        for address in (0..1 << 16).step_by(1 << 8) {
+            let id = read_config(&mut board, &mut memory, address);
+            if id != 0xffff_ffff {
+                let class = read_config(&mut board, &mut memory, address | 8) >> 8;
+                found.push((address >> 11, address >> 8 & 7, id, class));
+            }
+        }
+        let expected = [
+            (0, 0, 0x1237_8086, 0x060000),
+            (1, 0, 0x7000_8086, 0x060100),
+            (1, 3, 0x7113_8086, 0x068000),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(read_config(&mut board, &mut memory, 1 << 16), 0xffff_ffff, "another bus");
+    }
+
+    #[test]
+    fn reset_control_is_between_the_bytes_of_the_address() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let mut board = board();
+        board.write_port(&mut memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0600);
+        assert_eq!(board.take_outputs(), []);
+        board.write_port(&mut memory, Time::ZERO, 0xcf9, Width::Byte, 0x06);
+        assert_eq!(board.take_outputs(), [Output::Reset]);
+        assert_eq!(board.read_port(&mut memory, Time::ZERO, 0xcf8, Width::Dword), 0x8000_0600);
+    }
+
     #[test]
     fn an_x87_error_is_irq_13() {
         let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
-        let mut board = Board::new(1 << 20, 0).unwrap();
+        let mut board = board();
         board.reset(&mut memory, now);
         for (port, values) in [(0x20, [0x11, 0x20, 4, 1, 0]), (0xa0, [0x11, 0x28, 2, 1, 0])] {
             board.write_port(&mut memory, now, port, Width::Byte, values[0]);
@@ -405,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_state_of_another_machine_is_refused() {
-        let mut board = Board::new(1 << 20, 0).unwrap();
+        let mut board = board();
         let saved = SavedState::new("cpu", 1, &0);
         assert!(board.restore(&saved).is_err());
     }

@@ -1,13 +1,14 @@
 //! One virtual machine: a processor, an engine and a board, run until it ends.
 //!
-//! * [`Vm`] puts it together from a [`Config`] and runs it;
+//! * [`Vm`] puts it together from a [`Config`] and runs it, from firmware or from a kernel;
 //! * [`board`] is the chipset: devices on their bus, their lines and timers;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`pace`] keeps virtual time close to the host's;
+//! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
 //! * [`linux`] and [`acpi`] put a Linux kernel into memory without firmware.
 //!
 //! ```no_run
-//! use ring3_vm::{Config, Console, Ending, Model, Vm};
+//! use ring3_vm::{Config, Console, Ending, Kernel, Software, Vm};
 //!
 //! struct Stdout;
 //!
@@ -20,15 +21,13 @@
 //!     }
 //! }
 //!
-//! let config = Config {
-//!     cpu: Model::default(),
-//!     memory_bytes: 64 << 20,
-//!     kernel: std::fs::read("vmlinuz")?,
+//! let config = Config { memory_bytes: 64 << 20, ..Config::default() };
+//! let kernel = Kernel {
+//!     image: std::fs::read("vmlinuz")?,
 //!     initrd: None,
 //!     command_line: "console=ttyS0".into(),
-//!     rtc_base: 0,
 //! };
-//! let mut vm = Vm::new(config)?;
+//! let mut vm = Vm::new(config, Software::Kernel(kernel))?;
 //! let (_sender, mut door) = ring3_vm::door();
 //! assert!(matches!(vm.run(&mut door, &mut Stdout)?, Ending::PowerOff));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -37,15 +36,18 @@
 
 pub mod acpi;
 pub mod board;
+pub mod config;
 pub mod door;
 pub mod drives;
+pub mod firmware;
 mod host_fpu;
 pub mod linux;
 mod machine;
 pub mod pace;
 mod stats;
 
+pub use config::{Config, Kernel, Software};
 pub use door::{Door, Sender, door};
-pub use machine::{Config, Console, Ending, Report, Vm, VmError};
+pub use machine::{Console, Ending, Report, Vm, VmError};
 pub use ring3_x86::cpuid::Model;
 pub use stats::Stats;

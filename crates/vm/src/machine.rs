@@ -8,45 +8,35 @@ use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, Output};
 use ring3_core::disk::{DiskAnswer, DiskError, DiskRequest};
 use ring3_core::input::{DeviceInput, Input, StampedInput};
-use ring3_core::memory::{Backing, Memory, MemoryError};
+use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::{Cpu, reg};
-use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
 use ring3_x86::segment::TableRegister;
 use thiserror::Error;
-use tracing::{info, trace};
+use tracing::{info, trace, warn};
 
 use crate::acpi;
-use crate::board::Board;
+use crate::board::{Board, FirmwareParts};
+use crate::config::{Config, ConfigError, Kernel, Software};
 use crate::door::Door;
 use crate::drives::{Drive, Drives};
+use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::linux::{self, LinuxError, LinuxImage};
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
 
-/// What a machine is made of.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Which processor the machine has.
-    pub cpu: Model,
-    /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 3 GiB.
-    pub memory_bytes: u64,
-    /// The contents of a Linux kernel file (bzImage).
-    pub kernel: Vec<u8>,
-    /// The contents of an initial RAM disk.
-    pub initrd: Option<Vec<u8>>,
-    /// The kernel's command line.
-    pub command_line: String,
-    /// What the machine's clock says at power-on, in seconds since 1970.
-    pub rtc_base: u64,
-}
-
 /// Why a machine cannot be made or cannot go on.
 #[derive(Debug, Error)]
 pub enum VmError {
+    /// There can be no machine of that shape.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The firmware cannot be started.
+    #[error("the firmware {0}")]
+    Firmware(#[from] FirmwareError),
     /// The size of memory is wrong.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -87,6 +77,8 @@ pub enum Ending {
     Quit,
     /// The guest has ended the run and gives this status.
     Exit(u8),
+    /// The guest has asked for a reset, and [`Config::reboots`] says that this is the end.
+    Reset,
     /// The processor cannot go on.
     Stopped(Report),
 }
@@ -104,12 +96,11 @@ impl Display for Report {
     }
 }
 
-/// Memory between 640 KiB and 768 KiB is the display adapter's.
-const DISPLAY_MEMORY: std::ops::Range<u64> = 0xa0000..0xc0000;
-
 /// A virtual machine.
 pub struct Vm {
     config: Config,
+    /// The kernel that is started without firmware, if that is how the machine starts.
+    kernel: Option<Kernel>,
     cpu: Cpu,
     engine: Box<dyn Engine>,
     memory: Memory,
@@ -134,21 +125,35 @@ impl fmt::Debug for Vm {
 }
 
 impl Vm {
-    /// Makes a machine and loads its kernel.
-    pub fn new(config: Config) -> Result<Vm, VmError> {
+    /// Makes a machine of that shape which starts with `software`.
+    pub fn new(config: Config, software: Software) -> Result<Vm, VmError> {
+        if config.serial_ports > 4 {
+            return Err(ConfigError::SerialPorts(config.serial_ports).into());
+        }
+        let mut memory = Memory::new(config.memory_bytes)?;
+        let (firmware, kernel) = match software {
+            Software::Firmware(image) => {
+                let rom = firmware::load(&mut memory, &image)?;
+                (Some(FirmwareParts { rom, fw_cfg: firmware::describe(&config) }), None)
+            }
+            Software::Kernel(kernel) => (None, Some(kernel)),
+        };
+        let mut cpu = Cpu::of_model(config.cpu);
+        cpu.transcendental = host_fpu::execute;
         let mut vm = Vm {
-            cpu: Cpu::of_model(config.cpu),
+            cpu,
             engine: Box::new(Interpreter::new()),
-            memory: Memory::new(config.memory_bytes)?,
-            board: Board::new(config.memory_bytes, config.rtc_base)?,
+            memory,
+            board: Board::new(&config, firmware)?,
             drives: Drives::default(),
             clock: Clock::new(INITIAL_PICOS),
             stats: Stats::default(),
             replays: false,
             recording: None,
             config,
+            kernel,
         };
-        vm.power_on()?;
+        vm.reset()?;
         Ok(vm)
     }
 
@@ -172,29 +177,28 @@ impl Vm {
         &self.memory
     }
 
-    /// Brings everything into the state in which the kernel starts.
-    fn power_on(&mut self) -> Result<(), VmError> {
-        let instructions = self.cpu.instructions;
-        self.cpu = Cpu::of_model(self.config.cpu);
-        self.cpu.transcendental = host_fpu::execute;
-        self.cpu.instructions = instructions;
-        self.memory.clear();
-        let display_bytes = DISPLAY_MEMORY.end - DISPLAY_MEMORY.start;
-        self.memory.map(DISPLAY_MEMORY.start, display_bytes, Backing::Device, Backing::Device)?;
-        self.board.reset(&mut self.memory, self.clock.now(instructions));
-        let rsdp = acpi::install(&mut self.memory)?;
-        let image = LinuxImage {
-            kernel: &self.config.kernel,
-            initrd: self.config.initrd.as_deref(),
-            command_line: &self.config.command_line,
-        };
-        let entry = linux::load(&mut self.memory, &image, Some(rsdp))?;
-        self.cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
-        for register in reg::AX..=reg::DI {
-            self.cpu.set_gpr(register, 0);
+    /// Resets the whole machine and brings it into the state in which the guest starts. With firmware, memory keeps
+    /// what is in it.
+    fn reset(&mut self) -> Result<(), VmError> {
+        self.cpu.reset();
+        if self.kernel.is_some() {
+            self.memory.clear();
+        } else {
+            self.memory.reset_map();
         }
-        self.cpu.set_gpr(reg::SI, entry.esi.into());
-        self.cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: entry.gdt_limit };
+        self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
+        if let Some(kernel) = &self.kernel {
+            start_kernel(&mut self.cpu, &mut self.memory, kernel)?;
+        }
+        Ok(())
+    }
+
+    /// Resets the processor alone. Without firmware nothing is at the reset vector, and everything is reset.
+    fn reset_processor(&mut self) -> Result<(), VmError> {
+        if self.kernel.is_some() {
+            return self.reset();
+        }
+        self.cpu.init();
         Ok(())
     }
 
@@ -335,10 +339,19 @@ impl Vm {
                     info!("the guest has switched the machine off");
                     ending = Some(Ending::PowerOff);
                 }
+                Output::Reset | Output::ProcessorReset if !self.config.reboots => {
+                    info!("the guest has asked for a reset");
+                    ending = Some(Ending::Reset);
+                }
                 Output::Reset => {
                     info!("the guest has reset the machine");
                     self.stats.resets += 1;
-                    self.power_on()?;
+                    self.reset()?;
+                }
+                Output::ProcessorReset => {
+                    info!("the guest has reset the processor");
+                    self.stats.resets += 1;
+                    self.reset_processor()?;
                 }
             }
         }
@@ -436,6 +449,10 @@ impl Vm {
                     let vector = self.board.acknowledge_interrupt();
                     self.cpu.inject(vector);
                 }
+                Exit::Shutdown if self.config.reboots => {
+                    self.triple_fault();
+                    self.board.reset_processor();
+                }
                 Exit::Shutdown => return Some(self.stopped("triple fault".to_owned())),
                 Exit::Missing(missing) => {
                     let reason = format!("{missing} is not implemented");
@@ -449,10 +466,38 @@ impl Vm {
         }
     }
 
+    /// Says that the processor has shut down, which the chipset answers by a reset of it. To some guests that is a way
+    /// into real mode; a kernel that is started without firmware has failed.
+    fn triple_fault(&self) {
+        if self.kernel.is_some() {
+            warn!("triple fault: the machine starts again");
+        } else {
+            info!("triple fault: the processor starts again");
+        }
+    }
+
     fn stopped(&mut self, reason: String) -> Ending {
         let cpu = self.cpu.report(&self.memory);
         Ending::Stopped(Report { reason, cpu })
     }
+}
+
+/// Puts `kernel` into memory, with the ACPI tables, and the processor where it starts.
+fn start_kernel(cpu: &mut Cpu, memory: &mut Memory, kernel: &Kernel) -> Result<(), VmError> {
+    let rsdp = acpi::install(memory)?;
+    let image = LinuxImage {
+        kernel: &kernel.image,
+        initrd: kernel.initrd.as_deref(),
+        command_line: &kernel.command_line,
+    };
+    let entry = linux::load(memory, &image, Some(rsdp))?;
+    cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
+    for register in reg::AX..=reg::DI {
+        cpu.set_gpr(register, 0);
+    }
+    cpu.set_gpr(reg::SI, entry.esi.into());
+    cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: entry.gdt_limit };
+    Ok(())
 }
 
 /// True when `input` can be taken now.
@@ -538,15 +583,9 @@ mod tests {
     }
 
     fn vm() -> Vm {
-        Vm::new(Config {
-            cpu: Model::default(),
-            memory_bytes: 64 << 20,
-            kernel: kernel_of(CLOCKED_ECHO),
-            initrd: None,
-            command_line: String::new(),
-            rtc_base: 0,
-        })
-        .unwrap()
+        let config = Config { memory_bytes: 64 << 20, ..Config::default() };
+        let kernel = Kernel { image: kernel_of(CLOCKED_ECHO), ..Kernel::default() };
+        Vm::new(config, Software::Kernel(kernel)).unwrap()
     }
 
     #[test]

@@ -166,10 +166,10 @@ fn the_reset_line_is_pulsed_or_pulled() {
     machine.command(0xff);
     assert_eq!(machine.bench.outputs, []);
     machine.command(0xfe);
-    assert_eq!(machine.bench.outputs, [Output::Reset]);
+    assert_eq!(machine.bench.outputs, [Output::ProcessorReset]);
     machine.command(0xd1);
     machine.write(0xfe);
-    assert_eq!(machine.bench.outputs, [Output::Reset, Output::Reset]);
+    assert_eq!(machine.bench.outputs, [Output::ProcessorReset, Output::ProcessorReset]);
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! What a machine is made of.
+
+use ring3_x86::cpuid::Model;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The shape of a machine: all that its board is built from. It can be kept beside a saved state, and whoever has it
+/// can build the same machine again.
+///
+/// ```
+/// use ring3_vm::Config;
+///
+/// let config = Config { memory_bytes: 64 << 20, ..Config::default() };
+/// assert_eq!(config.serial_ports, 1);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which processor the machine has.
+    pub cpu: Model,
+    /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 3 GiB.
+    pub memory_bytes: u64,
+    /// What the machine's clock says at power-on, in seconds since 1970.
+    pub rtc_base: u64,
+    /// How many serial ports there are, COM1 to COM4.
+    pub serial_ports: u8,
+    /// Firmware lets the person choose where to boot from.
+    pub boot_menu: bool,
+    /// The port at which a write ends the run, for tests that run in the guest: none if there is no such port.
+    pub debug_exit_port: Option<u16>,
+    /// A reset of the machine by the guest, and a triple fault, start the guest again; if not, they end the run.
+    pub reboots: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            cpu: Model::default(),
+            memory_bytes: 128 << 20,
+            rtc_base: 0,
+            serial_ports: 1,
+            boot_menu: false,
+            debug_exit_port: None,
+            reboots: true,
+        }
+    }
+}
+
+/// What the processor executes first.
+#[derive(Debug, Clone)]
+pub enum Software {
+    /// A firmware image, which looks for a system on the drives.
+    Firmware(Vec<u8>),
+    /// A kernel, which is put into memory and started without firmware.
+    Kernel(Kernel),
+}
+
+/// A kernel that is started without firmware.
+#[derive(Debug, Clone, Default)]
+pub struct Kernel {
+    /// The contents of the kernel file: a Linux bzImage.
+    pub image: Vec<u8>,
+    /// The contents of its initial RAM disk.
+    pub initrd: Option<Vec<u8>>,
+    /// Its command line.
+    pub command_line: String,
+}
+
+/// Why a machine of that shape cannot be.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// A PC has at most four serial ports.
+    #[error("a machine has at most 4 serial ports, not {0}")]
+    SerialPorts(u8),
+}

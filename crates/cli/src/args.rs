@@ -55,13 +55,14 @@ Exit status:
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
 pub(crate) struct RunArguments {
-    /// The kernel to start without firmware: a Linux bzImage. Without a kernel, firmware starts
+    /// The kernel to start without firmware: a Linux bzImage, or one with a Multiboot header. Without a kernel,
+    /// firmware starts
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
 
-    /// The kernel's initial RAM disk
+    /// The kernel's initial RAM disk, or a module of a Multiboot kernel; can be given several times
     #[arg(long, value_name = "FILE", requires = "kernel")]
-    pub(crate) initrd: Option<PathBuf>,
+    pub(crate) initrd: Vec<PathBuf>,
 
     /// The kernel's command line
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]

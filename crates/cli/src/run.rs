@@ -9,7 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
-use ring3_vm::{Config, Console, Ending, Kernel, Software, Vm, VmError, door};
+use ring3_vm::multiboot::MultibootError;
+use ring3_vm::{Config, Console, Ending, Kernel, Module, Software, Vm, VmError, door};
 use thiserror::Error;
 use tracing::info;
 
@@ -57,6 +58,8 @@ pub(crate) enum RunError {
          or name a file with --bios, or a kernel with --kernel"
     )]
     NoFirmware,
+    #[error("{path} {source}", path = .path.display())]
+    Multiboot { path: PathBuf, source: MultibootError },
     #[error("{path} {source}", path = .path.display())]
     Firmware { path: PathBuf, source: FirmwareError },
     #[error("cannot use the terminal: {0}")]
@@ -146,9 +149,12 @@ impl Console for Outputs {
 fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     let Some(path) = &arguments.kernel else { return firmware(arguments.bios.as_deref()) };
     let image = read("kernel", path)?;
-    let initrd = arguments.initrd.as_deref().map(|path| read("initial RAM disk", path));
-    let command_line = arguments.append.clone();
-    let kernel = Kernel { image, initrd: initrd.transpose()?, command_line };
+    let module = |path: &PathBuf| {
+        let contents = read("initial RAM disk", path)?;
+        Ok(Module { name: path.display().to_string(), contents })
+    };
+    let modules = arguments.initrd.iter().map(module).collect::<Result<_, _>>()?;
+    let kernel = Kernel { image, modules, command_line: arguments.append.clone() };
     Ok((path.clone(), Software::Kernel(kernel)))
 }
 
@@ -182,6 +188,7 @@ fn explain(error: VmError, path: PathBuf) -> RunError {
             RunError::TooLittleMemory { kernel: path, source }
         }
         VmError::Linux(source) => RunError::Kernel { kernel: path, source },
+        VmError::Multiboot(source) => RunError::Multiboot { path, source },
         VmError::Firmware(source) => RunError::Firmware { path, source },
         error => RunError::Machine(error),
     }

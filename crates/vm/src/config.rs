@@ -58,12 +58,22 @@ pub enum Software {
 /// A kernel that is started without firmware.
 #[derive(Debug, Clone, Default)]
 pub struct Kernel {
-    /// The contents of the kernel file: a Linux bzImage.
+    /// The contents of the kernel file: a Linux bzImage, or a kernel with a Multiboot header.
     pub image: Vec<u8>,
-    /// The contents of its initial RAM disk.
-    pub initrd: Option<Vec<u8>>,
+    /// Files that it gets: the initial RAM disk of Linux, of which several come one after the other, or the modules of a
+    /// Multiboot kernel.
+    pub modules: Vec<Module>,
     /// Its command line.
     pub command_line: String,
+}
+
+/// A file for a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// What a Multiboot kernel is told of it: by custom its path and arguments.
+    pub name: String,
+    /// Its contents.
+    pub contents: Vec<u8>,
 }
 
 /// Why a machine of that shape cannot be.

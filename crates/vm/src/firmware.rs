@@ -12,6 +12,7 @@ use ring3_devices::fw_cfg::{FwCfg, key};
 use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
 
+use crate::acpi;
 use crate::config::Config;
 
 /// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.
@@ -22,7 +23,7 @@ const DIRECTORIES: [&str; 3] = ["seabios", "qemu", "qemu-firmware"];
 /// Why there is no firmware.
 #[derive(Debug, Error)]
 pub enum FirmwareError {
-    /// The image is empty, too large, or no multiple of 16 bytes.
+    /// The size of the image cannot be.
     #[error(
         "is no firmware: an image has 64 KiB to 16 MiB, a multiple of 4 KiB, and this one {0} bytes"
     )]
@@ -72,5 +73,41 @@ pub(crate) fn describe(config: &Config) -> FwCfg {
     map.extend(config.memory_bytes.to_le_bytes());
     map.extend(E820_RAM.to_le_bytes());
     fw_cfg.add_file("etc/e820", map);
+    acpi::give_to_firmware(&mut fw_cfg);
     fw_cfg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_ends_where_its_area_ends() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let mut image = vec![0; 128 << 10];
+        *image.last_mut().unwrap() = 9;
+        let area = load(&mut memory, &image).unwrap();
+        assert_eq!(area.size(), 128 << 10);
+        assert_eq!(memory.area(area).last(), Some(&9));
+    }
+
+    #[test]
+    fn what_is_no_image_is_refused() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        for len in [0, 4096, (64 << 10) + 1, (16 << 20) + 4096] {
+            assert!(load(&mut memory, &vec![0; len]).is_err());
+        }
+    }
+
+    #[test]
+    fn the_largest_variant_is_looked_for_everywhere_first() {
+        let places = places(Some(Path::new("/home/me/share")), &[]);
+        assert_eq!(places[0], Path::new("/home/me/share/seabios/bios-256k.bin"));
+        assert!(places.contains(&PathBuf::from("/usr/share/seabios/bios-256k.bin")));
+        let [large, small] = ["/usr/share/qemu/bios-256k.bin", "/usr/share/seabios/bios.bin"]
+            .map(|path| places.iter().position(|place| place == Path::new(path)).unwrap());
+        assert!(large < small);
+        let own = super::places(None, &[PathBuf::from("/opt/share")]);
+        assert!(own.iter().all(|place| place.starts_with("/opt/share")));
+    }
 }

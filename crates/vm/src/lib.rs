@@ -5,7 +5,7 @@
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
-//! * [`linux`] and [`acpi`] put a Linux kernel into memory without firmware.
+//! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
 //!
 //! ```no_run
 //! use ring3_vm::{Config, Console, Ending, Kernel, Software, Vm};
@@ -24,7 +24,7 @@
 //! let config = Config { memory_bytes: 64 << 20, ..Config::default() };
 //! let kernel = Kernel {
 //!     image: std::fs::read("vmlinuz")?,
-//!     initrd: None,
+//!     modules: Vec::new(),
 //!     command_line: "console=ttyS0".into(),
 //! };
 //! let mut vm = Vm::new(config, Software::Kernel(kernel))?;
@@ -43,10 +43,12 @@ pub mod firmware;
 mod host_fpu;
 pub mod linux;
 mod machine;
+mod memory_map;
+pub mod multiboot;
 pub mod pace;
 mod stats;
 
-pub use config::{Config, Kernel, Software};
+pub use config::{Config, Kernel, Module, Software};
 pub use door::{Door, Sender, door};
 pub use machine::{Console, Ending, Report, Vm, VmError};
 pub use ring3_x86::cpuid::Model;

@@ -25,7 +25,7 @@
 use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
 use thiserror::Error;
 
-use crate::acpi::{BIOS_AREA, BIOS_AREA_END};
+use crate::memory_map::{LOW_RAM_END, Range, memory_map};
 
 /// What to boot.
 #[derive(Debug, Clone, Copy)]
@@ -109,16 +109,14 @@ const MIB: u64 = 1 << 20;
 const GDT: u64 = 0x1000;
 const ZERO_PAGE: u64 = 0x7000;
 const COMMAND_LINE: u64 = 0x2_0000;
-/// Low RAM ends here; the KiB above it is the firmware's (the EBDA).
-const LOW_RAM_END: u64 = 0x9_fc00;
 /// Where boot.rst has the protected-mode code of a bzImage loaded, and entered.
 const HIGH_LOAD_ADDRESS: u64 = 0x10_0000;
 
 /// The GDT of boot.rst, "32-bit Boot Protocol": `__BOOT_CS` is 10h, `__BOOT_DS` is 18h.
 /// Descriptors as in SDM vol. 3, 3.4.5: base 0, limit FFFFFh pages, 32 bits, present.
 const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00cf_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
-const BOOT_CS: u16 = 0x10;
-const BOOT_DS: u16 = 0x18;
+pub(crate) const BOOT_CS: u16 = 0x10;
+pub(crate) const BOOT_DS: u16 = 0x18;
 
 /// Offsets in the kernel file, and in the zero page, of the fields of the setup
 /// header (boot.rst, "The Real-Mode Kernel Header").
@@ -167,13 +165,6 @@ const LOADED_HIGH: u8 = 1 << 0;
 /// `type_of_loader` of a loader that has no number of its own.
 const UNDEFINED_LOADER: u8 = 0xff;
 const SECTOR: u64 = 512;
-
-/// Types of the ranges in the memory map (ACPI 6.5, 15).
-#[derive(Clone, Copy)]
-enum E820Type {
-    Ram = 1,
-    Reserved = 2,
-}
 
 /// Loads `image` into `memory`, with the address of the ACPI tables' RSDP if
 /// there are any, and returns how it is to be started.
@@ -315,19 +306,14 @@ impl<'a> Kernel<'a> {
     }
 }
 
-/// Writes the memory map: RAM but for what firmware keeps below 1 MiB.
+/// Writes the memory map.
 fn put_memory_map(page: &mut [u8], ram: u64) {
-    let map = [
-        (0, LOW_RAM_END, E820Type::Ram),
-        (LOW_RAM_END, 0xa_0000, E820Type::Reserved),
-        (BIOS_AREA, BIOS_AREA_END, E820Type::Reserved),
-        (HIGH_LOAD_ADDRESS, ram, E820Type::Ram),
-    ];
+    let map = memory_map(ram);
     page[zero_page::E820_ENTRIES] = map.len() as u8;
     let mut offset = zero_page::E820_TABLE;
-    for (start, end, kind) in map {
+    for Range { start, len, kind } in map {
         put(page, offset, &u64::to_le_bytes(start));
-        put(page, offset + 8, &u64::to_le_bytes(end - start));
+        put(page, offset + 8, &u64::to_le_bytes(len));
         put(page, offset + 16, &(kind as u32).to_le_bytes());
         offset += 20;
     }

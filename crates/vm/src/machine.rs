@@ -1,5 +1,6 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
@@ -19,12 +20,13 @@ use tracing::{info, trace, warn};
 
 use crate::acpi;
 use crate::board::{Board, FirmwareParts};
-use crate::config::{Config, ConfigError, Kernel, Software};
+use crate::config::{Config, ConfigError, Kernel, Module, Software};
 use crate::door::Door;
 use crate::drives::{Drive, Drives};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::linux::{self, LinuxError, LinuxImage};
+use crate::multiboot::{self, MultibootError};
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
 
@@ -43,6 +45,9 @@ pub enum VmError {
     /// The kernel cannot be booted.
     #[error("the kernel {0}")]
     Linux(#[from] LinuxError),
+    /// The kernel, which has a Multiboot header, cannot be booted.
+    #[error("the kernel {0}")]
+    Multiboot(#[from] MultibootError),
     /// Two devices want the same port: a mistake in the board.
     #[error(transparent)]
     Board(#[from] PortConflict),
@@ -484,20 +489,41 @@ impl Vm {
 
 /// Puts `kernel` into memory, with the ACPI tables, and the processor where it starts.
 fn start_kernel(cpu: &mut Cpu, memory: &mut Memory, kernel: &Kernel) -> Result<(), VmError> {
+    let Kernel { image, modules, command_line } = kernel;
     let rsdp = acpi::install(memory)?;
-    let image = LinuxImage {
-        kernel: &kernel.image,
-        initrd: kernel.initrd.as_deref(),
-        command_line: &kernel.command_line,
-    };
-    let entry = linux::load(memory, &image, Some(rsdp))?;
-    cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, 0);
     }
+    if multiboot::is_multiboot(image) {
+        let entry = multiboot::load(memory, image, modules, command_line)?;
+        cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
+        cpu.set_gpr(reg::AX, multiboot::BOOTED.into());
+        cpu.set_gpr(reg::BX, entry.information.into());
+        let limit = size_of_val(&multiboot::GDT) as u16 - 1;
+        cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit };
+        return Ok(());
+    }
+    let initrd = initial_ram_disk(modules);
+    let initrd = (!modules.is_empty()).then_some(&*initrd);
+    let image = LinuxImage { kernel: image, initrd, command_line };
+    let entry = linux::load(memory, &image, Some(rsdp))?;
+    cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
     cpu.set_gpr(reg::SI, entry.esi.into());
     cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: entry.gdt_limit };
     Ok(())
+}
+
+/// The files one after the other, each from a multiple of four bytes on, as Linux takes them.
+fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
+    if let [module] = modules {
+        return Cow::Borrowed(&module.contents);
+    }
+    let mut all = Vec::new();
+    for module in modules {
+        all.resize(all.len().next_multiple_of(4), 0);
+        all.extend(&module.contents);
+    }
+    Cow::Owned(all)
 }
 
 /// True when `input` can be taken now.

@@ -1,0 +1,412 @@
+//! Direct boot of kernels that follow the Multiboot Specification, version 0.6.96 (cited by its sections): from an ELF
+//! file, or any file whose header says where it belongs, to the registers with which the kernel starts.
+//!
+//! What is where afterwards, but for the ACPI tables of [`crate::acpi`] in the BIOS area:
+//!
+//! ```text
+//! where the kernel belongs                 its segments
+//! page after the kernel, at least 1 MiB    the modules, each from a page's start
+//! page after those                         GDT, multiboot information and what it points to
+//! ```
+//!
+//! A kernel file may be anything: no field of it is believed before it was compared with the length of the file and
+//! the size of memory.
+
+use elf::ElfBytes;
+use elf::abi::{EM_386, PT_LOAD};
+use elf::endian::LittleEndian;
+use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
+use thiserror::Error;
+use tracing::warn;
+
+use crate::config::Module;
+use crate::memory_map::{LOW_RAM_END, memory_map};
+
+/// What a kernel finds in EAX (3.2).
+pub const BOOTED: u32 = 0x2bad_b002;
+
+/// How the kernel starts (3.2): protected mode without paging, flat segments, interrupts off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Where execution starts.
+    pub eip: u32,
+    /// The address of the multiboot information.
+    pub information: u32,
+    /// Linear address of the GDT, which the specification does not promise to kernels.
+    pub gdt_base: u32,
+}
+
+/// The GDT: two empty descriptors, flat code and flat data (SDM vol. 3, 3.4.5), so that selectors are those of Linux.
+pub const GDT: [u64; 4] = [0, 0, 0x00cf_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
+
+/// Why a kernel cannot be booted.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum MultibootError {
+    /// Its header asks for what is not there.
+    #[error(
+        "asks its boot loader for something unknown: the flags of its Multiboot header are {0:#x}"
+    )]
+    Unknown(u32),
+    /// It is neither an ELF file nor does its header say where it belongs.
+    #[error("has a Multiboot header and cannot be loaded: {0}")]
+    Unloadable(&'static str),
+    /// A segment is where the display adapter or the firmware are, or past the end of memory.
+    #[error("belongs at {start:#x} to {end:#x}, where the machine has no memory for it")]
+    NoMemory {
+        /// The first address of the segment.
+        start: u64,
+        /// The first address behind it.
+        end: u64,
+    },
+    /// The machine has too little memory for the kernel and its modules.
+    #[error("needs at least {} MiB of memory with its modules, the machine has {} MiB",
+        .needed.div_ceil(MIB), .available / MIB)]
+    TooLittleMemory {
+        /// How much memory is needed, in bytes.
+        needed: u64,
+        /// How much there is.
+        available: u64,
+    },
+    /// Memory refuses; [`load`] has looked at all sizes, so this is not expected.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+const MIB: u64 = 1 << 20;
+
+const MAGIC: u32 = 0x1bad_b002;
+/// The header is within so many bytes of the file (3.1.1).
+const SEARCHED: usize = 8192;
+
+// Flags of the header (3.1.2). Modules are always on pages and the information is always there.
+/// The kernel wants a video mode, which a machine without firmware cannot set.
+const VIDEO_MODE: u32 = 1 << 2;
+const ALIGN_AND_INFORMATION: u32 = 0b11;
+/// The address fields are valid, and count more than the file's own format.
+const ADDRESSES: u32 = 1 << 16;
+/// Flags that a loader must know.
+const REQUIREMENTS: u32 = 0xffff;
+
+/// The Multiboot header (3.1.1).
+struct Header {
+    /// Where it is in the file.
+    offset: usize,
+    flags: u32,
+    header_addr: u32,
+    load_addr: u32,
+    load_end_addr: u32,
+    bss_end_addr: u32,
+    entry_addr: u32,
+}
+
+/// True when `file` has a Multiboot header.
+pub fn is_multiboot(file: &[u8]) -> bool {
+    find_header(file).is_some()
+}
+
+fn find_header(file: &[u8]) -> Option<Header> {
+    let searched = &file[..file.len().min(SEARCHED)];
+    let word = |offset: usize| {
+        let bytes = file.get(offset..offset + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    (0..searched.len()).step_by(4).find_map(|offset| {
+        if word(offset)? != MAGIC {
+            return None;
+        }
+        let flags = word(offset + 4)?;
+        let sum = MAGIC.wrapping_add(flags).wrapping_add(word(offset + 8)?);
+        // The address fields may be missing where the flag is not set.
+        let address = |index: usize| word(offset + 12 + 4 * index).unwrap_or(0);
+        (sum == 0).then(|| Header {
+            offset,
+            flags,
+            header_addr: address(0),
+            load_addr: address(1),
+            load_end_addr: address(2),
+            bss_end_addr: address(3),
+            entry_addr: address(4),
+        })
+    })
+}
+
+/// A part of memory that the kernel takes: bytes of the file, and zeros behind them.
+struct Part<'a> {
+    start: u64,
+    bytes: &'a [u8],
+    /// With the zeros.
+    len: u64,
+}
+
+/// Loads the kernel in `file` and its modules into `memory`.
+pub fn load(
+    memory: &mut Memory,
+    file: &[u8],
+    modules: &[Module],
+    command_line: &str,
+) -> Result<Entry, MultibootError> {
+    let header = find_header(file).ok_or(MultibootError::Unloadable("the header is missing"))?;
+    let unknown = header.flags & REQUIREMENTS & !(ALIGN_AND_INFORMATION | VIDEO_MODE);
+    if unknown != 0 {
+        return Err(MultibootError::Unknown(header.flags));
+    }
+    if header.flags & VIDEO_MODE != 0 {
+        warn!("the kernel asks for a video mode, which needs firmware; it starts without");
+    }
+    let (parts, eip) =
+        if header.flags & ADDRESSES != 0 { addressed(file, &header)? } else { elf(file)? };
+    let mut end = MIB;
+    for part in &parts {
+        end = end.max(check(part, memory.size())?);
+    }
+    for part in &parts {
+        memory.load_image(part.start, part.bytes)?;
+    }
+    let mut loaded = Vec::new();
+    for module in modules {
+        let start = end.next_multiple_of(PAGE_SIZE);
+        end = start + module.contents.len() as u64;
+        let too_little = MultibootError::TooLittleMemory { needed: end, available: memory.size() };
+        memory.load_image(start, &module.contents).map_err(|_| too_little)?;
+        loaded.push((start as u32, end as u32, module.name.as_str()));
+    }
+    let start = end.next_multiple_of(PAGE_SIZE);
+    let block = information(start as u32, memory.size(), &loaded, command_line);
+    let needed = start + block.len() as u64;
+    let too_little = MultibootError::TooLittleMemory { needed, available: memory.size() };
+    memory.load_image(start, &block).map_err(|_| too_little)?;
+    let information = start as u32 + size_of_val(&GDT) as u32;
+    Ok(Entry { eip, information, gdt_base: start as u32 })
+}
+
+/// The end of a part of the kernel, when the machine has RAM there.
+fn check(part: &Part<'_>, ram: u64) -> Result<u64, MultibootError> {
+    let end = part.start + part.len;
+    let fits = end <= LOW_RAM_END || part.start >= MIB && end <= ram;
+    if fits { Ok(end) } else { Err(MultibootError::NoMemory { start: part.start, end }) }
+}
+
+/// A kernel whose header says where it belongs (3.1.3).
+fn addressed<'a>(file: &'a [u8], header: &Header) -> Result<(Vec<Part<'a>>, u32), MultibootError> {
+    let before = header.header_addr.checked_sub(header.load_addr);
+    let first = before.and_then(|before| header.offset.checked_sub(before as usize));
+    let first =
+        first.ok_or(MultibootError::Unloadable("it is to be loaded from before the file"))?;
+    let bytes = &file[first..];
+    // 0 stands for all of the file.
+    let len = match header.load_end_addr.checked_sub(header.load_addr) {
+        _ if header.load_end_addr == 0 => bytes.len(),
+        Some(len) => len as usize,
+        None => return Err(MultibootError::Unloadable("it ends before it begins")),
+    };
+    let bytes = bytes
+        .get(..len)
+        .ok_or(MultibootError::Unloadable("the file is shorter than its header says"))?;
+    let bss = u64::from(header.bss_end_addr.saturating_sub(header.load_addr));
+    let part = Part { start: header.load_addr.into(), bytes, len: bss.max(len as u64) };
+    Ok((vec![part], header.entry_addr))
+}
+
+/// A kernel in an ELF file: its loadable segments, at their physical addresses.
+fn elf(file: &[u8]) -> Result<(Vec<Part<'_>>, u32), MultibootError> {
+    let damaged = MultibootError::Unloadable("it is no sound 32-bit ELF file");
+    let Ok(parsed) = ElfBytes::<LittleEndian>::minimal_parse(file) else { return Err(damaged) };
+    if parsed.ehdr.class != elf::file::Class::ELF32 || parsed.ehdr.e_machine != EM_386 {
+        return Err(MultibootError::Unloadable("it is for another processor"));
+    }
+    let Some(segments) = parsed.segments() else { return Err(damaged) };
+    let mut parts = Vec::new();
+    let mut eip = parsed.ehdr.e_entry as u32;
+    for segment in segments.iter().filter(|segment| segment.p_type == PT_LOAD) {
+        let Ok(bytes) = parsed.segment_data(&segment) else { return Err(damaged) };
+        let entry = u64::from(eip).wrapping_sub(segment.p_vaddr);
+        if entry < segment.p_memsz && segment.p_vaddr != segment.p_paddr {
+            eip = segment.p_paddr.wrapping_add(entry) as u32;
+        }
+        let len = segment.p_memsz.max(bytes.len() as u64);
+        parts.push(Part { start: segment.p_paddr, bytes, len });
+    }
+    Ok((parts, eip))
+}
+
+/// Offsets in the multiboot information (3.3).
+mod field {
+    pub(super) const FLAGS: usize = 0;
+    pub(super) const MEM_LOWER: usize = 4;
+    pub(super) const MEM_UPPER: usize = 8;
+    pub(super) const CMDLINE: usize = 16;
+    pub(super) const MODS_COUNT: usize = 20;
+    pub(super) const MODS_ADDR: usize = 24;
+    pub(super) const MMAP_LENGTH: usize = 44;
+    pub(super) const MMAP_ADDR: usize = 48;
+    pub(super) const BOOT_LOADER_NAME: usize = 64;
+    /// Its length.
+    pub(super) const END: usize = 120;
+}
+
+/// Which fields are valid: memory, command line, modules, memory map and the loader's name.
+const VALID: u32 = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 9;
+
+/// The GDT and the multiboot information with all that it points to, to be at address `base`.
+fn information(base: u32, ram: u64, modules: &[(u32, u32, &str)], command_line: &str) -> Vec<u8> {
+    let start = size_of_val(&GDT);
+    let mut block = GDT.map(u64::to_le_bytes).as_flattened().to_vec();
+    block.resize(start + field::END, 0);
+    // The first word of the command line is the kernel's name (3.3).
+    let command_line = add_text(&mut block, base, &format!("kernel {command_line}"));
+    let name = add_text(&mut block, base, concat!("ring3 ", env!("CARGO_PKG_VERSION")));
+    let names: Vec<u32> =
+        modules.iter().map(|(_, _, name)| add_text(&mut block, base, name)).collect();
+    block.resize(block.len().next_multiple_of(4), 0);
+    let modules_address = base + block.len() as u32;
+    for ((start, end, _), name) in modules.iter().zip(names) {
+        for word in [*start, *end, name, 0] {
+            block.extend(word.to_le_bytes());
+        }
+    }
+    let map_address = base + block.len() as u32;
+    for range in memory_map(ram) {
+        // The size of what follows.
+        block.extend(20u32.to_le_bytes());
+        block.extend(range.start.to_le_bytes());
+        block.extend(range.len.to_le_bytes());
+        block.extend((range.kind as u32).to_le_bytes());
+    }
+    let map_length = base + block.len() as u32 - map_address;
+    for (offset, value) in [
+        (field::FLAGS, VALID),
+        (field::MEM_LOWER, (LOW_RAM_END >> 10) as u32),
+        (field::MEM_UPPER, (ram.saturating_sub(MIB) >> 10) as u32),
+        (field::CMDLINE, command_line),
+        (field::MODS_COUNT, modules.len() as u32),
+        (field::MODS_ADDR, modules_address),
+        (field::MMAP_LENGTH, map_length),
+        (field::MMAP_ADDR, map_address),
+        (field::BOOT_LOADER_NAME, name),
+    ] {
+        block[start + offset..][..4].copy_from_slice(&value.to_le_bytes());
+    }
+    block
+}
+
+/// Adds a text with a zero byte at its end, and returns its address.
+fn add_text(block: &mut Vec<u8>, base: u32, text: &str) -> u32 {
+    let address = base + block.len() as u32;
+    block.extend(text.as_bytes());
+    block.push(0);
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RAM: u64 = 4 * MIB;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// A file of 64 bytes whose header at 16 says that it belongs at 2 MiB, with bss.
+    fn addressed_file() -> Vec<u8> {
+        let flags = ADDRESSES | 3;
+        let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(flags);
+        let header =
+            [MAGIC, flags, checksum, 0x20_0010, 0x20_0000, 0x20_0040, 0x20_1000, 0x20_0030];
+        let mut file = vec![0x90; 16];
+        file.extend(words(&header));
+        file.resize(64, 0xf4);
+        file
+    }
+
+    /// An ELF file with one segment at 1 MiB and the header in it.
+    fn elf_file() -> Vec<u8> {
+        let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(3);
+        let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+        file.extend(words(&[0x0003_0002, 1, 0xc010_000c, 52, 0, 0, 0x0020_0034, 0x0028_0001, 0]));
+        // Type, offset, virtual and physical address, sizes, flags, alignment.
+        file.extend(words(&[1, 84, 0xc010_0000, 0x10_0000, 16, 0x100, 7, 4]));
+        file.extend(words(&[MAGIC, 3, checksum, 0xf4f4_f4f4]));
+        file
+    }
+
+    fn word(memory: &Memory, address: u32) -> u32 {
+        u32::from_le_bytes(memory.load(address as usize))
+    }
+
+    fn text(memory: &Memory, address: u32) -> String {
+        let bytes = memory.contents()[address as usize..].iter();
+        bytes.take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
+    }
+
+    #[test]
+    fn a_header_with_addresses_is_followed() {
+        let mut memory = Memory::new(RAM).unwrap();
+        let entry = load(&mut memory, &addressed_file(), &[], "quiet").unwrap();
+        assert_eq!((entry.eip, entry.gdt_base), (0x20_0030, 0x20_1000));
+        assert_eq!(memory.load::<4>(0x20_003c), [0xf4; 4]);
+        let flags = word(&memory, entry.information);
+        assert_eq!(flags, VALID);
+        assert_eq!(text(&memory, word(&memory, entry.information + 16)), "kernel quiet");
+        assert_eq!(word(&memory, entry.information + 8), 3072, "KiB of upper memory");
+    }
+
+    #[test]
+    fn an_elf_file_goes_to_its_physical_addresses() {
+        let mut memory = Memory::new(RAM).unwrap();
+        let module = |name: &str, len| Module { name: name.into(), contents: vec![7; len] };
+        let modules = [module("first", 5000), module("second", 1)];
+        let entry = load(&mut memory, &elf_file(), &modules, "").unwrap();
+        assert_eq!(entry.eip, 0x10_000c);
+        assert_eq!(memory.load::<4>(0x10_000c), [0xf4; 4]);
+        let at = entry.information;
+        assert_eq!(word(&memory, at + 20), 2);
+        let list = word(&memory, at + 24);
+        let starts = [word(&memory, list), word(&memory, list + 16)];
+        assert_eq!(starts, [0x10_1000, 0x10_3000]);
+        assert_eq!(word(&memory, list + 4), 0x10_1000 + 5000);
+        assert_eq!(text(&memory, word(&memory, list + 24)), "second");
+        let (length, map) = (word(&memory, at + 44), word(&memory, at + 48));
+        assert_eq!(length, 4 * 24);
+        assert_eq!(word(&memory, map + length - 4), 1);
+        assert_eq!(word(&memory, map + length - 20), 0x10_0000);
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_told() {
+        let mut memory = Memory::new(RAM).unwrap();
+        let mut result =
+            |file: &[u8], modules: &[Module]| load(&mut memory, file, modules, "").unwrap_err();
+        let mut file = addressed_file();
+        file.truncate(60);
+        assert!(matches!(result(&file, &[]), MultibootError::Unloadable(_)));
+        let mut file = addressed_file();
+        file[16 + 16..][..4].copy_from_slice(&words(&[0xb0000]));
+        file[16 + 12..][..4].copy_from_slice(&words(&[0xb0010]));
+        file[16 + 20..][..4].copy_from_slice(&words(&[0xb0040]));
+        assert!(matches!(result(&file, &[]), MultibootError::NoMemory { start: 0xb0000, .. }));
+        let large = Module { name: String::new(), contents: vec![0; 4 << 20] };
+        let error = result(&addressed_file(), &[large]);
+        assert!(matches!(error, MultibootError::TooLittleMemory { .. }));
+        assert!(!is_multiboot(&[0; 100]) && !is_multiboot(&[]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_survived(
+            mut file in prop::sample::select(vec![addressed_file(), elf_file()]),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        ) {
+            for (index, byte) in changes {
+                let index = index.index(file.len());
+                file[index] = byte;
+            }
+            let mut memory = Memory::new(RAM).unwrap();
+            if let Ok(entry) = load(&mut memory, &file, &[], "") {
+                prop_assert!(u64::from(entry.information) < RAM);
+            }
+        }
+    }
+}

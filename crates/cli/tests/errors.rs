@@ -111,8 +111,33 @@ fn a_serial_file_that_cannot_be_made_is_named() {
 }
 
 #[test]
+fn missing_and_wrong_firmware_is_named() {
+    refuses(&["--bios", "/no/such/bios"], &["firmware", "/no/such/bios", "No such file"]);
+    let directory = Directory::new();
+    let text = directory.file("text", b"not a firmware");
+    refuses(&["--bios".as_ref(), text.as_os_str()], &["text is no firmware", "14 bytes"]);
+}
+
+#[test]
+fn without_firmware_it_is_said_what_to_install() {
+    let directory = Directory::new();
+    let output = ring3()
+        .arg("run")
+        .env("XDG_DATA_HOME", directory.path("none"))
+        .env("XDG_DATA_DIRS", directory.path("none"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    let errors = String::from_utf8(output.stderr).expect("messages are text");
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("install SeaBIOS") && errors.contains("--bios"), "{errors}");
+}
+
+#[test]
 fn wrong_command_lines_have_a_status_of_their_own() {
-    misused(&[], &["--kernel <FILE>", "Usage:"]);
+    misused(&["--initrd=i"], &["--kernel <FILE>", "Usage:"]);
+    misused(&["--kernel=k", "--bios=b"], &["--bios", "cannot be used"]);
+    misused(&["--kernel=k", "--debugcon=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--no-such-option"], &["--no-such-option"]);
     misused(&["--kernel=k", "--memory=4G"], &["4G", "between 1M and 3G"]);
     misused(&["--kernel=k", "--memory=much"], &["much", "512M"]);
@@ -125,7 +150,7 @@ fn help_and_version_are_there() {
     let help = ring3().args(["run", "--help"]).output().expect("the program starts");
     assert!(help.status.success());
     let help = String::from_utf8(help.stdout).expect("help is text");
-    for part in ["Example:", "Ctrl-A x", "Exit status:", "RING3_LOG"] {
+    for part in ["Examples:", "Ctrl-A x", "Exit status:", "RING3_LOG"] {
         assert!(help.contains(part), "{part:?} is not in the help");
     }
     let version = ring3().arg("--version").output().expect("the program starts");

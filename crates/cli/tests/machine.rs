@@ -135,10 +135,108 @@ fn counters_are_shown_when_asked_for() {
 #[test]
 fn a_triple_fault_is_reported() {
     let directory = Directory::new();
-    let output = output(&mut machine(&directory, TRIPLE_FAULT));
+    let output = output(machine(&directory, TRIPLE_FAULT).arg("--no-reboot"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(errors.starts_with("ring3: the processor has stopped: "), "{errors}");
+}
+
+/// Code that ends the run if the byte in CMOS memory is set, and sets it and goes on with `reset` if not.
+fn once(reset: &[u8]) -> Vec<u8> {
+    let off = power_off();
+    let mut code = vec![
+        0xb0,
+        0x40,
+        0xe6,
+        0x70, //      MOV AL, 40h; OUT 70h, AL
+        0xe4,
+        0x71,
+        0x84,
+        0xc0, //      IN AL, 71h; TEST AL, AL
+        0x74,
+        off.len() as u8, //       JZ over what switches off
+    ];
+    code.extend(off);
+    code.extend([0xb0, 0x01, 0xe6, 0x71]); // MOV AL, 1; OUT 71h, AL
+    code.extend(reset);
+    code
+}
+
+/// Code that asks the ISA bridge for a reset, and then loops.
+const HARD_RESET: &[u8] = &[0x66, 0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee, 0xeb, 0xfe];
+/// The same for the keyboard controller's pulse, and for port 92h.
+const KEYBOARD_RESET: &[u8] = &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe];
+const FAST_RESET: &[u8] = &[0xb0, 0x01, 0xe6, 0x92, 0xeb, 0xfe];
+/// Code that loads an IDT without entries, wherever it is, and faults.
+const FAULT: &[u8] = &[
+    0x68, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, // PUSH 0; PUSH 0
+    0x0f, 0x01, 0x1c, 0x24, //             LIDT [ESP]
+    0x0f, 0x0b, //                         UD2
+];
+
+#[test]
+fn every_reset_starts_the_kernel_again() {
+    let directory = Directory::new();
+    let stack = [0xbc, 0x00, 0x00, 0x18, 0x00]; // MOV ESP, 180000h
+    for reset in [HARD_RESET, KEYBOARD_RESET, FAST_RESET, &[&stack, FAULT].concat()] {
+        let output = output(machine(&directory, &once(reset)).arg("--stats"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        assert!(errors.contains(" 1 resets"), "{errors}");
+    }
+}
+
+#[test]
+fn a_reset_ends_the_run_when_asked_to() {
+    let directory = Directory::new();
+    let output = output(machine(&directory, HARD_RESET).args(["--no-reboot", "--stats"]));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.contains(" 0 resets"), "{errors}");
+}
+
+/// A kernel with a Multiboot header whose address fields put it at 1 MiB.
+fn multiboot(code: &[u8]) -> Vec<u8> {
+    const MAGIC: u32 = 0x1bad_b002;
+    const FLAGS: u32 = 1 << 16;
+    const START: u32 = 0x10_0000;
+    let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(FLAGS);
+    let header = [MAGIC, FLAGS, checksum, START, START, 0, 0, START + 32];
+    let mut file: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+    file.extend(code);
+    file
+}
+
+/// Code that sends what EBX + `offset` points to, `steps` pointers further, to COM1 up to a zero byte.
+fn print_from_information(offset: u8, steps: usize) -> Vec<u8> {
+    let mut code = vec![0x8b, 0x73, offset]; // MOV ESI, [EBX+offset]
+    for _ in 0..steps {
+        code.extend([0x8b, 0x36]); //           MOV ESI, [ESI]
+    }
+    code.extend([
+        0x66, 0xba, 0xf8, 0x03, //              MOV DX, 3F8h
+        0xac, 0x84, 0xc0, //                    LODSB; TEST AL, AL
+        0x74, 0x03, //                          JZ behind
+        0xee, 0xeb, 0xf8, //                    OUT DX, AL; JMP to the LODSB
+    ]);
+    code
+}
+
+#[test]
+fn a_multiboot_kernel_starts_with_command_line_and_modules() {
+    const CMDLINE: u8 = 16;
+    const MODS_ADDR: u8 = 24;
+    let directory = Directory::new();
+    let code =
+        [print_from_information(CMDLINE, 0), print_from_information(MODS_ADDR, 1), power_off()]
+            .concat();
+    let kernel = directory.file("kernel", &multiboot(&code));
+    let module = directory.file("module", b" and a module\0");
+    let mut command = ring3();
+    command.args(["run", "--memory=2M", "--append=quiet", "--kernel"]).arg(kernel);
+    let output = output(command.arg("--initrd").arg(module).stdin(Stdio::null()));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "kernel quiet and a module");
 }
 
 #[test]

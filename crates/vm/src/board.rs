@@ -189,10 +189,9 @@ impl Board {
             self.call(memory, now, id, |device, context| {
                 device.write_port(context, port, width, value);
             });
-        } else if self.config_address.write(port, width, value) {
         } else if ConfigAddress::is_data(port, width) {
             self.write_config(memory, now, port, width, value);
-        } else {
+        } else if !self.config_address.write(port, width, value) {
             let (bus, mut context) = self.split(memory, now, PIC);
             bus.write_port(&mut context, port, width, value);
         }
@@ -468,7 +467,7 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn board() -> Board {
+    fn new_board() -> Board {
         let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };
         Board::new(&config, None).unwrap()
     }
@@ -476,7 +475,7 @@ mod tests {
     #[test]
     fn a_board_survives_saving() {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let mut board = board();
+        let mut board = new_board();
         board.reset(&mut memory, Time::ZERO);
         // The timer ticks at 100 Hz, the first interrupt controller is programmed.
         for (port, value) in [(0x43, 0x34), (0x40, 0x9c), (0x40, 0x2e)] {
@@ -486,7 +485,7 @@ mod tests {
             board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
         }
         let saved = board.save();
-        let mut other = board();
+        let mut other = new_board();
         other.restore(&saved).unwrap();
         assert_eq!(other.save(), saved);
         let later = other.next_timer().unwrap();
@@ -503,7 +502,7 @@ mod tests {
     #[test]
     fn a_bus_scan_finds_the_chipset() {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let mut board = board();
+        let mut board = new_board();
         board.reset(&mut memory, Time::ZERO);
         let mut found = Vec::new();
         for address in (0..1 << 16).step_by(1 << 8) {
@@ -525,7 +524,7 @@ mod tests {
     #[test]
     fn reset_control_is_between_the_bytes_of_the_address() {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let mut board = board();
+        let mut board = new_board();
         board.write_port(&mut memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0600);
         assert_eq!(board.take_outputs(), []);
         board.write_port(&mut memory, Time::ZERO, 0xcf9, Width::Byte, 0x06);
@@ -536,7 +535,7 @@ mod tests {
     #[test]
     fn an_x87_error_is_irq_13() {
         let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
-        let mut board = board();
+        let mut board = new_board();
         board.reset(&mut memory, now);
         for (port, values) in [(0x20, [0x11, 0x20, 4, 1, 0]), (0xa0, [0x11, 0x28, 2, 1, 0])] {
             board.write_port(&mut memory, now, port, Width::Byte, values[0]);
@@ -554,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_state_of_another_machine_is_refused() {
-        let mut board = board();
+        let mut board = new_board();
         let saved = SavedState::new("cpu", 1, &0);
         assert!(board.restore(&saved).is_err());
     }

@@ -83,3 +83,29 @@ pub enum ConfigError {
     #[error("a machine has at most 4 serial ports, not {0}")]
     SerialPorts(u8),
 }
+
+#[cfg(test)]
+mod tests {
+    use ring3_core::state::SavedState;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_survives_saving() {
+        let config = Config { serial_ports: 4, debug_exit_port: Some(0xf4), ..Config::default() };
+        let saved = SavedState::new("config", 1, &config);
+        assert_eq!(saved.load("config", 1), Ok(config));
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused_and_a_missing_one_has_its_default() {
+        let saved = SavedState::new("config", 1, &[("memory", 1)].into_iter().collect::<Fields>());
+        assert!(saved.load::<Config>("config", 1).is_err());
+        let saved =
+            SavedState::new("config", 1, &[("memory_bytes", 1)].into_iter().collect::<Fields>());
+        let expected = Config { memory_bytes: 1, ..Config::default() };
+        assert_eq!(saved.load("config", 1), Ok(expected));
+    }
+
+    type Fields = std::collections::BTreeMap<&'static str, u64>;
+}

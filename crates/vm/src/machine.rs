@@ -457,6 +457,7 @@ impl Vm {
                 Exit::Shutdown if self.config.reboots => {
                     self.triple_fault();
                     self.board.reset_processor();
+                    return None;
                 }
                 Exit::Shutdown => return Some(self.stopped("triple fault".to_owned())),
                 Exit::Missing(missing) => {

@@ -12,7 +12,8 @@
 //! * [`acpi_pm`]: the power management function: power button, power management timer, soft-off;
 //! * [`port92`]: system control port A;
 //! * [`fw_cfg`]: what the machine tells its firmware;
-//! * [`debug_ports`]: a console and an exit for those who work on firmware and systems.
+//! * [`debug_ports`]: a console and an exit for those who work on firmware and systems;
+//! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives.
 //!
 //! A device is a pure state machine over virtual time (see
 //! [`ring3_core::device`]): the same model runs in a machine, in a unit test and in a
@@ -40,6 +41,7 @@ pub mod fpu_error;
 pub mod fw_cfg;
 pub mod i440fx;
 pub mod i8042;
+pub mod ide;
 pub mod pci;
 pub mod pic;
 pub mod piix3;

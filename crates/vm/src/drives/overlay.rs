@@ -1,0 +1,162 @@
+//! An image that stays as it is while the guest writes: what it writes is in a temporary file, and
+//! gone with the drive.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
+
+use super::{Access, BlockSize, Drive, ImageError, RawFile};
+
+/// Sectors for which one word of [`Overlay::written`] stands.
+const GROUP: u64 = u64::BITS as u64;
+
+/// An image and what was written over it.
+///
+/// The temporary file has no name, is sparse, and lies in the directory that TMPDIR names.
+#[derive(Debug)]
+pub struct Overlay {
+    base: RawFile,
+    medium: Medium,
+    /// Each written sector is at its own place here.
+    over: File,
+    /// Which sectors were written: a bit each, by groups of [`GROUP`]. Groups without any are not there.
+    written: BTreeMap<u64, u64>,
+}
+
+impl Overlay {
+    /// Opens the image at `path` as [`RawFile::open`] does for reading.
+    pub fn open(path: &Path, block: BlockSize) -> Result<Overlay, ImageError> {
+        let base = RawFile::open(path, Access::ReadOnly, block)?;
+        let over = tempfile::tempfile().map_err(|source| ImageError::Temporary {
+            path: path.to_owned(),
+            directory: std::env::temp_dir(),
+            source,
+        })?;
+        let sectors = base.medium().map_or(0, |medium| medium.sectors);
+        let medium = Medium { sectors, read_only: false };
+        Ok(Overlay { base, medium, over, written: BTreeMap::new() })
+    }
+
+    fn is_written(&self, sector: u64) -> bool {
+        let group = self.written.get(&(sector / GROUP)).copied().unwrap_or(0);
+        group >> (sector % GROUP) & 1 != 0
+    }
+
+    fn read(&self, sector: u64, count: u32) -> Result<Vec<u8>, DiskError> {
+        let mut bytes = RawFile::buffer(count)?;
+        self.base.offset(sector, bytes.len() as u64)?;
+        let end = sector + u64::from(count);
+        let (mut first, mut rest) = (sector, bytes.as_mut_slice());
+        while first < end {
+            // As many sectors at once as are at the same place.
+            let written = self.is_written(first);
+            let next = (first + 1..end).find(|sector| self.is_written(*sector) != written);
+            let next = next.unwrap_or(end);
+            let (run, after) = rest.split_at_mut((next - first) as usize * SECTOR_SIZE);
+            if written {
+                self.check(self.over.read_exact_at(run, first * SECTOR_SIZE as u64))?;
+            } else {
+                self.base.read(first, run)?;
+            }
+            (first, rest) = (next, after);
+        }
+        Ok(bytes)
+    }
+
+    fn write(&mut self, sector: u64, data: &[u8]) -> Result<(), DiskError> {
+        if !data.len().is_multiple_of(SECTOR_SIZE) {
+            return Err(DiskError::OutOfRange);
+        }
+        let offset = self.base.offset(sector, data.len() as u64)?;
+        self.check(self.over.write_all_at(data, offset))?;
+        for sector in sector..sector + (data.len() / SECTOR_SIZE) as u64 {
+            *self.written.entry(sector / GROUP).or_default() |= 1 << (sector % GROUP);
+        }
+        Ok(())
+    }
+
+    fn check(&self, result: io::Result<()>) -> Result<(), DiskError> {
+        result.map_err(|error| {
+            let (image, directory) = (self.base.path().display(), std::env::temp_dir());
+            let directory = directory.display();
+            tracing::warn!("the temporary file for {image} in {directory} failed: {error}");
+            DiskError::Host
+        })
+    }
+}
+
+impl Drive for Overlay {
+    fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+        match operation {
+            DiskOperation::Read { sector, count } => return self.read(*sector, *count),
+            DiskOperation::Write { sector, data } => self.write(*sector, data)?,
+            // Nothing is to survive.
+            DiskOperation::Flush | DiskOperation::Eject => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn medium(&self) -> Option<Medium> {
+        Some(self.medium)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_seen_and_the_image_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let mut expected: Vec<u8> = (0..200 * 512).map(|index| (index / 512) as u8).collect();
+        std::fs::write(&path, &expected).unwrap();
+        let before = expected.clone();
+        let mut drive = Overlay::open(&path, BlockSize::Disk).unwrap();
+        assert_eq!(drive.medium(), Some(Medium { sectors: 200, read_only: false }));
+        for (sector, count, byte) in [(3, 1, 0xa1), (60, 10, 0xa2), (199, 1, 0xa3), (62, 2, 0xa4)] {
+            let data = vec![byte; count * 512];
+            expected[sector * 512..][..data.len()].copy_from_slice(&data);
+            let write = DiskOperation::Write { sector: sector as u64, data };
+            assert_eq!(drive.execute(&write), Ok(Vec::new()));
+        }
+        let all = DiskOperation::Read { sector: 0, count: 200 };
+        assert_eq!(drive.execute(&all), Ok(expected));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        assert_eq!(drive.written.keys().copied().collect::<Vec<_>>(), [0, 1, 3]);
+    }
+
+    #[test]
+    fn what_is_not_on_the_image_cannot_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, [0; 1024]).unwrap();
+        let mut drive = Overlay::open(&path, BlockSize::Disk).unwrap();
+        for (sector, len) in [(2, 512), (1, 1024), (u64::MAX, 512), (0, 511)] {
+            let write = DiskOperation::Write { sector, data: vec![0; len] };
+            assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
+        }
+        let read = DiskOperation::Read { sector: 2, count: 1 };
+        assert_eq!(drive.execute(&read), Err(DiskError::OutOfRange));
+        assert!(drive.written.is_empty());
+    }
+
+    #[test]
+    fn several_overlays_share_an_image() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, [7; 512]).unwrap();
+        let mut first = Overlay::open(&path, BlockSize::Disk).unwrap();
+        let mut second = Overlay::open(&path, BlockSize::Disk).unwrap();
+        let write = DiskOperation::Write { sector: 0, data: vec![8; 512] };
+        first.execute(&write).unwrap();
+        let read = DiskOperation::Read { sector: 0, count: 1 };
+        assert_eq!(second.execute(&read), Ok(vec![7; 512]));
+        let writer = RawFile::open(&path, Access::ReadWrite, BlockSize::Disk);
+        assert!(matches!(writer, Err(ImageError::InUse { .. })));
+    }
+}

@@ -13,7 +13,8 @@
 //! * [`port92`]: system control port A;
 //! * [`fw_cfg`]: what the machine tells its firmware;
 //! * [`debug_ports`]: a console and an exit for those who work on firmware and systems;
-//! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives.
+//! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives;
+//! * [`vga`]: the display adapter.
 //!
 //! A device is a pure state machine over virtual time (see
 //! [`ring3_core::device`]): the same model runs in a machine, in a unit test and in a
@@ -49,6 +50,7 @@ pub mod pit;
 pub mod port92;
 pub mod rtc;
 pub mod uart16550;
+pub mod vga;
 
 mod bytewise;
 #[cfg(test)]

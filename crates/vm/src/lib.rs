@@ -5,6 +5,7 @@
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
+//! * [`screenshot`] writes what the display shows as an image;
 //! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
 //!
 //! ```no_run
@@ -46,6 +47,7 @@ mod machine;
 mod memory_map;
 pub mod multiboot;
 pub mod pace;
+pub mod screenshot;
 mod stats;
 
 pub use config::{Config, Kernel, Module, Software};

@@ -8,6 +8,7 @@
 //! * [`disk`], [`display`]: what devices and the drives and screens behind them tell each other;
 //! * [`clock`]: virtual time and the timers that run on it;
 //! * [`input`]: the one door by which anything from outside enters;
+//! * [`keys`]: keys by name, by character and by X keysym;
 //! * [`state`]: saved states of devices, tagged and versioned.
 //!
 //! Nothing here knows the host: no files, no threads, no host time. A machine
@@ -28,6 +29,7 @@ pub mod device;
 pub mod disk;
 pub mod display;
 pub mod input;
+pub mod keys;
 pub mod lines;
 pub mod memory;
 pub mod state;

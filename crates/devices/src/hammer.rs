@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use ring3_core::device::{Device, TestBench, Width};
+use ring3_core::input::DeviceInput;
 
 /// One thing that happens to a device.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub(crate) enum Blow {
     Pass(u64),
     /// Nanoseconds pass in one step, and timers that were due in it fire late.
     Jump(u64),
+    /// Something comes from outside.
+    Input(DeviceInput),
 }
 
 /// Up to 200 blows at `ports`, with steps of time from nanoseconds to years.
@@ -34,6 +37,20 @@ pub(crate) fn blows(ports: &'static [u16]) -> impl Strategy<Value = Vec<Blow>> {
     proptest::collection::vec(blow, 0..200)
 }
 
+/// The same, with some of `inputs` among them.
+pub(crate) fn blows_and_inputs(
+    ports: &'static [u16],
+    inputs: impl Strategy<Value = DeviceInput>,
+) -> impl Strategy<Value = Vec<Blow>> {
+    let inputs = proptest::collection::vec((any::<prop::sample::Index>(), inputs), 0..50);
+    (blows(ports), inputs).prop_map(|(mut blows, inputs)| {
+        for (place, input) in inputs {
+            blows.insert(place.index(blows.len() + 1), Blow::Input(input));
+        }
+        blows
+    })
+}
+
 /// Deals the blows, and then requires that the state goes into `fresh` and comes
 /// out of it as it was.
 pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec<Blow>) {
@@ -51,6 +68,7 @@ pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec
                 bench.now = bench.now.plus_nanos(nanos);
                 bench.advance(device, 0);
             }
+            Blow::Input(input) => device.input(&mut bench.context(), &input),
         }
     }
     let state = device.save();

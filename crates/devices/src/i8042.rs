@@ -1,12 +1,11 @@
 //! The keyboard controller: an 8042 with IBM's program, as in the PS/2.
 //!
 //! From the IBM Personal System/2 Hardware Interface Technical Reference, "Keyboard and
-//! Auxiliary Device Controller". The keyboard behind it is a model of its own, in
-//! `i8042/keyboard.rs`; the auxiliary port is there and empty: what is sent to it is
-//! never answered. Commands that the reference does not define, or that concern the
+//! Auxiliary Device Controller". The keyboard and the mouse behind it are models of their own, in
+//! `i8042/keyboard.rs` and `i8042/mouse.rs`. Commands that the reference does not define, or that concern the
 //! password, are ignored.
 //!
-//! Replies of the controller are there at once; a byte of the keyboard takes its time on the wire,
+//! Replies of the controller are there at once; a byte of the keyboard or the mouse takes its time on the wire,
 //! during which port 60h still reads as before: interrupt handlers that
 //! read it twice rely on that.
 //!
@@ -20,15 +19,20 @@
 //! ```
 
 mod keyboard;
+mod mouse;
+mod scan_codes;
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::Tag;
 use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::input::{DeviceInput, Key};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
-use keyboard::{Keyboard, RELEASE_PREFIX};
+use keyboard::Keyboard;
+use mouse::Mouse;
+use scan_codes::RELEASE_PREFIX;
 
 /// The keyboard's IRQ line.
 pub const KEYBOARD_IRQ: u8 = 1;
@@ -74,12 +78,18 @@ const INPUT_PORT: u8 = 0xa0;
 const SELF_TEST_PASSED: u8 = 0x55;
 const INTERFACE_TEST_PASSED: u8 = 0x00;
 
-/// A byte on the keyboard's wire: 11 bits of some 90 microseconds.
+/// A byte on the keyboard's or the mouse's wire: 11 bits of some 90 microseconds.
 const BYTE_NANOS: u64 = 1_000_000;
 /// The keyboard's byte has arrived.
-const ARRIVED: Tag = 0;
+const KEYBOARD_ARRIVED: Tag = 0;
+/// The mouse's has.
+const AUXILIARY_ARRIVED: Tag = 1;
+/// The key that is held is to be sent again.
+const REPEAT: Tag = 2;
+/// The mouse may report again.
+const SAMPLE: Tag = 3;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What the controller does with the next byte that is written to port 60h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,9 +121,14 @@ struct State {
     a20: bool,
     /// The keyboard has a byte on the wire.
     transferring: bool,
+    /// The mouse has.
+    #[serde(default)]
+    auxiliary_transferring: bool,
     /// Translation has seen the release prefix.
     releasing: bool,
     keyboard: Keyboard,
+    #[serde(default)]
+    mouse: Mouse,
 }
 
 impl Default for State {
@@ -127,13 +142,16 @@ impl Default for State {
             argument: None,
             a20: true,
             transferring: false,
+            auxiliary_transferring: false,
             releasing: false,
             keyboard: Keyboard::default(),
+            mouse: Mouse::default(),
         }
     }
 }
 
-/// The keyboard controller with its keyboard, device `i8042`.
+/// The keyboard controller with its keyboard and its mouse, device `i8042`. It takes
+/// [`DeviceInput::Key`] and [`DeviceInput::Mouse`]; what its devices have no room for is lost.
 #[derive(Debug, Default)]
 pub struct I8042 {
     state: State,
@@ -210,8 +228,10 @@ impl I8042 {
             Some(Argument::OutputPort) => self.write_output_port(context, byte),
             Some(Argument::KeyboardOutput) => self.put(Source::Keyboard, byte),
             Some(Argument::AuxiliaryOutput) => self.put(Source::Auxiliary, byte),
-            // Nobody is there to take it.
-            Some(Argument::AuxiliaryDevice) => {}
+            Some(Argument::AuxiliaryDevice) => {
+                self.state.command_byte &= !AUXILIARY_DISABLED;
+                self.state.mouse.receive(byte);
+            }
             None => {
                 // Sending enables the interface, or the keyboard could not answer.
                 self.state.command_byte &= !KEYBOARD_DISABLED;
@@ -254,16 +274,78 @@ impl I8042 {
         self.update_irq(context);
     }
 
-    /// True when the keyboard may send: its clock line is not held low.
-    fn is_listening(&self) -> bool {
-        self.state.full.is_none() && !self.has(KEYBOARD_DISABLED)
+    /// True when the keyboard or the mouse may send: its clock line is not held low.
+    fn is_listening(&self, to: Source) -> bool {
+        let disabled = match to {
+            Source::Keyboard => KEYBOARD_DISABLED,
+            Source::Auxiliary => AUXILIARY_DISABLED,
+        };
+        self.state.full.is_none() && !self.has(disabled)
     }
 
-    /// Lets the keyboard's next byte come in, if there is one and room for it.
+    /// Lets the next byte of the keyboard and of the mouse come in, if there is one and room for it.
     fn start_transfer(&mut self, context: &mut Context<'_>) {
-        if !self.state.transferring && self.is_listening() && self.state.keyboard.has_byte() {
+        let arrival = context.now.plus_nanos(BYTE_NANOS);
+        if !self.state.transferring
+            && self.is_listening(Source::Keyboard)
+            && self.state.keyboard.has_byte()
+        {
             self.state.transferring = true;
-            context.set_timer(ARRIVED, context.now.plus_nanos(BYTE_NANOS));
+            context.set_timer(KEYBOARD_ARRIVED, arrival);
+        }
+        if !self.state.auxiliary_transferring
+            && self.is_listening(Source::Auxiliary)
+            && self.state.mouse.has_byte()
+        {
+            self.state.auxiliary_transferring = true;
+            context.set_timer(AUXILIARY_ARRIVED, arrival);
+        }
+    }
+
+    /// A byte of the keyboard has passed the wire. What the controller stopped meanwhile is sent
+    /// again later.
+    fn take_from_keyboard(&mut self) {
+        self.state.transferring = false;
+        if self.is_listening(Source::Keyboard)
+            && let Some(byte) = self.state.keyboard.send()
+            && let Some(byte) = self.translate(byte)
+        {
+            self.put(Source::Keyboard, byte);
+        }
+    }
+
+    /// The same for the mouse, whose bytes are not translated.
+    fn take_from_mouse(&mut self, context: &mut Context<'_>) {
+        self.state.auxiliary_transferring = false;
+        if self.is_listening(Source::Auxiliary)
+            && let Some((byte, begins_report)) = self.state.mouse.send()
+        {
+            self.put(Source::Auxiliary, byte);
+            if begins_report {
+                let pause = self.state.mouse.pause_nanos();
+                context.set_timer(SAMPLE, context.now.plus_nanos(pause));
+            }
+        }
+    }
+
+    /// A person presses or releases a key. The last that was pressed is sent again while it is held.
+    fn take_key(&mut self, context: &mut Context<'_>, key: Key, pressed: bool) {
+        let keyboard = &mut self.state.keyboard;
+        let before = keyboard.repeating();
+        keyboard.key(key, pressed);
+        if keyboard.repeating() != before {
+            context.cancel_timer(REPEAT);
+            if keyboard.repeating().is_some() {
+                context.set_timer(REPEAT, context.now.plus_nanos(keyboard.delay_nanos()));
+            }
+        }
+    }
+
+    fn repeat_key(&mut self, context: &mut Context<'_>) {
+        let keyboard = &mut self.state.keyboard;
+        if keyboard.repeating().is_some() {
+            keyboard.repeat();
+            context.set_timer(REPEAT, context.now.plus_nanos(keyboard.period_nanos()));
         }
     }
 
@@ -278,7 +360,7 @@ impl I8042 {
             return None;
         }
         let release = if std::mem::take(&mut self.state.releasing) { 0x80 } else { 0 };
-        Some(SET_2_TO_SET_1.get(usize::from(byte)).copied().unwrap_or(byte) | release)
+        Some(scan_codes::translate(byte) | release)
     }
 }
 
@@ -307,17 +389,24 @@ impl Device for I8042 {
         });
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, _tag: Tag) {
-        self.state.transferring = false;
-        // What the controller stopped meanwhile the keyboard sends again later.
-        if self.is_listening()
-            && let Some(byte) = self.state.keyboard.send()
-            && let Some(byte) = self.translate(byte)
-        {
-            self.put(Source::Keyboard, byte);
+    fn timer(&mut self, context: &mut Context<'_>, tag: Tag) {
+        match tag {
+            KEYBOARD_ARRIVED => self.take_from_keyboard(),
+            AUXILIARY_ARRIVED => self.take_from_mouse(context),
+            REPEAT => self.repeat_key(context),
+            _ => self.state.mouse.end_pause(),
         }
         self.start_transfer(context);
         self.update_irq(context);
+    }
+
+    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+        match input {
+            DeviceInput::Key { key, pressed } => self.take_key(context, *key, *pressed),
+            DeviceInput::Mouse(moved) => self.state.mouse.moved(moved),
+            _ => return,
+        }
+        self.start_transfer(context);
     }
 
     fn save(&self) -> SavedState {
@@ -332,27 +421,13 @@ impl Device for I8042 {
         if !state.keyboard.is_possible() {
             return Err(saved.damaged("the keyboard cannot be in that state"));
         }
+        if !state.mouse.is_possible() {
+            return Err(saved.damaged("the mouse cannot be in that state"));
+        }
         self.state = state;
         Ok(())
     }
 }
-
-/// What translation makes of each code of set 2; codes from 85h on stay as they are.
-/// From the tables of scan codes in the reference's section on the keyboard; codes of
-/// no key follow the controller's program.
-#[rustfmt::skip]
-const SET_2_TO_SET_1: [u8; 0x85] = [
-//    0     1     2     3     4     5     6     7     8     9     a     b     c     d     e     f
-    0xff, 0x43, 0x41, 0x3f, 0x3d, 0x3b, 0x3c, 0x58, 0x64, 0x44, 0x42, 0x40, 0x3e, 0x0f, 0x29, 0x59, // 0
-    0x65, 0x38, 0x2a, 0x70, 0x1d, 0x10, 0x02, 0x5a, 0x66, 0x71, 0x2c, 0x1f, 0x1e, 0x11, 0x03, 0x5b, // 1
-    0x67, 0x2e, 0x2d, 0x20, 0x12, 0x05, 0x04, 0x5c, 0x68, 0x39, 0x2f, 0x21, 0x14, 0x13, 0x06, 0x5d, // 2
-    0x69, 0x31, 0x30, 0x23, 0x22, 0x15, 0x07, 0x5e, 0x6a, 0x72, 0x32, 0x24, 0x16, 0x08, 0x09, 0x5f, // 3
-    0x6b, 0x33, 0x25, 0x17, 0x18, 0x0b, 0x0a, 0x60, 0x6c, 0x34, 0x35, 0x26, 0x27, 0x19, 0x0c, 0x61, // 4
-    0x6d, 0x73, 0x28, 0x74, 0x1a, 0x0d, 0x62, 0x6e, 0x3a, 0x36, 0x1c, 0x1b, 0x75, 0x2b, 0x63, 0x76, // 5
-    0x55, 0x56, 0x77, 0x78, 0x79, 0x7a, 0x0e, 0x7b, 0x7c, 0x4f, 0x7d, 0x4b, 0x47, 0x7e, 0x7f, 0x6f, // 6
-    0x52, 0x53, 0x50, 0x4c, 0x4d, 0x48, 0x01, 0x45, 0x57, 0x4e, 0x51, 0x4a, 0x37, 0x49, 0x46, 0x54, // 7
-    0x80, 0x81, 0x82, 0x41, 0x54,                                                                   // 8
-];
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hammer::{blows, hammer};
+use crate::hammer::{blows_and_inputs, hammer};
 use ring3_core::device::TestBench;
+use ring3_core::input::MouseMove;
 
 struct Machine {
     bench: TestBench,
@@ -28,6 +29,19 @@ impl Machine {
 
     fn status(&mut self) -> u8 {
         self.bench.read(&mut self.controller, STATUS_PORT)
+    }
+
+    fn write_mouse(&mut self, byte: u8) {
+        self.command(0xd4);
+        self.write(byte);
+    }
+
+    fn input(&mut self, input: &DeviceInput) {
+        self.controller.input(&mut self.bench.context(), input);
+    }
+
+    fn key(&mut self, code: u16, pressed: bool) {
+        self.input(&DeviceInput::Key { key: Key(code), pressed });
     }
 
     fn set_command_byte(&mut self, value: u8) {
@@ -94,7 +108,7 @@ fn a_keyboard_driver_s_probe_is_answered() {
 }
 
 #[test]
-fn the_auxiliary_port_loops_back_and_is_empty() {
+fn the_auxiliary_port_loops_back() {
     let mut machine = Machine::new();
     machine.set_command_byte(AUXILIARY_INTERRUPT);
     machine.command(0xd3);
@@ -104,9 +118,104 @@ fn the_auxiliary_port_loops_back_and_is_empty() {
     assert!(!machine.bench.irq.is_high(KEYBOARD_IRQ));
     assert_eq!(machine.read(), 0x5a);
     assert!(!machine.bench.irq.is_high(AUXILIARY_IRQ));
-    machine.command(0xd4);
-    machine.write(0xff);
+}
+
+#[test]
+fn a_mouse_driver_s_probe_is_answered() {
+    let mut machine = Machine::new();
+    machine.set_command_byte(AUXILIARY_INTERRUPT | TRANSLATE);
+    machine.write_mouse(0xff);
+    machine.bench.advance(&mut machine.controller, BYTE_NANOS);
+    assert!(machine.bench.irq.is_high(AUXILIARY_IRQ));
+    assert_eq!(machine.status() & 0x21, STATUS_OUTPUT_FULL | STATUS_AUXILIARY);
+    assert_eq!(machine.answers(), [0xfa, 0xaa, 0x00]);
+    for byte in [0xf3, 200, 0xf3, 100, 0xf3, 80] {
+        machine.write_mouse(byte);
+        assert_eq!(machine.answers(), [0xfa]);
+    }
+    machine.write_mouse(0xf2);
+    assert_eq!(machine.answers(), [0xfa, 3]);
+}
+
+#[test]
+fn the_mouse_reports_by_itself_and_not_too_often() {
+    let mut machine = Machine::new();
+    machine.set_command_byte(0);
+    machine.write_mouse(0xf4);
+    assert_eq!(machine.answers(), [0xfa]);
+    let moved = |right, left_button| {
+        DeviceInput::Mouse(MouseMove { right, left_button, ..MouseMove::default() })
+    };
+    machine.input(&moved(3, true));
+    assert_eq!(machine.answers(), [0x09, 3, 0]);
+    machine.input(&moved(1, false));
+    machine.input(&moved(1, false));
+    assert_eq!(machine.answers(), [], "the time for the next has not come");
+    machine.bench.advance(&mut machine.controller, 10_000_000);
+    assert_eq!(machine.answers(), [0x08, 2, 0]);
+    machine.command(0xa7);
+    machine.bench.advance(&mut machine.controller, 10_000_000);
+    machine.input(&moved(1, false));
     assert_eq!(machine.answers(), []);
+    machine.command(0xa8);
+    assert_eq!(machine.answers(), [0x08, 1, 0]);
+}
+
+#[test]
+fn keyboard_and_mouse_share_the_buffer() {
+    let mut machine = Machine::new();
+    machine.set_command_byte(0);
+    machine.write_mouse(0xf2);
+    machine.write(0xf2);
+    let mut bytes = Vec::new();
+    for _ in 0..20 {
+        machine.bench.advance(&mut machine.controller, BYTE_NANOS);
+        let status = machine.status();
+        if status & STATUS_OUTPUT_FULL != 0 {
+            bytes.push((status & STATUS_AUXILIARY != 0, machine.read()));
+        }
+    }
+    let of = |auxiliary: bool| -> Vec<u8> {
+        bytes.iter().filter(|(from, _)| *from == auxiliary).map(|(_, byte)| *byte).collect()
+    };
+    assert_eq!(of(true), [0xfa, 0x00]);
+    assert_eq!(of(false), [0xfa, 0xab, 0x83]);
+}
+
+#[test]
+fn a_key_that_is_held_is_sent_again() {
+    let mut machine = Machine::new();
+    machine.set_command_byte(TRANSLATE);
+    machine.key(0x1e, true);
+    assert_eq!(machine.answers(), [0x1e]);
+    machine.bench.advance(&mut machine.controller, 490_000_000);
+    assert_eq!(machine.answers(), []);
+    machine.bench.advance(&mut machine.controller, 10_000_000);
+    assert_eq!(machine.answers(), [0x1e], "after half a second");
+    machine.key(0x30, true);
+    assert_eq!(machine.answers(), [0x30]);
+    machine.bench.advance(&mut machine.controller, 501_000_000);
+    assert_eq!(machine.answers(), [0x30], "the last key alone");
+    machine.key(0x1e, false);
+    machine.bench.advance(&mut machine.controller, BYTE_NANOS);
+    assert_eq!(machine.answers(), [0x9e]);
+    machine.bench.advance(&mut machine.controller, 92_000_000);
+    assert_eq!(machine.answers(), [0x30], "10.9 times a second");
+    machine.key(0x30, false);
+    machine.bench.advance(&mut machine.controller, BYTE_NANOS);
+    assert_eq!(machine.answers(), [0xb0]);
+    machine.bench.advance(&mut machine.controller, 2_000_000_000);
+    assert_eq!(machine.answers(), []);
+}
+
+#[test]
+fn keys_wait_while_the_keyboard_is_disabled() {
+    let mut machine = Machine::new();
+    machine.set_command_byte(KEYBOARD_INTERRUPT | KEYBOARD_DISABLED);
+    machine.key(0xe048, true);
+    assert_eq!(machine.answers(), []);
+    machine.command(0xae);
+    assert_eq!(machine.answers(), [0xe0, 0x75]);
 }
 
 #[test]
@@ -190,15 +299,6 @@ fn translation_knows_keys_and_their_release() {
 }
 
 #[test]
-fn no_two_keys_translate_to_the_same_code() {
-    // 83h and 84h stand for keys that set 2 has a second code for: F7 and Alt + SysRq.
-    let mut codes = SET_2_TO_SET_1[..0x83].to_vec();
-    codes.sort_unstable();
-    codes.dedup();
-    assert_eq!(codes.len(), 0x83);
-}
-
-#[test]
 fn a_saved_controller_goes_on_where_it_was() {
     let mut machine = Machine::new();
     machine.set_command_byte(0);
@@ -219,16 +319,42 @@ fn impossible_states_are_refused() {
     assert_eq!(controller.state, State::default());
 }
 
+/// Keys of keyboards and others, and movements of the mouse.
+fn inputs() -> impl Strategy<Value = DeviceInput> {
+    let code = prop_oneof![1..0x80_u16, 0xe001..0xe080_u16, Just(0xe11d), any::<u16>()];
+    let key = (code, any::<bool>())
+        .prop_map(|(code, pressed)| DeviceInput::Key { key: Key(code), pressed });
+    let mouse = (any::<[i32; 3]>(), -9..9_i32, any::<[bool; 3]>(), any::<bool>()).prop_map(
+        |([right, down, wheel], small, [left_button, middle_button, right_button], is_small)| {
+            let [right, down, wheel] = if is_small { [small; 3] } else { [right, down, wheel] };
+            DeviceInput::Mouse(MouseMove {
+                right,
+                down,
+                wheel,
+                left_button,
+                middle_button,
+                right_button,
+            })
+        },
+    );
+    prop_oneof![3 => key, 1 => mouse]
+}
+
 proptest! {
     #[test]
     fn any_treatment_leaves_a_state_that_can_be_saved(
-        blows in blows(&[DATA_PORT, STATUS_PORT]),
-        commands in prop::collection::vec(any::<(bool, u8)>(), 0..20),
+        blows in blows_and_inputs(&[DATA_PORT, STATUS_PORT], inputs()),
+        commands in prop::collection::vec(any::<(u8, u8)>(), 0..20),
     ) {
         let mut machine = Machine::new();
-        for (command, byte) in commands {
-            if command { machine.command(byte) } else { machine.write(byte) }
+        for (to, byte) in commands {
+            match to % 3 {
+                0 => machine.command(byte),
+                1 => machine.write(byte),
+                _ => machine.write_mouse(byte),
+            }
         }
+        machine.set_command_byte(TRANSLATE);
         hammer(&mut machine.controller, &mut I8042::default(), blows);
     }
 }

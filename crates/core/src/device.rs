@@ -13,6 +13,7 @@ use crate::bus::{Claim, Decoded, PortRange};
 use crate::clock::{Tag, Time, Timers};
 use crate::disk::DiskRequest;
 use crate::display::Picture;
+use crate::dma::{DmaBytes, DmaRequests};
 use crate::input::DeviceInput;
 use crate::lines::IrqLines;
 use crate::memory::Memory;
@@ -96,6 +97,8 @@ pub struct Context<'a> {
     /// Ports and addresses that devices take or give up; the machine hands them to the bus
     /// after the call.
     pub claims: &'a mut Vec<Claim>,
+    /// The DMA request lines of the ISA bus.
+    pub dma: &'a mut DmaRequests,
     /// The device that is being called.
     pub device: DeviceId,
 }
@@ -134,6 +137,12 @@ impl Context<'_> {
     /// From now on this device answers nowhere as its region `region`.
     pub fn release(&mut self, region: u8) {
         self.claims.push(Claim { device: self.device, region, decoded: Decoded::Nothing });
+    }
+
+    /// Drives DMA request line `channel` (0 to 7) high, or does not any more; [`Device::dma`] is called after this call
+    /// if the line is high then, and the DMA controller is set up for it, or later when it is.
+    pub fn request_dma(&mut self, channel: u8, high: bool) {
+        self.dma.set(self.device, channel, high);
     }
 
     /// Asks drive `unit` of this device.
@@ -213,6 +222,12 @@ pub trait Device {
     ) {
     }
 
+    /// The DMA controller serves request line `channel` of this device: how many of `bytes` it has
+    /// moved. When that is all of them, terminal count came with the last.
+    fn dma(&mut self, _context: &mut Context<'_>, _channel: u8, _bytes: DmaBytes<'_>) -> usize {
+        0
+    }
+
     /// Timer `tag`, which the device set, is due.
     fn timer(&mut self, _context: &mut Context<'_>, _tag: Tag) {}
 
@@ -253,6 +268,8 @@ pub struct TestBench {
     pub timers: Timers,
     /// What the device claimed.
     pub claims: Vec<Claim>,
+    /// The DMA request lines.
+    pub dma: DmaRequests,
 }
 
 impl Default for TestBench {
@@ -264,6 +281,7 @@ impl Default for TestBench {
             outputs: Vec::new(),
             timers: Timers::default(),
             claims: Vec::new(),
+            dma: DmaRequests::default(),
         }
     }
 }
@@ -278,6 +296,7 @@ impl TestBench {
             outputs: &mut self.outputs,
             timers: &mut self.timers,
             claims: &mut self.claims,
+            dma: &mut self.dma,
             device: DeviceId(0),
         }
     }

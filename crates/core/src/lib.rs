@@ -5,6 +5,7 @@
 //!   the machine (raise an IRQ line, set a timer, emit an output);
 //! * [`bus`]: port I/O, memory-mapped I/O and PCI configuration, from an address to a device;
 //! * [`lines`]: IRQ lines;
+//! * [`dma`]: DMA request lines of the ISA bus;
 //! * [`disk`], [`display`]: what devices and the drives and screens behind them tell each other;
 //! * [`clock`]: virtual time and the timers that run on it;
 //! * [`input`]: the one door by which anything from outside enters;
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod device;
 pub mod disk;
 pub mod display;
+pub mod dma;
 pub mod input;
 pub mod keys;
 pub mod lines;

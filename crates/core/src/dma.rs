@@ -1,0 +1,75 @@
+//! DMA on the ISA bus: what devices and the DMA controller tell each other.
+//!
+//! A device raises its request line ([`Context::request_dma`](crate::device::Context::request_dma)). When the call is over, the
+//! board has the DMA controller serve the lines that are high, and [`Device::dma`](crate::device::Device::dma) is called
+//! with the bytes, until the device takes its line back or the count of the channel ends. A channel that is not
+//! set up yet leaves its line waiting.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceId;
+
+/// The DMA request lines, DRQ 0 to DRQ 7 (DRQ 4 is between the two controllers and of no device).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DmaRequests([Option<DeviceId>; DmaRequests::COUNT as usize]);
+
+impl DmaRequests {
+    /// Number of lines.
+    pub const COUNT: u8 = 8;
+
+    /// Device `device` drives line `channel` (0 to 7; others are ignored) high, or does not any more.
+    pub fn set(&mut self, device: DeviceId, channel: u8, high: bool) {
+        if let Some(driver) = self.0.get_mut(usize::from(channel)) {
+            if high {
+                *driver = Some(device);
+            } else if *driver == Some(device) {
+                *driver = None;
+            }
+        }
+    }
+
+    /// The device that drives line `channel` high.
+    pub fn driver(&self, channel: u8) -> Option<DeviceId> {
+        *self.0.get(usize::from(channel))?
+    }
+
+    /// A bit for each line that is high.
+    pub fn lines(&self) -> u8 {
+        (0..Self::COUNT)
+            .fold(0, |lines, channel| lines | u8::from(self.driver(channel).is_some()) << channel)
+    }
+
+    /// The devices that drive lines.
+    pub fn drivers(&self) -> impl Iterator<Item = DeviceId> {
+        self.0.iter().flatten().copied()
+    }
+}
+
+/// The bytes that a channel still has to transfer. A device moves as many as it can, from the first on; with
+/// the last one comes terminal count.
+#[derive(Debug)]
+pub enum DmaBytes<'a> {
+    /// The device gives them ("write" to memory, or "verify").
+    FromDevice(&'a mut [u8]),
+    /// The device takes them ("read" from memory).
+    ToDevice(&'a [u8]),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_belongs_to_who_drives_it() {
+        let (a, b) = (DeviceId(1), DeviceId(2));
+        let mut requests = DmaRequests::default();
+        requests.set(a, 2, true);
+        requests.set(b, 2, false);
+        requests.set(b, 5, true);
+        requests.set(b, 8, true);
+        assert_eq!((requests.lines(), requests.driver(2)), (1 << 2 | 1 << 5, Some(a)));
+        requests.set(a, 2, false);
+        assert_eq!(requests.drivers().collect::<Vec<_>>(), [b]);
+        assert_eq!(requests.driver(8), None);
+    }
+}

@@ -3,15 +3,18 @@
 use ring3_core::bus::{Bus, Claim, PortConflict, PortRange};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
+use ring3_core::dma::DmaRequests;
 use ring3_core::input::DeviceInput;
 use ring3_core::lines::{IrqLines, LineLevels};
 use ring3_core::memory::{Area, Memory};
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::acpi_pm::AcpiPm;
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
+use ring3_devices::dma8237::Dma8237;
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::i440fx::I440fx;
+
 use ring3_devices::i8042::I8042;
 use ring3_devices::pci::ConfigAddress;
 use ring3_devices::pic::PicPair;
@@ -30,18 +33,22 @@ use crate::config::Config;
 const PIC: DeviceId = DeviceId(u16::MAX);
 /// The circuit for FERR# and IGNNE#.
 const FPU_ERROR: DeviceId = DeviceId(u16::MAX - 1);
+/// The same of the DMA controllers.
+const DMA: DeviceId = DeviceId(u16::MAX - 2);
 
 /// The devices of a machine.
 #[derive(Debug)]
 pub struct Board {
     pic: PicPair,
     fpu_error: FpuError,
+    dma: Dma8237,
     bus: Bus,
     irq: IrqLines,
     timers: Timers,
     outputs: Vec<Output>,
     claims: Vec<Claim>,
     config_address: ConfigAddress,
+    dma_requests: DmaRequests,
 }
 
 /// What firmware needs of a board: where its image is, and what the machine tells it.
@@ -61,13 +68,15 @@ struct State {
     timers: SavedState,
     pic: SavedState,
     fpu_error: SavedState,
+    dma: SavedState,
+    dma_requests: DmaRequests,
     devices: Vec<SavedState>,
     #[serde(default)]
     config_address: u32,
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 4;
+const STATE_VERSION: u32 = 5;
 
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
@@ -81,6 +90,7 @@ impl Board {
         let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
         let mut board = Board {
             pic: PicPair::default(),
+            dma: Dma8237::default(),
             fpu_error: FpuError::default(),
             bus: Bus::default(),
             irq: IrqLines::default(),
@@ -88,6 +98,7 @@ impl Board {
             outputs: Vec::new(),
             claims: Vec::new(),
             config_address: ConfigAddress::default(),
+            dma_requests: DmaRequests::default(),
         };
         // First, as devices may map memory over what the host bridge maps.
         board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
@@ -151,9 +162,10 @@ impl Board {
         self.irq.restore(LineLevels::default());
         self.bus.forget_claims();
         self.timers = Timers::default();
+        self.dma_requests = DmaRequests::default();
         self.config_address = ConfigAddress::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
-        for id in [PIC, FPU_ERROR].into_iter().chain(ids) {
+        for id in [PIC, DMA, FPU_ERROR].into_iter().chain(ids) {
             self.call(memory, now, id, |device, context| device.reset(context));
         }
     }
@@ -171,7 +183,7 @@ impl Board {
             bus.read_port(&mut context, port, width)
         };
         trace!(port = format_args!("{port:#x}"), ?width, value = format_args!("{value:#x}"), "in");
-        self.settle();
+        self.settle(memory, now);
         value
     }
 
@@ -195,7 +207,7 @@ impl Board {
             let (bus, mut context) = self.split(memory, now, PIC);
             bus.write_port(&mut context, port, width, value);
         }
-        self.settle();
+        self.settle(memory, now);
     }
 
     /// The guest reads CONFIG_DATA: ones where there is no PCI function.
@@ -236,7 +248,7 @@ impl Board {
             value = format_args!("{value:#x}"),
             "read"
         );
-        self.settle();
+        self.settle(memory, now);
         value
     }
 
@@ -257,7 +269,7 @@ impl Board {
         );
         let (bus, mut context) = self.split(memory, now, PIC);
         bus.write_memory(&mut context, address, width, value);
-        self.settle();
+        self.settle(memory, now);
     }
 
     /// The reset button: an output of the board like a reset by the guest.
@@ -325,7 +337,7 @@ impl Board {
     pub fn assert_ferr(&mut self, memory: &mut Memory, now: Time) {
         let (_, mut context) = self.split(memory, now, FPU_ERROR);
         FpuError::assert_ferr(&mut context);
-        self.settle();
+        self.settle(memory, now);
     }
 
     /// True if IGNNE# has gone active since the last call.
@@ -363,6 +375,8 @@ impl Board {
             timers: SavedState::new("timers", 1, &self.timers),
             pic: self.pic.save(),
             fpu_error: self.fpu_error.save(),
+            dma: self.dma.save(),
+            dma_requests: self.dma_requests.clone(),
             devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
             config_address: self.config_address.value(),
         };
@@ -381,8 +395,12 @@ impl Board {
         }
         let config_address = ConfigAddress::from_saved(state.config_address)
             .ok_or_else(|| saved.damaged("CONFIG_ADDRESS has reserved bits"))?;
+        if state.dma_requests.drivers().any(|id| usize::from(id.0) >= self.bus.len()) {
+            return Err(saved.damaged("a DMA request belongs to no device"));
+        }
         self.pic.restore(&state.pic)?;
         self.fpu_error.restore(&state.fpu_error)?;
+        self.dma.restore(&state.dma)?;
         for device in &state.devices {
             let id = self.bus.find(device.name()).ok_or_else(|| {
                 saved.damaged(&format!("this machine has no device {}", device.name()))
@@ -396,6 +414,7 @@ impl Board {
         }
         self.timers = timers;
         self.config_address = config_address;
+        self.dma_requests = state.dma_requests;
         Ok(())
     }
 
@@ -403,6 +422,9 @@ impl Board {
     fn owner_off_the_bus(&self, port: u16) -> Option<DeviceId> {
         if self.pic.ports().iter().any(|range| range.contains(port)) {
             return Some(PIC);
+        }
+        if self.dma.ports().iter().any(|range| range.contains(port)) {
+            return Some(DMA);
         }
         self.fpu_error.ports().contains(port).then_some(FPU_ERROR)
     }
@@ -421,6 +443,7 @@ impl Board {
             outputs: &mut self.outputs,
             timers: &mut self.timers,
             claims: &mut self.claims,
+            dma: &mut self.dma_requests,
             device,
         };
         (&mut self.bus, context)
@@ -441,19 +464,37 @@ impl Board {
             outputs: &mut self.outputs,
             timers: &mut self.timers,
             claims: &mut self.claims,
+            dma: &mut self.dma_requests,
             device: id,
         };
         let result = match id {
             PIC => call(&mut self.pic, &mut context),
             FPU_ERROR => call(&mut self.fpu_error, &mut context),
+            DMA => call(&mut self.dma, &mut context),
             _ => call(self.bus.device(id), &mut context),
         };
-        self.settle();
+        self.settle(memory, now);
         result
     }
 
-    /// Passes on what a call has changed: claims to the bus, lines to the interrupt controllers.
-    fn settle(&mut self) {
+    /// Passes on what a call has changed: DMA requests to their controllers, claims to the bus, lines to the
+    /// interrupt controllers.
+    fn settle(&mut self, memory: &mut Memory, now: Time) {
+        for channel in self.dma.ready(&self.dma_requests) {
+            let driver = self.dma_requests.driver(channel);
+            let mut context = Context {
+                now,
+                irq: &mut self.irq,
+                memory,
+                outputs: &mut self.outputs,
+                timers: &mut self.timers,
+                claims: &mut self.claims,
+                dma: &mut self.dma_requests,
+                device: driver.unwrap_or(DMA),
+            };
+            let device = driver.map(|id| self.bus.device(id));
+            self.dma.serve(&mut context, channel, device);
+        }
         for claim in self.claims.drain(..) {
             self.bus.claim(claim);
         }
@@ -549,6 +590,25 @@ mod tests {
         assert!(!board.take_ignne());
         board.write_port(&mut memory, now, 0xf0, Width::Byte, 0);
         assert!(board.take_ignne());
+    }
+
+    #[test]
+    fn dma_is_served_after_the_access_that_asks_for_it() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let mut board = new_board();
+        board.reset(&mut memory, Time::ZERO);
+        // Channel 3: four bytes to 21000h, requested by software, from a bus that no device drives.
+        for (port, value) in [(0x0b, 0x87), (0x82, 0x02), (0x06, 0x00), (0x06, 0x10), (0x07, 0x03)]
+            .into_iter()
+            .chain([(0x07, 0x00), (0x09, 0x07)])
+        {
+            board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+        }
+        let mut bytes = [0; 6];
+        memory.read(0x20fff, &mut bytes);
+        assert_eq!(bytes, [0, 0xff, 0xff, 0xff, 0xff, 0]);
+        let status = board.read_port(&mut memory, Time::ZERO, 0x08, Width::Byte);
+        assert_eq!(status, 0x08, "terminal count of channel 3");
     }
 
     #[test]

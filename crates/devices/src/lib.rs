@@ -4,6 +4,7 @@
 //! * [`pit`]: the 8254 interval timer, and system control port B that goes with it;
 //! * [`rtc`]: the MC146818 clock and its CMOS memory;
 //! * [`dma8237`]: the two 8237A DMA controllers with their page registers;
+//! * [`floppy`]: the 82077AA diskette controller with its drives;
 //! * [`uart16550`]: a serial port;
 //! * [`fpu_error`]: x87 errors as IRQ 13;
 //! * [`i8042`]: the keyboard controller and the keyboard behind it;
@@ -43,6 +44,7 @@ pub mod dma8237;
 pub mod fpu_error;
 pub mod fw_cfg;
 pub mod i440fx;
+pub mod floppy;
 pub mod i8042;
 pub mod ide;
 pub mod pci;

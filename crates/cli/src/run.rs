@@ -12,7 +12,7 @@ use ring3_vm::linux::LinuxError;
 use ring3_vm::multiboot::MultibootError;
 use ring3_vm::{Config, Console, Ending, Kernel, Module, Software, Vm, VmError, door};
 use thiserror::Error;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::args::{DebugTarget, Display, RunArguments, SerialTarget};
 use crate::debug_console::DebugOutput;
@@ -161,20 +161,36 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
 /// The firmware that was asked for, or the one that is installed.
 fn firmware(asked_for: Option<&Path>) -> Result<(PathBuf, Software), RunError> {
     if let Some(path) = asked_for {
-        return Ok((path.to_owned(), Software::Firmware(read("firmware", path)?)));
+        let image = read("firmware", path)?;
+        return Ok((path.to_owned(), Software::Firmware { image, video: video_firmware()? }));
     }
+    let (path, image) = installed(&firmware::NAMES)?.ok_or(RunError::NoFirmware)?;
+    Ok((path, Software::Firmware { image, video: video_firmware()? }))
+}
+
+/// The display adapter's firmware that is installed. Without it the screen stays dark until the system sets it up itself.
+fn video_firmware() -> Result<Option<Vec<u8>>, RunError> {
+    let found = installed(&firmware::VIDEO_NAMES)?;
+    if found.is_none() {
+        warn!("no firmware for the display adapter: install seabios for a picture from the start");
+    }
+    Ok(found.map(|(_, image)| image))
+}
+
+/// The first of the files `names` that is installed, with its contents.
+fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
     let data_dirs: Vec<PathBuf> = env::var_os("XDG_DATA_DIRS")
         .map(|dirs| env::split_paths(&dirs).filter(|dir| dir.is_absolute()).collect())
         .unwrap_or_default();
     let data_home = env::var_os("XDG_DATA_HOME").map(PathBuf::from);
     let data_home =
         data_home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/share")));
-    let places = firmware::places(data_home.as_deref(), &data_dirs);
-    let (path, image) = firmware::read_first(&places).ok_or(RunError::NoFirmware)?;
+    let places = firmware::places(names, data_home.as_deref(), &data_dirs);
+    let Some((path, image)) = firmware::read_first(&places) else { return Ok(None) };
     let image =
         image.map_err(|source| RunError::Read { what: "firmware", path: path.clone(), source })?;
-    info!("the firmware is {}", path.display());
-    Ok((path, Software::Firmware(image)))
+    info!("found {}", path.display());
+    Ok(Some((path, image)))
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {

@@ -175,12 +175,14 @@ impl Memory {
     }
 
     /// Adds an area of at least `size` bytes, all zero, mapped nowhere. To be called while a
-    /// machine is put together: it moves the array.
+    /// machine is put together, before RAM has contents: it moves the array, and RAM is zero then.
     pub fn add_area(&mut self, size: u64) -> Area {
         let pages = size.div_ceil(PAGE_SIZE) as usize;
         let first_page = self.code.len();
         self.code.resize(first_page + pages, 0);
-        self.bytes = vec![0; self.code.len() << PAGE_SHIFT];
+        let mut bytes = vec![0; self.code.len() << PAGE_SHIFT];
+        bytes[self.ram_size..self.bytes.len()].copy_from_slice(&self.bytes[self.ram_size..]);
+        self.bytes = bytes;
         Area { first_page: first_page as u32, pages: pages as u32 }
     }
 

@@ -47,7 +47,7 @@ mod interface;
 pub const UNITS: u8 = 4;
 
 /// A drive that is attached to a channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveModel {
     /// What it is.
     pub kind: DriveKind,
@@ -58,7 +58,7 @@ pub struct DriveModel {
 }
 
 /// What a drive is, and what is in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DriveKind {
     /// A hard disk; up to 2^48 - 1 sectors of it are used.
     Disk(Medium),

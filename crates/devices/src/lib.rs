@@ -41,10 +41,10 @@
 pub mod acpi_pm;
 pub mod debug_ports;
 pub mod dma8237;
+pub mod floppy;
 pub mod fpu_error;
 pub mod fw_cfg;
 pub mod i440fx;
-pub mod floppy;
 pub mod i8042;
 pub mod ide;
 pub mod pci;

@@ -3,6 +3,7 @@
 use ring3_core::bus::{Bus, Claim, PortConflict, PortRange};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
+use ring3_core::display::Picture;
 use ring3_core::dma::DmaRequests;
 use ring3_core::input::DeviceInput;
 use ring3_core::lines::{IrqLines, LineLevels};
@@ -11,11 +12,13 @@ use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::acpi_pm::AcpiPm;
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
 use ring3_devices::dma8237::Dma8237;
+use ring3_devices::floppy::{self, Floppy};
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::i440fx::I440fx;
 
 use ring3_devices::i8042::I8042;
+use ring3_devices::ide::Ide;
 use ring3_devices::pci::ConfigAddress;
 use ring3_devices::pic::PicPair;
 use ring3_devices::piix3::Piix3;
@@ -23,6 +26,7 @@ use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
 use ring3_devices::uart16550::{COM1, COM2, COM3, COM4, Speed, Uart16550};
+use ring3_devices::vga::Vga;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
@@ -81,11 +85,37 @@ const STATE_VERSION: u32 = 5;
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
 const ISA_BRIDGE: (u8, u8) = (1, 0);
+const IDE: (u8, u8) = (1, 1);
 const POWER_MANAGEMENT: (u8, u8) = (1, 3);
+const DISPLAY: (u8, u8) = (2, 0);
+
+/// Bytes of the CMOS memory that say what is there.
+mod cmos {
+    /// The kinds of the diskette drives.
+    pub(super) const DISKETTE_TYPES: u8 = 0x10;
+    /// The equipment byte.
+    pub(super) const EQUIPMENT: u8 = 0x14;
+    /// In it: an x87, a keyboard and a display with firmware of its own.
+    pub(super) const EQUIPMENT_OF_ALL: u8 = 0x06;
+}
+
+/// The memory of a display adapter.
+#[derive(Debug)]
+pub struct VideoParts {
+    /// Video memory.
+    pub memory: Area,
+    /// The image of its firmware.
+    pub rom: Option<Area>,
+}
 
 impl Board {
     /// The board of a machine of that shape. Without firmware the chipset is as firmware leaves it.
-    pub fn new(config: &Config, firmware: Option<FirmwareParts>) -> Result<Board, PortConflict> {
+    /// `video` is the display adapter's memory, if there is one, with the image of its firmware.
+    pub fn new(
+        config: &Config,
+        firmware: Option<FirmwareParts>,
+        video: Option<VideoParts>,
+    ) -> Result<Board, PortConflict> {
         let is_set_up = firmware.is_none();
         let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
         let mut board = Board {
@@ -111,6 +141,12 @@ impl Board {
         board.attach(pit, &ports)?;
         let mut rtc = Rtc::new(config.rtc_base);
         rtc.set_memory_size(config.memory_bytes);
+        let diskette_kinds = config.diskettes.map(|drive| drive.map(|drive| drive.kind));
+        rtc.set_cmos(cmos::DISKETTE_TYPES, floppy::cmos_drive_types(diskette_kinds));
+        rtc.set_cmos(
+            cmos::EQUIPMENT,
+            cmos::EQUIPMENT_OF_ALL | floppy::cmos_equipment(diskette_kinds),
+        );
         let ports = rtc.ports();
         board.attach(rtc, &ports)?;
         let keyboard = I8042::default();
@@ -123,6 +159,16 @@ impl Board {
             let serial = Uart16550::new(port, Speed::Unlimited);
             let ports = serial.ports();
             board.attach(serial, &ports)?;
+        }
+        let media = config.diskettes.map(|drive| drive.and_then(|drive| drive.medium));
+        let floppy = Floppy::new(diskette_kinds, media);
+        let ports = floppy.ports();
+        board.attach(floppy, &ports)?;
+        board.attach_pci(Ide::new(&config.ide), &[], IDE)?;
+        if let Some(VideoParts { memory, rom }) = video {
+            let vga = Vga::new(memory, rom);
+            let ports = vga.ports();
+            board.attach_pci(vga, &ports, DISPLAY)?;
         }
         board.attach(DebugConsole, &DebugConsole.ports())?;
         if let Some(port) = config.debug_exit_port {
@@ -280,6 +326,11 @@ impl Board {
     /// A reset of the processor by the chipset: an output of the board.
     pub fn reset_processor(&mut self) {
         self.outputs.push(Output::ProcessorReset);
+    }
+
+    /// What the display adapter shows.
+    pub fn picture(&self, memory: &Memory) -> Option<Picture> {
+        (0..self.bus.len() as u16).find_map(|id| self.bus.get(DeviceId(id)).picture(memory))
     }
 
     /// The name of a device.
@@ -510,7 +561,7 @@ mod tests {
 
     fn new_board() -> Board {
         let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };
-        Board::new(&config, None).unwrap()
+        Board::new(&config, None, None).unwrap()
     }
 
     #[test]
@@ -556,6 +607,7 @@ mod tests {
         let expected = [
             (0, 0, 0x1237_8086, 0x060000),
             (1, 0, 0x7000_8086, 0x060100),
+            (1, 1, 0x7010_8086, 0x010180),
             (1, 3, 0x7113_8086, 0x068000),
         ];
         assert_eq!(found, expected);

@@ -1,5 +1,8 @@
 //! What a machine is made of.
 
+use ring3_core::disk::Medium;
+use ring3_devices::floppy::DriveKind;
+use ring3_devices::ide::DriveModel;
 use ring3_x86::cpuid::Model;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -24,6 +27,15 @@ pub struct Config {
     pub rtc_base: u64,
     /// How many serial ports there are, COM1 to COM4.
     pub serial_ports: u8,
+    /// There is a display adapter.
+    pub display: bool,
+    /// The IDE drives: primary master and slave, secondary master and slave. What does their work is attached by
+    /// [`Vm::attach_drive`](crate::Vm::attach_drive) as units 0 to 3 of the device `ide`.
+    pub ide: [Option<DriveModel>; 4],
+    /// The diskette drives A and B: units 0 and 1 of the device `floppy`.
+    pub diskettes: [Option<DisketteDrive>; 2],
+    /// Where firmware looks for a system, the first place first; where it likes, if there is none.
+    pub boot_order: Vec<BootDevice>,
     /// Firmware lets the person choose where to boot from.
     pub boot_menu: bool,
     /// The port at which a write ends the run, for tests that run in the guest: none if there is no such port.
@@ -39,6 +51,10 @@ impl Default for Config {
             memory_bytes: 128 << 20,
             rtc_base: 0,
             serial_ports: 1,
+            display: false,
+            ide: [const { None }; 4],
+            diskettes: [None; 2],
+            boot_order: Vec::new(),
             boot_menu: false,
             debug_exit_port: None,
             reboots: true,
@@ -46,11 +62,34 @@ impl Default for Config {
     }
 }
 
+/// A diskette drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DisketteDrive {
+    /// What it is.
+    pub kind: DriveKind,
+    /// The diskette in it.
+    pub medium: Option<Medium>,
+}
+
+/// Where firmware can look for a system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BootDevice {
+    /// A diskette drive, 0 or 1.
+    Diskette(u8),
+    /// An IDE drive, 0 to 3.
+    Ide(u8),
+}
+
 /// What the processor executes first.
 #[derive(Debug, Clone)]
 pub enum Software {
-    /// A firmware image, which looks for a system on the drives.
-    Firmware(Vec<u8>),
+    /// Firmware, which looks for a system on the drives.
+    Firmware {
+        /// Its image.
+        image: Vec<u8>,
+        /// The image of the display adapter's firmware (VGA BIOS).
+        video: Option<Vec<u8>>,
+    },
     /// A kernel, which is put into memory and started without firmware.
     Kernel(Kernel),
 }

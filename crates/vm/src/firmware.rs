@@ -13,16 +13,21 @@ use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
 
 use crate::acpi;
-use crate::config::Config;
+use crate::config::{BootDevice, Config};
 
 /// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.
-const NAMES: [&str; 3] = ["bios-256k.bin", "bios.bin", "seabios.bin"];
+pub const NAMES: [&str; 3] = ["bios-256k.bin", "bios.bin", "seabios.bin"];
+/// The same of the display adapter's firmware.
+pub const VIDEO_NAMES: [&str; 1] = ["vgabios-stdvga.bin"];
 /// The directories, below each of the system's data directories.
 const DIRECTORIES: [&str; 3] = ["seabios", "qemu", "qemu-firmware"];
 
 /// Why there is no firmware.
 #[derive(Debug, Error)]
 pub enum FirmwareError {
+    /// The size of the display adapter's firmware cannot be.
+    #[error("its display adapter's firmware has {0} bytes; there is room for 1 to 131072")]
+    BadVideoSize(usize),
     /// The size of the image cannot be.
     #[error(
         "is no firmware: an image has 64 KiB to 16 MiB, a multiple of 4 KiB, and this one {0} bytes"
@@ -30,15 +35,15 @@ pub enum FirmwareError {
     BadSize(usize),
 }
 
-/// The places where the host may have SeaBIOS, by the XDG Base Directory Specification: below `data_home`
+/// The places where the host may have one of the files `names`, the first name everywhere first, by the XDG Base Directory Specification: below `data_home`
 /// and each of `data_dirs`, or below the usual ones when that is empty.
-pub fn places(data_home: Option<&Path>, data_dirs: &[PathBuf]) -> Vec<PathBuf> {
+pub fn places(names: &[&str], data_home: Option<&Path>, data_dirs: &[PathBuf]) -> Vec<PathBuf> {
     let usual = ["/usr/local/share", "/usr/share"].map(PathBuf::from);
     let dirs = if data_dirs.is_empty() { &usual[..] } else { data_dirs };
     let homes = data_home.into_iter().chain(dirs.iter().map(PathBuf::as_path));
     let directories: Vec<_> =
         homes.flat_map(|home| DIRECTORIES.map(|directory| home.join(directory))).collect();
-    NAMES.iter().flat_map(|name| directories.iter().map(move |dir| dir.join(name))).collect()
+    names.iter().flat_map(|name| directories.iter().map(move |dir| dir.join(name))).collect()
 }
 
 /// The first of `places` that there is, with its contents.
@@ -54,9 +59,38 @@ pub(crate) fn load(memory: &mut Memory, image: &[u8]) -> Result<Area, FirmwareEr
     if len < LEAST || len as u64 > ROM_MAX || !(len as u64).is_multiple_of(PAGE_SIZE) {
         return Err(FirmwareError::BadSize(len));
     }
-    let area = memory.add_area(len as u64);
+    Ok(area_of(memory, image, len as u64))
+}
+
+/// Puts the image of the display adapter's firmware into an area of its own.
+pub(crate) fn load_video(memory: &mut Memory, image: &[u8]) -> Result<Area, FirmwareError> {
+    const MOST: usize = 128 << 10;
+    if !(1..=MOST).contains(&image.len()) {
+        return Err(FirmwareError::BadVideoSize(image.len()));
+    }
+    // The base address register says its size, a power of two.
+    Ok(area_of(memory, image, (image.len() as u64).next_power_of_two()))
+}
+
+fn area_of(memory: &mut Memory, image: &[u8], size: u64) -> Area {
+    let area = memory.add_area(size);
     memory.write_area(area, 0, image);
-    Ok(area)
+    area
+}
+
+/// Where firmware is to look for a system, by the names of Open Firmware that SeaBIOS has for them.
+fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
+    let mut text = String::new();
+    for device in devices {
+        text += &match device {
+            BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}\n"),
+            BootDevice::Ide(unit) => {
+                format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}\n", unit / 2, unit % 2)
+            }
+        };
+    }
+    text.push('\0');
+    text.into_bytes()
 }
 
 /// Types of the ranges in the memory map (ACPI 6.5, 15).
@@ -73,6 +107,9 @@ pub(crate) fn describe(config: &Config) -> FwCfg {
     map.extend(config.memory_bytes.to_le_bytes());
     map.extend(E820_RAM.to_le_bytes());
     fw_cfg.add_file("etc/e820", map);
+    if !config.boot_order.is_empty() {
+        fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
+    }
     acpi::give_to_firmware(&mut fw_cfg);
     fw_cfg
 }
@@ -101,13 +138,13 @@ mod tests {
 
     #[test]
     fn the_largest_variant_is_looked_for_everywhere_first() {
-        let places = places(Some(Path::new("/home/me/share")), &[]);
+        let places = places(&NAMES, Some(Path::new("/home/me/share")), &[]);
         assert_eq!(places[0], Path::new("/home/me/share/seabios/bios-256k.bin"));
         assert!(places.contains(&PathBuf::from("/usr/share/seabios/bios-256k.bin")));
         let [large, small] = ["/usr/share/qemu/bios-256k.bin", "/usr/share/seabios/bios.bin"]
             .map(|path| places.iter().position(|place| place == Path::new(path)).unwrap());
         assert!(large < small);
-        let own = super::places(None, &[PathBuf::from("/opt/share")]);
+        let own = super::places(&NAMES, None, &[PathBuf::from("/opt/share")]);
         assert!(own.iter().all(|place| place.starts_with("/opt/share")));
     }
 }

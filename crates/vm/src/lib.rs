@@ -50,7 +50,7 @@ pub mod pace;
 pub mod screenshot;
 mod stats;
 
-pub use config::{Config, Kernel, Module, Software};
+pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};
 pub use door::{Door, Sender, door};
 pub use machine::{Console, Ending, Report, Vm, VmError};
 pub use ring3_x86::cpuid::Model;

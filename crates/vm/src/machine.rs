@@ -8,6 +8,7 @@ use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, Output};
 use ring3_core::disk::{DiskAnswer, DiskError, DiskRequest};
+use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::{Cpu, reg};
@@ -19,7 +20,7 @@ use thiserror::Error;
 use tracing::{info, trace, warn};
 
 use crate::acpi;
-use crate::board::{Board, FirmwareParts};
+use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Kernel, Module, Software};
 use crate::door::Door;
 use crate::drives::{Drive, Drives};
@@ -29,6 +30,7 @@ use crate::linux::{self, LinuxError, LinuxImage};
 use crate::multiboot::{self, MultibootError};
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
+use ring3_devices::vga::VIDEO_MEMORY_LEN;
 
 /// Why a machine cannot be made or cannot go on.
 #[derive(Debug, Error)]
@@ -136,20 +138,27 @@ impl Vm {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
         }
         let mut memory = Memory::new(config.memory_bytes)?;
+        let mut video_rom = None;
         let (firmware, kernel) = match software {
-            Software::Firmware(image) => {
+            Software::Firmware { image, video } => {
                 let rom = firmware::load(&mut memory, &image)?;
+                if let Some(image) = video.filter(|_| config.display) {
+                    video_rom = Some(firmware::load_video(&mut memory, &image)?);
+                }
                 (Some(FirmwareParts { rom, fw_cfg: firmware::describe(&config) }), None)
             }
             Software::Kernel(kernel) => (None, Some(kernel)),
         };
+        let video = config
+            .display
+            .then(|| VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: video_rom });
         let mut cpu = Cpu::of_model(config.cpu);
         cpu.transcendental = host_fpu::execute;
         let mut vm = Vm {
             cpu,
             engine: Box::new(Interpreter::new()),
             memory,
-            board: Board::new(&config, firmware)?,
+            board: Board::new(&config, firmware, video)?,
             drives: Drives::default(),
             clock: Clock::new(INITIAL_PICOS),
             stats: Stats::default(),
@@ -175,6 +184,11 @@ impl Vm {
     /// Puts `drive` behind drive `unit` of the device `device`.
     pub fn attach_drive(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
         self.drives.attach(device, unit, drive);
+    }
+
+    /// What the display adapter shows.
+    pub fn picture(&self) -> Option<Picture> {
+        self.board.picture(&self.memory)
     }
 
     /// Guest-physical memory.

@@ -4,7 +4,7 @@ use ring3_core::disk::Medium;
 use serde::{Deserialize, Serialize};
 
 /// What a diskette drive of a PC can be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DriveKind {
     /// 5.25 inches, 40 tracks: 360 KB.
     Kb360,

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ring3_vm::Model;
 use thiserror::Error;
 
+use crate::drives::DriveArguments;
 use crate::escape;
 
 /// Runs PC operating systems in ordinary unprivileged processes
@@ -85,6 +86,9 @@ pub(crate) struct RunArguments {
     /// Memory of the machine: 512M, 2G, or a number of MiB
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
     pub(crate) memory: MemorySize,
+
+    #[command(flatten)]
+    pub(crate) drives: DriveArguments,
 
     /// Where the serial port COM1 goes: stdio, or file:PATH for output only
     #[arg(long, value_name = "WHERE", default_value = "stdio")]

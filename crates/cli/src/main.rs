@@ -10,6 +10,7 @@
 //!
 //! * [`args`]: the command line;
 //! * [`run`]: `ring3 run`;
+//! * [`drives`]: its drives;
 //! * [`serial`]: what is behind the serial port;
 //! * [`debug_console`]: what is behind the port for messages of the firmware;
 //! * [`escape`]: the escape key;
@@ -18,6 +19,7 @@
 
 mod args;
 mod debug_console;
+mod drives;
 mod escape;
 mod run;
 mod serial;

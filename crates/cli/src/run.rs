@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use crate::args::{DebugTarget, Display, RunArguments, SerialTarget};
 use crate::debug_console::DebugOutput;
+use crate::drives::{DriveError, Drives};
 use crate::serial::{self, InputFrom, SerialOutput};
 use crate::terminal::{RawMode, Stderr};
 
@@ -62,6 +63,8 @@ pub(crate) enum RunError {
     Multiboot { path: PathBuf, source: MultibootError },
     #[error("{path} {source}", path = .path.display())]
     Firmware { path: PathBuf, source: FirmwareError },
+    #[error(transparent)]
+    Drives(#[from] DriveError),
     #[error("cannot use the terminal: {0}")]
     Terminal(#[source] io::Error),
     #[error("{path} {source}; give it more with --memory", path = .kernel.display())]
@@ -75,6 +78,7 @@ pub(crate) enum RunError {
 /// Runs the machine that `arguments` describe, until it ends.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let (path, software) = software(arguments)?;
+    let drives = Drives::open(&arguments.drives)?;
     let serial = match &arguments.serial {
         SerialTarget::Stdio => SerialOutput::stdout().map_err(RunError::Terminal)?,
         SerialTarget::File(path) => SerialOutput::file(path)
@@ -90,14 +94,17 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     // The one kind of screen that there is.
     let Display::None = arguments.display;
 
-    let config = Config {
+    let mut config = Config {
         cpu: arguments.cpu,
         memory_bytes: arguments.memory.bytes,
         rtc_base: seconds_since_1970(),
         reboots: !arguments.no_reboot,
+        display: true,
         ..Config::default()
     };
+    drives.describe(&arguments.drives, &mut config);
     let mut vm = Vm::new(config, software).map_err(|error| explain(error, path))?;
+    drives.attach(&mut vm);
     let (sender, mut door) = door();
 
     let ended = {
@@ -149,11 +156,11 @@ impl Console for Outputs {
 fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     let Some(path) = &arguments.kernel else { return firmware(arguments.bios.as_deref()) };
     let image = read("kernel", path)?;
-    let module = |path: &PathBuf| {
+    let module = |path: &PathBuf| -> Result<Module, RunError> {
         let contents = read("initial RAM disk", path)?;
         Ok(Module { name: path.display().to_string(), contents })
     };
-    let modules = arguments.initrd.iter().map(module).collect::<Result<_, _>>()?;
+    let modules = arguments.initrd.iter().map(module).collect::<Result<_, RunError>>()?;
     let kernel = Kernel { image, modules, command_line: arguments.append.clone() };
     Ok((path.clone(), Software::Kernel(kernel)))
 }

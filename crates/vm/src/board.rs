@@ -114,7 +114,7 @@ impl Board {
     pub fn new(
         config: &Config,
         firmware: Option<FirmwareParts>,
-        video: Option<VideoParts>,
+        video: Option<&VideoParts>,
     ) -> Result<Board, PortConflict> {
         let is_set_up = firmware.is_none();
         let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
@@ -165,7 +165,7 @@ impl Board {
         let ports = floppy.ports();
         board.attach(floppy, &ports)?;
         board.attach_pci(Ide::new(&config.ide), &[], IDE)?;
-        if let Some(VideoParts { memory, rom }) = video {
+        if let Some(&VideoParts { memory, rom }) = video {
             let vga = Vga::new(memory, rom);
             let ports = vga.ports();
             board.attach_pci(vga, &ports, DISPLAY)?;

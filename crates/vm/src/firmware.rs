@@ -80,15 +80,11 @@ fn area_of(memory: &mut Memory, image: &[u8], size: u64) -> Area {
 
 /// Where firmware is to look for a system, by the names of Open Firmware that SeaBIOS has for them.
 fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
-    let mut text = String::new();
-    for device in devices {
-        text += &match device {
-            BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}\n"),
-            BootDevice::Ide(unit) => {
-                format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}\n", unit / 2, unit % 2)
-            }
-        };
-    }
+    let names = devices.iter().map(|device| match device {
+        BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}"),
+        BootDevice::Ide(unit) => format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}", unit / 2, unit % 2),
+    });
+    let mut text = names.collect::<Vec<_>>().join("\n");
     text.push('\0');
     text.into_bytes()
 }

@@ -158,7 +158,7 @@ impl Vm {
             cpu,
             engine: Box::new(Interpreter::new()),
             memory,
-            board: Board::new(&config, firmware, video)?,
+            board: Board::new(&config, firmware, video.as_ref())?,
             drives: Drives::default(),
             clock: Clock::new(INITIAL_PICOS),
             stats: Stats::default(),

@@ -88,6 +88,7 @@ const ADDRESSES: u32 = 1 << 16;
 const REQUIREMENTS: u32 = 0xffff;
 
 /// The Multiboot header (3.1.1).
+#[allow(clippy::struct_field_names)] // The names of the specification.
 struct Header {
     /// Where it is in the file.
     offset: usize,

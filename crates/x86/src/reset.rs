@@ -27,7 +27,7 @@ impl Cpu {
         self.fpu = fpu;
         self.sse = sse;
         self.msrs = msrs;
-        self.set_cr0(self.cr0() - (Cr0::CD | Cr0::NW) | caching);
+        self.set_cr0((self.cr0() - (Cr0::CD | Cr0::NW)) | caching);
     }
 }
 

@@ -1,0 +1,375 @@
+//! The drives of the machine: what the command line says of them, and the files behind them.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+use ring3_core::disk::Medium;
+use ring3_devices::{floppy, ide};
+use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, Overlay, RawFile};
+use ring3_vm::{BootDevice, Config, DisketteDrive, Vm};
+use thiserror::Error;
+
+/// Where a drive is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interface {
+    Ide,
+    Floppy,
+}
+
+impl Interface {
+    /// The name of its device.
+    fn device(self) -> &'static str {
+        match self {
+            Interface::Ide => "ide",
+            Interface::Floppy => "floppy",
+        }
+    }
+
+    fn units(self) -> u8 {
+        match self {
+            Interface::Ide => ide::UNITS,
+            Interface::Floppy => 2,
+        }
+    }
+}
+
+/// The options for drives.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Drives")]
+pub(crate) struct DriveArguments {
+    /// A raw image or block device as the first hard disk (primary master)
+    #[arg(long, value_name = "FILE")]
+    hda: Option<PathBuf>,
+
+    /// The second hard disk (primary slave)
+    #[arg(long, value_name = "FILE")]
+    hdb: Option<PathBuf>,
+
+    /// The third hard disk (secondary master)
+    #[arg(long, value_name = "FILE", conflicts_with = "cdrom")]
+    hdc: Option<PathBuf>,
+
+    /// The fourth hard disk (secondary slave)
+    #[arg(long, value_name = "FILE")]
+    hdd: Option<PathBuf>,
+
+    /// The image of a CD or DVD (secondary master)
+    #[arg(long, value_name = "FILE")]
+    cdrom: Option<PathBuf>,
+
+    /// The image of a diskette in drive A
+    #[arg(long, value_name = "FILE")]
+    fda: Option<PathBuf>,
+
+    /// The image of a diskette in drive B
+    #[arg(long, value_name = "FILE")]
+    fdb: Option<PathBuf>,
+
+    /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw,readonly=on|off,snapshot=on|off
+    #[arg(long, value_name = "PROPERTIES")]
+    drive: Vec<DriveProperties>,
+
+    /// Throw away what the guest writes to its disks when the run ends
+    #[arg(long)]
+    snapshot: bool,
+
+    /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs; with order=LETTERS,menu=on
+    /// firmware also asks
+    #[arg(long, value_name = "ORDER", default_value = "", hide_default_value = true)]
+    #[arg(conflicts_with = "kernel")]
+    boot: BootOptions,
+}
+
+/// A `--drive`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DriveProperties {
+    file: Option<PathBuf>,
+    interface: Interface,
+    index: Option<u8>,
+    is_cdrom: bool,
+    read_only: bool,
+    snapshot: bool,
+}
+
+/// Why a `--drive` or `--boot` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum BadProperties {
+    #[error("\"{0}\" is no property: give KEY=VALUE, with a comma between two of them")]
+    NoProperty(String),
+    #[error(
+        "\"{0}\" is not known; there are file, if, index, media, format, readonly and snapshot"
+    )]
+    Unknown(String),
+    #[error("{key} is {expected}, not \"{value}\"")]
+    Value { key: &'static str, expected: &'static str, value: String },
+    #[error("give letters out of a, b, c and d, or order=LETTERS,menu=on|off")]
+    Boot,
+}
+
+fn switch(key: &'static str, value: &str) -> Result<bool, BadProperties> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(BadProperties::Value { key, expected: "on or off", value: value.to_owned() }),
+    }
+}
+
+impl FromStr for DriveProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<DriveProperties, BadProperties> {
+        let mut drive = DriveProperties {
+            file: None,
+            interface: Interface::Ide,
+            index: None,
+            is_cdrom: false,
+            read_only: false,
+            snapshot: false,
+        };
+        for property in text.split(',').filter(|property| !property.is_empty()) {
+            let (key, value) = property
+                .split_once('=')
+                .ok_or_else(|| BadProperties::NoProperty(property.to_owned()))?;
+            let wrong =
+                |key, expected| BadProperties::Value { key, expected, value: value.to_owned() };
+            match key {
+                "file" => drive.file = Some(value.into()),
+                "if" => {
+                    drive.interface = match value {
+                        "ide" => Interface::Ide,
+                        "floppy" => Interface::Floppy,
+                        _ => return Err(wrong("if", "ide or floppy")),
+                    };
+                }
+                "index" => {
+                    let index = value.parse().map_err(|_| wrong("index", "a number from 0"))?;
+                    drive.index = Some(index);
+                }
+                "media" => {
+                    drive.is_cdrom = match value {
+                        "disk" => false,
+                        "cdrom" => true,
+                        _ => return Err(wrong("media", "disk or cdrom")),
+                    };
+                }
+                "format" if value == "raw" => {}
+                "format" => return Err(wrong("format", "raw")),
+                "readonly" | "read-only" => drive.read_only = switch("readonly", value)?,
+                "snapshot" => drive.snapshot = switch("snapshot", value)?,
+                _ => return Err(BadProperties::Unknown(key.to_owned())),
+            }
+        }
+        Ok(drive)
+    }
+}
+
+/// A `--boot`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct BootOptions {
+    order: String,
+    menu: bool,
+}
+
+impl FromStr for BootOptions {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<BootOptions, BadProperties> {
+        let mut options = BootOptions::default();
+        for property in text.split(',').filter(|property| !property.is_empty()) {
+            match property.split_once('=') {
+                None | Some(("order", _)) => {
+                    let order = property.strip_prefix("order=").unwrap_or(property);
+                    if !order.bytes().all(|letter| b"abcd".contains(&letter)) {
+                        return Err(BadProperties::Boot);
+                    }
+                    order.clone_into(&mut options.order);
+                }
+                Some(("menu", value)) => options.menu = switch("menu", value)?,
+                Some(_) => return Err(BadProperties::Boot),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Why the drives cannot be.
+#[derive(Debug, Error)]
+pub(crate) enum DriveError {
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error("two drives are to be number {index} of {device}; give each another index")]
+    Taken { device: &'static str, index: u8 },
+    #[error("{device} has room for {room} drives; leave some out")]
+    Full { device: &'static str, room: u8 },
+    #[error("a drive for a hard disk needs a file: give file=FILE")]
+    NoFile,
+    #[error("{path} has no size that a diskette has (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
+    NoDiskette(PathBuf),
+}
+
+/// The drives of a machine, with their files open.
+#[derive(Default)]
+pub(crate) struct Drives(Vec<Attached>);
+
+struct Attached {
+    interface: Interface,
+    unit: u8,
+    is_cdrom: bool,
+    diskette: Option<floppy::DriveKind>,
+    medium: Option<Medium>,
+    drive: Box<dyn Drive>,
+}
+
+impl Drives {
+    /// Opens the files that `arguments` name.
+    pub(crate) fn open(arguments: &DriveArguments) -> Result<Drives, DriveError> {
+        let mut drives = Drives::default();
+        let file = |interface, index, is_cdrom, file: &Option<PathBuf>| {
+            file.as_ref().map(|file| DriveProperties {
+                file: Some(file.clone()),
+                interface,
+                index: Some(index),
+                is_cdrom,
+                read_only: false,
+                snapshot: false,
+            })
+        };
+        let short = [
+            file(Interface::Ide, 0, false, &arguments.hda),
+            file(Interface::Ide, 1, false, &arguments.hdb),
+            file(Interface::Ide, 2, false, &arguments.hdc),
+            file(Interface::Ide, 3, false, &arguments.hdd),
+            file(Interface::Ide, 2, true, &arguments.cdrom),
+            file(Interface::Floppy, 0, false, &arguments.fda),
+            file(Interface::Floppy, 1, false, &arguments.fdb),
+        ];
+        // Those with a place of their own come first.
+        let long = arguments.drive.iter().cloned();
+        let (placed, others): (Vec<_>, Vec<_>) =
+            short.into_iter().flatten().chain(long).partition(|drive| drive.index.is_some());
+        for properties in placed.iter().chain(&others) {
+            drives.add(properties, arguments.snapshot)?;
+        }
+        Ok(drives)
+    }
+
+    fn add(&mut self, properties: &DriveProperties, snapshot: bool) -> Result<(), DriveError> {
+        let interface = properties.interface;
+        let device = interface.device();
+        let is_taken = |unit| self.0.iter().any(|at| (at.interface, at.unit) == (interface, unit));
+        let unit = match properties.index {
+            Some(index) if index >= interface.units() => {
+                return Err(DriveError::Full { device, room: interface.units() });
+            }
+            Some(index) if is_taken(index) => return Err(DriveError::Taken { device, index }),
+            Some(index) => index,
+            None => (0..interface.units())
+                .find(|unit| !is_taken(*unit))
+                .ok_or(DriveError::Full { device, room: interface.units() })?,
+        };
+        let is_cdrom = properties.is_cdrom && interface == Interface::Ide;
+        let drive = match &properties.file {
+            Some(path) => {
+                open(path, is_cdrom, properties.read_only, properties.snapshot || snapshot)?
+            }
+            None if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
+            None => return Err(DriveError::NoFile),
+        };
+        let medium = drive.medium();
+        let diskette = match (interface, medium, &properties.file) {
+            (Interface::Floppy, Some(medium), Some(path)) => Some(
+                floppy::DriveKind::for_image(medium.sectors)
+                    .ok_or_else(|| DriveError::NoDiskette(path.clone()))?,
+            ),
+            (Interface::Floppy, ..) => Some(floppy::DriveKind::Mb1_44),
+            (Interface::Ide, ..) => None,
+        };
+        self.0.push(Attached { interface, unit, is_cdrom, diskette, medium, drive });
+        Ok(())
+    }
+
+    /// Puts into `config` what there is.
+    pub(crate) fn describe(&self, arguments: &DriveArguments, config: &mut Config) {
+        for attached in &self.0 {
+            let slot = usize::from(attached.unit);
+            match (attached.interface, attached.diskette, attached.medium) {
+                (Interface::Floppy, Some(kind), medium) => {
+                    config.diskettes[slot] = Some(DisketteDrive { kind, medium });
+                }
+                (Interface::Ide, _, medium) => {
+                    let (kind, model) = match (attached.is_cdrom, medium) {
+                        (false, Some(medium)) => (ide::DriveKind::Disk(medium), "RING3 HARDDISK"),
+                        (_, medium) => (ide::DriveKind::CdRom(medium), "RING3 DVD-ROM"),
+                    };
+                    let serial = format!("R3{:05}", attached.unit + 1);
+                    let model = ide::DriveModel { kind, model: model.to_owned(), serial };
+                    config.ide[slot] = Some(model);
+                }
+                (Interface::Floppy, None, _) => {}
+            }
+        }
+        config.boot_menu = arguments.boot.menu;
+        for letter in arguments.boot.order.bytes() {
+            let of_letter = |attached: &&Attached| match (letter, attached.interface) {
+                (b'a', Interface::Floppy) => attached.unit == 0,
+                (b'b', Interface::Floppy) => attached.unit == 1,
+                (b'c', Interface::Ide) => !attached.is_cdrom,
+                (b'd', Interface::Ide) => attached.is_cdrom,
+                _ => false,
+            };
+            config.boot_order.extend(self.0.iter().filter(of_letter).map(|attached| {
+                match attached.interface {
+                    Interface::Ide => BootDevice::Ide(attached.unit),
+                    Interface::Floppy => BootDevice::Diskette(attached.unit),
+                }
+            }));
+        }
+    }
+
+    /// Puts the drives behind their devices.
+    pub(crate) fn attach(self, vm: &mut Vm) {
+        for Attached { interface, unit, drive, .. } in self.0 {
+            vm.attach_drive(interface.device(), unit, drive);
+        }
+    }
+}
+
+fn open(
+    path: &Path,
+    is_cdrom: bool,
+    read_only: bool,
+    snapshot: bool,
+) -> Result<Box<dyn Drive>, ImageError> {
+    let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
+    if snapshot && !is_cdrom {
+        return Ok(Box::new(Overlay::open(path, block)?));
+    }
+    let access = if is_cdrom || read_only { Access::ReadOnly } else { Access::ReadWrite };
+    Ok(Box::new(RawFile::open(path, access, block)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_read() {
+        let drive: DriveProperties =
+            "file=/tmp/a,if=floppy,index=1,readonly=on,format=raw".parse().unwrap();
+        assert_eq!((drive.interface, drive.index), (Interface::Floppy, Some(1)));
+        assert!(drive.read_only && !drive.snapshot);
+        for wrong in ["file", "size=1", "if=scsi", "index=x", "format=qcow2", "snapshot=yes"] {
+            assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn boot_orders_are_read() {
+        let options: BootOptions = "order=dc,menu=on".parse().unwrap();
+        assert_eq!(options, BootOptions { order: "dc".into(), menu: true });
+        assert_eq!("cd".parse::<BootOptions>().unwrap().order, "cd");
+        assert!("n".parse::<BootOptions>().is_err());
+        assert!("splash=x".parse::<BootOptions>().is_err());
+    }
+}

@@ -17,7 +17,8 @@ pub const INTERVAL_NANOS: u64 = 2_000_000;
 /// A guess at the start, in picoseconds for each instruction.
 pub const INITIAL_PICOS: u64 = 10_000;
 
-/// What fewer instructions took says nothing about the next ones: they ran with cold caches.
+/// What fewer instructions took says nothing about the next ones: they ran with cold caches. It counts
+/// together with what comes next, unless the guest sleeps in between.
 const MEASURABLE_INSTRUCTIONS: u64 = 20_000;
 
 /// When virtual time is this far behind, in nanoseconds, it is set forward at once, over all timers
@@ -28,9 +29,10 @@ const HOPELESS_NANOS: u64 = 1_000_000_000;
 /// sleeps in between must not make the next look come too late.
 const PICOS_RANGE: std::ops::RangeInclusive<u64> = 100..=10_000_000;
 
-/// What the last look at the host's clock saw.
+/// What the host's clock has told.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
+    /// Host time and instructions when the present measurement began.
     time: Time,
     instructions: u64,
     /// Smoothed measurement, in picoseconds for each instruction.
@@ -65,8 +67,8 @@ impl Pace {
             let measured = u64::try_from(nanos * 1000 / u128::from(executed)).unwrap_or(u64::MAX);
             let measured = measured.clamp(*PICOS_RANGE.start(), *PICOS_RANGE.end());
             self.picos_per_instruction = (3 * self.picos_per_instruction + measured) / 4;
+            (self.time, self.instructions) = (time, instructions);
         }
-        (self.time, self.instructions) = (time, instructions);
         // What the virtual clock is ahead is taken back over the next interval, but for
         // a quarter of the speed, so that timers still go on.
         let now = clock.now(instructions);
@@ -131,6 +133,26 @@ mod tests {
         if let Input::HostTime { time, picos_per_instruction } = input {
             clock.set(instructions, *time, *picos_per_instruction);
         }
+    }
+
+    /// A slow device made instructions seem slow; slices are short then, and the measurement must still end.
+    #[test]
+    fn instructions_that_were_slow_become_fast_again() {
+        let mut clock = Clock::new(INITIAL_PICOS);
+        let mut pace = Pace::new(Time::ZERO, 0);
+        let (mut instructions, mut nanos) = (0, 0);
+        for picos in [20_000_000, 5_000] {
+            for _ in 0..4000 {
+                let executed = pace.interval();
+                instructions += executed;
+                nanos += executed * picos / 1000;
+                let time = Time::from_nanos(nanos);
+                let look = pace.look(&clock, time, instructions, None);
+                apply(&mut clock, &look, instructions);
+            }
+        }
+        let ahead = clock.now(instructions).nanos_since(Time::from_nanos(nanos));
+        assert!(ahead < INTERVAL_NANOS, "{ahead} ns ahead");
     }
 
     #[test]

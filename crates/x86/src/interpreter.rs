@@ -505,7 +505,9 @@ impl Interpreter {
                 self.show_accesses(cpu);
                 None
             }
-            Delivery::GoesOn => {
+            Delivery::Raised => {
+                self.show_accesses(cpu);
+                // It counts like any other exception, or this could go on for ever.
                 cpu.instructions += 1;
                 None
             }
@@ -515,28 +517,17 @@ impl Interpreter {
         }
     }
 
-    /// Delivers the event that waits.
-    fn deliver_pending(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
-        while let Some(event) = cpu.event {
-            if cpu.instructions >= cpu.deadline && !cpu.attention.contains(Attention::ANSWERED) {
-                return Some(Exit::Deadline);
-            }
-            let exit = self.deliver(cpu, memory, event);
-            if exit.is_some() {
-                return exit;
-            }
-        }
-        None
-    }
-
     /// All that must be looked at between blocks; an exit, or nothing.
     #[inline(never)]
     fn attend(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         if memory.has_stale_code() {
             self.drop_stale_code(cpu, memory);
         }
-        if cpu.event.is_some() {
-            return self.deliver_pending(cpu, memory);
+        if let Some(event) = cpu.event {
+            if cpu.instructions >= cpu.deadline && !cpu.attention.contains(Attention::ANSWERED) {
+                return Some(Exit::Deadline);
+            }
+            return self.deliver(cpu, memory, event);
         }
         if !cpu.attention.contains(Attention::ANSWERED) {
             if cpu.attention.contains(Attention::DEBUG_TRAP)
@@ -648,7 +639,10 @@ impl Engine for Interpreter {
             cpu.translation_changed();
         }
         loop {
-            let exit = self.attend(cpu, memory).or_else(|| self.run_blocks(cpu, memory));
+            let mut exit = self.attend(cpu, memory);
+            if exit.is_none() && cpu.event.is_none() {
+                exit = self.run_blocks(cpu, memory);
+            }
             if let Some(exit) = exit {
                 self.counters.page_walks = cpu.page_walks;
                 return exit;

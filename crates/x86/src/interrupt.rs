@@ -44,15 +44,11 @@ pub(crate) enum Delivery {
     Done,
     /// The machine must act first; the event waits in [`Cpu::event`].
     Waits(Stop),
-    /// Every delivery so far has raised another exception. The last one waits in [`Cpu::event`].
-    GoesOn,
+    /// It has raised an exception, which now waits in [`Cpu::event`].
+    Raised,
     /// Triple fault.
     Shutdown,
 }
-
-/// After so many exceptions in a row the engine looks around: an alignment check, say, that the
-/// delivery of each alignment check raises goes on for ever, on real processors as well.
-const FAULTS_IN_DELIVERY: usize = 4;
 
 impl Cpu {
     /// True when an interrupt of the INTR pin would be taken now.
@@ -67,39 +63,37 @@ impl Cpu {
         self.event = Some(Event { vector, error_code: None, source: Source::External });
     }
 
-    /// Delivers `event`, and what exceptions that raises, until a handler is reached
-    /// (SDM vol. 3, 7.15, "Interrupt 8").
+    /// Delivers `event` to its handler. An exception that this raises takes its place, or both
+    /// become a double fault (SDM vol. 3, 7.15, "Interrupt 8").
+    ///
+    /// There need not be an end to this: where an alignment check cannot be delivered because the stack is not
+    /// aligned, it raises itself, for ever on real processors too. So each is delivered by a call of its own.
     pub(crate) fn deliver_event(&mut self, memory: &mut Memory, event: Event) -> Delivery {
-        let mut event = event;
         self.halted = false;
-        for _ in 0..FAULTS_IN_DELIVERY {
-            self.event = Some(event);
-            if self.deliver(memory, event).is_ok() {
-                self.event = None;
-                self.forget_answers();
-                return Delivery::Done;
-            }
-            let second = match &self.stop {
-                Stop::Fault(fault) | Stop::TaskFault(fault) => *fault,
-                stop => return Delivery::Waits(stop.clone()),
-            };
-            let first = match event.source {
-                Source::Exception => Fault::new(event.vector).class(),
-                Source::External | Source::Software => FaultClass::Benign,
-            };
-            event = if first == FaultClass::DoubleFault {
-                self.event = None;
-                return Delivery::Shutdown;
-            } else if first.doubles_with(second.class()) {
-                Fault::with_code(vector::DF, 0).into()
-            } else {
-                second.into()
-            };
-            self.system_flags.insert(Eflags::RF);
-            self.forget_answers();
-        }
         self.event = Some(event);
-        Delivery::GoesOn
+        if self.deliver(memory, event).is_ok() {
+            self.event = None;
+            self.forget_answers();
+            return Delivery::Done;
+        }
+        let second = match &self.stop {
+            Stop::Fault(fault) | Stop::TaskFault(fault) => *fault,
+            stop => return Delivery::Waits(stop.clone()),
+        };
+        let first = match event.source {
+            Source::Exception => Fault::new(event.vector).class(),
+            Source::External | Source::Software => FaultClass::Benign,
+        };
+        if first == FaultClass::DoubleFault {
+            self.event = None;
+            return Delivery::Shutdown;
+        }
+        self.system_flags.insert(Eflags::RF);
+        self.forget_answers();
+        let doubles = first.doubles_with(second.class());
+        let raised = if doubles { Fault::with_code(vector::DF, 0) } else { second };
+        self.event = Some(raised.into());
+        Delivery::Raised
     }
 
     /// A pulse on the NMI pin: a nonmaskable interrupt, which is remembered while another one is

@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register, RepPrefixKind};
 use ring3_x86::cpu::{Cr0, reg};
+use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 
@@ -90,6 +91,22 @@ fn the_program_turns_it_on_and_off() {
     assert_eq!(raises(&code), vector::UD);
     assert_eq!(raises(&[&off[..], &known, &on, &known[..1]].concat()), vector::AC);
     assert_eq!(raises(&[&off[..], &known, &on, &known[1..]].concat()), vector::AC);
+}
+
+/// A handler at privilege 3 has the program's stack. If that is not aligned, the check cannot be delivered
+/// and raises itself; the engine comes back all the same, and exactly at the deadline.
+#[test]
+fn a_check_that_raises_itself_ends_at_the_deadline() {
+    let mut machine = checking(&[load(EAX, DATA + 1)]);
+    machine.set_gate(vector::AC, USER_CS, INTERRUPT_GATE);
+    machine.cpu.set_gpr(reg::SP, u64::from(USER_STACK) + 2);
+    let begin = machine.cpu.instructions;
+    for end in [1, 2, 3, 500] {
+        let left = begin + end - machine.cpu.instructions;
+        let exit = machine.engine.run(&mut machine.cpu, &mut machine.memory, left);
+        assert_eq!((exit, machine.cpu.instructions), (Exit::Deadline, begin + end));
+    }
+    assert_eq!(machine.get(reg::SP), USER_STACK + 2);
 }
 
 /// What the processor reads for itself is not the program's access: a descriptor table anywhere.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ring3_display::escape;
 use ring3_vm::Model;
 use thiserror::Error;
 
 use crate::drives::DriveArguments;
-use crate::escape;
 
 /// Runs PC operating systems in ordinary unprivileged processes
 #[derive(Debug, Parser)]

@@ -12,28 +12,26 @@
 //! * [`run`]: `ring3 run`;
 //! * [`drives`]: its drives;
 //! * [`serial`]: what is behind the serial port;
-//! * [`debug_console`]: what is behind the port for messages of the firmware;
-//! * [`escape`]: the escape key;
-//! * [`terminal`]: raw mode, and standard error while the terminal is in it.
+//! * [`debug_console`]: what is behind the port for messages of the firmware.
+//!
+//! The escape key and the terminal in raw mode are in crate `ring3_display`, which shares them.
 #![forbid(unsafe_code)]
 
 mod args;
 mod debug_console;
 mod drives;
-mod escape;
 mod run;
 mod serial;
-mod terminal;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ring3_display::tty::{self, Stderr};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 use args::{Arguments, Command};
-use terminal::Stderr;
 
 /// Which log messages go to standard error, as in `RING3_LOG=info` or
 /// `RING3_LOG=warn,ring3_devices=debug`.
@@ -42,7 +40,7 @@ const LOG_VARIABLE: &str = "RING3_LOG";
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
-    terminal::restore_before_panic_message();
+    tty::restore_before_panic_message();
     let ended = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
     };
@@ -63,7 +61,7 @@ fn log_to_stderr() {
         .from_env_lossy();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(terminal::stderr_is_terminal())
+        .with_ansi(tty::stderr_is_terminal())
         .with_writer(|| Stderr)
         .init();
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ring3_display::tty::{RawMode, Stderr};
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
 use ring3_vm::multiboot::MultibootError;
@@ -18,7 +19,6 @@ use crate::args::{DebugTarget, Display, RunArguments, SerialTarget};
 use crate::debug_console::DebugOutput;
 use crate::drives::{DriveError, Drives};
 use crate::serial::{self, InputFrom, SerialOutput};
-use crate::terminal::{RawMode, Stderr};
 
 /// The exit statuses of `ring3 run`, but for 2, which is the wrong command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

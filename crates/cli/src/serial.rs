@@ -7,11 +7,10 @@ use std::path::Path;
 use std::thread;
 
 use ring3_core::input::{DeviceInput, Input};
+use ring3_display::escape::{self, EscapeKeys, Key};
+use ring3_display::tty::Stderr;
 use ring3_vm::{Console, Sender};
 use tracing::warn;
-
-use crate::escape::{self, EscapeKeys, Key};
-use crate::terminal::Stderr;
 
 /// The name of the serial port's device in the machine.
 const COM1: &str = "com1";
@@ -114,7 +113,7 @@ fn typed(keys: &mut EscapeKeys, bytes: &[u8]) -> (Vec<u8>, bool) {
     for byte in bytes {
         match keys.key(*byte) {
             Key::Guest(byte) => for_guest.push(byte),
-            Key::Nothing => {}
+            Key::Nothing | Key::Other(_) => {}
             Key::Quit => return (for_guest, true),
             Key::Help => {
                 // Who asked for help and has no standard error gets none.

@@ -4,10 +4,10 @@
 //! consoles that people know.
 
 /// Ctrl-A as a terminal sends it.
-const ESCAPE: u8 = 0x01;
+pub const ESCAPE: u8 = 0x01;
 
 /// The keys after the escape key, for the person who asks for them.
-pub(crate) const HELP: &str = concat!(
+pub const HELP: &str = concat!(
     "  Ctrl-A x       end the run\n",
     "  Ctrl-A Ctrl-A  send Ctrl-A to the guest (Ctrl-A a does the same)\n",
     "  Ctrl-A h       list these keys\n",
@@ -15,27 +15,34 @@ pub(crate) const HELP: &str = concat!(
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
+pub enum Key {
     /// It goes to the guest as this byte.
     Guest(u8),
-    /// Nothing: the escape key itself, or one that has no meaning after it.
+    /// Nothing: the escape key itself.
     Nothing,
     /// End the run.
     Quit,
     /// List the keys.
     Help,
+    /// Another one after the escape key. What is not listed has no meaning.
+    Other(u8),
 }
 
 /// Reads keys and remembers whether the last one was the escape key.
 #[derive(Debug, Default)]
-pub(crate) struct EscapeKeys {
+pub struct EscapeKeys {
     escaped: bool,
 }
 
 impl EscapeKeys {
+    /// Forgets the last key, and says whether it was the escape key: for a key that is no byte.
+    pub fn take(&mut self) -> bool {
+        std::mem::take(&mut self.escaped)
+    }
+
     /// What `byte`, the next one that was typed, means.
-    pub(crate) fn key(&mut self, byte: u8) -> Key {
-        if !std::mem::take(&mut self.escaped) {
+    pub fn key(&mut self, byte: u8) -> Key {
+        if !self.take() {
             if byte == ESCAPE {
                 self.escaped = true;
                 return Key::Nothing;
@@ -46,7 +53,7 @@ impl EscapeKeys {
             b'x' | b'X' => Key::Quit,
             ESCAPE | b'a' | b'A' => Key::Guest(ESCAPE),
             b'h' | b'H' | b'?' => Key::Help,
-            _ => Key::Nothing,
+            other => Key::Other(other),
         }
     }
 }
@@ -83,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_after_it_is_dropped_with_it() {
-        assert_eq!(typed(b"\x01zx"), [Key::Guest(b'x')]);
+    fn an_unknown_key_after_it_is_not_for_the_guest() {
+        assert_eq!(typed(b"\x01zx"), [Key::Other(b'z'), Key::Guest(b'x')]);
     }
 }

@@ -1,0 +1,245 @@
+//! The screen in the terminal: QEMU's curses display.
+//!
+//! Text is shown as text, in the guest's colours where the terminal has them, graphics as blocks with two
+//! pixels a character. What is larger than the terminal is shown in part: the part with the cursor, or where
+//! the person has moved it.
+//!
+//! All keys go to the guest but those of [`crate::escape`]. A terminal tells of no releases, so each key is
+//! pressed and released at once, and with it the modifiers that it needs.
+
+mod cp437;
+mod keys;
+mod screen;
+mod window;
+
+use std::io::{self, Stdout};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
+use ratatui::layout::Position;
+use ring3_core::display::Picture;
+use ring3_core::input::DeviceInput;
+
+use crate::escape::{ESCAPE, EscapeKeys, HELP, Key};
+use crate::rate::Rate;
+use crate::tty::RawMode;
+use crate::{Ended, Machine};
+use keys::Stroke;
+use screen::{Colours, Note, PictureSize, Screen, size_of};
+use window::Window;
+
+/// The time from one key to the next that is sent to the machine, so that the guest has time to fetch them
+/// when a person pastes: a keyboard's buffer is small.
+const SPACING: Duration = Duration::from_millis(10);
+/// How long a hint stays.
+const HINT: Duration = Duration::from_secs(3);
+/// The keys that there are with a screen, besides those of [`crate::escape`].
+const MORE_HELP: &str = concat!(
+    "  Ctrl-A d       send Ctrl-Alt-Delete\n",
+    "  Ctrl-A arrow   move over a screen that is larger than the terminal\n",
+);
+
+/// Why the display has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The person wants to end the run.
+    Quit,
+    /// There is no machine any more.
+    MachineEnded,
+}
+
+/// Shows the screen of `machine` in the terminal at standard input and output and sends the keys that are typed
+/// there, until the machine ends or the person wants to. The terminal is as it was before then. The caller
+/// has to wait for this to return before the process ends.
+///
+/// # Errors
+///
+/// When standard input or output is no terminal ([`io::ErrorKind::NotFound`]), or it fails.
+pub fn run(machine: &dyn Machine) -> io::Result<Ending> {
+    let _restored_at_the_end = RawMode::enter_full_screen()?;
+    let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    Display {
+        machine,
+        terminal,
+        colours: Colours::of_terminal(),
+        escape: EscapeKeys::default(),
+        picture: None,
+        window: Window::default(),
+        note: Note::default(),
+        note_ends: None,
+        hinted: None,
+        redraw: true,
+        rate: Rate::default(),
+    }
+    .run()
+}
+
+/// The sizes of a picture and of the terminal in characters.
+type Sizes = (Option<PictureSize>, (usize, usize));
+
+/// See [`run`].
+struct Display<'a> {
+    machine: &'a dyn Machine,
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    colours: Colours,
+    escape: EscapeKeys,
+    /// What is shown.
+    picture: Option<Picture>,
+    window: Window,
+    note: Note,
+    /// When the note goes by itself.
+    note_ends: Option<Instant>,
+    /// The sizes of the picture and of the terminal that there was a hint about.
+    hinted: Option<Sizes>,
+    /// Something else than the picture has changed.
+    redraw: bool,
+    rate: Rate,
+}
+
+impl Display<'_> {
+    fn run(&mut self) -> io::Result<Ending> {
+        loop {
+            let looked = Instant::now();
+            match self.machine.picture() {
+                Ok(picture) => self.show(picture)?,
+                Err(Ended) => return Ok(Ending::MachineEnded),
+            }
+            // At least one event is taken between two looks, however long a look takes.
+            loop {
+                let left = self.rate.interval().saturating_sub(looked.elapsed());
+                if !event::poll(left)? {
+                    break;
+                }
+                if let Some(ending) = self.event(&event::read()?) {
+                    return Ok(ending);
+                }
+                self.rate.hurry();
+                if left.is_zero() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Draws `picture` if it or anything else is new.
+    fn show(&mut self, picture: Option<Picture>) -> io::Result<()> {
+        let changed = picture != self.picture;
+        self.rate.looked(changed);
+        if self.note_ends.is_some_and(|ends| Instant::now() >= ends) {
+            self.set_note(Note::default(), None);
+        }
+        let redraw = std::mem::take(&mut self.redraw);
+        if !changed && !redraw {
+            return Ok(());
+        }
+        let area = self.terminal.size()?;
+        let room = (usize::from(area.width), usize::from(area.height));
+        let sizes = (size_of(picture.as_ref()), room);
+        if self.hinted.replace(sizes) != Some(sizes) {
+            self.hint(picture.as_ref(), room);
+        }
+        self.picture = picture;
+        if let Some(Picture::Text(text)) = &self.picture {
+            self.window.follow((text.columns, text.rows), room, text.cursor);
+        }
+        let screen = Screen {
+            picture: self.picture.as_ref(),
+            from: self.window.corner(),
+            colours: self.colours,
+            note: &self.note,
+        };
+        self.redraw = false;
+        self.terminal.draw(|frame| {
+            frame.render_widget(&screen, frame.area());
+            if let Some((x, y)) = screen.cursor(room) {
+                frame.set_cursor_position(Position { x, y });
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Says what is not to be seen.
+    fn hint(&mut self, picture: Option<&Picture>, (columns, rows): (usize, usize)) {
+        let hint = match picture {
+            None => "the screen is off".to_owned(),
+            Some(Picture::Pixels(pixels)) => {
+                format!("graphics mode {}x{}", pixels.width, pixels.height)
+            }
+            Some(Picture::Text(text)) if text.columns > columns || text.rows > rows => {
+                format!(
+                    "{}x{} characters in {columns}x{rows}; Ctrl-A h helps",
+                    text.columns, text.rows
+                )
+            }
+            Some(Picture::Text(_)) => return,
+        };
+        self.set_note(Note::line(&hint), Some(HINT));
+    }
+
+    fn set_note(&mut self, note: Note, stays: Option<Duration>) {
+        self.note = note;
+        self.note_ends = stays.map(|stays| Instant::now() + stays);
+        self.redraw = true;
+    }
+
+    /// Something has come from the terminal.
+    fn event(&mut self, event: &Event) -> Option<Ending> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
+            Event::Resize(..) => {
+                self.redraw = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn key(&mut self, event: &KeyEvent) -> Option<Ending> {
+        if self.note_ends.is_none() && !self.note.is_empty() {
+            // Help stays until the next key.
+            self.set_note(Note::default(), None);
+        }
+        let Some(byte) = keys::byte(event) else {
+            if self.escape.take() {
+                self.scroll(event.code);
+            } else if let Some(stroke) = keys::stroke(event) {
+                self.send(&stroke);
+            }
+            return None;
+        };
+        match self.escape.key(byte) {
+            Key::Guest(ESCAPE) => self.send(&Stroke::control_a()),
+            Key::Guest(_) => {
+                if let Some(stroke) = keys::stroke(event) {
+                    self.send(&stroke);
+                }
+            }
+            Key::Help => self.set_note(Note::lines(&format!("{HELP}{MORE_HELP}")), None),
+            Key::Other(b'd' | b'D') => self.send(&Stroke::control_alt_delete()),
+            Key::Nothing | Key::Other(_) => {}
+            Key::Quit => return Some(Ending::Quit),
+        }
+        None
+    }
+
+    fn scroll(&mut self, arrow: KeyCode) {
+        match arrow {
+            KeyCode::Left => self.window.scroll(-1, 0),
+            KeyCode::Right => self.window.scroll(1, 0),
+            KeyCode::Up => self.window.scroll(0, -1),
+            KeyCode::Down => self.window.scroll(0, 1),
+            _ => return,
+        }
+        self.redraw = true;
+    }
+
+    fn send(&self, stroke: &Stroke) {
+        for (key, pressed) in stroke.changes() {
+            self.machine.send(DeviceInput::Key { key, pressed });
+        }
+        thread::sleep(SPACING);
+    }
+}

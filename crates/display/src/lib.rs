@@ -1,12 +1,15 @@
 //! What a person sees of a machine and how he types into it.
 //!
 //! * [`terminal`]: the screen in the terminal, as QEMU's curses display has it;
+//! * [`vnc`]: a server for VNC clients (RFC 6143, the Remote Framebuffer protocol);
 //! * [`tty`]: the terminal itself, in raw mode and full of the guest's screen, and how it was before;
 //! * [`escape`]: the escape key, by which the person at a terminal speaks to ring3 and not to the guest.
 //!
-//! A display asks a [`Machine`] for its [`Picture`] and sends it what was typed. It looks at the host's clock
-//! and knows nothing of how the machine is run. It does not ask for pictures more than 30 times a second, and
-//! more seldom while nothing changes.
+//! Both displays ask a [`Machine`] for its [`Picture`] and send it what was typed. They run
+//! on threads of their own, look at the host's clock and know nothing of how the machine is run.
+//! Neither asks for pictures more than 30 times a second, and both ask more seldom while nothing changes.
+//!
+//! `cargo run --example fake_screen -- --help` shows a moving screen by either, without a machine.
 #![forbid(unsafe_code)]
 
 use ring3_core::display::Picture;
@@ -17,6 +20,7 @@ pub mod escape;
 mod rate;
 pub mod terminal;
 pub mod tty;
+pub mod vnc;
 
 /// The machine, as displays see it.
 pub trait Machine: Send + Sync {

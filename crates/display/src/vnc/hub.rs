@@ -1,0 +1,377 @@
+//! What the clients of a server share: the screen as it was seen last, and what each of them waits for.
+//!
+//! One thread asks the machine for pictures ([`Hub::watch`]), only while a client waits for an update.
+//! Each client has a thread that reads its messages and one that writes updates; so a client that reads
+//! nothing keeps its own writer waiting and nobody else, and what it asks for meanwhile is one request.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ring3_core::display::{Picture, Pixels, TextScreen};
+
+use super::listener::Connection;
+use super::pixel_format::PixelFormat;
+use super::view::Rect;
+use crate::Machine;
+use crate::rate::Rate;
+
+/// So many clients may be connected at a time.
+const MOST_CLIENTS: usize = 16;
+/// The size of the screen, in pixels, as long as the machine has shown nothing.
+const EMPTY: (usize, usize) = (640, 480);
+
+/// How a client wants rectangles to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Encoding {
+    /// Pixel by pixel.
+    #[default]
+    Raw,
+    /// [`super::hextile`].
+    Hextile,
+    /// [`super::zrle`].
+    Zrle,
+}
+
+/// What a client has said that it understands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Abilities {
+    pub(crate) encoding: Encoding,
+    /// The pseudo-encoding DesktopSize.
+    pub(crate) desktop_size: bool,
+    /// The pseudo-encoding ExtendedDesktopSize.
+    pub(crate) extended_desktop_size: bool,
+}
+
+/// What is to be told to a client outside of the screen's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Extended key events are understood.
+    ExtendedKeys,
+    /// The screen's size, for a client that has just said that it understands ExtendedDesktopSize.
+    Size,
+    /// The screen's size cannot be set by a client.
+    SizeIsFixed,
+}
+
+/// An update that a client waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    /// The part of the screen that it is about.
+    pub(crate) area: Rect,
+    /// What it wants whether changed or not.
+    pub(crate) again: Option<Rect>,
+    /// It is answered by a picture with a higher number only.
+    after: u64,
+    /// The picture with that number and all before it have nothing new for it.
+    compared: u64,
+}
+
+/// What a client's writer is to do next.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) format: PixelFormat,
+    pub(crate) abilities: Abilities,
+    /// What to tell first.
+    pub(crate) notices: Vec<Notice>,
+    /// What the client waits for, and the screen to answer it with.
+    pub(crate) update: Option<(Request, Arc<Pixels>)>,
+}
+
+/// One client.
+#[derive(Debug)]
+struct Client {
+    connection: Connection,
+    format: PixelFormat,
+    abilities: Abilities,
+    notices: Vec<Notice>,
+    request: Option<Request>,
+    /// Its writer is on its way; whether the client reads is not known.
+    writing: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    screen: Arc<Pixels>,
+    /// The number of the last picture that was asked for, from 1.
+    asked: u64,
+    /// The number of the last one that has come: `screen` is that, or does not differ from it.
+    seen: u64,
+    /// The number of the last one that differed from the one before it.
+    changed: u64,
+    rate: Rate,
+    clients: BTreeMap<u64, Client>,
+    next_client: u64,
+    ended: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    state: Mutex<State>,
+    /// Anything in the state has changed. There are few threads to wake up.
+    news: Condvar,
+    /// Caps Lock is on in the guest.
+    pub(crate) caps_lock: Arc<AtomicBool>,
+}
+
+impl Hub {
+    pub(crate) fn new() -> Hub {
+        let (width, height) = EMPTY;
+        let screen = Arc::new(Pixels { width, height, colours: vec![0; width * height] });
+        let state = State {
+            screen,
+            asked: 0,
+            seen: 0,
+            changed: 0,
+            rate: Rate::default(),
+            clients: BTreeMap::new(),
+            next_client: 0,
+            ended: false,
+        };
+        Hub { state: Mutex::new(state), news: Condvar::new(), caps_lock: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.news.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for pictures while a client waits, until the machine or the server ends.
+    pub(crate) fn watch(&self, machine: &dyn Machine) {
+        let mut last_look: Option<Instant> = None;
+        while let Some(number) = self.time_to_look(last_look) {
+            last_look = Some(Instant::now());
+            match machine.picture() {
+                Ok(picture) => self.look(number, picture),
+                Err(crate::Ended) => self.end(),
+            }
+        }
+    }
+
+    /// Waits until the next picture is to be asked for, and returns its number.
+    fn time_to_look(&self, last_look: Option<Instant>) -> Option<u64> {
+        let mut state = self.state();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let somebody_waits = |client: &Client| client.request.is_some() && !client.writing;
+            if !state.clients.values().any(somebody_waits) {
+                state = self.wait(state);
+                continue;
+            }
+            let elapsed = last_look.map(|at| at.elapsed());
+            let left = elapsed.map(|elapsed| state.rate.interval().saturating_sub(elapsed));
+            match left {
+                Some(left) if !left.is_zero() => {
+                    let waited = self.news.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                _ => {
+                    state.asked += 1;
+                    return Some(state.asked);
+                }
+            }
+        }
+    }
+
+    /// Takes a picture over.
+    fn look(&self, number: u64, picture: Option<Picture>) {
+        let mut state = self.state();
+        let pixels = match picture {
+            Some(Picture::Text(TextScreen { pixels, .. }) | Picture::Pixels(pixels)) => pixels,
+            None => blank(&state.screen),
+        };
+        let changed = is_possible(&pixels) && *state.screen != pixels;
+        if changed {
+            state.screen = Arc::new(pixels);
+            state.changed = number;
+        }
+        state.seen = number;
+        state.rate.looked(changed);
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Something was typed: the screen is likely to change.
+    pub(crate) fn hurry(&self) {
+        self.state().rate.hurry();
+        self.news.notify_all();
+    }
+
+    /// Ends all threads and connections.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        state.clients.values().for_each(|client| client.connection.end());
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Adds a client and gives it a number; nothing if there are too many, or the machine has ended.
+    pub(crate) fn join(&self, connection: Connection) -> Option<u64> {
+        let mut state = self.state();
+        if state.ended || state.clients.len() >= MOST_CLIENTS {
+            return None;
+        }
+        let id = state.next_client;
+        state.next_client += 1;
+        let client = Client {
+            connection,
+            format: PixelFormat::NATIVE,
+            abilities: Abilities::default(),
+            notices: Vec::new(),
+            request: None,
+            writing: false,
+        };
+        state.clients.insert(id, client);
+        Some(id)
+    }
+
+    /// Removes a client and ends its connection.
+    pub(crate) fn leave(&self, id: u64) {
+        if let Some(client) = self.state().clients.remove(&id) {
+            client.connection.end();
+        }
+        self.news.notify_all();
+    }
+
+    /// Changes what is known of a client.
+    fn client(&self, id: u64, change: impl FnOnce(&mut Client)) {
+        if let Some(client) = self.state().clients.get_mut(&id) {
+            change(client);
+        }
+        self.news.notify_all();
+    }
+
+    pub(crate) fn set_format(&self, id: u64, format: PixelFormat) {
+        self.client(id, |client| client.format = format);
+    }
+
+    pub(crate) fn set_abilities(&self, id: u64, abilities: Abilities) {
+        self.client(id, |client| client.abilities = abilities);
+    }
+
+    /// Has a client told something. What it was not told yet is not told twice.
+    pub(crate) fn notify(&self, id: u64, notice: Notice) {
+        self.client(id, |client| {
+            if !client.notices.contains(&notice) {
+                client.notices.push(notice);
+            }
+        });
+    }
+
+    /// A client waits for an update of `area`, of what has changed in it or (`again`) of all of it.
+    pub(crate) fn request(&self, id: u64, area: Rect, again: bool) {
+        let mut state = self.state();
+        let asked = state.asked;
+        if again {
+            state.rate.hurry();
+        }
+        if let Some(client) = state.clients.get_mut(&id) {
+            let new = Request {
+                area,
+                again: again.then_some(area),
+                after: if again { asked } else { 0 },
+                compared: 0,
+            };
+            client.request = Some(client.request.map_or(new, |old| old.and(new)));
+        }
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// The screen now, for a client that has just come. Nothing if it is gone already, or the machine is.
+    pub(crate) fn fresh_screen(&self, id: u64) -> Option<Arc<Pixels>> {
+        self.request(id, Rect::all(0, 0), true);
+        let mut state = self.state();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let (seen, screen) = (state.seen, Arc::clone(&state.screen));
+            let client = state.clients.get_mut(&id)?;
+            if client.request.is_none_or(|request| request.after < seen) {
+                client.request = None;
+                return Some(screen);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Waits until there is something for the client to be told. Nothing when it has gone, or the server has ended.
+    pub(crate) fn turn(&self, id: u64) -> Option<Turn> {
+        let mut state = self.state();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let (seen, changed, screen) = (state.seen, state.changed, Arc::clone(&state.screen));
+            let client = state.clients.get_mut(&id)?;
+            let ready = |request: &mut Request| {
+                let fresh = seen > request.after;
+                let new = request.compared == 0 || changed > request.compared;
+                request.compared = if fresh && new { seen } else { request.compared };
+                fresh && new
+            };
+            let update = client.request.take_if(ready).map(|request| (request, screen));
+            if update.is_some() || !client.notices.is_empty() {
+                client.writing = true;
+                return Some(Turn {
+                    format: client.format,
+                    abilities: client.abilities,
+                    notices: std::mem::take(&mut client.notices),
+                    update,
+                });
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// The turn is over. A request that could not be answered yet is given back; what it wanted again is
+    /// marked in the client's view by now.
+    pub(crate) fn turn_is_over(&self, id: u64, unanswered: Option<Request>) {
+        self.client(id, |client| {
+            client.writing = false;
+            if let Some(old) = unanswered {
+                let old = Request { again: None, ..old };
+                client.request = Some(client.request.map_or(old, |new| old.and(new)));
+            }
+        });
+    }
+}
+
+impl Request {
+    /// Both requests as one.
+    fn and(self, new: Request) -> Request {
+        let again = match (self.again, new.again) {
+            (Some(old), Some(new)) => Some(old.union(new)),
+            (old, new) => old.or(new),
+        };
+        Request {
+            area: self.area.union(new.area),
+            again,
+            after: self.after.max(new.after),
+            compared: self.compared.min(new.compared),
+        }
+    }
+}
+
+/// A picture that can be served: its size is that of its pixels and can be told in a message.
+fn is_possible(pixels: &Pixels) -> bool {
+    let sides = 1..=usize::from(u16::MAX);
+    sides.contains(&pixels.width)
+        && sides.contains(&pixels.height)
+        && pixels.colours.len() == pixels.width * pixels.height
+}
+
+/// A black screen of the same size.
+fn blank(screen: &Pixels) -> Pixels {
+    let Pixels { width, height, .. } = *screen;
+    Pixels { width, height, colours: vec![0; width * height] }
+}

@@ -1,0 +1,339 @@
+//! Where a VNC server listens, and what connects two ends.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// The TCP port of display 0 (RFC 6143, section 1).
+const FIRST_PORT: u16 = 5900;
+
+/// Where to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// At a Unix socket with that path.
+    Unix(PathBuf),
+    /// At a TCP port of this host, which other hosts do not reach.
+    Loopback(SocketAddr),
+}
+
+/// An address that is none, or none to listen at.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// It is written in another way.
+    #[error(
+        "{0:?} is no address for VNC; write unix:PATH, or :N or 127.0.0.1:N for display N (TCP port 5900 + N)"
+    )]
+    Form(String),
+    /// The display's number is too high.
+    #[error("there is no display {0}; the highest is {highest}", highest = u16::MAX - FIRST_PORT)]
+    Display(String),
+    /// Other hosts would reach it.
+    #[error(
+        "VNC is not served at {0}: it has neither password nor encryption, and whoever reaches it has the machine; \
+         serve it at 127.0.0.1 and reach it through ssh -L"
+    )]
+    Open(String),
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    /// Reads `unix:PATH`, `:N`, `127.0.0.1:N`, `localhost:N` or `[::1]:N`, where N is the display's number:
+    /// the TCP port less 5900.
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(AddressError::Form(text.to_owned()));
+            }
+            return Ok(Address::Unix(path.into()));
+        }
+        let form = || AddressError::Form(text.to_owned());
+        let (host, display) = text.rsplit_once(':').ok_or_else(form)?;
+        if display.is_empty() || !display.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(form());
+        }
+        let port = display.parse().ok().and_then(|display| FIRST_PORT.checked_add(display));
+        let port = port.ok_or_else(|| AddressError::Display(display.to_owned()))?;
+        let host: IpAddr = match host {
+            "" | "localhost" => Ipv4Addr::LOCALHOST.into(),
+            "[::1]" => Ipv6Addr::LOCALHOST.into(),
+            _ => host.parse().map_err(|_| AddressError::Open(host.to_owned()))?,
+        };
+        if !host.is_loopback() {
+            return Err(AddressError::Open(host.to_string()));
+        }
+        Ok(Address::Loopback(SocketAddr::new(host, port)))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Loopback(address) => {
+                let display = address.port().saturating_sub(FIRST_PORT);
+                match address.ip() {
+                    IpAddr::V4(ip) => write!(f, "{ip}:{display}"),
+                    IpAddr::V6(ip) => write!(f, "[{ip}]:{display}"),
+                }
+            }
+        }
+    }
+}
+
+/// Why nothing can listen at an address.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Somebody else listens there.
+    #[error(
+        "cannot serve VNC at {0}: it is in use; choose another one, or end the program that listens there"
+    )]
+    InUse(Address),
+    /// The host does not allow it.
+    #[error("cannot serve VNC at {address}: {source}")]
+    Host {
+        /// Where.
+        address: Address,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Waits for VNC clients.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens at `address`. A Unix socket that a dead process has left is replaced; only the user whose
+    /// process this is may connect to one.
+    pub fn bind(address: &Address) -> Result<Listener, ListenError> {
+        let socket = match address {
+            Address::Unix(path) => bind_unix(path).map(Socket::Unix),
+            Address::Loopback(address) => TcpListener::bind(address).map(Socket::Tcp),
+        };
+        socket
+            .and_then(|socket| {
+                socket.set_nonblocking()?;
+                Ok(Listener { socket, address: address.clone() })
+            })
+            .map_err(|source| match source.kind() {
+                io::ErrorKind::AddrInUse => ListenError::InUse(address.clone()),
+                _ => ListenError::Host { address: address.clone(), source },
+            })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next client that has come already; [`io::ErrorKind::WouldBlock`] if there is none.
+    pub(crate) fn accept(&self) -> io::Result<Connection> {
+        let connection = match &self.socket {
+            Socket::Unix(socket) => Connection::Unix(socket.accept()?.0),
+            Socket::Tcp(socket) => {
+                let (stream, _) = socket.accept()?;
+                // Updates are written whole, and a person waits for each.
+                stream.set_nodelay(true)?;
+                Connection::Tcp(stream)
+            }
+        };
+        connection.set_blocking()?;
+        Ok(connection)
+    }
+}
+
+impl Socket {
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Socket::Unix(socket) => socket.set_nonblocking(true),
+            Socket::Tcp(socket) => socket.set_nonblocking(true),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            // Somebody may have removed it already.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let socket = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && nobody_listens(path) => {
+            fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        socket => socket?,
+    };
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(socket)
+}
+
+/// True for a socket whose process has gone; false for one in use, and for a file that is no socket.
+fn nobody_listens(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && UnixStream::connect(path).is_err_and(refused)
+}
+
+/// One end of a connection with a client.
+#[derive(Debug)]
+pub(crate) enum Connection {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Connection {
+    /// The same connection once more.
+    pub(crate) fn try_clone(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Connection::Unix(stream) => Connection::Unix(stream.try_clone()?),
+            Connection::Tcp(stream) => Connection::Tcp(stream.try_clone()?),
+        })
+    }
+
+    /// Ends it for both sides, and for whoever waits for it.
+    pub(crate) fn end(&self) {
+        // It fails when the client has ended it already.
+        let _ = match self {
+            Connection::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Connection::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// How long a read or a write may take, or for ever.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Connection::Unix(stream) => {
+                stream.set_read_timeout(patience)?;
+                stream.set_write_timeout(patience)
+            }
+            Connection::Tcp(stream) => {
+                stream.set_read_timeout(patience)?;
+                stream.set_write_timeout(patience)
+            }
+        }
+    }
+
+    fn set_blocking(&self) -> io::Result<()> {
+        match self {
+            Connection::Unix(stream) => stream.set_nonblocking(false),
+            Connection::Tcp(stream) => stream.set_nonblocking(false),
+        }
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Connection::Unix(stream) => stream.read(buffer),
+            Connection::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Connection::Unix(stream) => stream.write(bytes),
+            Connection::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(text: &str) -> String {
+        match text.parse() {
+            Ok(Address::Loopback(address)) => address.to_string(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn displays_are_numbered_from_port_5900() {
+        assert_eq!(tcp(":0"), "127.0.0.1:5900");
+        assert_eq!(tcp("127.0.0.1:1"), "127.0.0.1:5901");
+        assert_eq!(tcp("localhost:99"), "127.0.0.1:5999");
+        assert_eq!(tcp("[::1]:2"), "[::1]:5902");
+        assert_eq!(tcp(":59635"), "127.0.0.1:65535");
+        for text in ["127.0.0.1:7", "[::1]:7", "unix:/a/b"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn wrong_addresses_are_told_apart() {
+        let error = |text: &str| text.parse::<Address>().unwrap_err();
+        for text in ["", "1", "unix:", ":", ":x", ":+1", "127.0.0.1:1,password"] {
+            assert_eq!(error(text), AddressError::Form(text.into()));
+        }
+        assert_eq!(error(":59636"), AddressError::Display("59636".into()));
+        assert_eq!(error(":99999999999"), AddressError::Display("99999999999".into()));
+        assert_eq!(error("0.0.0.0:1"), AddressError::Open("0.0.0.0".into()));
+        assert_eq!(error("example.org:1"), AddressError::Open("example.org".into()));
+    }
+
+    #[test]
+    fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vnc");
+        let address = Address::Unix(path.clone());
+        let listener = Listener::bind(&address).unwrap();
+        assert!(matches!(Listener::bind(&address), Err(ListenError::InUse(_))));
+        drop(listener);
+        assert!(!path.exists());
+
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "a socket that nobody listens at");
+        Listener::bind(&address).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vnc");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(Listener::bind(&Address::Unix(path.clone())), Err(ListenError::InUse(_))));
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+}

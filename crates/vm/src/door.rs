@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ring3_core::clock::Time;
 use ring3_core::input::Input;
 
-/// Inputs that wait at the door at most; senders then wait or give up.
+/// Inputs for one device that wait at the door at most; senders then wait or give up.
 const CAPACITY: usize = 64;
 
 /// Makes a door and a sender for it. Host time counts from now.
@@ -27,8 +27,36 @@ struct Waiting {
     inputs: VecDeque<Input>,
     /// [`Input::Quit`] was sent; it does not wait behind the others.
     quit: bool,
+    /// [`Input::Reset`] was sent: the same, for a guest that takes nothing any more is why one resets it.
+    reset: bool,
     /// The door is gone: nobody will take anything any more.
     closed: bool,
+}
+
+impl Waiting {
+    /// True when `input`, which is neither [`Input::Quit`] nor [`Input::Reset`], must wait outside.
+    fn is_full_for(&self, input: &Input) -> bool {
+        let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device_of(input));
+        of_the_same.count() >= CAPACITY
+    }
+
+    /// Lets `input` in and past the others, if it is one of those that do not wait.
+    fn takes_at_once(&mut self, input: &Input) -> bool {
+        match input {
+            Input::Quit => self.quit = true,
+            Input::Reset => self.reset = true,
+            Input::Device { .. } | Input::HostTime { .. } => return false,
+        }
+        true
+    }
+}
+
+/// The device that `input` is for.
+fn device_of(input: &Input) -> Option<&str> {
+    match input {
+        Input::Device { name, .. } => Some(name),
+        Input::HostTime { .. } | Input::Reset | Input::Quit => None,
+    }
 }
 
 impl Shared {
@@ -45,14 +73,12 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends `input`, waiting while the machine has too much of it; [`Input::Quit`]
-    /// never waits. What is sent to a machine that has ended is lost.
+    /// Sends `input`, waiting while its device has too much of it; [`Input::Quit`] and
+    /// [`Input::Reset`] never wait. What is sent to a machine that has ended is lost.
     pub fn send(&self, input: Input) {
         let mut waiting = self.shared.lock();
-        if input == Input::Quit {
-            waiting.quit = true;
-        } else {
-            while waiting.inputs.len() >= CAPACITY && !waiting.closed {
+        if !waiting.takes_at_once(&input) {
+            while waiting.is_full_for(&input) && !waiting.closed {
                 waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             }
             waiting.inputs.push_back(input);
@@ -63,17 +89,15 @@ impl Sender {
     /// Sends `input` if there is room for it at once; true when there was. For
     /// what a person types, who would rather lose a key than be locked out.
     pub fn offer(&self, input: Input) -> bool {
-        if input == Input::Quit {
-            self.send(input);
-            return true;
-        }
         let mut waiting = self.shared.lock();
-        let room = waiting.inputs.len() < CAPACITY;
-        if room {
+        if !waiting.takes_at_once(&input) {
+            if waiting.is_full_for(&input) {
+                return false;
+            }
             waiting.inputs.push_back(input);
-            self.shared.changed.notify_all();
         }
-        room
+        self.shared.changed.notify_all();
+        true
     }
 }
 
@@ -91,23 +115,25 @@ impl Door {
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Takes the next input, if there is one and `accepts` says that it can be taken now.
+    /// Takes the next input of which `accepts` says that it can be taken now, which is a matter of its
+    /// device alone. Inputs for one device stay in their order; another's do not wait for them.
     pub fn take(&mut self, accepts: impl Fn(&Input) -> bool) -> Option<Input> {
         let mut waiting = self.shared.lock();
         if std::mem::take(&mut waiting.quit) {
             return Some(Input::Quit);
         }
-        if !accepts(waiting.inputs.front()?) {
-            return None;
+        if std::mem::take(&mut waiting.reset) {
+            return Some(Input::Reset);
         }
+        let next = waiting.inputs.iter().position(accepts)?;
         self.shared.changed.notify_all();
-        waiting.inputs.pop_front()
+        waiting.inputs.remove(next)
     }
 
     /// Sleeps until [`Door::take`] would give something, or until host time `until`, if that is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
         let mut waiting = self.shared.lock();
-        while !waiting.quit && !waiting.inputs.front().is_some_and(&accepts) {
+        while !waiting.quit && !waiting.reset && !waiting.inputs.iter().any(&accepts) {
             let Some(until) = until else {
                 waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -141,8 +167,12 @@ mod tests {
 
     use super::*;
 
+    fn for_device(name: &str, byte: u8) -> Input {
+        Input::Device { name: name.into(), input: DeviceInput::Serial(vec![byte]) }
+    }
+
     fn key(byte: u8) -> Input {
-        Input::Device { name: "com1".into(), input: DeviceInput::Serial(vec![byte]) }
+        for_device("com1", byte)
     }
 
     #[test]
@@ -170,6 +200,22 @@ mod tests {
         door.wait(None, |_| true);
         assert_eq!(door.take(|_| true), Some(key(7)));
         blocked.join().unwrap();
+    }
+
+    #[test]
+    fn a_device_that_takes_nothing_holds_up_nobody_else() {
+        let (sender, mut door) = door();
+        while sender.offer(for_device("com1", 0)) {}
+        sender.send(for_device("com2", 1));
+        sender.send(for_device("com2", 2));
+        sender.send(Input::Reset);
+        let not_com1 = |input: &Input| device_of(input) != Some("com1");
+        door.wait(None, not_com1);
+        assert_eq!(door.take(not_com1), Some(Input::Reset));
+        assert_eq!(door.take(not_com1), Some(for_device("com2", 1)));
+        assert_eq!(door.take(not_com1), Some(for_device("com2", 2)));
+        assert_eq!(door.take(not_com1), None);
+        assert_eq!(door.take(|_| true), Some(for_device("com1", 0)));
     }
 
     #[test]

@@ -23,6 +23,7 @@
 use ring3_core::bus::PortRange;
 use ring3_core::clock::{Tag, Time};
 use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -160,12 +161,6 @@ impl AcpiPm {
         }
     }
 
-    /// Somebody presses the power button (ACPI 4.8.2.2.1): most guests shut down.
-    pub fn press_power_button(&mut self, context: &mut Context<'_>) {
-        self.state.status |= POWER_BUTTON;
-        self.update(context);
-    }
-
     /// Notices an overflow of the timer, sets the SCI line, and sets a timer for
     /// the next overflow if the guest is to be interrupted by it. While it is not,
     /// the next access notices early enough.
@@ -272,6 +267,14 @@ impl Device for AcpiPm {
         self.update(context);
     }
 
+    /// Takes [`DeviceInput::PowerButton`] (ACPI 4.8.2.2.1): most guests shut down then.
+    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+        if *input == DeviceInput::PowerButton {
+            self.state.status |= POWER_BUTTON;
+            self.update(context);
+        }
+    }
+
     fn save(&self) -> SavedState {
         let saved = Saved { config: self.config.save(), registers: self.state.clone() };
         SavedState::new(self.name(), VERSION, &saved)
@@ -363,7 +366,7 @@ mod tests {
         let (mut bench, mut acpi) = machine();
         write(&mut bench, &mut acpi, ENABLE, POWER_BUTTON | GLOBAL_LOCK);
         assert_eq!(read(&mut bench, &mut acpi, ENABLE), (POWER_BUTTON | GLOBAL_LOCK).into());
-        acpi.press_power_button(&mut bench.context());
+        acpi.input(&mut bench.context(), &DeviceInput::PowerButton);
         assert!(bench.irq.is_high(SCI_IRQ));
         write(&mut bench, &mut acpi, STATUS, !POWER_BUTTON);
         assert!(bench.irq.is_high(SCI_IRQ));
@@ -447,7 +450,7 @@ mod tests {
                 match kind {
                     0..3 => acpi.write_port(&mut bench.context(), port, width, value & width.mask()),
                     3..6 => { acpi.read_port(&mut bench.context(), port, width); }
-                    _ => acpi.press_power_button(&mut bench.context()),
+                    _ => acpi.input(&mut bench.context(), &DeviceInput::PowerButton),
                 }
                 bench.advance(&mut acpi, nanos);
                 let saved = acpi.save();

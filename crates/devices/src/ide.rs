@@ -43,6 +43,8 @@ mod drive;
 mod identify;
 mod interface;
 
+/// The device's name.
+pub const NAME: &str = "ide";
 /// Number of drives: primary master and slave, secondary master and slave.
 pub const UNITS: u8 = 4;
 
@@ -227,7 +229,7 @@ fn config_space() -> ConfigSpace {
 
 impl Device for Ide {
     fn name(&self) -> &'static str {
-        "ide"
+        NAME
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {

@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use ring3_core::clock::Time;
 use ring3_core::input::Input;
 
+use crate::control::{Event, Request, Status, Subscriber};
+
 /// Inputs for one device that wait at the door at most; senders then wait or give up.
 const CAPACITY: usize = 64;
 
 /// Makes a door and a sender for it. Host time counts from now.
 pub fn door() -> (Sender, Door) {
     let shared = Arc::new(Shared::default());
-    (Sender { shared: shared.clone() }, Door { shared, opened: Instant::now() })
+    let door = Door { shared: shared.clone(), opened: Instant::now(), paused: None };
+    (Sender { shared }, door)
 }
 
 #[derive(Debug, Default)]
@@ -29,8 +32,12 @@ struct Waiting {
     quit: bool,
     /// [`Input::Reset`] was sent: the same, for a guest that takes nothing any more is why one resets it.
     reset: bool,
-    /// The door is gone: nobody will take anything any more.
-    closed: bool,
+    /// What is to be answered.
+    requests: Vec<Request>,
+    /// Who is to be told what happens.
+    subscribers: Vec<Subscriber>,
+    /// Once it is [`Status::Ended`] nobody will take anything any more.
+    status: Status,
 }
 
 impl Waiting {
@@ -38,6 +45,11 @@ impl Waiting {
     fn is_full_for(&self, input: &Input) -> bool {
         let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device_of(input));
         of_the_same.count() >= CAPACITY
+    }
+
+    /// True when there is something for the machine to do, if `accepts` says which inputs it can take now.
+    fn wakes(&self, accepts: impl Fn(&Input) -> bool) -> bool {
+        self.quit || self.reset || !self.requests.is_empty() || self.inputs.iter().any(accepts)
     }
 
     /// Lets `input` in and past the others, if it is one of those that do not wait.
@@ -78,7 +90,7 @@ impl Sender {
     pub fn send(&self, input: Input) {
         let mut waiting = self.shared.lock();
         if !waiting.takes_at_once(&input) {
-            while waiting.is_full_for(&input) && !waiting.closed {
+            while waiting.is_full_for(&input) && waiting.status != Status::Ended {
                 waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             }
             waiting.inputs.push_back(input);
@@ -99,20 +111,98 @@ impl Sender {
         self.shared.changed.notify_all();
         true
     }
+
+    /// What the machine does.
+    pub(crate) fn status(&self) -> Status {
+        self.shared.lock().status
+    }
+
+    /// Lets the machine answer `request`; one that has ended drops it.
+    pub(crate) fn request(&self, request: Request) {
+        let mut waiting = self.shared.lock();
+        if waiting.status != Status::Ended {
+            waiting.requests.push(request);
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Lets the machine tell `subscriber` what happens; one that has ended drops it.
+    pub(crate) fn subscribe(&self, subscriber: Subscriber) {
+        let mut waiting = self.shared.lock();
+        if waiting.status != Status::Ended {
+            waiting.subscribers.push(subscriber);
+        }
+    }
 }
 
 /// The machine's side of the door.
 #[derive(Debug)]
 pub struct Door {
     shared: Arc<Shared>,
+    /// When the door was made, and later by as much time as was spent in pauses.
     opened: Instant,
+    /// When the present pause has begun.
+    paused: Option<Instant>,
 }
 
 impl Door {
-    /// Host time since the door was made.
+    /// Host time since the door was made, without pauses.
     pub fn host_time(&self) -> Time {
-        let nanos = self.opened.elapsed().as_nanos();
+        let now = self.paused.unwrap_or_else(Instant::now);
+        let nanos = now.duration_since(self.opened).as_nanos();
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// True between [`Door::pause`] and [`Door::resume`].
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Stops host time, as far as the machine sees it, and tells all who want to know.
+    pub fn pause(&mut self) {
+        if self.paused.is_none() {
+            self.paused = Some(Instant::now());
+            self.shared.lock().status = Status::Paused;
+            self.tell(&Event::Paused);
+        }
+    }
+
+    /// Lets host time go on, and tells all who want to know.
+    pub fn resume(&mut self) {
+        if let Some(since) = self.paused.take() {
+            self.opened += since.elapsed();
+            self.shared.lock().status = Status::Running;
+            self.tell(&Event::Resumed);
+        }
+    }
+
+    /// Tells all who want to know that `event` has happened.
+    pub fn tell(&mut self, event: &Event) {
+        self.shared.lock().subscribers.retain(|subscriber| subscriber.tell(event));
+    }
+
+    /// The machine has ended, as `event` says: what was asked of it fails, and nobody waits for it any more.
+    pub fn end(&mut self, event: &Event) {
+        self.tell(event);
+        self.close();
+    }
+
+    fn close(&self) {
+        let mut waiting = self.shared.lock();
+        waiting.status = Status::Ended;
+        waiting.requests.clear();
+        waiting.subscribers.clear();
+        self.shared.changed.notify_all();
+    }
+
+    /// The requests that have come, to be answered.
+    pub fn take_requests(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.shared.lock().requests)
+    }
+
+    /// True when [`Door::take_requests`] would give something.
+    pub fn has_requests(&self) -> bool {
+        !self.shared.lock().requests.is_empty()
     }
 
     /// Takes the next input of which `accepts` says that it can be taken now, which is a matter of its
@@ -130,10 +220,11 @@ impl Door {
         waiting.inputs.remove(next)
     }
 
-    /// Sleeps until [`Door::take`] would give something, or until host time `until`, if that is given.
+    /// Sleeps until [`Door::take`] or [`Door::take_requests`] would give something, or until host time `until`, if
+    /// that is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
         let mut waiting = self.shared.lock();
-        while !waiting.quit && !waiting.reset && !waiting.inputs.iter().any(&accepts) {
+        while !waiting.wakes(&accepts) {
             let Some(until) = until else {
                 waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -154,8 +245,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_all();
+        self.close();
     }
 }
 

@@ -8,13 +8,18 @@ mod raw;
 
 use std::fmt::{self, Debug, Formatter};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
+use ring3_devices::floppy;
+use ring3_devices::ide::{self, DriveKind};
 use thiserror::Error;
 
 pub use overlay::Overlay;
 pub use raw::{Access, BlockSize, RawFile};
+
+use crate::config::Config;
+use crate::control::DriveInfo;
 
 /// The host's side of a drive: a file, memory, or whatever holds sectors.
 pub trait Drive: Send {
@@ -23,6 +28,9 @@ pub trait Drive: Send {
 
     /// What is in the drive.
     fn medium(&self) -> Option<Medium>;
+
+    /// The file with its sectors, if there is one.
+    fn file(&self) -> Option<&Path>;
 }
 
 /// A drive without a medium.
@@ -38,6 +46,10 @@ impl Drive for Empty {
     }
 
     fn medium(&self) -> Option<Medium> {
+        None
+    }
+
+    fn file(&self) -> Option<&Path> {
         None
     }
 }
@@ -131,5 +143,30 @@ impl Drives {
         let found =
             self.0.iter_mut().find(|(of, number, _)| (of.as_str(), *number) == (device, unit));
         found.map(|(_, _, drive)| drive.as_mut())
+    }
+
+    /// What the drives of a machine of that shape are.
+    pub(crate) fn describe(&self, config: &Config) -> Vec<DriveInfo> {
+        let ide = config.ide.iter().zip(0..).filter_map(|(drive, unit)| {
+            let removable = matches!(drive.as_ref()?.kind, DriveKind::CdRom(_));
+            Some((ide::NAME, unit, removable))
+        });
+        let diskettes = config.diskettes.iter().zip(0..).filter_map(|(drive, unit)| {
+            drive.as_ref()?;
+            Some((floppy::NAME, unit, true))
+        });
+        let info = |(device, unit, removable): (&str, u8, bool)| {
+            let place =
+                |(of, number, _): &&(String, u8, _)| (of.as_str(), *number) == (device, unit);
+            let drive = self.0.iter().find(place).map(|(_, _, drive)| drive);
+            DriveInfo {
+                device: device.to_owned(),
+                unit,
+                removable,
+                medium: drive.and_then(|drive| drive.medium()),
+                file: drive.and_then(|drive| drive.file()).map(Path::to_owned),
+            }
+        };
+        ide.chain(diskettes).map(info).collect()
     }
 }

@@ -3,6 +3,7 @@
 //! * [`Vm`] puts it together from a [`Config`] and runs it, from firmware or from a kernel;
 //! * [`board`] is the chipset: devices on their bus, their lines and timers;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
+//! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens to it;
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
 //! * [`screenshot`] writes what the display shows as an image;
@@ -38,6 +39,7 @@
 pub mod acpi;
 pub mod board;
 pub mod config;
+pub mod control;
 pub mod door;
 pub mod drives;
 pub mod firmware;
@@ -51,6 +53,7 @@ pub mod screenshot;
 mod stats;
 
 pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};
+pub use control::Control;
 pub use door::{Door, Sender, door};
 pub use machine::{Console, Ending, Report, Vm, VmError};
 pub use ring3_x86::cpuid::Model;

@@ -22,6 +22,7 @@ use tracing::{info, trace, warn};
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Kernel, Module, Software};
+use crate::control::{Event, Request};
 use crate::door::Door;
 use crate::drives::{Drive, Drives};
 use crate::firmware::{self, FirmwareError};
@@ -221,32 +222,98 @@ impl Vm {
         Ok(())
     }
 
-    /// Runs the machine until it ends. Inputs come by `door`, outputs go to `console`.
+    /// Runs the machine until it ends. Inputs and requests come by `door`, which then is of no more use; outputs go to
+    /// `console`.
     pub fn run(&mut self, door: &mut Door, console: &mut dyn Console) -> Result<Ending, VmError> {
+        let ended = self.run_to_end(door, console);
+        self.stats.host_time = door.host_time();
+        door.end(&match &ended {
+            Ok(ending) => Event::Ended(ending.clone()),
+            Err(error) => Event::Failed(error.to_string()),
+        });
+        ended
+    }
+
+    fn run_to_end(
+        &mut self,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Ending, VmError> {
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut slack = Slack::default();
         let ending = loop {
-            let tick = self.board.next_tick();
-            let look = pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick);
+            self.answer_requests(door);
+            let paused = door.is_paused();
+            let look = if paused {
+                self.stand_still()
+            } else {
+                let tick = self.board.next_tick();
+                pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
+            };
             let mut ending = self.take_input(&look);
+            let mut reset_by_guest = true;
             while let Some(input) = door.take(|input| accepts(&self.board, input)) {
                 slack.input();
+                match input {
+                    Input::Reset => reset_by_guest = false,
+                    Input::Device { input: DeviceInput::PowerButton, .. } => {
+                        door.tell(&Event::PowerButton);
+                    }
+                    _ => {}
+                }
                 ending = ending.or(self.take_input(&input));
             }
-            let slice_end = self.cpu.instructions + pace.interval();
+            let slice = if paused { 0 } else { pace.interval() };
+            let slice_end = self.cpu.instructions + slice;
             ending = ending.or_else(|| self.run_slice(slice_end));
-            if let Some(ending) = self.hand_out(console)?.or(ending) {
+            let resets = self.stats.resets;
+            let ended = self.hand_out(console)?;
+            if self.stats.resets != resets {
+                door.tell(&Event::Reset { by_guest: reset_by_guest });
+            }
+            if let Some(ending) = ended.or(ending) {
                 break ending;
             }
-            if self.is_idle() {
+            if paused {
+                console.flush()?;
+                door.wait(None, |input| accepts(&self.board, input));
+            } else if self.is_idle() {
                 console.flush()?;
                 self.sleep(door, slack.sleep(self.cpu.instructions));
                 pace.woke(door.host_time(), self.cpu.instructions);
             }
         };
         console.flush()?;
-        self.stats.host_time = door.host_time();
         Ok(ending)
+    }
+
+    /// Answers what was asked of the machine, which does not change the guest.
+    fn answer_requests(&mut self, door: &mut Door) {
+        for request in door.take_requests() {
+            match request {
+                Request::Pause(reply) => {
+                    door.pause();
+                    reply.answer(());
+                }
+                Request::Resume(reply) => {
+                    door.resume();
+                    reply.answer(());
+                }
+                Request::Picture(reply) => reply.answer(self.picture()),
+                Request::Drives(reply) => reply.answer(self.drives.describe(&self.config)),
+                Request::Stats(reply) => {
+                    let stats = Stats { host_time: door.host_time(), ..self.stats() };
+                    reply.answer(Box::new(stats));
+                }
+            }
+        }
+    }
+
+    /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A
+    /// replay then ends a slice where this run did.
+    fn stand_still(&self) -> Input {
+        let picos_per_instruction = self.clock.picos_per_instruction();
+        Input::HostTime { time: self.now(), picos_per_instruction }
     }
 
     /// Keeps all inputs from now on, for [`Vm::replay`].
@@ -562,6 +629,7 @@ mod tests {
     use ring3_core::input::DeviceInput;
 
     use super::*;
+    use crate::control::Status;
     use crate::door::door;
     use crate::linux::tests::kernel_of;
 
@@ -646,6 +714,12 @@ mod tests {
         typist.join().unwrap();
         assert_eq!(sent.0.len(), 20);
 
+        assert_repeats(&mut live, &sent);
+    }
+
+    /// Asserts that the recording of `live`, which sent `sent` and switched itself off, repeats it.
+    #[track_caller]
+    fn assert_repeats(live: &mut Vm, sent: &Sent) {
         let mut replayed = vm();
         let mut again = Sent::default();
         let ending = replayed.replay(live.recording(), &mut again).unwrap();
@@ -655,6 +729,73 @@ mod tests {
         assert_eq!(replayed.board.save(), live.board.save());
         assert!(replayed.memory.contents() == live.memory.contents());
         assert_eq!(replayed.now(), live.now());
+    }
+
+    fn typed(byte: u8) -> Input {
+        Input::Device { name: "com1".into(), input: DeviceInput::Serial(vec![byte]) }
+    }
+
+    #[test]
+    fn a_pause_stops_time_and_the_guest_and_a_replay_knows_nothing_of_it() {
+        let mut live = vm();
+        live.record();
+        let (sender, mut door) = door();
+        let events = sender.control().subscribe();
+        let person = thread::spawn(move || {
+            let control = sender.control();
+            sender.send(typed(b'1'));
+            thread::sleep(Duration::from_millis(20));
+            for _ in 0..3 {
+                control.pause().unwrap();
+                control.pause().unwrap();
+                assert_eq!(control.status(), Status::Paused);
+                let before = control.stats().unwrap();
+                thread::sleep(Duration::from_millis(5));
+                sender.send(typed(b'2'));
+                sender.send(Input::Reset);
+                let after = loop {
+                    let stats = control.stats().unwrap();
+                    if stats.resets > before.resets {
+                        break stats;
+                    }
+                };
+                assert_eq!(after.instructions, before.instructions);
+                assert_eq!(after.virtual_time, before.virtual_time);
+                assert_eq!(after.host_time, before.host_time);
+                control.resume().unwrap();
+                assert_eq!(control.status(), Status::Running);
+                while control.stats().unwrap().virtual_time == after.virtual_time {}
+            }
+            control.press_power_button();
+            assert_eq!(control.picture(), Ok(None));
+            assert_eq!(control.drives(), Ok(Vec::new()));
+            sender.send(typed(b'q'));
+            // The machine is about to end, and says so some time.
+            while control.stats().is_ok() {}
+            assert_eq!(control.status(), Status::Ended);
+        });
+        let mut sent = Sent::default();
+        assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+        person.join().unwrap();
+        let reset = Event::Reset { by_guest: false };
+        let mut expected = Vec::new();
+        for _ in 0..3 {
+            expected.extend([Event::Paused, reset.clone(), Event::Resumed]);
+        }
+        expected.extend([Event::PowerButton, Event::Ended(Ending::PowerOff)]);
+        assert_eq!(events.collect::<Vec<_>>(), expected);
+        assert_repeats(&mut live, &sent);
+    }
+
+    #[test]
+    fn a_paused_machine_can_be_ended() {
+        let (sender, mut door) = door();
+        let person = thread::spawn(move || {
+            sender.control().pause().unwrap();
+            sender.send(Input::Quit);
+        });
+        assert_eq!(vm().run(&mut door, &mut Sent::default()).unwrap(), Ending::Quit);
+        person.join().unwrap();
     }
 
     #[test]

@@ -103,6 +103,10 @@ impl Drive for Overlay {
     fn medium(&self) -> Option<Medium> {
         Some(self.medium)
     }
+
+    fn file(&self) -> Option<&Path> {
+        self.base.file()
+    }
 }
 
 #[cfg(test)]

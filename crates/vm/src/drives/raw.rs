@@ -176,6 +176,10 @@ impl Drive for RawFile {
     fn medium(&self) -> Option<Medium> {
         Some(self.medium)
     }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
 }
 
 #[cfg(test)]

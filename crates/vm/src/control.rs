@@ -1,0 +1,302 @@
+//! The control handle: what a person's or a tool's front-end asks of a running machine.
+//!
+//! A [`Control`] is a [`Sender`] with more to it. What changes the guest goes by the door as an input (a key, the reset
+//! button); what does not is a [`Request`], which the machine answers between two slices, asleep or paused as it
+//! may be: for a picture of the screen, its drives, its counters, to pause or to go on. Whoever
+//! wants to know what happens to the machine subscribes to its [`Event`]s.
+//!
+//! Nothing here hangs: a machine that has ended answers with [`Ended`].
+//!
+//! ```
+//! use std::thread;
+//!
+//! use ring3_vm::control::{Ended, Status};
+//!
+//! let (sender, mut door) = ring3_vm::door();
+//! let control = sender.control();
+//! // This machine is none; a real one has `door` in `Vm::run`.
+//! let machine = thread::spawn(move || {
+//!     door.wait(None, |_| true);
+//!     door.take_requests();
+//! });
+//! assert_eq!(control.status(), Status::Running);
+//! assert_eq!(control.pause(), Err(Ended));
+//! machine.join().unwrap();
+//! ```
+
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+
+use ring3_core::disk::Medium;
+use ring3_core::display::Picture;
+use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
+use thiserror::Error;
+use tracing::warn;
+
+use crate::door::Sender;
+use crate::machine::Ending;
+use crate::stats::Stats;
+
+/// The devices for which a person's inputs are.
+const KEYBOARD: &str = "i8042";
+const POWER_MANAGEMENT: &str = "acpi_pm";
+
+/// Events that wait for a subscriber at most; what comes then is lost to it.
+const EVENTS_WAITING: usize = 256;
+
+/// The machine has ended and answers nothing any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the machine has ended")]
+pub struct Ended;
+
+/// What a machine does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Status {
+    /// It runs, or is about to.
+    #[default]
+    Running,
+    /// It stands still between two instructions, and virtual time with it.
+    Paused,
+    /// It does nothing any more.
+    Ended,
+}
+
+/// What has happened to a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It stands still.
+    Paused,
+    /// It goes on.
+    Resumed,
+    /// It was reset.
+    Reset {
+        /// The guest has done it, not a person outside.
+        by_guest: bool,
+    },
+    /// The power button was pressed.
+    PowerButton,
+    /// It has ended, and this is the last event.
+    Ended(Ending),
+    /// It has ended because the host could not go on, for this reason; the last event too.
+    Failed(String),
+}
+
+/// What a drive is, for a person to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveInfo {
+    /// The name of the device to which it is attached.
+    pub device: String,
+    /// Which of that device's drives it is, from 0.
+    pub unit: u8,
+    /// Its medium can be changed.
+    pub removable: bool,
+    /// The medium that is in it.
+    pub medium: Option<Medium>,
+    /// The file with the sectors of that medium.
+    pub file: Option<PathBuf>,
+}
+
+/// What a [`Control`] asks of the machine.
+#[derive(Debug)]
+pub enum Request {
+    /// Stand still.
+    Pause(Reply<()>),
+    /// Go on.
+    Resume(Reply<()>),
+    /// What the screen shows; nothing where there is no screen.
+    Picture(Reply<Option<Picture>>),
+    /// The drives.
+    Drives(Reply<Vec<DriveInfo>>),
+    /// What has been counted so far.
+    Stats(Reply<Box<Stats>>),
+}
+
+/// Where the answer to a request goes. Without one the request fails with [`Ended`].
+#[derive(Debug)]
+pub struct Reply<T>(SyncSender<T>);
+
+impl<T> Reply<T> {
+    /// Answers; nobody may be left who waits for it.
+    pub fn answer(self, answer: T) {
+        // There is room for the one answer.
+        let _ = self.0.try_send(answer);
+    }
+}
+
+/// A handle to a machine, for any thread.
+#[derive(Debug, Clone)]
+pub struct Control {
+    sender: Sender,
+}
+
+impl Sender {
+    /// A control handle to the same machine.
+    pub fn control(&self) -> Control {
+        Control { sender: self.clone() }
+    }
+}
+
+impl Control {
+    /// The way for inputs.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// What the machine does.
+    pub fn status(&self) -> Status {
+        self.sender.status()
+    }
+
+    /// Stops the machine between two instructions; it stands still when this returns. Inputs still reach its
+    /// devices, and the guest sees them when it goes on.
+    pub fn pause(&self) -> Result<(), Ended> {
+        self.ask(Request::Pause)
+    }
+
+    /// Lets the machine go on.
+    pub fn resume(&self) -> Result<(), Ended> {
+        self.ask(Request::Resume)
+    }
+
+    /// What the screen shows; nothing where there is no screen.
+    pub fn picture(&self) -> Result<Option<Picture>, Ended> {
+        self.ask(Request::Picture)
+    }
+
+    /// The drives.
+    pub fn drives(&self) -> Result<Vec<DriveInfo>, Ended> {
+        self.ask(Request::Drives)
+    }
+
+    /// What has been counted so far.
+    pub fn stats(&self) -> Result<Stats, Ended> {
+        self.ask(Request::Stats).map(|stats| *stats)
+    }
+
+    /// A key was pressed or released; waits while the keyboard has too much of it.
+    pub fn key(&self, key: Key, pressed: bool) {
+        self.send(KEYBOARD, DeviceInput::Key { key, pressed });
+    }
+
+    /// The mouse was moved or a button of it changed; waits while there is too much of it.
+    pub fn mouse(&self, moved: MouseMove) {
+        self.send(KEYBOARD, DeviceInput::Mouse(moved));
+    }
+
+    /// Presses the power button for a moment: most guests shut down then.
+    pub fn press_power_button(&self) {
+        self.send(POWER_MANAGEMENT, DeviceInput::PowerButton);
+    }
+
+    /// Presses the reset button.
+    pub fn reset(&self) {
+        self.sender.send(Input::Reset);
+    }
+
+    /// Ends the run.
+    pub fn quit(&self) {
+        self.sender.send(Input::Quit);
+    }
+
+    /// All that happens from now on, until the machine ends.
+    pub fn subscribe(&self) -> Events {
+        let (subscriber, events) = mpsc::sync_channel(EVENTS_WAITING);
+        self.sender.subscribe(Subscriber(subscriber));
+        Events(events)
+    }
+
+    fn send(&self, device: &str, input: DeviceInput) {
+        self.sender.send(Input::Device { name: device.to_owned(), input });
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Ended> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.sender.request(request(Reply(reply)));
+        answer.recv().map_err(|_| Ended)
+    }
+}
+
+/// What happens to a machine, one event after the other; it ends with the machine.
+#[derive(Debug)]
+pub struct Events(Receiver<Event>);
+
+impl Iterator for Events {
+    type Item = Event;
+
+    /// Waits for the next event.
+    fn next(&mut self) -> Option<Event> {
+        self.0.recv().ok()
+    }
+}
+
+/// The machine's end of [`Events`].
+#[derive(Debug)]
+pub(crate) struct Subscriber(SyncSender<Event>);
+
+impl Subscriber {
+    /// Tells `event`; false when nobody listens any more.
+    pub(crate) fn tell(&self, event: &Event) -> bool {
+        match self.0.try_send(event.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(event)) => {
+                warn!("a subscriber does not keep up with events and misses {event:?}");
+                true
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::door::door;
+
+    #[test]
+    fn a_machine_that_has_ended_answers_nothing() {
+        let (sender, mut door) = door();
+        let control = sender.control();
+        let mut events = control.subscribe();
+        door.end(&Event::Ended(Ending::PowerOff));
+        assert_eq!(control.status(), Status::Ended);
+        assert_eq!(control.pause(), Err(Ended));
+        assert_eq!(control.picture(), Err(Ended));
+        assert_eq!(events.next(), Some(Event::Ended(Ending::PowerOff)));
+        assert_eq!(events.next(), None);
+        assert_eq!(control.subscribe().next(), None);
+    }
+
+    #[test]
+    fn a_request_without_an_answer_ends_with_the_machine() {
+        let (sender, door) = door();
+        let control = sender.control();
+        let asker = std::thread::spawn(move || control.drives());
+        while sender.status() == Status::Running && !door.has_requests() {
+            std::thread::yield_now();
+        }
+        drop(door);
+        assert_eq!(asker.join().unwrap(), Err(Ended));
+    }
+
+    #[test]
+    fn events_that_nobody_reads_do_not_pile_up() {
+        let (sender, mut door) = door();
+        let events = sender.control().subscribe();
+        for _ in 0..=EVENTS_WAITING {
+            door.tell(&Event::PowerButton);
+        }
+        door.end(&Event::Ended(Ending::Quit));
+        assert_eq!(events.count(), EVENTS_WAITING);
+    }
+
+    #[test]
+    fn host_time_stands_still_while_paused() {
+        let (_sender, mut door) = door();
+        door.pause();
+        let time = door.host_time();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert_eq!(door.host_time(), time);
+        door.resume();
+        assert!(door.host_time() >= time);
+    }
+}

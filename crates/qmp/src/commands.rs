@@ -1,0 +1,259 @@
+//! What the commands do.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use ring3_core::disk::{Medium, SECTOR_SIZE};
+use ring3_core::display::Picture;
+use ring3_vm::Control;
+use ring3_vm::control::{DriveInfo, Status};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::pointer::{Axis, Button, Pointer, PointerEvent};
+use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
+use crate::screendump::{self, Format};
+use crate::typist::{KeyValue, Step, Typist, chord};
+
+/// What a command does: with the machine and its arguments, to what it returns.
+type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
+
+/// The commands, but for `qmp_capabilities`, which is the session's.
+const COMMANDS: &[(&str, Handler)] = &[
+    ("cont", |machine, arguments| {
+        none(arguments)?;
+        machine.control.resume()?;
+        done()
+    }),
+    ("input-send-event", input_send_event),
+    ("query-block", |machine, arguments| {
+        none(arguments)?;
+        Ok(machine.control.drives()?.iter().map(block_info).collect())
+    }),
+    ("query-commands", |_, arguments| {
+        none(arguments)?;
+        Ok(names().map(|name| json!({"name": name})).collect())
+    }),
+    ("query-name", |machine, arguments| {
+        none(arguments)?;
+        Ok(machine.name.as_ref().map_or(json!({}), |name| json!({"name": name})))
+    }),
+    ("query-status", query_status),
+    ("query-version", |_, arguments| {
+        none(arguments)?;
+        Ok(protocol::version())
+    }),
+    ("quit", |machine, arguments| {
+        none(arguments)?;
+        machine.asked.quit.store(true, Ordering::Relaxed);
+        machine.control.quit();
+        done()
+    }),
+    ("screendump", screendump),
+    ("send-key", send_key),
+    ("stop", |machine, arguments| {
+        none(arguments)?;
+        machine.control.pause()?;
+        done()
+    }),
+    ("system_powerdown", |machine, arguments| {
+        none(arguments)?;
+        machine.control.press_power_button();
+        done()
+    }),
+    ("system_reset", |machine, arguments| {
+        none(arguments)?;
+        machine.asked.reset.store(true, Ordering::Relaxed);
+        machine.control.reset();
+        done()
+    }),
+];
+
+/// Negotiates; see the session.
+pub(crate) const CAPABILITIES: &str = "qmp_capabilities";
+
+fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(name, _)| *name).chain([CAPABILITIES])
+}
+
+/// The machine as the commands see it.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    control: Control,
+    name: Option<String>,
+    typist: Typist,
+    pointer: Mutex<Pointer>,
+    asked: Asked,
+}
+
+impl Machine {
+    /// The machine behind `control`, which people call `name`.
+    pub(crate) fn new(control: Control, name: Option<String>) -> io::Result<Machine> {
+        Ok(Machine {
+            typist: Typist::new(control.clone())?,
+            control,
+            name,
+            pointer: Mutex::default(),
+            asked: Asked::default(),
+        })
+    }
+
+    /// Does `command`.
+    pub(crate) fn execute(&self, command: Command) -> Result<Value, Failure> {
+        let Command { name, arguments } = command;
+        match COMMANDS.iter().find(|(known, _)| *known == name) {
+            Some((_, handler)) => handler(self, arguments),
+            None => {
+                let description = format!("The command {name} has not been found");
+                Err(Failure::command_not_found(description))
+            }
+        }
+    }
+
+    /// What clients have asked for.
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+}
+
+/// For a command that takes no arguments.
+fn none(arguments: Arguments) -> Result<(), Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    let Nothing {} = read(arguments)?;
+    Ok(())
+}
+
+/// What a command returns that has nothing to tell.
+#[expect(clippy::unnecessary_wraps, reason = "what handlers return")]
+fn done() -> Result<Value, Failure> {
+    Ok(json!({}))
+}
+
+fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    none(arguments)?;
+    let status = machine.control.status();
+    let name = match status {
+        Status::Running => "running",
+        Status::Paused => "paused",
+        Status::Ended => "shutdown",
+    };
+    Ok(json!({"running": status == Status::Running, "status": name}))
+}
+
+/// The one format of image files that there is.
+const IMAGE_FORMAT: &str = "raw";
+
+/// A drive as query-block shows it. Members that QEMU always has say that there is no such thing: no limits, no encryption.
+fn block_info(drive: &DriveInfo) -> Value {
+    let mut info = json!({
+        "device": format!("{}-{}", drive.device, drive.unit),
+        "qdev": drive.device,
+        "type": "unknown",
+        "locked": false,
+        "removable": drive.removable,
+    });
+    if drive.removable {
+        info["tray_open"] = json!(false);
+    }
+    if let Some(Medium { sectors, read_only }) = drive.medium {
+        let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());
+        info["inserted"] = json!({
+            "file": file,
+            "drv": IMAGE_FORMAT,
+            "ro": read_only,
+            "encrypted": false,
+            "image": {
+                "filename": file,
+                "format": IMAGE_FORMAT,
+                "virtual-size": sectors.saturating_mul(SECTOR_SIZE as u64),
+            },
+            "cache": {"writeback": true, "direct": false, "no-flush": false},
+            "backing_file_depth": 0,
+            "detect_zeroes": "off",
+            "write_threshold": 0,
+            "bps": 0, "bps_rd": 0, "bps_wr": 0,
+            "iops": 0, "iops_rd": 0, "iops_wr": 0,
+        });
+    }
+    info
+}
+
+/// What the screen shows, if there is one.
+fn picture(machine: &Machine) -> Result<Picture, Failure> {
+    machine.control.picture()?.ok_or_else(|| Failure::generic("the machine has no screen"))
+}
+
+fn screendump(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Screendump {
+        filename: PathBuf,
+        #[serde(default)]
+        format: Format,
+    }
+    let Screendump { filename, format } = read(arguments)?;
+    screendump::save(&picture(machine)?, format, &filename)
+        .map_err(|error| Failure::generic(format!("{}: {error}", filename.display())))?;
+    done()
+}
+
+fn send_key(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct SendKey {
+        keys: Vec<KeyValue>,
+        hold_time: Option<u32>,
+    }
+    let SendKey { keys, hold_time } = read(arguments)?;
+    let keys = keys.iter().map(KeyValue::key).collect::<Result<Vec<_>, _>>()?;
+    machine.typist.queue(chord(&keys, hold_time))?;
+    done()
+}
+
+fn input_send_event(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct InputSendEvent {
+        events: Vec<InputEvent>,
+    }
+    #[derive(Deserialize)]
+    #[serde(tag = "type", content = "data", rename_all = "lowercase", deny_unknown_fields)]
+    enum InputEvent {
+        Key { key: KeyValue, down: bool },
+        Btn { button: Button, down: bool },
+        Rel { axis: Axis, value: i64 },
+        Abs { axis: Axis, value: i64 },
+    }
+    let InputSendEvent { events } = read(arguments)?;
+    let mut pointer = machine.pointer.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut steps = Vec::new();
+    // What the mouse does between two keys belongs together.
+    let mut moves = Vec::new();
+    let screen = || {
+        let picture = picture(machine)?;
+        let pixels = screendump::pixels(&picture);
+        Ok([pixels.width, pixels.height])
+    };
+    for event in events {
+        match event {
+            InputEvent::Key { key, down } => {
+                let reports = pointer.reports(&std::mem::take(&mut moves), screen)?;
+                steps.extend(reports.into_iter().map(Step::Mouse));
+                steps.push(Step::Key { key: key.key()?, pressed: down });
+            }
+            InputEvent::Btn { button, down } => moves.push(PointerEvent::Button { button, down }),
+            InputEvent::Rel { axis, value } => {
+                moves.push(PointerEvent::Move { axis, counts: value });
+            }
+            InputEvent::Abs { axis, value } => moves.push(PointerEvent::Place { axis, value }),
+        }
+    }
+    let reports = pointer.reports(&moves, screen)?;
+    steps.extend(reports.into_iter().map(Step::Mouse));
+    machine.typist.queue(steps)?;
+    done()
+}

@@ -1,0 +1,44 @@
+//! The QEMU Machine Protocol (QMP): how tools drive a machine.
+//!
+//! A tool connects to a Unix socket (or to standard input and output), is greeted, negotiates, and then sends
+//! commands in JSON, each of which is answered; in between it is told of events. Many tools speak
+//! this protocol, so ring3 speaks it too, with the commands that make sense for its machine. What each
+//! is and takes is in QEMU's "QMP Reference Manual"; how messages look, in its "QEMU Machine Protocol
+//! Specification".
+//!
+//! * [`Server`] is all that a program needs: it has threads of its own, and ends with its machine;
+//! * `server`: the threads and the one client;
+//! * `socket`: the Unix socket, and what to do with the one of a dead process;
+//! * `framing`: from bytes to messages;
+//! * `session`: negotiation, and from a message to its answer;
+//! * `protocol`: the messages;
+//! * `commands`: what the commands do;
+//! * `typist`, `pointer`: keys and the mouse;
+//! * `screendump`: pictures in files.
+//!
+//! Clients come one after the other: who connects while there is one waits, as with QEMU. The tool is not trusted more
+//! than a guest is: messages are bounded, as is all that waits; a client that does not read is hung up on.
+//!
+//! ```no_run
+//! # fn run(mut vm: ring3_vm::Vm, console: &mut dyn ring3_vm::Console) -> Result<(), Box<dyn std::error::Error>> {
+//! let (sender, mut door) = ring3_vm::door();
+//! let server = ring3_qmp::Server::on_socket(&sender.control(), "qmp.socket".as_ref(), None)?;
+//! vm.run(&mut door, console)?;
+//! server.finish();
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod commands;
+mod framing;
+mod pointer;
+mod protocol;
+mod screendump;
+mod server;
+mod session;
+mod socket;
+mod typist;
+
+pub use server::Server;
+pub use socket::SocketError;

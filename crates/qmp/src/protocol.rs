@@ -1,0 +1,240 @@
+//! The messages: what a client sends, and what it is sent ("QEMU Machine Protocol Specification", 2).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ring3_vm::Ending;
+use ring3_vm::control::{Ended, Event};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+/// The arguments of a command.
+pub(crate) type Arguments = Map<String, Value>;
+
+/// The kinds of errors, as clients tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Any but the others.
+    GenericError,
+    /// There is no such command, or not now.
+    CommandNotFound,
+}
+
+/// Why a command failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) class: Class,
+    /// For a person to read.
+    pub(crate) description: String,
+}
+
+impl Failure {
+    pub(crate) fn generic(description: impl Into<String>) -> Failure {
+        Failure { class: Class::GenericError, description: description.into() }
+    }
+
+    pub(crate) fn command_not_found(description: impl Into<String>) -> Failure {
+        Failure { class: Class::CommandNotFound, description: description.into() }
+    }
+}
+
+impl From<Ended> for Failure {
+    fn from(ended: Ended) -> Failure {
+        Failure::generic(ended.to_string())
+    }
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Command {
+    pub(crate) name: String,
+    pub(crate) arguments: Arguments,
+}
+
+/// Reads a message; with it, or with what is wrong with it, the `id` that the client has given it.
+pub(crate) fn parse(message: &[u8]) -> (Option<Value>, Result<Command, Failure>) {
+    let mut object = match serde_json::from_slice(message) {
+        Ok(Value::Object(object)) => object,
+        Ok(_) => return (None, Err(Failure::generic("QMP input must be a JSON object"))),
+        Err(error) => return (None, Err(Failure::generic(format!("JSON parse error, {error}")))),
+    };
+    let id = object.remove("id");
+    (id, command(object))
+}
+
+fn command(mut object: Map<String, Value>) -> Result<Command, Failure> {
+    let name = match object.remove("execute") {
+        Some(Value::String(name)) => name,
+        Some(_) => return Err(Failure::generic("QMP input member 'execute' must be a string")),
+        None => return Err(Failure::generic("QMP input lacks member 'execute'")),
+    };
+    let arguments = match object.remove("arguments") {
+        Some(Value::Object(arguments)) => arguments,
+        Some(_) => return Err(Failure::generic("QMP input member 'arguments' must be an object")),
+        None => Arguments::new(),
+    };
+    match object.keys().next() {
+        Some(key) => Err(Failure::generic(format!("QMP input member '{key}' is unexpected"))),
+        None => Ok(Command { name, arguments }),
+    }
+}
+
+/// The arguments as a command wants them.
+pub(crate) fn read<T: DeserializeOwned>(arguments: Arguments) -> Result<T, Failure> {
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| Failure::generic(format!("Invalid arguments: {error}")))
+}
+
+/// What a client gets first.
+pub(crate) fn greeting() -> Value {
+    json!({"QMP": {"version": version(), "capabilities": []}})
+}
+
+/// The version. Tools tell from the numbers which commands and arguments of QEMU there can be, so they are
+/// the version of QEMU after whose manual the commands here are made.
+pub(crate) fn version() -> Value {
+    let package = concat!("ring3 ", env!("CARGO_PKG_VERSION"));
+    json!({"qemu": {"major": 9, "minor": 0, "micro": 0}, "package": package})
+}
+
+/// The answer to a command.
+pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value {
+    let mut answer = match result {
+        Ok(value) => json!({"return": value}),
+        Err(Failure { class, description }) => {
+            json!({"error": {"class": format!("{class:?}"), "desc": description}})
+        }
+    };
+    if let Some(id) = id {
+        answer["id"] = id;
+    }
+    answer
+}
+
+/// Which of the things that happen a client of this server has asked for; others were asked for elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// The next reset that no guest does.
+    pub(crate) reset: AtomicBool,
+    /// The end of the run.
+    pub(crate) quit: AtomicBool,
+}
+
+impl Asked {
+    /// Why the machine was reset, when it was not the guest.
+    fn why_reset(&self) -> &'static str {
+        let asked = self.reset.swap(false, Ordering::Relaxed);
+        if asked { "host-qmp-system-reset" } else { "host-ui" }
+    }
+}
+
+/// What a client is told of `event`, which happens now.
+pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
+    let (name, data) = match event {
+        Event::Paused => ("STOP", None),
+        Event::Resumed => ("RESUME", None),
+        Event::PowerButton => ("POWERDOWN", None),
+        Event::Reset { by_guest } => {
+            let reason = if *by_guest { "guest-reset" } else { asked.why_reset() };
+            ("RESET", Some((*by_guest, reason)))
+        }
+        Event::Ended(Ending::Quit) => {
+            let asked = asked.quit.load(Ordering::Relaxed);
+            let reason = if asked { "host-qmp-quit" } else { "host-ui" };
+            ("SHUTDOWN", Some((false, reason)))
+        }
+        Event::Ended(Ending::PowerOff | Ending::Exit(_)) => {
+            ("SHUTDOWN", Some((true, "guest-shutdown")))
+        }
+        // A reset that ends the run, by the guest or from outside.
+        Event::Ended(Ending::Reset) if asked.reset.load(Ordering::Relaxed) => {
+            ("SHUTDOWN", Some((false, "host-qmp-system-reset")))
+        }
+        Event::Ended(Ending::Reset) => ("SHUTDOWN", Some((true, "guest-reset"))),
+        Event::Ended(Ending::Stopped(_)) => ("SHUTDOWN", Some((true, "guest-panic"))),
+        Event::Failed(_) => ("SHUTDOWN", Some((false, "host-error"))),
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut message = json!({
+        "event": name,
+        "timestamp": {"seconds": now.as_secs(), "microseconds": now.subsec_micros()},
+    });
+    if let Some((guest, reason)) = data {
+        message["data"] = json!({"guest": guest, "reason": reason});
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read() {
+        let (id, command) = parse(br#"{"execute": "a", "arguments": {"b": 1}, "id": {"c": []}}"#);
+        assert_eq!(id, Some(json!({"c": []})));
+        let command = command.unwrap();
+        assert_eq!(command.name, "a");
+        assert_eq!(Value::Object(command.arguments), json!({"b": 1}));
+        let (id, command) = parse(br#"{"execute": "a"}"#);
+        assert_eq!((id, command.unwrap().arguments.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_no_command_is_told_with_its_id() {
+        for (message, id, part) in [
+            ("{", None, "JSON parse error"),
+            ("[1]", None, "must be a JSON object"),
+            (r#"{"id": 1}"#, Some(1), "lacks member 'execute'"),
+            (r#"{"execute": 1, "id": 2}"#, Some(2), "'execute' must be a string"),
+            (r#"{"execute": "a", "arguments": []}"#, None, "'arguments' must be an object"),
+            (r#"{"execute": "a", "x": 0, "id": 3}"#, Some(3), "member 'x' is unexpected"),
+        ] {
+            let (found, command) = parse(message.as_bytes());
+            assert_eq!(found, id.map(Value::from), "{message}");
+            let failure = command.unwrap_err();
+            assert!(failure.description.contains(part), "{failure:?}");
+            assert_eq!(failure.class, Class::GenericError);
+        }
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let message = "[".repeat(10_000) + &"]".repeat(10_000);
+        assert!(parse(message.as_bytes()).1.is_err());
+    }
+
+    #[test]
+    fn answers_carry_the_id() {
+        assert_eq!(answer(Some(json!(7)), Ok(json!({}))), json!({"return": {}, "id": 7}));
+        let failure = Failure::command_not_found("no");
+        let expected = json!({"error": {"class": "CommandNotFound", "desc": "no"}});
+        assert_eq!(answer(None, Err(failure)), expected);
+    }
+
+    #[test]
+    fn events_say_who_did_it() {
+        let tell = |what: Event, asked: &Asked| {
+            let message = event(&what, asked);
+            assert!(message["timestamp"]["seconds"].is_u64());
+            assert!(message["timestamp"]["microseconds"].as_u64().unwrap() < 1_000_000);
+            (message["event"].clone(), message["data"].clone())
+        };
+        let asked = Asked { reset: true.into(), quit: true.into() };
+        let nobody = Asked::default();
+        assert_eq!(tell(Event::Paused, &nobody), (json!("STOP"), Value::Null));
+        for (what, asked, name, guest, reason) in [
+            (Event::Reset { by_guest: true }, &asked, "RESET", true, "guest-reset"),
+            (Event::Reset { by_guest: false }, &asked, "RESET", false, "host-qmp-system-reset"),
+            (Event::Reset { by_guest: false }, &asked, "RESET", false, "host-ui"),
+            (Event::Ended(Ending::Reset), &nobody, "SHUTDOWN", true, "guest-reset"),
+            (Event::Ended(Ending::Quit), &asked, "SHUTDOWN", false, "host-qmp-quit"),
+            (Event::Ended(Ending::Quit), &nobody, "SHUTDOWN", false, "host-ui"),
+            (Event::Ended(Ending::PowerOff), &asked, "SHUTDOWN", true, "guest-shutdown"),
+            (Event::Failed("full".into()), &asked, "SHUTDOWN", false, "host-error"),
+        ] {
+            let data = json!({"guest": guest, "reason": reason});
+            assert_eq!(tell(what, asked), (json!(name), data));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Pictures of the screen in files.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use ring3_core::display::{Picture, Pixels};
+use ring3_vm::screenshot::{self, ScreenshotError};
+use serde::Deserialize;
+
+/// The format of the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// Portable pixmap, 24 bits a pixel.
+    #[default]
+    Ppm,
+    /// Portable Network Graphics.
+    Png,
+}
+
+/// Writes `picture` to a file at `path`, which is made or overwritten.
+pub(crate) fn save(picture: &Picture, format: Format, path: &Path) -> Result<(), ScreenshotError> {
+    let mut file = BufWriter::new(File::create(path)?);
+    match format {
+        Format::Ppm => screenshot::write_ppm(pixels(picture), &mut file)?,
+        Format::Png => screenshot::write_png(pixels(picture), &mut file)?,
+    }
+    file.into_inner().map_err(|error| error.into_error())?;
+    Ok(())
+}
+
+/// The pixels of a screen, be it of text or not.
+pub(crate) fn pixels(picture: &Picture) -> &Pixels {
+    match picture {
+        Picture::Text(screen) => &screen.pixels,
+        Picture::Pixels(pixels) => pixels,
+    }
+}

@@ -1,0 +1,66 @@
+//! The conversation with one client: negotiation, and from a message to its answer.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::commands::{CAPABILITIES, Machine};
+use crate::framing::TooLong;
+use crate::protocol::{self, Command, Failure};
+
+/// Where the conversation with a client is.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// The client has said which capabilities it wants, and from now on is told of events.
+    negotiated: bool,
+}
+
+impl Session {
+    /// True when the client is to be told of events.
+    pub(crate) fn wants_events(&self) -> bool {
+        self.negotiated
+    }
+
+    /// Does what `message` says, and returns the answer.
+    pub(crate) fn answer(&mut self, machine: &Machine, message: &[u8]) -> Value {
+        let (id, command) = protocol::parse(message);
+        let result = command.and_then(|command| self.execute(machine, command));
+        protocol::answer(id, result)
+    }
+
+    fn execute(&mut self, machine: &Machine, command: Command) -> Result<Value, Failure> {
+        match (self.negotiated, command.name == CAPABILITIES) {
+            (false, true) => {
+                negotiate(command)?;
+                self.negotiated = true;
+                Ok(json!({}))
+            }
+            (true, false) => machine.execute(command),
+            (false, false) => Err(Failure::command_not_found(format!(
+                "Expecting capabilities negotiation with '{CAPABILITIES}'"
+            ))),
+            (true, true) => Err(Failure::command_not_found(
+                "Capabilities negotiation is already complete, command ignored",
+            )),
+        }
+    }
+}
+
+/// What a client is told before it is hung up on.
+pub(crate) fn too_long(error: TooLong) -> Value {
+    protocol::answer(None, Err(Failure::generic(error.to_string())))
+}
+
+/// There are no capabilities to be had, so none may be asked for.
+fn negotiate(command: Command) -> Result<(), Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Capabilities {
+        #[serde(default)]
+        enable: Vec<String>,
+    }
+    let wanted: Capabilities = protocol::read(command.arguments)?;
+    match wanted.enable.first() {
+        Some(name) => Err(Failure::generic(format!("there is no capability '{name}'"))),
+        None => Ok(()),
+    }
+}

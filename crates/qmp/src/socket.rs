@@ -1,0 +1,125 @@
+//! The Unix socket.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use thiserror::Error;
+
+/// Clients that wait while one is served at most; more are refused by the kernel.
+const WAITING_CLIENTS: i32 = 8;
+
+/// Why there is no socket.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// Somebody listens there.
+    #[error("the socket {0} is in use by another process; end that one, or choose another path")]
+    InUse(PathBuf),
+    /// Another kind of file is there.
+    #[error("{0} is there already and is no socket; remove it, or choose another path")]
+    NoSocket(PathBuf),
+    /// The system refuses.
+    #[error("cannot listen at the socket {path}: {source}")]
+    Refused {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Listens at `path`, for this user alone. The socket of a process that is gone is replaced.
+pub(crate) fn listen_at(path: &Path) -> Result<UnixListener, SocketError> {
+    let refused =
+        |error: Errno| SocketError::Refused { path: path.to_owned(), source: error.into() };
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    let socket = new_socket().map_err(refused)?;
+    // Who can connect can write files as this user. On Linux the socket's file gets the mode of the
+    // socket, so there is no moment at which others could.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(refused)?;
+    match bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            remove_stale(path, &address)?;
+            bind(&socket, &address).map_err(refused)?;
+        }
+        result => result.map_err(refused)?,
+    }
+    listen(&socket, WAITING_CLIENTS).map_err(refused)?;
+    Ok(socket.into())
+}
+
+/// Removes the socket at `path` if nobody listens there.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), SocketError> {
+    let refused = |source| SocketError::Refused { path: path.to_owned(), source };
+    let file = fs::symlink_metadata(path).map_err(refused)?;
+    if !file.file_type().is_socket() {
+        return Err(SocketError::NoSocket(path.to_owned()));
+    }
+    let probe = new_socket().map_err(|error| refused(error.into()))?;
+    match connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(refused),
+        // Somebody is there, though perhaps with no time for us.
+        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::InUse(path.to_owned())),
+        Err(error) => Err(refused(error.into())),
+    }
+}
+
+/// A socket that does not wait.
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A path that no other test uses; nothing is there.
+    fn path(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("ring3-qmp-{}-{name}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn a_socket_is_for_its_user_alone() {
+        let path = path("mode");
+        let _listener = listen_at(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_uses_is_replaced() {
+        let path = path("stale");
+        let listener = listen_at(&path).unwrap();
+        assert!(matches!(listen_at(&path), Err(SocketError::InUse(_))));
+        drop(listener);
+        drop(listen_at(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(listen_at(&path), Err(SocketError::NoSocket(_))));
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_is_told() {
+        for bad in ["/no/such/directory/socket".to_owned(), "x".repeat(200)] {
+            let error = listen_at(bad.as_ref()).unwrap_err();
+            assert!(matches!(error, SocketError::Refused { .. }));
+            assert!(error.to_string().contains(&bad), "{error}");
+        }
+    }
+}

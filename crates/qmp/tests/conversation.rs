@@ -1,0 +1,322 @@
+//! Conversations with the server over its socket, about a machine that is none but answers like one.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use ring3_core::disk::Medium;
+use ring3_core::display::{Picture, Pixels};
+use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
+use ring3_qmp::Server;
+use ring3_vm::control::{DriveInfo, Event, Request};
+use ring3_vm::{Control, Door, Ending, door};
+use serde_json::{Value, json};
+
+/// A machine with a screen of two pixels and a CD-ROM drive, and a server for it.
+struct Machine {
+    control: Control,
+    server: Option<Server>,
+    directory: PathBuf,
+    /// The inputs that come, but for the end.
+    inputs: Receiver<Input>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", std::process::id());
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let (sender, door) = door();
+        let control = sender.control();
+        let name = Some("one".to_owned());
+        let server = Server::on_socket(&control, &directory.join("qmp"), name).unwrap();
+        let (forward, inputs) = mpsc::channel();
+        thread::spawn(move || serve(door, |input| forward.send(input).unwrap_or(())));
+        Machine { control, server: Some(server), directory, inputs }
+    }
+
+    fn connect(&self) -> Client {
+        let socket = UnixStream::connect(self.directory.join("qmp")).unwrap();
+        Client { lines: BufReader::new(socket.try_clone().unwrap()), socket }
+    }
+
+    /// A client that has negotiated.
+    fn client(&self) -> Client {
+        let mut client = self.connect();
+        assert!(client.receive()["QMP"]["version"]["qemu"]["major"].is_u64());
+        assert_eq!(client.ask("qmp_capabilities", json!({})), json!({"return": {}}));
+        client
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.control.quit();
+        if let Some(server) = self.server.take() {
+            server.finish();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Does what a machine does with its door.
+fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
+    loop {
+        door.wait(None, |_| true);
+        for request in door.take_requests() {
+            match request {
+                Request::Pause(reply) => {
+                    door.pause();
+                    reply.answer(());
+                }
+                Request::Resume(reply) => {
+                    door.resume();
+                    reply.answer(());
+                }
+                Request::Picture(reply) => {
+                    let colours = vec![0x010203, 0x040506];
+                    reply.answer(Some(Picture::Pixels(Pixels { width: 2, height: 1, colours })));
+                }
+                Request::Drives(reply) => {
+                    reply.answer(vec![DriveInfo {
+                        device: "ide".into(),
+                        unit: 2,
+                        removable: true,
+                        medium: Some(Medium { sectors: 8, read_only: true }),
+                        file: Some("cd.iso".into()),
+                    }]);
+                }
+                Request::Stats(_) => {}
+            }
+        }
+        while let Some(input) = door.take(|_| true) {
+            match &input {
+                Input::Quit => return door.end(&Event::Ended(Ending::Quit)),
+                Input::Reset => door.tell(&Event::Reset { by_guest: false }),
+                Input::Device { input: DeviceInput::PowerButton, .. } => {
+                    door.tell(&Event::PowerButton);
+                }
+                _ => {}
+            }
+            forward(input);
+        }
+    }
+}
+
+struct Client {
+    socket: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Client {
+    fn send(&mut self, text: &str) {
+        self.socket.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        assert!(line.ends_with("\r\n"), "{line:?}");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn ask(&mut self, command: &str, arguments: Value) -> Value {
+        self.send(&json!({"execute": command, "arguments": arguments}).to_string());
+        self.receive()
+    }
+
+    /// Asserts that a command fails with a word on `part`.
+    #[track_caller]
+    fn refused(&mut self, command: &str, arguments: Value, part: &str) {
+        let answer = self.ask(command, arguments);
+        let description = answer["error"]["desc"].as_str().unwrap_or_default();
+        assert!(description.contains(part), "{answer}");
+    }
+
+    /// Asserts that the next message is event `name`, and returns its data.
+    #[track_caller]
+    fn event(&mut self, name: &str) -> Value {
+        let mut message = self.receive();
+        assert_eq!(message["event"], name, "{message}");
+        message["data"].take()
+    }
+
+    fn is_hung_up_on(&mut self) -> bool {
+        matches!(self.lines.read(&mut [0]), Ok(0) | Err(_))
+    }
+}
+
+#[test]
+fn negotiation_comes_first_and_once() {
+    let machine = Machine::new();
+    let mut client = machine.connect();
+    assert_eq!(client.receive()["QMP"]["capabilities"], json!([]));
+    let early = client.ask("query-status", json!({}));
+    assert_eq!(early["error"]["class"], "CommandNotFound");
+    client.refused("qmp_capabilities", json!({"enable": ["oob"]}), "capability 'oob'");
+    assert_eq!(client.ask("qmp_capabilities", json!({"enable": []})), json!({"return": {}}));
+    client.refused("qmp_capabilities", json!({}), "already complete");
+}
+
+#[test]
+fn questions_are_answered() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let commands = client.ask("query-commands", json!({}));
+    for (index, command) in commands["return"].as_array().unwrap().iter().enumerate() {
+        let name = command["name"].as_str().unwrap();
+        client.send(&json!({"execute": name, "arguments": {"bad": 1}, "id": index}).to_string());
+        let answer = client.receive();
+        assert_eq!(answer["id"], index);
+        assert!(answer["error"]["desc"].is_string(), "{name}: {answer}");
+    }
+    assert!(client.ask("query-version", json!({}))["return"]["package"].is_string());
+    assert_eq!(client.ask("query-name", json!({})), json!({"return": {"name": "one"}}));
+    let drive = client.ask("query-block", json!({}))["return"][0].take();
+    assert_eq!(drive["removable"], true);
+    assert_eq!(drive["inserted"]["file"], "cd.iso");
+    assert_eq!(drive["inserted"]["image"]["virtual-size"], 4096);
+    let unknown = client.ask("query-weather", json!({}));
+    assert_eq!(unknown["error"]["class"], "CommandNotFound");
+}
+
+#[test]
+fn the_machine_is_paused_reset_and_ended() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let paused = json!({"return": {"running": false, "status": "paused"}});
+    let running = json!({"return": {"running": true, "status": "running"}});
+    assert_eq!(client.ask("stop", json!({})), json!({"return": {}}));
+    client.event("STOP");
+    assert_eq!(client.ask("query-status", json!({})), paused);
+    assert_eq!(client.ask("cont", json!({})), json!({"return": {}}));
+    client.event("RESUME");
+    assert_eq!(client.ask("query-status", json!({})), running);
+    assert_eq!(client.ask("system_reset", json!({})), json!({"return": {}}));
+    let reason = json!({"guest": false, "reason": "host-qmp-system-reset"});
+    assert_eq!(client.event("RESET"), reason);
+    assert_eq!(client.ask("system_powerdown", json!({})), json!({"return": {}}));
+    client.event("POWERDOWN");
+    assert_eq!(client.ask("quit", json!({})), json!({"return": {}}));
+    assert_eq!(client.event("SHUTDOWN"), json!({"guest": false, "reason": "host-qmp-quit"}));
+    assert!(client.is_hung_up_on());
+}
+
+#[test]
+fn keys_and_the_mouse_arrive_in_order() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let keys = [json!({"type": "qcode", "data": "shift"}), json!({"type": "number", "data": 0x1e})];
+    let answer = client.ask("send-key", json!({"keys": keys, "hold-time": 1}));
+    assert_eq!(answer, json!({"return": {}}));
+    let events = json!([
+        {"type": "rel", "data": {"axis": "x", "value": 5}},
+        {"type": "key", "data": {"down": true, "key": {"type": "qcode", "data": "b"}}},
+        {"type": "btn", "data": {"down": true, "button": "left"}},
+        {"type": "abs", "data": {"axis": "x", "value": 0x7fff}},
+    ]);
+    let answer = client.ask("input-send-event", json!({"events": events}));
+    assert_eq!(answer, json!({"return": {}}));
+    let key = |code, pressed| DeviceInput::Key { key: Key(code), pressed };
+    let at_rest = MouseMove::default();
+    let held = MouseMove { left_button: true, ..at_rest };
+    for expected in [
+        key(0x2a, true),
+        key(0x1e, true),
+        key(0x1e, false),
+        key(0x2a, false),
+        DeviceInput::Mouse(MouseMove { right: 5, ..at_rest }),
+        key(0x30, true),
+        // Into the corner first, then pressed, then to the right edge of the two pixels.
+        DeviceInput::Mouse(MouseMove { right: -4, down: -2, ..at_rest }),
+        DeviceInput::Mouse(held),
+        DeviceInput::Mouse(MouseMove { right: 1, ..held }),
+    ] {
+        let expected = Input::Device { name: "i8042".into(), input: expected };
+        assert_eq!(machine.inputs.recv().unwrap(), expected);
+    }
+    let nonsense = [json!({"type": "qcode", "data": "any"})];
+    client.refused("send-key", json!({"keys": nonsense}), "no key 'any'");
+    client.refused("send-key", json!({"keys": [], "hold-time": -1}), "Invalid arguments");
+    let touch = json!([{"type": "btn", "data": {"down": true, "button": "touch"}}]);
+    client.refused("input-send-event", json!({"events": touch}), "touch");
+}
+
+#[test]
+fn the_screen_is_dumped() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let file = machine.directory.join("screen");
+    let answer = client.ask("screendump", json!({"filename": file}));
+    assert_eq!(answer, json!({"return": {}}));
+    assert_eq!(fs::read(&file).unwrap(), b"P6\n2 1\n255\n\x01\x02\x03\x04\x05\x06");
+    let answer = client.ask("screendump", json!({"filename": file, "format": "png"}));
+    assert_eq!(answer, json!({"return": {}}));
+    assert!(fs::read(&file).unwrap().starts_with(b"\x89PNG"));
+    client.refused("screendump", json!({"filename": file, "format": "jpeg"}), "jpeg");
+    client.refused("screendump", json!({"filename": "/no/such/file"}), "/no/such/file");
+    client.refused("screendump", json!({}), "filename");
+}
+
+#[test]
+fn clients_come_one_after_the_other() {
+    let machine = Machine::new();
+    let mut first = machine.client();
+    let mut second = machine.connect();
+    // The second one is not served, whatever it says; the first one has all the attention.
+    second.send(r#"{"execute": "qmp_capabilities"}"#);
+    assert!(first.ask("query-status", json!({}))["return"]["running"].is_boolean());
+    drop(first);
+    assert!(second.receive()["QMP"].is_object());
+    assert_eq!(second.receive(), json!({"return": {}}));
+}
+
+#[test]
+fn nonsense_is_answered_and_too_much_of_it_ends_the_conversation() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    for nonsense in ["hello\n", "{]\n", "[]", "{}", "\"\n", "{\"execute\": \"stop\n"] {
+        client.send(nonsense);
+        assert_eq!(client.receive()["error"]["class"], "GenericError", "{nonsense:?}");
+    }
+    client.send(&"[".repeat(65536));
+    client.send("[");
+    let answer = client.receive();
+    assert!(answer["error"]["desc"].as_str().unwrap().contains("longer than"), "{answer}");
+    assert!(client.is_hung_up_on());
+    drop(machine.client());
+}
+
+#[test]
+fn the_socket_goes_with_the_server() {
+    let mut machine = Machine::new();
+    let path = machine.directory.join("qmp");
+    assert!(path.exists());
+    machine.control.quit();
+    machine.server.take().unwrap().finish();
+    assert!(!path.exists());
+}
+
+#[test]
+fn streams_will_do_as_well() {
+    let (sender, door) = door();
+    let control = sender.control();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (input, output) = (theirs.try_clone().unwrap(), theirs);
+    let server = Server::on_streams(&control, input, output, None).unwrap();
+    let machine = thread::spawn(move || serve(door, drop));
+    let mut client = Client { lines: BufReader::new(ours.try_clone().unwrap()), socket: ours };
+    client.receive();
+    client.ask("qmp_capabilities", json!({}));
+    assert_eq!(client.ask("query-name", json!({})), json!({"return": {}}));
+    assert_eq!(client.ask("quit", json!({})), json!({"return": {}}));
+    client.event("SHUTDOWN");
+    machine.join().unwrap();
+    server.finish();
+}

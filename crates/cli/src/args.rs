@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ring3_display::escape;
 use ring3_vm::Model;
 use thiserror::Error;
@@ -102,6 +103,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Display::None)]
     pub(crate) display: Display,
 
+    /// Let tools drive the machine by the QEMU Machine Protocol: unix:PATH, a socket to make, or stdio
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) qmp: Option<QmpTarget>,
+
     /// When the run has ended, print counters to standard error
     #[arg(long)]
     pub(crate) stats: bool,
@@ -169,6 +174,45 @@ impl FromStr for DebugTarget {
     }
 }
 
+/// Where tools drive the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QmpTarget {
+    /// At a Unix socket with this path.
+    Socket(PathBuf),
+    /// By standard input and output.
+    Stdio,
+}
+
+/// Why a `--qmp` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("give \"unix:PATH\" or \"stdio\"")]
+pub(crate) struct BadQmpTarget;
+
+impl FromStr for QmpTarget {
+    type Err = BadQmpTarget;
+
+    fn from_str(text: &str) -> Result<QmpTarget, BadQmpTarget> {
+        match text.split_once(':') {
+            None if text == "stdio" => Ok(QmpTarget::Stdio),
+            Some(("unix", path)) if !path.is_empty() => Ok(QmpTarget::Socket(path.into())),
+            _ => Err(BadQmpTarget),
+        }
+    }
+}
+
+impl RunArguments {
+    /// Refuses options that do not go together.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        let taken = self.serial == SerialTarget::Stdio || self.debugcon == DebugTarget::Stdio;
+        if self.qmp == Some(QmpTarget::Stdio) && taken {
+            let reason = "--qmp stdio needs standard input and output for itself; \
+                send the serial port elsewhere with --serial, and so with --debugcon";
+            return Err(Arguments::command().error(ErrorKind::ArgumentConflict, reason));
+        }
+        Ok(())
+    }
+}
+
 /// A size of memory that a machine can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemorySize {
@@ -212,7 +256,6 @@ impl FromStr for MemorySize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(arguments: &[&str]) -> Result<RunArguments, clap::Error> {
         let all = ["ring3", "run"].iter().chain(arguments);
@@ -252,12 +295,30 @@ mod tests {
     }
 
     #[test]
+    fn qmp_targets_are_read() {
+        assert_eq!("stdio".parse(), Ok(QmpTarget::Stdio));
+        assert_eq!("unix:a:b".parse(), Ok(QmpTarget::Socket("a:b".into())));
+        for bad in ["", "stdio:", "unix", "unix:", "tcp:1", "/path"] {
+            assert_eq!(bad.parse::<QmpTarget>(), Err(BadQmpTarget), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn standard_input_is_for_one_alone() {
+        let both = parse(&["--kernel", "k", "--qmp", "stdio"]).unwrap();
+        assert!(both.check().unwrap_err().to_string().contains("--serial"));
+        let apart = parse(&["--kernel", "k", "--qmp", "stdio", "--serial", "file:s"]).unwrap();
+        assert!(apart.check().is_ok());
+        assert!(parse(&["--kernel", "k", "--qmp", "unix:s"]).unwrap().check().is_ok());
+    }
+
+    #[test]
     fn defaults_and_spellings() {
         let run = parse(&["--kernel", "k"]).unwrap();
         assert_eq!(run.memory.bytes, 128 << 20);
         assert_eq!(run.cpu, Model::Max);
         assert_eq!((run.serial, run.display), (SerialTarget::Stdio, Display::None));
-        assert_eq!((run.append.as_str(), run.stats), ("", false));
+        assert_eq!((run.append.as_str(), run.stats, run.qmp), ("", false, None));
         assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Model::I486);
         let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();
         assert_eq!((run.memory.bytes, run.append.as_str(), run.stats), (2 << 30, "-x y", true));

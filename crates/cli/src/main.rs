@@ -42,7 +42,10 @@ fn main() -> ExitCode {
     log_to_stderr();
     tty::restore_before_panic_message();
     let ended = match arguments.command {
-        Command::Run(arguments) => run::run(&arguments),
+        Command::Run(arguments) => {
+            arguments.check().unwrap_or_else(|error| error.exit());
+            run::run(&arguments)
+        }
     };
     match ended {
         Ok(status) => status.into(),

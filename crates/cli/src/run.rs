@@ -8,17 +8,18 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring3_display::tty::{RawMode, Stderr};
+use ring3_qmp::{Server, SocketError};
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
 use ring3_vm::multiboot::MultibootError;
-use ring3_vm::{Config, Console, Ending, Kernel, Module, Software, Vm, VmError, door};
+use ring3_vm::{Config, Console, Control, Ending, Kernel, Module, Software, Vm, VmError, door};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::args::{DebugTarget, Display, RunArguments, SerialTarget};
+use crate::args::{DebugTarget, Display, QmpTarget, RunArguments, SerialTarget};
 use crate::debug_console::DebugOutput;
 use crate::drives::{DriveError, Drives};
-use crate::serial::{self, InputFrom, SerialOutput};
+use crate::serial::{self, InputFrom, SerialOutput, stdout};
 
 /// The exit statuses of `ring3 run`, but for 2, which is the wrong command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,10 @@ pub(crate) enum RunError {
     Firmware { path: PathBuf, source: FirmwareError },
     #[error(transparent)]
     Drives(#[from] DriveError),
+    #[error(transparent)]
+    QmpSocket(SocketError),
+    #[error("cannot use standard input and output for QMP: {0}")]
+    QmpStreams(#[source] io::Error),
     #[error("cannot use the terminal: {0}")]
     Terminal(#[source] io::Error),
     #[error("{path} {source}; give it more with --memory", path = .kernel.display())]
@@ -106,6 +111,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let mut vm = Vm::new(config, software).map_err(|error| explain(error, path))?;
     drives.attach(&mut vm);
     let (sender, mut door) = door();
+    let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target));
+    let qmp = qmp.transpose()?;
 
     let ended = {
         let mut raw_mode = None;
@@ -118,6 +125,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         drop(raw_mode);
         ended
     };
+    if let Some(qmp) = qmp {
+        qmp.finish();
+    }
     if arguments.stats {
         // The counters are for whom reads standard error; without it there is nobody.
         let _ = writeln!(Stderr, "{}", vm.stats());
@@ -198,6 +208,18 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
         image.map_err(|source| RunError::Read { what: "firmware", path: path.clone(), source })?;
     info!("found {}", path.display());
     Ok(Some((path, image)))
+}
+
+/// Lets tools drive the machine.
+fn serve_qmp(control: &Control, target: &QmpTarget) -> Result<Server, RunError> {
+    match target {
+        QmpTarget::Socket(path) => {
+            Server::on_socket(control, path, None).map_err(RunError::QmpSocket)
+        }
+        QmpTarget::Stdio => stdout()
+            .and_then(|output| Server::on_streams(control, io::stdin(), output, None))
+            .map_err(RunError::QmpStreams),
+    }
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {

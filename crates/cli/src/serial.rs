@@ -25,11 +25,9 @@ pub(crate) struct SerialOutput {
 }
 
 impl SerialOutput {
-    /// To standard output. Not by way of [`io::stdout`], which would hold back
-    /// what is no whole line: a prompt.
+    /// To standard output.
     pub(crate) fn stdout() -> io::Result<SerialOutput> {
-        let to = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(SerialOutput { to, name: "standard output".to_owned() })
+        Ok(SerialOutput { to: stdout()?, name: "standard output".to_owned() })
     }
 
     /// To the file at `path`, which is made or emptied.
@@ -40,6 +38,12 @@ impl SerialOutput {
     fn named(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
     }
+}
+
+/// Standard output. Not by way of [`io::stdout`], which would hold back
+/// what is no whole line: a prompt.
+pub(crate) fn stdout() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 impl Console for SerialOutput {

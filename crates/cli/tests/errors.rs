@@ -157,3 +157,23 @@ fn help_and_version_are_there() {
     let expected = format!("ring3 {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(String::from_utf8_lossy(&version.stdout), expected);
 }
+
+#[test]
+fn a_qmp_socket_that_cannot_be_is_told() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let precious = directory.file("precious", b"data");
+    let run = |place: &OsStr, parts: &[&str]| {
+        let mut qmp = OsStr::new("unix:").to_owned();
+        qmp.push(place);
+        refuses(&["--kernel".as_ref(), kernel.as_os_str(), "--qmp".as_ref(), &qmp], parts);
+    };
+    run(precious.as_os_str(), &["precious", "no socket", "remove it"]);
+    let used = directory.path("used");
+    let listener = std::os::unix::net::UnixListener::bind(&used).unwrap();
+    run(used.as_os_str(), &["used", "in use by another process"]);
+    drop(listener);
+    run("/no/such/socket".as_ref(), &["/no/such/socket", "No such file"]);
+    misused(&["--kernel", "k", "--qmp", "stdio"], &["--qmp stdio", "--serial"]);
+    misused(&["--kernel", "k", "--qmp", "tcp:1"], &["unix:PATH"]);
+}

@@ -1,0 +1,94 @@
+//! Tools drive the machine: QEMU's own client library over the socket, and a pipe.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use support::{Directory, HALT_FOR_EVER, kernel, ring3};
+
+/// The client library of QEMU, from the Python Package Index.
+const CLIENT: &str = "qemu.qmp==0.0.6";
+
+/// A Python that has [`CLIENT`], in the target directory; it is made there the first time. Why not, if it cannot be had.
+fn python_with_client() -> Result<PathBuf, String> {
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qmp-venv");
+    let python = environment.join("bin/python");
+    let run = |command: &mut Command| {
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+        let reason = || String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(reason()) }
+    };
+    if run(Command::new(&python).args(["-c", "import qemu.qmp"])).is_err() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+        run(Command::new(&python).args(["-m", "pip", "install", "--quiet", CLIENT]))?;
+    }
+    Ok(python)
+}
+
+#[test]
+fn qemus_client_library_drives_the_machine() {
+    let python = match python_with_client() {
+        Ok(python) => python,
+        Err(reason) => {
+            eprintln!("skipped: {CLIENT} cannot be installed: {reason}");
+            return;
+        }
+    };
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let disk = directory.file("disk", &[0; 512]);
+    let (socket, picture) = (directory.path("qmp"), directory.path("picture"));
+    let mut machine = ring3()
+        .arg("run")
+        .arg("--kernel")
+        .arg(kernel)
+        .arg("--hda")
+        .arg(&disk)
+        .arg("--qmp")
+        .arg(format!("unix:{}", socket.display()))
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    while !socket.exists() {
+        assert!(machine.try_wait().unwrap().is_none(), "the machine has ended");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/qmp.py");
+    let driven = Command::new(python).arg(script).args([&socket, &disk, &picture]).status();
+    if !driven.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        machine.kill().expect("the machine is there");
+    }
+    let ended = machine.wait().expect("the machine ends");
+    assert!(driven.expect("Python starts").success());
+    assert_eq!(ended.code(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn standard_input_and_output_will_do() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let mut machine = ring3()
+        .args(["run", "--qmp", "stdio", "--serial"])
+        .arg(format!("file:{}", directory.path("serial").display()))
+        .arg("--kernel")
+        .arg(kernel)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut input = machine.stdin.take().unwrap();
+    input.write_all(b"{\"execute\": \"qmp_capabilities\"}{\"execute\": \"quit\"}\n").unwrap();
+    let output = BufReader::new(machine.stdout.take().unwrap());
+    let lines: Vec<String> = output.lines().map(Result::unwrap).collect();
+    assert_eq!(machine.wait().unwrap().code(), Some(0));
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[0].starts_with("{\"QMP\""), "{lines:?}");
+    assert_eq!(lines[1..3], ["{\"return\":{}}", "{\"return\":{}}"]);
+    assert!(lines[3].contains("\"SHUTDOWN\"") && lines[3].contains("host-qmp-quit"), "{lines:?}");
+}

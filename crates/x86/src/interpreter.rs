@@ -15,7 +15,7 @@ use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
 use crate::exception::{Fault, Stop, Stopped};
 use crate::exec::pair;
-use crate::interrupt::{Delivery, Event};
+use crate::interrupt::{Delivery, Event, Source};
 use crate::observer::Observer;
 use crate::paging::Access;
 use crate::segment::sreg;
@@ -507,8 +507,6 @@ impl Interpreter {
             }
             Delivery::Raised => {
                 self.show_accesses(cpu);
-                // It counts like any other exception, or this could go on for ever.
-                cpu.instructions += 1;
                 None
             }
             Delivery::Waits(Stop::Restart(exit)) => Some(exit),
@@ -524,8 +522,12 @@ impl Interpreter {
             self.drop_stale_code(cpu, memory);
         }
         if let Some(event) = cpu.event {
-            if cpu.instructions >= cpu.deadline && !cpu.attention.contains(Attention::ANSWERED) {
-                return Some(Exit::Deadline);
+            // What a delivery has raised counts like any other exception, or this could go on for ever.
+            if event.source == Source::Exception && !cpu.attention.contains(Attention::ANSWERED) {
+                if cpu.instructions >= cpu.deadline {
+                    return Some(Exit::Deadline);
+                }
+                cpu.instructions += 1;
             }
             return self.deliver(cpu, memory, event);
         }

@@ -82,6 +82,7 @@ impl Program {
                     return true;
                 }
                 Exit::Halt | Exit::Shutdown | Exit::Missing(_) => return false,
+                Exit::NumericError => self.cpu.ignore_numeric_error(),
                 _ => self.cpu.answer(self.answers.next()),
             }
         }

@@ -11,6 +11,10 @@ pub(crate) enum Blow {
     Read(u16, Width),
     /// A write at a port.
     Write(u16, Width, u32),
+    /// A read at an offset of memory region 0.
+    ReadMemory(u64, Width),
+    /// A write there.
+    WriteMemory(u64, Width, u32),
     /// Nanoseconds pass, and timers fire each at its time.
     Pass(u64),
     /// Nanoseconds pass in one step, and timers that were due in it fire late.
@@ -51,6 +55,25 @@ pub(crate) fn blows_and_inputs(
     })
 }
 
+/// Up to 200 blows at the registers at `offsets` of memory region 0, with the same steps of time.
+pub(crate) fn memory_blows(offsets: &'static [u64]) -> impl Strategy<Value = Vec<Blow>> {
+    let offset = || proptest::sample::select(offsets);
+    let width = || proptest::sample::select(&[Width::Byte, Width::Word, Width::Dword][..]);
+    let anywhere = prop_oneof![offset(), any::<u64>()];
+    // Mostly whole registers, and small values that mean something.
+    let value = prop_oneof![0..0x200_u32, any::<u32>()];
+    let pass = 0..200_u64;
+    let jump = prop_oneof![0..2_000_000_000_u64, 0..100_000_000_000_000_000_u64];
+    let blow = prop_oneof![
+        4 => (offset(), width()).prop_map(|(at, width)| Blow::ReadMemory(at, width)),
+        6 => (offset(), value).prop_map(|(at, v)| Blow::WriteMemory(at, Width::Dword, v)),
+        2 => (anywhere, width(), any::<u32>()).prop_map(|(at, w, v)| Blow::WriteMemory(at, w, v)),
+        2 => pass.prop_map(Blow::Pass),
+        2 => jump.prop_map(Blow::Jump),
+    ];
+    proptest::collection::vec(blow, 0..200)
+}
+
 /// Deals the blows, and then requires that the state goes into `fresh` and comes
 /// out of it as it was.
 pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec<Blow>) {
@@ -62,6 +85,13 @@ pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec
             }
             Blow::Write(port, width, value) => {
                 device.write_port(&mut bench.context(), port, width, value & width.mask());
+            }
+            Blow::ReadMemory(offset, width) => {
+                device.read_memory(&mut bench.context(), 0, offset, width);
+            }
+            Blow::WriteMemory(offset, width, value) => {
+                let value = value & width.mask();
+                device.write_memory(&mut bench.context(), 0, offset, width, value);
             }
             Blow::Pass(nanos) => bench.advance(device, nanos),
             Blow::Jump(nanos) => {

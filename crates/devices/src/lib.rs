@@ -1,6 +1,7 @@
 //! The device models of a PC, one file a device, each named for its chip or its role.
 //!
 //! * [`pic`]: the two 8259A interrupt controllers;
+//! * [`local_apic`]: the processor's own interrupt controller, with a timer;
 //! * [`pit`]: the 8254 interval timer, and system control port B that goes with it;
 //! * [`rtc`]: the MC146818 clock and its CMOS memory;
 //! * [`dma8237`]: the two 8237A DMA controllers with their page registers;
@@ -47,6 +48,7 @@ pub mod fw_cfg;
 pub mod i440fx;
 pub mod i8042;
 pub mod ide;
+pub mod local_apic;
 pub mod pci;
 pub mod pic;
 pub mod piix3;

@@ -2,6 +2,7 @@
 //!
 //! * [`pic`]: the two 8259A interrupt controllers;
 //! * [`local_apic`]: the processor's own interrupt controller, with a timer;
+//! * [`io_apic`]: the 82093AA, which brings the IRQ lines to local APICs;
 //! * [`pit`]: the 8254 interval timer, and system control port B that goes with it;
 //! * [`rtc`]: the MC146818 clock and its CMOS memory;
 //! * [`dma8237`]: the two 8237A DMA controllers with their page registers;
@@ -48,6 +49,7 @@ pub mod fw_cfg;
 pub mod i440fx;
 pub mod i8042;
 pub mod ide;
+pub mod io_apic;
 pub mod local_apic;
 pub mod pci;
 pub mod pic;

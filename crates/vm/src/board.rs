@@ -16,11 +16,9 @@ use ring3_devices::floppy::{self, Floppy};
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::i440fx::I440fx;
-
 use ring3_devices::i8042::I8042;
 use ring3_devices::ide::Ide;
 use ring3_devices::pci::ConfigAddress;
-use ring3_devices::pic::PicPair;
 use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
@@ -31,10 +29,10 @@ use serde::{Deserialize, Serialize};
 use tracing::trace;
 
 use crate::config::Config;
+use crate::interrupts::{Interrupts, LOCAL_APIC, PIC};
 
 /// Some are no devices of the bus's list, since the board talks to their pins; these are
-/// their numbers among the devices. The interrupt controllers:
-const PIC: DeviceId = DeviceId(u16::MAX);
+/// their numbers among the devices, and [`crate::interrupts`] has those of the interrupt controllers.
 /// The circuit for FERR# and IGNNE#.
 const FPU_ERROR: DeviceId = DeviceId(u16::MAX - 1);
 /// The same of the DMA controllers.
@@ -43,7 +41,9 @@ const DMA: DeviceId = DeviceId(u16::MAX - 2);
 /// The devices of a machine.
 #[derive(Debug)]
 pub struct Board {
-    pic: PicPair,
+    interrupts: Interrupts,
+    /// There is no firmware, so the board is as firmware leaves it.
+    is_set_up: bool,
     fpu_error: FpuError,
     dma: Dma8237,
     bus: Bus,
@@ -70,7 +70,7 @@ struct State {
     levels: LineLevels,
     claims: Vec<Claim>,
     timers: SavedState,
-    pic: SavedState,
+    interrupts: SavedState,
     fpu_error: SavedState,
     dma: SavedState,
     dma_requests: DmaRequests,
@@ -80,7 +80,7 @@ struct State {
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 5;
+const STATE_VERSION: u32 = 6;
 
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
@@ -119,7 +119,8 @@ impl Board {
         let is_set_up = firmware.is_none();
         let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
         let mut board = Board {
-            pic: PicPair::default(),
+            interrupts: Interrupts::new(false),
+            is_set_up,
             dma: Dma8237::default(),
             fpu_error: FpuError::default(),
             bus: Bus::default(),
@@ -211,8 +212,13 @@ impl Board {
         self.dma_requests = DmaRequests::default();
         self.config_address = ConfigAddress::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
-        for id in [PIC, DMA, FPU_ERROR].into_iter().chain(ids) {
+        let off_the_bus = [DMA, FPU_ERROR].iter().chain(self.interrupts.ids()).copied();
+        for id in off_the_bus.chain(ids) {
             self.call(memory, now, id, |device, context| device.reset(context));
+        }
+        if self.is_set_up {
+            let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
+            interrupts.enter_virtual_wire_mode(&mut context);
         }
     }
 
@@ -225,7 +231,7 @@ impl Board {
         } else if ConfigAddress::is_data(port, width) {
             self.read_config(memory, now, port, width)
         } else {
-            let (bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, PIC);
             bus.read_port(&mut context, port, width)
         };
         trace!(port = format_args!("{port:#x}"), ?width, value = format_args!("{value:#x}"), "in");
@@ -250,7 +256,7 @@ impl Board {
         } else if ConfigAddress::is_data(port, width) {
             self.write_config(memory, now, port, width, value);
         } else if !self.config_address.write(port, width, value) {
-            let (bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, PIC);
             bus.write_port(&mut context, port, width, value);
         }
         self.settle(memory, now);
@@ -259,7 +265,7 @@ impl Board {
     /// The guest reads CONFIG_DATA: ones where there is no PCI function.
     fn read_config(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
         let Some(cycle) = self.config_address.cycle(port, width) else { return width.mask() };
-        let (bus, mut context) = self.split(memory, now, PIC);
+        let (_, bus, mut context) = self.split(memory, now, PIC);
         bus.read_config(&mut context, cycle.slot, cycle.function, cycle.offset, width)
     }
 
@@ -273,7 +279,7 @@ impl Board {
         value: u32,
     ) {
         if let Some(cycle) = self.config_address.cycle(port, width) {
-            let (bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, PIC);
             bus.write_config(&mut context, cycle.slot, cycle.function, cycle.offset, width, value);
         }
     }
@@ -286,8 +292,14 @@ impl Board {
         address: u64,
         width: Width,
     ) -> u32 {
-        let (bus, mut context) = self.split(memory, now, PIC);
-        let value = bus.read_memory(&mut context, address, width);
+        let value = if let Some((id, offset)) = self.interrupts.at_address(address) {
+            self.call(memory, now, id, |device, context| {
+                device.read_memory(context, 0, offset, width)
+            })
+        } else {
+            let (_, bus, mut context) = self.split(memory, now, PIC);
+            bus.read_memory(&mut context, address, width)
+        };
         trace!(
             address = format_args!("{address:#x}"),
             ?width,
@@ -313,8 +325,14 @@ impl Board {
             value = format_args!("{value:#x}"),
             "write"
         );
-        let (bus, mut context) = self.split(memory, now, PIC);
-        bus.write_memory(&mut context, address, width, value);
+        if let Some((id, offset)) = self.interrupts.at_address(address) {
+            self.call(memory, now, id, |device, context| {
+                device.write_memory(context, 0, offset, width, value);
+            });
+        } else {
+            let (_, bus, mut context) = self.split(memory, now, PIC);
+            bus.write_memory(&mut context, address, width, value);
+        }
         self.settle(memory, now);
     }
 
@@ -376,17 +394,22 @@ impl Board {
 
     /// The INTR pin.
     pub fn interrupt_requested(&self) -> bool {
-        self.pic.interrupt_requested()
+        self.interrupts.requested()
     }
 
     /// The processor acknowledges the interrupt: its vector.
     pub fn acknowledge_interrupt(&mut self) -> u8 {
-        self.pic.acknowledge()
+        self.interrupts.acknowledge()
+    }
+
+    /// True once for each pulse on the processor's NMI pin.
+    pub fn take_nmi(&mut self) -> bool {
+        self.interrupts.take_nmi()
     }
 
     /// FERR# goes active: the processor has an x87 error to report.
     pub fn assert_ferr(&mut self, memory: &mut Memory, now: Time) {
-        let (_, mut context) = self.split(memory, now, FPU_ERROR);
+        let (_, _, mut context) = self.split(memory, now, FPU_ERROR);
         FpuError::assert_ferr(&mut context);
         self.settle(memory, now);
     }
@@ -424,7 +447,7 @@ impl Board {
             levels: self.irq.levels(),
             claims: self.bus.claims().to_vec(),
             timers: SavedState::new("timers", 1, &self.timers),
-            pic: self.pic.save(),
+            interrupts: self.interrupts.save(),
             fpu_error: self.fpu_error.save(),
             dma: self.dma.save(),
             dma_requests: self.dma_requests.clone(),
@@ -438,7 +461,10 @@ impl Board {
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
         let timers: Timers = state.timers.load("timers", 1)?;
-        if timers.devices().any(|id| usize::from(id.0) >= self.bus.len()) {
+        let is_ours = |id: DeviceId| {
+            usize::from(id.0) < self.bus.len() || self.interrupts.ids().contains(&id)
+        };
+        if !timers.devices().all(is_ours) {
             return Err(saved.damaged("a timer belongs to no device"));
         }
         if state.claims.iter().any(|claim| usize::from(claim.device.0) >= self.bus.len()) {
@@ -449,7 +475,7 @@ impl Board {
         if state.dma_requests.drivers().any(|id| usize::from(id.0) >= self.bus.len()) {
             return Err(saved.damaged("a DMA request belongs to no device"));
         }
-        self.pic.restore(&state.pic)?;
+        self.interrupts.restore(&state.interrupts)?;
         self.fpu_error.restore(&state.fpu_error)?;
         self.dma.restore(&state.dma)?;
         for device in &state.devices {
@@ -471,8 +497,8 @@ impl Board {
 
     /// Which of the devices that are not on the bus answers at `port`.
     fn owner_off_the_bus(&self, port: u16) -> Option<DeviceId> {
-        if self.pic.ports().iter().any(|range| range.contains(port)) {
-            return Some(PIC);
+        if let Some(id) = self.interrupts.at_port(port) {
+            return Some(id);
         }
         if self.dma.ports().iter().any(|range| range.contains(port)) {
             return Some(DMA);
@@ -480,13 +506,13 @@ impl Board {
         self.fpu_error.ports().contains(port).then_some(FPU_ERROR)
     }
 
-    /// The bus, and a context for a call of device `device`.
+    /// The interrupt controllers, the bus, and a context for a call of device `device`.
     fn split<'a>(
         &'a mut self,
         memory: &'a mut Memory,
         now: Time,
         device: DeviceId,
-    ) -> (&'a mut Bus, Context<'a>) {
+    ) -> (&'a mut Interrupts, &'a mut Bus, Context<'a>) {
         let context = Context {
             now,
             irq: &mut self.irq,
@@ -497,7 +523,7 @@ impl Board {
             dma: &mut self.dma_requests,
             device,
         };
-        (&mut self.bus, context)
+        (&mut self.interrupts, &mut self.bus, context)
     }
 
     /// Calls one device, and lets its lines reach the interrupt controllers.
@@ -519,10 +545,12 @@ impl Board {
             device: id,
         };
         let result = match id {
-            PIC => call(&mut self.pic, &mut context),
             FPU_ERROR => call(&mut self.fpu_error, &mut context),
             DMA => call(&mut self.dma, &mut context),
-            _ => call(self.bus.device(id), &mut context),
+            _ => match self.interrupts.device(id) {
+                Some(device) => call(device, &mut context),
+                None => call(self.bus.device(id), &mut context),
+            },
         };
         self.settle(memory, now);
         result
@@ -550,8 +578,9 @@ impl Board {
             self.bus.claim(claim);
         }
         for (line, high) in self.irq.drain_changes() {
-            self.pic.set_line(line, high);
+            self.interrupts.set_line(line, high);
         }
+        self.interrupts.settle();
     }
 }
 

@@ -1,7 +1,8 @@
 //! One virtual machine: a processor, an engine and a board, run until it ends.
 //!
 //! * [`Vm`] puts it together from a [`Config`] and runs it, from firmware or from a kernel;
-//! * [`board`] is the chipset: devices on their bus, their lines and timers;
+//! * [`board`] is the chipset: devices on their bus, their lines and timers; [`interrupts`] wires the
+//!   interrupt controllers to each other and to the processor;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens to it;
 //! * [`pace`] keeps virtual time close to the host's;
@@ -44,6 +45,7 @@ pub mod door;
 pub mod drives;
 pub mod firmware;
 mod host_fpu;
+pub mod interrupts;
 pub mod linux;
 mod machine;
 mod memory_map;

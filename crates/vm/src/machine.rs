@@ -490,6 +490,9 @@ impl Vm {
             if self.board.next_timer().is_some_and(|at| at <= now) {
                 self.board.fire_timers(&mut self.memory, now);
             }
+            if self.board.take_nmi() {
+                self.cpu.raise_nmi();
+            }
             self.cpu.interrupt_pin = self.board.interrupt_requested();
             let executed = self.cpu.instructions;
             let timer = self.board.next_timer();

@@ -1,0 +1,396 @@
+//! The interrupt controllers, wired to each other and to the processor.
+//!
+//! ```text
+//! IRQ 0-15 ─┬─────────► two 8259A ──INTR──┬─► LINT0 ┐
+//!           │                             │         ├─ local APIC ──► processor
+//!           └─► I/O APIC ◄── input 0 ─────┘   LINT1 ┘
+//!                  └────────── messages ──────────►
+//! ```
+//!
+//! IRQ 0 is at input 2 of the I/O APIC, for that of its own number belongs to the 8259A (MP
+//! specification 1.4, 3.6.2). The local APIC decides what reaches the processor while it is
+//! switched on; without it the processor hears the 8259A alone.
+
+use ring3_core::bus::PortRange;
+use ring3_core::device::{Context, Device, DeviceId, Width};
+use ring3_core::state::{RestoreError, SavedState};
+use ring3_devices::io_apic::{self, INPUT_INTR, INPUT_IRQ0, IoApic};
+use ring3_devices::local_apic::{self, LINT_INTR, LocalApic};
+use ring3_devices::pic::PicPair;
+use serde::{Deserialize, Serialize};
+
+// The controllers are in no bus's list, since the board talks to their pins; these are their
+// numbers among the devices.
+/// The two 8259A.
+pub const PIC: DeviceId = DeviceId(u16::MAX);
+/// The local APIC.
+pub const LOCAL_APIC: DeviceId = DeviceId(u16::MAX - 3);
+/// The I/O APIC.
+pub const IO_APIC: DeviceId = DeviceId(u16::MAX - 4);
+
+const STATE_NAME: &str = "interrupts";
+const STATE_VERSION: u32 = 1;
+
+/// All interrupt controllers of a machine.
+#[derive(Debug, Default)]
+pub struct Interrupts {
+    pic: PicPair,
+    /// Machines before the Pentium have none.
+    apics: Option<Apics>,
+}
+
+#[derive(Debug, Default)]
+struct Apics {
+    local: LocalApic,
+    io: IoApic,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct State {
+    pic: SavedState,
+    apics: Option<(SavedState, SavedState)>,
+}
+
+impl Apics {
+    /// Brings messages to the local APIC, and ends of interrupts to the I/O APIC, until there are none. There is an
+    /// end: what is told to have ended was in service.
+    fn settle(&mut self) {
+        let Apics { local, io } = self;
+        while let Some(vector) = local.take_end_of_interrupt() {
+            io.end_of_interrupt(vector, &mut |message| local.accept(message));
+        }
+        io.look_at_levels(&mut |message| local.accept(message));
+    }
+
+    fn set_input(&mut self, input: u8, asserted: bool) {
+        let Apics { local, io } = self;
+        io.set_input(input, asserted, &mut |message| local.accept(message));
+    }
+}
+
+impl Interrupts {
+    /// The controllers of a machine with local and I/O APIC, or with the 8259A pair alone.
+    pub fn new(has_apics: bool) -> Interrupts {
+        Interrupts { pic: PicPair::default(), apics: has_apics.then(Apics::default) }
+    }
+
+    /// Brings the local APIC into virtual wire mode as firmware does: the 8259A interrupts the processor through it (MP
+    /// specification 1.4, 3.6.2.2).
+    pub fn enter_virtual_wire_mode(&mut self, context: &mut Context<'_>) {
+        const ENABLED_AND_SPURIOUS_FFH: u32 = 0x1ff;
+        const EXTINT: u32 = 0x700;
+        const NMI: u32 = 0x400;
+        let Some(Apics { local, .. }) = &mut self.apics else { return };
+        for (register, value) in [(0xf0, ENABLED_AND_SPURIOUS_FFH), (0x350, EXTINT), (0x360, NMI)] {
+            local.write_memory(context, 0, register, Width::Dword, value);
+        }
+    }
+
+    /// All of them by their numbers.
+    pub fn ids(&self) -> &'static [DeviceId] {
+        if self.apics.is_some() { &[PIC, LOCAL_APIC, IO_APIC] } else { &[PIC] }
+    }
+
+    /// The controller with that number, if it is one of theirs.
+    pub fn device(&mut self, id: DeviceId) -> Option<&mut dyn Device> {
+        match (id, &mut self.apics) {
+            (PIC, _) => Some(&mut self.pic),
+            (LOCAL_APIC, Some(apics)) => Some(&mut apics.local),
+            (IO_APIC, Some(apics)) => Some(&mut apics.io),
+            _ => None,
+        }
+    }
+
+    /// The controller that answers at `port`.
+    pub fn at_port(&self, port: u16) -> Option<DeviceId> {
+        let contains = |range: &PortRange| range.contains(port);
+        self.pic.ports().iter().any(contains).then_some(PIC)
+    }
+
+    /// The controller that answers at guest-physical address `address`, and the offset in its registers. The local
+    /// APIC, which is in the processor, comes before all others.
+    pub fn at_address(&self, address: u64) -> Option<(DeviceId, u64)> {
+        let apics = self.apics.as_ref()?;
+        let within = |start, size| {
+            let offset = address.wrapping_sub(start);
+            (offset < size).then_some(offset)
+        };
+        let local = apics.local.address().and_then(|start| within(start, local_apic::SIZE));
+        let io = || within(io_apic::ADDRESS, io_apic::SIZE).map(|offset| (IO_APIC, offset));
+        local.map(|offset| (LOCAL_APIC, offset)).or_else(io)
+    }
+
+    /// The processor has IA32_APIC_BASE set to `value`.
+    pub fn set_apic_base(&mut self, context: &mut Context<'_>, value: u64) {
+        if let Some(apics) = &mut self.apics {
+            apics.local.set_base(context, value);
+        }
+    }
+
+    /// IRQ line `line` is high now, or low.
+    pub fn set_line(&mut self, line: u8, high: bool) {
+        /// The cascade of the 8259A: no device has this line.
+        const CASCADE: u8 = 2;
+        self.pic.set_line(line, high);
+        self.drive_intr();
+        if line != CASCADE
+            && let Some(apics) = &mut self.apics
+        {
+            apics.set_input(if line == 0 { INPUT_IRQ0 } else { line }, high);
+        }
+    }
+
+    /// Lets what has changed in one of them reach the others. To be called after each call of one.
+    pub fn settle(&mut self) {
+        self.drive_intr();
+        if let Some(apics) = &mut self.apics {
+            apics.settle();
+        }
+    }
+
+    /// The 8259A's INTR output.
+    fn drive_intr(&mut self) {
+        if let Some(apics) = &mut self.apics {
+            let requested = self.pic.interrupt_requested();
+            apics.local.set_lint(LINT_INTR, requested);
+            apics.set_input(INPUT_INTR, requested);
+        }
+    }
+
+    /// The processor has an interrupt to take.
+    pub fn requested(&self) -> bool {
+        match self.switched_on() {
+            Some(local) => local.external_requested() || local.interrupt_requested(),
+            None => self.pic.interrupt_requested(),
+        }
+    }
+
+    /// The processor acknowledges the interrupt: its vector.
+    pub fn acknowledge(&mut self) -> u8 {
+        match &mut self.apics {
+            Some(Apics { local, io }) if local.is_enabled() => {
+                if !local.external_requested() {
+                    return local.acknowledge();
+                }
+                local.external_acknowledged();
+                // INTR falls in each acknowledge, so that the next request is an edge.
+                local.set_lint(LINT_INTR, false);
+                io.set_input(INPUT_INTR, false, &mut |message| local.accept(message));
+            }
+            _ => {}
+        }
+        let vector = self.pic.acknowledge();
+        self.settle();
+        vector
+    }
+
+    /// True once for each nonmaskable interrupt.
+    pub fn take_nmi(&mut self) -> bool {
+        self.apics.as_mut().is_some_and(|apics| apics.local.take_nmi())
+    }
+
+    /// The local APIC, while it is not switched off.
+    fn switched_on(&self) -> Option<&LocalApic> {
+        self.apics.as_ref().map(|apics| &apics.local).filter(|local| local.is_enabled())
+    }
+
+    /// The state of all of them.
+    pub fn save(&self) -> SavedState {
+        let apics = self.apics.as_ref().map(|apics| (apics.local.save(), apics.io.save()));
+        SavedState::new(STATE_NAME, STATE_VERSION, &State { pic: self.pic.save(), apics })
+    }
+
+    /// Takes a saved state over. On an error nothing is changed.
+    pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
+        if state.apics.is_some() != self.apics.is_some() {
+            return Err(saved.damaged("it is of a machine with other interrupt controllers"));
+        }
+        let mut new = Interrupts::new(self.apics.is_some());
+        new.pic.restore(&state.pic)?;
+        if let (Some(apics), Some((local, io))) = (&mut new.apics, state.apics) {
+            apics.local.restore(&local)?;
+            apics.io.restore(&io)?;
+        }
+        *self = new;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_core::device::TestBench;
+
+    use super::*;
+
+    const APIC_OFF: u64 = 0xfee0_0100;
+    const EOI: u64 = 0xb0;
+
+    /// Programmed as the BIOS does, with IRQ 0 at vector 8, all inputs open and automatic ends of interrupts.
+    fn machine(has_apics: bool) -> (Interrupts, TestBench) {
+        let (mut all, mut bench) = (Interrupts::new(has_apics), TestBench::default());
+        for (port, value) in [
+            (0x20, 0x11),
+            (0x21, 0x08),
+            (0x21, 0x04),
+            (0x21, 0x03),
+            (0x21, 0),
+            (0xa0, 0x11),
+            (0xa1, 0x70),
+            (0xa1, 0x02),
+            (0xa1, 0x03),
+            (0xa1, 0),
+        ] {
+            let id = all.at_port(port).unwrap();
+            bench.write(all.device(id).unwrap(), port, value);
+            all.settle();
+        }
+        (all, bench)
+    }
+
+    fn write(all: &mut Interrupts, bench: &mut TestBench, address: u64, value: u32) {
+        let (id, offset) = all.at_address(address).unwrap();
+        let device = all.device(id).unwrap();
+        device.write_memory(&mut bench.context(), 0, offset, Width::Dword, value);
+        all.settle();
+    }
+
+    fn end_of_interrupt(all: &mut Interrupts, bench: &mut TestBench) {
+        write(all, bench, local_apic::DEFAULT_ADDRESS + EOI, 0);
+    }
+
+    /// Programs the entry of the I/O APIC's input `input`, for APIC 0.
+    fn redirect(all: &mut Interrupts, bench: &mut TestBench, input: u8, entry: u32) {
+        write(all, bench, io_apic::ADDRESS, 0x10 + 2 * u32::from(input));
+        write(all, bench, io_apic::ADDRESS + 0x10, entry);
+    }
+
+    fn pulse(all: &mut Interrupts, line: u8) -> Option<u8> {
+        all.set_line(line, true);
+        all.set_line(line, false);
+        all.requested().then(|| all.acknowledge())
+    }
+
+    #[test]
+    fn without_a_local_apic_the_processor_hears_the_8259a() {
+        let (mut all, _) = machine(false);
+        assert_eq!(all.at_address(local_apic::DEFAULT_ADDRESS), None);
+        all.set_line(9, true);
+        assert!(all.requested());
+        assert_eq!(all.acknowledge(), 0x71);
+        assert!(!all.requested());
+    }
+
+    #[test]
+    fn a_local_apic_that_is_switched_off_is_as_none() {
+        let (mut all, mut bench) = machine(true);
+        all.set_line(1, true);
+        assert!(!all.requested(), "nothing passes before it is programmed");
+        all.set_apic_base(&mut bench.context(), APIC_OFF);
+        assert_eq!(all.at_address(local_apic::DEFAULT_ADDRESS), None);
+        assert!(all.requested());
+        assert_eq!(all.acknowledge(), 0x09);
+    }
+
+    #[test]
+    fn virtual_wire_mode() {
+        let (mut all, mut bench) = machine(true);
+        all.enter_virtual_wire_mode(&mut bench.context());
+        all.set_line(0, true);
+        all.set_line(9, true);
+        assert!(all.requested());
+        assert_eq!(all.acknowledge(), 0x08);
+        assert!(all.requested());
+        assert_eq!(all.acknowledge(), 0x71);
+        assert!(!all.requested());
+    }
+
+    /// Virtual wire mode by the I/O APIC (MP specification 1.4, figure 3-4).
+    #[test]
+    fn intr_through_the_io_apic() {
+        let (mut all, mut bench) = machine(true);
+        redirect(&mut all, &mut bench, 0, 0x700);
+        all.set_line(0, true);
+        all.set_line(1, true);
+        for vector in [0x08, 0x09] {
+            assert!(all.requested());
+            assert_eq!(all.acknowledge(), vector);
+        }
+        assert!(!all.requested());
+    }
+
+    #[test]
+    fn symmetric_mode() {
+        let (mut all, mut bench) = machine(true);
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
+        for input in 0..io_apic::INPUTS {
+            redirect(&mut all, &mut bench, input, 0x40 + 0x10 * (u32::from(input) % 8));
+        }
+        redirect(&mut all, &mut bench, 0, 1 << 16);
+        for (line, vector) in [(0, 0x60), (1, 0x50), (15, 0xb0)] {
+            assert_eq!(pulse(&mut all, line), Some(vector), "line {line}");
+            assert_eq!(pulse(&mut all, line), None, "in service");
+            end_of_interrupt(&mut all, &mut bench);
+            assert!(all.requested(), "held until then");
+            all.acknowledge();
+            end_of_interrupt(&mut all, &mut bench);
+        }
+        assert_eq!(pulse(&mut all, 2), None, "the cascade is no line");
+    }
+
+    #[test]
+    fn a_level_comes_again_until_it_is_low() {
+        let (mut all, mut bench) = machine(true);
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
+        redirect(&mut all, &mut bench, 9, 0x8059);
+        all.set_line(9, true);
+        for _ in 0..2 {
+            assert_eq!(all.acknowledge(), 0x59);
+            assert!(!all.requested());
+            end_of_interrupt(&mut all, &mut bench);
+            assert!(all.requested());
+        }
+        assert_eq!(all.acknowledge(), 0x59);
+        all.set_line(9, false);
+        end_of_interrupt(&mut all, &mut bench);
+        assert!(!all.requested());
+    }
+
+    /// An interrupt that comes while the local APIC takes none waits, as a level does, or is lost, as an edge is.
+    #[test]
+    fn a_level_waits_for_the_local_apic() {
+        let (mut all, mut bench) = machine(true);
+        redirect(&mut all, &mut bench, 9, 0x8059);
+        redirect(&mut all, &mut bench, 4, 0x0054);
+        all.set_line(9, true);
+        all.set_line(4, true);
+        assert!(!all.requested());
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
+        assert_eq!(all.acknowledge(), 0x59);
+        end_of_interrupt(&mut all, &mut bench);
+        assert_eq!(all.acknowledge(), 0x59);
+    }
+
+    #[test]
+    fn nmi_by_the_io_apic() {
+        let (mut all, mut bench) = machine(true);
+        redirect(&mut all, &mut bench, 4, 0x400);
+        assert_eq!(pulse(&mut all, 4), None);
+        assert!(all.take_nmi());
+        assert!(!all.take_nmi());
+    }
+
+    #[test]
+    fn states_are_those_of_machines_of_the_same_kind() {
+        let (mut all, mut bench) = machine(true);
+        redirect(&mut all, &mut bench, 9, 0x8059);
+        all.set_line(9, true);
+        let mut other = Interrupts::new(true);
+        other.restore(&all.save()).unwrap();
+        assert_eq!(other.save(), all.save());
+        write(&mut other, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
+        assert_eq!(other.acknowledge(), 0x59);
+        assert!(Interrupts::new(false).restore(&all.save()).is_err());
+        assert!(all.restore(&Interrupts::new(false).save()).is_err());
+    }
+}

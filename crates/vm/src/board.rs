@@ -25,6 +25,7 @@ use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
 use ring3_devices::uart16550::{COM1, COM2, COM3, COM4, Speed, Uart16550};
 use ring3_devices::vga::Vga;
+use ring3_x86::cpuid::Features;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
@@ -119,7 +120,7 @@ impl Board {
         let is_set_up = firmware.is_none();
         let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
         let mut board = Board {
-            interrupts: Interrupts::new(false),
+            interrupts: Interrupts::new(config.cpu.features().contains(Features::APIC)),
             is_set_up,
             dma: Dma8237::default(),
             fpu_error: FpuError::default(),
@@ -220,6 +221,13 @@ impl Board {
             let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
             interrupts.enter_virtual_wire_mode(&mut context);
         }
+    }
+
+    /// The processor has IA32_APIC_BASE set to `value`.
+    pub fn set_apic_base(&mut self, memory: &mut Memory, now: Time, value: u64) {
+        let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
+        interrupts.set_apic_base(&mut context, value);
+        self.settle(memory, now);
     }
 
     /// The guest reads a port.
@@ -586,6 +594,8 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use ring3_x86::cpuid::Model;
+
     use super::*;
 
     fn new_board() -> Board {
@@ -613,6 +623,33 @@ mod tests {
         other.fire_timers(&mut memory, later);
         assert!(other.interrupt_requested());
         assert_eq!(other.acknowledge_interrupt(), 0x30);
+    }
+
+    /// The local APIC's timer belongs to no device of the bus.
+    #[test]
+    fn a_board_with_apics_survives_saving() {
+        const APIC: u64 = 0xfee0_0000;
+        let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
+        let mut board = new_board();
+        board.reset(&mut memory, now);
+        for (register, value) in [(0x320, 0x2_0040), (0x3e0, 0xb), (0x380, 1_000_000)] {
+            board.write_memory(&mut memory, now, APIC + register, Width::Dword, value);
+        }
+        let saved = board.save();
+        let mut other = new_board();
+        other.restore(&saved).unwrap();
+        assert_eq!(other.save(), saved);
+        let later = Time::from_nanos(1_000_000);
+        assert_eq!(other.next_tick(), Some(later));
+        other.fire_timers(&mut memory, later);
+        assert!(other.interrupt_requested());
+        assert_eq!(other.acknowledge_interrupt(), 0x40);
+        let config = Config { cpu: Model::I486, memory_bytes: 1 << 20, ..Config::default() };
+        assert!(Board::new(&config, None, None).unwrap().restore(&saved).is_err());
+        // Switched off, it is not there.
+        other.set_apic_base(&mut memory, later, APIC | 0x100);
+        let read = other.read_memory(&mut memory, later, APIC + 0x30, Width::Dword);
+        assert_eq!((read, other.next_timer()), (u32::MAX, None));
     }
 
     fn read_config(board: &mut Board, memory: &mut Memory, address: u32) -> u32 {

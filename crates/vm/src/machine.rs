@@ -534,6 +534,11 @@ impl Vm {
                     self.board.assert_ferr(&mut self.memory, now);
                 }
                 Exit::TimeStamp => self.cpu.answer(time_stamp(self.now())),
+                Exit::ApicBase { value } => {
+                    let now = self.now();
+                    self.board.set_apic_base(&mut self.memory, now, value);
+                    self.cpu.answer(0);
+                }
                 Exit::InterruptWindow => {
                     let vector = self.board.acknowledge_interrupt();
                     self.cpu.inject(vector);

@@ -55,8 +55,8 @@ impl Stats {
             Exit::InterruptWindow => exits.interrupts += 1,
             Exit::Halt => exits.halts += 1,
             Exit::NumericError => exits.numeric_errors += 1,
-            // These end the run, which says so.
-            Exit::Shutdown | Exit::Missing(_) => {}
+            // The first comes once or never; the others end the run, which says so.
+            Exit::ApicBase { .. } | Exit::Shutdown | Exit::Missing(_) => {}
         }
     }
 

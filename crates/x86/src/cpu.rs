@@ -5,7 +5,7 @@ use ring3_core::device::Width;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
-use crate::cpuid::Model;
+use crate::cpuid::{Features, Model};
 use crate::decode::{CodeMode, Op};
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
@@ -141,8 +141,25 @@ pub struct Msrs {
     pub no_execute: bool,
     /// IA32_PAT.
     pub pat: u64,
+    /// IA32_APIC_BASE; 0 on models without a local APIC. The machine's local APIC has the same value.
+    #[serde(default)]
+    pub apic_base: u64,
     /// Subtracted from the machine's time stamp: what WRMSR to IA32_TIME_STAMP_COUNTER changes.
     pub time_stamp_offset: u64,
+}
+
+impl Msrs {
+    /// The values after power-on.
+    fn at_reset(model: Model) -> Msrs {
+        let has_apic = model.features().contains(Features::APIC);
+        let apic_base = if has_apic { APIC_BASE_AT_RESET } else { 0 };
+        Msrs { pat: PAT_AT_RESET, apic_base, ..Msrs::default() }
+    }
+
+    /// IA32_APIC_BASE has the global enable bit.
+    pub fn apic_is_enabled(&self) -> bool {
+        self.apic_base & APIC_GLOBAL_ENABLE != 0
+    }
 }
 
 /// The answers that the machine has given to the exits of one instruction. An
@@ -286,7 +303,7 @@ impl Cpu {
             cr4: Cr4::empty(),
             pdptes: [0; 4],
             dr: [0, 0, 0, 0, 0, 0, 0xffff_0ff0, 0x400],
-            msrs: Msrs { pat: PAT_AT_RESET, ..Msrs::default() },
+            msrs: Msrs::at_reset(model),
             fpu: Fpu::default(),
             transcendental: transcendental::execute,
             sse: Sse::default(),
@@ -810,6 +827,12 @@ impl Cpu {
         Ok(())
     }
 }
+
+/// The global enable bit of IA32_APIC_BASE.
+const APIC_GLOBAL_ENABLE: u64 = 1 << 11;
+/// IA32_APIC_BASE after power-on: at FEE00000h, enabled, of the processor that starts first (SDM
+/// vol. 3, 12.4.4).
+const APIC_BASE_AT_RESET: u64 = 0xfee0_0900;
 
 /// IA32_PAT after power-on: WB, WT, UC-, UC, twice (SDM vol. 3, table 13-12).
 const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;

@@ -37,6 +37,8 @@ bitflags! {
         const MCE = 1 << 7;
         /// CMPXCHG8B.
         const CX8 = 1 << 8;
+        /// Local APIC, as long as IA32_APIC_BASE enables it.
+        const APIC = 1 << 9;
         /// SYSENTER and SYSEXIT.
         const SEP = 1 << 11;
         /// Memory type range registers.
@@ -85,6 +87,7 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::MSR)
     .union(Features::PAE)
     .union(Features::CX8)
+    .union(Features::APIC)
     .union(Features::SEP)
     .union(Features::PGE)
     .union(Features::CMOV)
@@ -193,6 +196,7 @@ impl Model {
                 .union(Features::MSR)
                 .union(Features::MCE)
                 .union(Features::CX8)
+                .union(Features::APIC)
                 .union(Features::MMX),
             Model::Pentium3 => Model::Pentium
                 .historical_features()
@@ -259,20 +263,21 @@ impl Model {
     }
 
     /// What CPUID answers for `leaf`; as on Intel's processors, a leaf past the last one gives the
-    /// last basic one.
-    pub fn leaf(self, leaf: u32) -> Leaf {
+    /// last basic one. Without `has_apic`, the local APIC is switched off (SDM vol. 3, 12.4.3).
+    pub fn leaf(self, leaf: u32, has_apic: bool) -> Leaf {
         match self.last_extended_leaf() {
             Some(last) if (EXTENDED..=last).contains(&leaf) => self.extended_leaf(leaf, last),
-            _ => self.basic_leaf(leaf.min(self.last_leaf())),
+            _ => self.basic_leaf(leaf.min(self.last_leaf()), has_apic),
         }
     }
 
-    fn basic_leaf(self, leaf: u32) -> Leaf {
+    fn basic_leaf(self, leaf: u32, has_apic: bool) -> Leaf {
         let name = |part: &[u8; 4]| u32::from_le_bytes(*part);
         match leaf {
             0 => [self.last_leaf(), name(b"Genu"), name(b"ntel"), name(b"ineI")],
             1 => {
-                let features = self.features();
+                let off = if has_apic { Features::empty() } else { Features::APIC };
+                let features = self.features().difference(off);
                 let [edx, ecx, ..] = words(features);
                 // The Pentium III says by a number what it is called (SDM vol. 2, table 3-14).
                 let brand = if self == Model::Pentium3 { 2 } else { 0 };
@@ -366,7 +371,7 @@ mod tests {
     #[test]
     fn vendor_is_spelled_in_ebx_edx_ecx() {
         for model in Model::ALL {
-            let [_, ebx, ecx, edx] = model.leaf(0);
+            let [_, ebx, ecx, edx] = model.leaf(0, true);
             assert_eq!(text([ebx, edx, ecx]), b"GenuineIntel");
         }
     }
@@ -392,7 +397,7 @@ mod tests {
         ];
         for model in Model::ALL {
             for (feature, register, bit) in flags {
-                let offered = model.leaf(1)[register] >> bit & 1 != 0;
+                let offered = model.leaf(1, true)[register] >> bit & 1 != 0;
                 assert_eq!(model.has(feature), offered, "{model}: {feature:?}");
             }
         }
@@ -419,15 +424,15 @@ mod tests {
 
     #[test]
     fn leaves_past_the_last_give_the_last_basic_one() {
-        assert_eq!(Model::I486.leaf(2), Model::I486.leaf(1));
-        assert_eq!(Model::Pentium3.leaf(0x8000_0000), Model::Pentium3.leaf(2));
-        assert_eq!(Model::Max.leaf(0x8000_0009), Model::Max.leaf(2));
-        assert_eq!(Model::Max.leaf(0xffff_ffff), Model::Max.leaf(2));
+        assert_eq!(Model::I486.leaf(2, true), Model::I486.leaf(1, true));
+        assert_eq!(Model::Pentium3.leaf(0x8000_0000, true), Model::Pentium3.leaf(2, true));
+        assert_eq!(Model::Max.leaf(0x8000_0009, true), Model::Max.leaf(2, true));
+        assert_eq!(Model::Max.leaf(0xffff_ffff, true), Model::Max.leaf(2, true));
     }
 
     #[test]
     fn the_brand_is_spelled_in_three_leaves() {
-        let leaves = (0x8000_0002..=0x8000_0004).flat_map(|leaf| Model::Pentium4.leaf(leaf));
+        let leaves = (0x8000_0002..=0x8000_0004).flat_map(|leaf| Model::Pentium4.leaf(leaf, true));
         let text = text(leaves);
         assert_eq!(text.len(), 48);
         assert!(text.starts_with(b"Intel(R) Pentium(R) 4 CPU\0"));

@@ -47,6 +47,11 @@ pub enum Exit {
     },
     /// The guest reads the time-stamp counter; answer with its 64 bits.
     TimeStamp,
+    /// The guest sets IA32_APIC_BASE; answer with anything when the local APIC has it.
+    ApicBase {
+        /// Its new value.
+        value: u64,
+    },
     /// INTR is high and the guest can take an interrupt now; the machine
     /// acknowledges the interrupt controller and calls [`Cpu::inject`].
     InterruptWindow,

@@ -7,6 +7,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, Cr0, Cr4, reg};
 use crate::cpuid::{Features, Model};
 use crate::decode::Op;
+use crate::engine::Exit;
 use crate::exec::Done;
 use crate::table::{Rows, ending, plain};
 
@@ -22,6 +23,7 @@ pub(super) fn forms(rows: &mut Rows) {
 #[derive(Debug, Clone, Copy)]
 enum Msr {
     TimeStampCounter,
+    ApicBase,
     BiosSignId,
     SysenterCs,
     SysenterEsp,
@@ -36,6 +38,8 @@ fn find(model: Model, number: u32) -> Option<Msr> {
     let features = model.features();
     let (msr, exists) = match number {
         0x10 => (Msr::TimeStampCounter, features.contains(Features::TSC)),
+        // The Pentium has an APIC, but switches it by a pin.
+        0x1b => (Msr::ApicBase, features.contains(Features::APIC) && model.family() >= 6),
         0x8b => (Msr::BiosSignId, model.family() >= 6),
         0x174 => (Msr::SysenterCs, features.contains(Features::SEP)),
         0x175 => (Msr::SysenterEsp, features.contains(Features::SEP)),
@@ -61,6 +65,7 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     };
     let value = match msr {
         Msr::TimeStampCounter => cpu.time_stamp()?,
+        Msr::ApicBase => cpu.msrs.apic_base,
         // No microcode update is loaded (SDM vol. 3, 11.11.7.1).
         Msr::BiosSignId => 0,
         Msr::SysenterCs => cpu.msrs.sysenter_cs.into(),
@@ -86,6 +91,10 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             cpu.msrs.time_stamp_offset =
                 cpu.msrs.time_stamp_offset.wrapping_add(now.wrapping_sub(value));
         }
+        Msr::ApicBase if value & !apic_base_bits(cpu.model) == 0 => {
+            cpu.ask(Exit::ApicBase { value })?;
+            cpu.msrs.apic_base = value;
+        }
         Msr::BiosSignId => {}
         Msr::SysenterCs => cpu.msrs.sysenter_cs = value as u32,
         Msr::SysenterEsp => cpu.msrs.sysenter_esp = value as u32,
@@ -96,9 +105,18 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             cpu.msrs.no_execute = value & NXE != 0;
             cpu.translation_changed();
         }
-        Msr::MiscEnable | Msr::Pat | Msr::Efer => return Err(cpu.general_protection(0)),
+        Msr::ApicBase | Msr::MiscEnable | Msr::Pat | Msr::Efer => {
+            return Err(cpu.general_protection(0));
+        }
     }
     Ok(())
+}
+
+/// The bits of IA32_APIC_BASE that exist: BSP, global enable, and the address of a page (SDM vol. 3,
+/// figure 12-5). There is no x2APIC mode.
+fn apic_base_bits(model: Model) -> u64 {
+    let address = (1 << model.physical_address_bits()) - 0x1000;
+    1 << 8 | 1 << 11 | address
 }
 
 /// UC, WC, WT, WP, WB and UC- (SDM vol. 3, table 13-10).

@@ -66,7 +66,7 @@ fn hlt(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 }
 
 fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    let leaf = cpu.model.leaf(cpu.get(reg::AX));
+    let leaf = cpu.model.leaf(cpu.get(reg::AX), cpu.msrs.apic_is_enabled());
     for (register, value) in [reg::AX, reg::BX, reg::CX, reg::DX].into_iter().zip(leaf) {
         cpu.set(register, value);
     }

@@ -188,7 +188,9 @@ pub(crate) fn run(random: &mut Random, cpu: &mut Cpu, memory: &mut Memory) {
             Exit::PortRead { .. } | Exit::MmioRead { .. } | Exit::TimeStamp => {
                 cpu.answer(random.next());
             }
-            Exit::PortWrite { .. } | Exit::MmioWrite { .. } => cpu.answer(0),
+            Exit::PortWrite { .. } | Exit::MmioWrite { .. } | Exit::ApicBase { .. } => {
+                cpu.answer(0)
+            }
             Exit::InterruptWindow | Exit::Halt => cpu.inject(random.bits() as u8),
             Exit::Shutdown | Exit::Missing(_) => *cpu = random_cpu(random),
         }

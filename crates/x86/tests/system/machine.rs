@@ -272,7 +272,8 @@ impl Machine {
                 exit @ (Exit::PortRead { .. }
                 | Exit::PortWrite { .. }
                 | Exit::MmioRead { .. }
-                | Exit::MmioWrite { .. }) => {
+                | Exit::MmioWrite { .. }
+                | Exit::ApicBase { .. }) => {
                     self.accesses.push(exit);
                     self.cpu.answer(self.answers.pop_front().unwrap_or(0));
                 }

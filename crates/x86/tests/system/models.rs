@@ -3,6 +3,7 @@
 use iced_x86::{Code, Instruction};
 use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::cpuid::{Features, Model};
+use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 
 use crate::common::assembler::*;
@@ -82,8 +83,7 @@ fn msrs_belong_to_features() {
             (0x277, features.contains(Features::PAT)),
             (0xc000_0080, features.contains(Features::NX)),
             (0x8b, model != Model::Pentium),
-            // There is no APIC.
-            (0x1b, false),
+            (0x1b, model != Model::Pentium),
             (0xffff_ffff, false),
         ] {
             let expected = (!exists).then_some(vector::GP);
@@ -100,6 +100,29 @@ fn the_attribute_table_takes_memory_types_only() {
     assert_eq!((machine.get(reg::DX), machine.get(reg::AX)), (0x0706_0504, 0x0100_0000));
     for bad in [2, 3, 8, 0x80] {
         assert_eq!(raises(Model::Max, &wrmsr(0x277, bad << 40)), Some(vector::GP));
+    }
+}
+
+/// What is written goes to the machine's local APIC too, and CPUID tells whether that is on (SDM vol. 3, 12.4.3).
+#[test]
+fn the_apic_base_moves_and_switches() {
+    const ON: u64 = 0xfee0_0900;
+    const OFF: u64 = 0xf_ffff_f100;
+    let cpuid = [mov(EAX, 1), plain(Code::Cpuid)];
+    for (value, is_on) in [(ON, true), (OFF, false)] {
+        let code = [&rdmsr(0x1b)[..], &wrmsr(0x1b, value), &cpuid, &[hlt()]].concat();
+        let mut machine = Machine::with_code(&code);
+        machine.run_to_halt();
+        assert_eq!(machine.accesses, [Exit::ApicBase { value }]);
+        assert_eq!(machine.cpu.msrs.apic_base, value);
+        assert_eq!(machine.get(reg::DX) >> 9 & 1 != 0, is_on);
+    }
+    let mut machine = Machine::with_code(&[&rdmsr(0x1b)[..], &[hlt()]].concat());
+    machine.run_to_halt();
+    assert_eq!((machine.get(reg::DX), machine.get(reg::AX)), (0, ON as u32));
+    // Reserved bits, the x2APIC's one among them.
+    for bit in [0, 9, 10, 36, 63] {
+        assert_eq!(raises(Model::Max, &wrmsr(0x1b, ON | 1 << bit)), Some(vector::GP), "{bit}");
     }
 }
 

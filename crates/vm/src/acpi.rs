@@ -5,8 +5,9 @@
 //! by itself.
 //!
 //! ```text
-//! RSDP ──► RSDT, XSDT ──► FADT ──┬─► FACS
-//!                                └─► DSDT (AML: \_S5, PCI0, its interrupt links and the ISA devices)
+//! RSDP ──► RSDT, XSDT ─┬► FADT ──┬─► FACS
+//!                      │         └─► DSDT (AML: \_S5, PCI0, its interrupt links and the ISA devices)
+//!                      └► MADT
 //! ```
 //!
 //! They are made with pointers from the beginning of their file, and a list of where these are. In a machine that boots
@@ -15,9 +16,11 @@
 //! that a kernel which is not told its address finds it too. Firmware is given files and a script for
 //! its linker (QEMU's `etc/table-loader`, of which the format is in SeaBIOS's `romfile_loader.h`).
 //!
-//! The AML of the DSDT is in `acpi/dsdt.rs`. There is no MADT, for there is no APIC: Linux then uses the two 8259A.
+//! The AML of the DSDT is in `acpi/dsdt.rs`, the MADT in `acpi/madt.rs`. Without APICs there is no MADT: systems
+//! then use the two 8259A.
 
 mod dsdt;
+mod madt;
 
 use acpi_tables::Aml;
 use acpi_tables::facs::FACS;
@@ -93,7 +96,8 @@ const HEADER_CHECKSUM: usize = 9;
 const HEADER_LEN: usize = 36;
 
 impl Tables {
-    fn new() -> Tables {
+    /// Those of a machine with or without APICs.
+    fn new(has_apics: bool) -> Tables {
         let mut tables =
             Tables { file: Vec::new(), rsdp: Vec::new(), links: Vec::new(), checksums: Vec::new() };
         // The FACS has no checksum.
@@ -102,7 +106,11 @@ impl Tables {
         let fadt = tables.add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32).finalize()));
         tables.link(Piece::Tables, fadt + FADT_FIRMWARE_CTRL, 4);
         tables.link(Piece::Tables, fadt + FADT_DSDT, 4);
-        tables.add_roots(&[fadt]);
+        let mut entries = vec![fadt];
+        if has_apics {
+            entries.push(tables.add_with_checksum(madt::madt().as_slice()));
+        }
+        tables.add_roots(&entries);
         tables
     }
 
@@ -231,9 +239,10 @@ fn command(script: &mut Vec<u8>, code: u32, files: &[Piece], numbers: &[u8], las
     script.resize(end, 0);
 }
 
-/// Writes the tables into the BIOS area of `memory` and returns the address of the RSDP.
-pub fn install(memory: &mut Memory) -> Result<u64, MemoryError> {
-    let mut tables = Tables::new();
+/// Writes the tables, of a machine with or without APICs, into the BIOS area of `memory` and returns the address of
+/// the RSDP.
+pub fn install(memory: &mut Memory, has_apics: bool) -> Result<u64, MemoryError> {
+    let mut tables = Tables::new(has_apics);
     let rsdp = BIOS_AREA;
     let file = (rsdp + tables.rsdp.len() as u64).next_multiple_of(ALIGNMENT as u64);
     tables.place(file);
@@ -242,9 +251,9 @@ pub fn install(memory: &mut Memory) -> Result<u64, MemoryError> {
     Ok(rsdp)
 }
 
-/// Gives the tables to firmware, which puts them where it likes.
-pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg) {
-    let tables = Tables::new();
+/// Gives the tables, of a machine with or without APICs, to firmware, which puts them where it likes.
+pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, has_apics: bool) {
+    let tables = Tables::new(has_apics);
     fw_cfg.add_file(SCRIPT_FILE, tables.script());
     fw_cfg.add_file(TABLES_FILE, tables.file);
     fw_cfg.add_file(RSDP_FILE, tables.rsdp);
@@ -301,7 +310,7 @@ mod tests {
 
     fn installed() -> (Memory, u64) {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let rsdp = install(&mut memory).unwrap();
+        let rsdp = install(&mut memory, true).unwrap();
         (memory, rsdp)
     }
 
@@ -335,7 +344,8 @@ mod tests {
             assert_eq!(bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)), 0);
         }
         let xsdt = u64_at(&memory, rsdp + 24);
-        assert_eq!(table(&memory, xsdt, *b"XSDT").len(), 36 + 8);
+        assert_eq!(table(&memory, xsdt, *b"XSDT").len(), 36 + 2 * 8);
+        table(&memory, u64_at(&memory, xsdt + 44), *b"APIC");
         let fadt = u64_at(&memory, xsdt + 36);
         table(&memory, fadt, *b"FACP");
         let facs = u64::from(u32_at(&memory, fadt + 36));
@@ -344,10 +354,17 @@ mod tests {
         table(&memory, u64::from(u32_at(&memory, fadt + 40)), *b"DSDT");
     }
 
+    #[test]
+    fn a_machine_without_apics_does_not_speak_of_them() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let rsdp = install(&mut memory, false).unwrap();
+        assert_eq!(table(&memory, u64_at(&memory, rsdp + 24), *b"XSDT").len(), 36 + 8);
+    }
+
     /// Does what the script says, as firmware does, with the tables at 200000h and the RSDP at F0000h.
     fn linked() -> (Memory, u64) {
         const FILES: [(&str, u64); 2] = [(TABLES_FILE, 0x20_0000), (RSDP_FILE, 0xf0000)];
-        let tables = Tables::new();
+        let tables = Tables::new(true);
         let mut memory = Memory::new(4 << 20).unwrap();
         memory.load_image(FILES[0].1, &tables.file).unwrap();
         memory.load_image(FILES[1].1, &tables.rsdp).unwrap();
@@ -398,7 +415,10 @@ mod tests {
         let xsdt = u64_at(&memory, rsdp + 24);
         let fadt = u64::from(u32_at(&memory, rsdt + 36));
         assert_eq!(fadt, u64_at(&memory, xsdt + 36));
-        for (address, signature) in [(rsdt, *b"RSDT"), (xsdt, *b"XSDT"), (fadt, *b"FACP")] {
+        let madt = u64_at(&memory, xsdt + 44);
+        assert_eq!(madt, u64::from(u32_at(&memory, rsdt + 40)));
+        let roots = [(rsdt, *b"RSDT"), (xsdt, *b"XSDT")];
+        for (address, signature) in roots.into_iter().chain([(fadt, *b"FACP"), (madt, *b"APIC")]) {
             summed(&memory, address, signature);
         }
         assert_eq!(u32_at(&memory, fadt + 36) % 64, 0, "FACS");

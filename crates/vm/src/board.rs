@@ -25,7 +25,6 @@ use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
 use ring3_devices::uart16550::{COM1, COM2, COM3, COM4, Speed, Uart16550};
 use ring3_devices::vga::Vga;
-use ring3_x86::cpuid::Features;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
@@ -120,7 +119,7 @@ impl Board {
         let is_set_up = firmware.is_none();
         let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
         let mut board = Board {
-            interrupts: Interrupts::new(config.cpu.features().contains(Features::APIC)),
+            interrupts: Interrupts::new(config.has_apics()),
             is_set_up,
             dma: Dma8237::default(),
             fpu_error: FpuError::default(),

@@ -3,7 +3,7 @@
 use ring3_core::disk::Medium;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::ide::DriveModel;
-use ring3_x86::cpuid::Model;
+use ring3_x86::cpuid::{Features, Model};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -42,6 +42,13 @@ pub struct Config {
     pub debug_exit_port: Option<u16>,
     /// A reset of the machine by the guest, and a triple fault, start the guest again; if not, they end the run.
     pub reboots: bool,
+}
+
+impl Config {
+    /// There is an I/O APIC where the processor can have a local one.
+    pub fn has_apics(&self) -> bool {
+        self.cpu.features().contains(Features::APIC)
+    }
 }
 
 impl Default for Config {

@@ -208,7 +208,8 @@ impl Vm {
         }
         self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
         if let Some(kernel) = &self.kernel {
-            start_kernel(&mut self.cpu, &mut self.memory, kernel)?;
+            let rsdp = acpi::install(&mut self.memory, self.config.has_apics())?;
+            start_kernel(&mut self.cpu, &mut self.memory, kernel, rsdp)?;
         }
         Ok(())
     }
@@ -577,10 +578,14 @@ impl Vm {
     }
 }
 
-/// Puts `kernel` into memory, with the ACPI tables, and the processor where it starts.
-fn start_kernel(cpu: &mut Cpu, memory: &mut Memory, kernel: &Kernel) -> Result<(), VmError> {
+/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts.
+fn start_kernel(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    kernel: &Kernel,
+    rsdp: u64,
+) -> Result<(), VmError> {
     let Kernel { image, modules, command_line } = kernel;
-    let rsdp = acpi::install(memory)?;
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, 0);
     }

@@ -501,11 +501,7 @@ impl Interpreter {
         cpu.guard_code = false;
         cpu.rewind_answers();
         match cpu.deliver_event(memory, event) {
-            Delivery::Done => {
-                self.show_accesses(cpu);
-                None
-            }
-            Delivery::Raised => {
+            Delivery::Done | Delivery::Raised => {
                 self.show_accesses(cpu);
                 None
             }

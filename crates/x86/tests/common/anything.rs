@@ -189,7 +189,7 @@ pub(crate) fn run(random: &mut Random, cpu: &mut Cpu, memory: &mut Memory) {
                 cpu.answer(random.next());
             }
             Exit::PortWrite { .. } | Exit::MmioWrite { .. } | Exit::ApicBase { .. } => {
-                cpu.answer(0)
+                cpu.answer(0);
             }
             Exit::InterruptWindow | Exit::Halt => cpu.inject(random.bits() as u8),
             Exit::Shutdown | Exit::Missing(_) => *cpu = random_cpu(random),

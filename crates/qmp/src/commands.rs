@@ -103,12 +103,11 @@ impl Machine {
     /// Does `command`.
     pub(crate) fn execute(&self, command: Command) -> Result<Value, Failure> {
         let Command { name, arguments } = command;
-        match COMMANDS.iter().find(|(known, _)| *known == name) {
-            Some((_, handler)) => handler(self, arguments),
-            None => {
-                let description = format!("The command {name} has not been found");
-                Err(Failure::command_not_found(description))
-            }
+        if let Some((_, handler)) = COMMANDS.iter().find(|(known, _)| *known == name) {
+            handler(self, arguments)
+        } else {
+            let description = format!("The command {name} has not been found");
+            Err(Failure::command_not_found(description))
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn save(picture: &Picture, format: Format, path: &Path) -> Result<(),
         Format::Ppm => screenshot::write_ppm(pixels(picture), &mut file)?,
         Format::Png => screenshot::write_png(pixels(picture), &mut file)?,
     }
-    file.into_inner().map_err(|error| error.into_error())?;
+    file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     Ok(())
 }
 

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use ring3_display::escape;
 use ring3_vm::Model;
 use thiserror::Error;
 
+use crate::display::DisplayTarget;
 use crate::drives::DriveArguments;
 
 /// Runs PC operating systems in ordinary unprivileged processes
@@ -91,7 +92,7 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) drives: DriveArguments,
 
-    /// Where the serial port COM1 goes: stdio, or file:PATH for output only
+    /// Where the serial port COM1 goes: stdio, null, or file:PATH for output only
     #[arg(long, value_name = "WHERE", default_value = "stdio")]
     pub(crate) serial: SerialTarget,
 
@@ -99,9 +100,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "WHERE", default_value = "log")]
     pub(crate) debugcon: DebugTarget,
 
-    /// Where the screen goes; there is no screen yet
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Display::None)]
-    pub(crate) display: Display,
+    /// Where the screen goes: none, terminal (this one; the serial port then has no input), or vnc:WHERE
+    /// with unix:PATH or :N
+    #[arg(long, value_name = "WHERE", default_value = "none")]
+    pub(crate) display: DisplayTarget,
 
     /// Let tools drive the machine by the QEMU Machine Protocol: unix:PATH, a socket to make, or stdio
     #[arg(long, value_name = "WHERE")]
@@ -112,13 +114,6 @@ pub(crate) struct RunArguments {
     pub(crate) stats: bool,
 }
 
-/// Where the screen goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Display {
-    /// Nowhere.
-    None,
-}
-
 /// Where a serial port goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SerialTarget {
@@ -126,11 +121,13 @@ pub(crate) enum SerialTarget {
     Stdio,
     /// Output to this file; there is no input.
     File(PathBuf),
+    /// Nowhere.
+    Null,
 }
 
 /// Why a `--serial` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("give \"stdio\" or \"file:PATH\"")]
+#[error("give \"stdio\", \"null\" or \"file:PATH\"")]
 pub(crate) struct BadSerialTarget;
 
 impl FromStr for SerialTarget {
@@ -139,6 +136,7 @@ impl FromStr for SerialTarget {
     fn from_str(text: &str) -> Result<SerialTarget, BadSerialTarget> {
         match text.split_once(':') {
             None if text == "stdio" => Ok(SerialTarget::Stdio),
+            None if text == "null" => Ok(SerialTarget::Null),
             Some(("file", path)) if !path.is_empty() => Ok(SerialTarget::File(path.into())),
             _ => Err(BadSerialTarget),
         }
@@ -317,7 +315,7 @@ mod tests {
         let run = parse(&["--kernel", "k"]).unwrap();
         assert_eq!(run.memory.bytes, 128 << 20);
         assert_eq!(run.cpu, Model::Max);
-        assert_eq!((run.serial, run.display), (SerialTarget::Stdio, Display::None));
+        assert_eq!((run.serial, run.display), (SerialTarget::Stdio, DisplayTarget::None));
         assert_eq!((run.append.as_str(), run.stats, run.qmp), ("", false, None));
         assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Model::I486);
         let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();

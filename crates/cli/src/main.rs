@@ -11,6 +11,7 @@
 //! * [`args`]: the command line;
 //! * [`run`]: `ring3 run`;
 //! * [`drives`]: its drives;
+//! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial port;
 //! * [`debug_console`]: what is behind the port for messages of the firmware.
 //!
@@ -19,6 +20,7 @@
 
 mod args;
 mod debug_console;
+mod display;
 mod drives;
 mod run;
 mod serial;

@@ -16,8 +16,9 @@ use ring3_vm::{Config, Console, Control, Ending, Kernel, Module, Software, Vm, V
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::args::{DebugTarget, Display, QmpTarget, RunArguments, SerialTarget};
+use crate::args::{DebugTarget, QmpTarget, RunArguments, SerialTarget};
 use crate::debug_console::DebugOutput;
+use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
 use crate::serial::{self, InputFrom, SerialOutput, stdout};
 
@@ -67,6 +68,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Drives(#[from] DriveError),
     #[error(transparent)]
+    Display(#[from] DisplayError),
+    #[error(transparent)]
     QmpSocket(SocketError),
     #[error("cannot use standard input and output for QMP: {0}")]
     QmpStreams(#[source] io::Error),
@@ -84,7 +87,10 @@ pub(crate) enum RunError {
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let (path, software) = software(arguments)?;
     let drives = Drives::open(&arguments.drives)?;
+    let has_terminal = arguments.display == DisplayTarget::Terminal;
     let serial = match &arguments.serial {
+        SerialTarget::Stdio if has_terminal => SerialOutput::null(),
+        SerialTarget::Null => SerialOutput::null(),
         SerialTarget::Stdio => SerialOutput::stdout().map_err(RunError::Terminal)?,
         SerialTarget::File(path) => SerialOutput::file(path)
             .map_err(|source| RunError::SerialFile { path: path.clone(), source })?,
@@ -96,9 +102,6 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
             .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
     };
     let mut output = Outputs { serial, debug };
-    // The one kind of screen that there is.
-    let Display::None = arguments.display;
-
     let mut config = Config {
         cpu: arguments.cpu,
         memory_bytes: arguments.memory.bytes,
@@ -114,9 +117,11 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target));
     let qmp = qmp.transpose()?;
 
+    let display = Display::start(&arguments.display, &sender.control())?;
+
     let ended = {
         let mut raw_mode = None;
-        if arguments.serial == SerialTarget::Stdio {
+        if arguments.serial == SerialTarget::Stdio && !has_terminal {
             raw_mode = RawMode::enter().map_err(RunError::Terminal)?;
             let from = if raw_mode.is_some() { InputFrom::Terminal } else { InputFrom::Script };
             serial::read_stdin(from, sender.clone()).map_err(RunError::Terminal)?;
@@ -125,6 +130,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         drop(raw_mode);
         ended
     };
+    // Whoever still asks the machine learns by this that it has ended.
+    drop(door);
+    display.finish();
     if let Some(qmp) = qmp {
         qmp.finish();
     }

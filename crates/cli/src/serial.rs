@@ -20,19 +20,25 @@ const COM1_PORT: u8 = 0;
 /// Where the bytes go that the guest sends.
 #[derive(Debug)]
 pub(crate) struct SerialOutput {
-    to: File,
+    /// Nowhere, if there is none.
+    to: Option<File>,
     name: String,
 }
 
 impl SerialOutput {
     /// To standard output.
     pub(crate) fn stdout() -> io::Result<SerialOutput> {
-        Ok(SerialOutput { to: stdout()?, name: "standard output".to_owned() })
+        Ok(SerialOutput { to: Some(stdout()?), name: "standard output".to_owned() })
     }
 
     /// To the file at `path`, which is made or emptied.
     pub(crate) fn file(path: &Path) -> io::Result<SerialOutput> {
-        Ok(SerialOutput { to: File::create(path)?, name: path.display().to_string() })
+        Ok(SerialOutput { to: Some(File::create(path)?), name: path.display().to_string() })
+    }
+
+    /// Nowhere.
+    pub(crate) fn null() -> SerialOutput {
+        SerialOutput { to: None, name: "nowhere".to_owned() }
     }
 
     fn named(&self, error: &io::Error) -> io::Error {
@@ -48,14 +54,19 @@ pub(crate) fn stdout() -> io::Result<File> {
 
 impl Console for SerialOutput {
     fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
-        if port != COM1_PORT {
-            return Ok(());
+        match &mut self.to {
+            Some(file) if port == COM1_PORT => {
+                file.write_all(bytes).map_err(|error| self.named(&error))
+            }
+            _ => Ok(()),
         }
-        self.to.write_all(bytes).map_err(|error| self.named(&error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush().map_err(|error| self.named(&error))
+        match &mut self.to {
+            Some(file) => file.flush().map_err(|error| self.named(&error)),
+            None => Ok(()),
+        }
     }
 }
 

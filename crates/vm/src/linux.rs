@@ -246,9 +246,12 @@ impl<'a> Kernel<'a> {
         let code_start = (setup_sectors + 1) * SECTOR;
         let code_end = code_start + u64::from(u32_at(file, header::SYSSIZE)) * 16;
         let file_length = file.len() as u64;
-        if file_length < code_end {
-            return Err(LinuxError::Truncated { wanted: code_end, found: file_length });
+        // The size is in paragraphs of 16 bytes, of which the file need not fill the last one.
+        let least_length = code_end.saturating_sub(15).max(code_start);
+        if file_length < least_length {
+            return Err(LinuxError::Truncated { wanted: least_length, found: file_length });
         }
+        let code_end = code_end.min(file_length);
         let (setup, rest) = file.split_at(code_start as usize);
         let protected_mode_code = &rest[..(code_end - code_start) as usize];
         if protected_mode_code.is_empty() {
@@ -450,8 +453,15 @@ pub(crate) mod tests {
         no_code[header::SYSSIZE] = 0;
         assert!(message(&no_code).contains("no protected-mode code"));
         let mut cut = kernel();
-        cut.pop();
-        assert_eq!(load_file(&cut), Err(LinuxError::Truncated { wanted: 1056, found: 1055 }));
+        cut.truncate(1040);
+        assert_eq!(load_file(&cut), Err(LinuxError::Truncated { wanted: 1041, found: 1040 }));
+    }
+
+    #[test]
+    fn the_last_paragraph_of_the_code_may_be_cut_short() {
+        let mut cut = kernel();
+        cut.truncate(1041);
+        assert!(load_file(&cut).is_ok());
     }
 
     #[test]

@@ -21,7 +21,7 @@ PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverag
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 
-SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs)
+SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs iso)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -80,6 +80,7 @@ book: ## build the book into target/book
 guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/fetch
 	@tests/guests/initramfs
+	@tests/guests/iso
 
 .PHONY: needs
 needs: ## install missing Debian packages

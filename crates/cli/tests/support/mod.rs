@@ -2,6 +2,8 @@
 //! smallest of kernels.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod guest;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};

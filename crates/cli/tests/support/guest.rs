@@ -1,0 +1,126 @@
+//! A guest with a shell on its serial port, to be worked in.
+//!
+//! The guests' files are in `guests/` of the tree, or where `RING3_GUESTS` says;
+//! `make guests` gets them.
+
+use std::env;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::ring3;
+
+/// The whole test has this time, and more than it needs; a guest that hangs must not hang
+/// those who test.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What the guest's shell shows when it waits for a command (tests/guests/init).
+pub(crate) const PROMPT: &str = "ring3:~# ";
+
+/// The path of a file of the guests.
+pub(crate) fn file(name: &str) -> PathBuf {
+    let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
+    assert!(path.exists(), "{} is missing: run make guests", path.display());
+    path
+}
+
+/// A running guest, and its console.
+pub(crate) struct Guest {
+    child: Child,
+    keys: ChildStdin,
+    screen: Receiver<Vec<u8>>,
+    /// All that the guest has shown.
+    shown: String,
+    /// Where in `shown` the next search begins.
+    seen: usize,
+    commands: u32,
+    deadline: Instant,
+}
+
+impl Guest {
+    /// Starts it, with the options that `add_options` adds.
+    pub(crate) fn start(add_options: impl FnOnce(&mut Command)) -> Guest {
+        let mut command = ring3();
+        command.args(["run", "--memory", "128M", "--serial", "stdio"]);
+        add_options(&mut command);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let keys = child.stdin.take().expect("it was asked for");
+        let mut output = child.stdout.take().expect("it was asked for");
+        let (sender, screen) = channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut buffer) {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let deadline = Instant::now() + PATIENCE;
+        Guest { child, keys, screen, shown: String::new(), seen: 0, commands: 0, deadline }
+    }
+
+    /// Waits until the guest shows `wanted`, and returns what it has shown before that.
+    pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
+        loop {
+            if let Some(at) = self.shown[self.seen..].find(wanted) {
+                let before = self.shown[self.seen..][..at].to_owned();
+                self.seen += at + wanted.len();
+                return before;
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            match self.screen.recv_timeout(left) {
+                // The guest speaks ASCII; carriage returns are the terminal's matter.
+                Ok(bytes) => self
+                    .shown
+                    .extend(bytes.iter().filter(|byte| **byte != b'\r').map(|byte| *byte as char)),
+                Err(error) => panic!("{wanted:?} does not come ({error}):\n{}", self.shown),
+            }
+        }
+    }
+
+    fn type_line(&mut self, line: &str) {
+        writeln!(self.keys, "{line}").expect("the guest takes keys");
+    }
+
+    /// Has the shell execute `command` and returns what it shows.
+    ///
+    /// Its output is found between two words which the shell puts together, so that the
+    /// echo of what was typed, which may be broken into lines anywhere, is not taken for it.
+    pub(crate) fn command(&mut self, command: &str) -> String {
+        self.commands += 1;
+        let number = self.commands;
+        self.type_line(&format!("echo begin-$(({number})); {command}; echo end-$(({number}))"));
+        self.wait_for(&format!("begin-{number}\n"));
+        let output = self.wait_for(&format!("end-{number}\n"));
+        self.wait_for(PROMPT);
+        output.trim_end().to_owned()
+    }
+
+    /// Switches the guest off, and returns the exit status of the program.
+    pub(crate) fn power_off(mut self) -> Option<i32> {
+        self.type_line("poweroff -f");
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status.code();
+            }
+            assert!(Instant::now() < self.deadline, "poweroff hangs:\n{}", self.shown);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It has ended already unless an assertion failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -214,7 +214,12 @@ impl Client {
         let Some(output) = &mut self.output else { return };
         let line = format!("{message}\r\n");
         if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {
-            warn!("hung up on a client that cannot be written to: {error}");
+            match error.kind() {
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                    debug!("the client has gone: {error}");
+                }
+                _ => warn!("hung up on a client that does not take its messages: {error}"),
+            }
             self.hang_up();
         }
     }

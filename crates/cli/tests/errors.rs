@@ -73,7 +73,8 @@ fn a_file_that_is_no_kernel_is_told_apart() {
 fn a_kernel_that_was_cut_off_is_damaged() {
     let directory = Directory::new();
     let mut cut = kernel(HALT_FOR_EVER);
-    cut.pop();
+    // More than the last paragraph, which the file need not fill.
+    cut.truncate(cut.len() - 16);
     let cut = directory.file("cut", &cut);
     refuses(&["--kernel".as_ref(), cut.as_os_str()], &["cut is damaged"]);
 }

@@ -98,14 +98,14 @@ impl Cpu {
     /// says that nothing else is needed. Otherwise nothing is done, without a reason in [`Cpu::stop`].
     #[inline(always)]
     pub(crate) fn load_at_once<W: Word>(&self, memory: &Memory, linear: u64) -> Result<W, Stopped> {
-        let entry = self.tlb.entry(self.tlb_space, linear);
+        let entry = self.tlb.current(linear);
         entry.for_read(linear, W::BYTES).map(|place| W::load(memory, place)).ok_or(Stopped)
     }
 
     /// The place to write at linear address `linear`, in the same case.
     #[inline(always)]
     pub(crate) fn place_at_once<W: Word>(&self, linear: u64) -> Result<usize, Stopped> {
-        let entry = self.tlb.entry(self.tlb_space, linear);
+        let entry = self.tlb.current(linear);
         entry.for_write(linear, W::BYTES).ok_or(Stopped)
     }
 
@@ -216,7 +216,7 @@ impl Cpu {
     pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        let entry = self.tlb.entry(self.tlb_space, linear);
+        let entry = self.tlb.current(linear);
         entry.for_read(linear, 1).filter(|_| segment.reads_freely)
     }
 
@@ -224,7 +224,7 @@ impl Cpu {
     pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        let entry = self.tlb.entry(self.tlb_space, linear);
+        let entry = self.tlb.current(linear);
         entry.for_write(linear, 1).filter(|_| segment.writes_freely)
     }
 

@@ -254,8 +254,6 @@ pub struct Cpu {
     /// Writes to decoded code stop the instruction (see [`Stop::WritesCode`]).
     pub(crate) guard_code: bool,
     pub(crate) tlb: Tlb,
-    /// Where the TLB has what the running code may do.
-    pub(crate) tlb_space: Space,
     /// CR0.AM and EFLAGS.AC are set: accesses at privilege 3 must be aligned.
     pub(crate) checks_alignment: bool,
     /// Grows when what is fetched at an address may have changed, or what was decoded there was
@@ -329,7 +327,6 @@ impl Cpu {
             deadline: 0,
             guard_code: false,
             tlb: Tlb::default(),
-            tlb_space: Space::of(false),
             checks_alignment: false,
             fetch_generation: 0,
             jumps: Jumps::default(),
@@ -499,7 +496,7 @@ impl Cpu {
         } else {
             self.segments[sreg::SS as usize].attributes.dpl()
         };
-        self.tlb_space = Space::of(self.is_user());
+        self.tlb.enter(Space::of(self.is_user()));
         self.update_fetch_tag();
     }
 
@@ -508,7 +505,7 @@ impl Cpu {
         let bits = self.code_mode().index() as u64
             | u64::from(self.is_user()) << 2
             | u64::from(limited) << 3;
-        self.fetch_tag = bits << 32;
+        self.fetch_tag = bits << 32 | self.fetch_generation << 36;
     }
 
     /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
@@ -615,12 +612,22 @@ impl Cpu {
 
     /// What is fetched at an address may have changed, or what was decoded there was dropped.
     pub(crate) fn forget_jumps(&mut self) {
-        self.fetch_generation += 1;
+        self.set_fetch_generation(self.fetch_generation + 1);
         self.jumps.forget_fetches();
     }
 
-    /// `linear` with all else that tells what is executed there: how it is decoded, and the
-    /// privilege.
+    /// Goes on with another generation of what is fetched.
+    pub(crate) fn set_fetch_generation(&mut self, generation: u64) {
+        // The tag has not all bits of it: what is kept from long ago is not to be taken for new.
+        if generation << 36 == 0 {
+            self.jumps = Jumps::default();
+        }
+        self.fetch_generation = generation;
+        self.update_fetch_tag();
+    }
+
+    /// `linear` with all else that tells what is executed there: how it is decoded, the
+    /// privilege, and [`Cpu::fetch_generation`].
     #[inline(always)]
     pub(crate) fn fetch_key(&self, linear: u64) -> u64 {
         linear | self.fetch_tag
@@ -635,7 +642,7 @@ impl Cpu {
     pub(crate) fn note_jump(&mut self, linear: u64, at: usize) {
         // Where CS has a limit, somebody must look at it.
         if self.segment(sreg::CS).limit == u32::MAX {
-            self.jumps.note(self.fetch_key(linear), self.fetch_generation, at);
+            self.jumps.note(self.fetch_key(linear), at);
         }
     }
 
@@ -643,7 +650,7 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn known_jump(&self) -> Option<usize> {
         let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;
-        self.jumps.find(self.fetch_key(linear), self.fetch_generation)
+        self.jumps.find(self.fetch_key(linear))
     }
 
     // Stopping ----------------------------------------------------------
@@ -817,7 +824,7 @@ impl Cpu {
         cpu.event = state.event;
         cpu.attention.set(Attention::SHADOW, state.shadow);
         cpu.instructions = state.instructions;
-        cpu.fetch_generation = self.fetch_generation + 1;
+        cpu.set_fetch_generation(self.fetch_generation + 1);
         cpu.set_eflags(Eflags::from_bits_truncate(state.eflags));
         cpu.set_cr0(Cr0::from_bits_truncate(cr0 as u32));
         cpu.breakpoints_changed();

@@ -129,17 +129,15 @@ impl Cache {
 /// Where the last instruction was fetched from, to find the next one quickly.
 #[derive(Debug)]
 struct FetchPage {
-    /// Linear page address, with the mode and the privilege above it.
+    /// The [`Cpu::fetch_key`] of its linear address.
     key: u64,
-    /// [`Cpu::fetch_generation`] when it was found.
-    generation: u64,
     /// The place of the page in memory.
     place: usize,
     /// Number of the page of decoded code.
     page: u32,
 }
 
-const NOWHERE: FetchPage = FetchPage { key: u64::MAX, generation: 0, place: 0, page: NO_PAGE };
+const NOWHERE: FetchPage = FetchPage { key: u64::MAX, place: 0, page: NO_PAGE };
 
 /// An instruction that crosses a page boundary, kept by its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -254,7 +252,7 @@ impl Interpreter {
         let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
         let limit = u64::from(code.limit);
         let key = cpu.fetch_key(linear & !0xfff);
-        if self.fetch.key != key || self.fetch.generation != cpu.fetch_generation {
+        if self.fetch.key != key {
             self.find_page(cpu, memory, linear, key)?;
         }
         let ops = &self.cache.ops;
@@ -290,7 +288,7 @@ impl Interpreter {
         }
         cpu.note_fetch(linear);
         let page = self.cache.page(place >> PAGE_SHIFT, cpu.code_mode());
-        self.fetch = FetchPage { key, generation: cpu.fetch_generation, place, page };
+        self.fetch = FetchPage { key, place, page };
         Ok(())
     }
 
@@ -689,7 +687,7 @@ fn next_ip(start: u64, bytes: u64) -> u64 {
 /// The place of an instruction byte.
 fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<usize, Stopped> {
     let user = cpu.is_user();
-    if let Some(place) = cpu.tlb.entry(cpu.tlb_space, linear).for_fetch(linear) {
+    if let Some(place) = cpu.tlb.current(linear).for_fetch(linear) {
         return Ok(place);
     }
     let address = cpu.translate(memory, linear, Access::Fetch, user)?;

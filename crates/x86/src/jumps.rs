@@ -9,13 +9,12 @@ const BLOCKS: usize = 4096;
 struct Block {
     /// The linear address, with what else tells what is executed there.
     key: u64,
-    /// When it was found.
-    generation: u64,
     /// The number of its first decoded instruction.
     at: u32,
 }
 
-const NONE: Block = Block { key: u64::MAX, generation: 0, at: 0 };
+/// Nobody has a block with this number.
+const NONE: Block = Block { key: u64::MAX, at: u32::MAX };
 
 /// The blocks that were found last.
 #[derive(Debug, Clone)]
@@ -35,16 +34,15 @@ impl Default for Jumps {
 
 impl Jumps {
     /// Notes that the block of `key` begins with decoded instruction number `at`.
-    pub(crate) fn note(&mut self, key: u64, generation: u64, at: usize) {
-        self.blocks[slot(key)] = Block { key, generation, at: at as u32 };
+    pub(crate) fn note(&mut self, key: u64, at: usize) {
+        self.blocks[slot(key)] = Block { key, at: at as u32 };
     }
 
-    /// The number of the first decoded instruction of the block of `key`, if it was noted in
-    /// this generation.
+    /// The number of the first decoded instruction of the block of `key`, if it was noted.
     #[inline(always)]
-    pub(crate) fn find(&self, key: u64, generation: u64) -> Option<usize> {
+    pub(crate) fn find(&self, key: u64) -> Option<usize> {
         let block = &self.blocks[slot(key)];
-        (block.key == key && block.generation == generation).then_some(block.at as usize)
+        (block.key == key).then_some(block.at as usize)
     }
 
     /// Code is fetched from the page of `linear`.

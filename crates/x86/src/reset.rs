@@ -12,7 +12,7 @@ impl Cpu {
         fresh.transcendental = self.transcendental;
         fresh.instructions = self.instructions;
         fresh.page_walks = self.page_walks;
-        fresh.fetch_generation = self.fetch_generation + 1;
+        fresh.set_fetch_generation(self.fetch_generation + 1);
         *self = fresh;
     }
 

@@ -49,8 +49,8 @@ pub(crate) fn chain(
     go_on(cpu, memory, ops, at)
 }
 
-/// Executes `op` by `quick`, and goes on; where `quick` stops, it starts again with `slow`. So what is
-/// quick has no calls in it, for which it would have to keep anything.
+/// Executes `op` by `quick`, and goes on; where `quick` stops, it starts again with `slow`, which is made by
+/// [`slow!`]. So what is quick has no calls in it, for which it would have to keep anything.
 #[inline(always)]
 pub(crate) fn chain_quick(
     cpu: &mut Cpu,
@@ -62,7 +62,6 @@ pub(crate) fn chain_quick(
     slow: Exec,
 ) -> Result<(), Stopped> {
     if quick(cpu, memory, op).is_err() {
-        cpu.rewind_answers();
         return slow(cpu, memory, op, ops, at);
     }
     go_on(cpu, memory, ops, at)
@@ -148,7 +147,7 @@ pub(crate) fn go_to(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op]) -> Result<()
 }
 
 /// Goes on with the block at EIP after a branch, number `at`. In the same page the engine finds it and makes a link.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn go_or_link(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -196,6 +195,25 @@ macro_rules! exec {
     ($handler:expr) => {
         |cpu, memory, op, ops, at| $crate::table::chain(cpu, memory, op, ops, at, $handler)
     };
+}
+
+/// Makes an [`Exec`] of a handler that begins again where a quick one has stopped. It stays a function of its own:
+/// as a part of the quick one it would make that save registers.
+macro_rules! slow {
+    ($handler:expr) => {{
+        #[inline(never)]
+        fn slow(
+            cpu: &mut $crate::cpu::Cpu,
+            memory: &mut ring3_core::memory::Memory,
+            op: &$crate::decode::Op,
+            ops: &[$crate::decode::Op],
+            at: usize,
+        ) -> Result<(), $crate::exception::Stopped> {
+            cpu.rewind_answers();
+            $crate::table::chain(cpu, memory, op, ops, at, $handler)
+        }
+        slow
+    }};
 }
 
 /// Makes an [`Exec`] of a handler and of the [`Exec`] for where it stops.
@@ -373,7 +391,7 @@ macro_rules! rm {
         {
             use $crate::exec::{Flat, Mem, Quick, Reg, Segmented};
             const SLOW: $crate::table::Exec =
-                $crate::table::exec!($handler::<Mem, $size $(, $parameter)*>);
+                $crate::table::slow!($handler::<Mem, $size $(, $parameter)*>);
             $rows.add_with_flat(
                 iced_x86::Code::$code,
                 $crate::table::quick!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
@@ -411,7 +429,7 @@ macro_rules! plain {
 /// Rows for forms that `quick` executes, and `slow` where it stops.
 macro_rules! plain_quick {
     ($rows:ident, [$($code:ident)+], $quick:expr, $slow:expr) => {{
-        const SLOW: $crate::table::Exec = $crate::table::exec!($slow);
+        const SLOW: $crate::table::Exec = $crate::table::slow!($slow);
         $rows.add_all(&[$(iced_x86::Code::$code),+], $crate::table::quick!($quick, SLOW));
     }};
 }
@@ -440,7 +458,7 @@ macro_rules! ending {
 
 pub(crate) use {
     branches, ending, exec, last, near, plain, plain_quick, quick, rm, rm_sizes, rm_wide, sizes,
-    wide, wide_branches,
+    slow, wide, wide_branches,
 };
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //! An entry is found by the low bits of the linear page number. For each kind of access it
 //! has a bit that is only set if that access needs nothing but the address: it is
 //! allowed, accessed and dirty bits are set, and the page has a place in memory (for writes: the same one,
-//! without decoded code). Page number and bits are one word, so one compare answers all.
+//! without decoded code). Page number and bits are in one word, so one compare answers all.
+
+use std::mem;
 
 use ring3_core::memory::PAGE_SHIFT;
 
@@ -12,39 +14,39 @@ const ENTRIES: usize = 1024;
 const INDEX_MASK: u64 = ENTRIES as u64 - 1;
 const PAGE_MASK: u64 = !0xfff;
 
-/// Bits of an entry's tag: what needs no further thought.
-mod tag {
-    pub(super) const READ: u64 = 1 << 0;
-    pub(super) const WRITE: u64 = 1 << 1;
-    pub(super) const FETCH: u64 = 1 << 2;
-    /// The mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
-    pub(super) const GLOBAL: u64 = 1 << 3;
-}
-
-/// One page.
+/// One page: from bit 28 on the number of the linear page, in bits 24 to 27 those of [`right`], below
+/// the number of the page in [`Memory`](ring3_core::memory::Memory).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Entry {
-    /// Linear page address and the bits of [`tag`].
-    tag: u64,
-    /// The page in [`Memory`](ring3_core::memory::Memory): a place, without the bits in the page.
-    page: u32,
+pub struct Entry(u64);
+
+/// How far an entry's linear page address is shifted up.
+const TAG_SHIFT: u32 = 28 - PAGE_SHIFT;
+const TAG_MASK: u64 = !0 << 28;
+const PLACE_MASK: u64 = (1 << 24) - 1;
+
+/// Bits of an entry: what needs no further thought.
+mod right {
+    pub(super) const READ: u64 = 1 << 24;
+    pub(super) const WRITE: u64 = 1 << 25;
+    pub(super) const FETCH: u64 = 1 << 26;
+    /// The mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
+    pub(super) const GLOBAL: u64 = 1 << 27;
 }
 
-const EMPTY: Entry = Entry { tag: 0, page: 0 };
+const EMPTY: Entry = Entry(0);
 
-/// The entries of one privilege, as an offset in all entries: what the processor keeps ready
-/// for the running code.
+type Entries = Box<[Entry; ENTRIES]>;
+
+/// The entries of one privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space(usize);
+pub struct Space {
+    is_user: bool,
+}
 
 impl Space {
     /// For accesses of the user, or of the supervisor.
-    pub fn of(user: bool) -> Space {
-        Space(if user { ENTRIES } else { 0 })
-    }
-
-    fn range(self) -> std::ops::Range<usize> {
-        self.0..self.0 + ENTRIES
+    pub fn of(is_user: bool) -> Space {
+        Space { is_user }
     }
 }
 
@@ -54,8 +56,12 @@ const LARGE_SHIFT: u32 = 22;
 /// The buffer.
 #[derive(Debug, Clone)]
 pub struct Tlb {
-    /// The supervisor's, then the user's.
-    entries: Box<[Entry; 2 * ENTRIES]>,
+    /// The entries of the running code's privilege.
+    current: Entries,
+    /// Those of the other one.
+    other: Entries,
+    /// Whose `current` are.
+    space: Space,
     /// A bit for every 4 MiB of the linear addresses: a large page there may have entries, one
     /// for each 4 KiB of it that were used.
     large: [u64; 16],
@@ -63,22 +69,46 @@ pub struct Tlb {
 
 impl Default for Tlb {
     fn default() -> Self {
-        // By way of the heap: on the stack it is large.
-        let entries = vec![EMPTY; 2 * ENTRIES].try_into().expect("so many");
-        Tlb { entries, large: [0; 16] }
+        // By way of the heap: on the stack they are large.
+        let empty = || -> Entries { vec![EMPTY; ENTRIES].try_into().expect("so many") };
+        Tlb { current: empty(), other: empty(), space: Space::of(false), large: [0; 16] }
     }
 }
 
 impl Tlb {
-    /// The entry where `linear` would be.
+    /// From now on the running code has the privilege of `space`.
+    pub fn enter(&mut self, space: Space) {
+        if self.space != space {
+            self.space = space;
+            mem::swap(&mut self.current, &mut self.other);
+        }
+    }
+
+    /// The entry where `linear` would be for the running code.
     #[inline(always)]
-    pub fn entry(&self, space: Space, linear: u64) -> &Entry {
-        &self.entries[index(space, linear)]
+    pub fn current(&self, linear: u64) -> Entry {
+        self.current[index(linear)]
+    }
+
+    /// The entry where `linear` would be in `space`.
+    #[inline(always)]
+    pub fn entry(&self, space: Space, linear: u64) -> Entry {
+        if space == self.space { self.current(linear) } else { self.other[index(linear)] }
+    }
+
+    fn entries(&mut self, space: Space) -> &mut Entries {
+        if space == self.space { &mut self.current } else { &mut self.other }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.current.iter_mut().chain(self.other.iter_mut())
     }
 
     /// Fills the entry of the linear page `linear` (any address in it): it is at `place`, the first of a page.
     pub fn fill(&mut self, space: Space, linear: u64, place: usize, rights: Rights) {
-        self.entries[index(space, linear)] = Entry::new(linear, place, rights);
+        if let Some(entry) = Entry::new(linear, place, rights) {
+            self.entries(space)[index(linear)] = entry;
+        }
         if rights.large {
             let (word, bit) = large_page(linear);
             self.large[word] |= bit;
@@ -87,18 +117,19 @@ impl Tlb {
 
     /// Drops everything.
     pub fn flush(&mut self) {
-        self.entries.fill(EMPTY);
+        self.current.fill(EMPTY);
+        self.other.fill(EMPTY);
         self.large = [0; 16];
     }
 
     /// Drops everything of one privilege.
     pub fn flush_space(&mut self, space: Space) {
-        self.entries[space.range()].fill(EMPTY);
+        self.entries(space).fill(EMPTY);
     }
 
     /// Drops all that is not global.
     pub fn flush_non_global(&mut self) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.tag & tag::GLOBAL == 0) {
+        for entry in self.all().filter(|entry| entry.0 & right::GLOBAL == 0) {
             *entry = EMPTY;
         }
     }
@@ -108,14 +139,14 @@ impl Tlb {
     pub fn flush_page(&mut self, linear: u64) -> bool {
         let (word, bit) = large_page(linear);
         if self.large[word] & bit == 0 {
-            for user in [false, true] {
-                self.entries[index(Space::of(user), linear)] = EMPTY;
-            }
+            self.current[index(linear)] = EMPTY;
+            self.other[index(linear)] = EMPTY;
             return false;
         }
         self.large[word] &= !bit;
-        let of_page = |entry: &&mut Entry| entry.tag >> LARGE_SHIFT == linear >> LARGE_SHIFT;
-        for entry in self.entries.iter_mut().filter(of_page) {
+        for entry in
+            self.all().filter(|entry| entry.linear() >> LARGE_SHIFT == linear >> LARGE_SHIFT)
+        {
             *entry = EMPTY;
         }
         true
@@ -123,16 +154,16 @@ impl Tlb {
 
     /// Sends all writes to the page at `place` through the slow path.
     pub fn protect(&mut self, place: usize) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.place() == place) {
-            entry.tag &= !tag::WRITE;
+        for entry in self.all().filter(|entry| entry.place() == place) {
+            entry.0 &= !right::WRITE;
         }
     }
 }
 
 /// The number of the entry of `linear`.
 #[inline(always)]
-fn index(space: Space, linear: u64) -> usize {
-    (space.0 | (linear >> 12 & INDEX_MASK) as usize) & (2 * ENTRIES - 1)
+fn index(linear: u64) -> usize {
+    (linear >> 12 & INDEX_MASK) as usize
 }
 
 /// Where [`Tlb::large`] has the 4 MiB of `linear`: the word, and the bit in it.
@@ -142,44 +173,52 @@ fn large_page(linear: u64) -> (usize, u64) {
 }
 
 impl Entry {
-    fn new(linear: u64, place: usize, rights: Rights) -> Entry {
+    /// None where memory is larger than an entry can tell.
+    fn new(linear: u64, place: usize, rights: Rights) -> Option<Entry> {
         let bit = |allowed: bool, bit: u64| if allowed { bit } else { 0 };
-        let bits = bit(rights.read, tag::READ)
-            | bit(rights.write, tag::WRITE)
-            | bit(rights.fetch, tag::FETCH)
-            | bit(rights.global, tag::GLOBAL);
-        Entry { tag: linear & PAGE_MASK | bits, page: (place >> PAGE_SHIFT) as u32 }
+        let bits = bit(rights.read, right::READ)
+            | bit(rights.write, right::WRITE)
+            | bit(rights.fetch, right::FETCH)
+            | bit(rights.global, right::GLOBAL);
+        let page = place as u64 >> PAGE_SHIFT;
+        let tag = linear << TAG_SHIFT & TAG_MASK;
+        (page <= PLACE_MASK).then_some(Entry(tag | bits | page))
     }
 
     /// The place of its page.
     #[inline(always)]
-    fn place(&self) -> usize {
-        (self.page as usize) << PAGE_SHIFT
+    fn place(self) -> usize {
+        ((self.0 & PLACE_MASK) << PAGE_SHIFT) as usize
+    }
+
+    /// The linear address of its page.
+    fn linear(self) -> u64 {
+        (self.0 & TAG_MASK) >> TAG_SHIFT
     }
 
     /// The place of `linear`, if `size` bytes of data can be read there at once.
     #[inline(always)]
-    pub fn for_read(&self, linear: u64, size: usize) -> Option<usize> {
-        self.address(linear, size, tag::READ)
+    pub fn for_read(self, linear: u64, size: usize) -> Option<usize> {
+        self.address(linear, size, right::READ)
     }
 
     /// The place of `linear`, if `size` bytes of data can be written there at once.
     #[inline(always)]
-    pub fn for_write(&self, linear: u64, size: usize) -> Option<usize> {
-        self.address(linear, size, tag::WRITE)
+    pub fn for_write(self, linear: u64, size: usize) -> Option<usize> {
+        self.address(linear, size, right::WRITE)
     }
 
     /// The place of `linear`, if instructions can be fetched there at once.
     #[inline(always)]
-    pub fn for_fetch(&self, linear: u64) -> Option<usize> {
-        self.address(linear, 1, tag::FETCH)
+    pub fn for_fetch(self, linear: u64) -> Option<usize> {
+        self.address(linear, 1, right::FETCH)
     }
 
     /// An access that crosses into the next page ends in a page that is not this entry's.
     #[inline(always)]
-    fn address(&self, linear: u64, size: usize, bit: u64) -> Option<usize> {
+    fn address(self, linear: u64, size: usize, bit: u64) -> Option<usize> {
         let last = linear + (size as u64 - 1);
-        (self.tag & (PAGE_MASK | bit) == last & PAGE_MASK | bit)
+        (self.0 & (TAG_MASK | bit) == last << TAG_SHIFT & TAG_MASK | bit)
             .then_some(self.place() | (linear & !PAGE_MASK) as usize)
     }
 }

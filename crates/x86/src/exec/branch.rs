@@ -6,7 +6,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::{Fault, vector};
-use crate::exec::{Done, Mem, Place, Reg};
+use crate::exec::{Done, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Status;
 use crate::interrupt::{Event, Source};
 use crate::segment::sreg;
@@ -28,17 +28,13 @@ macro_rules! conditional {
 
 /// Rows for the two forms of an indirect branch.
 macro_rules! indirect {
-    ($rows:ident, $word:ident $dword:ident, $handler:ident) => {
+    ($rows:ident, $word:ident $dword:ident, $handler:ident, $quick:ident) => {
         $rows.add_branches(
             &[Code::$word],
             near!($handler::<Mem, u16>),
             near!($handler::<Reg, u16>),
         );
-        $rows.add_branches(
-            &[Code::$dword],
-            near!($handler::<Mem, u32>),
-            near!($handler::<Reg, u32>),
-        );
+        $rows.add_branches(&[Code::$dword], $quick::<Quick<Segmented>>, $quick::<Reg>);
     };
 }
 
@@ -50,8 +46,8 @@ pub(super) fn forms(rows: &mut Rows) {
     branches!(rows, [Call_rel32_32], call_by_link);
     branches!(rows, [Retnw Retnw_imm16], near!(near_return::<u16>));
     branches!(rows, [Retnd Retnd_imm16], quick_return);
-    indirect!(rows, Jmp_rm16 Jmp_rm32, jump_indirect);
-    indirect!(rows, Call_rm16 Call_rm32, call_indirect);
+    indirect!(rows, Jmp_rm16 Jmp_rm32, jump_indirect, quick_jump_indirect);
+    indirect!(rows, Call_rm16 Call_rm32, call_indirect, quick_call_indirect);
     wide_branches!(rows, [Jmp_ptr1616 Jmp_ptr1632], far_jump);
     wide_branches!(rows, [Jmp_m1616 Jmp_m1632], far_jump_indirect);
     wide_branches!(rows, [Call_ptr1616 Call_ptr1632], far_call);
@@ -218,6 +214,64 @@ fn call_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usi
     }
     cpu.ip = target;
     go_or_link(cpu, memory, ops, at, Way::Taken)
+}
+
+fn quick_jump_indirect<P: Place>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Done {
+    if let Ok(target) = P::read::<u32>(cpu, memory, op)
+        && target <= cpu.segment(sreg::CS).limit
+    {
+        cpu.ip = target.into();
+        return go_to(cpu, memory, ops);
+    }
+    slow_jump_indirect::<P>(cpu, memory, op, ops, at)
+}
+
+#[inline(never)]
+fn slow_jump_indirect<P: Place>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    _: &[Op],
+    at: usize,
+) -> Done {
+    cpu.rewind_answers();
+    finish(cpu, memory, op, at, jump_indirect::<P::Any, u32>)
+}
+
+fn quick_call_indirect<P: Place>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Done {
+    let return_address = cpu.ip as u32;
+    if let Ok(target) = P::read::<u32>(cpu, memory, op)
+        && target <= cpu.segment(sreg::CS).limit
+        && cpu.push_at_once(memory, return_address).is_ok()
+    {
+        cpu.ip = target.into();
+        return go_to(cpu, memory, ops);
+    }
+    slow_call_indirect::<P>(cpu, memory, op, ops, at)
+}
+
+#[inline(never)]
+fn slow_call_indirect<P: Place>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    _: &[Op],
+    at: usize,
+) -> Done {
+    cpu.rewind_answers();
+    finish(cpu, memory, op, at, call_indirect::<P::Any, u32>)
 }
 
 #[inline(never)]

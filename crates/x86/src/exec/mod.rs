@@ -96,6 +96,9 @@ pub(crate) trait Place {
     /// It is a general register.
     const IS_REGISTER: bool;
 
+    /// The same operand, read and written in all cases.
+    type Any: Place;
+
     /// Reads it.
     fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped>;
 
@@ -116,6 +119,7 @@ pub(crate) struct Reg;
 
 impl Place for Reg {
     const IS_REGISTER: bool = true;
+    type Any = Reg;
 
     #[inline(always)]
     fn read<W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Result<W, Stopped> {
@@ -147,6 +151,7 @@ pub(crate) struct Mem;
 
 impl Place for Mem {
     const IS_REGISTER: bool = false;
+    type Any = Mem;
 
     #[inline(always)]
     fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
@@ -231,6 +236,7 @@ impl Address for Flat {
 
 impl<A: Address> Place for Quick<A> {
     const IS_REGISTER: bool = false;
+    type Any = Mem;
 
     #[inline(always)]
     fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {

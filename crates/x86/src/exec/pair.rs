@@ -52,7 +52,6 @@ pub(crate) fn compare_and_jump<C: Condition>(
     slow: Exec,
 ) -> Done {
     if compare(cpu, memory, op).is_err() {
-        cpu.rewind_answers();
         return slow(cpu, memory, op, ops, at);
     }
     match ops.get(at + 1) {
@@ -84,9 +83,9 @@ macro_rules! pairs {
         use $crate::exec::pair::{Pairs, by_condition};
         use $crate::exec::{Flat, Mem, Quick, Reg, Segmented};
         const SLOW: $crate::table::Exec =
-            $crate::table::exec!($handler::<Mem, $size $(, $parameter)*>);
+            $crate::table::slow!($handler::<Mem, $size $(, $parameter)*>);
         const REGISTER: $crate::table::Exec =
-            $crate::table::exec!($handler::<Reg, $size $(, $parameter)*>);
+            $crate::table::slow!($handler::<Reg, $size $(, $parameter)*>);
         static PAIRS: Pairs = Pairs {
             memory: by_condition!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
             flat: by_condition!($handler::<Quick<Flat>, $size $(, $parameter)*>, SLOW),

@@ -9,7 +9,7 @@ use crate::exception::Stopped;
 use crate::exec::{Done, Flat, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Eflags;
 use crate::segment::sreg;
-use crate::table::{Rows, ending, exec, plain, plain_quick, quick, rm, rm_wide, wide};
+use crate::table::{Rows, ending, plain, plain_quick, quick, rm, rm_wide, slow, wide};
 use crate::virtual_8086::InterruptFlag;
 use crate::word::Word;
 
@@ -18,9 +18,9 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u16, [Push_rm16], push);
     rows.add_with_flat(
         Code::Push_rm32,
-        quick!(push_at_once::<Quick<Segmented>>, exec!(push::<Mem, u32>)),
-        quick!(push_at_once::<Quick<Flat>>, exec!(push::<Mem, u32>)),
-        quick!(push_at_once::<Reg>, exec!(push::<Reg, u32>)),
+        quick!(push_at_once::<Quick<Segmented>>, slow!(push::<Mem, u32>)),
+        quick!(push_at_once::<Quick<Flat>>, slow!(push::<Mem, u32>)),
+        quick!(push_at_once::<Reg>, slow!(push::<Reg, u32>)),
     );
     plain!(rows, [Push_r16], push::<Reg, u16>);
     plain_quick!(rows, [Push_r32], push_at_once::<Reg>, push::<Reg, u32>);

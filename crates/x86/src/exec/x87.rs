@@ -169,7 +169,7 @@ pub(super) fn read_bytes<const N: usize>(
 ) -> Result<[u8; N], Stopped> {
     let linear = cpu.linear_for_read(op.segment, op.effective_address(cpu), N)?;
     let mut bytes = [0; N];
-    if let Some(place) = cpu.tlb.entry(cpu.tlb_space, linear).for_read(linear, N) {
+    if let Some(place) = cpu.tlb.current(linear).for_read(linear, N) {
         return Ok(memory.load(place));
     }
     let user = cpu.is_user();
@@ -183,7 +183,7 @@ pub(super) fn read_bytes<const N: usize>(
 /// The faults of a write of `size` bytes to the memory operand, which is not done.
 fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done {
     let first = cpu.linear_for_write(op.segment, op.effective_address(cpu), size)?;
-    if cpu.tlb.entry(cpu.tlb_space, first).for_write(first, size).is_some() {
+    if cpu.tlb.current(first).for_write(first, size).is_some() {
         return Ok(());
     }
     let last_page = linear_after(first, size as u64 - 1) & !(PAGE_SIZE - 1);
@@ -204,7 +204,7 @@ pub(super) fn write_bytes<const N: usize>(
     bytes: [u8; N],
 ) -> Done {
     let linear = cpu.linear_for_write(op.segment, op.effective_address(cpu), N)?;
-    if let Some(place) = cpu.tlb.entry(cpu.tlb_space, linear).for_write(linear, N) {
+    if let Some(place) = cpu.tlb.current(linear).for_write(linear, N) {
         memory.store(place, bytes);
         return Ok(());
     }

@@ -726,9 +726,7 @@ fn decode_block(
         }
         op.offset = (offset + length) as u16;
         length += usize::from(op.length);
-        if let Some(before) = ops.get_mut(first..).and_then(<[Op]>::last_mut) {
-            pair::join(before, &op, mode);
-        }
+        pair::join(ops.get_mut(first..).unwrap_or_default(), &op, mode);
         ops.push(op);
         if op.ends_block() {
             break;

@@ -13,7 +13,7 @@ use ring3_core::memory::{Memory, PAGE_SIZE};
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
-use crate::exec::pair::Pairs;
+use crate::exec::pair::{Pairs, Part};
 
 /// Executes an instruction, which is number `at` of `ops`, all decoded instructions, and
 /// then those that come after it: each completes, or the state is as before it and the rest is not
@@ -28,7 +28,12 @@ pub type Exec =
 /// Goes on with the instruction after number `at`. This call is the last thing that is
 /// done, which compilers turn into a jump; where they don't, there are never very many.
 #[inline(always)]
-fn go_on(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op], at: usize) -> Result<(), Stopped> {
+pub(crate) fn go_on(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    ops: &[Op],
+    at: usize,
+) -> Result<(), Stopped> {
     match ops.get(at + 1) {
         Some(next) => (next.exec)(cpu, memory, next, ops, at + 1),
         None => Ok(()),
@@ -260,8 +265,12 @@ pub struct Form {
     pub branches: bool,
     /// For a conditional jump by link: the number of its condition.
     pub(crate) condition: Option<u8>,
-    /// For a comparison: what executes it together with such a jump.
+    /// For a comparison or the like: what executes it together with such a jump.
     pub(crate) pairs: Option<&'static Pairs>,
+    /// What it is to [`pair`](crate::exec::pair) with an [`Op::is_flat`] operand.
+    pub(crate) flat_part: Option<Part>,
+    /// The same without an operand in memory.
+    pub(crate) register_part: Option<Part>,
 }
 
 /// A row of the table.
@@ -326,6 +335,8 @@ impl Rows {
             branches: false,
             condition: None,
             pairs: None,
+            flat_part: None,
+            register_part: None,
         });
     }
 
@@ -350,6 +361,13 @@ impl Rows {
     pub(crate) fn condition(&mut self, codes: &[Code], condition: u8) {
         for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
             form.condition = Some(condition);
+        }
+    }
+
+    /// Says what `code`, added before, is to [`pair`](crate::exec::pair) with a flat operand and without one in memory.
+    pub(crate) fn parts(&mut self, code: Code, flat: Option<Part>, register: Option<Part>) {
+        for form in self.0.iter_mut().filter(|form| form.code == code) {
+            (form.flat_part, form.register_part) = (flat, register);
         }
     }
 

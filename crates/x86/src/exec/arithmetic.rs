@@ -5,7 +5,7 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
-use crate::exec::pair::pairs;
+use crate::exec::pair::{Part, pairs};
 use crate::exec::{Done, Mem, Place};
 use crate::flags::Status;
 use crate::table::{Rows, plain, rm_sizes, rm_wide};
@@ -75,12 +75,24 @@ pub(super) fn forms(rows: &mut Rows) {
     pairs!(rows, u32, [Cmp_rm32_r32], compare_rm, Sub);
     pairs!(rows, u32, [Cmp_r32_rm32], compare_register, Sub);
     pairs!(rows, u32, [Cmp_rm32_imm32 Cmp_rm32_imm8 Cmp_EAX_imm32], compare_immediate, Sub);
-    pairs!(rows, u32, [Test_rm32_r32], compare_rm, And);
+    pairs!(rows, u32,
+        [Test_rm32_r32] and [Some(Part::TestAndJumpIfEqual), Some(Part::TestAndJumpIfNotEqual)],
+        test);
+    pairs!(rows, u32, [Test_rm32_imm32 Test_EAX_imm32], compare_immediate, And);
+    pairs!(rows, u32, [Add_rm32_r32], to_rm, Add);
+    pairs!(rows, u32, [Add_rm32_imm32 Add_rm32_imm8 Add_EAX_imm32], immediate_to_rm, Add);
+    pairs!(rows, u32, [Sub_rm32_r32], to_rm, Sub);
+    pairs!(rows, u32, [Sub_rm32_imm32 Sub_rm32_imm8 Sub_EAX_imm32], immediate_to_rm, Sub);
+    pairs!(rows, u32, [And_rm32_r32], to_rm, And);
+    pairs!(rows, u32, [And_rm32_imm32 And_rm32_imm8 And_EAX_imm32], immediate_to_rm, And);
+    pairs!(rows, u32, [Or_rm32_r32], to_rm, Or);
 
     rm_sizes!(rows, [Inc_rm8 Inc_rm16 Inc_rm32], unary, Inc);
     rm_sizes!(rows, [Dec_rm8 Dec_rm16 Dec_rm32], unary, Dec);
     rm_wide!(rows, [Inc_r16 Inc_r32], unary, Inc);
     rm_wide!(rows, [Dec_r16 Dec_r32], unary, Dec);
+    pairs!(rows, u32, [Inc_r32 Inc_rm32], unary, Inc);
+    pairs!(rows, u32, [Dec_r32 Dec_rm32], unary, Dec);
     rm_sizes!(rows, [Neg_rm8 Neg_rm16 Neg_rm32], unary, Neg);
     rm_sizes!(rows, [Not_rm8 Not_rm16 Not_rm32], unary, Not);
 
@@ -227,6 +239,11 @@ fn compare_rm<P: Place, W: Word, O: Binary>(cpu: &mut Cpu, memory: &mut Memory, 
     let value = P::read::<W>(cpu, memory, op)?;
     cpu.status = O::apply(cpu.status, value, cpu.get(op.reg)).1;
     Ok(())
+}
+
+/// TEST, which has the same result whichever operand is the first.
+pub(super) fn test<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    compare_rm::<P, W, And>(cpu, memory, op)
 }
 
 fn compare_register<P: Place, W: Word, O: Binary>(

@@ -6,6 +6,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::{Fault, vector};
+use crate::exec::pair::Part;
 use crate::exec::{Done, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Status;
 use crate::interrupt::{Event, Source};
@@ -44,8 +45,10 @@ pub(super) fn forms(rows: &mut Rows) {
     branches!(rows, [Jmp_rel8_32 Jmp_rel32_32], jump_by_link);
     branches!(rows, [Call_rel16], near!(call::<u16>));
     branches!(rows, [Call_rel32_32], call_by_link);
+    rows.parts(Code::Call_rel32_32, None, Some(Part::Call));
     branches!(rows, [Retnw Retnw_imm16], near!(near_return::<u16>));
     branches!(rows, [Retnd Retnd_imm16], quick_return);
+    rows.parts(Code::Retnd, None, Some(Part::Return));
     indirect!(rows, Jmp_rm16 Jmp_rm32, jump_indirect, quick_jump_indirect);
     indirect!(rows, Call_rm16 Call_rm32, call_indirect, quick_call_indirect);
     wide_branches!(rows, [Jmp_ptr1616 Jmp_ptr1632], far_jump);
@@ -201,7 +204,14 @@ pub(super) fn jump_if_by_link<C: Condition>(
 }
 
 /// A call in 32-bit code.
-fn call_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+#[inline(always)]
+pub(super) fn call_by_link(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Done {
     let return_address = cpu.ip as u32;
     let target = relative_target::<u32>(cpu, op);
     if target > u64::from(cpu.segment(sreg::CS).limit)
@@ -279,7 +289,14 @@ fn slow_call(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -
     finish(cpu, memory, op, at, call::<u32>)
 }
 
-fn quick_return(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+#[inline(always)]
+pub(super) fn quick_return(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Done {
     if let Ok(target) = cpu.peek_at_once::<u32>(memory)
         && u64::from(target) <= u64::from(cpu.segment(sreg::CS).limit)
     {

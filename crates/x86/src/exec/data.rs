@@ -7,7 +7,8 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exec::branch::*;
-use crate::exec::{Done, Mem, Place, Reg};
+use crate::exec::pair::Part;
+use crate::exec::{Done, Flat, Mem, Place, Reg};
 use crate::segment::sreg;
 use crate::table::{Rows, ending, exec, plain, rm, rm_sizes, rm_wide};
 use crate::word::Word;
@@ -16,13 +17,18 @@ use crate::word::Word;
 pub(super) fn forms(rows: &mut Rows) {
     rm_sizes!(rows, [Mov_rm8_r8 Mov_rm16_r16 Mov_rm32_r32], move_to_rm);
     rm_sizes!(rows, [Mov_r8_rm8 Mov_r16_rm16 Mov_r32_rm32], move_to_register);
+    rows.parts(Code::Mov_rm32_r32, Some(Part::Store), Some(Part::Copy));
+    rows.parts(Code::Mov_r32_rm32, Some(Part::Load), None);
     rm_sizes!(rows, [Mov_rm8_imm8 Mov_rm16_imm16 Mov_rm32_imm32], move_immediate);
     rm_sizes!(rows, [Mov_r8_imm8 Mov_r16_imm16 Mov_r32_imm32], move_immediate);
     rm_sizes!(rows, [Mov_AL_moffs8 Mov_AX_moffs16 Mov_EAX_moffs32], move_to_register);
     rm_sizes!(rows, [Mov_moffs8_AL Mov_moffs16_AX Mov_moffs32_EAX], move_to_rm);
+    rows.parts(Code::Mov_EAX_moffs32, Some(Part::Load), None);
+    rows.parts(Code::Mov_moffs32_EAX, Some(Part::Store), None);
     rm_sizes!(rows, [Xchg_rm8_r8 Xchg_rm16_r16 Xchg_rm32_r32], exchange);
     rm_wide!(rows, [Xchg_r16_AX Xchg_r32_EAX], exchange);
     rm_wide!(rows, [Lea_r16_m Lea_r32_m], load_effective_address);
+    rows.parts(Code::Lea_r32_m, Some(Part::Address), None);
 
     rm!(rows, u8, [Movzx_r16_rm8], move_zero_extended, u16);
     rm!(rows, u8, [Movzx_r32_rm8], move_zero_extended, u32);
@@ -94,11 +100,15 @@ pub(super) fn forms(rows: &mut Rows) {
     rm_wide!(rows, [Lgs_r16_m1616 Lgs_r32_m1632], load_far_pointer, Gs);
 }
 
-fn move_to_rm<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn move_to_rm<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     P::write(cpu, memory, op, cpu.get::<W>(op.reg))
 }
 
-fn move_to_register<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn move_to_register<P: Place, W: Word>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
     let value = P::read::<W>(cpu, memory, op)?;
     cpu.set(op.reg, value);
     Ok(())
@@ -123,6 +133,12 @@ fn exchange<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> D
 fn load_effective_address<P: Place, W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     let address = op.effective_address(cpu);
     cpu.set(op.reg, W::truncate(address));
+    Ok(())
+}
+
+/// The same with a flat operand.
+pub(super) fn flat_address(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    cpu.set(op.reg, Flat::address(cpu, op) as u32);
     Ok(())
 }
 

@@ -216,8 +216,9 @@ impl Address for Segmented {
 pub(crate) struct Flat;
 
 impl Flat {
+    /// The effective address, which is the linear one.
     #[inline(always)]
-    fn address(cpu: &Cpu, op: &Op) -> u64 {
+    pub(crate) fn address(cpu: &Cpu, op: &Op) -> u64 {
         u64::from((cpu.gpr(op.base) as u32).wrapping_add(op.disp))
     }
 }

@@ -1,15 +1,21 @@
-//! A comparison and the conditional jump after it, executed by one handler.
+//! Two or three instructions that stand together all the time, executed by one handler: a comparison, or another
+//! instruction that sets flags, and the conditional jump after it; and moves, stack operations and what
+//! often comes after them.
 //!
-//! They stand together all the time, and what one mispredicted indirect call costs the host is
-//! as much as both of them. They stay two instructions, in the count and where something stops.
+//! What one mispredicted indirect call costs the host is as much as all of them. They stay instructions of
+//! their own, in the count and where something stops.
+
+use std::marker::PhantomData;
 
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
 use crate::decode::{CodeMode, Op};
-use crate::exec::Done;
-use crate::exec::branch::{Condition, jump_if_by_link};
-use crate::table::Exec;
+use crate::exec::branch::{
+    Condition, IfEqual, IfNotEqual, call_by_link, jump_if_by_link, quick_return,
+};
+use crate::exec::{Done, Flat, Mem, Quick, Reg, arithmetic, data, stack};
+use crate::table::{Exec, go_on, slow};
 
 /// What executes a comparison and the jump after it, by the number that the jump's condition has in
 /// its opcode (SDM vol. 1, appendix B).
@@ -21,14 +27,20 @@ pub(crate) struct Pairs {
     pub(crate) flat: [Exec; 16],
     /// When it is a register.
     pub(crate) register: [Exec; 16],
+    /// What it is with a register and JE after it.
+    pub(crate) register_and_equal: Option<Part>,
+    /// What it is with a register and JNE after it.
+    pub(crate) register_and_not_equal: Option<Part>,
 }
 
-/// Lets `first` execute `second` as well, the instruction after it, if there is a handler for both.
-pub(crate) fn join(first: &mut Op, second: &Op, mode: CodeMode) {
-    let condition = second.form.form().and_then(|form| form.condition);
-    let pairs = first.form.form().and_then(|form| form.pairs);
-    if let Some((condition, pairs)) = condition.zip(pairs) {
-        let by_condition = if !first.has_memory_operand() {
+/// Lets the last of `block` execute `second` as well, the instruction after it, if there is a handler for
+/// both, and the one before the last all three.
+pub(crate) fn join(block: &mut [Op], second: &Op, mode: CodeMode) {
+    let Some((first, before)) = block.split_last_mut() else { return };
+    if let Some(condition) = second.form.form().and_then(|form| form.condition) {
+        let Some(pairs) = first.form.form().and_then(|form| form.pairs) else { return };
+        let is_register = !first.has_memory_operand();
+        let by_condition = if is_register {
             &pairs.register
         } else if mode.is_flat && first.is_flat() {
             &pairs.flat
@@ -36,10 +48,185 @@ pub(crate) fn join(first: &mut Op, second: &Op, mode: CodeMode) {
             &pairs.memory
         };
         first.exec = by_condition[usize::from(condition & 15)];
+        if is_register && let Some(before) = before.last_mut() {
+            let both = match condition {
+                4 => pairs.register_and_equal,
+                5 => pairs.register_and_not_equal,
+                _ => None,
+            };
+            join_parts(before, both, mode);
+        }
+    } else {
+        join_parts(first, part(second, mode), mode);
     }
 }
 
-/// Executes `op` by `compare` and the jump after it; where `compare` stops, `slow` begins again and
+/// What `op` is, where it is followed by `second`.
+fn join_parts(first: &mut Op, second: Option<Part>, mode: CodeMode) {
+    if let Some(second) = second
+        && let Some(followers) = part(first, mode).and_then(|part| FOLLOWERS.get(part as usize))
+    {
+        first.exec = followers[second as usize];
+    }
+}
+
+fn part(op: &Op, mode: CodeMode) -> Option<Part> {
+    let form = op.form.form()?;
+    if !op.has_memory_operand() {
+        form.register_part
+    } else if mode.is_flat && op.is_flat() {
+        form.flat_part
+    } else {
+        None
+    }
+}
+
+/// What stands together with others. The first of them can have any after them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    /// MOV from a flat memory operand.
+    Load,
+    /// MOV to one.
+    Store,
+    /// MOV to the register that ModRM.rm names.
+    Copy,
+    /// PUSH of a register.
+    Push,
+    /// POP to a register.
+    Pop,
+    /// LEA of a base register and a displacement.
+    Address,
+    /// A near RET.
+    Return,
+    /// A near relative CALL.
+    Call,
+    /// TEST of registers, and JE.
+    TestAndJumpIfEqual,
+    /// TEST of registers, and JNE.
+    TestAndJumpIfNotEqual,
+}
+
+/// The handlers of two parts, by their numbers.
+static FOLLOWERS: [[Exec; 10]; 6] = [
+    followers::<Load>(),
+    followers::<Store>(),
+    followers::<Copy>(),
+    followers::<Push>(),
+    followers::<Pop>(),
+    followers::<Address>(),
+];
+
+const fn followers<F: First>() -> [Exec; 10] {
+    [
+        two::<F, Load>,
+        two::<F, Store>,
+        two::<F, Copy>,
+        two::<F, Push>,
+        two::<F, Pop>,
+        two::<F, Address>,
+        two::<F, Return>,
+        two::<F, Call>,
+        two::<F, TestAndJump<IfEqual>>,
+        two::<F, TestAndJump<IfNotEqual>>,
+    ]
+}
+
+/// Executes the instruction `op` and the one after it.
+fn two<F: First, S: Second>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    ops: &[Op],
+    at: usize,
+) -> Done {
+    if F::quick(cpu, memory, op).is_err() {
+        return F::SLOW(cpu, memory, op, ops, at);
+    }
+    match ops.get(at + 1) {
+        Some(second) => S::execute(cpu, memory, second, ops, at + 1),
+        None => Ok(()),
+    }
+}
+
+/// A part that others can follow.
+trait First {
+    /// Executes it, or stops.
+    fn quick(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done;
+
+    /// Executes it, where `quick` has stopped, and goes on.
+    const SLOW: Exec;
+}
+
+/// A part that can follow others.
+trait Second {
+    /// Executes it and goes on.
+    fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done;
+}
+
+macro_rules! firsts {
+    ($($name:ident: $quick:expr, $slow:expr;)*) => {
+        $(struct $name;
+
+        impl First for $name {
+            const SLOW: Exec = slow!($slow);
+
+            #[inline(always)]
+            fn quick(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+                $quick(cpu, memory, op)
+            }
+        })*
+    };
+}
+
+firsts! {
+    Load: data::move_to_register::<Quick<Flat>, u32>, data::move_to_register::<Mem, u32>;
+    Store: data::move_to_rm::<Quick<Flat>, u32>, data::move_to_rm::<Mem, u32>;
+    Copy: data::move_to_rm::<Reg, u32>, data::move_to_rm::<Reg, u32>;
+    Push: stack::push_at_once::<Reg>, stack::push::<Reg, u32>;
+    Pop: stack::pop_at_once, stack::pop::<Reg, u32>;
+    Address: data::flat_address, data::flat_address;
+}
+
+impl<F: First> Second for F {
+    #[inline(always)]
+    fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+        if F::quick(cpu, memory, op).is_err() {
+            return F::SLOW(cpu, memory, op, ops, at);
+        }
+        go_on(cpu, memory, ops, at)
+    }
+}
+
+struct Return;
+
+impl Second for Return {
+    #[inline(always)]
+    fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+        quick_return(cpu, memory, op, ops, at)
+    }
+}
+
+struct Call;
+
+impl Second for Call {
+    #[inline(always)]
+    fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+        call_by_link(cpu, memory, op, ops, at)
+    }
+}
+
+struct TestAndJump<C>(PhantomData<C>);
+
+impl<C: Condition> Second for TestAndJump<C> {
+    #[inline(always)]
+    fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
+        const ALONE: Exec = slow!(arithmetic::test::<Reg, u32>);
+        let test = arithmetic::test::<Reg, u32>;
+        compare_and_jump::<C>(cpu, memory, op, ops, at, test, ALONE)
+    }
+}
+
+/// Executes `op` by `compare`, which sets flags, and the jump after it; where `compare` stops, `slow` begins again and
 /// executes `op` alone.
 #[inline(always)]
 pub(crate) fn compare_and_jump<C: Condition>(
@@ -79,7 +266,13 @@ macro_rules! by_condition {
 /// Says that comparisons, whose rows were added before, can be executed with the jump after them:
 /// `handler` is generic in place and word.
 macro_rules! pairs {
-    ($rows:ident, $size:ty, [$($code:ident)+], $handler:ident $(, $parameter:ty)*) => {{
+    ($rows:ident, $size:ty, [$($code:ident)+], $handler:ident $(, $parameter:ty)*) => {
+        $crate::exec::pair::pairs!(
+            $rows, $size, [$($code)+] and [None, None], $handler $(, $parameter)*
+        )
+    };
+    ($rows:ident, $size:ty, [$($code:ident)+] and [$equal:expr, $not_equal:expr],
+        $handler:ident $(, $parameter:ty)*) => {{
         use $crate::exec::pair::{Pairs, by_condition};
         use $crate::exec::{Flat, Mem, Quick, Reg, Segmented};
         const SLOW: $crate::table::Exec =
@@ -90,6 +283,8 @@ macro_rules! pairs {
             memory: by_condition!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
             flat: by_condition!($handler::<Quick<Flat>, $size $(, $parameter)*>, SLOW),
             register: by_condition!($handler::<Reg, $size $(, $parameter)*>, REGISTER),
+            register_and_equal: $equal,
+            register_and_not_equal: $not_equal,
         };
         $rows.pair(&[$(iced_x86::Code::$code),+], &PAIRS);
     }};

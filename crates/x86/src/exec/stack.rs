@@ -6,6 +6,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::Stopped;
+use crate::exec::pair::Part;
 use crate::exec::{Done, Flat, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Eflags;
 use crate::segment::sreg;
@@ -24,9 +25,11 @@ pub(super) fn forms(rows: &mut Rows) {
     );
     plain!(rows, [Push_r16], push::<Reg, u16>);
     plain_quick!(rows, [Push_r32], push_at_once::<Reg>, push::<Reg, u32>);
+    rows.parts(Code::Push_r32, None, Some(Part::Push));
     rm_wide!(rows, [Pop_rm16 Pop_rm32], pop);
     plain!(rows, [Pop_r16], pop::<Reg, u16>);
     plain_quick!(rows, [Pop_r32], pop_at_once, pop::<Reg, u32>);
+    rows.parts(Code::Pop_r32, None, Some(Part::Pop));
     plain!(rows, [Push_imm16 Pushw_imm8], push_immediate::<u16>);
     plain_quick!(
         rows,
@@ -59,19 +62,19 @@ pub(super) fn forms(rows: &mut Rows) {
 }
 
 /// PUSH ESP pushes the old value (SDM vol. 2, PUSH).
-fn push<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn push<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let value = P::read::<W>(cpu, memory, op)?;
     cpu.push(memory, value)
 }
 
-fn push_at_once<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn push_at_once<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let value = P::read::<u32>(cpu, memory, op)?;
     cpu.push_at_once(memory, value)
 }
 
 /// An address with ESP is computed after ESP was incremented, and POP ESP
 /// keeps what it popped (SDM vol. 2, POP).
-fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let old = cpu.gpr(reg::SP);
     let value = cpu.pop::<W>(memory)?;
     let written = P::write(cpu, memory, op, value);
@@ -81,7 +84,7 @@ fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     written
 }
 
-fn pop_at_once(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn pop_at_once(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let value = cpu.peek_at_once::<u32>(memory)?;
     cpu.release_flat(4);
     cpu.set(op.rm, value);

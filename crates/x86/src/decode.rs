@@ -37,7 +37,7 @@ pub struct Op {
     pub base: u8,
     /// Index register of the memory operand; [`reg::NONE`] for none.
     pub index: u8,
-    /// log2 of the index's scale.
+    /// log2 of the index's scale; for near relative branches see [`Op::is_far`].
     pub scale: u8,
     /// Segment register of the memory operand; 7 where there is none.
     pub segment: u8,
@@ -79,10 +79,18 @@ impl Op {
         isize::from(distance)
     }
 
-    /// Lets a near branch or the end of a block, which is number `at`, know that it goes to number `to`, if that
-    /// is not too far away.
+    /// What a near branch or the end of a block goes to is too far away in the decoded code for a link.
+    pub(crate) fn is_far(&self, way: Way) -> bool {
+        self.scale & far_bit(way) != 0
+    }
+
+    /// Lets a near branch or the end of a block, which is number `at`, know that it goes to number `to`, or that this
+    /// is too far away.
     pub(crate) fn set_link(&mut self, way: Way, at: usize, to: usize) {
-        let Ok(distance) = i16::try_from(to as isize - at as isize) else { return };
+        let Ok(distance) = i16::try_from(to as isize - at as isize) else {
+            self.scale |= far_bit(way);
+            return;
+        };
         let distance = u32::from(distance as u16);
         self.disp = match way {
             Way::Taken => self.disp & 0xffff_0000 | distance,
@@ -127,6 +135,14 @@ impl Op {
     /// It counts its iterations itself, for which it must be alone in its block.
     pub fn stands_alone(&self) -> bool {
         self.repeat != Repeat::None
+    }
+}
+
+/// The bit of [`Op::is_far`] for `way`.
+fn far_bit(way: Way) -> u8 {
+    match way {
+        Way::Taken => 1,
+        Way::NotTaken => 2,
     }
 }
 

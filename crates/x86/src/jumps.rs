@@ -2,7 +2,7 @@
 //! jumps cheap.
 
 /// Blocks that are kept; a power of two.
-const BLOCKS: usize = 4096;
+const BLOCKS: usize = 8192;
 
 /// The block at a linear address.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,7 @@ impl Jumps {
 /// Where the block of `key` is kept.
 #[inline(always)]
 fn slot(key: u64) -> usize {
-    (key ^ key >> 12) as usize % BLOCKS
+    (key ^ key >> 13) as usize % BLOCKS
 }
 
 fn page_bit(linear: u64) -> (usize, u64) {

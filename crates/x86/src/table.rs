@@ -151,7 +151,8 @@ pub(crate) fn go_to(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op]) -> Result<()
     }
 }
 
-/// Goes on with the block at EIP after a branch, number `at`. In the same page the engine finds it and makes a link.
+/// Goes on with the block at EIP after a branch, number `at`. In the same page the engine finds it and makes a link,
+/// unless it is too far away.
 #[inline(never)]
 pub(crate) fn go_or_link(
     cpu: &mut Cpu,
@@ -160,7 +161,8 @@ pub(crate) fn go_or_link(
     at: usize,
     way: Way,
 ) -> Result<(), Stopped> {
-    if cpu.ip.wrapping_sub(cpu.code_base) < PAGE_SIZE {
+    let is_far = ops.get(at).is_some_and(|op| op.is_far(way));
+    if !is_far && cpu.ip.wrapping_sub(cpu.code_base) < PAGE_SIZE {
         cpu.unlinked = Some(Unlinked { at, way });
         return Ok(());
     }

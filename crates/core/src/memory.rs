@@ -264,9 +264,9 @@ impl Memory {
     /// When the bytes leave the array, which is a bug of the caller and never the guest's doing.
     #[inline(always)]
     pub fn load<const N: usize>(&self, place: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&self.bytes[place..place + N]);
-        bytes
+        let Some(bytes) = self.bytes.get(place..) else { beyond_memory() };
+        let Some(bytes) = bytes.first_chunk() else { beyond_memory() };
+        *bytes
     }
 
     /// Stores `N` bytes at `place`, which must be of a page that holds no code: engines
@@ -276,7 +276,9 @@ impl Memory {
     /// When the bytes leave the array, which is a bug of the caller and never the guest's doing.
     #[inline(always)]
     pub fn store<const N: usize>(&mut self, place: usize, bytes: [u8; N]) {
-        self.bytes[place..place + N].copy_from_slice(&bytes);
+        let Some(there) = self.bytes.get_mut(place..) else { beyond_memory() };
+        let Some(there) = there.first_chunk_mut() else { beyond_memory() };
+        *there = bytes;
     }
 
     /// True when no engine has decoded code in the page of `place`: writes to it need no care.
@@ -440,6 +442,12 @@ fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, std::ops::R
         each(at, done..done + part);
         done += part;
     }
+}
+
+/// A place is not in the array. It says nothing more, so that those who check need not keep what they would say.
+#[cold]
+fn beyond_memory() -> ! {
+    panic!("a place beyond memory")
 }
 
 #[cfg(test)]

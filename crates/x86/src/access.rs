@@ -379,7 +379,7 @@ impl Cpu {
 
     // The stack ---------------------------------------------------------
 
-    /// Pushes `value`, where the stack is flat and the TLB says that nothing else is needed. Otherwise
+    /// Pushes `value` on a flat stack, where the TLB says that nothing else is needed. Otherwise
     /// nothing is done, without a reason in [`Cpu::stop`].
     #[inline(always)]
     pub(crate) fn push_at_once<W: Word>(
@@ -387,9 +387,6 @@ impl Cpu {
         memory: &mut Memory,
         value: W,
     ) -> Result<(), Stopped> {
-        if !self.stack_is_flat {
-            return Err(Stopped);
-        }
         let top = (self.gpr(reg::SP) as u32).wrapping_sub(W::BYTES as u32);
         let place = self.place_at_once::<W>(top.into())?;
         value.store(memory, place);
@@ -400,9 +397,6 @@ impl Cpu {
     /// The value on top of the stack, which stays, in the same case.
     #[inline(always)]
     pub(crate) fn peek_at_once<W: Word>(&self, memory: &Memory) -> Result<W, Stopped> {
-        if !self.stack_is_flat {
-            return Err(Stopped);
-        }
         self.load_at_once(memory, self.gpr(reg::SP) & LINEAR_MASK)
     }
 

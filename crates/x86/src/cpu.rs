@@ -176,7 +176,9 @@ struct Answers {
 pub struct Cpu {
     /// The general registers 0 to 15; number 16 always reads zero (`reg::NONE`);
     /// the rest is there so that five bits of index need no check.
-    gpr: [u64; 32],
+    /// The general registers. There are as many places as a byte can have values, so that the number of one
+    /// is never looked at.
+    gpr: [u64; 256],
     /// EIP. While an instruction executes: that after the last one of its block, which
     /// for branches and all that may end a block is the next instruction.
     pub ip: u64,
@@ -213,10 +215,8 @@ pub struct Cpu {
     /// The registers of SSE.
     pub sse: Sse,
     cpl: u8,
-    /// DS, ES and SS begin at 0, have no limit, and may be read and written.
+    /// See [`CodeMode::is_flat`].
     is_flat: bool,
-    /// So it is, and the stack pointer is ESP.
-    pub(crate) stack_is_flat: bool,
     /// See [`Cpu::fetch_key`].
     fetch_tag: u64,
     /// Which processor this is to the guest.
@@ -285,7 +285,7 @@ impl Cpu {
     pub fn of_model(model: Model) -> Cpu {
         let data = Segment::real(0, 0);
         let mut cpu = Cpu {
-            gpr: [0; 32],
+            gpr: [0; 256],
             ip: 0xfff0,
             code_base: 0,
             status: Status::default(),
@@ -307,7 +307,6 @@ impl Cpu {
             sse: Sse::default(),
             cpl: 0,
             is_flat: false,
-            stack_is_flat: false,
             fetch_tag: 0,
             model,
             interrupt_pin: false,
@@ -366,27 +365,30 @@ impl Cpu {
     /// General register `number`, 0 to 15.
     #[inline(always)]
     pub fn gpr(&self, number: u8) -> u64 {
-        self.gpr[usize::from(number & 31)]
+        self.gpr[usize::from(number)]
     }
 
     /// Sets all bits of general register `number`, 0 to 15.
     #[inline(always)]
     pub fn set_gpr(&mut self, number: u8, value: u64) {
-        self.gpr[usize::from(number & 15)] = value;
+        self.gpr[usize::from(number)] = value;
     }
 
     /// Reads general register `number` as a word of size `W`; for bytes, see [`reg::HIGH_BYTE`].
     #[inline(always)]
     pub fn get<W: Word>(&self, number: u8) -> W {
-        let value = self.gpr[usize::from(number & 15)];
-        if W::BITS == 8 { W::truncate(value >> byte_shift(number)) } else { W::truncate(value) }
+        if W::BITS == 8 {
+            return W::truncate(self.gpr[usize::from(number & 15)] >> byte_shift(number));
+        }
+        W::truncate(self.gpr[usize::from(number)])
     }
 
     /// Writes general register `number` as a word of size `W`: bytes and words
     /// leave the rest of the register alone, doublewords clear the upper half (SDM vol. 1, 3.4.1.1).
     #[inline(always)]
     pub fn set<W: Word>(&mut self, number: u8, value: W) {
-        let register = &mut self.gpr[usize::from(number & 15)];
+        let number_of_it = if W::BITS == 8 { number & 15 } else { number };
+        let register = &mut self.gpr[usize::from(number_of_it)];
         let value = value.zero_extend();
         *register = match W::BITS {
             8 => {
@@ -458,11 +460,11 @@ impl Cpu {
         if register == sreg::SS {
             self.update_cpl();
         }
-        self.is_flat = [sreg::DS, sreg::ES, sreg::SS].into_iter().all(|register| {
+        let has_no_limits = [sreg::DS, sreg::ES, sreg::SS].into_iter().all(|register| {
             let segment = self.segment(register);
             segment.base == 0 && segment.reads_freely && segment.writes_freely
         });
-        self.stack_is_flat = self.is_flat && self.segment(sreg::SS).attributes.big();
+        self.is_flat = has_no_limits && self.segment(sreg::SS).attributes.big();
         self.update_fetch_tag();
     }
 

@@ -162,7 +162,7 @@ pub enum Repeat {
 pub struct CodeMode {
     /// CS.D: operands and addresses have 32 bits by default.
     pub is_32_bit: bool,
-    /// DS, ES and SS begin at 0 and have no limit.
+    /// DS, ES and SS begin at 0, have no limit, and may be read and written; the stack pointer is ESP.
     pub is_flat: bool,
 }
 
@@ -238,7 +238,7 @@ fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
         return op;
     };
     op.form = id;
-    op.exec = form.register;
+    op.exec = form.flat_stack.filter(|_| mode.is_flat).unwrap_or(form.register);
     if instruction.is_string_instruction() {
         if instruction.has_repne_prefix() {
             op.repeat = Repeat::WhileNotEqual;

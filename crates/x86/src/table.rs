@@ -260,6 +260,8 @@ pub struct Form {
     pub flat: Exec,
     /// What executes it when its ModRM operand is a register, or it has none.
     pub register: Exec,
+    /// The same where [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat) makes it quicker.
+    pub(crate) flat_stack: Option<Exec>,
     /// No instruction can be executed after it without looking at the state
     /// again: it transfers control, or changes mode, mapping or interrupt flag.
     pub ends_block: bool,
@@ -333,6 +335,7 @@ impl Rows {
             memory,
             flat,
             register,
+            flat_stack: None,
             ends_block,
             branches: false,
             condition: None,
@@ -350,12 +353,25 @@ impl Rows {
     }
 
     /// Adds forms that branch by themselves.
-    pub(crate) fn add_branches(&mut self, codes: &[Code], memory: Exec, register: Exec) {
+    pub(crate) fn add_branches(
+        &mut self,
+        codes: &[Code],
+        memory: Exec,
+        flat: Exec,
+        register: Exec,
+    ) {
         for code in codes {
-            self.add(*code, memory, register);
+            self.add_with_flat(*code, memory, flat, register);
         }
         for form in self.0.iter_mut().rev().take(codes.len()) {
             form.branches = true;
+        }
+    }
+
+    /// Says what executes `codes`, added before, with a flat stack when no operand is in memory.
+    pub(crate) fn with_flat_stack(&mut self, codes: &[Code], exec: Exec) {
+        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+            form.flat_stack = Some(exec);
         }
     }
 
@@ -446,18 +462,19 @@ macro_rules! plain {
     };
 }
 
-/// Rows for forms that `quick` executes, and `slow` where it stops.
-macro_rules! plain_quick {
-    ($rows:ident, [$($code:ident)+], $quick:expr, $slow:expr) => {{
-        const SLOW: $crate::table::Exec = $crate::table::slow!($slow);
-        $rows.add_all(&[$(iced_x86::Code::$code),+], $crate::table::quick!($quick, SLOW));
+/// Rows for forms that `handler` executes as it is, and `quick` first where the stack is flat.
+macro_rules! plain_flat_stack {
+    ($rows:ident, [$($code:ident)+], $quick:expr, $handler:expr) => {{
+        const SLOW: $crate::table::Exec = $crate::table::slow!($handler);
+        $crate::table::plain!($rows, [$($code)+], $handler);
+        $rows.with_flat_stack(&[$(iced_x86::Code::$code),+], $crate::table::quick!($quick, SLOW));
     }};
 }
 
 /// Rows for branches that have no ModRM operand: an [`Exec`] that does not go on.
 macro_rules! branches {
     ($rows:ident, [$($code:ident)+], $exec:expr) => {
-        $rows.add_branches(&[$(iced_x86::Code::$code),+], $exec, $exec);
+        $rows.add_branches(&[$(iced_x86::Code::$code),+], $exec, $exec, $exec);
     };
 }
 
@@ -477,8 +494,8 @@ macro_rules! ending {
 }
 
 pub(crate) use {
-    branches, ending, exec, last, near, plain, plain_quick, quick, rm, rm_sizes, rm_wide, sizes,
-    slow, wide, wide_branches,
+    branches, ending, exec, last, near, plain, plain_flat_stack, quick, rm, rm_sizes, rm_wide,
+    sizes, slow, wide, wide_branches,
 };
 
 #[cfg(test)]

@@ -1,43 +1,79 @@
 //! The translation lookaside buffer: what makes memory accesses cheap.
 //!
-//! An entry is found by the low bits of the linear page number. For each kind of access it
-//! has a bit that is only set if that access needs nothing but the address: it is
-//! allowed, accessed and dirty bits are set, and the page has a place in memory (for writes: the same one,
-//! without decoded code). Page number and bits are in one word, so one compare answers all.
+//! An entry is found by the low bits of the linear page number. For each kind of access it has the page's
+//! address only if that access needs nothing but the address: it is allowed, accessed and dirty bits are
+//! set, and the page has a place in memory (for writes: the same one, without decoded code). So one compare
+//! answers all.
 
 use std::mem;
 
-use ring3_core::memory::PAGE_SHIFT;
-
 /// Entries for each privilege; a power of two.
 const ENTRIES: usize = 1024;
-const INDEX_MASK: u64 = ENTRIES as u64 - 1;
 const PAGE_MASK: u64 = !0xfff;
+/// The address of no page.
+const NO_PAGE: u64 = u64::MAX;
 
-/// One page: from bit 28 on the number of the linear page, in bits 24 to 27 those of [`right`], below
-/// the number of the page in [`Memory`](ring3_core::memory::Memory).
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Entry(u64);
-
-/// How far an entry's linear page address is shifted up.
-const TAG_SHIFT: u32 = 28 - PAGE_SHIFT;
-const TAG_MASK: u64 = !0 << 28;
-const PLACE_MASK: u64 = (1 << 24) - 1;
-
-/// Bits of an entry: what needs no further thought.
-mod right {
-    pub(super) const READ: u64 = 1 << 24;
-    pub(super) const WRITE: u64 = 1 << 25;
-    pub(super) const FETCH: u64 = 1 << 26;
-    /// The mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
-    pub(super) const GLOBAL: u64 = 1 << 27;
+/// One page.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The linear address of the page, if data can be read there at once.
+    read: u64,
+    /// The same for writing.
+    write: u64,
+    /// The same for fetching instructions.
+    fetch: u64,
+    /// What is added to a linear address in the page to have its place in
+    /// [`Memory`](ring3_core::memory::Memory).
+    to_place: u64,
 }
 
-const EMPTY: Entry = Entry(0);
-
-type Entries = Box<[Entry; ENTRIES]>;
+const EMPTY: Entry = Entry { read: NO_PAGE, write: NO_PAGE, fetch: NO_PAGE, to_place: 0 };
 
 /// The entries of one privilege.
+#[derive(Debug, Clone)]
+struct Entries {
+    pages: Box<[Entry; ENTRIES]>,
+    /// A bit for each entry: the mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
+    global: [u64; ENTRIES / 64],
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        // By way of the heap: on the stack they are large.
+        let pages = vec![EMPTY; ENTRIES].try_into().expect("so many");
+        Entries { pages, global: [0; ENTRIES / 64] }
+    }
+}
+
+impl Entries {
+    fn set(&mut self, number: usize, entry: Entry, global: bool) {
+        self.pages[number] = entry;
+        let bit = 1 << (number % 64);
+        let word = &mut self.global[number / 64];
+        *word = if global { *word | bit } else { *word & !bit };
+    }
+
+    fn flush(&mut self) {
+        self.pages.fill(EMPTY);
+        self.global = [0; ENTRIES / 64];
+    }
+
+    fn flush_non_global(&mut self) {
+        for (pages, global) in self.pages.chunks_exact_mut(64).zip(self.global) {
+            if global == 0 {
+                pages.fill(EMPTY);
+                continue;
+            }
+            for (number, page) in pages.iter_mut().enumerate() {
+                if global >> number & 1 == 0 {
+                    *page = EMPTY;
+                }
+            }
+        }
+    }
+}
+
+/// For whose accesses the entries are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     is_user: bool,
@@ -69,9 +105,12 @@ pub struct Tlb {
 
 impl Default for Tlb {
     fn default() -> Self {
-        // By way of the heap: on the stack they are large.
-        let empty = || -> Entries { vec![EMPTY; ENTRIES].try_into().expect("so many") };
-        Tlb { current: empty(), other: empty(), space: Space::of(false), large: [0; 16] }
+        Tlb {
+            current: Entries::default(),
+            other: Entries::default(),
+            space: Space::of(false),
+            large: [0; 16],
+        }
     }
 }
 
@@ -86,29 +125,27 @@ impl Tlb {
 
     /// The entry where `linear` would be for the running code.
     #[inline(always)]
-    pub fn current(&self, linear: u64) -> Entry {
-        self.current[index(linear)]
+    pub fn current(&self, linear: u64) -> &Entry {
+        &self.current.pages[index(linear)]
     }
 
     /// The entry where `linear` would be in `space`.
     #[inline(always)]
-    pub fn entry(&self, space: Space, linear: u64) -> Entry {
-        if space == self.space { self.current(linear) } else { self.other[index(linear)] }
+    pub fn entry(&self, space: Space, linear: u64) -> &Entry {
+        if space == self.space { self.current(linear) } else { &self.other.pages[index(linear)] }
     }
 
     fn entries(&mut self, space: Space) -> &mut Entries {
         if space == self.space { &mut self.current } else { &mut self.other }
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.current.iter_mut().chain(self.other.iter_mut())
+    fn pages(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.current.pages.iter_mut().chain(self.other.pages.iter_mut())
     }
 
     /// Fills the entry of the linear page `linear` (any address in it): it is at `place`, the first of a page.
     pub fn fill(&mut self, space: Space, linear: u64, place: usize, rights: Rights) {
-        if let Some(entry) = Entry::new(linear, place, rights) {
-            self.entries(space)[index(linear)] = entry;
-        }
+        self.entries(space).set(index(linear), Entry::new(linear, place, rights), rights.global);
         if rights.large {
             let (word, bit) = large_page(linear);
             self.large[word] |= bit;
@@ -117,21 +154,20 @@ impl Tlb {
 
     /// Drops everything.
     pub fn flush(&mut self) {
-        self.current.fill(EMPTY);
-        self.other.fill(EMPTY);
+        self.current.flush();
+        self.other.flush();
         self.large = [0; 16];
     }
 
     /// Drops everything of one privilege.
     pub fn flush_space(&mut self, space: Space) {
-        self.entries(space).fill(EMPTY);
+        self.entries(space).flush();
     }
 
     /// Drops all that is not global.
     pub fn flush_non_global(&mut self) {
-        for entry in self.all().filter(|entry| entry.0 & right::GLOBAL == 0) {
-            *entry = EMPTY;
-        }
+        self.current.flush_non_global();
+        self.other.flush_non_global();
     }
 
     /// Drops the page of `linear`, with all its entries if it is a large one (SDM vol. 3, 5.10.4.1). True
@@ -139,14 +175,12 @@ impl Tlb {
     pub fn flush_page(&mut self, linear: u64) -> bool {
         let (word, bit) = large_page(linear);
         if self.large[word] & bit == 0 {
-            self.current[index(linear)] = EMPTY;
-            self.other[index(linear)] = EMPTY;
+            self.current.pages[index(linear)] = EMPTY;
+            self.other.pages[index(linear)] = EMPTY;
             return false;
         }
         self.large[word] &= !bit;
-        for entry in
-            self.all().filter(|entry| entry.linear() >> LARGE_SHIFT == linear >> LARGE_SHIFT)
-        {
+        for entry in self.pages().filter(|entry| entry.is_in_large_page(linear)) {
             *entry = EMPTY;
         }
         true
@@ -154,8 +188,8 @@ impl Tlb {
 
     /// Sends all writes to the page at `place` through the slow path.
     pub fn protect(&mut self, place: usize) {
-        for entry in self.all().filter(|entry| entry.place() == place) {
-            entry.0 &= !right::WRITE;
+        for entry in self.pages().filter(|entry| entry.writes_to(place)) {
+            entry.write = NO_PAGE;
         }
     }
 }
@@ -163,7 +197,7 @@ impl Tlb {
 /// The number of the entry of `linear`.
 #[inline(always)]
 fn index(linear: u64) -> usize {
-    (linear >> 12 & INDEX_MASK) as usize
+    (linear >> 12) as usize % ENTRIES
 }
 
 /// Where [`Tlb::large`] has the 4 MiB of `linear`: the word, and the bit in it.
@@ -173,54 +207,58 @@ fn large_page(linear: u64) -> (usize, u64) {
 }
 
 impl Entry {
-    /// None where memory is larger than an entry can tell.
-    fn new(linear: u64, place: usize, rights: Rights) -> Option<Entry> {
-        let bit = |allowed: bool, bit: u64| if allowed { bit } else { 0 };
-        let bits = bit(rights.read, right::READ)
-            | bit(rights.write, right::WRITE)
-            | bit(rights.fetch, right::FETCH)
-            | bit(rights.global, right::GLOBAL);
-        let page = place as u64 >> PAGE_SHIFT;
-        let tag = linear << TAG_SHIFT & TAG_MASK;
-        (page <= PLACE_MASK).then_some(Entry(tag | bits | page))
+    fn new(linear: u64, place: usize, rights: Rights) -> Entry {
+        let page = linear & PAGE_MASK;
+        let if_allowed = |allowed: bool| if allowed { page } else { NO_PAGE };
+        Entry {
+            read: if_allowed(rights.read),
+            write: if_allowed(rights.write),
+            fetch: if_allowed(rights.fetch),
+            to_place: (place as u64).wrapping_sub(page),
+        }
     }
 
-    /// The place of its page.
+    /// It has a page that is in the same 4 MiB as `linear`.
+    fn is_in_large_page(&self, linear: u64) -> bool {
+        let in_it = |page: u64| page != NO_PAGE && page >> LARGE_SHIFT == linear >> LARGE_SHIFT;
+        in_it(self.read) || in_it(self.write) || in_it(self.fetch)
+    }
+
+    /// Writes go at once to the page at `place`.
+    fn writes_to(&self, place: usize) -> bool {
+        self.write != NO_PAGE && self.place(self.write) == place
+    }
+
+    /// The place of `linear`, which is in the page.
     #[inline(always)]
-    fn place(self) -> usize {
-        ((self.0 & PLACE_MASK) << PAGE_SHIFT) as usize
-    }
-
-    /// The linear address of its page.
-    fn linear(self) -> u64 {
-        (self.0 & TAG_MASK) >> TAG_SHIFT
+    fn place(&self, linear: u64) -> usize {
+        linear.wrapping_add(self.to_place) as usize
     }
 
     /// The place of `linear`, if `size` bytes of data can be read there at once.
     #[inline(always)]
-    pub fn for_read(self, linear: u64, size: usize) -> Option<usize> {
-        self.address(linear, size, right::READ)
+    pub fn for_read(&self, linear: u64, size: usize) -> Option<usize> {
+        (self.read == last_page(linear, size)).then_some(self.place(linear))
     }
 
     /// The place of `linear`, if `size` bytes of data can be written there at once.
     #[inline(always)]
-    pub fn for_write(self, linear: u64, size: usize) -> Option<usize> {
-        self.address(linear, size, right::WRITE)
+    pub fn for_write(&self, linear: u64, size: usize) -> Option<usize> {
+        (self.write == last_page(linear, size)).then_some(self.place(linear))
     }
 
     /// The place of `linear`, if instructions can be fetched there at once.
     #[inline(always)]
-    pub fn for_fetch(self, linear: u64) -> Option<usize> {
-        self.address(linear, 1, right::FETCH)
+    pub fn for_fetch(&self, linear: u64) -> Option<usize> {
+        (self.fetch == last_page(linear, 1)).then_some(self.place(linear))
     }
+}
 
-    /// An access that crosses into the next page ends in a page that is not this entry's.
-    #[inline(always)]
-    fn address(self, linear: u64, size: usize, bit: u64) -> Option<usize> {
-        let last = linear + (size as u64 - 1);
-        (self.0 & (TAG_MASK | bit) == last << TAG_SHIFT & TAG_MASK | bit)
-            .then_some(self.place() | (linear & !PAGE_MASK) as usize)
-    }
+/// The page where the last of `size` bytes at `linear` is. Where they cross into the next one, it is not that of
+/// the entry of `linear`.
+#[inline(always)]
+fn last_page(linear: u64, size: usize) -> u64 {
+    (linear + (size as u64 - 1)) & PAGE_MASK
 }
 
 /// What an entry allows without further thought.

@@ -7,12 +7,12 @@ use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::{Fault, vector};
 use crate::exec::pair::Part;
-use crate::exec::{Done, Mem, Place, Quick, Reg, Segmented};
+use crate::exec::{Done, Flat, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Status;
 use crate::interrupt::{Event, Source};
 use crate::segment::sreg;
 use crate::table::{
-    Rows, Way, branches, finish, go_or_link, go_to, linked, near, next_block, plain, rm_wide,
+    Exec, Rows, Way, branches, finish, go_or_link, go_to, linked, near, next_block, plain, rm_wide,
     wide_branches,
 };
 use crate::word::Word;
@@ -27,30 +27,35 @@ macro_rules! conditional {
     };
 }
 
-/// Rows for the two forms of an indirect branch.
-macro_rules! indirect {
-    ($rows:ident, $word:ident $dword:ident, $handler:ident, $quick:ident) => {
-        $rows.add_branches(
-            &[Code::$word],
-            near!($handler::<Mem, u16>),
-            near!($handler::<Reg, u16>),
-        );
-        $rows.add_branches(&[Code::$dword], $quick::<Quick<Segmented>>, $quick::<Reg>);
-    };
-}
-
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     branches!(rows, [Jmp_rel8_16 Jmp_rel16], near!(jump::<u16>));
     branches!(rows, [Jmp_rel8_32 Jmp_rel32_32], jump_by_link);
     branches!(rows, [Call_rel16], near!(call::<u16>));
-    branches!(rows, [Call_rel32_32], call_by_link);
+    branches!(rows, [Call_rel32_32], near!(call::<u32>));
+    rows.with_flat_stack(&[Code::Call_rel32_32], call_by_link);
     rows.parts(Code::Call_rel32_32, None, Some(Part::Call));
     branches!(rows, [Retnw Retnw_imm16], near!(near_return::<u16>));
-    branches!(rows, [Retnd Retnd_imm16], quick_return);
+    branches!(rows, [Retnd Retnd_imm16], near!(near_return::<u32>));
+    rows.with_flat_stack(&[Code::Retnd, Code::Retnd_imm16], quick_return);
     rows.parts(Code::Retnd, None, Some(Part::Return));
-    indirect!(rows, Jmp_rm16 Jmp_rm32, jump_indirect, quick_jump_indirect);
-    indirect!(rows, Call_rm16 Call_rm32, call_indirect, quick_call_indirect);
+    let word: [Exec; 2] = [near!(jump_indirect::<Mem, u16>), near!(jump_indirect::<Reg, u16>)];
+    rows.add_branches(&[Code::Jmp_rm16], word[0], word[0], word[1]);
+    rows.add_branches(
+        &[Code::Jmp_rm32],
+        quick_jump_indirect::<Quick<Segmented>>,
+        quick_jump_indirect::<Quick<Flat>>,
+        quick_jump_indirect::<Reg>,
+    );
+    let word: [Exec; 2] = [near!(call_indirect::<Mem, u16>), near!(call_indirect::<Reg, u16>)];
+    rows.add_branches(&[Code::Call_rm16], word[0], word[0], word[1]);
+    rows.add_branches(
+        &[Code::Call_rm32],
+        near!(call_indirect::<Mem, u32>),
+        quick_call_indirect::<Quick<Flat>>,
+        near!(call_indirect::<Reg, u32>),
+    );
+    rows.with_flat_stack(&[Code::Call_rm32], quick_call_indirect::<Reg>);
     wide_branches!(rows, [Jmp_ptr1616 Jmp_ptr1632], far_jump);
     wide_branches!(rows, [Jmp_m1616 Jmp_m1632], far_jump_indirect);
     wide_branches!(rows, [Call_ptr1616 Call_ptr1632], far_call);

@@ -61,7 +61,7 @@ pub(crate) fn join(block: &mut [Op], second: &Op, mode: CodeMode) {
     }
 }
 
-/// What `op` is, where it is followed by `second`.
+/// Lets `first` execute `second`, if there is a handler for both.
 fn join_parts(first: &mut Op, second: Option<Part>, mode: CodeMode) {
     if let Some(second) = second
         && let Some(followers) = part(first, mode).and_then(|part| FOLLOWERS.get(part as usize))
@@ -70,11 +70,12 @@ fn join_parts(first: &mut Op, second: Option<Part>, mode: CodeMode) {
     }
 }
 
+/// What `op` is to others; nothing where segments are not flat.
 fn part(op: &Op, mode: CodeMode) -> Option<Part> {
-    let form = op.form.form()?;
+    let form = op.form.form().filter(|_| mode.is_flat)?;
     if !op.has_memory_operand() {
         form.register_part
-    } else if mode.is_flat && op.is_flat() {
+    } else if op.is_flat() {
         form.flat_part
     } else {
         None

@@ -5,12 +5,11 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
-use crate::exception::Stopped;
 use crate::exec::pair::Part;
-use crate::exec::{Done, Flat, Mem, Place, Quick, Reg, Segmented};
+use crate::exec::{Done, Flat, Mem, Place, Quick, Reg};
 use crate::flags::Eflags;
 use crate::segment::sreg;
-use crate::table::{Rows, ending, plain, plain_quick, quick, rm, rm_wide, slow, wide};
+use crate::table::{Rows, ending, exec, plain, plain_flat_stack, quick, rm, rm_wide, slow, wide};
 use crate::virtual_8086::InterruptFlag;
 use crate::word::Word;
 
@@ -19,19 +18,19 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u16, [Push_rm16], push);
     rows.add_with_flat(
         Code::Push_rm32,
-        quick!(push_at_once::<Quick<Segmented>>, slow!(push::<Mem, u32>)),
+        exec!(push::<Mem, u32>),
         quick!(push_at_once::<Quick<Flat>>, slow!(push::<Mem, u32>)),
-        quick!(push_at_once::<Reg>, slow!(push::<Reg, u32>)),
+        exec!(push::<Reg, u32>),
     );
     plain!(rows, [Push_r16], push::<Reg, u16>);
-    plain_quick!(rows, [Push_r32], push_at_once::<Reg>, push::<Reg, u32>);
+    plain_flat_stack!(rows, [Push_r32], push_at_once::<Reg>, push::<Reg, u32>);
     rows.parts(Code::Push_r32, None, Some(Part::Push));
     rm_wide!(rows, [Pop_rm16 Pop_rm32], pop);
     plain!(rows, [Pop_r16], pop::<Reg, u16>);
-    plain_quick!(rows, [Pop_r32], pop_at_once, pop::<Reg, u32>);
+    plain_flat_stack!(rows, [Pop_r32], pop_at_once, pop::<Reg, u32>);
     rows.parts(Code::Pop_r32, None, Some(Part::Pop));
     plain!(rows, [Push_imm16 Pushw_imm8], push_immediate::<u16>);
-    plain_quick!(
+    plain_flat_stack!(
         rows,
         [Pushd_imm32 Pushd_imm8],
         push_immediate_at_once,
@@ -43,7 +42,7 @@ pub(super) fn forms(rows: &mut Rows) {
     wide!(rows, [Popfw Popfd], pop_flags);
     wide!(rows, [Enterw_imm16_imm8 Enterd_imm16_imm8], enter);
     plain!(rows, [Leavew], leave::<u16>);
-    plain_quick!(rows, [Leaved], leave_at_once, leave::<u32>);
+    plain_flat_stack!(rows, [Leaved], leave_at_once, leave::<u32>);
 
     wide!(rows, [Pushw_ES Pushd_ES], push_segment, { sreg::ES });
     wide!(rows, [Pushw_CS Pushd_CS], push_segment, { sreg::CS });
@@ -205,9 +204,6 @@ fn leave<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
 }
 
 fn leave_at_once(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    if !cpu.stack_is_flat {
-        return Err(Stopped);
-    }
     let frame = cpu.gpr(reg::BP) as u32;
     let value = cpu.load_at_once::<u32>(memory, frame.into())?;
     cpu.set_gpr(reg::SP, frame.wrapping_add(4).into());

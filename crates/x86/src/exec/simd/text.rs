@@ -3,6 +3,8 @@
 //! Each compares two short strings in XMM registers, of bytes or words, and
 //! makes of it a bit for each element of the second one.
 
+use std::array;
+
 use iced_x86::Code;
 use ring3_core::memory::Memory;
 
@@ -70,20 +72,22 @@ impl Control {
         u32::MAX >> (32 - self.count())
     }
 
-    fn element(self, string: u128, index: usize) -> i32 {
+    /// The elements of `string`.
+    fn elements(self, string: u128) -> Vec16 {
+        let word = |index: usize| string.lane::<u16>(index % 8);
         match (self.has_words(), self.is_signed()) {
-            (false, false) => string.lane::<u8>(index).into(),
-            (false, true) => string.lane::<i8>(index).into(),
-            (true, false) => string.lane::<u16>(index).into(),
-            (true, true) => string.lane::<i16>(index).into(),
+            (false, false) => string.to_le_bytes().map(i32::from),
+            (false, true) => string.to_le_bytes().map(|byte| (byte as i8).into()),
+            (true, false) => array::from_fn(|index| word(index).into()),
+            (true, true) => array::from_fn(|index| (word(index) as i16).into()),
         }
     }
 }
 
 /// Where a string ends.
 trait Length {
-    /// The length of `string`, whose register for an explicit one is `register`.
-    fn length(cpu: &Cpu, register: u8, string: u128, control: Control) -> usize;
+    /// The length of the string of `elements`, whose register for an explicit one is `register`.
+    fn length(cpu: &Cpu, register: u8, elements: &[i32]) -> usize;
 }
 
 /// In EAX or EDX: its absolute value, but no more than there are elements.
@@ -92,16 +96,15 @@ struct Explicit;
 struct Implicit;
 
 impl Length for Explicit {
-    fn length(cpu: &Cpu, register: u8, _: u128, control: Control) -> usize {
+    fn length(cpu: &Cpu, register: u8, elements: &[i32]) -> usize {
         let length = (cpu.get::<u32>(register) as i32).unsigned_abs() as usize;
-        length.min(control.count())
+        length.min(elements.len())
     }
 }
 
 impl Length for Implicit {
-    fn length(_: &Cpu, _: u8, string: u128, control: Control) -> usize {
-        let count = control.count();
-        (0..count).find(|index| control.element(string, *index) == 0).unwrap_or(count)
+    fn length(_: &Cpu, _: u8, elements: &[i32]) -> usize {
+        elements.iter().position(|element| *element == 0).unwrap_or(elements.len())
     }
 }
 
@@ -153,10 +156,8 @@ fn compare<P: Place, L: Length, O: Output>(cpu: &mut Cpu, memory: &mut Memory, o
     let b = second_operand::<P>(cpu, memory, op)?;
     let a = cpu.sse.xmm(op.reg);
     let text = |string: u128, register: u8| {
-        let elements = std::array::from_fn(|index| {
-            if index < control.count() { control.element(string, index) } else { 0 }
-        });
-        Text { elements, length: L::length(cpu, register, string, control) }
+        let elements = control.elements(string);
+        Text { elements, length: L::length(cpu, register, &elements[..control.count()]) }
     };
     let (a, b) = (text(a, reg::AX), text(b, reg::DX));
     let bits = polarized(control, aggregated(control, &a, &b), &b);
@@ -170,29 +171,32 @@ fn compare<P: Place, L: Length, O: Output>(cpu: &mut Cpu, memory: &mut Memory, o
     Ok(())
 }
 
+/// A bit for each of the first `count` elements for which `holds` does.
+#[inline(always)]
+fn bits(count: usize, holds: impl Fn(usize) -> bool) -> u32 {
+    (0..count).fold(0, |bits, index| bits | u32::from(holds(index)) << index)
+}
+
 /// The result of the comparison for each element of `b`; elements beyond the ends compare as
 /// the manual has it in table 4-7.
 fn aggregated(control: Control, a: &Text, b: &Text) -> u32 {
     let count = control.count();
-    let bits = |holds: &dyn Fn(usize) -> bool| {
-        (0..count).fold(0, |bits, index| bits | u32::from(holds(index)) << index)
-    };
     let within = |index: usize| index < b.length;
     match control.0 >> 2 & 3 {
         // Equal any: the element is one of `a`.
-        0 => bits(&|j| within(j) && a.elements[..a.length].contains(&b.elements[j])),
+        0 => bits(b.length, |j| a.elements[..a.length].contains(&b.elements[j])),
         // Ranges: it is in one of the ranges in `a`.
-        1 => bits(&|j| {
+        1 => bits(b.length, |j| {
             let mut ranges = a.elements[..a.length].chunks_exact(2);
-            within(j) && ranges.any(|range| range[0] <= b.elements[j] && b.elements[j] <= range[1])
+            ranges.any(|range| range[0] <= b.elements[j] && b.elements[j] <= range[1])
         }),
         // Equal each: the elements are equal, or both beyond the end.
-        2 => bits(&|j| match (j < a.length, within(j)) {
+        2 => bits(count, |j| match (j < a.length, within(j)) {
             (true, true) => a.elements[j] == b.elements[j],
             (in_a, in_b) => in_a == in_b,
         }),
         // Equal ordered: `a`, or as much as there is room for, is found here.
-        _ => bits(&|j| {
+        _ => bits(count, |j| {
             (0..a.length.min(count - j))
                 .all(|i| within(j + i) && a.elements[i] == b.elements[j + i])
         }),

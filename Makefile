@@ -48,8 +48,10 @@ check: needs ## formatting, lints, and licences where cargo-deny is installed
 	@if command -v cargo-deny >/dev/null; then set -x; cargo deny check bans licenses sources; fi
 
 .PHONY: bench
-bench: guests ## measure
+bench: guests ## measure parts, and whole systems beside the QEMU that is installed
 	cargo bench --workspace
+	cargo run --release -- bench boot
+	cargo run --release -- bench work
 
 .PHONY: fuzz-cpu
 fuzz-cpu: needs ## compare random instructions with this machine's CPU

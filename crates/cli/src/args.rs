@@ -9,6 +9,7 @@ use ring3_display::escape;
 use ring3_vm::Model;
 use thiserror::Error;
 
+use crate::bench::BenchArguments;
 use crate::display::DisplayTarget;
 use crate::drives::DriveArguments;
 
@@ -23,7 +24,9 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a machine until it is switched off
-    Run(RunArguments),
+    Run(Box<RunArguments>),
+    /// Measure whole systems beside what else is installed
+    Bench(BenchArguments),
 }
 
 /// What `ring3 run --help` says below the options.
@@ -258,7 +261,8 @@ mod tests {
     fn parse(arguments: &[&str]) -> Result<RunArguments, clap::Error> {
         let all = ["ring3", "run"].iter().chain(arguments);
         Arguments::try_parse_from(all).map(|arguments| match arguments.command {
-            Command::Run(run) => run,
+            Command::Run(run) => *run,
+            Command::Bench(_) => panic!("not asked for"),
         })
     }
 

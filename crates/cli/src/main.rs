@@ -10,6 +10,7 @@
 //!
 //! * [`args`]: the command line;
 //! * [`run`]: `ring3 run`;
+//! * [`bench`]: `ring3 bench`;
 //! * [`drives`]: its drives;
 //! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial port;
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod debug_console;
 mod display;
 mod drives;
@@ -46,8 +48,9 @@ fn main() -> ExitCode {
     let ended = match arguments.command {
         Command::Run(arguments) => {
             arguments.check().unwrap_or_else(|error| error.exit());
-            run::run(&arguments)
+            run::run(&arguments).map_err(|error| error.to_string())
         }
+        Command::Bench(arguments) => bench::run(&arguments).map_err(|error| error.to_string()),
     };
     match ended {
         Ok(status) => status.into(),

@@ -178,3 +178,17 @@ fn a_qmp_socket_that_cannot_be_is_told() {
     misused(&["--kernel", "k", "--qmp", "stdio"], &["--qmp stdio", "--serial"]);
     misused(&["--kernel", "k", "--qmp", "tcp:1"], &["unix:PATH"]);
 }
+
+#[test]
+fn measuring_without_guests() {
+    let directory = Directory::new();
+    let output = ring3()
+        .args(["bench", "work", "--guests"])
+        .arg(directory.path("none"))
+        .output()
+        .expect("the program starts");
+    let errors = String::from_utf8(output.stderr).expect("messages are text");
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("make guests"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}

@@ -1,0 +1,106 @@
+//! `ring3 bench`: whole systems, measured beside what else is installed, in one run.
+//!
+//! Every system is a process of its own that is seen and typed to by its serial port, this program
+//! as well as the others: so all of them are measured in the same way, from the outside. What is
+//! compared is the time of the host's processors, of which a busy host gives each the
+//! same; each figure is the median of several.
+
+mod boot;
+mod peer;
+mod work;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use thiserror::Error;
+
+use crate::run::Status;
+
+/// What `ring3 bench` is told.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Boots Linux from a disc by GRUB, up to a shell's prompt, here and in QEMU
+    Boot(Settings),
+    /// A shell, sort, awk and gzip in a booted Linux, here and in QEMU, and on the host itself
+    Work(Settings),
+}
+
+/// How it is measured.
+#[derive(Debug, Args)]
+struct Settings {
+    /// Where the guests are: `make guests` gets them
+    #[arg(long, value_name = "DIRECTORY", env = "RING3_GUESTS", default_value = "guests")]
+    guests: PathBuf,
+
+    /// How often everything is measured; the medians are shown
+    #[arg(long, value_name = "TIMES", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+}
+
+impl Settings {
+    /// The guests' file `name`.
+    fn guest(&self, name: &str) -> Result<PathBuf, BenchError> {
+        let path = self.guests.join(name);
+        if path.exists() { Ok(path) } else { Err(BenchError::NoGuest(path)) }
+    }
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, Error)]
+pub(crate) enum BenchError {
+    #[error("{0} is missing: run make guests in the tree, or say where it is with --guests")]
+    NoGuest(PathBuf),
+    #[error("{0} cannot be started: {1}")]
+    Start(&'static str, io::Error),
+    #[error(
+        "{0} has ended, or was silent for {1} seconds, before it showed {2:?}; its last words: {3:?}"
+    )]
+    Silent(&'static str, u64, &'static str, String),
+    #[error("the time of {0} cannot be read from /proc: {1}")]
+    Time(&'static str, io::Error),
+    #[error("the guest's programs do not run on this host: {0}")]
+    Native(String),
+    #[error("the results cannot be written: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Measures, and writes the results to standard output.
+pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
+    match &arguments.what {
+        What::Boot(settings) => boot::measure(settings)?,
+        What::Work(settings) => work::measure(settings)?,
+    }
+    Ok(Status::Ended)
+}
+
+/// Writes a line of the results at once: what comes next takes its time.
+fn show(line: &str) -> Result<(), BenchError> {
+    let mut output = io::stdout();
+    writeln!(output, "{line}")?;
+    Ok(output.flush()?)
+}
+
+/// The median; 0 of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert!(median(vec![3.0, 1.0, 2.0]).total_cmp(&2.0).is_eq());
+        assert!(median(vec![]).total_cmp(&0.0).is_eq());
+    }
+}

@@ -1,0 +1,176 @@
+//! A system in a process, and its serial port.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::BenchError;
+
+/// What the guests' shell shows when it waits for a command.
+pub(super) const PROMPT: &str = "ring3:~# ";
+
+/// A peer that says nothing for so long says nothing any more. Decompressing a kernel is silent work.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What can run a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Ring3,
+    Qemu,
+}
+
+impl Kind {
+    /// Those that are installed.
+    pub(super) fn installed() -> Vec<Kind> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let has_qemu = env::split_paths(&path).any(|directory| directory.join(QEMU).exists());
+        if has_qemu { vec![Kind::Ring3, Kind::Qemu] } else { vec![Kind::Ring3] }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Ring3 => "ring3",
+            Kind::Qemu => "QEMU (TCG)",
+        }
+    }
+
+    /// Boots a machine of 128 MiB from a disc.
+    pub(super) fn boot_disc(self, disc: &Path) -> Result<Peer, BenchError> {
+        self.start(&["-cdrom".into(), disc.into()])
+    }
+
+    /// Boots a kernel in such a machine.
+    pub(super) fn boot_kernel(self, kernel: &Path, initrd: &Path) -> Result<Peer, BenchError> {
+        self.start(&[
+            "-kernel".into(),
+            kernel.into(),
+            "-initrd".into(),
+            initrd.into(),
+            "-append".into(),
+            "console=ttyS0".into(),
+        ])
+    }
+
+    fn start(self, boot: &[OsString]) -> Result<Peer, BenchError> {
+        let program = match self {
+            Kind::Ring3 => env::current_exe().map_err(|error| BenchError::Start("ring3", error))?,
+            Kind::Qemu => QEMU.into(),
+        };
+        let mut command = Command::new(program);
+        match self {
+            // QEMU's options with a dash more.
+            Kind::Ring3 => {
+                command.args(["run", "--memory", "128M", "--serial", "stdio", "--display", "none"]);
+                command.args(boot.iter().map(|option| {
+                    let has_dash = option.as_encoded_bytes().first() == Some(&b'-');
+                    let mut dashed = OsString::from(if has_dash { "-" } else { "" });
+                    dashed.push(option);
+                    dashed
+                }));
+            }
+            Kind::Qemu => {
+                command.args(["-accel", "tcg", "-cpu", "max", "-m", "128", "-nodefaults"]);
+                command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
+                command.args(boot);
+            }
+        }
+        Peer::new(self.name(), command)
+    }
+}
+
+const QEMU: &str = "qemu-system-i386";
+
+/// A running system. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Peer {
+    name: &'static str,
+    child: Child,
+    keys: ChildStdin,
+    screen: Receiver<Vec<u8>>,
+    /// What it has shown and nobody has waited for yet.
+    shown: Vec<u8>,
+}
+
+impl Peer {
+    fn new(name: &'static str, mut command: Command) -> Result<Peer, BenchError> {
+        let failed = |error| BenchError::Start(name, error);
+        let (mut output, screen_end) = io::pipe().map_err(failed)?;
+        let mut child = command.stdin(Stdio::piped()).stdout(screen_end).spawn().map_err(failed)?;
+        // Its end of the pipe must not stay open here.
+        drop(command);
+        let keys = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        let (sender, screen) = channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut buffer) {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Peer { name, child, keys, screen, shown: Vec::new() })
+    }
+
+    /// Waits until it shows `wanted`.
+    pub(super) fn wait_for(&mut self, wanted: &'static str) -> Result<(), BenchError> {
+        loop {
+            let found =
+                self.shown.windows(wanted.len()).position(|bytes| bytes == wanted.as_bytes());
+            if let Some(at) = found {
+                self.shown.drain(..at + wanted.len());
+                return Ok(());
+            }
+            let Ok(bytes) = self.screen.recv_timeout(PATIENCE) else {
+                let last = &self.shown[self.shown.len().saturating_sub(200)..];
+                let last = String::from_utf8_lossy(last).into_owned();
+                return Err(BenchError::Silent(self.name, PATIENCE.as_secs(), wanted, last));
+            };
+            self.shown.extend(bytes);
+        }
+    }
+
+    /// Types `command`, and waits until it is done. Gives the time it took the host's processors, in seconds.
+    pub(super) fn time_of(&mut self, command: &str) -> Result<f64, BenchError> {
+        let before = self.time()?;
+        let typed = format!("{command}\n");
+        self.keys
+            .write_all(typed.as_bytes())
+            .and_then(|()| self.keys.flush())
+            .map_err(|error| BenchError::Start(self.name, error))?;
+        // The line comes back as it was typed, and has no prompt in it.
+        self.wait_for("\n")?;
+        self.wait_for(PROMPT)?;
+        Ok(self.time()? - before)
+    }
+
+    /// The time of the host's processors that it has taken, in seconds: the first number in `schedstat` of each
+    /// thread (Linux, Documentation/scheduler/sched-stats.rst).
+    pub(super) fn time(&self) -> Result<f64, BenchError> {
+        let threads = format!("/proc/{}/task", self.child.id());
+        let nanoseconds = || -> io::Result<u64> {
+            let mut sum = 0;
+            for thread in fs::read_dir(threads)? {
+                // One that has just ended has no file any more.
+                let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+                sum += text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0u64);
+            }
+            Ok(sum)
+        };
+        let sum = nanoseconds().map_err(|error| BenchError::Time(self.name, error))?;
+        Ok(Duration::from_nanos(sum).as_secs_f64())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -30,6 +30,7 @@ use tracing::trace;
 
 use crate::config::Config;
 use crate::interrupts::{Interrupts, LOCAL_APIC, PIC};
+use crate::set_up::set_up;
 
 /// Some are no devices of the bus's list, since the board talks to their pins; these are
 /// their numbers among the devices, and [`crate::interrupts`] has those of the interrupt controllers.
@@ -219,6 +220,7 @@ impl Board {
         if self.is_set_up {
             let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
             interrupts.enter_virtual_wire_mode(&mut context);
+            set_up(self, memory, now);
         }
     }
 

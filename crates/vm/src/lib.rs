@@ -52,6 +52,7 @@ mod memory_map;
 pub mod multiboot;
 pub mod pace;
 pub mod screenshot;
+mod set_up;
 mod stats;
 
 pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};

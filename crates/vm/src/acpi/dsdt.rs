@@ -93,7 +93,7 @@ const PIRQ_ROUTE_CONTROL: usize = 0x60;
 /// In such a register: not routed.
 const NOT_ROUTED: u8 = 0x80;
 /// The lines that the router can be set to here: those that no ISA device of the board has.
-const ROUTABLE: [u32; 3] = [5, 10, 11];
+pub(super) const ROUTABLE: [u8; 3] = [5, 10, 11];
 
 /// One of the router's inputs PIRQA to PIRQD, in AML.
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +178,7 @@ fn possible_interrupts() -> Encoded {
     let mut template = vec![DESCRIPTOR];
     template.extend((2 + 4 * ROUTABLE.len() as u16).to_le_bytes());
     template.extend([FLAGS, ROUTABLE.len() as u8]);
-    template.extend(ROUTABLE.map(u32::to_le_bytes).as_flattened());
+    template.extend(ROUTABLE.map(|line| u32::from(line).to_le_bytes()).as_flattened());
     template.extend(END_TAG);
     encoded(&BufferData::new(template))
 }

@@ -5,6 +5,7 @@ use acpi_tables::madt::{EnabledStatus, IoApic, ProcessorLocalApic};
 use acpi_tables::sdt::Sdt;
 use ring3_devices::{acpi_pm, io_apic, local_apic};
 
+use super::dsdt::ROUTABLE;
 use super::{HEADER_LEN, OEM_ID, OEM_REVISION, OEM_TABLE_ID, bytes};
 
 /// The revision that has the structures which are used here.
@@ -31,6 +32,7 @@ pub(super) fn madt() -> Sdt {
         bytes(&IoApic::new(0, io_apic::ADDRESS as u32, 0)),
         source_override(0, io_apic::INPUT_IRQ0, OF_THE_BUS),
         source_override(acpi_pm::SCI_IRQ, acpi_pm::SCI_IRQ, ACTIVE_HIGH_LEVEL),
+        ROUTABLE.map(|line| source_override(line, line, ACTIVE_HIGH_LEVEL)).concat(),
         vec![LOCAL_APIC_NMI, 6, EVERY_PROCESSOR, 0, 0, local_apic::LINT_NMI as u8],
     ];
     let len = HEADER_LEN as u32;
@@ -60,11 +62,14 @@ mod tests {
             structures.push(structure);
             rest = others;
         }
-        let expected: [&[u8]; 5] = [
+        let expected: [&[u8]; 8] = [
             &[0, 8, 0, 0, 1, 0, 0, 0],
             &[1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0],
             &[2, 10, 0, 0, 2, 0, 0, 0, 0, 0],
             &[2, 10, 0, 9, 9, 0, 0, 0, 0xd, 0],
+            &[2, 10, 0, 5, 5, 0, 0, 0, 0xd, 0],
+            &[2, 10, 0, 10, 10, 0, 0, 0, 0xd, 0],
+            &[2, 10, 0, 11, 11, 0, 0, 0, 0xd, 0],
             &[4, 6, 0xff, 0, 0, 1],
         ];
         assert_eq!(structures, expected);

@@ -1,0 +1,272 @@
+//! What firmware does to the board before it starts a system, for kernels that start without: the base addresses of
+//! PCI functions, the lines of their interrupts, and the ports of the disks.
+//!
+//! It is done as firmware does it, by the ports of PCI configuration (PCI Local Bus Specification 2.1, chapter 6).
+//! What the chipset's functions alone know, the router of interrupts and the ports of power management, they are
+//! made with.
+
+use ring3_core::clock::Time;
+use ring3_core::device::Width;
+use ring3_core::lines::IrqLines;
+use ring3_core::memory::Memory;
+
+use crate::board::Board;
+
+/// PCI's CONFIG_ADDRESS and CONFIG_DATA.
+const CONFIG_ADDRESS: u16 = 0xcf8;
+const CONFIG_DATA: u16 = 0xcfc;
+const CONFIG_ENABLE: u32 = 1 << 31;
+
+/// Registers of a function (6.1).
+mod register {
+    pub(super) const ID: u8 = 0x00;
+    pub(super) const COMMAND: u8 = 0x04;
+    pub(super) const CLASS: u8 = 0x08;
+    pub(super) const HEADER_TYPE: u8 = 0x0e;
+    pub(super) const BASE_ADDRESS: u8 = 0x10;
+    pub(super) const INTERRUPT_LINE: u8 = 0x3c;
+    pub(super) const INTERRUPT_PIN: u8 = 0x3d;
+    /// Of the IDE function: the timings of both channels (82371SB data sheet, "IDETIM").
+    pub(super) const IDE_TIMINGS: u8 = 0x40;
+    /// Of the ISA bridge: where PIRQA to PIRQD go (82371SB data sheet, "PIRQRCA").
+    pub(super) const PIRQ_ROUTES: u8 = 0x60;
+}
+
+const COMMAND_IO: u32 = 1 << 0;
+const COMMAND_MEMORY: u32 = 1 << 1;
+const COMMAND_MASTER: u32 = 1 << 2;
+const MULTI_FUNCTION: u32 = 1 << 7;
+/// A base address register for ports, and one for memory that may be above 4 GiB (6.2.5.1).
+const BASE_IS_IO: u32 = 1 << 0;
+const BASE_KIND: u32 = 0b111;
+const BASE_64_BITS: u32 = 0b100;
+const BASE_ADDRESSES: u8 = 6;
+
+/// Mass storage, IDE.
+const CLASS_IDE: u32 = 0x0101;
+/// IDETIM: the channel answers at its ports.
+const IDE_DECODE_ENABLE: u32 = 1 << 15;
+
+const ISA_BRIDGE: Function = Function { slot: 1, number: 0 };
+/// PIRQRC: the input goes nowhere.
+const NOT_ROUTED: u32 = 0x80;
+/// Edge/level control of the 8259A, both bytes.
+const EDGE_LEVEL_CONTROL: u16 = 0x4d0;
+
+/// Ports for functions, from here on to the end.
+const FIRST_PORT: u32 = 0xc000;
+const PORTS_END: u32 = 0x1_0000;
+/// Memory for functions, in the window that the ACPI tables give to PCI.
+const FIRST_MEMORY: u32 = 0xe000_0000;
+const MEMORY_END: u32 = 0xfec0_0000;
+
+/// Sets the board up. To be called after a reset.
+pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
+    let (ports, addresses) = (FIRST_PORT, FIRST_MEMORY);
+    let mut firmware = Firmware { board, memory, now, ports, addresses };
+    for slot in 0..32 {
+        let function = Function { slot, number: 0 };
+        let multi = firmware.read(function, register::HEADER_TYPE, Width::Byte) & MULTI_FUNCTION;
+        for number in 0..if multi == 0 { 1 } else { 8 } {
+            firmware.set_up_function(Function { slot, number });
+        }
+    }
+    firmware.make_routed_lines_levels();
+}
+
+/// A PCI function's place.
+#[derive(Debug, Clone, Copy)]
+struct Function {
+    slot: u8,
+    number: u8,
+}
+
+/// What does it.
+struct Firmware<'a> {
+    board: &'a mut Board,
+    memory: &'a mut Memory,
+    now: Time,
+    /// The next port that is free.
+    ports: u32,
+    /// The next address that is free.
+    addresses: u32,
+}
+
+impl Firmware<'_> {
+    fn select(&mut self, Function { slot, number }: Function, offset: u8) -> u16 {
+        let address = u32::from(slot) << 11 | u32::from(number) << 8 | u32::from(offset & !3);
+        let address = CONFIG_ENABLE | address;
+        self.board.write_port(self.memory, self.now, CONFIG_ADDRESS, Width::Dword, address);
+        CONFIG_DATA + u16::from(offset & 3)
+    }
+
+    fn read(&mut self, function: Function, offset: u8, width: Width) -> u32 {
+        let port = self.select(function, offset);
+        self.board.read_port(self.memory, self.now, port, width)
+    }
+
+    fn write(&mut self, function: Function, offset: u8, width: Width, value: u32) {
+        let port = self.select(function, offset);
+        self.board.write_port(self.memory, self.now, port, width, value);
+    }
+
+    fn set_up_function(&mut self, function: Function) {
+        if self.read(function, register::ID, Width::Dword) == Width::Dword.mask() {
+            return;
+        }
+        let mut command = 0;
+        if self.read(function, register::CLASS, Width::Dword) >> 16 == CLASS_IDE {
+            // In compatibility mode the ports of the channels are fixed.
+            command |= COMMAND_IO;
+            let timings = IDE_DECODE_ENABLE << 16 | IDE_DECODE_ENABLE;
+            self.write(function, register::IDE_TIMINGS, Width::Dword, timings);
+        }
+        let mut index = 0;
+        while index < BASE_ADDRESSES {
+            let (enable, registers) = self.place(function, register::BASE_ADDRESS + 4 * index);
+            command |= enable;
+            index += registers;
+        }
+        if command != 0 {
+            let before = self.read(function, register::COMMAND, Width::Word);
+            let command = before | command | COMMAND_MASTER;
+            self.write(function, register::COMMAND, Width::Word, command);
+        }
+        self.set_up_interrupt(function);
+    }
+
+    /// Gives what base address register `register` wants, if that is there and can be had. Returns which bits of the
+    /// command register enable it, and how many registers it has.
+    fn place(&mut self, function: Function, register: u8) -> (u32, u8) {
+        self.write(function, register, Width::Dword, u32::MAX);
+        let found = self.read(function, register, Width::Dword);
+        let is_io = found & BASE_IS_IO != 0;
+        let kind = if is_io { 0b11 } else { 0b1111 };
+        let len = (found & !kind).wrapping_neg();
+        let registers = if found & BASE_KIND == BASE_64_BITS { 2 } else { 1 };
+        let (next, end, enable) = if is_io {
+            // The upper half of the register may not be there (6.2.5.1).
+            (&mut self.ports, PORTS_END, COMMAND_IO)
+        } else {
+            (&mut self.addresses, MEMORY_END, COMMAND_MEMORY)
+        };
+        let len = if is_io { len & 0xffff } else { len };
+        let start = next.checked_next_multiple_of(len.max(1));
+        let fits = |start: &u32| start.checked_add(len).is_some_and(|after| after <= end);
+        let start = start.filter(|start| len != 0 && fits(start));
+        if let Some(start) = start {
+            *next = start + len;
+        }
+        self.write(function, register, Width::Dword, start.unwrap_or(0));
+        if registers == 2 {
+            self.write(function, register + 4, Width::Dword, 0);
+        }
+        (start.map_or(0, |_| enable), registers)
+    }
+
+    /// Tells the function's driver the line of its interrupt, unless that is wired.
+    fn set_up_interrupt(&mut self, function: Function) {
+        let pin = self.read(function, register::INTERRUPT_PIN, Width::Byte);
+        if pin == 0 || self.read(function, register::INTERRUPT_LINE, Width::Byte) != 0 {
+            return;
+        }
+        // As the slots are wired: see `IrqLines::set_pci`.
+        let input = (u32::from(function.slot) + pin + 2) % u32::from(IrqLines::ROUTER_INPUTS);
+        if let Some(line) = self.route(input as u8) {
+            self.write(function, register::INTERRUPT_LINE, Width::Byte, line);
+        }
+    }
+
+    /// The line to which the router's input `input` goes.
+    fn route(&mut self, input: u8) -> Option<u32> {
+        let line = self.read(ISA_BRIDGE, register::PIRQ_ROUTES + input, Width::Byte);
+        (line & NOT_ROUTED == 0).then_some(line & 0xf)
+    }
+
+    /// PCI interrupts are levels, those of the ISA bus edges.
+    fn make_routed_lines_levels(&mut self) {
+        let (memory, now) = (&mut *self.memory, self.now);
+        let mut levels = self.board.read_port(memory, now, EDGE_LEVEL_CONTROL, Width::Word);
+        for input in 0..IrqLines::ROUTER_INPUTS {
+            levels |= self.route(input).map_or(0, |line| 1 << line);
+        }
+        self.board.write_port(self.memory, now, EDGE_LEVEL_CONTROL, Width::Word, levels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{FirmwareParts, VideoParts};
+    use crate::config::Config;
+    use ring3_devices::fw_cfg::FwCfg;
+    use ring3_devices::vga::VIDEO_MEMORY_LEN;
+
+    const POWER_MANAGEMENT: Function = Function { slot: 1, number: 3 };
+    const IDE: Function = Function { slot: 1, number: 1 };
+    const DISPLAY: Function = Function { slot: 2, number: 0 };
+
+    /// A machine after a reset, which is set up if it has no firmware.
+    fn after_reset(has_firmware: bool, test: impl FnOnce(&mut Firmware<'_>)) {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let video = VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: None };
+        let config = Config { memory_bytes: 1 << 20, ..Config::default() };
+        let firmware = has_firmware
+            .then(|| FirmwareParts { rom: memory.add_area(1 << 16), fw_cfg: FwCfg::default() });
+        let mut board = Board::new(&config, firmware, Some(&video)).unwrap();
+        board.reset(&mut memory, Time::ZERO);
+        let (board, memory) = (&mut board, &mut memory);
+        test(&mut Firmware { board, memory, now: Time::ZERO, ports: 0, addresses: 0 });
+    }
+
+    #[test]
+    fn the_disks_answer_at_their_ports() {
+        after_reset(false, |machine| {
+            assert_eq!(machine.read(IDE, register::IDE_TIMINGS, Width::Dword), 0x8000_8000);
+            assert_eq!(machine.read(IDE, register::COMMAND, Width::Word), 0x0005);
+            assert_eq!(machine.read(IDE, 0x20, Width::Dword), FIRST_PORT | 1);
+            // The status of a channel without drives, and that of its bus master; nobody would answer with ones.
+            for port in [0x1f7, FIRST_PORT as u16 + 2] {
+                let status = machine.board.read_port(machine.memory, Time::ZERO, port, Width::Byte);
+                assert_eq!(status, 0, "port {port:#x}");
+            }
+        });
+    }
+
+    #[test]
+    fn video_memory_and_registers_have_addresses_of_their_own() {
+        after_reset(false, |machine| {
+            let frame_buffer = machine.read(DISPLAY, 0x10, Width::Dword) & !0xf;
+            let registers = machine.read(DISPLAY, 0x18, Width::Dword) & !0xf;
+            assert_eq!(frame_buffer, FIRST_MEMORY);
+            assert_eq!(u64::from(registers), u64::from(frame_buffer) + VIDEO_MEMORY_LEN);
+            assert_eq!(machine.read(DISPLAY, register::COMMAND, Width::Word), 0x6);
+            machine.memory.write(frame_buffer.into(), &[7]);
+            let mut byte = [0];
+            machine.memory.read(frame_buffer.into(), &mut byte);
+            assert_eq!(byte, [7]);
+        });
+    }
+
+    #[test]
+    fn pci_interrupts_are_levels_and_one_that_is_wired_stays() {
+        after_reset(false, |machine| {
+            let line = machine.read(POWER_MANAGEMENT, register::INTERRUPT_LINE, Width::Byte);
+            assert_eq!(line, 9, "the SCI");
+            let port = EDGE_LEVEL_CONTROL;
+            let levels = machine.board.read_port(machine.memory, Time::ZERO, port, Width::Word);
+            assert_eq!(levels, 1 << 10 | 1 << 11);
+        });
+    }
+
+    #[test]
+    fn a_function_with_an_interrupt_is_told_its_line() {
+        after_reset(true, |machine| {
+            // Pin A of slot 1 goes to PIRQA.
+            machine.write(ISA_BRIDGE, register::PIRQ_ROUTES, Width::Dword, 0x8080_8005);
+            set_up(machine.board, machine.memory, Time::ZERO);
+            let line = machine.read(POWER_MANAGEMENT, register::INTERRUPT_LINE, Width::Byte);
+            assert_eq!(line, 5);
+        });
+    }
+}

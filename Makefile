@@ -21,7 +21,7 @@ PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverag
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 
-SCRIPTS := .ci/run $(addprefix tests/guests/,fetch init initramfs install-needs iso)
+SCRIPTS := .ci/run $(addprefix tests/guests/,disk fetch init initramfs install-needs iso)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -83,6 +83,7 @@ guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/fetch
 	@tests/guests/initramfs
 	@tests/guests/iso
+	@tests/guests/disk
 
 .PHONY: needs
 needs: ## install missing Debian packages

@@ -40,6 +40,10 @@ test: check guests ## all checks and all tests, those on real guests too
 	RING3_COVERAGE=$(COVERAGE) cargo test --workspace --release
 	@$(PRINT_COVERAGE) >$(COVERAGE).txt || { head -n 20 $(COVERAGE).txt >&2; exit 1; }
 
+.PHONY: test-long
+test-long: guests ## the tests on real guests that take many minutes
+	cargo test --release -p ring3 --test screens -- --ignored
+
 .PHONY: check
 check: needs ## formatting, lints, and licences where cargo-deny is installed
 	cargo fmt --check

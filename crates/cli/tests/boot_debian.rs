@@ -2,11 +2,18 @@
 
 mod support;
 
-use support::guest::{Guest, PROMPT, file};
+use std::path::PathBuf;
+
+use support::Directory;
+use support::guest::{Guest, PROMPT, file, file_if_there};
 
 /// Starts the kernel without firmware, with the further options `options`.
 fn boot(options: &[&str]) -> Guest {
-    let kernel = file("linux-686/vmlinuz");
+    boot_kernel(file("linux-686/vmlinuz"), options)
+}
+
+/// The same for another kernel.
+fn boot_kernel(kernel: PathBuf, options: &[&str]) -> Guest {
     let initrd = file("initramfs.cpio.gz");
     Guest::start(|command| {
         command.args(["--append", "console=ttyS0"]).args(options);
@@ -99,5 +106,44 @@ fn debian_boots_on_a_pentium_iii() {
     for (flag, expected) in [("cmov", true), ("sse", true), ("sse2", false), ("nx", false)] {
         assert_eq!(flags.contains(&flag), expected, "{flag} in:\n{cpu}");
     }
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// The kernel for processors with physical address extensions.
+#[test]
+fn debian_with_pae_boots_works_and_switches_off() {
+    let Some(kernel) = file_if_there("linux-686-pae/vmlinuz") else { return };
+    let mut guest = boot_kernel(kernel, &[]);
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1");
+    assert!(guest.command("uname -r").ends_with("-686-pae"));
+    guest.command("seq 100000 | sort -r -n | gzip > /tmp/numbers.gz");
+    assert_eq!(guest.command("gunzip -c /tmp/numbers.gz | sort -n | tail -n 1"), "100000");
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// The drives are set up as firmware leaves them.
+#[test]
+fn debian_finds_its_drives_without_firmware() {
+    let directory = Directory::new();
+    // Sectors that differ, and whole ones.
+    let image: Vec<u8> =
+        (0..1u32 << 16).flat_map(|number| format!("line{number:11}\n").into_bytes()).collect();
+    let image = directory.file("image", &image).display().to_string();
+    let disk = format!("file={image},index=0,readonly=on");
+    let disc = format!("file={image},index=2,media=cdrom");
+    let modules = file("modules.cpio.gz").display().to_string();
+    let mut guest = Guest::start(|command| {
+        command.args(["--append", "console=ttyS0", "--drive", &disk, "--drive", &disc]);
+        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
+        command.arg("--initrd").arg(file("initramfs.cpio.gz")).args(["--initrd", &modules]);
+    });
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1");
+    guest.command("for i in ata_piix sd_mod sr_mod; do modprobe $i; done");
+    assert_eq!(guest.command("tail -n 1 /dev/sda"), "line      65535");
+    assert_eq!(guest.command("cmp /dev/sda /dev/sr0 && echo same"), "same");
+    let lines = guest.command("dmesg | grep -i -e 'exception emask' -e 'lost interrupt' -e 'PIO4'");
+    assert_eq!(lines, "", "they are driven by DMA and interrupts");
     assert_eq!(guest.power_off(), Some(0));
 }

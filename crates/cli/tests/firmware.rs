@@ -4,21 +4,10 @@ mod support;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use ring3_devices::acpi_pm::{CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
-use support::{Directory, ring3};
-
-/// SeaBIOS where Debian has it; a host without it is told on standard error, and the test passes.
-fn seabios() -> Option<PathBuf> {
-    let path = PathBuf::from("/usr/share/seabios/bios-256k.bin");
-    if path.is_file() {
-        return Some(path);
-    }
-    eprintln!("skipped: there is no {}; install the package seabios", path.display());
-    None
-}
+use support::{Directory, ring3, seabios};
 
 /// Runs `command` until a line of its output contains `wanted`, and returns all lines so far.
 fn lines_until(command: &mut Command, wanted: &str) -> String {

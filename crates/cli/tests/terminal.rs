@@ -9,12 +9,10 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, tcgetattr};
 
-use support::{Directory, kernel, ring3};
+use support::{Directory, kernel, pty, ring3};
 
 /// A guest that echoes: it sends to COM1 (3F8h, status at 3FDh) what it receives.
 const ECHO: &[u8] = &[
@@ -42,13 +40,7 @@ struct Session {
 
 impl Session {
     fn start() -> Session {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
-        grantpt(&ours).expect("a terminal of our own");
-        unlockpt(&ours).expect("a terminal of our own");
-        let name = ptsname(&ours, Vec::new()).expect("a terminal has a name");
-        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())
-            .expect("the terminal opens");
-        let theirs = File::from(theirs);
+        let (ours, theirs) = pty::open();
         let before = tcgetattr(&theirs).expect("it is a terminal");
         let directory = Directory::new();
         let kernel = directory.file("kernel", &kernel(ECHO));
@@ -61,7 +53,7 @@ impl Session {
             .stderr(at_terminal())
             .spawn()
             .expect("the program starts");
-        Session { ours: File::from(ours), theirs, before, child, _directory: directory }
+        Session { ours, theirs, before, child, _directory: directory }
     }
 
     fn type_keys(&mut self, keys: &[u8]) {

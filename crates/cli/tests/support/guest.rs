@@ -20,12 +20,26 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// What the guest's shell shows when it waits for a command (tests/guests/init).
 pub(crate) const PROMPT: &str = "ring3:~# ";
 
+fn path(name: &str) -> PathBuf {
+    let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name)
+}
+
 /// The path of a file of the guests.
 pub(crate) fn file(name: &str) -> PathBuf {
-    let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-    let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
+    let path = path(name);
     assert!(path.exists(), "{} is missing: run make guests", path.display());
     path
+}
+
+/// The same for one that could not be had everywhere; that is told on standard error, and the test passes.
+pub(crate) fn file_if_there(name: &str) -> Option<PathBuf> {
+    let path = path(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {} is missing: run make guests", path.display());
+    None
 }
 
 /// A running guest, and its console.

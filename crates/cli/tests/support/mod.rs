@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod guest;
+pub(crate) mod pty;
+pub(crate) mod screen;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +15,16 @@ pub(crate) fn ring3() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
     command.env_remove("RING3_LOG");
     command
+}
+
+/// SeaBIOS where Debian has it; a host without it is told on standard error, and the test passes.
+pub(crate) fn seabios() -> Option<PathBuf> {
+    let path = PathBuf::from("/usr/share/seabios/bios-256k.bin");
+    if path.is_file() {
+        return Some(path);
+    }
+    eprintln!("skipped: there is no {}; install the package seabios", path.display());
+    None
 }
 
 /// An empty directory that is gone at the end of the test.

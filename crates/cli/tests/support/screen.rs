@@ -1,0 +1,85 @@
+//! A machine whose screen is in a terminal (`--display terminal`), to be read and typed at.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use super::{pty, ring3};
+
+/// The terminal has the size of a PC's text screen.
+const ROWS: u16 = 25;
+const COLUMNS: u16 = 80;
+
+/// A running machine, and its screen.
+pub(crate) struct Screen {
+    child: Child,
+    terminal: File,
+    emulator: vt100::Parser,
+    deadline: Instant,
+}
+
+impl Screen {
+    /// Starts it, with the options that `add_options` adds. The whole test has the time `patience`, which is to be more
+    /// than it needs: a guest that hangs must not hang those who test.
+    pub(crate) fn start(patience: Duration, add_options: impl FnOnce(&mut Command)) -> Screen {
+        let (terminal, theirs) = pty::open();
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&theirs, size).expect("a terminal has a size");
+        let mut command = ring3();
+        command.args(["run", "--display", "terminal"]).env("TERM", "xterm");
+        add_options(&mut command);
+        let at_terminal = || Stdio::from(theirs.try_clone().expect("descriptors are left"));
+        let child = command
+            .stdin(at_terminal())
+            .stdout(at_terminal())
+            .stderr(at_terminal())
+            .spawn()
+            .expect("the program starts");
+        let cells = |count| NonZero::new(count).expect("a terminal has some");
+        let emulator = vt100::Parser::new(cells(ROWS), cells(COLUMNS), 0);
+        Screen { child, terminal, emulator, deadline: Instant::now() + patience }
+    }
+
+    /// Waits until `wanted` is on the screen, and returns all that is there then.
+    pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
+        self.wait_until(wanted, |shown| shown.contains(wanted))
+    }
+
+    /// Waits until the screen is as `wanted` has it, which is called `what`, and returns what is there.
+    pub(crate) fn wait_until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            let shown = self.emulator.screen().contents();
+            if wanted(&shown) {
+                return shown;
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).expect("minutes are a time");
+            let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
+            let count = poll(&mut ready, Some(&left)).expect("the terminal is there");
+            assert_eq!(count, 1, "{what:?} does not come; the screen is\n{shown}");
+            // Reading fails when the program has ended.
+            let length = self.terminal.read(&mut buffer).unwrap_or_default();
+            assert_ne!(length, 0, "{what:?} has not come when the program ended:\n{shown}");
+            self.emulator.process(&buffer[..length]);
+        }
+    }
+
+    /// Types, as a terminal sends keys.
+    pub(crate) fn type_keys(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).expect("the terminal takes keys");
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // It has ended already if an assertion says so.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

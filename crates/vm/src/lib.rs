@@ -46,6 +46,7 @@ pub mod drives;
 pub mod firmware;
 mod host_fpu;
 pub mod interrupts;
+mod kernel;
 pub mod linux;
 mod machine;
 mod memory_map;

@@ -1,6 +1,5 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
-use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
@@ -11,24 +10,24 @@ use ring3_core::disk::{DiskAnswer, DiskError, DiskRequest};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
-use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
-use ring3_x86::segment::TableRegister;
 use thiserror::Error;
 use tracing::{info, trace, warn};
 
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
-use crate::config::{Config, ConfigError, Kernel, Module, Software};
+use crate::config::{Config, ConfigError, Kernel, Software};
 use crate::control::{Event, Request};
 use crate::door::Door;
 use crate::drives::{Drive, Drives};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
-use crate::linux::{self, LinuxError, LinuxImage};
-use crate::multiboot::{self, MultibootError};
+use crate::kernel;
+use crate::linux::LinuxError;
+use crate::multiboot::MultibootError;
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
@@ -209,7 +208,7 @@ impl Vm {
         self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
         if let Some(kernel) = &self.kernel {
             let rsdp = acpi::install(&mut self.memory, self.config.has_apics())?;
-            start_kernel(&mut self.cpu, &mut self.memory, kernel, rsdp)?;
+            kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp)?;
         }
         Ok(())
     }
@@ -578,49 +577,6 @@ impl Vm {
     }
 }
 
-/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts.
-fn start_kernel(
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    kernel: &Kernel,
-    rsdp: u64,
-) -> Result<(), VmError> {
-    let Kernel { image, modules, command_line } = kernel;
-    for register in reg::AX..=reg::DI {
-        cpu.set_gpr(register, 0);
-    }
-    if multiboot::is_multiboot(image) {
-        let entry = multiboot::load(memory, image, modules, command_line)?;
-        cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
-        cpu.set_gpr(reg::AX, multiboot::BOOTED.into());
-        cpu.set_gpr(reg::BX, entry.information.into());
-        let limit = size_of_val(&multiboot::GDT) as u16 - 1;
-        cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit };
-        return Ok(());
-    }
-    let initrd = initial_ram_disk(modules);
-    let initrd = (!modules.is_empty()).then_some(&*initrd);
-    let image = LinuxImage { kernel: image, initrd, command_line };
-    let entry = linux::load(memory, &image, Some(rsdp))?;
-    cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
-    cpu.set_gpr(reg::SI, entry.esi.into());
-    cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: entry.gdt_limit };
-    Ok(())
-}
-
-/// The files one after the other, each from a multiple of four bytes on, as Linux takes them.
-fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
-    if let [module] = modules {
-        return Cow::Borrowed(&module.contents);
-    }
-    let mut all = Vec::new();
-    for module in modules {
-        all.resize(all.len().next_multiple_of(4), 0);
-        all.extend(&module.contents);
-    }
-    Cow::Owned(all)
-}
-
 /// True when `input` can be taken now.
 fn accepts(board: &Board, input: &Input) -> bool {
     match input {
@@ -635,191 +591,4 @@ fn time_stamp(now: Time) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread;
-    use std::time::Duration;
-
-    use ring3_core::input::DeviceInput;
-
-    use super::*;
-    use crate::control::Status;
-    use crate::door::door;
-    use crate::linux::tests::kernel_of;
-
-    /// A guest whose every step depends on time and input: it lets the timer interrupt it a
-    /// thousand times a second, hashes the time-stamp counter at each tick, echoes what comes on
-    /// COM1 with the hash added, and switches off after a 'q'.
-    #[rustfmt::skip]
-    const CLOCKED_ECHO: &[u8] = &[
-        0xbc, 0x00, 0x00, 0x18, 0x00, //                   100000: MOV ESP, 180000h
-        0x0f, 0x01, 0x1d, 0x80, 0x00, 0x10, 0x00, //       100005: LIDT [100080h]
-        0xb0, 0x11, 0xe6, 0x20, //                         10000C: ICW1 to the first 8259A
-        0xb0, 0x00, 0xe6, 0x21, //                         100010: ICW2: vectors from 0
-        0xb0, 0x04, 0xe6, 0x21, //                         100014: ICW3
-        0xb0, 0x03, 0xe6, 0x21, //                         100018: ICW4: automatic end of interrupt
-        0xb0, 0xfe, 0xe6, 0x21, //                         10001C: IRQ 0 alone
-        0xb0, 0x34, 0xe6, 0x43, //                         100020: counter 0, mode 2
-        0xb0, 0xa9, 0xe6, 0x40, //                         100024: 1193 ticks
-        0xb0, 0x04, 0xe6, 0x40, //                         100028
-        0xfb, //                                           10002C: STI
-        0xf4, //                                           10002D: HLT
-        0x66, 0xba, 0xfd, 0x03, //                         10002E: MOV DX, 3FDh
-        0xec, //                                           100032: IN AL, DX
-        0xa8, 0x01, //                                     100033: TEST AL, 1
-        0x74, 0xf6, //                                     100035: JZ 10002D
-        0x66, 0xba, 0xf8, 0x03, //                         100037: MOV DX, 3F8h
-        0xec, //                                           10003B: IN AL, DX
-        0x3c, b'q', //                                     10003C: CMP AL, 'q'
-        0x74, 0x05, //                                     10003E: JE 100045
-        0x00, 0xd8, //                                     100040: ADD AL, BL
-        0xee, //                                           100042: OUT DX, AL
-        0xeb, 0xe8, //                                     100043: JMP 10002D
-        0x66, 0xba, 0x04, 0x06, //                         100045: MOV DX, 604h
-        0x66, 0xb8, 0x00, 0x20, //                         100049: MOV AX, 2000h
-        0x66, 0xef, //                                     10004D: OUT DX, AX
-        0xeb, 0xfe, //                                     10004F: JMP to itself
-        0x50, 0x52, //                                     100051: PUSH EAX; PUSH EDX
-        0x0f, 0x31, //                                     100053: RDTSC
-        0x69, 0xdb, 0x01, 0x01, 0x00, 0x01, //             100055: IMUL EBX, EBX, 1000101h
-        0x01, 0xc3, //                                     10005B: ADD EBX, EAX
-        0x5a, 0x58, //                                     10005D: POP EDX; POP EAX
-        0xcf, //                                           10005F: IRETD
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        0x07, 0x00, 0x88, 0x00, 0x10, 0x00, 0x00, 0x00, // 100080: IDT: limit and base
-        0x51, 0x00, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // 100088: interrupt gate to 100051
-    ];
-
-    #[derive(Default)]
-    struct Sent(Vec<u8>);
-
-    impl Console for Sent {
-        fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
-            self.0.extend(bytes);
-            Ok(())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn vm() -> Vm {
-        let config = Config { memory_bytes: 64 << 20, ..Config::default() };
-        let kernel = Kernel { image: kernel_of(CLOCKED_ECHO), ..Kernel::default() };
-        Vm::new(config, Software::Kernel(kernel)).unwrap()
-    }
-
-    #[test]
-    fn a_run_is_repeated_by_its_inputs_alone() {
-        let mut live = vm();
-        live.record();
-        let (sender, mut door) = door();
-        let typist = thread::spawn(move || {
-            for byte in *b"ring3 runs in ring 3q" {
-                thread::sleep(Duration::from_millis(5));
-                let input = DeviceInput::Serial(vec![byte]);
-                sender.send(Input::Device { name: "com1".into(), input });
-            }
-        });
-        let mut sent = Sent::default();
-        assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
-        typist.join().unwrap();
-        assert_eq!(sent.0.len(), 20);
-
-        assert_repeats(&mut live, &sent);
-    }
-
-    /// Asserts that the recording of `live`, which sent `sent` and switched itself off, repeats it.
-    #[track_caller]
-    fn assert_repeats(live: &mut Vm, sent: &Sent) {
-        let mut replayed = vm();
-        let mut again = Sent::default();
-        let ending = replayed.replay(live.recording(), &mut again).unwrap();
-        assert_eq!(ending, Ending::PowerOff);
-        assert_eq!(again.0, sent.0);
-        assert_eq!(replayed.cpu.save(), live.cpu.save());
-        assert_eq!(replayed.board.save(), live.board.save());
-        assert!(replayed.memory.contents() == live.memory.contents());
-        assert_eq!(replayed.now(), live.now());
-    }
-
-    fn typed(byte: u8) -> Input {
-        Input::Device { name: "com1".into(), input: DeviceInput::Serial(vec![byte]) }
-    }
-
-    #[test]
-    fn a_pause_stops_time_and_the_guest_and_a_replay_knows_nothing_of_it() {
-        let mut live = vm();
-        live.record();
-        let (sender, mut door) = door();
-        let events = sender.control().subscribe();
-        let person = thread::spawn(move || {
-            let control = sender.control();
-            sender.send(typed(b'1'));
-            thread::sleep(Duration::from_millis(20));
-            for _ in 0..3 {
-                control.pause().unwrap();
-                control.pause().unwrap();
-                assert_eq!(control.status(), Status::Paused);
-                let before = control.stats().unwrap();
-                thread::sleep(Duration::from_millis(5));
-                sender.send(typed(b'2'));
-                sender.send(Input::Reset);
-                let after = loop {
-                    let stats = control.stats().unwrap();
-                    if stats.resets > before.resets {
-                        break stats;
-                    }
-                };
-                assert_eq!(after.instructions, before.instructions);
-                assert_eq!(after.virtual_time, before.virtual_time);
-                assert_eq!(after.host_time, before.host_time);
-                control.resume().unwrap();
-                assert_eq!(control.status(), Status::Running);
-                while control.stats().unwrap().virtual_time == after.virtual_time {}
-            }
-            control.press_power_button();
-            assert_eq!(control.picture(), Ok(None));
-            assert_eq!(control.drives(), Ok(Vec::new()));
-            sender.send(typed(b'q'));
-            // The machine is about to end, and says so some time.
-            while control.stats().is_ok() {}
-            assert_eq!(control.status(), Status::Ended);
-        });
-        let mut sent = Sent::default();
-        assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
-        person.join().unwrap();
-        let reset = Event::Reset { by_guest: false };
-        let mut expected = Vec::new();
-        for _ in 0..3 {
-            expected.extend([Event::Paused, reset.clone(), Event::Resumed]);
-        }
-        expected.extend([Event::PowerButton, Event::Ended(Ending::PowerOff)]);
-        assert_eq!(events.collect::<Vec<_>>(), expected);
-        assert_repeats(&mut live, &sent);
-    }
-
-    #[test]
-    fn a_paused_machine_can_be_ended() {
-        let (sender, mut door) = door();
-        let person = thread::spawn(move || {
-            sender.control().pause().unwrap();
-            sender.send(Input::Quit);
-        });
-        assert_eq!(vm().run(&mut door, &mut Sent::default()).unwrap(), Ending::Quit);
-        person.join().unwrap();
-    }
-
-    #[test]
-    fn a_recording_of_another_run_is_told() {
-        let byte = DeviceInput::Serial(vec![0]);
-        let first = Input::Device { name: "com1".into(), input: byte };
-        let wrong = [
-            StampedInput { instructions: 10, input: first },
-            StampedInput { instructions: 5, input: Input::Quit },
-        ];
-        let result = vm().replay(&wrong, &mut Sent::default());
-        assert!(matches!(result, Err(VmError::Diverged(10))));
-    }
-}
+mod tests;

@@ -1,0 +1,141 @@
+use ring3_x86::cpuid::Model;
+
+use super::*;
+
+fn new_board() -> Board {
+    let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };
+    Board::new(&config, None, None).unwrap()
+}
+
+#[test]
+fn a_board_survives_saving() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let mut board = new_board();
+    board.reset(&mut memory, Time::ZERO);
+    // The timer ticks at 100 Hz, the first interrupt controller is programmed.
+    for (port, value) in [(0x43, 0x34), (0x40, 0x9c), (0x40, 0x2e)] {
+        board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+    }
+    for (port, value) in [(0x20, 0x11), (0x21, 0x30), (0x21, 4), (0x21, 1), (0x21, 0xfe)] {
+        board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+    }
+    let saved = board.save();
+    let mut other = new_board();
+    other.restore(&saved).unwrap();
+    assert_eq!(other.save(), saved);
+    let later = other.next_timer().unwrap();
+    other.fire_timers(&mut memory, later);
+    assert!(other.interrupt_requested());
+    assert_eq!(other.acknowledge_interrupt(), 0x30);
+}
+
+/// The local APIC's timer belongs to no device of the bus.
+#[test]
+fn a_board_with_apics_survives_saving() {
+    const APIC: u64 = 0xfee0_0000;
+    let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
+    let mut board = new_board();
+    board.reset(&mut memory, now);
+    for (register, value) in [(0x320, 0x2_0040), (0x3e0, 0xb), (0x380, 1_000_000)] {
+        board.write_memory(&mut memory, now, APIC + register, Width::Dword, value);
+    }
+    let saved = board.save();
+    let mut other = new_board();
+    other.restore(&saved).unwrap();
+    assert_eq!(other.save(), saved);
+    let later = Time::from_nanos(1_000_000);
+    assert_eq!(other.next_tick(), Some(later));
+    other.fire_timers(&mut memory, later);
+    assert!(other.interrupt_requested());
+    assert_eq!(other.acknowledge_interrupt(), 0x40);
+    let config = Config { cpu: Model::I486, memory_bytes: 1 << 20, ..Config::default() };
+    assert!(Board::new(&config, None, None).unwrap().restore(&saved).is_err());
+    // Switched off, it is not there.
+    other.set_apic_base(&mut memory, later, APIC | 0x100);
+    let read = other.read_memory(&mut memory, later, APIC + 0x30, Width::Dword);
+    assert_eq!((read, other.next_timer()), (u32::MAX, None));
+}
+
+fn read_config(board: &mut Board, memory: &mut Memory, address: u32) -> u32 {
+    board.write_port(memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0000 | address);
+    board.read_port(memory, Time::ZERO, 0xcfc, Width::Dword)
+}
+
+#[test]
+fn a_bus_scan_finds_the_chipset() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let mut board = new_board();
+    board.reset(&mut memory, Time::ZERO);
+    let mut found = Vec::new();
+    for address in (0..1 << 16).step_by(1 << 8) {
+        let id = read_config(&mut board, &mut memory, address);
+        if id != 0xffff_ffff {
+            let class = read_config(&mut board, &mut memory, address | 8) >> 8;
+            found.push((address >> 11, address >> 8 & 7, id, class));
+        }
+    }
+    let expected = [
+        (0, 0, 0x1237_8086, 0x060000),
+        (1, 0, 0x7000_8086, 0x060100),
+        (1, 1, 0x7010_8086, 0x010180),
+        (1, 3, 0x7113_8086, 0x068000),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(read_config(&mut board, &mut memory, 1 << 16), 0xffff_ffff, "another bus");
+}
+
+#[test]
+fn reset_control_is_between_the_bytes_of_the_address() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let mut board = new_board();
+    board.write_port(&mut memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0600);
+    assert_eq!(board.take_outputs(), []);
+    board.write_port(&mut memory, Time::ZERO, 0xcf9, Width::Byte, 0x06);
+    assert_eq!(board.take_outputs(), [Output::Reset]);
+    assert_eq!(board.read_port(&mut memory, Time::ZERO, 0xcf8, Width::Dword), 0x8000_0600);
+}
+
+#[test]
+fn an_x87_error_is_irq_13() {
+    let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
+    let mut board = new_board();
+    board.reset(&mut memory, now);
+    for (port, values) in [(0x20, [0x11, 0x20, 4, 1, 0]), (0xa0, [0x11, 0x28, 2, 1, 0])] {
+        board.write_port(&mut memory, now, port, Width::Byte, values[0]);
+        for value in &values[1..] {
+            board.write_port(&mut memory, now, port + 1, Width::Byte, *value);
+        }
+    }
+    board.assert_ferr(&mut memory, now);
+    assert!(board.interrupt_requested());
+    assert_eq!(board.acknowledge_interrupt(), 0x2d);
+    assert!(!board.take_ignne());
+    board.write_port(&mut memory, now, 0xf0, Width::Byte, 0);
+    assert!(board.take_ignne());
+}
+
+#[test]
+fn dma_is_served_after_the_access_that_asks_for_it() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let mut board = new_board();
+    board.reset(&mut memory, Time::ZERO);
+    // Channel 3: four bytes to 21000h, requested by software, from a bus that no device drives.
+    for (port, value) in [(0x0b, 0x87), (0x82, 0x02), (0x06, 0x00), (0x06, 0x10), (0x07, 0x03)]
+        .into_iter()
+        .chain([(0x07, 0x00), (0x09, 0x07)])
+    {
+        board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+    }
+    let mut bytes = [0; 6];
+    memory.read(0x20fff, &mut bytes);
+    assert_eq!(bytes, [0, 0xff, 0xff, 0xff, 0xff, 0]);
+    let status = board.read_port(&mut memory, Time::ZERO, 0x08, Width::Byte);
+    assert_eq!(status, 0x08, "terminal count of channel 3");
+}
+
+#[test]
+fn a_state_of_another_machine_is_refused() {
+    let mut board = new_board();
+    let saved = SavedState::new("cpu", 1, &0);
+    assert!(board.restore(&saved).is_err());
+}

@@ -1,0 +1,55 @@
+//! The start of a kernel without firmware, whichever of the boot protocols it has.
+
+use std::borrow::Cow;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::segment::TableRegister;
+
+use crate::config::{Kernel, Module};
+use crate::linux::{self, LinuxImage};
+use crate::machine::VmError;
+use crate::multiboot;
+
+/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts.
+pub(crate) fn start(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    kernel: &Kernel,
+    rsdp: u64,
+) -> Result<(), VmError> {
+    let Kernel { image, modules, command_line } = kernel;
+    for register in reg::AX..=reg::DI {
+        cpu.set_gpr(register, 0);
+    }
+    if multiboot::is_multiboot(image) {
+        let entry = multiboot::load(memory, image, modules, command_line)?;
+        cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
+        cpu.set_gpr(reg::AX, multiboot::BOOTED.into());
+        cpu.set_gpr(reg::BX, entry.information.into());
+        let limit = size_of_val(&multiboot::GDT) as u16 - 1;
+        cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit };
+        return Ok(());
+    }
+    let initrd = initial_ram_disk(modules);
+    let initrd = (!modules.is_empty()).then_some(&*initrd);
+    let image = LinuxImage { kernel: image, initrd, command_line };
+    let entry = linux::load(memory, &image, Some(rsdp))?;
+    cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
+    cpu.set_gpr(reg::SI, entry.esi.into());
+    cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: entry.gdt_limit };
+    Ok(())
+}
+
+/// The files one after the other, each from a multiple of four bytes on, as Linux takes them.
+fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
+    if let [module] = modules {
+        return Cow::Borrowed(&module.contents);
+    }
+    let mut all = Vec::new();
+    for module in modules {
+        all.resize(all.len().next_multiple_of(4), 0);
+        all.extend(&module.contents);
+    }
+    Cow::Owned(all)
+}

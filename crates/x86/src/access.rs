@@ -208,6 +208,9 @@ impl Cpu {
         size: usize,
     ) -> Result<(), Stopped> {
         let linear = self.linear_for_write(register, offset, size)?;
+        if self.tlb.current(linear).for_write(linear, size).is_some() {
+            return Ok(());
+        }
         self.translate_both(memory, linear, size, Access::Write, self.is_user()).map(|_| ())
     }
 

@@ -23,6 +23,7 @@ pub(super) fn forms(rows: &mut Rows) {
 #[derive(Debug, Clone, Copy)]
 enum Msr {
     TimeStampCounter,
+    PlatformId,
     ApicBase,
     BiosSignId,
     SysenterCs,
@@ -38,6 +39,7 @@ fn find(model: Model, number: u32) -> Option<Msr> {
     let features = model.features();
     let (msr, exists) = match number {
         0x10 => (Msr::TimeStampCounter, features.contains(Features::TSC)),
+        0x17 => (Msr::PlatformId, model.family() >= 6),
         // The Pentium has an APIC, but switches it by a pin.
         0x1b => (Msr::ApicBase, features.contains(Features::APIC) && model.family() >= 6),
         0x8b => (Msr::BiosSignId, model.family() >= 6),
@@ -65,6 +67,8 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     };
     let value = match msr {
         Msr::TimeStampCounter => cpu.time_stamp()?,
+        // Which microcode update would fit: for platform 0 (SDM vol. 3, 11.11.4).
+        Msr::PlatformId => 0,
         Msr::ApicBase => cpu.msrs.apic_base,
         // No microcode update is loaded (SDM vol. 3, 11.11.7.1).
         Msr::BiosSignId => 0,
@@ -105,7 +109,7 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             cpu.msrs.no_execute = value & NXE != 0;
             cpu.translation_changed();
         }
-        Msr::ApicBase | Msr::MiscEnable | Msr::Pat | Msr::Efer => {
+        Msr::PlatformId | Msr::ApicBase | Msr::MiscEnable | Msr::Pat | Msr::Efer => {
             return Err(cpu.general_protection(0));
         }
     }

@@ -55,7 +55,7 @@ impl Time {
     }
 }
 
-const PICOS_PER_NANO: u128 = 1000;
+const PICOS_PER_NANO: u64 = 1000;
 
 /// From instructions executed to virtual time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -77,16 +77,29 @@ impl Clock {
     /// The time after `instructions` instructions.
     pub fn now(&self, instructions: u64) -> Time {
         let executed = instructions.saturating_sub(self.base_instructions);
-        let picos = u128::from(executed) * u128::from(self.picos_per_instruction);
-        self.base.plus_nanos(u64::try_from(picos / PICOS_PER_NANO).unwrap_or(u64::MAX))
+        let nanos = match executed.checked_mul(self.picos_per_instruction) {
+            // Always but for times that are months away; and far quicker.
+            Some(picos) => picos / PICOS_PER_NANO,
+            None => {
+                let picos = u128::from(executed) * u128::from(self.picos_per_instruction);
+                u64::try_from(picos / u128::from(PICOS_PER_NANO)).unwrap_or(u64::MAX)
+            }
+        };
+        self.base.plus_nanos(nanos)
     }
 
     /// The first instruction count, from `instructions` on, at which it is `time` or later.
     pub fn instructions_at(&self, time: Time, instructions: u64) -> u64 {
-        let picos = u128::from(time.nanos_since(self.base)) * PICOS_PER_NANO;
-        let executed = picos.div_ceil(u128::from(self.picos_per_instruction));
-        let at = u128::from(self.base_instructions) + executed;
-        u64::try_from(at).unwrap_or(u64::MAX).max(instructions)
+        let nanos = time.nanos_since(self.base);
+        let executed = match nanos.checked_mul(PICOS_PER_NANO) {
+            Some(picos) => picos.div_ceil(self.picos_per_instruction),
+            None => {
+                let picos = u128::from(nanos) * u128::from(PICOS_PER_NANO);
+                let executed = picos.div_ceil(u128::from(self.picos_per_instruction));
+                u64::try_from(executed).unwrap_or(u64::MAX)
+            }
+        };
+        self.base_instructions.saturating_add(executed).max(instructions)
     }
 
     /// From instruction count `instructions` on it is `time` (or what it was, if

@@ -41,10 +41,9 @@ impl IrqLines {
 
     /// Drives line `line` (0 to 15; others are ignored) high or low.
     pub fn set(&mut self, line: u8, high: bool) {
-        if line < Self::COUNT {
-            self.change(|state| {
-                state.isa = state.isa & !(1 << line) | u16::from(high) << line;
-            });
+        // Devices drive their lines anew whenever anything happens to them.
+        if line < Self::COUNT && (self.state.isa >> line & 1 != 0) != high {
+            self.change(|state| state.isa ^= 1 << line);
         }
     }
 

@@ -13,6 +13,7 @@
 //! the page on a list that the engine reads before it executes anything else. This goes by places,
 //! not addresses.
 
+use memmap2::MmapMut;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -123,6 +124,9 @@ pub enum MemoryError {
     /// The size is not a positive multiple of a page, or is too large.
     #[error("guest memory must be a multiple of 4 KiB between 1 MiB and 3 GiB, not {0} bytes")]
     BadSize(u64),
+    /// The host has no memory of this size, in bytes.
+    #[error("the host has no {0} bytes for guest memory: choose a smaller size")]
+    NoHostMemory(u64),
     /// The range given leaves RAM, the area or what can be mapped.
     #[error("{len} bytes at {start:#x} do not fit into guest memory")]
     OutOfRange {
@@ -136,7 +140,7 @@ pub enum MemoryError {
 /// The guest's physical memory.
 pub struct Memory {
     /// RAM, and behind it the areas.
-    bytes: Vec<u8>,
+    bytes: MmapMut,
     ram_size: usize,
     reads: Map,
     writes: Map,
@@ -164,7 +168,7 @@ impl Memory {
         }
         let pages = (size >> PAGE_SHIFT) as usize;
         Ok(Memory {
-            bytes: vec![0; size as usize],
+            bytes: zeroed(size as usize).ok_or(MemoryError::NoHostMemory(size))?,
             ram_size: size as usize,
             reads: Map::new(pages),
             writes: Map::new(pages),
@@ -176,11 +180,14 @@ impl Memory {
 
     /// Adds an area of at least `size` bytes, all zero, mapped nowhere. To be called while a
     /// machine is put together, before RAM has contents: it moves the array, and RAM is zero then.
+    ///
+    /// # Panics
+    /// When the host has no memory for it.
     pub fn add_area(&mut self, size: u64) -> Area {
         let pages = size.div_ceil(PAGE_SIZE) as usize;
         let first_page = self.code.len();
         self.code.resize(first_page + pages, 0);
-        let mut bytes = vec![0; self.code.len() << PAGE_SHIFT];
+        let mut bytes = zeroed(self.code.len() << PAGE_SHIFT).expect("the host has memory");
         bytes[self.ram_size..self.bytes.len()].copy_from_slice(&self.bytes[self.ram_size..]);
         self.bytes = bytes;
         Area { first_page: first_page as u32, pages: pages as u32 }
@@ -192,8 +199,11 @@ impl Memory {
             self.forget_code(page as u32);
         }
         self.reset_map();
-        // A new allocation has its zero pages from the host, for nothing.
-        self.bytes = vec![0; self.bytes.len()];
+        // A new mapping has its zero pages from the host, for nothing.
+        match zeroed(self.bytes.len()) {
+            Some(bytes) => self.bytes = bytes,
+            None => self.bytes.fill(0),
+        }
     }
 
     /// Maps RAM alone, as at power-on, and leaves all contents as they are: what a reset does.
@@ -442,6 +452,16 @@ fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, std::ops::R
         each(at, done..done + part);
         done += part;
     }
+}
+
+/// `len` bytes of zero, in large pages where the host has them: what a guest touches is spread over
+/// far more small ones than the host's TLB has entries.
+fn zeroed(len: usize) -> Option<MmapMut> {
+    let bytes = MmapMut::map_anon(len).ok()?;
+    // It is a hint; without large pages all is the same, but slower.
+    #[cfg(target_os = "linux")]
+    let _ = bytes.advise(memmap2::Advice::HugePage);
+    Some(bytes)
 }
 
 /// A place is not in the array. It says nothing more, so that those who check need not keep what they would say.

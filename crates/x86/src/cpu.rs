@@ -1,14 +1,19 @@
 //! The processor's state.
+//!
+//! What else belongs to every processor is in the files below: its modes and control registers
+//! ([`mode`]), how instructions stop and ask the machine ([`stop`]), and its saved form ([`saved`]).
+
+mod mode;
+mod saved;
+mod stop;
 
 use bitflags::bitflags;
 use ring3_core::device::Width;
-use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::cpuid::{Features, Model};
-use crate::decode::{CodeMode, Op};
-use crate::engine::Exit;
-use crate::exception::{Fault, Stop, Stopped, vector};
+use crate::decode::Op;
+use crate::exception::Stop;
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::interrupt::Event;
@@ -18,7 +23,7 @@ use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
 use crate::table::Unlinked;
-use crate::tlb::{Space, Tlb};
+use crate::tlb::Tlb;
 use crate::word::Word;
 
 /// General registers by their number in instructions.
@@ -360,8 +365,6 @@ impl Cpu {
         self.ip = u64::from(eip);
     }
 
-    // Registers ---------------------------------------------------------
-
     /// General register `number`, 0 to 15.
     #[inline(always)]
     pub fn gpr(&self, number: u8) -> u64 {
@@ -472,369 +475,6 @@ impl Cpu {
     pub(crate) fn instruction_address(&self, op: &Op) -> u64 {
         self.code_base.wrapping_add(u64::from(op.offset)) & 0xffff_ffff
     }
-
-    // Modes -------------------------------------------------------------
-
-    /// Current privilege level (SDM vol. 3, 6.5).
-    #[inline(always)]
-    pub fn cpl(&self) -> u8 {
-        self.cpl
-    }
-
-    /// Loads CS for a transfer to privilege level `cpl`.
-    pub(crate) fn set_code_segment(&mut self, segment: Segment, cpl: u8) {
-        let selector = segment.selector & !3 | u16::from(cpl);
-        self.set_segment(sreg::CS, Segment { selector, ..segment });
-    }
-
-    /// CPL is the DPL of SS in protected mode (SDM vol. 3, 25.4.1: the two are always equal),
-    /// 3 in virtual-8086 and 0 in real mode. It is not the RPL of CS, which between MOV to CR0 and
-    /// the far jump into protected mode is part of a real-mode address.
-    fn update_cpl(&mut self) {
-        self.cpl = if !self.cr0.contains(Cr0::PE) {
-            0
-        } else if self.system_flags.contains(Eflags::VM) {
-            3
-        } else {
-            self.segments[sreg::SS as usize].attributes.dpl()
-        };
-        self.tlb.enter(Space::of(self.is_user()));
-        self.update_fetch_tag();
-    }
-
-    fn update_fetch_tag(&mut self) {
-        let limited = self.segment(sreg::CS).limit != u32::MAX;
-        let bits = self.code_mode().index() as u64
-            | u64::from(self.is_user()) << 2
-            | u64::from(limited) << 3;
-        self.fetch_tag = bits << 32 | self.fetch_generation << 36;
-    }
-
-    /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
-    /// off: entries for the user give no rights while it is on.
-    fn update_alignment_check(&mut self) {
-        let checks = self.cr0.contains(Cr0::AM) && self.has_flag(Eflags::AC);
-        if checks != self.checks_alignment {
-            self.checks_alignment = checks;
-            self.tlb.flush_space(Space::of(true));
-        }
-    }
-
-    /// Protected mode, not virtual-8086 mode.
-    #[inline(always)]
-    pub fn in_protected_mode(&self) -> bool {
-        self.cr0.contains(Cr0::PE) && !self.has_flag(Eflags::VM)
-    }
-
-    /// Virtual-8086 mode.
-    pub fn in_virtual_8086_mode(&self) -> bool {
-        self.cr0.contains(Cr0::PE) && self.has_flag(Eflags::VM)
-    }
-
-    /// Accesses are user accesses for paging.
-    #[inline(always)]
-    pub(crate) fn is_user(&self) -> bool {
-        self.cpl == 3
-    }
-
-    /// Code is 32-bit by default (CS.D).
-    #[inline(always)]
-    pub(crate) fn code_is_32_bit(&self) -> bool {
-        self.segments[sreg::CS as usize].attributes.big()
-    }
-
-    /// How code is decoded now.
-    #[inline(always)]
-    pub(crate) fn code_mode(&self) -> CodeMode {
-        CodeMode { is_32_bit: self.code_is_32_bit(), is_flat: self.is_flat }
-    }
-
-    /// The bits of ESP that count: all 32, or 16 with a 16-bit stack segment.
-    #[inline(always)]
-    pub(crate) fn stack_mask(&self) -> u64 {
-        if self.segments[sreg::SS as usize].attributes.big() { 0xffff_ffff } else { 0xffff }
-    }
-
-    /// CR0.
-    pub fn cr0(&self) -> Cr0 {
-        self.cr0
-    }
-
-    /// CR4.
-    pub fn cr4(&self) -> Cr4 {
-        self.cr4
-    }
-
-    /// CR3.
-    pub fn cr3(&self) -> u64 {
-        self.cr3
-    }
-
-    /// Sets CR0 without the checks that MOV to CR0 makes first.
-    pub fn set_cr0(&mut self, value: Cr0) {
-        self.cr0 = value | Cr0::ET;
-        self.update_cpl();
-        self.update_alignment_check();
-        self.translation_changed();
-    }
-
-    /// Sets CR3, as MOV to CR3 does: what is not global leaves the TLB.
-    pub fn set_cr3(&mut self, value: u64) {
-        self.cr3 = value;
-        self.tlb.flush_non_global();
-        self.forget_jumps();
-    }
-
-    /// Sets the page-directory-pointer-table entries, as loads of CR3 do with PAE paging, without
-    /// checks.
-    pub fn set_pdptes(&mut self, entries: [u64; 4]) {
-        self.pdptes = entries;
-        self.translation_changed();
-    }
-
-    /// Sets CR4 without the checks that MOV to CR4 makes first.
-    pub fn set_cr4(&mut self, value: Cr4) {
-        self.cr4 = value;
-        self.translation_changed();
-    }
-
-    /// Drops everything that was derived from the page tables.
-    pub(crate) fn translation_changed(&mut self) {
-        self.tlb.flush();
-        self.forget_jumps();
-    }
-
-    /// INVLPG.
-    pub(crate) fn invalidate_page(&mut self, linear: u64) {
-        let was_large = self.tlb.flush_page(linear);
-        if was_large || self.jumps.has_fetched(linear) {
-            self.forget_jumps();
-        }
-    }
-
-    /// What is fetched at an address may have changed, or what was decoded there was dropped.
-    pub(crate) fn forget_jumps(&mut self) {
-        self.set_fetch_generation(self.fetch_generation + 1);
-        self.jumps.forget_fetches();
-    }
-
-    /// Goes on with another generation of what is fetched.
-    pub(crate) fn set_fetch_generation(&mut self, generation: u64) {
-        // The tag has not all bits of it: what is kept from long ago is not to be taken for new.
-        if generation << 36 == 0 {
-            self.jumps = Jumps::default();
-        }
-        self.fetch_generation = generation;
-        self.update_fetch_tag();
-    }
-
-    /// `linear` with all else that tells what is executed there: how it is decoded, the
-    /// privilege, and [`Cpu::fetch_generation`].
-    #[inline(always)]
-    pub(crate) fn fetch_key(&self, linear: u64) -> u64 {
-        linear | self.fetch_tag
-    }
-
-    /// Code is fetched from the page of `linear`.
-    pub(crate) fn note_fetch(&mut self, linear: u64) {
-        self.jumps.note_fetch(linear);
-    }
-
-    /// The block at `linear` begins with decoded instruction number `at`.
-    pub(crate) fn note_jump(&mut self, linear: u64, at: usize) {
-        // Where CS has a limit, somebody must look at it.
-        if self.segment(sreg::CS).limit == u32::MAX {
-            self.jumps.note(self.fetch_key(linear), at);
-        }
-    }
-
-    /// The number of the first decoded instruction of the block at EIP, if it is known.
-    #[inline(always)]
-    pub(crate) fn known_jump(&self) -> Option<usize> {
-        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;
-        self.jumps.find(self.fetch_key(linear))
-    }
-
-    // Stopping ----------------------------------------------------------
-
-    /// Why the instruction that just stopped did.
-    pub fn stop(&self) -> &Stop {
-        &self.stop
-    }
-
-    /// Stops the instruction for `reason`.
-    #[cold]
-    pub(crate) fn stop_for(&mut self, reason: Stop) -> Stopped {
-        self.stop = reason;
-        Stopped
-    }
-
-    /// Stops the instruction with an exception.
-    #[cold]
-    pub(crate) fn fault(&mut self, fault: Fault) -> Stopped {
-        self.stop_for(Stop::Fault(fault))
-    }
-
-    /// Stops the instruction with #GP.
-    #[cold]
-    pub(crate) fn general_protection(&mut self, error_code: u32) -> Stopped {
-        self.fault(Fault::with_code(vector::GP, error_code))
-    }
-
-    /// Stops the instruction with #UD.
-    #[cold]
-    pub(crate) fn undefined_opcode(&mut self) -> Stopped {
-        self.fault(Fault::new(vector::UD))
-    }
-
-    /// #GP(0) unless the privilege level is 0.
-    pub(crate) fn require_cpl0(&mut self) -> Result<(), Stopped> {
-        if self.cpl == 0 { Ok(()) } else { Err(self.general_protection(0)) }
-    }
-
-    // Exits and answers -------------------------------------------------
-
-    /// Answers the exit that the engine came back with: what was read, or
-    /// anything for a write.
-    pub fn answer(&mut self, value: u64) {
-        self.answers.values.push(value);
-        self.attention |= Attention::ANSWERED;
-    }
-
-    /// Asks the machine: the answer if it is there, else the instruction stops.
-    pub(crate) fn ask(&mut self, question: Exit) -> Result<u64, Stopped> {
-        if let Some(answer) = self.answers.values.get(self.answers.used) {
-            self.answers.used += 1;
-            return Ok(*answer);
-        }
-        Err(self.stop_for(Stop::Restart(question)))
-    }
-
-    /// An instruction starts again: it will ask its questions from the first on.
-    pub(crate) fn rewind_answers(&mut self) {
-        self.answers.used = 0;
-    }
-
-    /// The instruction is over, its answers with it.
-    pub(crate) fn forget_answers(&mut self) {
-        self.answers.values.clear();
-        self.answers.used = 0;
-        self.attention -= Attention::ANSWERED;
-    }
-
-    /// Reads a port.
-    pub(crate) fn read_port<W: Word>(&mut self, port: u16) -> Result<W, Stopped> {
-        let value = self.ask(Exit::PortRead { port, width: width_of::<W>() })?;
-        self.watch_port(port, W::BYTES);
-        Ok(W::truncate(value))
-    }
-
-    /// Writes a port.
-    pub(crate) fn write_port<W: Word>(&mut self, port: u16, value: W) -> Result<(), Stopped> {
-        let value = value.zero_extend() as u32;
-        self.ask(Exit::PortWrite { port, width: width_of::<W>(), value })?;
-        self.watch_port(port, W::BYTES);
-        Ok(())
-    }
-
-    /// The time-stamp counter.
-    pub(crate) fn time_stamp(&mut self) -> Result<u64, Stopped> {
-        Ok(self.ask(Exit::TimeStamp)?.wrapping_sub(self.msrs.time_stamp_offset))
-    }
-
-    /// IGNNE# goes active: x87 and MMX instructions ignore the exception that is pending. Where there is none nothing
-    /// happens, and when it has been cleared the next one counts again, as the circuit in SDM vol. 1, D.2.1.2 does it.
-    pub fn ignore_numeric_error(&mut self) {
-        self.fpu.ignore_pending_exception();
-    }
-
-    /// True while the processor waits for an interrupt: in HLT, or after [`Exit::NumericError`].
-    pub fn is_halted(&self) -> bool {
-        self.halted
-    }
-
-    // Saving ------------------------------------------------------------
-
-    /// The whole architectural state.
-    ///
-    /// It is exact between two runs of the engine, unless an exit still waits for its answer.
-    pub fn save(&self) -> SavedState {
-        let state = State {
-            gpr: self.gpr[..16].to_vec(),
-            ip: self.ip,
-            eflags: self.eflags().bits(),
-            segments: self.segments[..6].to_vec(),
-            ldtr: self.ldtr,
-            tr: self.tr,
-            gdtr: self.gdtr,
-            idtr: self.idtr,
-            cr: [self.cr0.bits().into(), self.cr2, self.cr3, self.cr4.bits().into()],
-            pdptes: self.pdptes,
-            dr: self.dr,
-            msrs: self.msrs,
-            fpu: self.fpu.clone(),
-            sse: self.sse.clone(),
-            model: self.model,
-            interrupt_pin: self.interrupt_pin,
-            nmi_pending: self.nmi_pending,
-            nmi_blocked: self.nmi_blocked,
-            debug_conditions: self.debug_conditions,
-            halted: self.halted,
-            event: self.event,
-            shadow: self.attention.contains(Attention::SHADOW),
-            ss_loaded: self.attention.contains(Attention::SS_LOADED),
-            instructions: self.instructions,
-        };
-        SavedState::new(STATE_NAME, STATE_VERSION, &state)
-    }
-
-    /// Takes a saved state over. On an error the processor is unchanged.
-    pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
-        if state.gpr.len() != 16 || state.segments.len() != 6 {
-            return Err(saved.damaged("registers are missing"));
-        }
-        if !state.fpu.is_valid() {
-            return Err(saved.damaged("the FPU's state cannot be"));
-        }
-        if !state.sse.is_valid() {
-            return Err(saved.damaged("the state of SSE cannot be"));
-        }
-        let mut cpu = Cpu::new();
-        cpu.gpr[..16].copy_from_slice(&state.gpr);
-        cpu.ip = state.ip;
-        for (register, segment) in (0..).zip(&state.segments) {
-            let Segment { selector, base, limit, attributes, .. } = *segment;
-            cpu.set_segment(register, Segment::new(selector, base, limit, attributes));
-        }
-        (cpu.ldtr, cpu.tr, cpu.gdtr, cpu.idtr) = (state.ldtr, state.tr, state.gdtr, state.idtr);
-        let [cr0, cr2, cr3, cr4] = state.cr;
-        (cpu.cr2, cpu.cr3) = (cr2, cr3);
-        cpu.cr4 = Cr4::from_bits_truncate(cr4 as u32);
-        cpu.pdptes = state.pdptes;
-        cpu.dr = state.dr;
-        cpu.msrs = state.msrs;
-        cpu.fpu = state.fpu;
-        cpu.transcendental = self.transcendental;
-        cpu.sse = state.sse;
-        cpu.model = state.model;
-        cpu.interrupt_pin = state.interrupt_pin;
-        cpu.nmi_pending = state.nmi_pending;
-        cpu.nmi_blocked = state.nmi_blocked;
-        cpu.update_nmi();
-        cpu.halted = state.halted;
-        cpu.event = state.event;
-        cpu.attention.set(Attention::SHADOW, state.shadow);
-        cpu.instructions = state.instructions;
-        cpu.set_fetch_generation(self.fetch_generation + 1);
-        cpu.set_eflags(Eflags::from_bits_truncate(state.eflags));
-        cpu.set_cr0(Cr0::from_bits_truncate(cr0 as u32));
-        cpu.breakpoints_changed();
-        cpu.attention.set(Attention::SS_LOADED, state.ss_loaded);
-        cpu.note_debug_conditions(state.debug_conditions);
-        *self = cpu;
-        Ok(())
-    }
 }
 
 /// The global enable bit of IA32_APIC_BASE.
@@ -845,39 +485,6 @@ const APIC_BASE_AT_RESET: u64 = 0xfee0_0900;
 
 /// IA32_PAT after power-on: WB, WT, UC-, UC, twice (SDM vol. 3, table 13-12).
 const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
-
-const STATE_NAME: &str = "cpu";
-const STATE_VERSION: u32 = 2;
-
-/// The saved form of [`Cpu`].
-#[derive(Serialize, Deserialize)]
-struct State {
-    gpr: Vec<u64>,
-    ip: u64,
-    eflags: u32,
-    segments: Vec<Segment>,
-    ldtr: Segment,
-    tr: Segment,
-    gdtr: TableRegister,
-    idtr: TableRegister,
-    /// CR0, CR2, CR3, CR4.
-    cr: [u64; 4],
-    pdptes: [u64; 4],
-    dr: [u64; 8],
-    msrs: Msrs,
-    fpu: Fpu,
-    sse: Sse,
-    model: Model,
-    interrupt_pin: bool,
-    nmi_pending: bool,
-    nmi_blocked: bool,
-    debug_conditions: u32,
-    halted: bool,
-    event: Option<Event>,
-    shadow: bool,
-    ss_loaded: bool,
-    instructions: u64,
-}
 
 /// Where byte register `number` is in its general register.
 #[inline(always)]

@@ -77,13 +77,12 @@ impl Clock {
     /// The time after `instructions` instructions.
     pub fn now(&self, instructions: u64) -> Time {
         let executed = instructions.saturating_sub(self.base_instructions);
-        let nanos = match executed.checked_mul(self.picos_per_instruction) {
+        let nanos = if let Some(picos) = executed.checked_mul(self.picos_per_instruction) {
             // Always but for times that are months away; and far quicker.
-            Some(picos) => picos / PICOS_PER_NANO,
-            None => {
-                let picos = u128::from(executed) * u128::from(self.picos_per_instruction);
-                u64::try_from(picos / u128::from(PICOS_PER_NANO)).unwrap_or(u64::MAX)
-            }
+            picos / PICOS_PER_NANO
+        } else {
+            let picos = u128::from(executed) * u128::from(self.picos_per_instruction);
+            u64::try_from(picos / u128::from(PICOS_PER_NANO)).unwrap_or(u64::MAX)
         };
         self.base.plus_nanos(nanos)
     }
@@ -91,13 +90,12 @@ impl Clock {
     /// The first instruction count, from `instructions` on, at which it is `time` or later.
     pub fn instructions_at(&self, time: Time, instructions: u64) -> u64 {
         let nanos = time.nanos_since(self.base);
-        let executed = match nanos.checked_mul(PICOS_PER_NANO) {
-            Some(picos) => picos.div_ceil(self.picos_per_instruction),
-            None => {
-                let picos = u128::from(nanos) * u128::from(PICOS_PER_NANO);
-                let executed = picos.div_ceil(u128::from(self.picos_per_instruction));
-                u64::try_from(executed).unwrap_or(u64::MAX)
-            }
+        let executed = if let Some(picos) = nanos.checked_mul(PICOS_PER_NANO) {
+            picos.div_ceil(self.picos_per_instruction)
+        } else {
+            let picos = u128::from(nanos) * u128::from(PICOS_PER_NANO);
+            let executed = picos.div_ceil(u128::from(self.picos_per_instruction));
+            u64::try_from(executed).unwrap_or(u64::MAX)
         };
         self.base_instructions.saturating_add(executed).max(instructions)
     }

@@ -67,11 +67,9 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     };
     let value = match msr {
         Msr::TimeStampCounter => cpu.time_stamp()?,
-        // Which microcode update would fit: for platform 0 (SDM vol. 3, 11.11.4).
-        Msr::PlatformId => 0,
         Msr::ApicBase => cpu.msrs.apic_base,
-        // No microcode update is loaded (SDM vol. 3, 11.11.7.1).
-        Msr::BiosSignId => 0,
+        // No microcode update is loaded (SDM vol. 3, 11.11.7.1); one for platform 0 would fit (11.11.4).
+        Msr::BiosSignId | Msr::PlatformId => 0,
         Msr::SysenterCs => cpu.msrs.sysenter_cs.into(),
         Msr::SysenterEsp => cpu.msrs.sysenter_esp.into(),
         Msr::SysenterEip => cpu.msrs.sysenter_eip.into(),

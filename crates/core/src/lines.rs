@@ -20,6 +20,8 @@ pub struct IrqLines {
 pub struct LineLevels {
     /// A bit for each line that an ISA device drives.
     isa: u16,
+    /// For each line, a bit for each of the ISA devices that share it and drive it.
+    shared: [u8; IrqLines::COUNT as usize],
     /// For each router input PIRQA to PIRQD, a bit for each PCI device number that drives it.
     pci: [u32; IrqLines::ROUTER_INPUTS as usize],
     /// The line to which each of them goes.
@@ -29,7 +31,9 @@ pub struct LineLevels {
 impl LineLevels {
     fn levels(&self) -> u16 {
         let routed = self.pci.iter().zip(&self.routes).filter(|(drivers, _)| **drivers != 0);
-        routed.filter_map(|(_, line)| *line).fold(self.isa, |levels, line| levels | 1 << line)
+        let shared = (0..).zip(&self.shared).filter(|(_, drivers)| **drivers != 0);
+        let lines = routed.filter_map(|(_, line)| *line).chain(shared.map(|(line, _)| line));
+        lines.fold(self.isa, |levels, line| levels | 1 << line)
     }
 }
 
@@ -44,6 +48,17 @@ impl IrqLines {
         // Devices drive their lines anew whenever anything happens to them.
         if line < Self::COUNT && (self.state.isa >> line & 1 != 0) != high {
             self.change(|state| state.isa ^= 1 << line);
+        }
+    }
+
+    /// Drives line `line` high or low for one of up to eight ISA devices that share it, `driver` (0 to 7). The line is high while any
+    /// of them drives it, as where cards drive it by open collectors. Other numbers are ignored.
+    pub fn set_shared(&mut self, line: u8, driver: u8, high: bool) {
+        if line < Self::COUNT && driver < u8::BITS as u8 {
+            self.change(|state| {
+                let drivers = &mut state.shared[usize::from(line)];
+                *drivers = *drivers & !(1 << driver) | u8::from(high) << driver;
+            });
         }
     }
 
@@ -119,6 +134,22 @@ mod tests {
         assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(4, true), (4, false), (4, true)]);
         assert!(lines.is_high(4));
         assert!(!lines.is_high(99));
+    }
+
+    #[test]
+    fn isa_devices_can_share_a_line() {
+        let mut lines = IrqLines::default();
+        lines.set_shared(4, 0, true);
+        lines.set_shared(4, 2, true);
+        lines.set_shared(4, 0, false);
+        lines.set_shared(4, 8, true);
+        lines.set_shared(16, 0, true);
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(4, true)]);
+        lines.set(4, true);
+        lines.set_shared(4, 2, false);
+        assert!(!lines.has_changes());
+        lines.set(4, false);
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(4, false)]);
     }
 
     #[test]

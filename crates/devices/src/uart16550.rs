@@ -36,8 +36,7 @@ pub struct ComPort {
     pub index: u8,
     /// First of its eight I/O ports.
     pub base: u16,
-    /// Its IRQ line, which no other device of the machine may drive. COM1 and COM3 want
-    /// the same line, and so do COM2 and COM4: give one of two another.
+    /// Its IRQ line. COM1 and COM3 share one, and so do COM2 and COM4: it is high while either drives it.
     pub irq: u8,
 }
 
@@ -49,6 +48,8 @@ pub const COM2: ComPort = ComPort { name: "com2", index: 1, base: 0x2f8, irq: 3 
 pub const COM3: ComPort = ComPort { name: "com3", index: 2, base: 0x3e8, irq: 4 };
 /// The fourth serial port of a PC.
 pub const COM4: ComPort = ComPort { name: "com4", index: 3, base: 0x2e8, irq: 3 };
+/// The serial ports of a PC.
+pub const COM_PORTS: [ComPort; 4] = [COM1, COM2, COM3, COM4];
 
 /// How long bytes take on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,7 +294,11 @@ impl Uart16550 {
     /// all modem control outputs (8.8, bit 4).
     fn update_irq(&self, context: &mut Context<'_>) {
         let gate = self.state.modem_control & (MCR_OUT2 | MCR_LOOPBACK) == MCR_OUT2;
-        context.irq.set(self.port.irq, gate && self.state.interrupt() != IIR_NONE);
+        context.irq.set_shared(
+            self.port.irq,
+            self.port.index,
+            gate && self.state.interrupt() != IIR_NONE,
+        );
     }
 
     fn read(&mut self, context: &mut Context<'_>, register: u16) -> u8 {

@@ -23,7 +23,7 @@ use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
-use ring3_devices::uart16550::{COM1, COM2, COM3, COM4, Speed, Uart16550};
+use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
@@ -81,7 +81,7 @@ struct State {
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 6;
+const STATE_VERSION: u32 = 7;
 
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
@@ -157,7 +157,7 @@ impl Board {
         let port92 = Port92::default();
         let ports = port92.ports();
         board.attach(port92, &ports)?;
-        for port in [COM1, COM2, COM3, COM4].into_iter().take(config.serial_ports.into()) {
+        for port in COM_PORTS.into_iter().take(config.serial_ports.into()) {
             let serial = Uart16550::new(port, Speed::Unlimited);
             let ports = serial.ports();
             board.attach(serial, &ports)?;

@@ -33,6 +33,8 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_devices::acpi_pm;
 use ring3_devices::fw_cfg::FwCfg;
 
+use crate::config::Config;
+
 /// First byte of the BIOS area; the RSDP is here.
 pub const BIOS_AREA: u64 = 0xe0000;
 /// The end of the BIOS area: the first byte after it.
@@ -96,18 +98,18 @@ const HEADER_CHECKSUM: usize = 9;
 const HEADER_LEN: usize = 36;
 
 impl Tables {
-    /// Those of a machine with or without APICs.
-    fn new(has_apics: bool) -> Tables {
+    /// Those of a machine of that shape.
+    fn new(config: &Config) -> Tables {
         let mut tables =
             Tables { file: Vec::new(), rsdp: Vec::new(), links: Vec::new(), checksums: Vec::new() };
         // The FACS has no checksum.
         let facs = tables.add(&bytes(&FACS::new()));
-        let dsdt = tables.add_with_checksum(dsdt::dsdt().as_slice());
+        let dsdt = tables.add_with_checksum(dsdt::dsdt(config.serial_ports).as_slice());
         let fadt = tables.add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32).finalize()));
         tables.link(Piece::Tables, fadt + FADT_FIRMWARE_CTRL, 4);
         tables.link(Piece::Tables, fadt + FADT_DSDT, 4);
         let mut entries = vec![fadt];
-        if has_apics {
+        if config.has_apics() {
             entries.push(tables.add_with_checksum(madt::madt().as_slice()));
         }
         tables.add_roots(&entries);
@@ -239,10 +241,9 @@ fn command(script: &mut Vec<u8>, code: u32, files: &[Piece], numbers: &[u8], las
     script.resize(end, 0);
 }
 
-/// Writes the tables, of a machine with or without APICs, into the BIOS area of `memory` and returns the address of
-/// the RSDP.
-pub fn install(memory: &mut Memory, has_apics: bool) -> Result<u64, MemoryError> {
-    let mut tables = Tables::new(has_apics);
+/// Writes the tables of a machine of that shape into the BIOS area of `memory` and returns the address of the RSDP.
+pub fn install(memory: &mut Memory, config: &Config) -> Result<u64, MemoryError> {
+    let mut tables = Tables::new(config);
     let rsdp = BIOS_AREA;
     let file = (rsdp + tables.rsdp.len() as u64).next_multiple_of(ALIGNMENT as u64);
     tables.place(file);
@@ -251,9 +252,9 @@ pub fn install(memory: &mut Memory, has_apics: bool) -> Result<u64, MemoryError>
     Ok(rsdp)
 }
 
-/// Gives the tables, of a machine with or without APICs, to firmware, which puts them where it likes.
-pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, has_apics: bool) {
-    let tables = Tables::new(has_apics);
+/// Gives the tables of a machine of that shape to firmware, which puts them where it likes.
+pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, config: &Config) {
+    let tables = Tables::new(config);
     fw_cfg.add_file(SCRIPT_FILE, tables.script());
     fw_cfg.add_file(TABLES_FILE, tables.file);
     fw_cfg.add_file(RSDP_FILE, tables.rsdp);
@@ -306,11 +307,13 @@ fn fadt(facs: u32, dsdt: u32) -> FADTBuilder {
 
 #[cfg(test)]
 mod tests {
+    use ring3_x86::cpuid::Model;
+
     use super::*;
 
     fn installed() -> (Memory, u64) {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let rsdp = install(&mut memory, true).unwrap();
+        let rsdp = install(&mut memory, &Config::default()).unwrap();
         (memory, rsdp)
     }
 
@@ -357,14 +360,15 @@ mod tests {
     #[test]
     fn a_machine_without_apics_does_not_speak_of_them() {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let rsdp = install(&mut memory, false).unwrap();
+        let config = Config { cpu: Model::I486, ..Config::default() };
+        let rsdp = install(&mut memory, &config).unwrap();
         assert_eq!(table(&memory, u64_at(&memory, rsdp + 24), *b"XSDT").len(), 36 + 8);
     }
 
     /// Does what the script says, as firmware does, with the tables at 200000h and the RSDP at F0000h.
     fn linked() -> (Memory, u64) {
         const FILES: [(&str, u64); 2] = [(TABLES_FILE, 0x20_0000), (RSDP_FILE, 0xf0000)];
-        let tables = Tables::new(true);
+        let tables = Tables::new(&Config::default());
         let mut memory = Memory::new(4 << 20).unwrap();
         memory.load_image(FILES[0].1, &tables.file).unwrap();
         memory.load_image(FILES[1].1, &tables.rsdp).unwrap();

@@ -106,7 +106,7 @@ pub(crate) fn describe(config: &Config) -> FwCfg {
     if !config.boot_order.is_empty() {
         fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
     }
-    acpi::give_to_firmware(&mut fw_cfg, config.has_apics());
+    acpi::give_to_firmware(&mut fw_cfg, config);
     fw_cfg
 }
 

@@ -207,7 +207,7 @@ impl Vm {
         }
         self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
         if let Some(kernel) = &self.kernel {
-            let rsdp = acpi::install(&mut self.memory, self.config.has_apics())?;
+            let rsdp = acpi::install(&mut self.memory, &self.config)?;
             kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp)?;
         }
         Ok(())

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring3_display::tty::{RawMode, Stderr};
-use ring3_qmp::{Server, SocketError};
+use ring3_qmp::Server;
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
 use ring3_vm::multiboot::MultibootError;
+use ring3_vm::socket::SocketError;
 use ring3_vm::{Config, Console, Control, Ending, Kernel, Module, Software, Vm, VmError, door};
 use thiserror::Error;
 use tracing::{info, warn};

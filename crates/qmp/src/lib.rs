@@ -8,7 +8,6 @@
 //!
 //! * [`Server`] is all that a program needs: it has threads of its own, and ends with its machine;
 //! * `server`: the threads and the one client;
-//! * `socket`: the Unix socket, and what to do with the one of a dead process;
 //! * `framing`: from bytes to messages;
 //! * `session`: negotiation, and from a message to its answer;
 //! * `protocol`: the messages;
@@ -37,8 +36,6 @@ mod protocol;
 mod screendump;
 mod server;
 mod session;
-mod socket;
 mod typist;
 
 pub use server::Server;
-pub use socket::SocketError;

@@ -4,18 +4,17 @@
 //! to the machine and tells the client. Both write to the client under a lock, which is held from a command to its
 //! answer: so a client has the answer to a command before the events that the command makes.
 
-use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use ring3_vm::Control;
+use ring3_vm::socket::{self, SocketError, SocketFile};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -25,7 +24,6 @@ use crate::commands::Machine;
 use crate::framing::Framer;
 use crate::protocol;
 use crate::session::{self, Session};
-use crate::socket::{self, SocketError};
 
 /// A client that takes nothing for so long is hung up on.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,8 +47,7 @@ impl Server {
         name: Option<String>,
     ) -> Result<Server, SocketError> {
         let refused = |source| SocketError::Refused { path: path.to_owned(), source };
-        let listener = socket::listen_at(path)?;
-        let socket = SocketFile::at(path).map_err(refused)?;
+        let (listener, socket) = socket::listen_at(path)?;
         let (stop, stopped) = UnixStream::pair().map_err(refused)?;
         let (clients, told) = start(control, name, Some(stop)).map_err(refused)?;
         let accept = move || accept_clients(&listener, &stopped, &clients);
@@ -267,33 +264,4 @@ fn serve(connection: &UnixStream, clients: &Clients) -> io::Result<()> {
     let output = Box::new(connection.try_clone()?);
     clients.talk(connection, output, Some(connection.try_clone()?));
     Ok(())
-}
-
-/// The file of a socket, which goes with this, if it is still the same.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    identity: (u64, u64),
-}
-
-impl SocketFile {
-    fn at(path: &Path) -> io::Result<SocketFile> {
-        let identity = identity(&fs::symlink_metadata(path)?);
-        Ok(SocketFile { path: path.to_owned(), identity })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let there = fs::symlink_metadata(&self.path).map(|file| identity(&file));
-        if there.is_ok_and(|there| there == self.identity)
-            && let Err(error) = fs::remove_file(&self.path)
-        {
-            warn!("cannot remove the socket {}: {error}", self.path.display());
-        }
-    }
-}
-
-fn identity(file: &Metadata) -> (u64, u64) {
-    (file.dev(), file.ino())
 }

@@ -8,6 +8,7 @@
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
 //! * [`screenshot`] writes what the display shows as an image;
+//! * [`socket`] listens at Unix sockets;
 //! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
 //!
 //! ```no_run
@@ -54,6 +55,7 @@ pub mod multiboot;
 pub mod pace;
 pub mod screenshot;
 mod set_up;
+pub mod socket;
 mod stats;
 
 pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};

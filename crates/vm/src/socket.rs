@@ -1,9 +1,9 @@
-//! The Unix socket.
+//! Unix sockets to which this user's programs connect.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use thiserror::Error;
+use tracing::warn;
 
 /// Clients that wait while one is served at most; more are refused by the kernel.
 const WAITING_CLIENTS: i32 = 8;
@@ -36,8 +37,38 @@ pub enum SocketError {
     },
 }
 
-/// Listens at `path`, for this user alone. The socket of a process that is gone is replaced.
-pub(crate) fn listen_at(path: &Path) -> Result<UnixListener, SocketError> {
+/// The file of a socket, which is removed with this, if it is still the same.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<SocketFile> {
+        let identity = identity(&fs::symlink_metadata(path)?);
+        Ok(SocketFile { path: path.to_owned(), identity })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let there = fs::symlink_metadata(&self.path).map(|file| identity(&file));
+        if there.is_ok_and(|there| there == self.identity)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            warn!("cannot remove the socket {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn identity(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+/// Listens at `path`, for this user alone, with a socket that does not wait. The socket of a process that is gone is
+/// replaced.
+pub fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     let refused =
         |error: Errno| SocketError::Refused { path: path.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
@@ -53,7 +84,9 @@ pub(crate) fn listen_at(path: &Path) -> Result<UnixListener, SocketError> {
         result => result.map_err(refused)?,
     }
     listen(&socket, WAITING_CLIENTS).map_err(refused)?;
-    Ok(socket.into())
+    let file = SocketFile::at(path)
+        .map_err(|source| SocketError::Refused { path: path.to_owned(), source })?;
+    Ok((socket.into(), file))
 }
 
 /// Removes the socket at `path` if nobody listens there.
@@ -86,7 +119,7 @@ mod tests {
 
     /// A path that no other test uses; nothing is there.
     fn path(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("ring3-qmp-{}-{name}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("ring3-socket-{}-{name}", std::process::id()));
         let _ = fs::remove_file(&path);
         path
     }
@@ -94,19 +127,21 @@ mod tests {
     #[test]
     fn a_socket_is_for_its_user_alone() {
         let path = path("mode");
-        let _listener = listen_at(&path).unwrap();
+        let listening = listen_at(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::remove_file(&path).unwrap();
+        drop(listening);
+        assert!(!path.exists());
     }
 
     #[test]
     fn only_a_socket_that_nobody_uses_is_replaced() {
         let path = path("stale");
-        let listener = listen_at(&path).unwrap();
+        let (listener, file) = listen_at(&path).unwrap();
         assert!(matches!(listen_at(&path), Err(SocketError::InUse(_))));
         drop(listener);
         drop(listen_at(&path).unwrap());
-        fs::remove_file(&path).unwrap();
+        drop(file);
+        assert!(!path.exists());
 
         fs::write(&path, "precious").unwrap();
         assert!(matches!(listen_at(&path), Err(SocketError::NoSocket(_))));

@@ -72,6 +72,8 @@ pub struct FwCfg {
     items: BTreeMap<u16, Vec<u8>>,
     /// The names of the items from [`key::FIRST_FILE`] on.
     files: Vec<String>,
+    /// What items become when the machine is reset.
+    after_reset: BTreeMap<u16, Vec<u8>>,
     state: State,
 }
 
@@ -82,12 +84,23 @@ struct State {
     offset: u32,
     /// The high half of the descriptor's address.
     dma_high: u32,
+    /// The machine is on: the next reset is not the one at power-on.
+    #[serde(default)]
+    is_on: bool,
+    /// It was reset since.
+    #[serde(default)]
+    was_reset: bool,
 }
 
 impl Default for FwCfg {
     /// A device with no items but those that say what it is.
     fn default() -> FwCfg {
-        let mut fw_cfg = FwCfg { items: BTreeMap::new(), files: vec![], state: State::default() };
+        let mut fw_cfg = FwCfg {
+            items: BTreeMap::new(),
+            files: vec![],
+            after_reset: BTreeMap::new(),
+            state: State::default(),
+        };
         fw_cfg.set(key::SIGNATURE, b"QEMU".to_vec());
         fw_cfg.set(key::INTERFACES, INTERFACES.to_le_bytes().to_vec());
         fw_cfg.set(key::DIRECTORY, 0u32.to_be_bytes().to_vec());
@@ -121,6 +134,19 @@ impl FwCfg {
         self.set(key::DIRECTORY, directory);
     }
 
+    /// Adds a file whose contents are other ones after the first reset of the machine. The shorter contents end in zeros.
+    ///
+    /// # Panics
+    /// As [`FwCfg::add_file`].
+    pub fn add_changing_file(&mut self, name: &str, mut first: Vec<u8>, mut then: Vec<u8>) {
+        let len = first.len().max(then.len());
+        first.resize(len, 0);
+        then.resize(len, 0);
+        self.add_file(name, first);
+        let key = key::FIRST_FILE + (self.files.len() - 1) as u16;
+        self.after_reset.insert(key, then);
+    }
+
     /// The ports at which the board attaches the device.
     pub fn ports(&self) -> [PortRange; 2] {
         [PortRange::new(SELECTOR_PORT, 2), PortRange::new(DMA_HIGH_PORT, 8)]
@@ -128,7 +154,8 @@ impl FwCfg {
 
     /// The contents of an item; none for one that does not exist.
     fn item(&self, key: u16) -> &[u8] {
-        self.items.get(&key).map_or(&[], Vec::as_slice)
+        let changed = self.after_reset.get(&key).filter(|_| self.state.was_reset);
+        changed.or_else(|| self.items.get(&key)).map_or(&[], Vec::as_slice)
     }
 
     /// What is left of the selected item.
@@ -201,7 +228,7 @@ impl Device for FwCfg {
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {
-        self.state = State::default();
+        self.state = State { is_on: true, was_reset: self.state.is_on, ..State::default() };
     }
 
     fn read_port(&mut self, _: &mut Context<'_>, port: u16, width: Width) -> u32 {
@@ -263,6 +290,23 @@ mod tests {
 
     fn read<const N: usize>(bench: &mut TestBench, fw_cfg: &mut FwCfg) -> [u8; N] {
         [(); N].map(|()| bench.read(fw_cfg, DATA_PORT))
+    }
+
+    #[test]
+    fn a_file_changes_when_the_machine_is_reset_and_not_at_power_on() {
+        let (mut bench, mut fw_cfg) = machine();
+        fw_cfg.add_changing_file("once", b"cd".to_vec(), b"disk".to_vec());
+        let mut contents = || {
+            fw_cfg.reset(&mut bench.context());
+            select(&mut bench, &mut fw_cfg, key::FIRST_FILE + 2);
+            read::<4>(&mut bench, &mut fw_cfg)
+        };
+        assert_eq!([contents(), contents(), contents()], [*b"cd\0\0", *b"disk", *b"disk"]);
+        let mut restored = fw_cfg.clone();
+        restored.reset(&mut bench.context());
+        restored.restore(&fw_cfg.save()).unwrap();
+        select(&mut bench, &mut restored, key::FIRST_FILE + 2);
+        assert_eq!(&read::<4>(&mut bench, &mut restored), b"disk");
     }
 
     /// Runs a DMA descriptor and returns what its control field is afterwards.

@@ -36,6 +36,8 @@ pub struct Config {
     pub diskettes: [Option<DisketteDrive>; 2],
     /// Where firmware looks for a system, the first place first; where it likes, if there is none.
     pub boot_order: Vec<BootDevice>,
+    /// The same until the first reset of the machine, if there is one: to install a system from a disc, and then start it.
+    pub boot_once: Vec<BootDevice>,
     /// Firmware lets the person choose where to boot from.
     pub boot_menu: bool,
     /// The port at which a write ends the run, for tests that run in the guest: none if there is no such port.
@@ -62,6 +64,7 @@ impl Default for Config {
             ide: [const { None }; 4],
             diskettes: [None; 2],
             boot_order: Vec::new(),
+            boot_once: Vec::new(),
             boot_menu: false,
             debug_exit_port: None,
             reboots: true,

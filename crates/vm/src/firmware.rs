@@ -103,7 +103,10 @@ pub(crate) fn describe(config: &Config) -> FwCfg {
     map.extend(config.memory_bytes.to_le_bytes());
     map.extend(E820_RAM.to_le_bytes());
     fw_cfg.add_file("etc/e820", map);
-    if !config.boot_order.is_empty() {
+    if !config.boot_once.is_empty() {
+        let (once, then) = (boot_order(&config.boot_once), boot_order(&config.boot_order));
+        fw_cfg.add_changing_file("bootorder", once, then);
+    } else if !config.boot_order.is_empty() {
         fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
     }
     acpi::give_to_firmware(&mut fw_cfg, config);

@@ -7,6 +7,8 @@ use ring3_x86::cpuid::{Features, Model};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::linux::seed::SEED_LEN;
+
 /// The shape of a machine: all that its board is built from. It can be kept beside a saved state, and whoever has it
 /// can build the same machine again.
 ///
@@ -25,6 +27,9 @@ pub struct Config {
     pub memory_bytes: u64,
     /// What the machine's clock says at power-on, in seconds since 1970.
     pub rtc_base: u64,
+    /// The random seed of a Linux kernel that is started without firmware ([`crate::linux::seed`]). After each reset it gets another one,
+    /// made of this one.
+    pub rng_seed: Option<[u8; SEED_LEN]>,
     /// How many serial ports there are, COM1 to COM4.
     pub serial_ports: u8,
     /// There is a display adapter.
@@ -59,6 +64,7 @@ impl Default for Config {
             cpu: Model::default(),
             memory_bytes: 128 << 20,
             rtc_base: 0,
+            rng_seed: None,
             serial_ports: 1,
             display: false,
             ide: [const { None }; 4],

@@ -7,16 +7,18 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::segment::TableRegister;
 
 use crate::config::{Kernel, Module};
+use crate::linux::seed::SEED_LEN;
 use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
 use crate::multiboot;
 
-/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts.
+/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts. Linux gets `seed`.
 pub(crate) fn start(
     cpu: &mut Cpu,
     memory: &mut Memory,
     kernel: &Kernel,
     rsdp: u64,
+    seed: Option<&[u8; SEED_LEN]>,
 ) -> Result<(), VmError> {
     let Kernel { image, modules, command_line } = kernel;
     for register in reg::AX..=reg::DI {
@@ -35,6 +37,9 @@ pub(crate) fn start(
     let initrd = (!modules.is_empty()).then_some(&*initrd);
     let image = LinuxImage { kernel: image, initrd, command_line };
     let entry = linux::load(memory, &image, Some(rsdp))?;
+    if let Some(seed) = seed {
+        linux::seed::give(memory, seed)?;
+    }
     cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
     cpu.set_gpr(reg::SI, entry.esi.into());
     cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: entry.gdt_limit };

@@ -10,6 +10,7 @@
 //! ```text
 //!     1000h  GDT with the two flat segments that the protocol asks for
 //!     7000h  zero page
+//!     8000h  random seed
 //!    20000h  command line
 //!   100000h  the kernel's protected-mode code
 //!  pref_address .. + init_size   what the kernel unpacks itself to
@@ -21,6 +22,8 @@
 //!
 //! A kernel file may be anything: no field of it is believed before it was
 //! compared with the length of the file and the size of memory.
+
+pub mod seed;
 
 use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
 use thiserror::Error;
@@ -137,6 +140,8 @@ mod header {
     pub(super) const CMD_LINE_PTR: usize = 0x228;
     pub(super) const INITRD_ADDR_MAX: usize = 0x22c;
     pub(super) const CMDLINE_SIZE: usize = 0x238;
+    /// Protocol 2.09 and later.
+    pub(super) const SETUP_DATA: usize = 0x250;
     /// Protocol 2.10 and later.
     pub(super) const PREF_ADDRESS: usize = 0x258;
     /// Protocol 2.10 and later.

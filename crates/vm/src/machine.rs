@@ -26,7 +26,7 @@ use crate::drives::{Drive, Drives};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
-use crate::linux::LinuxError;
+use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
@@ -208,7 +208,9 @@ impl Vm {
         self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
         if let Some(kernel) = &self.kernel {
             let rsdp = acpi::install(&mut self.memory, &self.config)?;
-            kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp)?;
+            let seed = self.config.rng_seed;
+            let seed = seed.map(|seed| linux::seed::after_resets(seed, self.stats.resets));
+            kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp, seed.as_ref())?;
         }
         Ok(())
     }

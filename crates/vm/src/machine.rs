@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
+use std::time::Instant;
 
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
@@ -404,10 +405,15 @@ impl Vm {
 
     /// Hands the outputs of the devices on.
     fn hand_out(&mut self, console: &mut dyn Console) -> Result<Option<Ending>, VmError> {
+        let outputs = self.board.take_outputs();
+        if outputs.is_empty() {
+            return Ok(None);
+        }
+        let began = Instant::now();
         let mut ending = None;
         let mut serial: Vec<u8> = Vec::new();
         let mut serial_port = 0;
-        for output in self.board.take_outputs() {
+        for output in outputs {
             match output {
                 Output::Serial { port, byte } => {
                     if port != serial_port && !serial.is_empty() {
@@ -446,6 +452,7 @@ impl Vm {
         if !serial.is_empty() {
             console.serial(serial_port, &serial)?;
         }
+        self.stats.back_end_done(began);
         Ok(ending)
     }
 
@@ -490,7 +497,9 @@ impl Vm {
         loop {
             let now = self.now();
             if self.board.next_timer().is_some_and(|at| at <= now) {
+                let called = self.stats.device_called();
                 self.board.fire_timers(&mut self.memory, now);
+                self.stats.device_done(called);
             }
             if self.board.take_nmi() {
                 self.cpu.raise_nmi();
@@ -510,12 +519,16 @@ impl Vm {
                 Exit::Halt => return None,
                 Exit::PortRead { port, width } => {
                     let now = self.now();
+                    let called = self.stats.device_called();
                     let value = self.board.read_port(&mut self.memory, now, port, width);
+                    self.stats.device_done(called);
                     self.cpu.answer(value.into());
                 }
                 Exit::PortWrite { port, width, value } => {
                     let now = self.now();
+                    let called = self.stats.device_called();
                     self.board.write_port(&mut self.memory, now, port, width, value);
+                    self.stats.device_done(called);
                     if self.board.take_ignne() {
                         self.cpu.ignore_numeric_error();
                     }
@@ -523,12 +536,16 @@ impl Vm {
                 }
                 Exit::MmioRead { address, width } => {
                     let now = self.now();
+                    let called = self.stats.device_called();
                     let value = self.board.read_memory(&mut self.memory, now, address, width);
+                    self.stats.device_done(called);
                     self.cpu.answer(value.into());
                 }
                 Exit::MmioWrite { address, width, value } => {
                     let now = self.now();
+                    let called = self.stats.device_called();
                     self.board.write_memory(&mut self.memory, now, address, width, value);
+                    self.stats.device_done(called);
                     self.cpu.answer(0);
                 }
                 Exit::NumericError => {

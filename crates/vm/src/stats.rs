@@ -1,10 +1,14 @@
 //! What a machine counts, for `--stats`.
 
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
 use ring3_x86::engine::Exit;
+
+/// One call of a device in so many is timed, and counts for all: two looks at the host's clock would take as long as a call itself.
+/// A prime number, so that what a guest repeats is not always met at the same place.
+const TIMED: u32 = 31;
 
 /// Counters of a run.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +23,12 @@ pub struct Stats {
     pub asleep_nanos: u64,
     /// How often it did.
     pub sleeps: u64,
+    /// Host time in device models, in nanoseconds, by samples.
+    pub device_nanos: u64,
+    /// Host time in what is behind the devices, such as image files, in nanoseconds.
+    pub back_end_nanos: u64,
+    /// Calls of devices since the last one that was timed.
+    pub(crate) untimed: u32,
     /// Resets that the guest asked for.
     pub resets: u64,
     /// Exits by their kind.
@@ -60,6 +70,34 @@ impl Stats {
         }
     }
 
+    /// A device is about to be called: when that was, if this call is to be timed.
+    pub(crate) fn device_called(&mut self) -> Option<Instant> {
+        self.untimed += 1;
+        if self.untimed < TIMED {
+            return None;
+        }
+        self.untimed = 0;
+        Some(Instant::now())
+    }
+
+    /// The call that began at `called` has ended.
+    pub(crate) fn device_done(&mut self, called: Option<Instant>) {
+        if let Some(called) = called {
+            self.device_nanos += nanos_since(called).saturating_mul(TIMED.into());
+        }
+    }
+
+    /// What began at `began` behind the devices has ended.
+    pub(crate) fn back_end_done(&mut self, began: Instant) {
+        self.back_end_nanos += nanos_since(began);
+    }
+
+    /// Host time in the guest's code, and in the little between it and the rest, in nanoseconds.
+    pub fn guest_nanos(&self) -> u64 {
+        let elsewhere = self.device_nanos.saturating_add(self.back_end_nanos);
+        self.awake_nanos().saturating_sub(elsewhere)
+    }
+
     /// Host time during which the guest ran, in nanoseconds.
     fn awake_nanos(&self) -> u64 {
         self.host_time.as_nanos().saturating_sub(self.asleep_nanos)
@@ -76,6 +114,9 @@ impl Display for Stats {
         let rate = format!("{}.{}", rate / 10, rate % 10);
         writeln!(f, "{rate:>14} million instructions a second while awake")?;
         writeln!(f, "{:>14.3} s of host time", seconds(self.host_time.as_nanos()))?;
+        writeln!(f, "{:>14.3} s of it in the guest's code", seconds(self.guest_nanos()))?;
+        writeln!(f, "{:>14.3} s of it in devices", seconds(self.device_nanos))?;
+        writeln!(f, "{:>14.3} s of it in files and connections", seconds(self.back_end_nanos))?;
         writeln!(f, "{:>14.3} s of it asleep", seconds(self.asleep_nanos))?;
         writeln!(f, "{:>14.3} s of virtual time", seconds(self.virtual_time.as_nanos()))?;
         writeln!(f, "{:>14} resets", self.resets)?;
@@ -100,5 +141,38 @@ impl Display for Stats {
             }
         }
         Ok(())
+    }
+}
+
+fn nanos_since(moment: Instant) -> u64 {
+    u64::try_from(moment.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_call_in_many_is_timed() {
+        let mut stats = Stats::default();
+        let timed = (0..10 * TIMED).filter(|_| {
+            let called = stats.device_called();
+            stats.device_done(called);
+            called.is_some()
+        });
+        assert_eq!(timed.count(), 10);
+    }
+
+    #[test]
+    fn the_kinds_of_time_are_all_of_it() {
+        let stats = Stats {
+            host_time: Time::from_nanos(100),
+            asleep_nanos: 40,
+            device_nanos: 15,
+            back_end_nanos: 5,
+            ..Stats::default()
+        };
+        assert_eq!(stats.guest_nanos(), 40);
+        assert_eq!(Stats { device_nanos: 999, ..stats }.guest_nanos(), 0);
     }
 }

@@ -12,6 +12,7 @@ use ring3_vm::control::{DriveInfo, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::media;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
@@ -22,11 +23,14 @@ type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 
 /// The commands, but for `qmp_capabilities`, which is the session's.
 const COMMANDS: &[(&str, Handler)] = &[
+    ("blockdev-change-medium", media::change),
+    ("change", media::change_by_target),
     ("cont", |machine, arguments| {
         none(arguments)?;
         machine.control.resume()?;
         done()
     }),
+    ("eject", media::eject),
     ("input-send-event", input_send_event),
     ("query-block", |machine, arguments| {
         none(arguments)?;
@@ -35,6 +39,11 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("query-commands", |_, arguments| {
         none(arguments)?;
         Ok(names().map(|name| json!({"name": name})).collect())
+    }),
+    ("query-cpus-fast", query_processors),
+    ("query-kvm", |_, arguments| {
+        none(arguments)?;
+        Ok(json!({"enabled": false, "present": false}))
     }),
     ("query-name", |machine, arguments| {
         none(arguments)?;
@@ -81,7 +90,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 /// The machine as the commands see it.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    control: Control,
+    pub(crate) control: Control,
     name: Option<String>,
     typist: Typist,
     pointer: Mutex<Pointer>,
@@ -128,7 +137,7 @@ fn none(arguments: Arguments) -> Result<(), Failure> {
 
 /// What a command returns that has nothing to tell.
 #[expect(clippy::unnecessary_wraps, reason = "what handlers return")]
-fn done() -> Result<Value, Failure> {
+pub(crate) fn done() -> Result<Value, Failure> {
     Ok(json!({}))
 }
 
@@ -143,20 +152,33 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     Ok(json!({"running": status == Status::Running, "status": name}))
 }
 
+/// The one processor. Its thread is the process's first one.
+fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    none(arguments)?;
+    Ok(json!([{
+        "cpu-index": 0,
+        "qom-path": "/machine/unattached/device[0]",
+        "thread-id": std::process::id(),
+        "props": {"socket-id": 0, "core-id": 0, "thread-id": 0},
+        "target": "i386",
+    }]))
+}
+
 /// The one format of image files that there is.
-const IMAGE_FORMAT: &str = "raw";
+pub(crate) const IMAGE_FORMAT: &str = "raw";
 
 /// A drive as query-block shows it. Members that QEMU always has say that there is no such thing: no limits, no encryption.
 fn block_info(drive: &DriveInfo) -> Value {
     let mut info = json!({
-        "device": format!("{}-{}", drive.device, drive.unit),
+        "device": media::name(drive),
         "qdev": drive.device,
         "type": "unknown",
         "locked": false,
         "removable": drive.removable,
     });
     if drive.removable {
-        info["tray_open"] = json!(false);
+        // A drive without a medium has its tray open, as far as anyone can tell from outside.
+        info["tray_open"] = json!(drive.medium.is_none());
     }
     if let Some(Medium { sectors, read_only }) = drive.medium {
         let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());

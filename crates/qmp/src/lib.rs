@@ -12,6 +12,7 @@
 //! * `session`: negotiation, and from a message to its answer;
 //! * `protocol`: the messages;
 //! * `commands`: what the commands do;
+//! * `media`: discs and diskettes are changed;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files.
 //!
@@ -31,6 +32,7 @@
 
 mod commands;
 mod framing;
+mod media;
 mod pointer;
 mod protocol;
 mod screendump;

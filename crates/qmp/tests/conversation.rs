@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -67,6 +67,14 @@ impl Drop for Machine {
 
 /// Does what a machine does with its door.
 fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
+    let mut disc = DriveInfo {
+        device: "ide".into(),
+        unit: 2,
+        removable: true,
+        medium: Some(Medium { sectors: 8, read_only: true }),
+        file: Some("cd.iso".into()),
+    };
+    let hard_disk = DriveInfo { unit: 0, removable: false, medium: None, ..disc.clone() };
     loop {
         door.wait(None, |_| true);
         for request in door.take_requests() {
@@ -83,14 +91,12 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     let colours = vec![0x010203, 0x040506];
                     reply.answer(Some(Picture::Pixels(Pixels { width: 2, height: 1, colours })));
                 }
-                Request::Drives(reply) => {
-                    reply.answer(vec![DriveInfo {
-                        device: "ide".into(),
-                        unit: 2,
-                        removable: true,
-                        medium: Some(Medium { sectors: 8, read_only: true }),
-                        file: Some("cd.iso".into()),
-                    }]);
+                Request::Drives(reply) => reply.answer(vec![disc.clone(), hard_disk.clone()]),
+                Request::ChangeMedium { device, unit, drive, reply } => {
+                    assert_eq!((device.as_str(), unit), ("ide", 2));
+                    disc.medium = drive.medium();
+                    disc.file = drive.file().map(Path::to_owned);
+                    reply.answer(());
                 }
                 Request::Stats(_) => {}
             }
@@ -183,6 +189,9 @@ fn questions_are_answered() {
     assert_eq!(drive["removable"], true);
     assert_eq!(drive["inserted"]["file"], "cd.iso");
     assert_eq!(drive["inserted"]["image"]["virtual-size"], 4096);
+    let processors = client.ask("query-cpus-fast", json!({}))["return"].take();
+    assert_eq!((&processors[0]["cpu-index"], &processors[1]), (&json!(0), &Value::Null));
+    assert_eq!(client.ask("query-kvm", json!({}))["return"]["enabled"], false);
     let unknown = client.ask("query-weather", json!({}));
     assert_eq!(unknown["error"]["class"], "CommandNotFound");
 }
@@ -207,6 +216,43 @@ fn the_machine_is_paused_reset_and_ended() {
     assert_eq!(client.ask("quit", json!({})), json!({"return": {}}));
     assert_eq!(client.event("SHUTDOWN"), json!({"guest": false, "reason": "host-qmp-quit"}));
     assert!(client.is_hung_up_on());
+}
+
+#[test]
+fn discs_are_changed() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let image = machine.directory.join("disc.iso");
+    fs::write(&image, [0; 2048]).unwrap();
+    let disc = |client: &mut Client| client.ask("query-block", json!({}))["return"][0].take();
+    assert_eq!(
+        client.ask("eject", json!({"device": "ide-2", "force": true})),
+        json!({"return": {}})
+    );
+    let empty = disc(&mut client);
+    assert_eq!((&empty["inserted"], &empty["tray_open"]), (&Value::Null, &json!(true)));
+    // The second time, the image that is in the drive itself.
+    for (command, arguments) in [
+        ("blockdev-change-medium", json!({"id": "ide-2", "filename": image, "format": "raw"})),
+        ("change", json!({"device": "ide-2", "target": image})),
+    ] {
+        assert_eq!(client.ask(command, arguments), json!({"return": {}}));
+        let full = disc(&mut client);
+        assert_eq!(full["inserted"]["file"], image.to_str().unwrap());
+        assert_eq!(full["tray_open"], false);
+    }
+    fs::write(&image, [0; 100]).unwrap();
+    for (arguments, part) in [
+        (json!({"device": "ide-2", "filename": image}), "no whole number of 2048-byte sectors"),
+        (json!({"device": "ide-2", "filename": "/no/such"}), "no image file /no/such"),
+        (json!({"device": "ide-2", "filename": "a", "format": "qcow2"}), "not qcow2"),
+        (json!({"device": "ide-0", "filename": "a"}), "'ide-0' is not removable"),
+        (json!({"device": "ide-7", "filename": "a"}), "'ide-7' not found"),
+        (json!({"filename": "a"}), "'device' and 'id'"),
+    ] {
+        client.refused("blockdev-change-medium", arguments, part);
+    }
+    client.refused("eject", json!({"device": "ide-0"}), "not removable");
 }
 
 #[test]

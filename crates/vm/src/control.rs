@@ -34,6 +34,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::door::Sender;
+use crate::drives::Drive;
 use crate::machine::Ending;
 use crate::stats::Stats;
 
@@ -105,6 +106,17 @@ pub enum Request {
     Resume(Reply<()>),
     /// What the screen shows; nothing where there is no screen.
     Picture(Reply<Option<Picture>>),
+    /// Put `drive`, with the medium in it, in the place of drive `unit` of the device `device`.
+    ChangeMedium {
+        /// The name of the device.
+        device: String,
+        /// Which of its drives.
+        unit: u8,
+        /// What is to do its work.
+        drive: Box<dyn Drive>,
+        /// It has been done.
+        reply: Reply<()>,
+    },
     /// The drives.
     Drives(Reply<Vec<DriveInfo>>),
     /// What has been counted so far.
@@ -166,6 +178,18 @@ impl Control {
     /// The drives.
     pub fn drives(&self) -> Result<Vec<DriveInfo>, Ended> {
         self.ask(Request::Drives)
+    }
+
+    /// Changes the medium of drive `unit` of the device `device`, which takes removable ones: `drive` is what does its work from now
+    /// on, with or without a medium. The guest is not asked.
+    pub fn change_medium(
+        &self,
+        device: &str,
+        unit: u8,
+        drive: Box<dyn Drive>,
+    ) -> Result<(), Ended> {
+        let device = device.to_owned();
+        self.ask(|reply| Request::ChangeMedium { device, unit, drive, reply })
     }
 
     /// What has been counted so far.

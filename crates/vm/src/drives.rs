@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::control::DriveInfo;
 
 /// The host's side of a drive: a file, memory, or whatever holds sectors.
-pub trait Drive: Send {
+pub trait Drive: Debug + Send {
     /// Does `operation`; the bytes read, none for other operations.
     fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError>;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, Output};
-use ring3_core::disk::{DiskAnswer, DiskError, DiskRequest};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
@@ -23,7 +23,7 @@ use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Kernel, Software};
 use crate::control::{Event, Request};
 use crate::door::Door;
-use crate::drives::{Drive, Drives};
+use crate::drives::{Drive, Drives, Empty};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
@@ -303,6 +303,14 @@ impl Vm {
                     reply.answer(());
                 }
                 Request::Picture(reply) => reply.answer(self.picture()),
+                Request::ChangeMedium { device, unit, drive, reply } => {
+                    let medium = drive.medium();
+                    self.drives.attach(&device, unit, drive);
+                    let input = DeviceInput::Medium { unit, medium };
+                    // An input of a device never ends the run.
+                    self.take_input(&Input::Device { name: device, input });
+                    reply.answer(());
+                }
                 Request::Drives(reply) => reply.answer(self.drives.describe(&self.config)),
                 Request::Stats(reply) => {
                     let stats = Stats { host_time: door.host_time(), ..self.stats() };
@@ -466,6 +474,9 @@ impl Vm {
             Some(drive) => drive.execute(&request.operation),
             None => Err(DiskError::NoMedium),
         };
+        if request.operation == DiskOperation::Eject && result.is_ok() {
+            self.drives.attach(&name, unit, Box::new(Empty));
+        }
         let answer = DiskAnswer { tag: request.tag, result };
         self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
     }

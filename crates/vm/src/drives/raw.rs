@@ -167,7 +167,7 @@ impl Drive for RawFile {
             DiskOperation::Write { sector, data } => self.write(*sector, data)?,
             DiskOperation::Flush if self.medium.read_only => {}
             DiskOperation::Flush => self.check(self.file.sync_data(), "flushing")?,
-            // The file stays open until another drive takes the place of this one.
+            // The machine puts an empty drive in the place of this one.
             DiskOperation::Eject => {}
         }
         Ok(Vec::new())

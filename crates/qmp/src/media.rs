@@ -1,0 +1,136 @@
+//! The commands that change discs and diskettes.
+//!
+//! The guest is not asked, as with `force` at QEMU: it finds the drive's medium changed.
+
+use std::path::{Path, PathBuf};
+
+use ring3_devices::floppy::{self, DriveKind};
+use ring3_vm::control::DriveInfo;
+use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, RawFile};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::commands::{IMAGE_FORMAT, Machine, done};
+use crate::protocol::{Arguments, Failure, read};
+
+/// What a client calls `drive`: as query-block says.
+pub(crate) fn name(drive: &DriveInfo) -> String {
+    format!("{}-{}", drive.device, drive.unit)
+}
+
+/// What a diskette may be used for (QMP Reference Manual, `BlockdevChangeReadOnlyMode`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ReadOnlyMode {
+    /// What it was used for before.
+    #[default]
+    Retain,
+    ReadOnly,
+    ReadWrite,
+}
+
+/// Takes the medium out of a drive.
+pub(crate) fn eject(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Eject {
+        device: Option<String>,
+        id: Option<String>,
+        #[serde(default, rename = "force")]
+        _force: bool,
+    }
+    let Eject { device, id, .. } = read(arguments)?;
+    let drive = find(machine, device.or(id))?;
+    machine.control.change_medium(&drive.device, drive.unit, Box::new(Empty))?;
+    done()
+}
+
+/// Puts an image into a drive, in the place of what is in it.
+pub(crate) fn change(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct ChangeMedium {
+        device: Option<String>,
+        id: Option<String>,
+        filename: PathBuf,
+        format: Option<String>,
+        #[serde(default, rename = "force")]
+        _force: bool,
+        #[serde(default)]
+        read_only_mode: ReadOnlyMode,
+    }
+    let ChangeMedium { device, id, filename, format, read_only_mode, .. } = read(arguments)?;
+    insert(machine, device.or(id), &filename, format.as_deref(), read_only_mode)
+}
+
+/// The same in its older form.
+pub(crate) fn change_by_target(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Change {
+        device: String,
+        target: PathBuf,
+        /// The format of the image.
+        arg: Option<String>,
+    }
+    let Change { device, target, arg } = read(arguments)?;
+    insert(machine, Some(device), &target, arg.as_deref(), ReadOnlyMode::default())
+}
+
+fn insert(
+    machine: &Machine,
+    device: Option<String>,
+    path: &Path,
+    format: Option<&str>,
+    mode: ReadOnlyMode,
+) -> Result<Value, Failure> {
+    if let Some(format) = format.filter(|format| *format != IMAGE_FORMAT) {
+        return Err(Failure::generic(format!("images are {IMAGE_FORMAT}, not {format}")));
+    }
+    let drive = find(machine, device)?;
+    let present = drive.file.as_deref().is_some_and(|present| is_same_file(present, path));
+    // The file is locked as long as it is in use.
+    if present {
+        machine.control.change_medium(&drive.device, drive.unit, Box::new(Empty))?;
+    }
+    let image = open(&drive, path, mode).map_err(|error| Failure::generic(error.to_string()))?;
+    if drive.device == floppy::NAME
+        && image.medium().is_none_or(|medium| DriveKind::for_image(medium.sectors).is_none())
+    {
+        let path = path.display();
+        return Err(Failure::generic(format!("{path} has the size of no diskette")));
+    }
+    machine.control.change_medium(&drive.device, drive.unit, Box::new(image))?;
+    done()
+}
+
+/// The image at `path` as the medium of `drive`.
+fn open(drive: &DriveInfo, path: &Path, mode: ReadOnlyMode) -> Result<RawFile, ImageError> {
+    if drive.device != floppy::NAME {
+        return RawFile::open(path, Access::ReadOnly, BlockSize::CdRom);
+    }
+    let access = match (mode, drive.medium) {
+        (ReadOnlyMode::ReadOnly, _) => Access::ReadOnly,
+        (ReadOnlyMode::Retain, Some(medium)) if medium.read_only => Access::ReadOnly,
+        _ => Access::ReadWrite,
+    };
+    RawFile::open(path, access, BlockSize::Disk)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The drive that a client calls `name`, whose medium can be changed.
+fn find(machine: &Machine, asked_for: Option<String>) -> Result<DriveInfo, Failure> {
+    let asked_for =
+        asked_for.ok_or_else(|| Failure::generic("Need exactly one of 'device' and 'id'"))?;
+    let drives = machine.control.drives()?;
+    let drive = drives.into_iter().find(|drive| name(drive) == asked_for);
+    let drive = drive.ok_or_else(|| Failure::generic(format!("Device '{asked_for}' not found")))?;
+    if drive.removable {
+        Ok(drive)
+    } else {
+        Err(Failure::generic(format!("Device '{asked_for}' is not removable")))
+    }
+}

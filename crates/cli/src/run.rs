@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,6 +32,8 @@ pub(crate) enum Status {
     HostError,
     /// The processor cannot go on.
     Stopped,
+    /// The guest has halted for good.
+    Stuck,
     /// The guest has given this status itself.
     Guest(u8),
 }
@@ -42,6 +44,7 @@ impl From<Status> for ExitCode {
             Status::Ended => 0,
             Status::HostError => 1,
             Status::Stopped => 3,
+            Status::Stuck => 4,
             Status::Guest(status) => status,
         })
     }
@@ -103,11 +106,16 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
             .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
     };
     let mut output = Outputs { serial, debug };
+    // Who could reset a guest that does nothing any more, or wants to see what it has left.
+    let somebody_watches = arguments.qmp.is_some()
+        || arguments.display != DisplayTarget::None
+        || io::stdin().is_terminal();
     let mut config = Config {
         cpu: arguments.cpu,
         memory_bytes: arguments.memory.bytes,
         rtc_base: seconds_since_1970(),
         reboots: !arguments.no_reboot,
+        ends_when_stuck: !somebody_watches,
         display: true,
         ..Config::default()
     };
@@ -147,6 +155,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         Ending::Stopped(report) => {
             let _ = writeln!(Stderr, "ring3: the processor has stopped: {report}");
             Ok(Status::Stopped)
+        }
+        Ending::Stuck => {
+            let _ = writeln!(
+                Stderr,
+                "ring3: the guest has halted with interrupts disabled, so nothing can wake it up"
+            );
+            Ok(Status::Stuck)
         }
     }
 }

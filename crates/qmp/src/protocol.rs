@@ -151,7 +151,9 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             ("SHUTDOWN", Some((false, "host-qmp-system-reset")))
         }
         Event::Ended(Ending::Reset) => ("SHUTDOWN", Some((true, "guest-reset"))),
-        Event::Ended(Ending::Stopped(_)) => ("SHUTDOWN", Some((true, "guest-panic"))),
+        Event::Ended(Ending::Stopped(_) | Ending::Stuck) => {
+            ("SHUTDOWN", Some((true, "guest-panic")))
+        }
         Event::Failed(_) => ("SHUTDOWN", Some((false, "host-error"))),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -49,6 +49,9 @@ pub struct Config {
     pub debug_exit_port: Option<u16>,
     /// A reset of the machine by the guest, and a triple fault, start the guest again; if not, they end the run.
     pub reboots: bool,
+    /// A guest that has halted with interrupts disabled, which nothing but a reset can wake up, ends the run; if not,
+    /// it waits for a reset from outside.
+    pub ends_when_stuck: bool,
 }
 
 impl Config {
@@ -74,6 +77,7 @@ impl Default for Config {
             boot_menu: false,
             debug_exit_port: None,
             reboots: true,
+            ends_when_stuck: false,
         }
     }
 }

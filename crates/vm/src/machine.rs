@@ -13,6 +13,7 @@ use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
 use thiserror::Error;
@@ -89,6 +90,8 @@ pub enum Ending {
     Reset,
     /// The processor cannot go on.
     Stopped(Report),
+    /// The guest has halted with interrupts disabled, and [`Config::ends_when_stuck`] says that this is the end.
+    Stuck,
 }
 
 /// Why the processor cannot go on, and its state, for a person to read.
@@ -244,6 +247,8 @@ impl Vm {
     ) -> Result<Ending, VmError> {
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut slack = Slack::default();
+        // After how many resets it was told that the guest is stuck.
+        let mut told_stuck = None;
         let ending = loop {
             self.answer_requests(door);
             let paused = door.is_paused();
@@ -282,6 +287,17 @@ impl Vm {
                 door.wait(None, |input| accepts(&self.board, input));
             } else if self.is_idle() {
                 console.flush()?;
+                if self.is_stuck() {
+                    if self.config.ends_when_stuck {
+                        break Ending::Stuck;
+                    }
+                    if told_stuck != Some(self.stats.resets) {
+                        warn!(
+                            "the guest has halted with interrupts disabled: only a reset can wake it up"
+                        );
+                        told_stuck = Some(self.stats.resets);
+                    }
+                }
                 self.sleep(door, slack.sleep(self.cpu.instructions));
                 pace.woke(door.host_time(), self.cpu.instructions);
             }
@@ -484,6 +500,12 @@ impl Vm {
     /// True when nothing happens before an input or a timer.
     fn is_idle(&self) -> bool {
         self.cpu.is_halted() && !(self.cpu.interrupt_pin && self.cpu.is_interruptible())
+    }
+
+    /// True when the processor is halted and takes no interrupts. (An NMI would still wake it up; systems that wait for one
+    /// are not known.)
+    fn is_stuck(&self) -> bool {
+        self.cpu.is_halted() && !self.cpu.eflags().contains(Eflags::IF)
     }
 
     /// Sleeps until the next timer is due, and up to `slack` nanoseconds longer, or

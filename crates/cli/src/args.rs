@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ring3_display::escape;
 use ring3_vm::Model;
 use thiserror::Error;
@@ -12,6 +12,9 @@ use thiserror::Error;
 use crate::bench::BenchArguments;
 use crate::display::DisplayTarget;
 use crate::drives::DriveArguments;
+use crate::log::LogFilter;
+use crate::rtc::RtcBase;
+use crate::serial::{self, SerialTarget};
 
 /// Runs PC operating systems in ordinary unprivileged processes
 #[derive(Debug, Parser)]
@@ -43,9 +46,9 @@ Keys, when standard input is a terminal and the serial port is on stdio:
 input does not end the run.
 
 Environment:
-  RING3_LOG      which messages to log to standard error: error, warn (the
-                 default), info, debug or trace; also by part: ring3_vm=debug, or
-                 ring3::firmware=debug for the messages of the firmware
+  RING3_LOG      which messages to log: error, warn (the default), info, debug
+                 or trace; also by part: ring3_vm=debug, or ring3::firmware=debug
+                 for the messages of the firmware
 
 Exit status:
   0  the guest has switched the machine off, or reset it with --no-reboot, or
@@ -53,7 +56,10 @@ Exit status:
   1  the host's side: a file cannot be read or written, is no kernel, ...
   2  the command line is wrong
   3  the processor has stopped: a triple fault with --no-reboot, or an
-     instruction that is not implemented; a report is on standard error"
+     instruction that is not implemented; a report is on standard error
+  4  the guest has halted for good, with interrupts disabled, and nobody is
+     there to reset it: no terminal, no display and no tool
+  odd, with --debug-exit: twice what the guest has written, plus 1"
     )
 }
 
@@ -95,9 +101,11 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) drives: DriveArguments,
 
-    /// Where the serial port COM1 goes: stdio, null, or file:PATH for output only
-    #[arg(long, value_name = "WHERE", default_value = "stdio")]
-    pub(crate) serial: SerialTarget,
+    /// Where a serial port goes: stdio, null, none (there is no port), file:PATH for output only, unix:PATH (a socket to make, where clients
+    /// come and go), or pty (a pseudoterminal, whose name is shown). Given up to four times, for COM1 to COM4;
+    /// if not given, COM1 goes to stdio
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) serial: Vec<SerialTarget>,
 
     /// Where messages of the firmware go (port 402h): log, stdio, or file:PATH
     #[arg(long, value_name = "WHERE", default_value = "log")]
@@ -112,38 +120,80 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "WHERE")]
     pub(crate) qmp: Option<QmpTarget>,
 
+    /// Stand still before the first instruction, until a tool sends "cont"
+    #[arg(long, requires = "qmp")]
+    pub(crate) paused: bool,
+
+    /// The display adapter: std, or none
+    #[arg(long, value_name = "ADAPTER", default_value = "std")]
+    pub(crate) vga: Vga,
+
+    /// What tools are told is the machine's name
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+
+    /// What the machine's clock shows when it is switched on: base=utc, base=localtime, or base=DATE as in
+    /// 2024-12-31T23:59:59
+    #[arg(long, value_name = "BASE", default_value = "base=utc")]
+    pub(crate) rtc: RtcBase,
+
+    /// The random seed that a Linux kernel gets with --kernel; if not given, another one each time
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+
+    /// What executes the guest's instructions: interpreter is all that there is
+    #[arg(long, value_name = "ENGINE", default_value = "interpreter")]
+    pub(crate) engine: Engine,
+
+    /// Add a port at which the guest ends the run with a status of its own: writing V gives 2V + 1
+    #[arg(long, value_name = "PORT", value_parser = port)]
+    pub(crate) debug_exit: Option<u16>,
+
+    /// Which messages to log, as in RING3_LOG, which this overrides
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) log: Option<LogFilter>,
+
+    /// Log to this file, which is emptied first, and not to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+
     /// When the run has ended, print counters to standard error
     #[arg(long)]
     pub(crate) stats: bool,
 }
 
-/// Where a serial port goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SerialTarget {
-    /// Standard input and output.
-    Stdio,
-    /// Output to this file; there is no input.
-    File(PathBuf),
-    /// Nowhere.
-    Null,
+/// The display adapter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Vga {
+    /// A VGA with the linear modes of Bochs.
+    #[default]
+    Std,
+    /// There is none.
+    None,
 }
 
-/// Why a `--serial` is refused.
+/// What executes the guest's instructions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// One instruction after the other, by the handlers of crate `ring3_x86`.
+    #[default]
+    Interpreter,
+}
+
+/// Why there cannot be such a port.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("give \"stdio\", \"null\" or \"file:PATH\"")]
-pub(crate) struct BadSerialTarget;
+#[error("give an I/O port from 0 to 0xfffc, such as 0xf4 or 0x501")]
+pub(crate) struct BadPort;
 
-impl FromStr for SerialTarget {
-    type Err = BadSerialTarget;
-
-    fn from_str(text: &str) -> Result<SerialTarget, BadSerialTarget> {
-        match text.split_once(':') {
-            None if text == "stdio" => Ok(SerialTarget::Stdio),
-            None if text == "null" => Ok(SerialTarget::Null),
-            Some(("file", path)) if !path.is_empty() => Ok(SerialTarget::File(path.into())),
-            _ => Err(BadSerialTarget),
-        }
-    }
+/// An I/O port at which a device with four ports begins: decimal, or hexadecimal after 0x.
+pub(crate) fn port(text: &str) -> Result<u16, BadPort> {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let port = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hexadecimal) if digits(hexadecimal) => u16::from_str_radix(hexadecimal, 16),
+        _ if digits(text) => text.parse(),
+        _ => return Err(BadPort),
+    };
+    port.ok().filter(|port| *port <= 0xfffc).ok_or(BadPort)
 }
 
 /// Where the messages of the firmware go.
@@ -202,13 +252,49 @@ impl FromStr for QmpTarget {
 }
 
 impl RunArguments {
+    /// Where each serial port goes.
+    pub(crate) fn serial_targets(&self) -> Vec<SerialTarget> {
+        match (&self.display, self.serial.as_slice()) {
+            (_, [SerialTarget::None]) => vec![],
+            // The terminal is the screen's.
+            (DisplayTarget::Terminal, []) => vec![SerialTarget::Null],
+            (_, []) => vec![SerialTarget::Stdio],
+            (_, targets) => targets.to_vec(),
+        }
+    }
+
     /// Refuses options that do not go together.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
-        let taken = self.serial == SerialTarget::Stdio || self.debugcon == DebugTarget::Stdio;
+        let conflict =
+            |reason: &str| Err(Arguments::command().error(ErrorKind::ArgumentConflict, reason));
+        let serial = self.serial_targets();
+        if serial.len() > serial::PORTS_MAX {
+            return conflict(
+                "a machine has at most four serial ports: give --serial up to four times",
+            );
+        }
+        if serial.contains(&SerialTarget::None) {
+            return conflict("--serial none is for a machine without serial ports: give it alone");
+        }
+        let ports_on_stdio = serial.iter().filter(|target| **target == SerialTarget::Stdio).count();
+        let taken = ports_on_stdio > 0 || self.debugcon == DebugTarget::Stdio;
+        if ports_on_stdio > 1 {
+            return conflict(
+                "only one serial port can have standard input and output: --serial stdio is there twice",
+            );
+        }
         if self.qmp == Some(QmpTarget::Stdio) && taken {
-            let reason = "--qmp stdio needs standard input and output for itself; \
-                send the serial port elsewhere with --serial, and so with --debugcon";
-            return Err(Arguments::command().error(ErrorKind::ArgumentConflict, reason));
+            return conflict(
+                "--qmp stdio needs standard input and output for itself; \
+                send the serial port elsewhere with --serial, and so with --debugcon",
+            );
+        }
+        if self.display == DisplayTarget::Terminal && (taken || self.qmp == Some(QmpTarget::Stdio))
+        {
+            return conflict(
+                "--display terminal needs the terminal for itself; \
+                send the serial port, --debugcon and --qmp elsewhere",
+            );
         }
         Ok(())
     }
@@ -288,15 +374,6 @@ mod tests {
     }
 
     #[test]
-    fn serial_targets_are_read() {
-        assert_eq!("stdio".parse(), Ok(SerialTarget::Stdio));
-        assert_eq!("file:a:b".parse(), Ok(SerialTarget::File("a:b".into())));
-        for bad in ["", "stdio:", "file", "file:", "tty", "FILE:x"] {
-            assert_eq!(bad.parse::<SerialTarget>(), Err(BadSerialTarget), "{bad:?}");
-        }
-    }
-
-    #[test]
     fn qmp_targets_are_read() {
         assert_eq!("stdio".parse(), Ok(QmpTarget::Stdio));
         assert_eq!("unix:a:b".parse(), Ok(QmpTarget::Socket("a:b".into())));
@@ -315,11 +392,43 @@ mod tests {
     }
 
     #[test]
+    fn there_are_up_to_four_serial_ports() {
+        let ports = |count| parse(&vec!["--serial=null"; count]).unwrap();
+        assert_eq!(ports(4).serial_targets().len(), 4);
+        assert!(ports(4).check().is_ok());
+        assert!(ports(5).check().unwrap_err().to_string().contains("at most four"));
+        let twice = parse(&["--serial=stdio", "--serial=stdio"]).unwrap();
+        assert!(twice.check().unwrap_err().to_string().contains("twice"));
+        let screen = parse(&["--display=terminal"]).unwrap();
+        assert_eq!(screen.serial_targets(), [SerialTarget::Null]);
+        assert!(screen.check().is_ok());
+        assert!(parse(&["--display=terminal", "--serial=stdio"]).unwrap().check().is_err());
+        assert_eq!(parse(&["--serial=none"]).unwrap().serial_targets(), []);
+        assert!(parse(&["--serial=none", "--serial=null"]).unwrap().check().is_err());
+    }
+
+    #[test]
+    fn ports_are_read() {
+        assert_eq!(port("0xf4"), Ok(0xf4));
+        assert_eq!(port("1281"), Ok(0x501));
+        for bad in ["", "0x", "f4", "-1", "+1", "0x+1", "65533", "0x10000"] {
+            assert_eq!(port(bad), Err(BadPort), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_engine_is_told_what_there_is() {
+        let error = parse(&["--engine", "translator"]).unwrap_err().to_string();
+        assert!(error.contains("translator") && error.contains("interpreter"), "{error}");
+    }
+
+    #[test]
     fn defaults_and_spellings() {
         let run = parse(&["--kernel", "k"]).unwrap();
         assert_eq!(run.memory.bytes, 128 << 20);
         assert_eq!(run.cpu, Model::Max);
-        assert_eq!((run.serial, run.display), (SerialTarget::Stdio, DisplayTarget::None));
+        assert_eq!(run.serial_targets(), [SerialTarget::Stdio]);
+        assert_eq!((run.display, run.rtc), (DisplayTarget::None, RtcBase::Utc));
         assert_eq!((run.append.as_str(), run.stats, run.qmp), ("", false, None));
         assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Model::I486);
         let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();

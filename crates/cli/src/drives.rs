@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// Where a drive is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interface {
+pub(crate) enum Interface {
     Ide,
     Floppy,
 }
@@ -40,56 +40,71 @@ impl Interface {
 pub(crate) struct DriveArguments {
     /// A raw image or block device as the first hard disk (primary master)
     #[arg(long, value_name = "FILE")]
-    hda: Option<PathBuf>,
+    pub(crate) hda: Option<PathBuf>,
 
     /// The second hard disk (primary slave)
     #[arg(long, value_name = "FILE")]
-    hdb: Option<PathBuf>,
+    pub(crate) hdb: Option<PathBuf>,
 
     /// The third hard disk (secondary master)
     #[arg(long, value_name = "FILE", conflicts_with = "cdrom")]
-    hdc: Option<PathBuf>,
+    pub(crate) hdc: Option<PathBuf>,
 
     /// The fourth hard disk (secondary slave)
     #[arg(long, value_name = "FILE")]
-    hdd: Option<PathBuf>,
+    pub(crate) hdd: Option<PathBuf>,
 
     /// The image of a CD or DVD (secondary master)
     #[arg(long, value_name = "FILE")]
-    cdrom: Option<PathBuf>,
+    pub(crate) cdrom: Option<PathBuf>,
 
     /// The image of a diskette in drive A
     #[arg(long, value_name = "FILE")]
-    fda: Option<PathBuf>,
+    pub(crate) fda: Option<PathBuf>,
 
     /// The image of a diskette in drive B
     #[arg(long, value_name = "FILE")]
-    fdb: Option<PathBuf>,
+    pub(crate) fdb: Option<PathBuf>,
 
     /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw,readonly=on|off,snapshot=on|off
     #[arg(long, value_name = "PROPERTIES")]
-    drive: Vec<DriveProperties>,
+    pub(crate) drive: Vec<DriveProperties>,
 
     /// Throw away what the guest writes to its disks when the run ends
     #[arg(long)]
-    snapshot: bool,
+    pub(crate) snapshot: bool,
 
-    /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs; with order=LETTERS,menu=on
-    /// firmware also asks
+    /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs; with
+    /// order=LETTERS,once=LETTERS,menu=on also another order until the first reset, and a menu
     #[arg(long, value_name = "ORDER", default_value = "", hide_default_value = true)]
     #[arg(conflicts_with = "kernel")]
-    boot: BootOptions,
+    pub(crate) boot: BootOptions,
 }
 
 /// A `--drive`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct DriveProperties {
-    file: Option<PathBuf>,
-    interface: Interface,
-    index: Option<u8>,
-    is_cdrom: bool,
-    read_only: bool,
-    snapshot: bool,
+pub(crate) struct DriveProperties {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) interface: Interface,
+    /// Which of its interface's drives it is; the first free one, if that is not said.
+    pub(crate) index: Option<u8>,
+    pub(crate) is_cdrom: bool,
+    pub(crate) read_only: bool,
+    pub(crate) snapshot: bool,
+}
+
+impl Default for DriveProperties {
+    /// A hard disk.
+    fn default() -> DriveProperties {
+        DriveProperties {
+            file: None,
+            interface: Interface::Ide,
+            index: None,
+            is_cdrom: false,
+            read_only: false,
+            snapshot: false,
+        }
+    }
 }
 
 /// Why a `--drive` or `--boot` is refused.
@@ -103,7 +118,7 @@ pub(crate) enum BadProperties {
     Unknown(String),
     #[error("{key} is {expected}, not \"{value}\"")]
     Value { key: &'static str, expected: &'static str, value: String },
-    #[error("give letters out of a, b, c and d, or order=LETTERS,menu=on|off")]
+    #[error("give letters out of a, b, c and d, or order=LETTERS,once=LETTERS,menu=on|off")]
     Boot,
 }
 
@@ -119,14 +134,7 @@ impl FromStr for DriveProperties {
     type Err = BadProperties;
 
     fn from_str(text: &str) -> Result<DriveProperties, BadProperties> {
-        let mut drive = DriveProperties {
-            file: None,
-            interface: Interface::Ide,
-            index: None,
-            is_cdrom: false,
-            read_only: false,
-            snapshot: false,
-        };
+        let mut drive = DriveProperties::default();
         for property in text.split(',').filter(|property| !property.is_empty()) {
             let (key, value) = property
                 .split_once('=')
@@ -166,25 +174,28 @@ impl FromStr for DriveProperties {
 
 /// A `--boot`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct BootOptions {
-    order: String,
-    menu: bool,
+pub(crate) struct BootOptions {
+    /// Letters out of a, b, c and d.
+    pub(crate) order: String,
+    /// The same until the first reset, if there are any.
+    pub(crate) once: String,
+    pub(crate) menu: bool,
 }
 
 impl FromStr for BootOptions {
     type Err = BadProperties;
 
     fn from_str(text: &str) -> Result<BootOptions, BadProperties> {
+        let letters = |letters: &str| {
+            let known = letters.bytes().all(|letter| b"abcd".contains(&letter));
+            if known { Ok(letters.to_owned()) } else { Err(BadProperties::Boot) }
+        };
         let mut options = BootOptions::default();
         for property in text.split(',').filter(|property| !property.is_empty()) {
             match property.split_once('=') {
-                None | Some(("order", _)) => {
-                    let order = property.strip_prefix("order=").unwrap_or(property);
-                    if !order.bytes().all(|letter| b"abcd".contains(&letter)) {
-                        return Err(BadProperties::Boot);
-                    }
-                    order.clone_into(&mut options.order);
-                }
+                None => options.order = letters(property)?,
+                Some(("order", value)) => options.order = letters(value)?,
+                Some(("once", value)) => options.once = letters(value)?,
                 Some(("menu", value)) => options.menu = switch("menu", value)?,
                 Some(_) => return Err(BadProperties::Boot),
             }
@@ -231,8 +242,7 @@ impl Drives {
                 interface,
                 index: Some(index),
                 is_cdrom,
-                read_only: false,
-                snapshot: false,
+                ..DriveProperties::default()
             })
         };
         let short = [
@@ -310,7 +320,14 @@ impl Drives {
             }
         }
         config.boot_menu = arguments.boot.menu;
-        for letter in arguments.boot.order.bytes() {
+        config.boot_order = self.boot_devices(&arguments.boot.order);
+        config.boot_once = self.boot_devices(&arguments.boot.once);
+    }
+
+    /// The drives that `letters` mean, in their order.
+    fn boot_devices(&self, letters: &str) -> Vec<BootDevice> {
+        let mut devices = Vec::new();
+        for letter in letters.bytes() {
             let of_letter = |attached: &&Attached| match (letter, attached.interface) {
                 (b'a', Interface::Floppy) => attached.unit == 0,
                 (b'b', Interface::Floppy) => attached.unit == 1,
@@ -318,13 +335,14 @@ impl Drives {
                 (b'd', Interface::Ide) => attached.is_cdrom,
                 _ => false,
             };
-            config.boot_order.extend(self.0.iter().filter(of_letter).map(|attached| {
-                match attached.interface {
+            devices.extend(self.0.iter().filter(of_letter).map(
+                |attached| match attached.interface {
                     Interface::Ide => BootDevice::Ide(attached.unit),
                     Interface::Floppy => BootDevice::Diskette(attached.unit),
-                }
-            }));
+                },
+            ));
         }
+        devices
     }
 
     /// Puts the drives behind their devices.
@@ -366,10 +384,12 @@ mod tests {
 
     #[test]
     fn boot_orders_are_read() {
-        let options: BootOptions = "order=dc,menu=on".parse().unwrap();
-        assert_eq!(options, BootOptions { order: "dc".into(), menu: true });
+        let options: BootOptions = "order=dc,once=d,menu=on".parse().unwrap();
+        let expected = BootOptions { order: "dc".into(), once: "d".into(), menu: true };
+        assert_eq!(options, expected);
         assert_eq!("cd".parse::<BootOptions>().unwrap().order, "cd");
         assert!("n".parse::<BootOptions>().is_err());
+        assert!("order=c,once=x".parse::<BootOptions>().is_err());
         assert!("splash=x".parse::<BootOptions>().is_err());
     }
 }

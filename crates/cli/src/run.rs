@@ -5,23 +5,25 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use ring3_display::tty::{RawMode, Stderr};
+use ring3_display::tty::Stderr;
 use ring3_qmp::Server;
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
+use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::multiboot::MultibootError;
 use ring3_vm::socket::SocketError;
 use ring3_vm::{Config, Console, Control, Ending, Kernel, Module, Software, Vm, VmError, door};
+use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::args::{DebugTarget, QmpTarget, RunArguments, SerialTarget};
+use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
-use crate::serial::{self, InputFrom, SerialOutput, stdout};
+use crate::log::{self, LogError};
+use crate::serial::{SerialError, SerialPorts, stdout};
 
 /// The exit statuses of `ring3 run`, but for 2, which is the wrong command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +58,12 @@ impl From<Status> for ExitCode {
 pub(crate) enum RunError {
     #[error("cannot read the {what} {path}: {source}")]
     Read { what: &'static str, path: PathBuf, source: io::Error },
-    #[error("cannot write the serial port's output to {path}: {source}")]
-    SerialFile { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Serial(#[from] SerialError),
+    #[error("there is no random seed to be had from the system: {0}; give one with --seed")]
+    Seed(#[source] io::Error),
     #[error("cannot write the firmware's messages to {path}: {source}")]
     DebugFile { path: PathBuf, source: io::Error },
     #[error(
@@ -89,23 +95,16 @@ pub(crate) enum RunError {
 
 /// Runs the machine that `arguments` describe, until it ends.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
+    log::start(arguments.log.as_ref(), arguments.log_file.as_deref())?;
     let (path, software) = software(arguments)?;
     let drives = Drives::open(&arguments.drives)?;
-    let has_terminal = arguments.display == DisplayTarget::Terminal;
-    let serial = match &arguments.serial {
-        SerialTarget::Stdio if has_terminal => SerialOutput::null(),
-        SerialTarget::Null => SerialOutput::null(),
-        SerialTarget::Stdio => SerialOutput::stdout().map_err(RunError::Terminal)?,
-        SerialTarget::File(path) => SerialOutput::file(path)
-            .map_err(|source| RunError::SerialFile { path: path.clone(), source })?,
-    };
     let debug = match &arguments.debugcon {
         DebugTarget::Log => DebugOutput::log(),
         DebugTarget::Stdio => DebugOutput::stdout().map_err(RunError::Terminal)?,
         DebugTarget::File(path) => DebugOutput::file(path)
             .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
     };
-    let mut output = Outputs { serial, debug };
+    let serial_targets = arguments.serial_targets();
     // Who could reset a guest that does nothing any more, or wants to see what it has left.
     let somebody_watches = arguments.qmp.is_some()
         || arguments.display != DisplayTarget::None
@@ -113,32 +112,34 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let mut config = Config {
         cpu: arguments.cpu,
         memory_bytes: arguments.memory.bytes,
-        rtc_base: seconds_since_1970(),
+        rtc_base: arguments.rtc.seconds(),
+        rng_seed: Some(rng_seed(arguments.seed).map_err(RunError::Seed)?),
+        serial_ports: serial_targets.len() as u8,
+        debug_exit_port: arguments.debug_exit,
         reboots: !arguments.no_reboot,
         ends_when_stuck: !somebody_watches,
-        display: true,
+        display: arguments.vga == Vga::Std,
         ..Config::default()
     };
     drives.describe(&arguments.drives, &mut config);
     let mut vm = Vm::new(config, software).map_err(|error| explain(error, path))?;
     drives.attach(&mut vm);
     let (sender, mut door) = door();
-    let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target));
+    if arguments.paused {
+        door.pause();
+    }
+    let serial = SerialPorts::open(&serial_targets, &sender)?;
+    let mut output = Outputs { serial, debug };
+    let name = arguments.name.as_deref();
+    let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target, name));
     let qmp = qmp.transpose()?;
 
     let display = Display::start(&arguments.display, &sender.control())?;
 
-    let ended = {
-        let mut raw_mode = None;
-        if arguments.serial == SerialTarget::Stdio && !has_terminal {
-            raw_mode = RawMode::enter().map_err(RunError::Terminal)?;
-            let from = if raw_mode.is_some() { InputFrom::Terminal } else { InputFrom::Script };
-            serial::read_stdin(from, sender.clone()).map_err(RunError::Terminal)?;
-        }
-        let ended = vm.run(&mut door, &mut output);
-        drop(raw_mode);
-        ended
-    };
+    let raw_mode = output.serial.read_stdin(&sender)?;
+    let ended = vm.run(&mut door, &mut output);
+    output.serial.finish();
+    drop(raw_mode);
     // Whoever still asks the machine learns by this that it has ended.
     drop(door);
     display.finish();
@@ -168,13 +169,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
 
 /// What stands behind the machine's outputs.
 struct Outputs {
-    serial: SerialOutput,
+    serial: SerialPorts,
     debug: DebugOutput,
 }
 
 impl Console for Outputs {
     fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
-        self.serial.serial(port, bytes)
+        self.serial.write(port, bytes)
     }
 
     fn debug(&mut self, byte: u8) -> io::Result<()> {
@@ -182,7 +183,8 @@ impl Console for Outputs {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.serial.flush()
+        // Nothing is held back.
+        Ok(())
     }
 }
 
@@ -235,13 +237,18 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
 }
 
 /// Lets tools drive the machine.
-fn serve_qmp(control: &Control, target: &QmpTarget) -> Result<Server, RunError> {
+fn serve_qmp(
+    control: &Control,
+    target: &QmpTarget,
+    name: Option<&str>,
+) -> Result<Server, RunError> {
+    let name = name.map(str::to_owned);
     match target {
         QmpTarget::Socket(path) => {
-            Server::on_socket(control, path, None).map_err(RunError::QmpSocket)
+            Server::on_socket(control, path, name).map_err(RunError::QmpSocket)
         }
         QmpTarget::Stdio => stdout()
-            .and_then(|output| Server::on_streams(control, io::stdin(), output, None))
+            .and_then(|output| Server::on_streams(control, io::stdin(), output, name))
             .map_err(RunError::QmpStreams),
     }
 }
@@ -263,8 +270,15 @@ fn explain(error: VmError, path: PathBuf) -> RunError {
     }
 }
 
-/// The host's time as the machine's clock is to have it at power-on; a host whose
-/// clock is before 1970 gets 1970.
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+/// The seed that the kernel gets: the one that was asked for, or one that nobody knows.
+fn rng_seed(asked_for: Option<u64>) -> io::Result<[u8; SEED_LEN]> {
+    let mut seed = [0; SEED_LEN];
+    match asked_for {
+        Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
+        None => {
+            // So few bytes come whole.
+            getrandom(&mut seed, GetRandomFlags::empty())?;
+        }
+    }
+    Ok(seed)
 }

@@ -1,48 +1,181 @@
-//! What is behind the serial port COM1: standard input and output, or a file.
+//! What is behind the serial ports COM1 to COM4.
+//!
+//! * [`stdin`]: standard input, with the escape key;
+//! * [`clients`]: programs that come and go, at a Unix socket or a pseudoterminal.
+
+mod clients;
+mod stdin;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
-use std::thread;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use ring3_core::input::{DeviceInput, Input};
-use ring3_display::escape::{self, EscapeKeys, Key};
-use ring3_display::tty::Stderr;
-use ring3_vm::{Console, Sender};
-use tracing::warn;
+use ring3_devices::uart16550::COM_PORTS;
+use ring3_display::tty::{RawMode, Stderr};
+use ring3_vm::Sender;
+use ring3_vm::socket::SocketError;
+use thiserror::Error;
 
-/// The name of the serial port's device in the machine.
-const COM1: &str = "com1";
-/// Its number in outputs.
-const COM1_PORT: u8 = 0;
+use clients::Clients;
+use stdin::InputFrom;
 
-/// Where the bytes go that the guest sends.
-#[derive(Debug)]
-pub(crate) struct SerialOutput {
-    /// Nowhere, if there is none.
-    to: Option<File>,
-    name: String,
+/// The most serial ports that a PC has.
+pub(crate) const PORTS_MAX: usize = COM_PORTS.len();
+
+/// Where a serial port goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SerialTarget {
+    /// Standard input and output.
+    Stdio,
+    /// Output to this file; there is no input.
+    File(PathBuf),
+    /// Nowhere.
+    Null,
+    /// There is no port.
+    None,
+    /// To clients of a Unix socket with this path.
+    Socket(PathBuf),
+    /// To who opens a pseudoterminal.
+    Pty,
 }
 
-impl SerialOutput {
-    /// To standard output.
-    pub(crate) fn stdout() -> io::Result<SerialOutput> {
-        Ok(SerialOutput { to: Some(stdout()?), name: "standard output".to_owned() })
+/// Why a `--serial` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("give \"stdio\", \"null\", \"none\", \"file:PATH\", \"unix:PATH\" or \"pty\"")]
+pub(crate) struct BadSerialTarget;
+
+impl FromStr for SerialTarget {
+    type Err = BadSerialTarget;
+
+    fn from_str(text: &str) -> Result<SerialTarget, BadSerialTarget> {
+        match text.split_once(':') {
+            None if text == "stdio" => Ok(SerialTarget::Stdio),
+            None if text == "null" => Ok(SerialTarget::Null),
+            None if text == "none" => Ok(SerialTarget::None),
+            None if text == "pty" => Ok(SerialTarget::Pty),
+            Some(("file", path)) if !path.is_empty() => Ok(SerialTarget::File(path.into())),
+            Some(("unix", path)) if !path.is_empty() => Ok(SerialTarget::Socket(path.into())),
+            _ => Err(BadSerialTarget),
+        }
+    }
+}
+
+/// Why there is no serial port.
+#[derive(Debug, Error)]
+pub(crate) enum SerialError {
+    #[error("cannot write the serial port's output to {path}: {source}", path = .path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("cannot make a pseudoterminal: {0}")]
+    Pty(#[source] io::Error),
+    #[error("cannot use the terminal: {0}")]
+    Terminal(#[source] io::Error),
+    #[error("cannot start a thread for the serial port: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// What stands behind a serial port.
+#[derive(Debug)]
+enum Port {
+    Null,
+    /// A file, or standard output, and its name.
+    Output(File, String),
+    Clients(Clients),
+}
+
+/// The serial ports' host side, COM1 first.
+#[derive(Debug)]
+pub(crate) struct SerialPorts {
+    ports: Vec<Port>,
+    /// The port that is standard input and output, if one is.
+    stdio: Option<usize>,
+}
+
+impl SerialPorts {
+    /// Opens what `targets` name; what clients send goes to `sender`.
+    pub(crate) fn open(
+        targets: &[SerialTarget],
+        sender: &Sender,
+    ) -> Result<SerialPorts, SerialError> {
+        let open = |(index, target): (usize, &SerialTarget)| {
+            let line = Line { index, sender: sender.clone() };
+            Ok(match target {
+                SerialTarget::Null | SerialTarget::None => Port::Null,
+                SerialTarget::Stdio => {
+                    let output = stdout().map_err(SerialError::Terminal)?;
+                    Port::Output(output, "standard output".to_owned())
+                }
+                SerialTarget::File(path) => {
+                    let fails = |source| SerialError::File { path: path.clone(), source };
+                    let file = File::create(path).map_err(fails)?;
+                    Port::Output(file, path.display().to_string())
+                }
+                SerialTarget::Socket(path) => Port::Clients(Clients::on_socket(path, line)?),
+                SerialTarget::Pty => {
+                    let (clients, name) = Clients::on_pty(line)?;
+                    // Who has no standard error looks for it in vain.
+                    let _ = writeln!(Stderr, "ring3: COM{} is {name}", index + 1);
+                    Port::Clients(clients)
+                }
+            })
+        };
+        let ports = targets.iter().enumerate().map(open).collect::<Result<_, SerialError>>()?;
+        let stdio = targets.iter().position(|target| *target == SerialTarget::Stdio);
+        Ok(SerialPorts { ports, stdio })
     }
 
-    /// To the file at `path`, which is made or emptied.
-    pub(crate) fn file(path: &Path) -> io::Result<SerialOutput> {
-        Ok(SerialOutput { to: Some(File::create(path)?), name: path.display().to_string() })
+    /// Sends standard input to the port whose it is, if there is one. A terminal is in raw mode as long as what this
+    /// returns lives.
+    pub(crate) fn read_stdin(&self, sender: &Sender) -> Result<Option<RawMode>, SerialError> {
+        let Some(index) = self.stdio else { return Ok(None) };
+        let raw_mode = RawMode::enter().map_err(SerialError::Terminal)?;
+        let from = if raw_mode.is_some() { InputFrom::Terminal } else { InputFrom::Script };
+        let line = Line { index, sender: sender.clone() };
+        stdin::start(from, line).map_err(SerialError::Thread)?;
+        Ok(raw_mode)
     }
 
-    /// Nowhere.
-    pub(crate) fn null() -> SerialOutput {
-        SerialOutput { to: None, name: "nowhere".to_owned() }
+    /// The guest has sent `bytes` on port `port`.
+    pub(crate) fn write(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
+        match self.ports.get_mut(usize::from(port)) {
+            Some(Port::Output(file, name)) => file.write_all(bytes).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot write to {name}: {error}"))
+            }),
+            Some(Port::Clients(clients)) => {
+                clients.write(bytes);
+                Ok(())
+            }
+            Some(Port::Null) | None => Ok(()),
+        }
     }
 
-    fn named(&self, error: &io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
+    /// Lets clients have what the guest has sent last.
+    pub(crate) fn finish(self) {
+        for port in self.ports {
+            if let Port::Clients(clients) = port {
+                clients.finish();
+            }
+        }
+    }
+}
+
+/// The line to a serial port of the machine.
+#[derive(Debug, Clone)]
+struct Line {
+    /// Which port, 0 for COM1.
+    index: usize,
+    sender: Sender,
+}
+
+impl Line {
+    /// What the machine gets when `bytes` come in.
+    fn input(&self, bytes: Vec<u8>) -> Input {
+        let name = COM_PORTS[self.index].name.to_owned();
+        Input::Device { name, input: DeviceInput::Serial(bytes) }
     }
 }
 
@@ -52,119 +185,19 @@ pub(crate) fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-impl Console for SerialOutput {
-    fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.to {
-            Some(file) if port == COM1_PORT => {
-                file.write_all(bytes).map_err(|error| self.named(&error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match &mut self.to {
-            Some(file) => file.flush().map_err(|error| self.named(&error)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Who writes to standard input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InputFrom {
-    /// A person at a terminal, who has the escape key.
-    Terminal,
-    /// A pipe or a file, whose bytes are all for the guest.
-    Script,
-}
-
-/// Starts a thread that sends what comes on standard input to the guest, until
-/// it ends. The run goes on then.
-pub(crate) fn read_stdin(from: InputFrom, sender: Sender) -> io::Result<()> {
-    thread::Builder::new().name("stdin".into()).spawn(move || {
-        let send = |input| match from {
-            InputFrom::Script => sender.send(input),
-            // A guest that reads nothing must not keep the escape key from being seen.
-            InputFrom::Terminal => drop(sender.offer(input)),
-        };
-        if let Err(error) = read(io::stdin().lock(), from, send) {
-            warn!("no more input for the guest: cannot read standard input: {error}");
-        }
-    })?;
-    Ok(())
-}
-
-/// Reads `source` to its end or until the escape key says to quit.
-fn read(mut source: impl Read, from: InputFrom, mut send: impl FnMut(Input)) -> io::Result<()> {
-    let mut keys = EscapeKeys::default();
-    let mut buffer = [0; 4096];
-    loop {
-        let bytes = match source.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => &buffer[..length],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let (for_guest, quit) = match from {
-            InputFrom::Terminal => typed(&mut keys, bytes),
-            InputFrom::Script => (bytes.to_vec(), false),
-        };
-        if !for_guest.is_empty() {
-            let input = DeviceInput::Serial(for_guest);
-            send(Input::Device { name: COM1.to_owned(), input });
-        }
-        if quit {
-            send(Input::Quit);
-            return Ok(());
-        }
-    }
-}
-
-/// What of `bytes`, which a person typed, is for the guest, and whether that
-/// person wants to quit.
-fn typed(keys: &mut EscapeKeys, bytes: &[u8]) -> (Vec<u8>, bool) {
-    let mut for_guest = Vec::with_capacity(bytes.len());
-    for byte in bytes {
-        match keys.key(*byte) {
-            Key::Guest(byte) => for_guest.push(byte),
-            Key::Nothing | Key::Other(_) => {}
-            Key::Quit => return (for_guest, true),
-            Key::Help => {
-                // Who asked for help and has no standard error gets none.
-                let _ = write!(Stderr, "\n{}", escape::HELP);
-            }
-        }
-    }
-    (for_guest, false)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inputs(from: InputFrom, bytes: &[u8]) -> Vec<Input> {
-        let mut inputs = Vec::new();
-        read(bytes, from, |input| inputs.push(input)).unwrap();
-        inputs
-    }
-
-    fn serial(bytes: &[u8]) -> Input {
-        Input::Device { name: "com1".into(), input: DeviceInput::Serial(bytes.to_vec()) }
-    }
-
     #[test]
-    fn a_person_has_the_escape_key() {
-        assert_eq!(
-            inputs(InputFrom::Terminal, b"ls\x01\x01\x01xrm"),
-            [serial(b"ls\x01"), Input::Quit]
-        );
-        assert_eq!(inputs(InputFrom::Terminal, b"\x01x"), [Input::Quit]);
-    }
-
-    #[test]
-    fn a_script_sends_every_byte() {
-        assert_eq!(inputs(InputFrom::Script, b"ls\x01x"), [serial(b"ls\x01x")]);
-        assert_eq!(inputs(InputFrom::Script, b""), []);
+    fn targets_are_read() {
+        assert_eq!("stdio".parse(), Ok(SerialTarget::Stdio));
+        assert_eq!("null".parse(), Ok(SerialTarget::Null));
+        assert_eq!("pty".parse(), Ok(SerialTarget::Pty));
+        assert_eq!("file:a:b".parse(), Ok(SerialTarget::File("a:b".into())));
+        assert_eq!("unix:a".parse(), Ok(SerialTarget::Socket("a".into())));
+        for bad in ["", "stdio:", "file", "file:", "unix:", "pty:x", "tty", "FILE:x"] {
+            assert_eq!(bad.parse::<SerialTarget>(), Err(BadSerialTarget), "{bad:?}");
+        }
     }
 }

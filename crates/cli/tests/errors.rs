@@ -111,6 +111,80 @@ fn a_serial_file_that_cannot_be_made_is_named() {
     );
 }
 
+/// Every option that takes a file, with one that cannot be used; D is a directory of the test's own, with the
+/// files `kernel`, `short` (700 bytes), `locked` (nobody may read it), `odd` of no diskette's size, `disk`, and `used`, a
+/// socket at which somebody listens.
+const UNUSABLE_FILES: &[(&str, &[&str])] = &[
+    ("--kernel D/none", &["cannot read the kernel", "No such file"]),
+    ("--kernel D", &["cannot read the kernel", "directory"]),
+    ("--kernel D/locked", &["cannot read the kernel", "locked", "Permission denied"]),
+    ("--bios D/none", &["cannot read the firmware", "No such file"]),
+    ("--kernel D/kernel --initrd D", &["initial RAM disk", "directory"]),
+    ("--kernel D/kernel --hda D/none", &["there is no image file"]),
+    ("--kernel D/kernel --hda D", &["is neither a file nor a block device"]),
+    ("--kernel D/kernel --hda /dev/null", &["is neither a file nor a block device"]),
+    ("--kernel D/kernel --hda D/locked", &["no permission to read and write", "read-only"]),
+    ("--kernel D/kernel --snapshot --hdb D/locked", &["no permission to read"]),
+    ("--kernel D/kernel --hda D/short", &["700 bytes", "cut short"]),
+    ("--kernel D/kernel --cdrom D/short", &["700 bytes", "2048-byte sectors"]),
+    ("--kernel D/kernel --fda D/odd", &["odd", "diskette"]),
+    ("--kernel D/kernel --drive file=D/none,if=floppy", &["there is no image file"]),
+    ("--kernel D/kernel --hda D/disk --hdb D/disk", &["in use"]),
+    ("--kernel D/kernel --serial file:D", &["serial port's output", "directory"]),
+    ("--kernel D/kernel --serial file:D/locked", &["serial port's output", "Permission denied"]),
+    ("--kernel D/kernel --serial unix:D/used", &["used", "in use by another process"]),
+    ("--kernel D/kernel --serial unix:D/short", &["is no socket"]),
+    ("--kernel D/kernel --debugcon file:D", &["firmware's messages", "directory"]),
+    ("--kernel D/kernel --log-file D", &["cannot write the log", "directory"]),
+    ("--kernel D/kernel --qmp unix:D/used", &["used", "in use by another process"]),
+    ("--kernel D/kernel --display vnc:unix:D/used", &["used", "in use"]),
+];
+
+#[test]
+fn files_that_cannot_be_used_are_named_in_one_line() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = Directory::new();
+    directory.file("kernel", &kernel(HALT_FOR_EVER));
+    directory.file("short", &[0; 700]);
+    directory.file("odd", &vec![0; 4 << 20]);
+    directory.file("disk", &[0; 512]);
+    let locked = directory.file("locked", &[0; 512]);
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o0)).unwrap();
+    // To root everything is permitted.
+    let may_read_all = std::fs::read(&locked).is_ok();
+    let _used = std::os::unix::net::UnixListener::bind(directory.path("used")).unwrap();
+    for (line, parts) in UNUSABLE_FILES {
+        if may_read_all && line.contains("locked") {
+            continue;
+        }
+        let place = directory.path("").display().to_string();
+        let words = line.split(' ').map(|word| {
+            let word = word.replace("D/", &place);
+            if word == "D" || word.ends_with(":D") { word.replace('D', &place) } else { word }
+        });
+        refuses(&words.collect::<Vec<_>>(), parts);
+    }
+}
+
+#[test]
+fn a_tcp_port_in_use_is_told() {
+    // The listener has the port of a display.
+    let (display, _listener) = (1..1000)
+        .find_map(|display| {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 5900 + display)).ok()?;
+            Some((display, listener))
+        })
+        .expect("some port is free");
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let display = format!("--display=vnc::{display}");
+    refuses(
+        &["--kernel".as_ref(), kernel.as_os_str(), display.as_ref()],
+        &["cannot serve VNC", "it is in use"],
+    );
+}
+
 #[test]
 fn missing_and_wrong_firmware_is_named() {
     refuses(&["--bios", "/no/such/bios"], &["firmware", "/no/such/bios", "No such file"]);
@@ -144,6 +218,16 @@ fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--kernel=k", "--memory=much"], &["much", "512M"]);
     misused(&["--kernel=k", "--serial=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--display=window"], &["window", "none"]);
+    misused(&["--serial=null"; 5], &["at most four"]);
+    misused(&["--engine=translator"], &["translator", "interpreter"]);
+    misused(&["--rtc=base=never"], &["base=utc"]);
+    misused(&["--seed=dice"], &["dice"]);
+    misused(&["--log=ring3_vm=loud"], &["error, warn, info"]);
+    misused(&["--debug-exit=0x10000"], &["I/O port"]);
+    misused(&["--paused"], &["--qmp"]);
+    misused(&["--drive=file=a,if=scsi"], &["ide or floppy"]);
+    misused(&["--boot=x"], &["order=LETTERS"]);
+    misused(&["--cpu=Z80"], &["486", "max"]);
 }
 
 #[test]

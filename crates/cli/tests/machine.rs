@@ -2,11 +2,16 @@
 
 mod support;
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use ring3_devices::acpi_pm::{CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
-use support::{Directory, kernel, ring3};
+use ring3_devices::uart16550::COM_PORTS;
+use support::{Directory, HALT_FOR_EVER, kernel, ring3};
 
 /// Code that sends `text` to COM1.
 fn print(text: &str) -> Vec<u8> {
@@ -124,12 +129,167 @@ fn the_serial_port_can_go_to_a_file() {
     assert_eq!(std::fs::read_to_string(file).expect("the file was made"), "hello");
 }
 
+/// Code that sends `text` to COM1 to COM4, one after the other.
+fn print_everywhere(text: &str) -> Vec<u8> {
+    let ports = COM_PORTS.iter().flat_map(|port| {
+        let [low, high] = port.base.to_le_bytes();
+        let mut code = print(text);
+        code[2..4].copy_from_slice(&[low, high]);
+        code
+    });
+    ports.collect()
+}
+
+#[test]
+fn four_serial_ports_go_to_four_places() {
+    let directory = Directory::new();
+    let mut command = machine(&directory, &[print_everywhere("hello"), power_off()].concat());
+    let [second, fourth] = ["second", "fourth"].map(|name| directory.path(name));
+    command.args(["--serial=stdio", &format!("--serial=file:{}", second.display())]);
+    command.args(["--serial=null", &format!("--serial=file:{}", fourth.display())]);
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello");
+    for file in [second, fourth] {
+        assert_eq!(std::fs::read_to_string(file).expect("the file was made"), "hello");
+    }
+}
+
+/// Code that sends what comes on COM2 back, up to a q, and then switches the machine off.
+fn echo() -> Vec<u8> {
+    let mut code = vec![
+        0x66, 0xba, 0xfd, 0x02, // MOV DX, 2FDh
+        0xec, 0xa8, 0x01, //       IN AL, DX; TEST AL, 1
+        0x74, 0xfb, //             JZ to the IN
+        0x66, 0xba, 0xf8, 0x02, // MOV DX, 2F8h
+        0xec, //                   IN AL, DX
+        0xee, //                   OUT DX, AL
+        0x3c, b'q', //             CMP AL, 'q'
+        0x75, 0xed, //             JNE to the start
+    ];
+    code.extend(power_off());
+    code
+}
+
+#[test]
+fn clients_of_a_serial_port_come_and_go() {
+    let directory = Directory::new();
+    let socket = directory.path("com2");
+    let mut child = machine(&directory, &echo())
+        .args(["--serial=null", &format!("--serial=unix:{}", socket.display())])
+        .spawn()
+        .expect("the program starts");
+    let connect = || loop {
+        match UnixStream::connect(&socket) {
+            Ok(client) => break client,
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    for word in ["one", "two", "q"] {
+        let mut client = connect();
+        client.write_all(word.as_bytes()).unwrap();
+        let mut echo = vec![0; word.len()];
+        client.read_exact(&mut echo).unwrap();
+        assert_eq!(String::from_utf8_lossy(&echo), word);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_pseudoterminal_is_named() {
+    let directory = Directory::new();
+    let mut child = machine(&directory, &echo())
+        .args(["--serial=null", "--serial=pty"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut line = String::new();
+    let mut errors = BufReader::new(child.stderr.take().expect("it was asked for"));
+    errors.read_line(&mut line).unwrap();
+    let name = line.strip_prefix("ring3: COM2 is ").expect("the name is shown").trim_end();
+    let mut terminal = File::options().read(true).write(true).open(name).unwrap();
+    terminal.write_all(b"\r\n\x03").unwrap();
+    let mut echo = [0; 3];
+    terminal.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"\r\n\x03");
+    terminal.write_all(b"q").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_full_disk_ends_the_run_with_an_error() {
+    let directory = Directory::new();
+    let output = output(machine(&directory, BABBLE).arg("--serial=file:/dev/full"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(errors, "ring3: cannot write to /dev/full: No space left on device (os error 28)\n");
+}
+
+#[test]
+fn a_guest_that_nothing_can_wake_up_ends_the_run() {
+    let directory = Directory::new();
+    let output = output(&mut machine(&directory, HALT_FOR_EVER));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{errors}");
+    assert!(errors.starts_with("ring3: the guest has halted with interrupts disabled"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+#[test]
+fn a_guest_can_give_the_status() {
+    let directory = Directory::new();
+    // MOV AL, 10h; OUT F4h, AL; JMP to itself
+    let mut command = machine(&directory, &[&out(0xf4, 0x10)[..], &[0xeb, 0xfe]].concat());
+    let output = output(command.arg("--debug-exit=0xf4"));
+    assert_eq!(output.status.code(), Some(0x21), "{output:?}");
+}
+
+/// Code that sends the first byte of the random seed, and the year that the clock shows.
+fn print_seed_and_year() -> Vec<u8> {
+    let mut code = vec![
+        0x8b, 0xb6, 0x50, 0x02, 0x00, 0x00, // MOV ESI, [ESI+250h]: setup_data
+        0x8a, 0x46, 0x10, //                   MOV AL, [ESI+10h]
+        0x66, 0xba, 0xf8, 0x03, //             MOV DX, 3F8h
+        0xee, //                               OUT DX, AL
+        0xb0, 0x09, 0xe6, 0x70, 0xe4, 0x71, // MOV AL, 9; OUT 70h, AL; IN AL, 71h
+        0xee, //                               OUT DX, AL
+    ];
+    code.extend(power_off());
+    code
+}
+
+#[test]
+fn seed_and_clock_are_what_they_are_told_to_be() {
+    let directory = Directory::new();
+    let mut command = machine(&directory, &print_seed_and_year());
+    let output = output(command.args(["--seed=77", "--rtc=base=1999-12-24T18:00:00"]));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, [77, 0x99]);
+}
+
+#[test]
+fn the_log_goes_to_a_file() {
+    let directory = Directory::new();
+    let log = directory.path("log");
+    let mut command = machine(&directory, &power_off());
+    let output = output(command.args(["--log=ring3_vm=info", "--log-file"]).arg(&log));
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let log = std::fs::read_to_string(log).expect("the file was made");
+    assert!(log.contains("the guest has switched the machine off"), "{log}");
+}
+
 #[test]
 fn counters_are_shown_when_asked_for() {
     let directory = Directory::new();
     let output = output(machine(&directory, &power_off()).arg("--stats"));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(!output.stderr.is_empty());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    for line in
+        ["instructions", "s of it in the guest's code", "s of it in devices", "s of it asleep"]
+    {
+        assert!(errors.contains(line), "{errors}");
+    }
 }
 
 #[test]

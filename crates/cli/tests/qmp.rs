@@ -92,3 +92,47 @@ fn standard_input_and_output_will_do() {
     assert_eq!(lines[1..3], ["{\"return\":{}}", "{\"return\":{}}"]);
     assert!(lines[3].contains("\"SHUTDOWN\"") && lines[3].contains("host-qmp-quit"), "{lines:?}");
 }
+
+#[test]
+fn discs_and_diskettes_are_changed() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let [one, two] = ["one", "two"].map(|name| directory.file(name, &[0; 2048]));
+    let diskette = directory.file("diskette", &vec![0; 1_474_560]);
+    let mut machine = ring3()
+        .args(["run", "--qmp", "stdio", "--serial", "null", "--drive", "if=floppy", "--cdrom"])
+        .arg(&one)
+        .arg("--kernel")
+        .arg(kernel)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let change = |device, file: &Path| {
+        let file = file.display();
+        format!(
+            "{{\"execute\": \"blockdev-change-medium\", \
+             \"arguments\": {{\"device\": \"{device}\", \"filename\": \"{file}\"}}}}"
+        )
+    };
+    let commands = [
+        "{\"execute\": \"qmp_capabilities\"}".to_owned(),
+        "{\"execute\": \"eject\", \"arguments\": {\"device\": \"ide-2\"}}".to_owned(),
+        "{\"execute\": \"query-block\"}".to_owned(),
+        change("ide-2", &two),
+        change("floppy-0", &diskette),
+        "{\"execute\": \"query-block\"}".to_owned(),
+        "{\"execute\": \"quit\"}".to_owned(),
+    ];
+    let mut input = machine.stdin.take().unwrap();
+    input.write_all(commands.concat().as_bytes()).unwrap();
+    let output = BufReader::new(machine.stdout.take().unwrap());
+    let lines: Vec<String> = output.lines().map(Result::unwrap).collect();
+    assert_eq!(machine.wait().unwrap().code(), Some(0));
+    let answers: Vec<_> = lines.iter().filter(|line| line.contains("\"return\"")).collect();
+    assert_eq!(answers.len(), commands.len(), "{lines:?}");
+    assert!(!answers[2].contains("inserted"), "{lines:?}");
+    for file in [&two, &diskette] {
+        assert!(answers[5].contains(file.to_str().unwrap()), "{lines:?}");
+    }
+}

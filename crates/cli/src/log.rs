@@ -1,0 +1,78 @@
+//! Log messages: which, and where they go.
+
+use std::env;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ring3_display::tty::{self, Stderr};
+use thiserror::Error;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+/// Which messages are logged, when the command line does not say, as in `RING3_LOG=info` or
+/// `RING3_LOG=warn,ring3_devices=debug`.
+const VARIABLE: &str = "RING3_LOG";
+
+/// A filter for messages, by level and part of the program, that is known to be one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogFilter(String);
+
+/// Why a filter is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("give error, warn, info, debug, trace or off, also by part, as in warn,ring3_vm=debug")]
+pub(crate) struct BadLogFilter;
+
+impl FromStr for LogFilter {
+    type Err = BadLogFilter;
+
+    fn from_str(text: &str) -> Result<LogFilter, BadLogFilter> {
+        match EnvFilter::builder().parse(text) {
+            Ok(_) => Ok(LogFilter(text.to_owned())),
+            Err(_) => Err(BadLogFilter),
+        }
+    }
+}
+
+/// Why there is no log.
+#[derive(Debug, Error)]
+pub(crate) enum LogError {
+    #[error("cannot write the log to {path}: {source}", path = .path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// Logs what passes `filter`, or else the environment's, to a file, which is made or emptied, or else to standard
+/// error.
+pub(crate) fn start(filter: Option<&LogFilter>, file: Option<&Path>) -> Result<(), LogError> {
+    let from_environment = || env::var(VARIABLE).unwrap_or_default();
+    let filter = filter.map_or_else(from_environment, |LogFilter(text)| text.clone());
+    // What is wrong in the environment is told and left out.
+    let filter =
+        EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).parse_lossy(filter);
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    match file {
+        Some(path) => {
+            let fails = |source| LogError::File { path: path.to_owned(), source };
+            let file = File::create(path).map_err(fails)?;
+            log.with_ansi(false).with_writer(file).init();
+        }
+        None => log.with_ansi(tty::stderr_is_terminal()).with_writer(|| Stderr).init(),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_looked_at() {
+        for good in ["warn", "off", "ring3_vm=debug,info", "ring3::firmware=trace"] {
+            assert!(good.parse::<LogFilter>().is_ok(), "{good}");
+        }
+        for bad in ["ring3_vm=loud", "a=b=c"] {
+            assert_eq!(bad.parse::<LogFilter>(), Err(BadLogFilter), "{bad}");
+        }
+    }
+}

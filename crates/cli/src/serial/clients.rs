@@ -1,0 +1,344 @@
+//! Programs at the other end of a serial line, which come and go: one at a time at a Unix socket, or who
+//! opens a pseudoterminal.
+//!
+//! The machine never waits for them. What the guest sends goes to a backlog, from which a thread
+//! writes to the client; without a client, or with one that does not keep up, it holds the last 256 KiB, so
+//! that who comes late sees what happened before. Another thread reads what the client sends and waits
+//! while the guest does not take it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use ring3_vm::socket::{self, SocketFile};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::Shutdown;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use tracing::{debug, warn};
+
+use super::{Line, SerialError};
+
+/// Bytes that wait for a client at most; the oldest are lost then.
+const BACKLOG_MAX: usize = 256 << 10;
+/// Bytes that are written at once.
+const CHUNK: usize = 4096;
+/// How long the end of the process waits for a client to take the last output.
+const PARTING: Duration = Duration::from_secs(2);
+/// How long a reader waits before it offers bytes again that the machine had no room for.
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// The host's side of a serial line with clients.
+#[derive(Debug)]
+pub(super) struct Clients {
+    shared: Arc<Shared>,
+    /// The socket's file goes with this.
+    _socket: Option<SocketFile>,
+    /// Held open so that the line stays up, and as it was set, while nobody else has it open.
+    _terminal: Option<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    backlog: VecDeque<u8>,
+    /// Who is there.
+    client: Option<Arc<File>>,
+    /// Some bytes are neither in the backlog nor with the client.
+    is_writing: bool,
+}
+
+impl Shared {
+    /// A thread that panicked has left the state as whole as any other.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(&self, client: Arc<File>) {
+        self.lock().client = Some(client);
+        self.changed.notify_all();
+    }
+
+    /// `client` has gone, or is to go.
+    fn hang_up(&self, client: &Arc<File>) {
+        let mut state = self.lock();
+        if state.client.as_ref().is_some_and(|present| Arc::ptr_eq(present, client)) {
+            state.client = None;
+            self.changed.notify_all();
+        }
+        // It has done so itself, or is no socket.
+        let _ = rustix::net::shutdown(client, Shutdown::Both);
+    }
+}
+
+impl Clients {
+    /// Clients of a new Unix socket at `path`.
+    pub(super) fn on_socket(path: &Path, line: Line) -> Result<Clients, SerialError> {
+        let (listener, file) = socket::listen_at(path)?;
+        listener.set_nonblocking(false).map_err(SerialError::Thread)?;
+        let shared = Arc::new(Shared::default());
+        let for_reader = shared.clone();
+        spawn("serial socket", move || accept(&listener, &for_reader, &line))?;
+        start_writer(&shared)?;
+        Ok(Clients { shared, _socket: Some(file), _terminal: None })
+    }
+
+    /// Who opens a new pseudoterminal, whose name comes with it.
+    pub(super) fn on_pty(line: Line) -> Result<(Clients, String), SerialError> {
+        let (master, terminal, name) = open_pty().map_err(SerialError::Pty)?;
+        let client = Arc::new(File::from(master));
+        let shared = Arc::new(Shared::default());
+        shared.connect(client.clone());
+        spawn("serial pty", move || read(&client, &line))?;
+        start_writer(&shared)?;
+        Ok((Clients { shared, _socket: None, _terminal: Some(terminal) }, name))
+    }
+
+    /// The guest has sent `bytes`.
+    pub(super) fn write(&self, bytes: &[u8]) {
+        let mut state = self.shared.lock();
+        state.backlog.extend(bytes);
+        let lost = state.backlog.len().saturating_sub(BACKLOG_MAX);
+        state.backlog.drain(..lost);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until the client has what the guest has sent; no longer than two seconds.
+    pub(super) fn finish(self) {
+        let is_busy = |state: &mut State| {
+            state.client.is_some() && (state.is_writing || !state.backlog.is_empty())
+        };
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), PARTING, is_busy);
+        // It takes no more, or a thread has panicked, which has told so.
+        drop(waited);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SerialError> {
+    thread::Builder::new().name(name.into()).spawn(run).map_err(SerialError::Thread)?;
+    Ok(())
+}
+
+/// Starts the thread that writes the backlog to whoever is there.
+fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
+    let shared = shared.clone();
+    spawn("serial output", move || {
+        loop {
+            let (client, bytes) = next_chunk(&shared);
+            let result = (&*client).write_all(&bytes);
+            shared.lock().is_writing = false;
+            shared.changed.notify_all();
+            if let Err(error) = result {
+                debug!("the serial port's client has gone: {error}");
+                shared.hang_up(&client);
+            }
+        }
+    })
+}
+
+/// Waits until there is something to write and somebody to write it to.
+fn next_chunk(shared: &Shared) -> (Arc<File>, Vec<u8>) {
+    let mut state = shared.lock();
+    loop {
+        if let Some(client) = state.client.clone()
+            && !state.backlog.is_empty()
+        {
+            let length = state.backlog.len().min(CHUNK);
+            state.is_writing = true;
+            return (client, state.backlog.drain(..length).collect());
+        }
+        state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Lets clients of a socket in, one after the other.
+fn accept(listener: &UnixListener, shared: &Shared, line: &Line) {
+    loop {
+        let connection = match listener.accept() {
+            Ok((connection, _)) => connection,
+            // It has gone in the meantime.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                warn!("no more clients at the serial port's socket: {error}");
+                return;
+            }
+        };
+        let client = Arc::new(File::from(OwnedFd::from(connection)));
+        shared.connect(client.clone());
+        read(&client, line);
+        // One that has nothing more to send may still want to see what comes.
+        while !has_hung_up(&client, None) {}
+        shared.hang_up(&client);
+    }
+}
+
+/// Sends what `client` sends to the machine, until there is no more.
+fn read(client: &File, line: &Line) {
+    let mut buffer = [0; CHUNK];
+    let mut source = client;
+    loop {
+        let length = match source.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => {
+                debug!("no more input from the serial port's client: {error}");
+                return;
+            }
+        };
+        let input = line.input(buffer[..length].to_vec());
+        while !line.sender.offer(input.clone()) {
+            // A guest that takes nothing must not keep the next client out.
+            if has_hung_up(client, Some(&AGAIN)) {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until `client` has hung up, for that time at most; true if it has.
+fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
+    // A hang-up and an error are reported without having been asked for.
+    let mut polled = [PollFd::new(client, PollFlags::empty())];
+    // An error is a signal's interruption; the caller asks again.
+    matches!(poll(&mut polled, timeout), Ok(1..))
+}
+
+/// A new pseudoterminal that passes every byte as it is: its two ends, and the name of the second one.
+fn open_pty() -> io::Result<(OwnedFd, OwnedFd, String)> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let name = ptsname(&master, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let terminal = rustix::fs::open(&name, flags, Mode::empty())?;
+    let mut attributes = tcgetattr(&terminal)?;
+    attributes.make_raw();
+    tcsetattr(&terminal, OptionalActions::Now, &attributes)?;
+    Ok((master, terminal, name.to_string_lossy().into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use ring3_vm::{Door, door};
+
+    use super::*;
+
+    fn line() -> (Line, Door) {
+        let (sender, door) = door();
+        (Line { index: 0, sender }, door)
+    }
+
+    fn path(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("ring3-serial-{}-{name}", std::process::id()))
+    }
+
+    /// What the machine gets next.
+    fn taken(door: &mut Door) -> Vec<u8> {
+        use ring3_core::input::{DeviceInput, Input};
+
+        door.wait(None, |_| true);
+        match door.take(|_| true) {
+            Some(Input::Device { input: DeviceInput::Serial(bytes), .. }) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn clients_come_and_go_and_miss_nothing() {
+        let (path, (line, mut door)) = (path("come"), line());
+        let clients = Clients::on_socket(&path, line).unwrap();
+        clients.write(b"early ");
+        for word in [b"one", b"two"] {
+            let mut client = UnixStream::connect(&path).unwrap();
+            client.write_all(word).unwrap();
+            assert_eq!(taken(&mut door), word);
+            clients.write(word);
+            let mut seen = vec![0; if word == b"one" { 9 } else { 3 }];
+            client.read_exact(&mut seen).unwrap();
+            assert!(seen.ends_with(word), "{seen:?}");
+        }
+        clients.finish();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_client_that_has_nothing_more_to_say_still_hears() {
+        let (path, (line, mut door)) = (path("half"), line());
+        let clients = Clients::on_socket(&path, line).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"?").unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(taken(&mut door), b"?");
+        clients.write(b"answer");
+        let mut seen = [0; 6];
+        client.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"answer");
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_holds_nobody_up() {
+        let (path, (line, _door)) = (path("deaf"), line());
+        let clients = Clients::on_socket(&path, line).unwrap();
+        let deaf = UnixStream::connect(&path).unwrap();
+        for _ in 0..4096 {
+            clients.write(&[b'x'; 1024]);
+        }
+        assert!(clients.shared.lock().backlog.len() <= BACKLOG_MAX);
+        drop(deaf);
+        clients.write(b"end");
+        let mut next = UnixStream::connect(&path).unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"end") {
+            let mut chunk = [0; 4096];
+            let length = next.read(&mut chunk).unwrap();
+            assert_ne!(length, 0);
+            seen.extend(&chunk[..length]);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_does_not_read_keeps_no_client_out() {
+        let (path, (line, _door)) = (path("full"), line());
+        let clients = Clients::on_socket(&path, line).unwrap();
+        let mut eager = UnixStream::connect(&path).unwrap();
+        eager.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        // Until neither the machine nor the socket has room.
+        while eager.write(&[0; CHUNK]).is_ok() {}
+        drop(eager);
+        let mut next = UnixStream::connect(&path).unwrap();
+        clients.write(b"x");
+        let mut seen = [0];
+        next.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"x");
+    }
+
+    #[test]
+    fn a_pseudoterminal_passes_every_byte() {
+        let (line, mut door) = line();
+        let (clients, name) = Clients::on_pty(line).unwrap();
+        for _ in 0..2 {
+            let mut terminal = File::options().read(true).write(true).open(&name).unwrap();
+            terminal.write_all(b"\x03\r\n\x00").unwrap();
+            assert_eq!(taken(&mut door), b"\x03\r\n\x00");
+            clients.write(b"\r\n\x04\xff");
+            let mut seen = [0; 4];
+            terminal.read_exact(&mut seen).unwrap();
+            assert_eq!(&seen, b"\r\n\x04\xff");
+        }
+    }
+}

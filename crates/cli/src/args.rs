@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ring3_display::escape;
 use ring3_vm::Model;
 use thiserror::Error;
@@ -28,8 +28,17 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a machine until it is switched off
     Run(Box<RunArguments>),
+
     /// Measure whole systems beside what else is installed
     Bench(BenchArguments),
+
+    /// The same from a QEMU command line; "ring3 qemu -help" lists what is understood of it
+    #[command(disable_help_flag = true)]
+    Qemu {
+        /// QEMU's options, with or without the name of its program before them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<String>,
+    },
 }
 
 /// What `ring3 run --help` says below the options.
@@ -251,6 +260,15 @@ impl FromStr for QmpTarget {
     }
 }
 
+impl Default for RunArguments {
+    /// Those of `ring3 run` alone.
+    fn default() -> RunArguments {
+        let command = RunArguments::augment_args(clap::Command::new("run"));
+        RunArguments::from_arg_matches(&command.get_matches_from(["run"]))
+            .expect("no argument is required")
+    }
+}
+
 impl RunArguments {
     /// Where each serial port goes.
     pub(crate) fn serial_targets(&self) -> Vec<SerialTarget> {
@@ -348,7 +366,7 @@ mod tests {
         let all = ["ring3", "run"].iter().chain(arguments);
         Arguments::try_parse_from(all).map(|arguments| match arguments.command {
             Command::Run(run) => *run,
-            Command::Bench(_) => panic!("not asked for"),
+            Command::Bench(_) | Command::Qemu { .. } => panic!("not asked for"),
         })
     }
 

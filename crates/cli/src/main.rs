@@ -10,6 +10,7 @@
 //!
 //! * [`args`]: the command line;
 //! * [`run`]: `ring3 run`;
+//! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
 //! * [`bench`]: `ring3 bench`;
 //! * [`drives`]: its drives;
 //! * [`display`]: its screen;
@@ -27,11 +28,12 @@ mod debug_console;
 mod display;
 mod drives;
 mod log;
+mod qemu;
 mod rtc;
 mod run;
 mod serial;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -44,6 +46,10 @@ fn main() -> ExitCode {
     tty::restore_before_panic_message();
     let ended = match arguments.command {
         Command::Run(arguments) => start(&arguments),
+        Command::Qemu { arguments } => match from_qemu(&arguments) {
+            Ok(arguments) => start(&arguments),
+            Err(status) => return status,
+        },
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),
@@ -55,6 +61,22 @@ fn main() -> ExitCode {
             run::Status::HostError.into()
         }
     }
+}
+
+/// What a QEMU command line says; or the status with which the program is to end, all having been said.
+fn from_qemu(arguments: &[String]) -> Result<RunArguments, ExitCode> {
+    if let [.., last] = arguments
+        && ["-h", "-help", "--help"].contains(&last.as_str())
+    {
+        // Who closes standard output does not want to read it.
+        let _ = std::io::stdout().write_all(qemu::help().as_bytes());
+        return Err(ExitCode::SUCCESS);
+    }
+    let has_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    qemu::translate(arguments.iter().map(String::as_str), has_terminal).map_err(|error| {
+        complain(&error.to_string());
+        run::Status::WrongCommandLine.into()
+    })
 }
 
 /// Runs a machine, if the arguments go together.

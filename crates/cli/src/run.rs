@@ -25,13 +25,15 @@ use crate::drives::{DriveError, Drives};
 use crate::log::{self, LogError};
 use crate::serial::{SerialError, SerialPorts, stdout};
 
-/// The exit statuses of `ring3 run`, but for 2, which is the wrong command line.
+/// The exit statuses of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     /// The guest has switched the machine off, or the person outside has.
     Ended,
     /// Something on the host's side.
     HostError,
+    /// The command line.
+    WrongCommandLine,
     /// The processor cannot go on.
     Stopped,
     /// The guest has halted for good.
@@ -45,6 +47,7 @@ impl From<Status> for ExitCode {
         ExitCode::from(match status {
             Status::Ended => 0,
             Status::HostError => 1,
+            Status::WrongCommandLine => 2,
             Status::Stopped => 3,
             Status::Stuck => 4,
             Status::Guest(status) => status,

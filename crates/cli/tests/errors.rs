@@ -231,6 +231,28 @@ fn wrong_command_lines_have_a_status_of_their_own() {
 }
 
 #[test]
+fn qemus_options_are_refused_by_their_names() {
+    let qemu = |arguments: &[&str]| {
+        let output = ring3().arg("qemu").args(arguments).stdin(Stdio::null()).output();
+        let output = output.expect("the program starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (arguments, says) in [
+        (&["-soundhw", "all"][..], "ring3: -soundhw is not known; "),
+        (&["-hda"], "ring3: -hda needs a value\n"),
+        (&["-enable-kvm"], "ring3: -enable-kvm: there is no KVM"),
+    ] {
+        let (status, errors) = qemu(arguments);
+        assert_eq!(status, Some(2), "{errors}");
+        assert!(errors.starts_with(says) && errors.lines().count() == 1, "{errors}");
+    }
+    let (status, errors) = qemu(&["-kernel", "/no/such/kernel", "-display", "none"]);
+    assert_eq!(status, Some(1));
+    assert!(errors.starts_with("ring3: cannot read the kernel /no/such/kernel"), "{errors}");
+    assert_eq!(qemu(&["-help"]), (Some(0), String::new()));
+}
+
+#[test]
 fn help_and_version_are_there() {
     let help = ring3().args(["run", "--help"]).output().expect("the program starts");
     assert!(help.status.success());

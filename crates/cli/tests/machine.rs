@@ -245,6 +245,28 @@ fn a_guest_can_give_the_status() {
     assert_eq!(output.status.code(), Some(0x21), "{output:?}");
 }
 
+#[test]
+fn a_qemu_command_line_does_the_same() {
+    let directory = Directory::new();
+    let kernel =
+        directory.file("kernel", &kernel(&[print("hello"), out(0xf4, 1).to_vec()].concat()));
+    let mut command = ring3();
+    command.args([
+        "qemu",
+        "qemu-system-i386",
+        "-m",
+        "2",
+        "-nographic",
+        "-no-reboot",
+        "-cpu",
+        "486",
+    ]);
+    command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04", "-kernel"]).arg(kernel);
+    let output = output(command.stdin(Stdio::null()));
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello");
+}
+
 /// Code that sends the first byte of the random seed, and the year that the clock shows.
 fn print_seed_and_year() -> Vec<u8> {
     let mut code = vec![

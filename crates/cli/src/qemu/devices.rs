@@ -1,0 +1,213 @@
+//! The options whose values are lists of properties, or are like those of another program.
+
+use crate::args::{self, MemorySize, QmpTarget, Vga};
+use crate::display::DisplayTarget;
+use crate::drives::{DriveProperties, Interface};
+use crate::rtc::RtcBase;
+use crate::serial::SerialTarget;
+
+use super::properties::{switch, unknown};
+use super::{Properties, Reason, Translation, add_drive, no_kvm, reason, set};
+
+/// Properties of drives that say how QEMU uses the host, and so mean nothing here.
+const DRIVE_TUNING: [&str; 5] = ["aio", "cache", "detect-zeroes", "discard", "id"];
+
+/// `-drive`.
+pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut drive = DriveProperties::default();
+    let (mut bus, mut unit) = (None, None);
+    let number = |key: &str, value: &str| {
+        value.parse::<u8>().map_err(|_| format!("{key} is a number from 0"))
+    };
+    Properties::parse(value, None).for_each(|key, value| match (key, value) {
+        ("file", file) => set(&mut drive.file, Some(file.into())),
+        ("if", "ide") => set(&mut drive.interface, Interface::Ide),
+        ("if", "floppy") => set(&mut drive.interface, Interface::Floppy),
+        ("if", _) => reason("drives are attached by if=ide or if=floppy"),
+        ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
+        ("bus", value) => set(&mut bus, Some(number(key, value)?)),
+        ("unit", value) => set(&mut unit, Some(number(key, value)?)),
+        ("media", "disk") => set(&mut drive.is_cdrom, false),
+        ("media", "cdrom") => set(&mut drive.is_cdrom, true),
+        ("media", _) => reason("media is disk or cdrom"),
+        ("format" | "driver", "raw") => Ok(()),
+        ("format" | "driver", _) => {
+            reason("images are raw; qemu-img convert -O raw makes one of others")
+        }
+        ("readonly" | "read-only", value) => set(&mut drive.read_only, switch(key, value)?),
+        ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
+        (key, _) if DRIVE_TUNING.contains(&key) => Ok(()),
+        (key, _) => {
+            unknown(key, "file, if, index, bus, unit, media, format, readonly and snapshot")
+        }
+    })?;
+    match (drive.index, bus, unit) {
+        (_, None, None) => {}
+        (Some(_), ..) => return reason("give either index, or bus and unit"),
+        (None, bus, unit) => {
+            // Two drives for each bus, and both diskette drives on the one.
+            let index = bus.unwrap_or(0).saturating_mul(2).saturating_add(unit.unwrap_or(0));
+            drive.index = Some(index);
+        }
+    }
+    add_drive(all, drive);
+    Ok(())
+}
+
+/// `-boot`.
+pub(super) fn boot(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    // Without a network nothing boots from it.
+    let letters = |value: &str| match value.find(|letter| !"abcdn".contains(letter)) {
+        Some(_) => reason("the letters are a, b, c, d and n"),
+        None => Ok(value.replace('n', "")),
+    };
+    let boot = &mut all.run.drives.boot;
+    Properties::parse(value, Some("order")).for_each(|key, value| match key {
+        "order" => set(&mut boot.order, letters(value)?),
+        "once" => set(&mut boot.once, letters(value)?),
+        "menu" => set(&mut boot.menu, switch(key, value)?),
+        "strict" if value == "off" => Ok(()),
+        _ => unknown(key, "order, once and menu"),
+    })
+}
+
+/// `-m`.
+pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("size")).for_each(|key, value| match key {
+        "size" => {
+            let size = value.parse::<MemorySize>().map_err(|error| error.to_string())?;
+            set(&mut all.run.memory, size)
+        }
+        _ => unknown(key, "only size"),
+    })
+}
+
+/// `-machine`.
+pub(super) fn machine(_: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("type")).for_each(|key, value| match (key, value) {
+        ("type", "pc") | ("usb" | "smm" | "vmport", "off") | ("acpi", "on") => Ok(()),
+        ("type", name) if name.starts_with("pc-i440fx-") => Ok(()),
+        ("type", _) => reason("the machine is a pc, with the 440FX chipset"),
+        ("accel", value) => accelerator(value),
+        _ => unknown(key, "type and accel"),
+    })
+}
+
+/// `-accel`, and the machine's property.
+pub(super) fn accelerator(value: &str) -> Result<(), Reason> {
+    // Of several, with colons between, QEMU takes the first one that works.
+    let mut names = value.split(',').next().unwrap_or_default().split(':');
+    if names.any(|name| name == "tcg") { Ok(()) } else { no_kvm() }
+}
+
+/// `-smp`.
+pub(super) fn processors(value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("cpus")).for_each(|key, value| match (key, value) {
+        ("cpus" | "sockets" | "dies" | "cores" | "threads" | "maxcpus", "1") => Ok(()),
+        ("cpus" | "sockets" | "dies" | "cores" | "threads" | "maxcpus", _) => {
+            reason("the machine has one processor")
+        }
+        _ => unknown(key, "cpus, maxcpus, sockets, dies, cores and threads"),
+    })
+}
+
+/// `-device`.
+pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    /// Where QEMU has the exit if it is not told.
+    const DEBUG_EXIT: u16 = 0x501;
+    let mut driver = String::new();
+    let mut port = None;
+    let mut other = None;
+    Properties::parse(value, Some("driver")).for_each(|key, value| match key {
+        "driver" => set(&mut driver, value.to_owned()),
+        "iobase" => set(&mut port, Some(args::port(value).map_err(|error| error.to_string())?)),
+        // It answers at four ports, and programs only write to the first.
+        "iosize" => Ok(()),
+        _ => set(&mut other, Some(key.to_owned())),
+    })?;
+    match (driver.as_str(), other) {
+        ("isa-debug-exit", None) => set(&mut all.run.debug_exit, Some(port.unwrap_or(DEBUG_EXIT))),
+        ("VGA", None) if port.is_none() => set(&mut all.vga, Some(Vga::Std)),
+        ("isa-debug-exit" | "VGA", Some(key)) => {
+            unknown(&key, "iobase and iosize, for isa-debug-exit")
+        }
+        _ => reason("the only devices that can be added are isa-debug-exit and VGA"),
+    }
+}
+
+/// `-display`.
+pub(super) fn display(value: &str) -> Result<DisplayTarget, Reason> {
+    match value.split_once('=') {
+        None if value == "none" => Ok(DisplayTarget::None),
+        None if value == "curses" => Ok(DisplayTarget::Terminal),
+        Some(("vnc", address)) => vnc(address),
+        _ => reason("there is no window; give curses for the terminal, vnc=:N or none"),
+    }
+}
+
+/// `-vnc`.
+pub(super) fn vnc(value: &str) -> Result<DisplayTarget, Reason> {
+    match value {
+        "none" => Ok(DisplayTarget::None),
+        _ if value.contains(',') => reason("VNC has no options here; give the address alone"),
+        _ => Ok(DisplayTarget::Vnc(value.parse().map_err(|error| format!("{error}"))?)),
+    }
+}
+
+/// `-serial`: none where there is to be no port.
+pub(super) fn serial(value: &str) -> Result<Option<SerialTarget>, Reason> {
+    Ok(Some(match value {
+        "none" => return Ok(None),
+        // There is no monitor that could share it, and Ctrl-A is the escape key anyway.
+        "stdio" | "mon:stdio" => SerialTarget::Stdio,
+        // QEMU's window has it.
+        "vc" | "null" => SerialTarget::Null,
+        _ if value.starts_with("unix:") => SerialTarget::Socket(server(value)?.into()),
+        _ => value.parse().map_err(|_| {
+            "give stdio, null, none, file:PATH, pty or unix:PATH,server=on,wait=off".to_owned()
+        })?,
+    }))
+}
+
+/// `-qmp`.
+pub(super) fn qmp(value: &str) -> Result<QmpTarget, Reason> {
+    match value {
+        "stdio" => Ok(QmpTarget::Stdio),
+        _ if value.starts_with("unix:") => Ok(QmpTarget::Socket(server(value)?.into())),
+        _ => reason("give stdio or unix:PATH,server=on,wait=off"),
+    }
+}
+
+/// The path in `unix:PATH,server=on,wait=off`. Nothing waits for a client, which misses nothing by that.
+fn server(value: &str) -> Result<String, Reason> {
+    let (mut path, mut is_server) = (String::new(), false);
+    let value = value.strip_prefix("unix:").unwrap_or(value);
+    Properties::parse(value, Some("path")).for_each(|key, value| match key {
+        "path" => set(&mut path, value.to_owned()),
+        "server" => set(&mut is_server, switch(key, value)?),
+        "wait" => switch(key, value).map(|_| ()),
+        "nowait" => Ok(()),
+        _ => unknown(key, "server and wait"),
+    })?;
+    match (path.is_empty(), is_server) {
+        (false, true) => Ok(path),
+        (true, _) => reason("the socket's path is missing"),
+        (_, false) => {
+            reason("ring3 makes the socket and does not connect to one: add server=on,wait=off")
+        }
+    }
+}
+
+/// `-rtc`.
+pub(super) fn rtc(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("base")).for_each(|key, value| match (key, value) {
+        ("base", base) => {
+            let base = base.parse::<RtcBase>().map_err(|error| error.to_string())?;
+            set(&mut all.run.rtc, base)
+        }
+        // The clock follows the host's, and no tick is lost.
+        ("clock", "host") | ("driftfix", _) => Ok(()),
+        ("clock", _) => reason("the clock follows the host's: clock=host"),
+        _ => unknown(key, "base and clock"),
+    })
+}

@@ -1,0 +1,79 @@
+//! Lists of properties such as `file=disk.img,format=raw` (QEMU, "Invocation"). A comma in a value is
+//! written twice, and the key of the first value may be left out where the option has one.
+
+use super::Reason;
+
+/// The properties of an option, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Properties(Vec<(String, String)>);
+
+impl Properties {
+    /// Reads `text`. `first` is the key of a first value without one; others without a value are `on`.
+    pub(super) fn parse(text: &str, first: Option<&str>) -> Properties {
+        let parts = split(text);
+        let property = |(index, part): (usize, &String)| match (part.split_once('='), first) {
+            (Some((key, value)), _) => (key.to_owned(), value.to_owned()),
+            (None, Some(key)) if index == 0 => (key.to_owned(), part.clone()),
+            (None, _) => (part.clone(), "on".to_owned()),
+        };
+        let named = parts.iter().enumerate().filter(|(_, part)| !part.is_empty());
+        Properties(named.map(property).collect())
+    }
+
+    /// Does `each` for every property, which is to be refused where it is not known.
+    pub(super) fn for_each(
+        &self,
+        mut each: impl FnMut(&str, &str) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        self.0.iter().try_for_each(|(key, value)| each(key, value))
+    }
+}
+
+/// Splits at commas but for those that are doubled, which stand for one.
+fn split(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == ',' && characters.next_if_eq(&',').is_none() {
+            parts.push(String::new());
+        } else if let Some(last) = parts.last_mut() {
+            last.push(character);
+        }
+    }
+    parts
+}
+
+/// What is said of a property that is not known.
+pub(super) fn unknown<T>(key: &str, known: &str) -> Result<T, Reason> {
+    Err(format!("the property {key} is not known; there are {known}"))
+}
+
+/// `on` or `off`, or one of QEMU's other words for them.
+pub(super) fn switch(key: &str, value: &str) -> Result<bool, Reason> {
+    match value {
+        "on" | "yes" | "true" => Ok(true),
+        "off" | "no" | "false" => Ok(false),
+        _ => Err(format!("{key} is on or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &str, first: Option<&str>) -> Vec<(String, String)> {
+        Properties::parse(text, first).0
+    }
+
+    #[test]
+    fn lists_are_read() {
+        let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        };
+        assert_eq!(pairs("", Some("type")), []);
+        assert_eq!(pairs("pc,a=1", Some("type")), owned(&[("type", "pc"), ("a", "1")]));
+        assert_eq!(pairs("a=1=2,server", None), owned(&[("a", "1=2"), ("server", "on")]));
+        assert_eq!(pairs("file=a,,b,,", None), owned(&[("file", "a,b,")]));
+        assert_eq!(pairs("a,,,b", None), owned(&[("a,", "on"), ("b", "on")]));
+    }
+}

@@ -1,0 +1,196 @@
+//! Command lines as people write them, and what becomes of them.
+
+use super::*;
+use crate::drives::{BootOptions, Interface};
+use crate::rtc::RtcBase;
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+#[track_caller]
+fn run(line: &str) -> RunArguments {
+    match translate(words(line), false) {
+        Ok(run) => {
+            run.check().unwrap_or_else(|error| panic!("{line}: {error}"));
+            run
+        }
+        Err(error) => panic!("{line}: {error}"),
+    }
+}
+
+#[track_caller]
+fn refused(line: &str) -> String {
+    translate(words(line), false).expect_err(line).to_string()
+}
+
+#[test]
+fn a_kernel_on_the_serial_line() {
+    let run = run(
+        "qemu-system-i386 -kernel bzImage -initrd rootfs.cpio.gz -m 256M -nographic -no-reboot \
+        -monitor none -nic none -smp 1 -append console=ttyS0",
+    );
+    assert_eq!(run.kernel.as_deref(), Some("bzImage".as_ref()));
+    assert_eq!(run.initrd, ["rootfs.cpio.gz"].map(std::path::PathBuf::from));
+    assert_eq!((run.append.as_str(), run.memory.bytes), ("console=ttyS0", 256 << 20));
+    assert_eq!((run.serial, run.display), (vec![SerialTarget::Stdio], DisplayTarget::None));
+    assert!(run.no_reboot && run.vga == Vga::Std);
+    assert_eq!(run.cpu, Model::Pentium4);
+}
+
+#[test]
+fn an_installation_from_a_cd() {
+    let run = run(
+        "/usr/bin/qemu-system-x86_64 -hda disk.img -cdrom install.iso -boot d -m 1G -vnc :1 -rtc base=localtime",
+    );
+    assert_eq!(run.drives.hda.as_deref(), Some("disk.img".as_ref()));
+    assert_eq!(run.drives.cdrom.as_deref(), Some("install.iso".as_ref()));
+    assert_eq!((run.drives.boot.order.as_str(), run.rtc), ("d", RtcBase::LocalTime));
+    assert_eq!(run.display, "vnc::1".parse().unwrap());
+    assert_eq!((run.serial, run.cpu), (vec![SerialTarget::Null], Model::Max));
+    let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=off");
+    let expected = BootOptions { order: "c".into(), once: "d".into(), menu: true };
+    assert_eq!(run.drives.boot, expected);
+}
+
+#[test]
+fn a_disk_alone() {
+    let run = run("disk.img");
+    assert_eq!(run.drives.hda.as_deref(), Some("disk.img".as_ref()));
+    assert_eq!(run.drives.boot.order, "cad");
+}
+
+#[test]
+fn a_test_kernel_that_exits() {
+    let run = run("--kernel test.bin --display none --serial mon:stdio -no-reboot \
+        -device isa-debug-exit,iobase=0xf4,iosize=0x04 -machine pc-i440fx-7.2,accel=kvm:tcg -cpu 486");
+    assert_eq!((run.debug_exit, run.cpu), (Some(0xf4), Model::I486));
+    assert_eq!(run.serial, [SerialTarget::Stdio]);
+    assert_eq!(self::run("-device isa-debug-exit").debug_exit, Some(0x501));
+}
+
+#[test]
+fn a_machine_for_tools() {
+    let run = run(
+        "-name guest=one,debug-threads=on -S -qmp unix:/tmp/q,server=on,wait=off -nodefaults -vga std \
+        -serial none -M pc,usb=off -accel tcg,thread=single -global isa-debugcon.iobase=0x402 \
+        -debugcon file:log",
+    );
+    assert_eq!((run.name.as_deref(), run.paused), (Some("one"), true));
+    assert_eq!(run.qmp, Some(QmpTarget::Socket("/tmp/q".into())));
+    assert_eq!((run.vga, run.serial), (Vga::Std, vec![SerialTarget::None]));
+    assert_eq!(run.debugcon, DebugTarget::File("log".into()));
+    assert_eq!(self::run("-nodefaults").vga, Vga::None);
+}
+
+#[test]
+fn several_serial_ports() {
+    let run = run("-serial null -serial none -serial unix:a,,b,server,nowait -serial none");
+    let expected = [SerialTarget::Null, SerialTarget::Null, SerialTarget::Socket("a,b".into())];
+    assert_eq!(run.serial, expected);
+    let files = self::run("-display none -serial file:a -serial pty").serial;
+    assert_eq!(files, [SerialTarget::File("a".into()), SerialTarget::Pty]);
+}
+
+#[test]
+fn drives_by_their_properties() {
+    let run = run("-drive file=a,,b,format=raw,cache=none,aio=threads,id=d0,index=1,snapshot=on \
+        -drive if=floppy,file=f,unit=1,readonly=on -drive file=cd.iso,media=cdrom,readonly -drive bus=1,unit=1,file=x");
+    let drives = run.drives.drive;
+    let hard_disk = DriveProperties::default();
+    assert_eq!(
+        drives,
+        [
+            DriveProperties {
+                file: Some("a,b".into()),
+                index: Some(1),
+                snapshot: true,
+                ..hard_disk.clone()
+            },
+            DriveProperties {
+                file: Some("f".into()),
+                interface: Interface::Floppy,
+                index: Some(1),
+                read_only: true,
+                ..hard_disk.clone()
+            },
+            DriveProperties {
+                file: Some("cd.iso".into()),
+                is_cdrom: true,
+                read_only: true,
+                ..hard_disk.clone()
+            },
+            DriveProperties { file: Some("x".into()), index: Some(3), ..hard_disk },
+        ]
+    );
+}
+
+#[test]
+fn the_window_is_the_terminal_where_there_is_one() {
+    let display = |line: &str| translate(words(line), true).unwrap().display;
+    assert_eq!(display("-hda d"), DisplayTarget::Terminal);
+    for line in ["-serial stdio", "-nographic", "-display none", "-nodefaults", "-vnc none"] {
+        assert_eq!(display(line), DisplayTarget::None, "{line}");
+    }
+    assert_eq!(run("-curses").display, DisplayTarget::Terminal);
+    assert_eq!(run("-display vnc=unix:/s").display, "vnc:unix:/s".parse().unwrap());
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_its_name() {
+    for (line, part) in [
+        ("-soundhw all", "-soundhw is not known"),
+        ("-m", "-m needs a value"),
+        ("-m 8G", "-m 8G: a machine has between"),
+        ("-m 512,slots=2", "slots is not known"),
+        ("-smp 2", "-smp 2: the machine has one processor"),
+        ("-enable-kvm", "-enable-kvm: there is no KVM"),
+        ("-accel kvm", "no KVM"),
+        ("-M q35", "-M q35: the machine is a pc"),
+        ("-cpu Icelake-Server", "-cpu Icelake-Server: there are the models 486, pentium"),
+        ("-cpu max,+sse", "single features"),
+        ("-no-acpi", "-no-acpi: ACPI"),
+        ("-no-shutdown", "-no-shutdown: the run ends"),
+        ("-net user", "-net user: there is no network"),
+        ("-nic user,model=e1000", "there is no network"),
+        ("-monitor stdio", "by -qmp"),
+        ("-display gtk", "there is no window"),
+        ("-vnc 0.0.0.0:1", "not served at 0.0.0.0"),
+        ("-vnc :1,password=on", "no options"),
+        ("-serial tcp::4444,server", "-serial tcp::4444,server: give stdio"),
+        ("-serial unix:/s", "add server=on"),
+        ("-qmp tcp:localhost:4444", "give stdio or unix:PATH"),
+        ("-drive file=a,if=virtio", "if=ide or if=floppy"),
+        ("-drive file=a,format=qcow2", "qemu-img convert -O raw"),
+        ("-drive file=a,index=0,bus=0", "either index"),
+        ("-drive file=a,index=300", "index is a number"),
+        ("-drive file=a,size=1", "size is not known"),
+        ("-boot x", "the letters are"),
+        ("-boot splash=a", "splash is not known"),
+        ("-device e1000", "isa-debug-exit and VGA"),
+        ("-device isa-debug-exit,iobase=x", "an I/O port"),
+        ("-rtc base=tomorrow", "base=utc"),
+        ("-rtc clock=vm", "clock=host"),
+        ("-S", "without -qmp"),
+        ("-append x", "name one with -kernel"),
+        ("-kernel k -bios b", "leave it out"),
+        ("-debugcon stdio", "port 402h"),
+        ("-vga qxl", "std"),
+        ("-parallel stdio", "no parallel port"),
+        ("qemu-system-arm -m 1", "qemu-system-arm: the machine is a PC"),
+    ] {
+        let says = refused(line);
+        assert!(says.contains(part), "{line}: {says}");
+    }
+}
+
+#[test]
+fn the_help_lists_every_option_once() {
+    let help = help();
+    for option in OPTIONS {
+        let lines = help
+            .lines()
+            .filter(|line| line.split_whitespace().next() == Some(&format!("-{}", option.name)));
+        assert_eq!(lines.count(), 1, "-{}", option.name);
+    }
+}

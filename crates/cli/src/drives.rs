@@ -261,6 +261,8 @@ impl Drives {
         for properties in placed.iter().chain(&others) {
             drives.add(properties, arguments.snapshot)?;
         }
+        // Firmware tries the drives of a kind in this order.
+        drives.0.sort_by_key(|attached| attached.unit);
         Ok(drives)
     }
 
@@ -369,7 +371,15 @@ fn open(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        drives: DriveArguments,
+    }
 
     #[test]
     fn properties_are_read() {
@@ -391,5 +401,15 @@ mod tests {
         assert!("n".parse::<BootOptions>().is_err());
         assert!("order=c,once=x".parse::<BootOptions>().is_err());
         assert!("splash=x".parse::<BootOptions>().is_err());
+    }
+
+    #[test]
+    fn drives_of_a_kind_are_tried_in_the_order_of_their_units() {
+        let line = ["ring3", "--boot", "d", "--drive", "media=cdrom,index=3"];
+        let line = [&line[..], &["--drive", "media=cdrom", "--drive", "media=cdrom,index=1"]];
+        let arguments = CommandLine::try_parse_from(line.concat()).unwrap().drives;
+        let mut config = Config::default();
+        Drives::open(&arguments).unwrap().describe(&arguments, &mut config);
+        assert_eq!(config.boot_order, [0, 1, 3].map(BootDevice::Ide));
     }
 }

@@ -174,6 +174,21 @@ impl LocalApic {
         self.arm_timer(context);
     }
 
+    /// INIT of the processor: the state after power-on, but for the ID (12.4.7.3). IA32_APIC_BASE is an MSR, and INIT
+    /// leaves those as they are.
+    pub fn init(&mut self, context: &mut Context<'_>) {
+        let LocalApic { base, id, lint, .. } = *self;
+        *self = LocalApic { base, id, lint, ..LocalApic::default() };
+        self.arm_timer(context);
+    }
+
+    /// True when LINT0 passes the 8259A's interrupts on to the processor: virtual wire mode (MP specification 1.4,
+    /// 3.6.2.2).
+    pub fn is_virtual_wire(&self) -> bool {
+        let entry = self.lvt[LVT_LINT0 + LINT_INTR];
+        Delivery::from_register(entry) == Some(Delivery::ExtInt) && entry & LVT_MASKED == 0
+    }
+
     /// The global enable bit: without it the APIC is as if it were not there, and LINT0 and LINT1
     /// are the INTR and NMI pins of the processor.
     pub fn is_enabled(&self) -> bool {

@@ -224,6 +224,13 @@ impl Board {
         }
     }
 
+    /// INIT of the processor.
+    pub fn init_processor(&mut self, memory: &mut Memory, now: Time) {
+        let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
+        interrupts.init(&mut context);
+        self.settle(memory, now);
+    }
+
     /// The processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, memory: &mut Memory, now: Time, value: u64) {
         let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);

@@ -86,6 +86,19 @@ impl Interrupts {
         }
     }
 
+    /// INIT of the processor, which resets its local APIC. Where that was in virtual wire mode it stays there, though a
+    /// real one masks LINT0: 80286 software goes back to real mode by INIT, with a note for firmware in CMOS memory, and
+    /// SeaBIOS then goes on without a look at the APIC.
+    pub fn init(&mut self, context: &mut Context<'_>) {
+        let Some(Apics { local, .. }) = &mut self.apics else { return };
+        let was_virtual_wire = local.is_virtual_wire();
+        local.init(context);
+        if was_virtual_wire {
+            self.enter_virtual_wire_mode(context);
+        }
+        self.settle();
+    }
+
     /// All of them by their numbers.
     pub fn ids(&self) -> &'static [DeviceId] {
         if self.apics.is_some() { &[PIC, LOCAL_APIC, IO_APIC] } else { &[PIC] }
@@ -303,6 +316,24 @@ mod tests {
         assert!(all.requested());
         assert_eq!(all.acknowledge(), 0x71);
         assert!(!all.requested());
+    }
+
+    #[test]
+    fn init_resets_the_local_apic_and_leaves_the_8259a_its_way() {
+        let (mut all, mut bench) = machine(true);
+        all.enter_virtual_wire_mode(&mut bench.context());
+        redirect(&mut all, &mut bench, 4, 0x0054);
+        all.set_line(4, true);
+        assert!(all.apics.as_ref().is_some_and(|apics| apics.local.interrupt_requested()));
+        all.init(&mut bench.context());
+        assert!(!all.apics.as_ref().is_some_and(|apics| apics.local.interrupt_requested()));
+        assert!(all.requested());
+        assert_eq!(all.acknowledge(), 0x0c, "IRQ 4 by the 8259A");
+
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0x350, 1 << 16);
+        all.init(&mut bench.context());
+        all.set_line(1, true);
+        assert!(!all.requested(), "nothing passes before it is programmed");
     }
 
     /// Virtual wire mode by the I/O APIC (MP specification 1.4, figure 3-4).

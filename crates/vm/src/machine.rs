@@ -225,6 +225,8 @@ impl Vm {
             return self.reset();
         }
         self.cpu.init();
+        let now = self.now();
+        self.board.init_processor(&mut self.memory, now);
         Ok(())
     }
 

@@ -254,6 +254,37 @@ fn the_base_register_moves_and_switches() {
 }
 
 /// Virtual wire mode: LINT0 brings the 8259A, LINT1 NMI.
+/// 12.4.7.3.
+#[test]
+fn init_leaves_the_id_and_the_base_alone() {
+    let (mut apic, mut bench) = enabled();
+    let base = 0xfef0_0000 | BASE_ENABLE | BASE_BSP;
+    apic.set_base(&mut bench.context(), base);
+    for (register, value) in [
+        (ID, 0x0300_0000),
+        (TPR, 0x10),
+        (LDR, 0x0100_0000),
+        (DFR, 0x0fff_ffff),
+        (LINT0, 0x700),
+        (TIMER, PERIODIC | 0x40),
+        (INITIAL, 1000),
+        (ICR_HIGH, 0x0300_0000),
+    ] {
+        write(&mut apic, &mut bench, register, value);
+    }
+    for vector in [0x51, 0x61] {
+        assert!(apic.accept(Message::fixed(vector, 3)));
+    }
+    apic.acknowledge();
+    apic.set_lint(LINT_INTR, true);
+    assert!(apic.is_virtual_wire() && bench.timers.next().is_some());
+    apic.init(&mut bench.context());
+    let expected = LocalApic { base, id: 3, lint: [true, false], ..LocalApic::default() };
+    assert_eq!(apic, expected);
+    assert!(!apic.is_virtual_wire());
+    assert_eq!(bench.timers.next(), None);
+}
+
 #[test]
 fn pins_in_virtual_wire_mode() {
     let (mut apic, mut bench) = enabled();

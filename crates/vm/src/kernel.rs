@@ -12,13 +12,15 @@ use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
 use crate::multiboot;
 
-/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts. Linux gets `seed`.
+/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts. Linux gets `seed`,
+/// and is told of the text screen if `has_display`.
 pub(crate) fn start(
     cpu: &mut Cpu,
     memory: &mut Memory,
     kernel: &Kernel,
     rsdp: u64,
     seed: Option<&[u8; SEED_LEN]>,
+    has_display: bool,
 ) -> Result<(), VmError> {
     let Kernel { image, modules, command_line } = kernel;
     for register in reg::AX..=reg::DI {
@@ -39,6 +41,9 @@ pub(crate) fn start(
     let entry = linux::load(memory, &image, Some(rsdp))?;
     if let Some(seed) = seed {
         linux::seed::give(memory, seed)?;
+    }
+    if has_display {
+        linux::screen_info::tell(memory)?;
     }
     cpu.set_flat_entry(entry.code_selector, entry.data_selector, entry.eip);
     cpu.set_gpr(reg::SI, entry.esi.into());

@@ -23,6 +23,7 @@
 //! A kernel file may be anything: no field of it is believed before it was
 //! compared with the length of the file and the size of memory.
 
+pub(crate) mod screen_info;
 pub mod seed;
 
 use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};

@@ -214,7 +214,8 @@ impl Vm {
             let rsdp = acpi::install(&mut self.memory, &self.config)?;
             let seed = self.config.rng_seed;
             let seed = seed.map(|seed| linux::seed::after_resets(seed, self.stats.resets));
-            kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp, seed.as_ref())?;
+            let (seed, has_display) = (seed.as_ref(), self.config.display);
+            kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp, seed, has_display)?;
         }
         Ok(())
     }

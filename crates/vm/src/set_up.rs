@@ -1,5 +1,5 @@
 //! What firmware does to the board before it starts a system, for kernels that start without: the base addresses of
-//! PCI functions, the lines of their interrupts, and the ports of the disks.
+//! PCI functions, the lines of their interrupts, the ports of the disks, and a text screen.
 //!
 //! It is done as firmware does it, by the ports of PCI configuration (PCI Local Bus Specification 2.1, chapter 6).
 //! What the chipset's functions alone know, the router of interrupts and the ports of power management, they are
@@ -11,6 +11,8 @@ use ring3_core::lines::IrqLines;
 use ring3_core::memory::Memory;
 
 use crate::board::Board;
+
+mod text_mode;
 
 /// PCI's CONFIG_ADDRESS and CONFIG_DATA.
 const CONFIG_ADDRESS: u16 = 0xcf8;
@@ -44,6 +46,8 @@ const BASE_ADDRESSES: u8 = 6;
 
 /// Mass storage, IDE.
 const CLASS_IDE: u32 = 0x0101;
+/// A display adapter that is a VGA.
+const CLASS_VGA: u32 = 0x0300;
 /// IDETIM: the channel answers at its ports.
 const IDE_DECODE_ENABLE: u32 = 1 << 15;
 
@@ -115,7 +119,8 @@ impl Firmware<'_> {
             return;
         }
         let mut command = 0;
-        if self.read(function, register::CLASS, Width::Dword) >> 16 == CLASS_IDE {
+        let class = self.read(function, register::CLASS, Width::Dword) >> 16;
+        if class == CLASS_IDE {
             // In compatibility mode the ports of the channels are fixed.
             command |= COMMAND_IO;
             let timings = IDE_DECODE_ENABLE << 16 | IDE_DECODE_ENABLE;
@@ -133,6 +138,9 @@ impl Firmware<'_> {
             self.write(function, register::COMMAND, Width::Word, command);
         }
         self.set_up_interrupt(function);
+        if class == CLASS_VGA {
+            text_mode::enter(self);
+        }
     }
 
     /// Gives what base address register `register` wants, if that is there and can be had. Returns which bits of the
@@ -207,7 +215,7 @@ mod tests {
     const DISPLAY: Function = Function { slot: 2, number: 0 };
 
     /// A machine after a reset, which is set up if it has no firmware.
-    fn after_reset(has_firmware: bool, test: impl FnOnce(&mut Firmware<'_>)) {
+    pub(super) fn after_reset(has_firmware: bool, test: impl FnOnce(&mut Firmware<'_>)) {
         let mut memory = Memory::new(1 << 20).unwrap();
         let video = VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: None };
         let config = Config { memory_bytes: 1 << 20, ..Config::default() };

@@ -1,10 +1,10 @@
-//! Systems that a person sees on the screen and types at, started by firmware.
+//! Systems that a person sees on the screen and types at.
 
 mod support;
 
 use std::time::Duration;
 
-use support::guest::file_if_there;
+use support::guest::{PROMPT, file, file_if_there};
 use support::screen::Screen;
 use support::{Directory, seabios};
 
@@ -76,4 +76,48 @@ fn memtest_finds_no_error_in_a_whole_pass() {
     let Some(mut screen) = memtest(Duration::from_secs(1800)) else { return };
     let shown = screen.wait_for("Pass:  1 ");
     assert!(shown.contains(NO_ERRORS), "{shown}");
+}
+
+/// The oldest processors, which Debian's kernels are not for. On the 486, which has no time-stamp counter, Memtest86+
+/// waits for a key, under QEMU too.
+#[test]
+fn memtest_works_on_a_486_and_on_a_pentium() {
+    let Some(disc) = file_if_there("memtest.iso") else { return };
+    let start = |model| {
+        Screen::start(PATIENCE, |command| {
+            command.args(["-m", "8M", "--cpu", model, "--boot", "d", "--cdrom"]).arg(&disc);
+        })
+    };
+    let mut screen = start("486");
+    screen.wait_for("<Enter> to start testing");
+    screen.type_keys("\r");
+    let shown = screen.wait_for("Status: Testing");
+    assert!(shown.contains("Intel 486"), "{shown}");
+    let shown = start("pentium").wait_for("Status: Testing");
+    assert!(shown.contains("Pentium"), "{shown}");
+}
+
+/// Without firmware, which could set a text mode.
+#[test]
+fn memtest_has_a_screen_when_it_is_the_kernel() {
+    let Some(kernel) = file_if_there("memtest.bin") else { return };
+    let mut screen = Screen::start(PATIENCE, |command| {
+        command.args(["-m", "8M", "--kernel"]).arg(kernel);
+    });
+    let shown = screen.wait_for("Status: Testing");
+    assert!(shown.contains("Memtest86+ v"), "{shown}");
+    screen.wait_for(NO_ERRORS);
+}
+
+#[test]
+fn debian_has_its_console_on_the_screen_without_firmware() {
+    let mut screen = Screen::start(PATIENCE, |command| {
+        command.args(["-m", "128M", "--append", "console=tty0"]);
+        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
+        command.arg("--initrd").arg(file("initramfs.cpio.gz"));
+    });
+    screen.wait_for("Run /init as init process");
+    screen.wait_for(PROMPT);
+    screen.type_keys("dmesg -n 1; clear; dmesg | grep Console:\r");
+    screen.wait_for("Console: colour VGA+ 80x25");
 }

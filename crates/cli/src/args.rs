@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ring3_display::escape;
-use ring3_vm::Model;
+use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
 use crate::bench::BenchArguments;
@@ -150,8 +150,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
 
-    /// What executes the guest's instructions: interpreter is all that there is
-    #[arg(long, value_name = "ENGINE", default_value = "interpreter")]
+    /// What executes the guest's instructions
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: Engine,
 
     /// Add a port at which the guest ends the run with a status of its own: writing V gives 2V + 1
@@ -184,9 +184,23 @@ pub(crate) enum Vga {
 /// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
-    /// One instruction after the other, by the handlers of crate `ring3_x86`.
+    /// The translator where the host allows it, or else the interpreter
     #[default]
+    Auto,
+    /// Copied into the host's own instructions
+    Translator,
+    /// One after the other
     Interpreter,
+}
+
+impl From<Engine> for EngineChoice {
+    fn from(engine: Engine) -> EngineChoice {
+        match engine {
+            Engine::Auto => EngineChoice::Auto,
+            Engine::Translator => EngineChoice::Translator,
+            Engine::Interpreter => EngineChoice::Interpreter,
+        }
+    }
 }
 
 /// Why there cannot be such a port.
@@ -436,7 +450,7 @@ mod tests {
 
     #[test]
     fn an_unknown_engine_is_told_what_there_is() {
-        let error = parse(&["--engine", "translator"]).unwrap_err().to_string();
+        let error = parse(&["--engine", "kvm"]).unwrap_err().to_string();
         assert!(error.contains("translator") && error.contains("interpreter"), "{error}");
     }
 

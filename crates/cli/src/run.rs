@@ -125,7 +125,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         ..Config::default()
     };
     drives.describe(&arguments.drives, &mut config);
-    let mut vm = Vm::new(config, software).map_err(|error| explain(error, path))?;
+    let mut vm = Vm::with_engine(config, software, arguments.engine.into())
+        .map_err(|error| explain(error, path))?;
     drives.attach(&mut vm);
     let (sender, mut door) = door();
     if arguments.paused {

@@ -219,7 +219,7 @@ fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--kernel=k", "--serial=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--display=window"], &["window", "none"]);
     misused(&["--serial=null"; 5], &["at most four"]);
-    misused(&["--engine=translator"], &["translator", "interpreter"]);
+    misused(&["--engine=kvm"], &["kvm", "translator", "interpreter"]);
     misused(&["--rtc=base=never"], &["base=utc"]);
     misused(&["--seed=dice"], &["dice"]);
     misused(&["--log=ring3_vm=loud"], &["error, warn, info"]);

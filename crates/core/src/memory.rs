@@ -6,12 +6,14 @@
 //! to a device, or (writes) nowhere. So ROM, its shadow in RAM, two addresses for the same
 //! bytes, and display memory that moves with a PCI base address register are all one thing.
 //! Everybody reads and writes through the methods here and nobody keeps a reference into the
-//! array, so that one day it can be a memory file that the host maps in many places.
+//! array, so that it can be a memory file that the host maps in many places ([`HostPages`]).
 //!
 //! Memory also knows which 64-byte lines hold instructions that an engine has
 //! decoded. A write to such a line, by the processor or by a device (DMA), puts
 //! the page on a list that the engine reads before it executes anything else. This goes by places,
 //! not addresses.
+
+use std::sync::Arc;
 
 use memmap2::MmapMut;
 use serde::{Deserialize, Serialize};
@@ -137,8 +139,53 @@ pub enum MemoryError {
     },
 }
 
+/// Where the bytes of guest memory come from.
+pub trait HostPages: Send + Sync {
+    /// `len` bytes of zero, which the host gives pages only as they are first touched; none if it cannot. They
+    /// take the place of those that were given before, which are dropped soon after.
+    fn zeroed(&self, len: usize) -> Option<MmapMut>;
+}
+
+/// Memory of the process alone.
+struct Private;
+
+impl HostPages for Private {
+    /// In large pages where the host has them: what a guest touches is spread over far more small ones than the
+    /// host's TLB has entries.
+    fn zeroed(&self, len: usize) -> Option<MmapMut> {
+        let bytes = MmapMut::map_anon(len).ok()?;
+        // It is a hint; without large pages all is the same, but slower.
+        #[cfg(target_os = "linux")]
+        let _ = bytes.advise(memmap2::Advice::HugePage);
+        Some(bytes)
+    }
+}
+
+/// Pages in [`Memory::take_marked_code`]'s list at most.
+const MARKED_PAGES: usize = 256;
+
+/// The pages in which an engine has decoded code where there was none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MarkedCode {
+    /// These, as pages of the array.
+    Pages(Vec<u32>),
+    /// More than were counted.
+    Many,
+}
+
+impl MarkedCode {
+    fn note(&mut self, page: u32) {
+        match self {
+            MarkedCode::Pages(pages) if pages.len() < MARKED_PAGES => pages.push(page),
+            _ => *self = MarkedCode::Many,
+        }
+    }
+}
+
 /// The guest's physical memory.
 pub struct Memory {
+    /// Where `bytes` are from.
+    pages: Arc<dyn HostPages>,
     /// RAM, and behind it the areas.
     bytes: MmapMut,
     ram_size: usize,
@@ -148,6 +195,8 @@ pub struct Memory {
     code: Vec<u64>,
     /// Pages of the array whose code was written to, since [`Memory::take_stale_code`].
     stale: Vec<u32>,
+    /// Pages of the array that came to hold code, since [`Memory::take_marked_code`].
+    marked: MarkedCode,
     /// Grows whenever the map changes; engines that cache it (in a TLB) drop what they have
     /// when it has changed.
     layout: u64,
@@ -163,17 +212,24 @@ impl Memory {
     /// Memory of `size` bytes, all RAM, all zero. The host gives it pages only
     /// as they are first touched.
     pub fn new(size: u64) -> Result<Memory, MemoryError> {
+        Memory::with_pages(size, Arc::new(Private))
+    }
+
+    /// The same, with bytes from `host_pages`.
+    pub fn with_pages(size: u64, host_pages: Arc<dyn HostPages>) -> Result<Memory, MemoryError> {
         if !size.is_multiple_of(PAGE_SIZE) || !(1 << 20..=3 << 30).contains(&size) {
             return Err(MemoryError::BadSize(size));
         }
         let pages = (size >> PAGE_SHIFT) as usize;
         Ok(Memory {
-            bytes: zeroed(size as usize).ok_or(MemoryError::NoHostMemory(size))?,
+            bytes: host_pages.zeroed(size as usize).ok_or(MemoryError::NoHostMemory(size))?,
+            pages: host_pages,
             ram_size: size as usize,
             reads: Map::new(pages),
             writes: Map::new(pages),
             code: vec![0; pages],
             stale: Vec::new(),
+            marked: MarkedCode::Pages(Vec::new()),
             layout: 0,
         })
     }
@@ -187,9 +243,11 @@ impl Memory {
         let pages = size.div_ceil(PAGE_SIZE) as usize;
         let first_page = self.code.len();
         self.code.resize(first_page + pages, 0);
-        let mut bytes = zeroed(self.code.len() << PAGE_SHIFT).expect("the host has memory");
+        let mut bytes =
+            self.pages.zeroed(self.code.len() << PAGE_SHIFT).expect("the host has memory");
         bytes[self.ram_size..self.bytes.len()].copy_from_slice(&self.bytes[self.ram_size..]);
         self.bytes = bytes;
+        self.layout += 1;
         Area { first_page: first_page as u32, pages: pages as u32 }
     }
 
@@ -200,7 +258,7 @@ impl Memory {
         }
         self.reset_map();
         // A new mapping has its zero pages from the host, for nothing.
-        match zeroed(self.bytes.len()) {
+        match self.pages.zeroed(self.bytes.len()) {
             Some(bytes) => self.bytes = bytes,
             None => self.bytes.fill(0),
         }
@@ -263,6 +321,17 @@ impl Memory {
         self.writes.target(address)
     }
 
+    /// The place of guest-physical address `start`, where the `len` bytes there are as many places in a row, for reads
+    /// and for writes. Both are multiples of [`PAGE_SIZE`].
+    pub fn run_of_places(&self, start: u64, len: u64) -> Option<usize> {
+        let Target::Place(first) = self.read_target(start) else { return None };
+        let is_in_row = |offset: u64| {
+            let place = Target::Place(first + offset as usize);
+            self.read_target(start + offset) == place && self.write_target(start + offset) == place
+        };
+        (0..len).step_by(PAGE_SIZE as usize).all(is_in_row).then_some(first)
+    }
+
     /// Changes whenever the map changes.
     pub fn layout_generation(&self) -> u64 {
         self.layout
@@ -289,6 +358,11 @@ impl Memory {
         let Some(there) = self.bytes.get_mut(place..) else { beyond_memory() };
         let Some(there) = there.first_chunk_mut() else { beyond_memory() };
         *there = bytes;
+    }
+
+    /// How many bytes the array has: RAM and areas.
+    pub fn places(&self) -> usize {
+        self.bytes.len()
     }
 
     /// True when no engine has decoded code in the page of `place`: writes to it need no care.
@@ -394,7 +468,21 @@ impl Memory {
         };
         let first = *lines == 0;
         *lines |= line_mask(place, len);
+        if first {
+            self.marked.note((place >> PAGE_SHIFT) as u32);
+        }
         first
+    }
+
+    /// True when [`Memory::take_marked_code`] would return something.
+    #[inline(always)]
+    pub fn has_marked_code(&self) -> bool {
+        !matches!(&self.marked, MarkedCode::Pages(pages) if pages.is_empty())
+    }
+
+    /// The pages that came to hold code: whoever writes to memory without asking it must not write there at once.
+    pub fn take_marked_code(&mut self) -> MarkedCode {
+        std::mem::replace(&mut self.marked, MarkedCode::Pages(Vec::new()))
     }
 
     /// True when one of the `len` bytes at `place`, which stay in one page, is in a
@@ -452,16 +540,6 @@ fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, std::ops::R
         each(at, done..done + part);
         done += part;
     }
-}
-
-/// `len` bytes of zero, in large pages where the host has them: what a guest touches is spread over
-/// far more small ones than the host's TLB has entries.
-fn zeroed(len: usize) -> Option<MmapMut> {
-    let bytes = MmapMut::map_anon(len).ok()?;
-    // It is a hint; without large pages all is the same, but slower.
-    #[cfg(target_os = "linux")]
-    let _ = bytes.advise(memmap2::Advice::HugePage);
-    Some(bytes)
 }
 
 /// A place is not in the array. It says nothing more, so that those who check need not keep what they would say.

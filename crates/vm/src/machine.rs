@@ -14,7 +14,6 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
-use ring3_x86::interpreter::Interpreter;
 use ring3_x86::report::CpuReport;
 use thiserror::Error;
 use tracing::{info, trace, warn};
@@ -25,6 +24,7 @@ use crate::config::{Config, ConfigError, Kernel, Software};
 use crate::control::{Event, Request};
 use crate::door::Door;
 use crate::drives::{Drive, Drives, Empty};
+use crate::engines::{self, EngineChoice, EngineError};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
@@ -43,6 +43,9 @@ pub enum VmError {
     /// The firmware cannot be started.
     #[error("the firmware {0}")]
     Firmware(#[from] FirmwareError),
+    /// There can be no such engine, or no memory for it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// The size of memory is wrong.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -136,12 +139,21 @@ impl fmt::Debug for Vm {
 }
 
 impl Vm {
-    /// Makes a machine of that shape which starts with `software`.
+    /// Makes a machine of that shape which starts with `software`, executed by the interpreter.
     pub fn new(config: Config, software: Software) -> Result<Vm, VmError> {
+        Vm::with_engine(config, software, EngineChoice::Interpreter)
+    }
+
+    /// The same with a choice of engine.
+    pub fn with_engine(
+        config: Config,
+        software: Software,
+        engine: EngineChoice,
+    ) -> Result<Vm, VmError> {
         if config.serial_ports > 4 {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
         }
-        let mut memory = Memory::new(config.memory_bytes)?;
+        let (engine, mut memory) = engines::make(engine, config.memory_bytes)?;
         let mut video_rom = None;
         let (firmware, kernel) = match software {
             Software::Firmware { image, video } => {
@@ -160,7 +172,7 @@ impl Vm {
         cpu.transcendental = host_fpu::execute;
         let mut vm = Vm {
             cpu,
-            engine: Box::new(Interpreter::new()),
+            engine,
             memory,
             board: Board::new(&config, firmware, video.as_ref())?,
             drives: Drives::default(),

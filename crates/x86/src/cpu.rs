@@ -1,8 +1,10 @@
 //! The processor's state.
 //!
 //! What else belongs to every processor is in the files below: its modes and control registers
-//! ([`mode`]), how instructions stop and ask the machine ([`stop`]), and its saved form ([`saved`]).
+//! ([`mode`]), how instructions stop and ask the machine ([`stop`]), what they invalidate ([`invalidations`]),
+//! and its saved form ([`saved`]).
 
+pub mod invalidations;
 mod mode;
 mod saved;
 mod stop;
@@ -11,6 +13,7 @@ use bitflags::bitflags;
 use ring3_core::device::Width;
 use serde::{Deserialize, Serialize};
 
+use crate::cpu::invalidations::Invalidations;
 use crate::cpuid::{Features, Model};
 use crate::decode::Op;
 use crate::exception::Stop;
@@ -266,6 +269,8 @@ pub struct Cpu {
     pub(crate) fetch_generation: u64,
     /// Where the blocks at linear addresses are.
     jumps: Jumps,
+    /// What another engine than the interpreter is to forget of the page tables.
+    invalidations: Invalidations,
     /// Page walks done.
     pub(crate) page_walks: u64,
     /// An observer wants to be told of memory accesses.
@@ -334,6 +339,7 @@ impl Cpu {
             checks_alignment: false,
             fetch_generation: 0,
             jumps: Jumps::default(),
+            invalidations: Invalidations::everything(),
             page_walks: 0,
             notes_accesses: false,
             accesses: Vec::new(),
@@ -406,6 +412,24 @@ impl Cpu {
     /// EFLAGS.
     pub fn eflags(&self) -> Eflags {
         self.system_flags | self.status.to_eflags()
+    }
+
+    /// Sets the status flags and DF to those of `flags`.
+    pub fn set_status_and_direction(&mut self, flags: Eflags) {
+        self.status = Status::from_eflags(flags);
+        self.system_flags.set(Eflags::DF, flags.contains(Eflags::DF));
+    }
+
+    /// True when instructions are executed without anything that may surround them: they are not single-stepped, no
+    /// breakpoint is enabled, no answer, exception or NMI is under way, and the processor is not halted. RF, which
+    /// then means nothing, is clear afterwards, as it is after an instruction.
+    pub fn begins_to_run_plainly(&mut self) -> bool {
+        let is_plain =
+            (self.attention - Attention::RESUME).is_empty() && self.event.is_none() && !self.halted;
+        if is_plain && self.attention.contains(Attention::RESUME) {
+            self.use_resume_flag();
+        }
+        is_plain
     }
 
     /// EFLAGS as it is pushed: bit 1 set.

@@ -177,6 +177,18 @@ impl CodeMode {
     }
 }
 
+/// A decoder of the instructions in `bytes`, the first of which is at `ip` in CS; for engines that do not execute [`Op`]s.
+pub fn decoder(bytes: &[u8], is_32_bit: bool, ip: u32) -> Decoder<'_> {
+    Decoder::with_ip(if is_32_bit { 32 } else { 16 }, bytes, ip.into(), OPTIONS)
+}
+
+/// True when `instruction` is one that processors of that model have, and that is executed here.
+pub fn exists(instruction: &Instruction, model: Model) -> bool {
+    !instruction.is_invalid()
+        && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
+        && table::find(instruction.code()).is_some()
+}
+
 /// Decodes the instruction at the start of `bytes`, at most 15 of which count;
 /// none when it goes on after them.
 pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {

@@ -61,6 +61,8 @@ pub struct Interpreter {
     observer: Option<Box<dyn Observer>>,
     /// The next instruction begins a block, for the observer.
     at_block: bool,
+    /// Where another engine executes too: the pages whose code was found changed, for it.
+    dropped: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +93,7 @@ impl Default for Interpreter {
             counters: Counters::default(),
             observer: None,
             at_block: true,
+            dropped: None,
         }
     }
 }
@@ -99,6 +102,26 @@ impl Interpreter {
     /// An interpreter that has decoded nothing yet.
     pub fn new() -> Interpreter {
         Interpreter::default()
+    }
+
+    /// One that executes what another engine leaves to it, on the same memory.
+    pub fn beside_another_engine() -> Interpreter {
+        Interpreter { dropped: Some(Vec::new()), ..Interpreter::default() }
+    }
+
+    /// Forgets the code of `pages`, which the other engine has found changed.
+    pub fn drop_code(&mut self, cpu: &mut Cpu, pages: &[u32]) {
+        for page in pages {
+            self.cache.drop_frame(*page as usize);
+            cpu.forget_jumps();
+            self.counters.code_pages_dropped += 1;
+        }
+        self.fetch = NOWHERE;
+    }
+
+    /// The pages whose code this one has found changed since the last call, for the other engine.
+    pub fn take_dropped_code(&mut self) -> Vec<u32> {
+        self.dropped.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// From the next run on, `observer` sees what is executed; the one before it is dropped.
@@ -137,12 +160,11 @@ impl Interpreter {
 
     /// Forgets the code of pages that were written to.
     fn drop_stale_code(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
-        for frame in memory.take_stale_code() {
-            self.cache.drop_frame(frame as usize);
-            cpu.forget_jumps();
-            self.counters.code_pages_dropped += 1;
+        let pages = memory.take_stale_code();
+        self.drop_code(cpu, &pages);
+        if let Some(dropped) = &mut self.dropped {
+            dropped.extend(pages);
         }
-        self.fetch = NOWHERE;
     }
 
     /// What is at CS:EIP.

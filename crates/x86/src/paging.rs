@@ -63,6 +63,28 @@ struct Found {
     no_execute: bool,
 }
 
+/// A linear page as an engine may keep it, until it is invalidated ([`Cpu::take_invalidations`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageMapping {
+    /// Guest-physical address of the page.
+    pub address: u64,
+    /// It can be written at once: it is allowed, and the dirty bit is set.
+    pub writable: bool,
+    /// Its bytes can be fetched.
+    pub executable: bool,
+    /// It stays over loads of CR3.
+    pub global: bool,
+    /// The size of the guest's page that it is part of, in bytes; 4 MiB where there is no paging.
+    pub size: u32,
+}
+
+/// The entries by which a linear page is mapped, to see whether they have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageEntries {
+    directory: u64,
+    leaf: u64,
+}
+
 /// Where a linear page is mapped, and what is allowed there.
 struct Mapping {
     page: u64,
@@ -118,6 +140,53 @@ impl Cpu {
             self.tlb.fill(Space::of(user), linear, place, rights);
         }
         Ok(mapping.page | linear & 0xfff)
+    }
+
+    /// The page of `linear`, which the running code accesses as `access` says, with accessed and dirty bits
+    /// set; none, and nothing is changed, where the access faults, or is to be checked each time.
+    pub fn map_page(
+        &mut self,
+        memory: &mut Memory,
+        linear: u32,
+        access: Access,
+    ) -> Option<PageMapping> {
+        let linear = u64::from(linear);
+        let user = self.is_user();
+        if user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses {
+            return None;
+        }
+        if !self.cr0.contains(Cr0::PG) {
+            return Some(PageMapping {
+                address: linear & !0xfff,
+                writable: true,
+                executable: true,
+                global: false,
+                size: 4 << 20,
+            });
+        }
+        let cr2 = self.cr2;
+        let Ok(mapping) = self.walk(memory, linear, access, user) else {
+            self.cr2 = cr2;
+            return None;
+        };
+        let large = if self.cr4.contains(Cr4::PAE) { 2 << 20 } else { 4 << 20 };
+        Some(PageMapping {
+            address: mapping.page,
+            writable: mapping.writable && mapping.dirty,
+            executable: mapping.executable,
+            global: mapping.global,
+            size: if mapping.large { large } else { 4 << 10 },
+        })
+    }
+
+    /// The entries that map `linear` now; none where it is not mapped.
+    pub fn page_entries(&self, memory: &Memory, linear: u32) -> Option<PageEntries> {
+        if !self.cr0.contains(Cr0::PG) {
+            return Some(PageEntries { directory: 0, leaf: 0 });
+        }
+        let found = self.find(memory, u64::from(linear)).ok()?;
+        let directory = found.directory.map_or(0, |(_, directory)| directory);
+        Some(PageEntries { directory, leaf: found.leaf })
     }
 
     /// Walks the page tables with all checks, and sets accessed and dirty bits.

@@ -186,6 +186,11 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// It can be read and written at every offset, from 0 to FFFFFFFFh.
+    pub fn is_free(&self) -> bool {
+        self.reads_freely && self.writes_freely
+    }
+
     /// A segment register with that content.
     pub const fn new(selector: u16, base: u64, limit: u32, attributes: Attributes) -> Segment {
         let whole = limit == u32::MAX && !attributes.expands_down() && attributes.present();

@@ -1,5 +1,6 @@
 //! Modes and privilege, the control registers, and what follows from their changes.
 
+use crate::cpu::invalidations::Invalidations;
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::decode::CodeMode;
 use crate::flags::Eflags;
@@ -53,6 +54,11 @@ impl Cpu {
         }
     }
 
+    /// Accesses at privilege 3 must be aligned: CR0.AM and EFLAGS.AC are set.
+    pub fn alignment_is_checked(&self) -> bool {
+        self.checks_alignment
+    }
+
     /// Protected mode, not virtual-8086 mode.
     #[inline(always)]
     pub fn in_protected_mode(&self) -> bool {
@@ -66,7 +72,7 @@ impl Cpu {
 
     /// Accesses are user accesses for paging.
     #[inline(always)]
-    pub(crate) fn is_user(&self) -> bool {
+    pub fn is_user(&self) -> bool {
         self.cpl == 3
     }
 
@@ -78,7 +84,7 @@ impl Cpu {
 
     /// How code is decoded now.
     #[inline(always)]
-    pub(crate) fn code_mode(&self) -> CodeMode {
+    pub fn code_mode(&self) -> CodeMode {
         CodeMode { is_32_bit: self.code_is_32_bit(), is_flat: self.is_flat }
     }
 
@@ -105,16 +111,20 @@ impl Cpu {
 
     /// Sets CR0 without the checks that MOV to CR0 makes first.
     pub fn set_cr0(&mut self, value: Cr0) {
+        let changed = self.cr0 ^ (value | Cr0::ET);
         self.cr0 = value | Cr0::ET;
         self.update_cpl();
         self.update_alignment_check();
-        self.translation_changed();
+        if changed.intersects(Cr0::PE | Cr0::WP | Cr0::PG) {
+            self.translation_changed();
+        }
     }
 
     /// Sets CR3, as MOV to CR3 does: what is not global leaves the TLB.
     pub fn set_cr3(&mut self, value: u64) {
         self.cr3 = value;
         self.tlb.flush_non_global();
+        self.invalidations.note_non_global();
         self.forget_jumps();
     }
 
@@ -134,11 +144,18 @@ impl Cpu {
     /// Drops everything that was derived from the page tables.
     pub(crate) fn translation_changed(&mut self) {
         self.tlb.flush();
+        self.invalidations.note_all();
         self.forget_jumps();
+    }
+
+    /// What was invalidated since the last call.
+    pub fn take_invalidations(&mut self) -> Invalidations {
+        std::mem::take(&mut self.invalidations)
     }
 
     /// INVLPG.
     pub(crate) fn invalidate_page(&mut self, linear: u64) {
+        self.invalidations.note_page(linear);
         let was_large = self.tlb.flush_page(linear);
         if was_large || self.jumps.has_fetched(linear) {
             self.forget_jumps();

@@ -8,5 +8,6 @@ pub(crate) mod comparison;
 pub(crate) mod coverage;
 pub(crate) mod guest;
 pub(crate) mod host_fpu;
+pub(crate) mod programs;
 pub(crate) mod random;
 pub(crate) mod series;

@@ -1,0 +1,468 @@
+//! From guest code to host code, a block at a time.
+//!
+//! A block ends where control may go elsewhere, before an instruction that the interpreter is to execute, and at the
+//! end of its page. Each instruction is one *site*: where its host code begins is a place at which the
+//! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
+//! instruction of a site that can fault, so an instruction that faults can always be executed again.
+
+use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use ring3_x86::cpuid::Model;
+use ring3_x86::decode;
+
+use crate::context::reason;
+use crate::copy::{self, address, plain_address};
+use crate::emitter::{Branch, Emitter};
+use crate::strings;
+
+/// Instructions in a block at most.
+const MAX_INSTRUCTIONS: u16 = 64;
+/// Guest pages.
+const PAGE_MASK: u32 = !0xfff;
+
+/// The host code of one instruction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site {
+    /// The address where it begins.
+    pub(crate) host: u32,
+    /// The instruction's address, less that of the block.
+    pub(crate) offset: u16,
+    /// How many instructions of the block come before it.
+    pub(crate) before: u16,
+    /// It is repeated: the context's `count` has the count with which it began.
+    pub(crate) repeats: bool,
+}
+
+/// A translated block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The linear address of its first instruction.
+    pub(crate) linear: u32,
+    /// Where direct branches enter it.
+    pub(crate) entry: u32,
+    /// Where indirect branches enter it, with R8D the address they go to.
+    pub(crate) checked_entry: u32,
+    /// How many bytes of guest code it is made from.
+    pub(crate) bytes: u16,
+    /// How many instructions are taken from the budget at its entry.
+    pub(crate) instructions: u16,
+    /// Its instructions, in order.
+    pub(crate) sites: Vec<Site>,
+}
+
+/// What a block is made from.
+pub(crate) struct Source<'a> {
+    /// The bytes from its first instruction to the end of the page.
+    pub(crate) bytes: &'a [u8],
+    /// The linear address of the first one.
+    pub(crate) linear: u32,
+    /// Which processor it is for.
+    pub(crate) model: Model,
+}
+
+/// Translates the block at `source` for address `host`. `entry_of` knows where there are blocks in the same page.
+/// Gives it with its code.
+pub(crate) fn translate(
+    source: &Source,
+    host: u32,
+    entry_of: impl Fn(u32) -> Option<u32>,
+) -> (Block, Vec<u8>) {
+    let (body, ending) = scan(source);
+    let mut maker = Maker {
+        emitter: Emitter::new(host),
+        linear: source.linear,
+        sites: Vec::with_capacity(body.len() + 1),
+        branches: Vec::new(),
+        later: Vec::new(),
+        entry: 0,
+        count: 0,
+    };
+    maker.emitter.check_target(source.linear);
+    maker.entry = maker.emitter.here();
+    // The first byte that is not read: a fetch that reaches it is of the next block.
+    let mut end = source.linear;
+    let in_block = body.len() as u16 + u16::from(ending.is_some());
+    if in_block > 0 {
+        maker.count = in_block;
+        maker.emitter.count(in_block.into());
+    }
+    for instruction in &body {
+        maker.begin_site(instruction);
+        let done = maker.body(instruction);
+        debug_assert!(done, "{instruction} was tried before");
+        end = instruction.next_ip32();
+    }
+    match ending {
+        Some(branch) => {
+            maker.begin_site(&branch);
+            end = branch.next_ip32();
+            maker.ending(&branch, &entry_of);
+        }
+        // The page ends there, or the interpreter is to go on.
+        None if is_next_block(&body, source, end) => maker.go_to(end, &entry_of),
+        None => maker.emitter.leave(reason::STEP, end),
+    }
+    maker.finish_later();
+    let block = Block {
+        linear: source.linear,
+        entry: maker.entry,
+        checked_entry: host,
+        bytes: (end.wrapping_sub(source.linear)) as u16,
+        instructions: in_block,
+        sites: maker.sites,
+    };
+    (block, maker.emitter.finish(&maker.branches))
+}
+
+/// The block ended only because it was long enough.
+fn is_next_block(body: &[Instruction], source: &Source, end: u32) -> bool {
+    body.len() == usize::from(MAX_INSTRUCTIONS)
+        || end.wrapping_sub(source.linear) as usize == source.bytes.len()
+}
+
+/// The instructions that can be translated, and the branch after them, if they end in one.
+fn scan(source: &Source) -> (Vec<Instruction>, Option<Instruction>) {
+    let mut decoder = decode::decoder(source.bytes, true, source.linear);
+    let mut body = Vec::new();
+    let mut trial = Maker::for_trial();
+    while decoder.can_decode() && body.len() < usize::from(MAX_INSTRUCTIONS) {
+        let instruction = decoder.decode();
+        if !decode::exists(&instruction, source.model) {
+            break;
+        }
+        if is_ending(&instruction) {
+            return (body, Some(instruction));
+        }
+        if instruction.flow_control() != FlowControl::Next || !trial.body(&instruction) {
+            break;
+        }
+        body.push(instruction);
+    }
+    (body, None)
+}
+
+/// A near branch that is translated.
+fn is_ending(instruction: &Instruction) -> bool {
+    match instruction.code() {
+        Code::Jmp_rel8_32
+        | Code::Jmp_rel32_32
+        | Code::Call_rel32_32
+        | Code::Retnd
+        | Code::Retnd_imm16
+        | Code::Loop_rel8_32_ECX
+        | Code::Loope_rel8_32_ECX
+        | Code::Loopne_rel8_32_ECX
+        | Code::Jecxz_rel8_32 => true,
+        Code::Jmp_rm32 | Code::Call_rm32 => {
+            instruction.op0_kind() == OpKind::Register || copy::is_translated_address(instruction)
+        }
+        _ => instruction.is_jcc_short_or_near() && instruction.op0_kind() == OpKind::NearBranch32,
+    }
+}
+
+/// What comes after a block's own code.
+enum Later {
+    /// `branch` leads to `target` in the same page, where there is nothing yet.
+    Link { branch: Branch, target: u32 },
+    /// `branch` leads to `target` in another page.
+    Far { branch: Branch, target: u32 },
+}
+
+/// A block that is being made.
+struct Maker {
+    emitter: Emitter,
+    linear: u32,
+    sites: Vec<Site>,
+    branches: Vec<(Branch, u32)>,
+    later: Vec<Later>,
+    entry: u32,
+    count: u16,
+}
+
+impl Maker {
+    /// One whose code is thrown away: it tells what can be translated.
+    fn for_trial() -> Maker {
+        Maker {
+            emitter: Emitter::new(0),
+            linear: 0,
+            sites: Vec::new(),
+            branches: Vec::new(),
+            later: Vec::new(),
+            entry: 0,
+            count: 0,
+        }
+    }
+
+    fn begin_site(&mut self, instruction: &Instruction) {
+        self.sites.push(Site {
+            host: self.emitter.here(),
+            offset: instruction.ip32().wrapping_sub(self.linear) as u16,
+            before: self.sites.len() as u16,
+            repeats: instruction.is_string_instruction()
+                && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
+        });
+    }
+
+    /// An instruction that goes on with the next one. False if it is left to the interpreter.
+    fn body(&mut self, instruction: &Instruction) -> bool {
+        let emitter = &mut self.emitter;
+        if instruction.is_string_instruction() {
+            return strings::translate(emitter, instruction);
+        }
+        match instruction.code() {
+            Code::Push_r32 => {
+                emitter.store(below_stack(), copy::rename(instruction.op0_register()));
+                emitter.add(Register::R15D, Register::R15, -4);
+            }
+            Code::Pushd_imm8 | Code::Pushd_imm32 => {
+                emitter.store_number(below_stack(), instruction.immediate(0) as u32);
+                emitter.add(Register::R15D, Register::R15, -4);
+            }
+            Code::Push_rm32 => {
+                let Some(from) = address(emitter, instruction, 0) else { return false };
+                emitter.load(Register::R8D, from);
+                emitter.store(below_stack(), Register::R8D);
+                emitter.add(Register::R15D, Register::R15, -4);
+            }
+            Code::Pop_r32 => {
+                let register = copy::rename(instruction.op0_register());
+                emitter.load(register, top_of_stack(0));
+                if register != Register::R15D {
+                    emitter.add(Register::R15D, Register::R15, 4);
+                }
+            }
+            Code::Pop_rm32 => {
+                // The address is that after ESP was incremented (SDM vol. 2, POP).
+                let Some(to) = plain_address(instruction, 4) else { return false };
+                emitter.load(Register::R8D, top_of_stack(0));
+                emitter.store(to, Register::R8D);
+                emitter.add(Register::R15D, Register::R15, 4);
+            }
+            Code::Leaved => {
+                let saved =
+                    MemoryOperand::new(Register::EBP, Register::None, 1, 0, 0, false, Register::GS);
+                emitter.load(Register::R8D, saved);
+                emitter.add(Register::R15D, Register::RBP, 4);
+                emitter.copy(Register::EBP, Register::R8D);
+            }
+            _ => return copy::translate(emitter, instruction),
+        }
+        true
+    }
+
+    /// The branch at the end.
+    fn ending(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
+        let next = branch.next_ip32();
+        match branch.code() {
+            Code::Call_rel32_32 => {
+                self.emitter.store_number(below_stack(), next);
+                self.emitter.add(Register::R15D, Register::R15, -4);
+                self.go_to(branch.near_branch32(), entry_of);
+            }
+            Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
+            Code::Retnd | Code::Retnd_imm16 => {
+                let bytes = if branch.code() == Code::Retnd { 0 } else { branch.immediate16() };
+                self.emitter.load(Register::R8D, top_of_stack(0));
+                self.emitter.add(Register::R15D, Register::R15, 4 + i32::from(bytes));
+                self.emitter.jump_by_table();
+            }
+            Code::Jmp_rm32 | Code::Call_rm32 => {
+                if branch.op0_kind() == OpKind::Register {
+                    self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
+                } else {
+                    let from = address(&mut self.emitter, branch, 0).expect("was asked before");
+                    self.emitter.load(Register::R8D, from);
+                }
+                if branch.code() == Code::Call_rm32 {
+                    self.emitter.store_number(below_stack(), next);
+                    self.emitter.add(Register::R15D, Register::R15, -4);
+                }
+                self.emitter.jump_by_table();
+            }
+            code => {
+                let taken = match code {
+                    Code::Loopne_rel8_32_ECX => self.emitter.loop_if(0xe0),
+                    Code::Loope_rel8_32_ECX => self.emitter.loop_if(0xe1),
+                    Code::Loop_rel8_32_ECX => self.emitter.loop_if(0xe2),
+                    Code::Jecxz_rel8_32 => self.emitter.loop_if(0xe3),
+                    _ => self.emitter.jump_if(condition(branch)),
+                };
+                self.lead(taken, branch.near_branch32(), entry_of);
+                self.go_to(next, entry_of);
+            }
+        }
+    }
+
+    /// Goes on at `target`.
+    fn go_to(&mut self, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
+        if self.is_in_page(target) {
+            let branch = self.emitter.jump();
+            self.lead(branch, target, entry_of);
+        } else {
+            self.emitter.jump_by_table_to(target);
+        }
+    }
+
+    /// Lets `branch` lead to `target`.
+    fn lead(&mut self, branch: Branch, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
+        if !self.is_in_page(target) {
+            self.later.push(Later::Far { branch, target });
+        } else if target == self.linear && self.count > 0 {
+            self.branches.push((branch, self.entry));
+        } else if let Some(entry) = entry_of(target) {
+            self.branches.push((branch, entry));
+        } else {
+            self.later.push(Later::Link { branch, target });
+        }
+    }
+
+    fn finish_later(&mut self) {
+        for later in std::mem::take(&mut self.later) {
+            let here = self.emitter.here();
+            match later {
+                Later::Link { branch, target } => {
+                    self.branches.push((branch, here));
+                    self.emitter.leave_to_link(branch, target);
+                }
+                Later::Far { branch, target } => {
+                    self.branches.push((branch, here));
+                    self.emitter.jump_by_table_to(target);
+                }
+            }
+        }
+    }
+
+    /// A branch within the page leads to what was in memory when this block was made, and the two are dropped together.
+    fn is_in_page(&self, target: u32) -> bool {
+        (target ^ self.linear) & PAGE_MASK == 0
+    }
+}
+
+/// The low four bits of a conditional jump's opcode.
+fn condition(branch: &Instruction) -> u8 {
+    use iced_x86::ConditionCode as C;
+    match branch.condition_code() {
+        C::o => 0,
+        C::no => 1,
+        C::b => 2,
+        C::ae => 3,
+        C::e => 4,
+        C::ne => 5,
+        C::be => 6,
+        C::a => 7,
+        C::s => 8,
+        C::ns => 9,
+        C::p => 10,
+        C::np => 11,
+        C::l => 12,
+        C::ge => 13,
+        C::le => 14,
+        C::g | C::None => 15,
+    }
+}
+
+/// Where PUSH writes.
+fn below_stack() -> MemoryOperand {
+    top_of_stack(-4)
+}
+
+/// `displacement` above ESP.
+fn top_of_stack(displacement: i64) -> MemoryOperand {
+    MemoryOperand::new(Register::R15D, Register::None, 1, displacement, 4, false, Register::GS)
+}
+
+/// True for mnemonics that [`copy`] copies.
+pub(crate) fn is_copied(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Add
+            | M::Or
+            | M::Adc
+            | M::Sbb
+            | M::And
+            | M::Sub
+            | M::Xor
+            | M::Cmp
+            | M::Test
+            | M::Mov
+            | M::Movzx
+            | M::Movsx
+            | M::Lea
+            | M::Inc
+            | M::Dec
+            | M::Neg
+            | M::Not
+            | M::Mul
+            | M::Imul
+            | M::Div
+            | M::Idiv
+            | M::Shl
+            | M::Sal
+            | M::Shr
+            | M::Sar
+            | M::Rol
+            | M::Ror
+            | M::Rcl
+            | M::Rcr
+            | M::Shld
+            | M::Shrd
+            | M::Bt
+            | M::Bts
+            | M::Btr
+            | M::Btc
+            | M::Bsf
+            | M::Bsr
+            | M::Bswap
+            | M::Popcnt
+            | M::Seta
+            | M::Setae
+            | M::Setb
+            | M::Setbe
+            | M::Sete
+            | M::Setg
+            | M::Setge
+            | M::Setl
+            | M::Setle
+            | M::Setne
+            | M::Setno
+            | M::Setnp
+            | M::Setns
+            | M::Seto
+            | M::Setp
+            | M::Sets
+            | M::Cmova
+            | M::Cmovae
+            | M::Cmovb
+            | M::Cmovbe
+            | M::Cmove
+            | M::Cmovg
+            | M::Cmovge
+            | M::Cmovl
+            | M::Cmovle
+            | M::Cmovne
+            | M::Cmovno
+            | M::Cmovnp
+            | M::Cmovns
+            | M::Cmovo
+            | M::Cmovp
+            | M::Cmovs
+            | M::Xchg
+            | M::Xadd
+            | M::Cmpxchg
+            | M::Cmpxchg8b
+            | M::Cbw
+            | M::Cwde
+            | M::Cwd
+            | M::Cdq
+            | M::Clc
+            | M::Stc
+            | M::Cmc
+            | M::Cld
+            | M::Std
+            | M::Lahf
+            | M::Sahf
+            | M::Nop
+            | M::Pause
+            | M::Xlatb
+    )
+}

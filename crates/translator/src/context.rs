@@ -1,0 +1,213 @@
+//! What translated code and the engine share: the guest's registers while nothing is executed, why translated code
+//! was left, and the two ways between them.
+//!
+//! # Registers in translated code
+//!
+//! | host | |
+//! | --- | --- |
+//! | EAX, ECX, EDX, EBX, EBP, ESI, EDI | the guest's of the same name, upper halves zero |
+//! | R15 | the guest's ESP |
+//! | status flags and DF | the guest's |
+//! | R8, R9, R10 | free inside of an instruction |
+//! | R11 | selects the bits of an address that are the index in the jump table |
+//! | R12 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
+//! | R13 | the jump table |
+//! | R14 | the [`Context`] |
+//! | GS | its base is the window |
+//! | RSP | the host's stack |
+
+use std::arch::naked_asm;
+use std::mem::offset_of;
+
+/// Why translated code was left.
+pub(crate) mod reason {
+    /// A branch is not linked yet: `info` is the address after its 32-bit distance, `eip` where it goes.
+    pub(crate) const LINK: u32 = 0;
+    /// The jump table does not know `eip`.
+    pub(crate) const LOOK_UP: u32 = 1;
+    /// The instruction at `eip` is to be executed by the interpreter.
+    pub(crate) const STEP: u32 = 2;
+    /// A signal: `fault_rip` and what follows it say which.
+    pub(crate) const SIGNAL: u32 = 3;
+}
+
+/// Bits of an address that are the index in a jump table.
+pub(crate) const INDEX_MASK: u32 = 0x3fff;
+
+/// See the module. The layout is known to the code below and to what is translated.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Context {
+    /// EAX to EDI.
+    pub(crate) gpr: [u32; 8],
+    /// EIP, when it was left.
+    pub(crate) eip: u32,
+    /// See [`reason`].
+    pub(crate) reason: u32,
+    /// RFLAGS.
+    pub(crate) flags: u64,
+    /// R12.
+    pub(crate) budget: u64,
+    /// The base of GS.
+    pub(crate) window: u64,
+    /// R13.
+    pub(crate) table: u64,
+    /// Where it is to be entered.
+    pub(crate) target: u64,
+    /// See [`reason`].
+    pub(crate) info: u64,
+    /// R10, in which a repeated instruction keeps the count with which it began.
+    pub(crate) count: u64,
+    /// The address that was accessed, when a signal came for that.
+    pub(crate) fault_address: u64,
+    /// The instruction for which the signal came.
+    pub(crate) fault_rip: u64,
+    /// The processor's error code.
+    pub(crate) fault_code: u64,
+    /// The signal.
+    pub(crate) fault_signal: u64,
+    /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
+    pub(crate) base_of: [u64; 2],
+    /// The bases of FS and GS.
+    pub(crate) bases: [u32; 2],
+    /// [`leave`].
+    leave: u64,
+    /// [`miss`].
+    miss: u64,
+    /// RSP outside.
+    host_stack: u64,
+}
+
+/// Offsets in [`Context`], as displacements.
+pub(crate) mod at {
+    use super::{Context, offset_of};
+
+    pub(crate) const EIP: u32 = offset_of!(Context, eip) as u32;
+    pub(crate) const REASON: u32 = offset_of!(Context, reason) as u32;
+    pub(crate) const INFO: u32 = offset_of!(Context, info) as u32;
+    pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
+    pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
+    pub(crate) const LEAVE: u32 = offset_of!(Context, leave) as u32;
+    pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
+}
+
+impl Context {
+    pub(crate) fn new() -> Box<Context> {
+        Box::new(Context {
+            gpr: [0; 8],
+            eip: 0,
+            reason: 0,
+            flags: 0,
+            budget: 0,
+            window: 0,
+            table: 0,
+            target: 0,
+            info: 0,
+            count: 0,
+            fault_address: 0,
+            fault_rip: 0,
+            fault_code: 0,
+            fault_signal: 0,
+            base_of: [0; 2],
+            bases: [0; 2],
+            leave: leave as *const () as u64,
+            miss: miss as *const () as u64,
+            host_stack: 0,
+        })
+    }
+
+    /// Where translated code is left, with all registers as they are there.
+    pub(crate) fn leave_address(&self) -> u64 {
+        self.leave
+    }
+}
+
+/// Executes translated code from `target` on until it is left.
+///
+/// # Safety
+/// `target` is the entry of a translated block, `budget`, `window` and `table` are what the module says, and the
+/// handler of [`crate::signals`] is installed.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
+    naked_asm!(
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "mov r14, rdi",
+        "mov [r14 + {host_stack}], rsp",
+        "mov rax, [r14 + {window}]",
+        "wrgsbase rax",
+        "mov r12, [r14 + {budget}]",
+        "mov r13, [r14 + {table}]",
+        "mov r11d, {index_mask}",
+        "push qword ptr [r14 + {flags}]",
+        "popfq",
+        "mov eax, [r14]",
+        "mov ecx, [r14 + 4]",
+        "mov edx, [r14 + 8]",
+        "mov ebx, [r14 + 12]",
+        "mov r15d, [r14 + 16]",
+        "mov ebp, [r14 + 20]",
+        "mov esi, [r14 + 24]",
+        "mov edi, [r14 + 28]",
+        "jmp qword ptr [r14 + {target}]",
+        host_stack = const offset_of!(Context, host_stack),
+        window = const offset_of!(Context, window),
+        budget = const offset_of!(Context, budget),
+        table = const offset_of!(Context, table),
+        flags = const offset_of!(Context, flags),
+        target = const offset_of!(Context, target),
+        index_mask = const INDEX_MASK,
+    )
+}
+
+/// The other way: translated code jumps here.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn leave() {
+    naked_asm!(
+        "mov [r14], eax",
+        "mov [r14 + 4], ecx",
+        "mov [r14 + 8], edx",
+        "mov [r14 + 12], ebx",
+        "mov [r14 + 16], r15d",
+        "mov [r14 + 20], ebp",
+        "mov [r14 + 24], esi",
+        "mov [r14 + 28], edi",
+        "mov rsp, [r14 + {host_stack}]",
+        "pushfq",
+        "pop qword ptr [r14 + {flags}]",
+        "cld",
+        "mov [r14 + {budget}], r12",
+        "mov [r14 + {count}], r10",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "ret",
+        host_stack = const offset_of!(Context, host_stack),
+        budget = const offset_of!(Context, budget),
+        flags = const offset_of!(Context, flags),
+        count = const offset_of!(Context, count),
+    )
+}
+
+/// A jump to the guest address in R8D that the jump table does not know.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn miss() {
+    naked_asm!(
+        "mov [r14 + {eip}], r8d",
+        "mov dword ptr [r14 + {reason}], {look_up}",
+        "jmp {leave}",
+        eip = const offset_of!(Context, eip),
+        reason = const offset_of!(Context, reason),
+        look_up = const reason::LOOK_UP,
+        leave = sym leave,
+    )
+}

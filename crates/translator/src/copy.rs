@@ -1,0 +1,186 @@
+//! Instructions that are copied: the same one on the same registers, its memory operand in the window.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+
+use crate::block::is_copied;
+use crate::context::at;
+use crate::emitter::Emitter;
+
+/// The host's register that has the guest's `register`.
+pub(crate) fn rename(register: Register) -> Register {
+    match register {
+        Register::ESP => Register::R15D,
+        Register::SP => Register::R15W,
+        other => other,
+    }
+}
+
+/// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, and not through CS, which need not
+/// be readable.
+pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
+    let registers = [instruction.memory_base(), instruction.memory_index()];
+    let is_32_bit = match registers.into_iter().find(|register| *register != Register::None) {
+        Some(register) => register.is_gpr32(),
+        None => instruction.memory_displ_size() == 4,
+    };
+    is_32_bit && instruction.memory_segment() != Register::CS
+}
+
+/// The memory operand of `instruction` in the window, where its segment is flat; with `above_stack` added if its base is ESP.
+pub(crate) fn plain_address(instruction: &Instruction, above_stack: u32) -> Option<MemoryOperand> {
+    if !is_translated_address(instruction)
+        || matches!(instruction.memory_segment(), Register::FS | Register::GS)
+    {
+        return None;
+    }
+    let base = rename(instruction.memory_base());
+    let mut displacement = instruction.memory_displacement32();
+    if base == Register::R15D {
+        displacement = displacement.wrapping_add(above_stack);
+    }
+    Some(MemoryOperand::new(
+        base,
+        instruction.memory_index(),
+        instruction.memory_index_scale(),
+        i64::from(displacement as i32),
+        4,
+        false,
+        Register::GS,
+    ))
+}
+
+/// The memory operand of `instruction` in the window; what must be computed for it goes to R8. None if it is of a
+/// kind that is not translated.
+pub(crate) fn address(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    above_stack: u32,
+) -> Option<MemoryOperand> {
+    if !is_translated_address(instruction) {
+        return None;
+    }
+    let field = match instruction.memory_segment() {
+        Register::FS => at::BASE_OF,
+        Register::GS => at::BASE_OF + 8,
+        _ => return plain_address(instruction, above_stack),
+    };
+    // The base of a segment with a limit is behind an address that faults, so the interpreter looks at it.
+    emitter.load_field(Register::R8, field);
+    emitter.instruction(Instruction::with2(
+        Code::Mov_r32_rm32,
+        Register::R8D,
+        MemoryOperand::with_base(Register::R8),
+    ));
+    let displacement = instruction.memory_displacement32() as i32;
+    let (base, index) = (rename(instruction.memory_base()), instruction.memory_index());
+    if base == Register::None && index == Register::None {
+        emitter.add(Register::R8D, Register::R8, displacement);
+    } else {
+        let offset = MemoryOperand::new(
+            base,
+            index,
+            instruction.memory_index_scale(),
+            displacement.into(),
+            4,
+            false,
+            Register::None,
+        );
+        emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R9D, offset));
+        emitter.add_64(Register::R8, Register::R8, Register::R9, 0);
+    }
+    Some(MemoryOperand::new(Register::R8D, Register::None, 1, 0, 0, false, Register::GS))
+}
+
+/// Translates an instruction by copying it. False, and what was written is to be thrown away, if it is left to the interpreter.
+pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    if !is_copied(instruction.mnemonic()) {
+        return false;
+    }
+    if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) {
+        return true;
+    }
+    let mut copy = *instruction;
+    copy.set_code(code_in_64_bit(instruction.code()));
+    // There is one processor, and nothing happens inside of its instructions.
+    copy.set_has_lock_prefix(false);
+    copy.set_has_xacquire_prefix(false);
+    copy.set_has_xrelease_prefix(false);
+    copy.set_has_rep_prefix(false);
+    copy.set_has_repne_prefix(false);
+    for operand in 0..instruction.op_count() {
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                if !register.is_gpr() {
+                    return false;
+                }
+                copy.set_op_register(operand, rename(register));
+            }
+            OpKind::Memory => {
+                let memory = if instruction.mnemonic() == Mnemonic::Lea {
+                    plain_offset(instruction)
+                } else {
+                    address(emitter, instruction, 0)
+                };
+                let Some(memory) = memory else { return false };
+                set_memory(&mut copy, &memory);
+            }
+            OpKind::MemorySegSI
+            | OpKind::MemorySegDI
+            | OpKind::MemorySegESI
+            | OpKind::MemorySegEDI => return false,
+            _ => {}
+        }
+    }
+    emitter.try_instruction(&copy)
+}
+
+/// The operand of LEA: its segment does not count.
+fn plain_offset(instruction: &Instruction) -> Option<MemoryOperand> {
+    let registers = [instruction.memory_base(), instruction.memory_index()];
+    let is_32_bit = match registers.into_iter().find(|register| *register != Register::None) {
+        Some(register) => register.is_gpr32(),
+        None => instruction.memory_displ_size() == 4,
+    };
+    is_32_bit.then(|| {
+        MemoryOperand::new(
+            rename(instruction.memory_base()),
+            instruction.memory_index(),
+            instruction.memory_index_scale(),
+            i64::from(instruction.memory_displacement32() as i32),
+            4,
+            false,
+            Register::None,
+        )
+    })
+}
+
+/// Gives `instruction` another memory operand.
+fn set_memory(instruction: &mut Instruction, memory: &MemoryOperand) {
+    instruction.set_memory_base(memory.base);
+    instruction.set_memory_index(memory.index);
+    instruction.set_memory_index_scale(memory.scale);
+    instruction.set_memory_displacement64(memory.displacement as u32 as u64);
+    instruction.set_memory_displ_size(memory.displ_size);
+    instruction.set_segment_prefix(memory.segment_prefix);
+}
+
+/// The same instruction where 64-bit code has not the encoding: there 40h to 4Fh are prefixes, and A0h to A3h have
+/// longer addresses.
+fn code_in_64_bit(code: Code) -> Code {
+    match code {
+        Code::Inc_r16 => Code::Inc_rm16,
+        Code::Inc_r32 => Code::Inc_rm32,
+        Code::Dec_r16 => Code::Dec_rm16,
+        Code::Dec_r32 => Code::Dec_rm32,
+        Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
+        Code::Mov_AX_moffs16 => Code::Mov_r16_rm16,
+        Code::Mov_EAX_moffs32 => Code::Mov_r32_rm32,
+        Code::Mov_moffs8_AL => Code::Mov_rm8_r8,
+        Code::Mov_moffs16_AX => Code::Mov_rm16_r16,
+        Code::Mov_moffs32_EAX => Code::Mov_rm32_r32,
+        Code::Xchg_r32_EAX => Code::Xchg_rm32_r32,
+        Code::Xchg_r16_AX => Code::Xchg_rm16_r16,
+        other => other,
+    }
+}

@@ -1,0 +1,203 @@
+//! Writes the host's instructions.
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+use crate::context::{INDEX_MASK, at, reason};
+
+/// Code that is being made for one place.
+pub(crate) struct Emitter {
+    encoder: Encoder,
+    start: u32,
+    len: u32,
+    landings: Vec<(Branch, u32)>,
+}
+
+/// The end of the distance in a branch that has yet to be told where it goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Branch(u32);
+
+impl Emitter {
+    /// For code that begins at address `start`.
+    pub(crate) fn new(start: u32) -> Emitter {
+        Emitter { encoder: Encoder::new(64), start, len: 0, landings: Vec::new() }
+    }
+
+    /// The address of what comes next.
+    pub(crate) fn here(&self) -> u32 {
+        self.start + self.len
+    }
+
+    /// The code.
+    pub(crate) fn finish(mut self, branches: &[(Branch, u32)]) -> Vec<u8> {
+        let mut code = self.encoder.take_buffer();
+        for (Branch(end), to) in self.landings.iter().chain(branches) {
+            let offset = (end - self.start) as usize;
+            code[offset - 4..offset].copy_from_slice(&to.wrapping_sub(*end).to_le_bytes());
+        }
+        code
+    }
+
+    /// Appends bytes.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.encoder.write_u8(*byte);
+        }
+        self.len += bytes.len() as u32;
+    }
+
+    fn bytes_and(&mut self, bytes: &[u8], number: u32) {
+        self.bytes(bytes);
+        self.bytes(&number.to_le_bytes());
+    }
+
+    /// Appends an instruction. False, and nothing is appended, if 64-bit code has none of that kind.
+    pub(crate) fn try_instruction(&mut self, instruction: &Instruction) -> bool {
+        match self.encoder.encode(instruction, self.here().into()) {
+            Ok(len) => {
+                self.len += len as u32;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Appends an instruction of our own making.
+    ///
+    /// # Panics
+    /// When there is none of that kind.
+    pub(crate) fn instruction(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
+        let instruction = instruction.expect("the operands fit the code");
+        assert!(self.try_instruction(&instruction), "{instruction} exists");
+    }
+
+    /// `mov r32, imm32`.
+    pub(crate) fn load_number(&mut self, register: Register, number: u32) {
+        self.instruction(Instruction::with2(Code::Mov_r32_imm32, register, number));
+    }
+
+    /// `mov r32, r32`, which also clears the upper half.
+    pub(crate) fn copy(&mut self, to: Register, from: Register) {
+        self.instruction(Instruction::with2(Code::Mov_r32_rm32, to, from));
+    }
+
+    /// `mov r64, r64`.
+    pub(crate) fn copy_64(&mut self, to: Register, from: Register) {
+        self.instruction(Instruction::with2(Code::Mov_r64_rm64, to, from));
+    }
+
+    /// `lea r32, [base + displacement]`: adds without flags, modulo 2^32.
+    pub(crate) fn add(&mut self, to: Register, base: Register, displacement: i32) {
+        let memory = MemoryOperand::with_base_displ(base.full_register(), displacement.into());
+        self.instruction(Instruction::with2(Code::Lea_r32_m, to, memory));
+    }
+
+    /// `lea r64, [a + b + displacement]`.
+    pub(crate) fn add_64(&mut self, to: Register, a: Register, b: Register, displacement: i32) {
+        let memory =
+            MemoryOperand::with_base_index_scale_displ_size(a, b, 1, displacement.into(), 1);
+        self.instruction(Instruction::with2(Code::Lea_r64_m, to, memory));
+    }
+
+    /// A load from the guest's memory.
+    pub(crate) fn load(&mut self, to: Register, address: MemoryOperand) {
+        self.instruction(Instruction::with2(Code::Mov_r32_rm32, to, address));
+    }
+
+    /// A store to the guest's memory.
+    pub(crate) fn store(&mut self, address: MemoryOperand, from: Register) {
+        self.instruction(Instruction::with2(Code::Mov_rm32_r32, address, from));
+    }
+
+    /// A store of a number.
+    pub(crate) fn store_number(&mut self, address: MemoryOperand, number: u32) {
+        self.instruction(Instruction::with2(Code::Mov_rm32_imm32, address, number));
+    }
+
+    /// `mov r64, [r14 + field]`: reads the context.
+    pub(crate) fn load_field(&mut self, to: Register, field: u32) {
+        let memory = MemoryOperand::with_base_displ(Register::R14, field.into());
+        self.instruction(Instruction::with2(Code::Mov_r64_rm64, to, memory));
+    }
+
+    /// `jmp`, to be told where.
+    pub(crate) fn jump(&mut self) -> Branch {
+        self.bytes_and(&[0xe9], 0);
+        Branch(self.here())
+    }
+
+    /// A conditional jump; `condition` is the low four bits of its opcode.
+    pub(crate) fn jump_if(&mut self, condition: u8) -> Branch {
+        self.bytes_and(&[0x0f, 0x80 | condition], 0);
+        Branch(self.here())
+    }
+
+    /// Lets `branch` lead here.
+    pub(crate) fn land(&mut self, branch: Branch) {
+        self.landings.push((branch, self.here()));
+    }
+
+    /// One of LOOPNE, LOOPE, LOOP and JECXZ by its `opcode`, with ECX, to be told where.
+    pub(crate) fn loop_if(&mut self, opcode: u8) -> Branch {
+        // Taken: over the short jump, which goes over the long one.
+        self.bytes(&[0x67, opcode, 2, 0xeb, 5]);
+        self.jump()
+    }
+
+    /// Goes on with the indirect branch to R8D: by the jump table, by way of the check at the entry there.
+    pub(crate) fn jump_by_table(&mut self) {
+        self.instruction(Instruction::with3(
+            Code::VEX_Pext_r32_r32_rm32,
+            Register::R9D,
+            Register::R8D,
+            Register::R11D,
+        ));
+        self.bytes(&[0x47, 0x8b, 0x4c, 0x8d, 0x00]); // mov r9d, [r13 + r9 * 4]
+        self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
+    }
+
+    /// The same to `target`.
+    pub(crate) fn jump_by_table_to(&mut self, target: u32) {
+        self.load_number(Register::R8D, target);
+        self.bytes_and(&[0x45, 0x8b, 0x8d], (target & INDEX_MASK) * 4); // mov r9d, [r13 + ...]
+        self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
+    }
+
+    /// What stands before a block for indirect branches: another one than that to `linear` is not for it.
+    pub(crate) fn check_target(&mut self, linear: u32) {
+        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+        self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
+        self.bytes(&[0xe3, 10]); // jrcxz over the next two
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.bytes_and(&[0x41, 0xff, 0xa6], at::MISS); // jmp [r14 + miss]
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+    }
+
+    /// Takes `instructions` from the budget, and stops there if that is more than there are.
+    pub(crate) fn count(&mut self, instructions: u32) {
+        self.uncount(-(instructions as i32));
+        self.bytes(&[0x45, 0x8a, 0x0c, 0x24]); // mov r9b, [r12]
+    }
+
+    /// Changes the budget by `instructions`.
+    pub(crate) fn uncount(&mut self, instructions: i32) {
+        self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], instructions as u32); // lea r12, [r12 + ...]
+    }
+
+    fn set_field(&mut self, field: u32, value: u32) {
+        self.bytes_and(&[0x41, 0xc7, 0x86], field); // mov dword [r14 + ...], ...
+        self.bytes(&value.to_le_bytes());
+    }
+
+    /// Leaves translated code, with EIP at `eip`.
+    pub(crate) fn leave(&mut self, reason: u32, eip: u32) {
+        self.set_field(at::EIP, eip);
+        self.set_field(at::REASON, reason);
+        self.bytes_and(&[0x41, 0xff, 0xa6], at::LEAVE); // jmp [r14 + leave]
+    }
+
+    /// Leaves translated code to have `branch` linked to `target`.
+    pub(crate) fn leave_to_link(&mut self, Branch(end): Branch, target: u32) {
+        self.set_field(at::INFO, end);
+        self.leave(reason::LINK, target);
+    }
+}

@@ -1,0 +1,129 @@
+//! Signals that translated code raises: page faults of the host, division errors, numeric errors.
+//!
+//! The handler does next to nothing: it notes what happened in the [`Context`] and lets the thread go on where
+//! translated code is left. All the rest is done outside of it, by ordinary code.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use libc::{c_int, c_void, greg_t, sigaction, siginfo_t, ucontext_t};
+
+use crate::context::{Context, reason};
+
+/// What translated code may raise.
+const OURS: [c_int; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE];
+
+/// Caches of translated code that can exist at a time in one process.
+const MAX_CACHES: usize = 64;
+
+/// Where there is translated code: start and end of each cache, 0 where there is none.
+static CACHES: [(AtomicUsize, AtomicUsize); MAX_CACHES] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX_CACHES];
+
+/// The handlers that were there before, in the order of [`OURS`].
+static EARLIER: [(AtomicUsize, AtomicBool); OURS.len()] =
+    [const { (AtomicUsize::new(libc::SIG_DFL), AtomicBool::new(false)) }; OURS.len()];
+
+/// A cache of translated code for whose signals we care, while this lives.
+#[derive(Debug)]
+pub(crate) struct Watch(usize);
+
+impl Watch {
+    /// Cares for translated code from address `start` to `end`.
+    pub(crate) fn new(start: usize, end: usize) -> io::Result<Watch> {
+        static INSTALLED: Mutex<bool> = Mutex::new(false);
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*installed {
+            install()?;
+            *installed = true;
+        }
+        // Under the lock nobody else takes the same one.
+        for (index, (first, last)) in CACHES.iter().enumerate() {
+            if first.load(Ordering::Relaxed) == 0 {
+                last.store(end, Ordering::Relaxed);
+                first.store(start, Ordering::Release);
+                return Ok(Watch(index));
+            }
+        }
+        Err(io::Error::other("too many translators in one process"))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        CACHES[self.0].0.store(0, Ordering::Release);
+    }
+}
+
+fn install() -> io::Result<()> {
+    for (signal, earlier) in OURS.into_iter().zip(&EARLIER) {
+        // SAFETY: all bits zero is a valid `sigaction`; the kernel writes the one there is.
+        let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: as above.
+        check(unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) })?;
+        earlier.1.store(action.sa_flags & libc::SA_SIGINFO != 0, Ordering::Relaxed);
+        earlier.0.store(action.sa_sigaction, Ordering::Relaxed);
+        action.sa_sigaction = on_signal as *const () as usize;
+        // On a stack of its own where the thread has one, as the handler of the standard library needs it.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        // SAFETY: the handler is made for these arguments, and what it calls may be called there.
+        check(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })?;
+    }
+    Ok(())
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// # Safety
+/// To be called as the handler of a signal of [`OURS`], by the kernel.
+unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives both, and nobody else has them.
+    let (frame, address) = unsafe { (&mut *context.cast::<ucontext_t>(), (*info).si_addr()) };
+    let registers = &mut frame.uc_mcontext.gregs;
+    let rip = registers[libc::REG_RIP as usize] as usize;
+    let is_ours = CACHES.iter().any(|(first, last)| {
+        let start = first.load(Ordering::Acquire);
+        start != 0 && (start..last.load(Ordering::Relaxed)).contains(&rip)
+    });
+    if is_ours {
+        let ours = registers[libc::REG_R14 as usize] as usize as *mut Context;
+        // SAFETY: in translated code R14 has the address of the context, into which there is no reference then.
+        let ours = unsafe { &mut *ours };
+        ours.reason = reason::SIGNAL;
+        ours.fault_address = address.addr() as u64;
+        ours.fault_rip = rip as u64;
+        ours.fault_code = registers[libc::REG_ERR as usize] as u64;
+        ours.fault_signal = signal as u64;
+        registers[libc::REG_RIP as usize] = ours.leave_address() as greg_t;
+        return;
+    }
+    // SAFETY: with what the kernel gave.
+    unsafe { do_as_before(signal, info, context) };
+}
+
+/// Does what would have been done without us.
+///
+/// # Safety
+/// As for [`on_signal`].
+unsafe fn do_as_before(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let Some(index) = OURS.iter().position(|ours| *ours == signal) else { return };
+    let (handler, with_info) = &EARLIER[index];
+    let handler = handler.load(Ordering::Relaxed);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // The instruction is executed again, and ends the process.
+        // SAFETY: it may be called in a handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    } else if with_info.load(Ordering::Relaxed) {
+        type WithInfo = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+        // SAFETY: the kernel would have called this address with these arguments.
+        unsafe { std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context) };
+    } else {
+        // SAFETY: the same, for a handler of one argument.
+        unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(handler)(signal) };
+    }
+}

@@ -1,0 +1,279 @@
+//! What is known of one address space, for one privilege: a window into guest memory that is filled as it is used,
+//! and a table of where indirect branches go. Both are what a TLB is to a processor: they may be out of date until software
+//! invalidates them, and then no longer.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+
+use ring3_core::memory::{Memory, PAGE_SIZE, Target};
+use ring3_x86::cpu::Cpu;
+use ring3_x86::paging::{Access, PageEntries};
+
+use crate::context::INDEX_MASK;
+use crate::window::Window;
+
+/// Entries of a jump table.
+const TABLE_ENTRIES: usize = INDEX_MASK as usize + 1;
+
+/// A page of the window.
+#[derive(Debug, Clone, Copy)]
+struct Mapped {
+    place: usize,
+    len: usize,
+    writable: bool,
+    global: bool,
+    entries: PageEntries,
+}
+
+/// A page that instructions were fetched from.
+#[derive(Debug, Clone, Copy)]
+struct Fetched {
+    place: usize,
+    global: bool,
+    entries: PageEntries,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Space {
+    window: Window,
+    /// By the low bits of the linear address: where the translated code is that may be for it.
+    table: Box<[u32; TABLE_ENTRIES]>,
+    /// What entries of the table have that know nothing.
+    miss: u32,
+    /// By linear address: pages of 4 KiB, and large ones.
+    small: HashMap<u32, Mapped>,
+    large: HashMap<u32, Mapped>,
+    fetched: HashMap<u32, Fetched>,
+}
+
+/// What came of a fault in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// The access can be tried again.
+    Done,
+    /// The interpreter is to do it: it faults, is a device's, or writes to code.
+    NotPossible,
+}
+
+impl Space {
+    pub(crate) fn new(miss: u32) -> io::Result<Space> {
+        let table = vec![miss; TABLE_ENTRIES].try_into().expect("so many");
+        let (small, large, fetched) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Ok(Space { window: Window::new()?, table, miss, small, large, fetched })
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// The address of the jump table.
+    pub(crate) fn table(&self) -> u64 {
+        self.table.as_ptr().addr() as u64
+    }
+
+    /// How many mappings of the host there are.
+    pub(crate) fn mappings(&self) -> usize {
+        self.small.len() + self.large.len()
+    }
+
+    /// Indirect branches to `linear` go to `entry`.
+    pub(crate) fn note_target(&mut self, linear: u32, entry: u32) {
+        self.table[(linear & INDEX_MASK) as usize] = entry;
+    }
+
+    /// Indirect branches to `linear` no longer go to `entry`.
+    pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
+        let known = &mut self.table[(linear & INDEX_MASK) as usize];
+        if *known == entry {
+            *known = self.miss;
+        }
+    }
+
+    /// Forgets where indirect branches go.
+    pub(crate) fn forget_targets(&mut self) {
+        self.table.fill(self.miss);
+    }
+
+    /// The place of the instruction at `linear`; none where fetching it faults.
+    pub(crate) fn fetch(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u32,
+    ) -> Option<usize> {
+        let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
+        if let Some(known) = self.fetched.get(&page) {
+            return Some(known.place + offset);
+        }
+        let mapping = cpu.map_page(memory, linear, Access::Fetch)?;
+        let Target::Place(place) = memory.read_target(mapping.address) else { return None };
+        let entries = cpu.page_entries(memory, page)?;
+        self.fetched.insert(page, Fetched { place, global: mapping.global, entries });
+        Some(place + offset)
+    }
+
+    /// Fills the window where an access to `linear` has faulted.
+    pub(crate) fn fill(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        file: &File,
+        linear: u32,
+        writes: bool,
+    ) -> io::Result<Fill> {
+        let access = if writes { Access::Write } else { Access::Read };
+        let Some(mapping) = cpu.map_page(memory, linear, access) else {
+            return Ok(Fill::NotPossible);
+        };
+        let Target::Place(place) = memory.read_target(mapping.address) else {
+            return Ok(Fill::NotPossible);
+        };
+        let is_ram = memory.write_target(mapping.address) == Target::Place(place);
+        if writes && !(is_ram && memory.is_plain(place)) {
+            return Ok(Fill::NotPossible);
+        }
+        let page = linear & !0xfff;
+        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::NotPossible) };
+        let mut mapped = Mapped {
+            place,
+            len: PAGE_SIZE as usize,
+            writable: mapping.writable && is_ram && memory.is_plain(place),
+            global: mapping.global,
+            entries,
+        };
+        let start = linear & !(mapping.size - 1);
+        if mapping.size > PAGE_SIZE as u32 && !self.has_large(start, mapping.writable) {
+            let address = mapping.address - u64::from(page - start);
+            if let Some(place) = memory.run_of_places(address, mapping.size.into()) {
+                mapped = Mapped {
+                    place,
+                    len: mapping.size as usize,
+                    writable: mapping.writable,
+                    ..mapped
+                };
+                self.map_large(memory, file, start, mapped)?;
+                return Ok(Fill::Done);
+            }
+        }
+        self.window.map(page, mapped.len, file, place, mapped.writable)?;
+        if !self.is_in_large(page, &mapped) {
+            self.small.insert(page, mapped);
+        }
+        Ok(Fill::Done)
+    }
+
+    fn has_large(&self, start: u32, writable: bool) -> bool {
+        self.large.get(&start).is_some_and(|large| large.writable || !writable)
+    }
+
+    /// `mapped`, at `page`, is part of a large page that is mapped.
+    fn is_in_large(&self, page: u32, mapped: &Mapped) -> bool {
+        self.large.iter().any(|(start, large)| {
+            let offset = page.wrapping_sub(*start) as usize;
+            offset < large.len && large.place + offset == mapped.place
+        })
+    }
+
+    /// Maps a large page, but those parts of it that hold code only for reading.
+    fn map_large(
+        &mut self,
+        memory: &Memory,
+        file: &File,
+        start: u32,
+        mapped: Mapped,
+    ) -> io::Result<()> {
+        self.window.map(start, mapped.len, file, mapped.place, mapped.writable)?;
+        self.small.retain(|page, _| page.wrapping_sub(start) as usize >= mapped.len);
+        self.large.insert(start, mapped);
+        for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
+            if mapped.writable && !memory.is_plain(mapped.place + offset) {
+                self.window.protect(start + offset as u32, PAGE_SIZE as usize, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The page at `place` holds code: writes to it are to fault.
+    pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
+        for (page, mapped) in &mut self.small {
+            if mapped.writable && mapped.place == place {
+                mapped.writable = false;
+                self.window.protect(*page, mapped.len, false)?;
+            }
+        }
+        for (start, large) in &self.large {
+            let offset = place.wrapping_sub(large.place);
+            if large.writable && offset < large.len {
+                self.window.protect(start + offset as u32, PAGE_SIZE as usize, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The page of `linear` was invalidated.
+    pub(crate) fn invalidate(&mut self, cpu: &Cpu, memory: &Memory, linear: u32) -> io::Result<()> {
+        let contains = |start: u32, len: usize| (linear.wrapping_sub(start) as usize) < len;
+        self.check(cpu, memory, |start, len, _| contains(start, len))
+    }
+
+    /// All that is not global, or everything, was invalidated.
+    pub(crate) fn invalidate_all(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        with_global: bool,
+    ) -> io::Result<()> {
+        self.check(cpu, memory, |_, _, global| with_global || !global)
+    }
+
+    /// Drops what the page tables say otherwise now, of what `is_stale` by its address, size and being global.
+    fn check(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        is_stale: impl Fn(u32, usize, bool) -> bool,
+    ) -> io::Result<()> {
+        let mut dropped = Vec::new();
+        for pages in [&mut self.small, &mut self.large] {
+            pages.retain(|start, mapped| {
+                let stays = !is_stale(*start, mapped.len, mapped.global)
+                    || cpu.page_entries(memory, *start) == Some(mapped.entries);
+                if !stays {
+                    dropped.push((*start, mapped.len));
+                }
+                stays
+            });
+        }
+        let before = self.fetched.len();
+        self.fetched.retain(|page, fetched| {
+            !is_stale(*page, PAGE_SIZE as usize, fetched.global)
+                || cpu.page_entries(memory, *page) == Some(fetched.entries)
+        });
+        if self.fetched.len() != before {
+            self.forget_targets();
+        }
+        dropped.sort_unstable();
+        // Pages in a row are one call of the host.
+        let mut rest = dropped.into_iter().peekable();
+        while let Some((start, mut len)) = rest.next() {
+            while let Some((_, more)) =
+                rest.next_if(|(next, _)| *next as usize == start as usize + len)
+            {
+                len += more;
+            }
+            self.window.unmap(start, len)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        self.small.clear();
+        self.large.clear();
+        self.fetched.clear();
+        self.forget_targets();
+        self.window.clear()
+    }
+}

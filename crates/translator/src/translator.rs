@@ -1,0 +1,577 @@
+//! The engine.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::flags::Eflags;
+use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::sreg;
+use thiserror::Error;
+use tracing::{debug, warn};
+
+use crate::block::{self, Source};
+use crate::blocks::Blocks;
+use crate::budget::{self, Budget};
+use crate::code_cache::CodeCache;
+use crate::context::{self, Context, reason};
+use crate::host_memory::{GuestMemory, PAGE, Range};
+use crate::space::{Fill, Space};
+
+/// Instructions that the interpreter executes at a time where nothing is translated.
+const INTERPRETED: u64 = 512;
+/// Iterations that it executes at a time of an instruction whose count is beyond the deadline.
+const INTERPRETED_ITERATIONS: u64 = 128;
+/// Bytes that a block's code needs at most.
+const LARGEST_BLOCK: usize = 16 << 10;
+/// Windows for user code at most.
+const USER_SPACES: usize = 64;
+/// Mappings of the host at most: Linux has a limit of 65530.
+const MAX_MAPPINGS: usize = 40_000;
+
+/// Why there cannot be a translator on this host.
+#[derive(Debug, Error)]
+pub enum Unavailable {
+    /// The processor lacks something.
+    #[error("the processor has no {0}")]
+    Processor(&'static str),
+    /// The system does not allow something.
+    #[error("the system gives no memory for it: {0}")]
+    System(#[from] io::Error),
+}
+
+/// An address space of user code.
+#[derive(Debug)]
+struct UserSpace {
+    space: Space,
+    cr3: u64,
+    /// What is in it was compared with the page tables since they were last invalidated.
+    checked: bool,
+    /// When it was last entered.
+    used: u64,
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+struct Counters {
+    entries: u64,
+    steps: u64,
+    interpreted: u64,
+    links: u64,
+    look_ups: u64,
+    fills: u64,
+    faults: u64,
+    flushes: u64,
+}
+
+/// The engine that translates.
+#[derive(Debug)]
+pub struct Translator {
+    interpreter: Interpreter,
+    guest_memory: Arc<GuestMemory>,
+    file: Option<Arc<File>>,
+    context: Box<Context>,
+    /// An address that faults, for [`Context::base_of`].
+    nothing: Range,
+    budget: Budget,
+    cache: CodeCache,
+    /// The bytes of the cache that are never dropped.
+    stubs: usize,
+    blocks: Blocks,
+    kernel: Space,
+    users: Vec<UserSpace>,
+    /// Which of `users` belongs to CR3, if that is known.
+    user: Option<usize>,
+    /// [`Memory::layout_generation`] that all was made with.
+    layout: Option<u64>,
+    counters: Counters,
+}
+
+/// How translated code was left.
+enum Left {
+    /// The machine looks at it: what there is to be done, and whether by the interpreter.
+    Step,
+    /// The interpreter executes so many instructions at most.
+    Interpret(u64),
+    /// It can go on, and so many instructions of the block were counted already.
+    Again(u16),
+}
+
+impl Translator {
+    /// An engine for a machine whose memory is `guest_memory`.
+    pub fn new(guest_memory: Arc<GuestMemory>) -> Result<Translator, Unavailable> {
+        if !std::arch::is_x86_feature_detected!("bmi2") {
+            return Err(Unavailable::Processor("BMI2"));
+        }
+        // SAFETY: it reads the auxiliary vector.
+        let has_fsgsbase = unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE != 0;
+        if !has_fsgsbase {
+            return Err(Unavailable::Processor("FSGSBASE that the system lets processes use"));
+        }
+        let mut context = Context::new();
+        let mut cache = CodeCache::new()?;
+        let miss = cache.end();
+        cache.add(&jump_through(context::at::MISS));
+        let nothing = Range::reserve(PAGE)?;
+        context.base_of = [nothing.address() as u64; 2];
+        Ok(Translator {
+            interpreter: Interpreter::beside_another_engine(),
+            guest_memory,
+            file: None,
+            context,
+            nothing,
+            budget: Budget::new()?,
+            stubs: cache.len(),
+            cache,
+            blocks: Blocks::default(),
+            kernel: Space::new(miss)?,
+            users: Vec::new(),
+            user: None,
+            layout: None,
+            counters: Counters::default(),
+        })
+    }
+
+    fn miss(&self) -> u32 {
+        self.cache.start()
+    }
+
+    fn space(&mut self, is_user: bool) -> &mut Space {
+        match self.user.filter(|_| is_user) {
+            Some(index) => &mut self.users[index].space,
+            None => &mut self.kernel,
+        }
+    }
+
+    // What has changed --------------------------------------------------
+
+    /// Takes in what the interpreter, devices and the machine have changed.
+    fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
+        if self.layout != Some(memory.layout_generation()) {
+            self.layout = Some(memory.layout_generation());
+            self.file = self.guest_memory.file();
+            self.forget_all()?;
+        }
+        if memory.has_stale_code() {
+            let pages = memory.take_stale_code();
+            self.interpreter.drop_code(cpu, &pages);
+            self.drop_code(&pages);
+        }
+        let pages = self.interpreter.take_dropped_code();
+        self.drop_code(&pages);
+        if memory.has_marked_code() {
+            self.protect_marked(memory)?;
+        }
+        let invalidations = cpu.take_invalidations();
+        if invalidations.is_empty() {
+            return Ok(());
+        }
+        if invalidations.all || invalidations.non_global {
+            self.kernel.invalidate_all(cpu, memory, invalidations.all)?;
+            self.user = None;
+            for user in &mut self.users {
+                user.checked = false;
+            }
+        }
+        for linear in invalidations.pages {
+            self.kernel.invalidate(cpu, memory, linear)?;
+            if let Some(index) = self.user {
+                self.users[index].space.invalidate(cpu, memory, linear)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_code(&mut self, pages: &[u32]) {
+        for page in pages {
+            for (linear, entry) in self.blocks.drop_page(*page) {
+                self.kernel.forget_target(linear, entry);
+                for user in &mut self.users {
+                    user.space.forget_target(linear, entry);
+                }
+            }
+        }
+    }
+
+    /// Lets all writes to pages that came to hold code fault.
+    fn protect_marked(&mut self, memory: &mut Memory) -> io::Result<()> {
+        let MarkedCode::Pages(pages) = memory.take_marked_code() else {
+            return self.clear_spaces();
+        };
+        for page in pages {
+            let place = (page as usize) << PAGE_SHIFT;
+            self.kernel.protect_place(place)?;
+            self.users.iter_mut().try_for_each(|user| user.space.protect_place(place))?;
+        }
+        Ok(())
+    }
+
+    fn clear_spaces(&mut self) -> io::Result<()> {
+        self.counters.flushes += 1;
+        self.kernel.clear()?;
+        self.users.iter_mut().try_for_each(|user| user.space.clear())
+    }
+
+    fn forget_all(&mut self) -> io::Result<()> {
+        self.forget_code();
+        self.clear_spaces()
+    }
+
+    fn forget_code(&mut self) {
+        self.blocks.clear();
+        self.cache.truncate(self.stubs);
+        self.kernel.forget_targets();
+        for user in &mut self.users {
+            user.space.forget_targets();
+        }
+    }
+
+    /// Finds the space of the user code that runs with CR3.
+    fn find_user(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<()> {
+        if self.user.is_some() {
+            return Ok(());
+        }
+        let now = cpu.instructions;
+        let known = self.users.iter().position(|user| user.cr3 == cpu.cr3());
+        let index = match known {
+            Some(index) => index,
+            None if self.users.len() < USER_SPACES => {
+                let space = Space::new(self.miss())?;
+                self.users.push(UserSpace { space, cr3: cpu.cr3(), checked: true, used: now });
+                self.users.len() - 1
+            }
+            None => {
+                let oldest = (0..self.users.len()).min_by_key(|index| self.users[*index].used);
+                let index = oldest.expect("there are some");
+                let user = &mut self.users[index];
+                user.space.clear()?;
+                (user.cr3, user.checked) = (cpu.cr3(), true);
+                index
+            }
+        };
+        let user = &mut self.users[index];
+        user.used = now;
+        if !user.checked {
+            user.space.invalidate_all(cpu, memory, true)?;
+            user.checked = true;
+        }
+        self.user = Some(index);
+        Ok(())
+    }
+
+    // Execution ---------------------------------------------------------
+
+    /// Translated code can run in this mode.
+    fn translates(cpu: &Cpu) -> bool {
+        let mode = cpu.code_mode();
+        let code = cpu.segment(sreg::CS);
+        mode.is_32_bit
+            && mode.is_flat
+            && cpu.in_protected_mode()
+            && code.base == 0
+            && code.limit == u32::MAX
+            && matches!(cpu.cpl(), 0 | 3)
+            && !cpu.alignment_is_checked()
+    }
+
+    /// The host code for `linear`; none where the interpreter is to execute it.
+    fn code_for(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u32,
+    ) -> io::Result<Option<(u32, u32)>> {
+        let is_user = cpu.is_user();
+        let Some(place) = self.space(is_user).fetch(cpu, memory, linear) else { return Ok(None) };
+        if let Some(block) = self.blocks.find(linear, place) {
+            return Ok(Some((block.entry, block.checked_entry)));
+        }
+        if self.cache.len() + LARGEST_BLOCK > code_cache_size() {
+            debug!("the code cache is full");
+            self.counters.flushes += 1;
+            self.forget_code();
+        }
+        let Some(bytes) = memory.page_from(place) else { return Ok(None) };
+        let source = Source { bytes, linear, model: cpu.model };
+        let in_page = |target: u32| {
+            let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
+            self.blocks.find(target, place).map(|block| block.entry)
+        };
+        let (block, code) = block::translate(&source, self.cache.end(), in_page);
+        let entries = (block.entry, block.checked_entry);
+        // What was looked at beyond the block's end decided that it ends.
+        let len = usize::from(block.bytes) + 16;
+        let len = len.min(PAGE - (place & (PAGE - 1)));
+        if !self.cache.add(&code) {
+            return Ok(None);
+        }
+        self.blocks.add(block, place);
+        if memory.mark_code(place, len) {
+            self.protect_marked(memory)?;
+        }
+        Ok(Some(entries))
+    }
+
+    /// Gives the guest's state to translated code.
+    fn load(&mut self, cpu: &Cpu) {
+        let context = &mut self.context;
+        for register in reg::AX..=reg::DI {
+            context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
+        }
+        context.eip = cpu.ip as u32;
+        let flags = cpu.eflags() & (Eflags::STATUS | Eflags::DF);
+        context.flags = u64::from(flags.bits() | HOST_FLAGS);
+        for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
+            let segment = cpu.segment(register);
+            context.bases[index] = segment.base as u32;
+            let is_free = segment.is_free();
+            context.base_of[index] = if is_free {
+                (&raw const context.bases[index]).addr() as u64
+            } else {
+                self.nothing.address() as u64
+            };
+        }
+    }
+
+    /// Takes it back.
+    fn store(&self, cpu: &mut Cpu) {
+        for register in reg::AX..=reg::DI {
+            cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
+        }
+        cpu.ip = self.context.eip.into();
+        cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
+    }
+
+    /// Executes translated code, up to `deadline`.
+    fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
+        let is_user = cpu.is_user();
+        if is_user {
+            self.find_user(cpu, memory)?;
+        }
+        let Some((entry, checked_entry)) = self.code_for(cpu, memory, cpu.ip as u32)? else {
+            return Ok(Left::Step);
+        };
+        self.space(is_user).note_target(cpu.ip as u32, checked_entry);
+        self.load(cpu);
+        let (window, table) = {
+            let space = self.space(is_user);
+            (space.window().base(), space.table())
+        };
+        (self.context.window, self.context.table) = (window, table);
+        self.context.target = entry.into();
+        let mut counted = 0;
+        loop {
+            let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
+            self.context.budget = self.budget.of(allowed) - u64::from(counted);
+            self.counters.entries += 1;
+            // SAFETY: the target is the entry of a block or of an instruction in it; the rest is what the
+            // context says, and the handler is installed for as long as there is a cache.
+            unsafe { context::enter(&raw mut *self.context) };
+            let left = self.left(cpu, memory, allowed, deadline)?;
+            let Left::Again(before) = left else {
+                self.store(cpu);
+                return Ok(left);
+            };
+            counted = before;
+        }
+    }
+
+    /// Looks at why translated code was left, and whether it can go on at once.
+    fn left(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        allowed: u64,
+        deadline: u64,
+    ) -> io::Result<Left> {
+        let left = self.look(cpu, memory, allowed, deadline)?;
+        // Accessed and dirty bits were set in what is also code.
+        if memory.has_stale_code() && matches!(left, Left::Again(_)) {
+            return Ok(Left::Interpret(0));
+        }
+        Ok(left)
+    }
+
+    fn look(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        allowed: u64,
+        deadline: u64,
+    ) -> io::Result<Left> {
+        let executed = |translator: &Translator| {
+            (allowed as i64 - translator.budget.left(translator.context.budget)) as u64
+        };
+        match self.context.reason {
+            reason::LINK => {
+                self.counters.links += 1;
+                cpu.instructions += executed(self);
+                let (site, target) = (self.context.info as u32, self.context.eip);
+                let before = self.counters.flushes;
+                let Some((entry, _)) = self.code_for(cpu, memory, target)? else {
+                    return Ok(Left::Step);
+                };
+                if self.counters.flushes == before {
+                    self.cache.link(site, entry);
+                }
+                self.context.target = entry.into();
+                Ok(Left::Again(0))
+            }
+            reason::LOOK_UP => {
+                self.counters.look_ups += 1;
+                cpu.instructions += executed(self);
+                let target = self.context.eip;
+                let Some((entry, checked_entry)) = self.code_for(cpu, memory, target)? else {
+                    return Ok(Left::Step);
+                };
+                self.space(cpu.is_user()).note_target(target, checked_entry);
+                self.context.target = entry.into();
+                Ok(Left::Again(0))
+            }
+            reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
+            _ => {
+                cpu.instructions += executed(self);
+                Ok(Left::Step)
+            }
+        }
+    }
+
+    fn signalled(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        allowed: u64,
+        deadline: u64,
+    ) -> io::Result<Left> {
+        self.counters.faults += 1;
+        let Some((block, site)) = self.blocks.at(self.context.fault_rip as u32) else {
+            unreachable!("translated code is in blocks");
+        };
+        self.context.eip = block.linear.wrapping_add(site.offset.into());
+        self.context.target = site.host.into();
+        let (instructions, block_instructions) = (site.before, block.instructions);
+        let mut left = self.budget.left(self.context.budget);
+        left += i64::from(block_instructions - instructions);
+        if site.repeats && self.context.count >= u64::from(self.context.gpr[1]) {
+            left -= (self.context.count - u64::from(self.context.gpr[1])) as i64;
+        }
+        cpu.instructions += (allowed as i64 - left) as u64;
+        let address = self.context.fault_address;
+        let is_user = cpu.is_user();
+        if self.context.fault_signal == libc::SIGFPE as u64 {
+            return Ok(Left::Step);
+        }
+        if self.budget.is_used_up_at(address) {
+            let rest = deadline - cpu.instructions;
+            if site.repeats {
+                // It may end long before its count does.
+                return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
+            }
+            if u64::from(block_instructions) > rest {
+                return Ok(Left::Interpret(rest));
+            }
+            return Ok(Left::Again(0));
+        }
+        let Some(linear) = self.space(is_user).window().linear(address) else {
+            return Ok(Left::Step);
+        };
+        let writes = self.context.fault_code & WRITE_FAULT != 0;
+        let Some(file) = self.file.clone() else { return Ok(Left::Step) };
+        if self.mappings() > MAX_MAPPINGS {
+            self.clear_spaces()?;
+        }
+        match self.space(is_user).fill(cpu, memory, &file, linear, writes)? {
+            Fill::Done => {
+                self.counters.fills += 1;
+                // The rest of the block is counted at its entry, which is not passed again.
+                let rest = block_instructions - instructions;
+                let allowed = deadline - cpu.instructions;
+                if u64::from(rest) > allowed {
+                    Ok(Left::Interpret(allowed))
+                } else {
+                    Ok(Left::Again(rest))
+                }
+            }
+            Fill::NotPossible => Ok(Left::Step),
+        }
+    }
+
+    fn mappings(&self) -> usize {
+        self.kernel.mappings() + self.users.iter().map(|user| user.space.mappings()).sum::<usize>()
+    }
+}
+
+/// Bit of AT_HWCAP2: FSGSBASE is enabled.
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+/// Flags of the host that are always set: bit 1, and interrupts.
+const HOST_FLAGS: u32 = 0x202;
+/// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
+const WRITE_FAULT: u64 = 1 << 1;
+
+fn code_cache_size() -> usize {
+    crate::code_cache::SIZE
+}
+
+/// `jmp [r14 + field]`.
+fn jump_through(field: u32) -> [u8; 7] {
+    let [a, b, c, d] = field.to_le_bytes();
+    [0x41, 0xff, 0xa6, a, b, c, d]
+}
+
+impl Engine for Translator {
+    fn name(&self) -> &'static str {
+        "translator"
+    }
+
+    fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
+        let deadline = cpu.instructions.saturating_add(instructions);
+        loop {
+            if let Err(error) = self.catch_up(cpu, memory) {
+                warn!(%error, "the host lets go of no memory");
+            }
+            let rest = deadline.saturating_sub(cpu.instructions);
+            let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
+            let mut interpreted = rest.min(1);
+            if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
+                if Translator::translates(cpu) {
+                    match self.execute(cpu, memory, deadline) {
+                        Ok(Left::Step) => self.counters.steps += 1,
+                        Ok(Left::Interpret(count)) => interpreted = count,
+                        Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
+                        Err(error) => warn!(%error, "no memory for translated code"),
+                    }
+                    interpreted = interpreted.min(deadline - cpu.instructions);
+                    if let Err(error) = self.catch_up(cpu, memory) {
+                        warn!(%error, "the host lets go of no memory");
+                    }
+                } else {
+                    interpreted = rest.min(INTERPRETED);
+                }
+            }
+            self.counters.interpreted += interpreted;
+            let exit = self.interpreter.run(cpu, memory, interpreted);
+            if exit != Exit::Deadline || cpu.instructions >= deadline {
+                return exit;
+            }
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counters { entries, steps, interpreted, links, look_ups, fills, faults, flushes } =
+            self.counters;
+        vec![
+            ("blocks translated", self.blocks.count() as u64),
+            ("entries to translated code", entries),
+            ("instructions left to the interpreter", steps),
+            ("instructions interpreted", interpreted),
+            ("branches linked", links),
+            ("branches looked up", look_ups),
+            ("signals", faults),
+            ("pages filled", fills),
+            ("flushes", flushes),
+        ]
+    }
+}

@@ -1,0 +1,68 @@
+//! Random programs do the same on the translator as on the interpreter, with deadlines anywhere.
+
+#[path = "../../x86/tests/common/programs.rs"]
+mod programs;
+#[path = "../../x86/tests/common/random.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod random;
+#[path = "../../x86/tests/common/series.rs"]
+mod series;
+
+use std::sync::Arc;
+
+use programs::{EXECUTED, machine, program, seen};
+use ring3_core::memory::Memory;
+use ring3_translator::{GuestMemory, Translator};
+use ring3_x86::cpu::Cpu;
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::interpreter::Interpreter;
+use series::Series;
+
+const CASES: u64 = 300;
+
+/// Runs `EXECUTED` instructions, some of them at a time.
+fn run(
+    engine: &mut dyn Engine,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    random: &mut random::Random,
+) -> Exit {
+    loop {
+        let left = EXECUTED - cpu.instructions;
+        let exit = engine.run(cpu, memory, u64::from(1 + random.below(200)).min(left));
+        if exit != Exit::Deadline || cpu.instructions >= EXECUTED {
+            return exit;
+        }
+    }
+}
+
+#[test]
+fn the_translator_does_what_the_interpreter_does() {
+    let series = Series::from_environment(CASES);
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let code = program(&mut random);
+        let state = random.clone();
+        let (mut cpu, mut memory) = machine(&mut random, &code, Memory::new(1 << 20).unwrap());
+        let exit = run(&mut Interpreter::new(), &mut cpu, &mut memory, &mut random);
+        let interpreted = seen(&exit, &cpu);
+        let memory_then = memory;
+
+        random = state;
+        let guest_memory = Arc::new(GuestMemory::default());
+        let mut translator = match Translator::new(Arc::clone(&guest_memory)) {
+            Ok(translator) => translator,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        let memory = Memory::with_pages(1 << 20, guest_memory).unwrap();
+        let (mut cpu, mut memory) = machine(&mut random, &code, memory);
+        let exit = run(&mut translator, &mut cpu, &mut memory, &mut random);
+        let what =
+            || format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}: {code:02x?}", series.seed);
+        assert_eq!(seen(&exit, &cpu), interpreted, "{}", what());
+        assert!(memory.contents() == memory_then.contents(), "memory differs, {}", what());
+    }
+}

@@ -1,0 +1,53 @@
+//! Which engine executes the guest's instructions.
+
+use std::sync::Arc;
+
+use ring3_core::memory::{Memory, MemoryError};
+use ring3_translator::{GuestMemory, Translator, Unavailable};
+use ring3_x86::engine::Engine;
+use ring3_x86::interpreter::Interpreter;
+use tracing::info;
+
+/// A choice of engine. The guest cannot tell one from the other, so it is no part of the machine's
+/// [`Config`](crate::Config).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// The interpreter.
+    #[default]
+    Interpreter,
+    /// The translator; an error where the host does not allow it.
+    Translator,
+    /// The translator, or else the interpreter.
+    Auto,
+}
+
+/// Makes the engine, and `size` bytes of memory for it.
+pub(crate) fn make(
+    choice: EngineChoice,
+    size: u64,
+) -> Result<(Box<dyn Engine>, Memory), EngineError> {
+    if choice != EngineChoice::Interpreter {
+        let guest_memory = Arc::new(GuestMemory::default());
+        match Translator::new(Arc::clone(&guest_memory)) {
+            Ok(translator) => {
+                return Ok((Box::new(translator), Memory::with_pages(size, guest_memory)?));
+            }
+            Err(error) if choice == EngineChoice::Auto => {
+                info!("the interpreter takes the translator's place: {error}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((Box::new(Interpreter::new()), Memory::new(size)?))
+}
+
+/// Why there can be no engine or no memory.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The host does not allow the translator.
+    #[error("there can be no translator here: {0}; --engine interpreter runs anywhere")]
+    Translator(#[from] Unavailable),
+    /// The size of memory is wrong.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}

@@ -222,7 +222,7 @@ pub(super) fn call_by_link(
     if target > u64::from(cpu.segment(sreg::CS).limit)
         || cpu.push_at_once(memory, return_address).is_err()
     {
-        return slow_call(cpu, memory, op, ops, at);
+        return begin_again(cpu, memory, op, at, call::<u32>);
     }
     if let Some((at, block)) = linked(cpu, op, ops, at, Way::Taken) {
         return (block.exec)(cpu, memory, block, ops, at);
@@ -244,19 +244,7 @@ fn quick_jump_indirect<P: Place>(
         cpu.ip = target.into();
         return go_to(cpu, memory, ops);
     }
-    slow_jump_indirect::<P>(cpu, memory, op, ops, at)
-}
-
-#[inline(never)]
-fn slow_jump_indirect<P: Place>(
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    op: &Op,
-    _: &[Op],
-    at: usize,
-) -> Done {
-    cpu.rewind_answers();
-    finish(cpu, memory, op, at, jump_indirect::<P::Any, u32>)
+    begin_again(cpu, memory, op, at, jump_indirect::<P::Any, u32>)
 }
 
 fn quick_call_indirect<P: Place>(
@@ -274,24 +262,7 @@ fn quick_call_indirect<P: Place>(
         cpu.ip = target.into();
         return go_to(cpu, memory, ops);
     }
-    slow_call_indirect::<P>(cpu, memory, op, ops, at)
-}
-
-#[inline(never)]
-fn slow_call_indirect<P: Place>(
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    op: &Op,
-    _: &[Op],
-    at: usize,
-) -> Done {
-    cpu.rewind_answers();
-    finish(cpu, memory, op, at, call_indirect::<P::Any, u32>)
-}
-
-#[inline(never)]
-fn slow_call(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
-    finish(cpu, memory, op, at, call::<u32>)
+    begin_again(cpu, memory, op, at, call_indirect::<P::Any, u32>)
 }
 
 #[inline(always)]
@@ -309,12 +280,21 @@ pub(super) fn quick_return(
         cpu.ip = target.into();
         return go_to(cpu, memory, ops);
     }
-    slow_return(cpu, memory, op, ops, at)
+    begin_again(cpu, memory, op, at, near_return::<u32>)
 }
 
+/// Executes `op` by `handler` where a quick handler of a branch has stopped. It stays a function of its own, as
+/// those of [`slow!`](crate::table::slow) do.
 #[inline(never)]
-fn slow_return(cpu: &mut Cpu, memory: &mut Memory, op: &Op, _: &[Op], at: usize) -> Done {
-    finish(cpu, memory, op, at, near_return::<u32>)
+fn begin_again(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    at: usize,
+    handler: fn(&mut Cpu, &mut Memory, &Op) -> Done,
+) -> Done {
+    cpu.rewind_answers();
+    finish(cpu, memory, op, at, handler)
 }
 
 fn jump_indirect<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

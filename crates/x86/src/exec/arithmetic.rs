@@ -5,7 +5,7 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
-use crate::exec::pair::{Part, pairs};
+use crate::exec::pair::pairs;
 use crate::exec::{Done, Mem, Place};
 use crate::flags::Status;
 use crate::table::{Rows, plain, rm_sizes, rm_wide};
@@ -75,9 +75,7 @@ pub(super) fn forms(rows: &mut Rows) {
     pairs!(rows, u32, [Cmp_rm32_r32], compare_rm, Sub);
     pairs!(rows, u32, [Cmp_r32_rm32], compare_register, Sub);
     pairs!(rows, u32, [Cmp_rm32_imm32 Cmp_rm32_imm8 Cmp_EAX_imm32], compare_immediate, Sub);
-    pairs!(rows, u32,
-        [Test_rm32_r32] and [Some(Part::TestAndJumpIfEqual), Some(Part::TestAndJumpIfNotEqual)],
-        test);
+    pairs!(rows, u32, [Test_rm32_r32], compare_rm, And);
     pairs!(rows, u32, [Test_rm32_imm32 Test_EAX_imm32], compare_immediate, And);
     pairs!(rows, u32, [Add_rm32_r32], to_rm, Add);
     pairs!(rows, u32, [Add_rm32_imm32 Add_rm32_imm8 Add_EAX_imm32], immediate_to_rm, Add);

@@ -7,6 +7,7 @@
 
 use std::marker::PhantomData;
 
+use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
@@ -27,10 +28,6 @@ pub(crate) struct Pairs {
     pub(crate) flat: [Exec; 16],
     /// When it is a register.
     pub(crate) register: [Exec; 16],
-    /// What it is with a register and JE after it.
-    pub(crate) register_and_equal: Option<Part>,
-    /// What it is with a register and JNE after it.
-    pub(crate) register_and_not_equal: Option<Part>,
 }
 
 /// Lets the last of `block` execute `second` as well, the instruction after it, if there is a handler for
@@ -39,8 +36,7 @@ pub(crate) fn join(block: &mut [Op], second: &Op, mode: CodeMode) {
     let Some((first, before)) = block.split_last_mut() else { return };
     if let Some(condition) = second.form.form().and_then(|form| form.condition) {
         let Some(pairs) = first.form.form().and_then(|form| form.pairs) else { return };
-        let is_register = !first.has_memory_operand();
-        let by_condition = if is_register {
+        let by_condition = if !first.has_memory_operand() {
             &pairs.register
         } else if mode.is_flat && first.is_flat() {
             &pairs.flat
@@ -48,13 +44,8 @@ pub(crate) fn join(block: &mut [Op], second: &Op, mode: CodeMode) {
             &pairs.memory
         };
         first.exec = by_condition[usize::from(condition & 15)];
-        if is_register && let Some(before) = before.last_mut() {
-            let both = match condition {
-                4 => pairs.register_and_equal,
-                5 => pairs.register_and_not_equal,
-                _ => None,
-            };
-            join_parts(before, both, mode);
+        if let Some(before) = before.last_mut() {
+            join_parts(before, test_and_jump(first, condition), mode);
         }
     } else {
         join_parts(first, part(second, mode), mode);
@@ -79,6 +70,16 @@ fn part(op: &Op, mode: CodeMode) -> Option<Part> {
         form.flat_part
     } else {
         None
+    }
+}
+
+/// What `op` and a jump after it are together to the instruction before them, by the number of the jump's condition.
+fn test_and_jump(op: &Op, condition: u8) -> Option<Part> {
+    let is_test = op.form.form().is_some_and(|form| form.code == Code::Test_rm32_r32);
+    match condition {
+        4 if is_test && !op.has_memory_operand() => Some(Part::TestAndJumpIfEqual),
+        5 if is_test && !op.has_memory_operand() => Some(Part::TestAndJumpIfNotEqual),
+        _ => None,
     }
 }
 
@@ -267,13 +268,7 @@ macro_rules! by_condition {
 /// Says that comparisons, whose rows were added before, can be executed with the jump after them:
 /// `handler` is generic in place and word.
 macro_rules! pairs {
-    ($rows:ident, $size:ty, [$($code:ident)+], $handler:ident $(, $parameter:ty)*) => {
-        $crate::exec::pair::pairs!(
-            $rows, $size, [$($code)+] and [None, None], $handler $(, $parameter)*
-        )
-    };
-    ($rows:ident, $size:ty, [$($code:ident)+] and [$equal:expr, $not_equal:expr],
-        $handler:ident $(, $parameter:ty)*) => {{
+    ($rows:ident, $size:ty, [$($code:ident)+], $handler:ident $(, $parameter:ty)*) => {{
         use $crate::exec::pair::{Pairs, by_condition};
         use $crate::exec::{Flat, Mem, Quick, Reg, Segmented};
         const SLOW: $crate::table::Exec =
@@ -284,8 +279,6 @@ macro_rules! pairs {
             memory: by_condition!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
             flat: by_condition!($handler::<Quick<Flat>, $size $(, $parameter)*>, SLOW),
             register: by_condition!($handler::<Reg, $size $(, $parameter)*>, REGISTER),
-            register_and_equal: $equal,
-            register_and_not_equal: $not_equal,
         };
         $rows.pair(&[$(iced_x86::Code::$code),+], &PAIRS);
     }};

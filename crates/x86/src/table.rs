@@ -363,42 +363,47 @@ impl Rows {
         for code in codes {
             self.add_with_flat(*code, memory, flat, register);
         }
-        for form in self.0.iter_mut().rev().take(codes.len()) {
+        for form in self.added(codes) {
             form.branches = true;
         }
     }
 
+    /// The forms of `codes`, added before.
+    fn added(&mut self, codes: &[Code]) -> impl Iterator<Item = &mut Form> {
+        self.0.iter_mut().filter(|form| codes.contains(&form.code))
+    }
+
     /// Says what executes `codes`, added before, with a flat stack when no operand is in memory.
     pub(crate) fn with_flat_stack(&mut self, codes: &[Code], exec: Exec) {
-        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+        for form in self.added(codes) {
             form.flat_stack = Some(exec);
         }
     }
 
     /// Gives the jumps `codes`, added before, their condition's number.
     pub(crate) fn condition(&mut self, codes: &[Code], condition: u8) {
-        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+        for form in self.added(codes) {
             form.condition = Some(condition);
         }
     }
 
     /// Says what `code`, added before, is to [`pair`](crate::exec::pair) with a flat operand and without one in memory.
     pub(crate) fn parts(&mut self, code: Code, flat: Option<Part>, register: Option<Part>) {
-        for form in self.0.iter_mut().filter(|form| form.code == code) {
+        for form in self.added(&[code]) {
             (form.flat_part, form.register_part) = (flat, register);
         }
     }
 
     /// Says what executes the comparisons `codes`, added before, together with a jump.
     pub(crate) fn pair(&mut self, codes: &[Code], pairs: &'static Pairs) {
-        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+        for form in self.added(codes) {
             form.pairs = Some(pairs);
         }
     }
 
     /// Marks forms after which a block ends though they do not branch.
     pub(crate) fn end_block(&mut self, codes: &[Code]) {
-        for form in self.0.iter_mut().filter(|form| codes.contains(&form.code)) {
+        for form in self.added(codes) {
             form.ends_block = true;
         }
     }

@@ -182,10 +182,8 @@ struct Answers {
 /// The processor.
 #[derive(Debug, Clone)]
 pub struct Cpu {
-    /// The general registers 0 to 15; number 16 always reads zero (`reg::NONE`);
-    /// the rest is there so that five bits of index need no check.
-    /// The general registers. There are as many places as a byte can have values, so that the number of one
-    /// is never looked at.
+    /// The general registers 0 to 15; number 16 always reads zero ([`reg::NONE`]). There are as many places as a
+    /// byte can have values, so that the number of one is never checked.
     gpr: [u64; 256],
     /// EIP. While an instruction executes: that after the last one of its block, which
     /// for branches and all that may end a block is the next instruction.
@@ -386,25 +384,19 @@ impl Cpu {
     /// Reads general register `number` as a word of size `W`; for bytes, see [`reg::HIGH_BYTE`].
     #[inline(always)]
     pub fn get<W: Word>(&self, number: u8) -> W {
-        if W::BITS == 8 {
-            return W::truncate(self.gpr[usize::from(number & 15)] >> byte_shift(number));
-        }
-        W::truncate(self.gpr[usize::from(number)])
+        let (register, shift) = part::<W>(number);
+        W::truncate(self.gpr[register] >> shift)
     }
 
     /// Writes general register `number` as a word of size `W`: bytes and words
     /// leave the rest of the register alone, doublewords clear the upper half (SDM vol. 1, 3.4.1.1).
     #[inline(always)]
     pub fn set<W: Word>(&mut self, number: u8, value: W) {
-        let number_of_it = if W::BITS == 8 { number & 15 } else { number };
-        let register = &mut self.gpr[usize::from(number_of_it)];
+        let (register, shift) = part::<W>(number);
+        let register = &mut self.gpr[register];
         let value = value.zero_extend();
         *register = match W::BITS {
-            8 => {
-                let shift = byte_shift(number);
-                *register & !(0xff << shift) | value << shift
-            }
-            16 => *register & !0xffff | value,
+            8 | 16 => *register & !(W::MASK << shift) | value << shift,
             _ => value,
         };
     }
@@ -510,10 +502,13 @@ const APIC_BASE_AT_RESET: u64 = 0xfee0_0900;
 /// IA32_PAT after power-on: WB, WT, UC-, UC, twice (SDM vol. 3, table 13-12).
 const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 
-/// Where byte register `number` is in its general register.
+/// The general register of which register `number` with the size of `W` is a part, and its lowest bit in that.
 #[inline(always)]
-fn byte_shift(number: u8) -> u32 {
-    u32::from((number & reg::HIGH_BYTE) >> 1)
+fn part<W: Word>(number: u8) -> (usize, u32) {
+    match W::BITS {
+        8 => (usize::from(number & 15), u32::from((number & reg::HIGH_BYTE) >> 1)),
+        _ => (usize::from(number), 0),
+    }
 }
 
 /// The width of an access of size `W`.

@@ -58,28 +58,19 @@ impl Kind {
     }
 
     fn start(self, boot: &[OsString]) -> Result<Peer, BenchError> {
-        let program = match self {
-            Kind::Ring3 => env::current_exe().map_err(|error| BenchError::Start("ring3", error))?,
-            Kind::Qemu => QEMU.into(),
-        };
-        let mut command = Command::new(program);
-        match self {
-            // QEMU's options with a dash more.
+        let mut command = match self {
             Kind::Ring3 => {
-                command.args(["run", "--memory", "128M", "--serial", "stdio", "--display", "none"]);
-                command.args(boot.iter().map(|option| {
-                    let has_dash = option.as_encoded_bytes().first() == Some(&b'-');
-                    let mut dashed = OsString::from(if has_dash { "-" } else { "" });
-                    dashed.push(option);
-                    dashed
-                }));
+                let program =
+                    env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
+                let mut command = Command::new(program);
+                command.arg("qemu");
+                command
             }
-            Kind::Qemu => {
-                command.args(["-accel", "tcg", "-cpu", "max", "-m", "128", "-nodefaults"]);
-                command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
-                command.args(boot);
-            }
-        }
+            Kind::Qemu => Command::new(QEMU),
+        };
+        command.args(["-accel", "tcg", "-cpu", "max", "-m", "128", "-nodefaults"]);
+        command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
+        command.args(boot);
         Peer::new(self.name(), command)
     }
 }
@@ -100,11 +91,11 @@ pub(super) struct Peer {
 impl Peer {
     fn new(name: &'static str, mut command: Command) -> Result<Peer, BenchError> {
         let failed = |error| BenchError::Start(name, error);
-        let (mut output, screen_end) = io::pipe().map_err(failed)?;
-        let mut child = command.stdin(Stdio::piped()).stdout(screen_end).spawn().map_err(failed)?;
-        // Its end of the pipe must not stay open here.
-        drop(command);
-        let keys = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let no_pipe = || failed(io::ErrorKind::BrokenPipe.into());
+        let keys = child.stdin.take().ok_or_else(no_pipe)?;
+        let mut output = child.stdout.take().ok_or_else(no_pipe)?;
         let (sender, screen) = channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];

@@ -1,11 +1,10 @@
 //! What is behind the debug console, port 402h: the log, standard output, or a file.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::io;
 
 use tracing::debug;
+
+use crate::output::Output;
 
 /// A message without an end is cut here.
 const LINE_MAX: usize = 1024;
@@ -15,25 +14,14 @@ const LINE_MAX: usize = 1024;
 pub(crate) enum DebugOutput {
     /// To the log, as lines of target `ring3::firmware`.
     Log(Vec<u8>),
-    /// To a file, or to standard output, of that name.
-    File(File, String),
+    /// To a file, or to standard output.
+    Output(Output),
 }
 
 impl DebugOutput {
     /// To the log.
     pub(crate) fn log() -> DebugOutput {
         DebugOutput::Log(Vec::new())
-    }
-
-    /// To standard output.
-    pub(crate) fn stdout() -> io::Result<DebugOutput> {
-        let to = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(DebugOutput::File(to, "standard output".to_owned()))
-    }
-
-    /// To the file at `path`, which is made or emptied.
-    pub(crate) fn file(path: &Path) -> io::Result<DebugOutput> {
-        Ok(DebugOutput::File(File::create(path)?, path.display().to_string()))
     }
 
     /// Firmware has written a byte.
@@ -50,9 +38,7 @@ impl DebugOutput {
                 }
                 Ok(())
             }
-            DebugOutput::File(file, name) => file.write_all(&[byte]).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot write to {name}: {error}"))
-            }),
+            DebugOutput::Output(output) => output.write(&[byte]),
         }
     }
 }

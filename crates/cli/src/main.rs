@@ -16,6 +16,7 @@
 //! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial ports;
 //! * [`debug_console`]: what is behind the port for messages of the firmware;
+//! * [`output`]: files and standard output behind either;
 //! * [`rtc`]: what its clock shows;
 //! * [`log`]: log messages.
 //!
@@ -28,6 +29,7 @@ mod debug_console;
 mod display;
 mod drives;
 mod log;
+mod output;
 mod qemu;
 mod rtc;
 mod run;

@@ -23,7 +23,8 @@ use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
 use crate::log::{self, LogError};
-use crate::serial::{SerialError, SerialPorts, stdout};
+use crate::output::{Output, stdout};
+use crate::serial::{SerialError, SerialPorts};
 
 /// The exit statuses of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +104,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let drives = Drives::open(&arguments.drives)?;
     let debug = match &arguments.debugcon {
         DebugTarget::Log => DebugOutput::log(),
-        DebugTarget::Stdio => DebugOutput::stdout().map_err(RunError::Terminal)?,
-        DebugTarget::File(path) => DebugOutput::file(path)
-            .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
+        DebugTarget::Stdio => {
+            DebugOutput::Output(Output::stdout().map_err(RunError::Terminal)?)
+        }
+        DebugTarget::File(path) => DebugOutput::Output(
+            Output::create(path)
+                .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
+        ),
     };
     let serial_targets = arguments.serial_targets();
     // Who could reset a guest that does nothing any more, or wants to see what it has left.

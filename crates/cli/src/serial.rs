@@ -6,9 +6,7 @@
 mod clients;
 mod stdin;
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -19,6 +17,7 @@ use ring3_vm::Sender;
 use ring3_vm::socket::SocketError;
 use thiserror::Error;
 
+use crate::output::Output;
 use clients::Clients;
 use stdin::InputFrom;
 
@@ -82,8 +81,7 @@ pub(crate) enum SerialError {
 #[derive(Debug)]
 enum Port {
     Null,
-    /// A file, or standard output, and its name.
-    Output(File, String),
+    Output(Output),
     Clients(Clients),
 }
 
@@ -106,13 +104,11 @@ impl SerialPorts {
             Ok(match target {
                 SerialTarget::Null | SerialTarget::None => Port::Null,
                 SerialTarget::Stdio => {
-                    let output = stdout().map_err(SerialError::Terminal)?;
-                    Port::Output(output, "standard output".to_owned())
+                    Port::Output(Output::stdout().map_err(SerialError::Terminal)?)
                 }
                 SerialTarget::File(path) => {
                     let fails = |source| SerialError::File { path: path.clone(), source };
-                    let file = File::create(path).map_err(fails)?;
-                    Port::Output(file, path.display().to_string())
+                    Port::Output(Output::create(path).map_err(fails)?)
                 }
                 SerialTarget::Socket(path) => Port::Clients(Clients::on_socket(path, line)?),
                 SerialTarget::Pty => {
@@ -142,9 +138,7 @@ impl SerialPorts {
     /// The guest has sent `bytes` on port `port`.
     pub(crate) fn write(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
         match self.ports.get_mut(usize::from(port)) {
-            Some(Port::Output(file, name)) => file.write_all(bytes).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot write to {name}: {error}"))
-            }),
+            Some(Port::Output(output)) => output.write(bytes),
             Some(Port::Clients(clients)) => {
                 clients.write(bytes);
                 Ok(())
@@ -177,12 +171,6 @@ impl Line {
         let name = COM_PORTS[self.index].name.to_owned();
         Input::Device { name, input: DeviceInput::Serial(bytes) }
     }
-}
-
-/// Standard output. Not by way of [`io::stdout`], which would hold back
-/// what is no whole line: a prompt.
-pub(crate) fn stdout() -> io::Result<File> {
-    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 #[cfg(test)]

@@ -1,0 +1,38 @@
+//! Files, and standard output, to which bytes of the guest go as soon as they come.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// A file, or standard output, and what errors call it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: File,
+    name: String,
+}
+
+impl Output {
+    /// Standard output.
+    pub(crate) fn stdout() -> io::Result<Output> {
+        Ok(Output { file: stdout()?, name: "standard output".to_owned() })
+    }
+
+    /// The file at `path`, which is made or emptied.
+    pub(crate) fn create(path: &Path) -> io::Result<Output> {
+        Ok(Output { file: File::create(path)?, name: path.display().to_string() })
+    }
+
+    /// Writes all of `bytes`; an error says what cannot be written to.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
+        })
+    }
+}
+
+/// Standard output. Not by way of [`io::stdout`], which would hold back
+/// what is no whole line: a prompt.
+pub(crate) fn stdout() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}

@@ -104,9 +104,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let drives = Drives::open(&arguments.drives)?;
     let debug = match &arguments.debugcon {
         DebugTarget::Log => DebugOutput::log(),
-        DebugTarget::Stdio => {
-            DebugOutput::Output(Output::stdout().map_err(RunError::Terminal)?)
-        }
+        DebugTarget::Stdio => DebugOutput::Output(Output::stdout().map_err(RunError::Terminal)?),
         DebugTarget::File(path) => DebugOutput::Output(
             Output::create(path)
                 .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,

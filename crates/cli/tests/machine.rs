@@ -6,12 +6,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use ring3_devices::acpi_pm::{CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
 use ring3_devices::uart16550::COM_PORTS;
-use support::{Directory, HALT_FOR_EVER, kernel, ring3};
+use support::{Directory, HALT_FOR_EVER, kernel, ring3, wait_until};
 
 /// Code that sends `text` to COM1.
 fn print(text: &str) -> Vec<u8> {
@@ -179,12 +177,7 @@ fn clients_of_a_serial_port_come_and_go() {
         .args(["--serial=null", &format!("--serial=unix:{}", socket.display())])
         .spawn()
         .expect("the program starts");
-    let connect = || loop {
-        match UnixStream::connect(&socket) {
-            Ok(client) => break client,
-            Err(_) => thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let connect = || wait_until("nobody is at the socket", || UnixStream::connect(&socket).ok());
     for word in ["one", "two", "q"] {
         let mut client = connect();
         client.write_all(word.as_bytes()).unwrap();

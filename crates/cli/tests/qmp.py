@@ -1,6 +1,7 @@
 """Drives a machine with QEMU's own client library; says what is wrong by an exception.
 
-Usage: qmp.py SOCKET DISK PICTURE, with the machine's hard disk, and a file to be made
+Usage: qmp.py SOCKET DISK PICTURE SECONDS, with the machine's hard disk, a file to be made, and how long to wait
+for an event
 """
 
 import asyncio
@@ -9,14 +10,14 @@ import sys
 from qemu.qmp import EventListener, ExecuteError, QMPClient
 
 
-async def main(socket, disk, picture):
+async def main(socket, disk, picture, seconds):
     client = QMPClient("ring3")
     events = EventListener()
     client.register_listener(events)
     await client.connect(socket)
 
     async def event(name):
-        message = await asyncio.wait_for(events.get(), 60)
+        message = await asyncio.wait_for(events.get(), int(seconds))
         assert message["event"] == name, message
         assert message["timestamp"]["seconds"] > 0, message
         return message.get("data")

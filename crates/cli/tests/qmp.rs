@@ -5,10 +5,8 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
-use support::{Directory, HALT_FOR_EVER, kernel, ring3};
+use support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
 
 /// The client library of QEMU, from the Python Package Index.
 const CLIENT: &str = "qemu.qmp==0.0.6";
@@ -54,12 +52,14 @@ fn qemus_client_library_drives_the_machine() {
         .stdin(Stdio::null())
         .spawn()
         .expect("the program starts");
-    while !socket.exists() {
+    wait_until("there is no socket", || {
         assert!(machine.try_wait().unwrap().is_none(), "the machine has ended");
-        thread::sleep(Duration::from_millis(10));
-    }
+        socket.exists().then_some(())
+    });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/qmp.py");
-    let driven = Command::new(python).arg(script).args([&socket, &disk, &picture]).status();
+    let mut command = Command::new(python);
+    command.arg(script).args([&socket, &disk, &picture]).arg(PATIENCE.as_secs().to_string());
+    let driven = command.status();
     if !driven.as_ref().is_ok_and(std::process::ExitStatus::success) {
         machine.kill().expect("the machine is there");
     }

@@ -2,13 +2,10 @@
 
 mod support;
 
-use std::time::Duration;
-
 use support::guest::{PROMPT, file, file_if_there};
 use support::screen::Screen;
 use support::{Directory, seabios};
 
-const PATIENCE: Duration = Duration::from_secs(180);
 const ESCAPE: &str = "\x1b";
 const CONTROL_B: &str = "\x02";
 
@@ -18,7 +15,7 @@ fn the_boot_menu_of_seabios_lists_the_drives() {
     let directory = Directory::new();
     let disk = directory.file("disk", &vec![0; 3 << 20]);
     let diskette = directory.file("diskette", &vec![0; 1440 << 10]);
-    let mut screen = Screen::start(PATIENCE, |command| {
+    let mut screen = Screen::start(|command| {
         command.args(["-m", "8M", "--boot", "menu=on", "--bios"]).arg(bios);
         command.arg("--hdb").arg(disk).arg("--fda").arg(diskette);
     });
@@ -38,7 +35,7 @@ fn the_boot_menu_of_seabios_lists_the_drives() {
 #[test]
 fn ipxe_comes_to_its_prompt_and_takes_keys() {
     let Some(disc) = file_if_there("ipxe.iso") else { return };
-    let mut screen = Screen::start(PATIENCE, |command| {
+    let mut screen = Screen::start(|command| {
         command.args(["-m", "16M", "--boot", "d", "--cdrom"]).arg(disc);
     });
     screen.wait_for("Press Ctrl-B for the iPXE command line...");
@@ -50,9 +47,9 @@ fn ipxe_comes_to_its_prompt_and_takes_keys() {
 }
 
 /// Starts Memtest86+ from its disc on 8 MiB.
-fn memtest(patience: Duration) -> Option<Screen> {
+fn memtest() -> Option<Screen> {
     let disc = file_if_there("memtest.iso")?;
-    Some(Screen::start(patience, |command| {
+    Some(Screen::start(|command| {
         command.args(["-m", "8M", "--boot", "d", "--cdrom"]).arg(disc);
     }))
 }
@@ -63,7 +60,7 @@ const NO_ERRORS: &str = "Errors: 0 ";
 /// The tests of addresses and the first moving inversions; the rest of a pass takes minutes.
 #[test]
 fn memtest_finds_no_error_in_its_first_tests() {
-    let Some(mut screen) = memtest(PATIENCE) else { return };
+    let Some(mut screen) = memtest() else { return };
     screen.wait_for("Memtest86+ v");
     let shown = screen.wait_for("Test #6");
     assert!(shown.contains("[4MB of 7.6"), "{shown}");
@@ -73,7 +70,7 @@ fn memtest_finds_no_error_in_its_first_tests() {
 #[test]
 #[ignore = "takes minutes; make test-long runs it"]
 fn memtest_finds_no_error_in_a_whole_pass() {
-    let Some(mut screen) = memtest(Duration::from_secs(1800)) else { return };
+    let Some(mut screen) = memtest() else { return };
     let shown = screen.wait_for("Pass:  1 ");
     assert!(shown.contains(NO_ERRORS), "{shown}");
 }
@@ -84,7 +81,7 @@ fn memtest_finds_no_error_in_a_whole_pass() {
 fn memtest_works_on_a_486_and_on_a_pentium() {
     let Some(disc) = file_if_there("memtest.iso") else { return };
     let start = |model| {
-        Screen::start(PATIENCE, |command| {
+        Screen::start(|command| {
             command.args(["-m", "8M", "--cpu", model, "--boot", "d", "--cdrom"]).arg(&disc);
         })
     };
@@ -101,7 +98,7 @@ fn memtest_works_on_a_486_and_on_a_pentium() {
 #[test]
 fn memtest_has_a_screen_when_it_is_the_kernel() {
     let Some(kernel) = file_if_there("memtest.bin") else { return };
-    let mut screen = Screen::start(PATIENCE, |command| {
+    let mut screen = Screen::start(|command| {
         command.args(["-m", "8M", "--kernel"]).arg(kernel);
     });
     let shown = screen.wait_for("Status: Testing");
@@ -111,7 +108,7 @@ fn memtest_has_a_screen_when_it_is_the_kernel() {
 
 #[test]
 fn debian_has_its_console_on_the_screen_without_firmware() {
-    let mut screen = Screen::start(PATIENCE, |command| {
+    let mut screen = Screen::start(|command| {
         command.args(["-m", "128M", "--append", "console=tty0"]);
         command.arg("--kernel").arg(file("linux-686/vmlinuz"));
         command.arg("--initrd").arg(file("initramfs.cpio.gz"));

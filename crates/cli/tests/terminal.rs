@@ -6,13 +6,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, Termios, tcgetattr};
 
-use support::{Directory, kernel, pty, ring3};
+use support::{Directory, PATIENCE, kernel, pty, ring3, wait_until};
 
 /// A guest that echoes: it sends to COM1 (3F8h, status at 3FDh) what it receives.
 const ECHO: &[u8] = &[
@@ -25,9 +24,6 @@ const ECHO: &[u8] = &[
     0xee, //                   0E: OUT DX, AL
     0xeb, 0xef, //             0F: JMP 00
 ];
-
-/// How long to wait for what should come at once, before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program at a terminal of its own.
 struct Session {
@@ -62,7 +58,7 @@ impl Session {
 
     /// Reads what is shown until `wanted` is on the screen, and returns all of it.
     fn wait_for(&mut self, wanted: &str) -> String {
-        let patience = Timespec::try_from(PATIENCE).expect("a minute is a time");
+        let patience = Timespec::try_from(PATIENCE).expect("minutes are a time");
         let mut shown = Vec::new();
         let mut buffer = [0; 256];
         while !String::from_utf8_lossy(&shown).contains(wanted) {
@@ -76,22 +72,15 @@ impl Session {
     }
 
     fn wait_for_raw_mode(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.attributes().local_modes.contains(LocalModes::ECHO) {
-            assert!(Instant::now() < deadline, "the terminal is not put into raw mode");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the terminal is not put into raw mode", || {
+            let echoes = self.attributes().local_modes.contains(LocalModes::ECHO);
+            (!echoes).then_some(())
+        });
     }
 
     fn wait_for_end(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the program does not end");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let ended = || self.child.try_wait().expect("it is our child");
+        wait_until("the program does not end", ended)
     }
 
     fn attributes(&self) -> Termios {

@@ -9,13 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::ring3;
-
-/// The whole test has this time, and more than it needs; a guest that hangs must not hang
-/// those who test.
-const PATIENCE: Duration = Duration::from_secs(180);
+use super::{PATIENCE, ring3, wait_until};
 
 /// What the guest's shell shows when it waits for a command (tests/guests/init).
 pub(crate) const PROMPT: &str = "ring3:~# ";
@@ -121,13 +117,8 @@ impl Guest {
     /// Switches the guest off, and returns the exit status of the program.
     pub(crate) fn power_off(mut self) -> Option<i32> {
         self.type_line("poweroff -f");
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status.code();
-            }
-            assert!(Instant::now() < self.deadline, "poweroff hangs:\n{}", self.shown);
-            thread::sleep(Duration::from_millis(10));
-        }
+        let complaint = format!("poweroff hangs:\n{}", self.shown);
+        wait_until(&complaint, || self.child.try_wait().expect("it is our child")).code()
     }
 }
 

@@ -9,6 +9,25 @@ pub(crate) mod screen;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what a machine is to do. A guest that hangs must not hang those who test; a host
+/// that has little time for it may let it take many times as long as usual.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Waits until `ready` gives something, and returns that; it fails with `complaint` when nothing comes.
+#[track_caller]
+pub(crate) fn wait_until<T>(complaint: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = ready() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{complaint}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// The program under test, to be given arguments.
 pub(crate) fn ring3() -> Command {

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use super::{pty, ring3};
+use super::{PATIENCE, pty, ring3};
 
 /// The terminal has the size of a PC's text screen.
 const ROWS: u16 = 25;
@@ -24,9 +24,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Starts it, with the options that `add_options` adds. The whole test has the time `patience`, which is to be more
-    /// than it needs: a guest that hangs must not hang those who test.
-    pub(crate) fn start(patience: Duration, add_options: impl FnOnce(&mut Command)) -> Screen {
+    /// Starts it, with the options that `add_options` adds.
+    pub(crate) fn start(add_options: impl FnOnce(&mut Command)) -> Screen {
         let (terminal, theirs) = pty::open();
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&theirs, size).expect("a terminal has a size");
@@ -42,7 +41,7 @@ impl Screen {
             .expect("the program starts");
         let cells = |count| NonZero::new(count).expect("a terminal has some");
         let emulator = vt100::Parser::new(cells(ROWS), cells(COLUMNS), 0);
-        Screen { child, terminal, emulator, deadline: Instant::now() + patience }
+        Screen { child, terminal, emulator, deadline: Instant::now() + PATIENCE }
     }
 
     /// Waits until `wanted` is on the screen, and returns all that is there then.

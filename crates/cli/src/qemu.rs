@@ -92,10 +92,7 @@ const OPTIONS: &[QemuOption] = &[
         "none" | "null" => Ok(()),
         _ => reason("there is no monitor; tools drive the machine by -qmp"),
     }),
-    option("name", "TEXT", |all, value| {
-        let text = value.strip_prefix("guest=").unwrap_or(value).split(',').next();
-        set(&mut all.run.name, text.map(str::to_owned))
-    }),
+    option("name", "TEXT", devices::name),
     option("net", "none", |_, value| no_network(value)),
     option("nic", "none", |_, value| no_network(value)),
     flag("no-acpi", |_, _| {

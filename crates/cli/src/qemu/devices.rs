@@ -135,6 +135,16 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
     }
 }
 
+/// `-name`.
+pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("guest")).for_each(|key, value| match key {
+        "guest" => set(&mut all.run.name, Some(value.to_owned())),
+        // What the host's tools are shown.
+        "process" | "debug-threads" => Ok(()),
+        _ => unknown(key, "guest, process and debug-threads"),
+    })
+}
+
 /// `-display`.
 pub(super) fn display(value: &str) -> Result<DisplayTarget, Reason> {
     match value.split_once('=') {

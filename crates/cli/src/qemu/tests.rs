@@ -81,6 +81,9 @@ fn a_machine_for_tools() {
     assert_eq!((run.vga, run.serial), (Vga::Std, vec![SerialTarget::None]));
     assert_eq!(run.debugcon, DebugTarget::File("log".into()));
     assert_eq!(self::run("-nodefaults").vga, Vga::None);
+    let name = |line: &str| self::run(line).name;
+    assert_eq!(name("-name debug-threads=on,guest=a,,b").as_deref(), Some("a,b"));
+    assert_eq!(name("-name process=x"), None);
 }
 
 #[test]
@@ -169,6 +172,7 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-boot splash=a", "splash is not known"),
         ("-device e1000", "isa-debug-exit and VGA"),
         ("-device isa-debug-exit,iobase=x", "an I/O port"),
+        ("-name a,b=c", "b is not known"),
         ("-rtc base=tomorrow", "base=utc"),
         ("-rtc clock=vm", "clock=host"),
         ("-S", "without -qmp"),

@@ -133,6 +133,8 @@ pub mod registers {
     pub const REVISION: u8 = 0x08;
     /// Header type, one byte: bit 7 says that the device has several functions.
     pub const HEADER_TYPE: u8 = 0x0e;
+    /// The first of six base addresses, of four bytes each (6.2.5).
+    pub const BASE_ADDRESS: u8 = 0x10;
     /// Subsystem vendor ID, two bytes; two of subsystem ID follow.
     pub const SUBSYSTEM_VENDOR: u8 = 0x2c;
     /// Interrupt line, one byte: software notes the IRQ there.

@@ -9,6 +9,7 @@ use ring3_core::clock::Time;
 use ring3_core::device::Width;
 use ring3_core::lines::IrqLines;
 use ring3_core::memory::Memory;
+use ring3_devices::pci::{MULTI_FUNCTION, registers};
 
 use crate::board::Board;
 
@@ -19,25 +20,14 @@ const CONFIG_ADDRESS: u16 = 0xcf8;
 const CONFIG_DATA: u16 = 0xcfc;
 const CONFIG_ENABLE: u32 = 1 << 31;
 
-/// Registers of a function (6.1).
-mod register {
-    pub(super) const ID: u8 = 0x00;
-    pub(super) const COMMAND: u8 = 0x04;
-    pub(super) const CLASS: u8 = 0x08;
-    pub(super) const HEADER_TYPE: u8 = 0x0e;
-    pub(super) const BASE_ADDRESS: u8 = 0x10;
-    pub(super) const INTERRUPT_LINE: u8 = 0x3c;
-    pub(super) const INTERRUPT_PIN: u8 = 0x3d;
-    /// Of the IDE function: the timings of both channels (82371SB data sheet, "IDETIM").
-    pub(super) const IDE_TIMINGS: u8 = 0x40;
-    /// Of the ISA bridge: where PIRQA to PIRQD go (82371SB data sheet, "PIRQRCA").
-    pub(super) const PIRQ_ROUTES: u8 = 0x60;
-}
+/// Register of the IDE function: the timings of both channels (82371SB data sheet, "IDETIM").
+const IDE_TIMINGS: u8 = 0x40;
+/// Register of the ISA bridge: where PIRQA to PIRQD go (82371SB data sheet, "PIRQRCA").
+const PIRQ_ROUTES: u8 = 0x60;
 
 const COMMAND_IO: u32 = 1 << 0;
 const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_MASTER: u32 = 1 << 2;
-const MULTI_FUNCTION: u32 = 1 << 7;
 /// A base address register for ports, and one for memory that may be above 4 GiB (6.2.5.1).
 const BASE_IS_IO: u32 = 1 << 0;
 const BASE_KIND: u32 = 0b111;
@@ -70,8 +60,9 @@ pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
     let mut firmware = Firmware { board, memory, now, ports, addresses };
     for slot in 0..32 {
         let function = Function { slot, number: 0 };
-        let multi = firmware.read(function, register::HEADER_TYPE, Width::Byte) & MULTI_FUNCTION;
-        for number in 0..if multi == 0 { 1 } else { 8 } {
+        let header = firmware.read(function, registers::HEADER_TYPE, Width::Byte);
+        let functions = if header & u32::from(MULTI_FUNCTION) == 0 { 1 } else { 8 };
+        for number in 0..functions {
             firmware.set_up_function(Function { slot, number });
         }
     }
@@ -115,27 +106,27 @@ impl Firmware<'_> {
     }
 
     fn set_up_function(&mut self, function: Function) {
-        if self.read(function, register::ID, Width::Dword) == Width::Dword.mask() {
+        if self.read(function, registers::VENDOR, Width::Dword) == Width::Dword.mask() {
             return;
         }
         let mut command = 0;
-        let class = self.read(function, register::CLASS, Width::Dword) >> 16;
+        let class = self.read(function, registers::REVISION, Width::Dword) >> 16;
         if class == CLASS_IDE {
             // In compatibility mode the ports of the channels are fixed.
             command |= COMMAND_IO;
             let timings = IDE_DECODE_ENABLE << 16 | IDE_DECODE_ENABLE;
-            self.write(function, register::IDE_TIMINGS, Width::Dword, timings);
+            self.write(function, IDE_TIMINGS, Width::Dword, timings);
         }
         let mut index = 0;
         while index < BASE_ADDRESSES {
-            let (enable, registers) = self.place(function, register::BASE_ADDRESS + 4 * index);
+            let (enable, count) = self.place(function, registers::BASE_ADDRESS + 4 * index);
             command |= enable;
-            index += registers;
+            index += count;
         }
         if command != 0 {
-            let before = self.read(function, register::COMMAND, Width::Word);
+            let before = self.read(function, registers::COMMAND, Width::Word);
             let command = before | command | COMMAND_MASTER;
-            self.write(function, register::COMMAND, Width::Word, command);
+            self.write(function, registers::COMMAND, Width::Word, command);
         }
         self.set_up_interrupt(function);
         if class == CLASS_VGA {
@@ -151,13 +142,13 @@ impl Firmware<'_> {
         let is_io = found & BASE_IS_IO != 0;
         let kind = if is_io { 0b11 } else { 0b1111 };
         let len = (found & !kind).wrapping_neg();
-        let registers = if found & BASE_KIND == BASE_64_BITS { 2 } else { 1 };
+        let count = if found & BASE_KIND == BASE_64_BITS { 2 } else { 1 };
         let (next, end, enable) = if is_io {
-            // The upper half of the register may not be there (6.2.5.1).
             (&mut self.ports, PORTS_END, COMMAND_IO)
         } else {
             (&mut self.addresses, MEMORY_END, COMMAND_MEMORY)
         };
+        // The upper half of a register for ports may not be there (6.2.5.1).
         let len = if is_io { len & 0xffff } else { len };
         let start = next.checked_next_multiple_of(len.max(1));
         let fits = |start: &u32| start.checked_add(len).is_some_and(|after| after <= end);
@@ -166,28 +157,28 @@ impl Firmware<'_> {
             *next = start + len;
         }
         self.write(function, register, Width::Dword, start.unwrap_or(0));
-        if registers == 2 {
+        if count == 2 {
             self.write(function, register + 4, Width::Dword, 0);
         }
-        (start.map_or(0, |_| enable), registers)
+        (start.map_or(0, |_| enable), count)
     }
 
     /// Tells the function's driver the line of its interrupt, unless that is wired.
     fn set_up_interrupt(&mut self, function: Function) {
-        let pin = self.read(function, register::INTERRUPT_PIN, Width::Byte);
-        if pin == 0 || self.read(function, register::INTERRUPT_LINE, Width::Byte) != 0 {
+        let pin = self.read(function, registers::INTERRUPT_PIN, Width::Byte);
+        if pin == 0 || self.read(function, registers::INTERRUPT_LINE, Width::Byte) != 0 {
             return;
         }
         // As the slots are wired: see `IrqLines::set_pci`.
         let input = (u32::from(function.slot) + pin + 2) % u32::from(IrqLines::ROUTER_INPUTS);
         if let Some(line) = self.route(input as u8) {
-            self.write(function, register::INTERRUPT_LINE, Width::Byte, line);
+            self.write(function, registers::INTERRUPT_LINE, Width::Byte, line);
         }
     }
 
     /// The line to which the router's input `input` goes.
     fn route(&mut self, input: u8) -> Option<u32> {
-        let line = self.read(ISA_BRIDGE, register::PIRQ_ROUTES + input, Width::Byte);
+        let line = self.read(ISA_BRIDGE, PIRQ_ROUTES + input, Width::Byte);
         (line & NOT_ROUTED == 0).then_some(line & 0xf)
     }
 
@@ -230,8 +221,8 @@ mod tests {
     #[test]
     fn the_disks_answer_at_their_ports() {
         after_reset(false, |machine| {
-            assert_eq!(machine.read(IDE, register::IDE_TIMINGS, Width::Dword), 0x8000_8000);
-            assert_eq!(machine.read(IDE, register::COMMAND, Width::Word), 0x0005);
+            assert_eq!(machine.read(IDE, IDE_TIMINGS, Width::Dword), 0x8000_8000);
+            assert_eq!(machine.read(IDE, registers::COMMAND, Width::Word), 0x0005);
             assert_eq!(machine.read(IDE, 0x20, Width::Dword), FIRST_PORT | 1);
             // The status of a channel without drives, and that of its bus master; nobody would answer with ones.
             for port in [0x1f7, FIRST_PORT as u16 + 2] {
@@ -248,7 +239,7 @@ mod tests {
             let registers = machine.read(DISPLAY, 0x18, Width::Dword) & !0xf;
             assert_eq!(frame_buffer, FIRST_MEMORY);
             assert_eq!(u64::from(registers), u64::from(frame_buffer) + VIDEO_MEMORY_LEN);
-            assert_eq!(machine.read(DISPLAY, register::COMMAND, Width::Word), 0x6);
+            assert_eq!(machine.read(DISPLAY, registers::COMMAND, Width::Word), 0x6);
             machine.memory.write(frame_buffer.into(), &[7]);
             let mut byte = [0];
             machine.memory.read(frame_buffer.into(), &mut byte);
@@ -259,7 +250,7 @@ mod tests {
     #[test]
     fn pci_interrupts_are_levels_and_one_that_is_wired_stays() {
         after_reset(false, |machine| {
-            let line = machine.read(POWER_MANAGEMENT, register::INTERRUPT_LINE, Width::Byte);
+            let line = machine.read(POWER_MANAGEMENT, registers::INTERRUPT_LINE, Width::Byte);
             assert_eq!(line, 9, "the SCI");
             let port = EDGE_LEVEL_CONTROL;
             let levels = machine.board.read_port(machine.memory, Time::ZERO, port, Width::Word);
@@ -271,9 +262,9 @@ mod tests {
     fn a_function_with_an_interrupt_is_told_its_line() {
         after_reset(true, |machine| {
             // Pin A of slot 1 goes to PIRQA.
-            machine.write(ISA_BRIDGE, register::PIRQ_ROUTES, Width::Dword, 0x8080_8005);
+            machine.write(ISA_BRIDGE, PIRQ_ROUTES, Width::Dword, 0x8080_8005);
             set_up(machine.board, machine.memory, Time::ZERO);
-            let line = machine.read(POWER_MANAGEMENT, register::INTERRUPT_LINE, Width::Byte);
+            let line = machine.read(POWER_MANAGEMENT, registers::INTERRUPT_LINE, Width::Byte);
             assert_eq!(line, 5);
         });
     }

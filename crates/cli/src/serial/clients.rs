@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_vm::socket::{self, SocketFile};
+use ring3_vm::socket::{self, SocketError, SocketFile};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::Shutdown;
@@ -87,7 +87,8 @@ impl Clients {
     /// Clients of a new Unix socket at `path`.
     pub(super) fn on_socket(path: &Path, line: Line) -> Result<Clients, SerialError> {
         let (listener, file) = socket::listen_at(path)?;
-        listener.set_nonblocking(false).map_err(SerialError::Thread)?;
+        let refused = |source| SocketError::Refused { path: path.to_owned(), source };
+        listener.set_nonblocking(false).map_err(refused)?;
         let shared = Arc::new(Shared::default());
         let for_reader = shared.clone();
         spawn("serial socket", move || accept(&listener, &for_reader, &line))?;

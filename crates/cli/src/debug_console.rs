@@ -32,8 +32,7 @@ impl DebugOutput {
                     line.push(byte);
                 }
                 if byte == b'\n' || line.len() >= LINE_MAX {
-                    let text = String::from_utf8_lossy(line);
-                    debug!(target: "ring3::firmware", "{}", text.trim_end());
+                    log(line);
                     line.clear();
                 }
                 Ok(())
@@ -41,6 +40,19 @@ impl DebugOutput {
             DebugOutput::Output(output) => output.write(&[byte]),
         }
     }
+
+    /// The run has ended: logs what came last, though it has no end of line.
+    pub(crate) fn finish(self) {
+        if let DebugOutput::Log(line) = self
+            && !line.is_empty()
+        {
+            log(&line);
+        }
+    }
+}
+
+fn log(line: &[u8]) {
+    debug!(target: "ring3::firmware", "{}", String::from_utf8_lossy(line).trim_end());
 }
 
 #[cfg(test)]

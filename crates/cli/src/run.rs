@@ -146,6 +146,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let raw_mode = output.serial.read_stdin(&sender)?;
     let ended = vm.run(&mut door, &mut output);
     output.serial.finish();
+    output.debug.finish();
     drop(raw_mode);
     // Whoever still asks the machine learns by this that it has ended.
     drop(door);

@@ -13,7 +13,13 @@ use support::{Directory, HALT_FOR_EVER, kernel, ring3, wait_until};
 
 /// Code that sends `text` to COM1.
 fn print(text: &str) -> Vec<u8> {
-    let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // MOV DX, 3F8h
+    print_at(0x3f8, text)
+}
+
+/// Code that writes `text` to `port`.
+fn print_at(port: u16, text: &str) -> Vec<u8> {
+    let [low, high] = port.to_le_bytes();
+    let mut code = vec![0x66, 0xba, low, high]; // MOV DX, port
     for byte in text.bytes() {
         code.extend([0xb0, byte, 0xee]); // MOV AL, byte; OUT DX, AL
     }
@@ -292,6 +298,16 @@ fn the_log_goes_to_a_file() {
     assert!(output.stderr.is_empty(), "{output:?}");
     let log = std::fs::read_to_string(log).expect("the file was made");
     assert!(log.contains("the guest has switched the machine off"), "{log}");
+}
+
+#[test]
+fn the_last_message_of_the_firmware_is_logged_without_an_end_of_line() {
+    let directory = Directory::new();
+    let code = [print_at(0x402, "first\nlast"), power_off()].concat();
+    let output = output(machine(&directory, &code).arg("--log=ring3::firmware=debug"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let ends: Vec<_> = errors.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(ends, ["first", "last"], "{errors}");
 }
 
 #[test]

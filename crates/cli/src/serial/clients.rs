@@ -60,6 +60,14 @@ struct State {
     is_writing: bool,
 }
 
+impl State {
+    /// Drops the oldest bytes where there are too many.
+    fn limit_backlog(&mut self) {
+        let lost = self.backlog.len().saturating_sub(BACKLOG_MAX);
+        self.backlog.drain(..lost);
+    }
+}
+
 impl Shared {
     /// A thread that panicked has left the state as whole as any other.
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -111,8 +119,7 @@ impl Clients {
     pub(super) fn write(&self, bytes: &[u8]) {
         let mut state = self.shared.lock();
         state.backlog.extend(bytes);
-        let lost = state.backlog.len().saturating_sub(BACKLOG_MAX);
-        state.backlog.drain(..lost);
+        state.limit_backlog();
         self.shared.changed.notify_all();
     }
 
@@ -138,15 +145,35 @@ fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
     spawn("serial output", move || {
         loop {
             let (client, bytes) = next_chunk(&shared);
-            let result = (&*client).write_all(&bytes);
-            shared.lock().is_writing = false;
+            let sent = send(&client, &bytes);
+            let mut state = shared.lock();
+            state.is_writing = false;
+            if let Err((_, unsent)) = &sent {
+                // They are for the next client.
+                unsent.iter().rev().for_each(|byte| state.backlog.push_front(*byte));
+                state.limit_backlog();
+            }
+            drop(state);
             shared.changed.notify_all();
-            if let Err(error) = result {
+            if let Err((error, _)) = sent {
                 debug!("the serial port's client has gone: {error}");
                 shared.hang_up(&client);
             }
         }
     })
+}
+
+/// Sends `bytes` to `client`. An error comes with those that it has not taken.
+fn send<'a>(mut client: &File, mut bytes: &'a [u8]) -> Result<(), (io::Error, &'a [u8])> {
+    while !bytes.is_empty() {
+        match client.write(bytes) {
+            Ok(0) => return Err((ErrorKind::WriteZero.into(), bytes)),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err((error, bytes)),
+        }
+    }
+    Ok(())
 }
 
 /// Waits until there is something to write and somebody to write it to.
@@ -275,6 +302,22 @@ mod tests {
         }
         clients.finish();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_comes_after_a_client_has_gone_is_for_the_next_one() {
+        let (path, (line, mut door)) = (path("gone"), line());
+        let clients = Clients::on_socket(&path, line).unwrap();
+        for number in 0..100 {
+            let mut gone = UnixStream::connect(&path).unwrap();
+            gone.write_all(b"!").unwrap();
+            assert_eq!(taken(&mut door), b"!");
+            drop(gone);
+            clients.write(&[number]);
+            let mut seen = [0];
+            UnixStream::connect(&path).unwrap().read_exact(&mut seen).unwrap();
+            assert_eq!(seen, [number]);
+        }
     }
 
     #[test]

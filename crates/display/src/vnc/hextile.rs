@@ -18,16 +18,8 @@ const SUBRECTS_COLOURED: u8 = 1 << 4;
 
 /// Writes the pixels in `rect`. Each tile stands for itself: none takes a colour over from the one before it.
 pub(crate) fn encode(pixels: &Pixels, rect: Rect, writer: &PixelWriter, out: &mut Vec<u8>) {
-    for y in (0..rect.height).step_by(TILE) {
-        for x in (0..rect.width).step_by(TILE) {
-            let tile = Rect {
-                x: rect.x + x,
-                y: rect.y + y,
-                width: TILE.min(rect.width - x),
-                height: TILE.min(rect.height - y),
-            };
-            encode_tile(pixels, tile, writer, out);
-        }
+    for tile in rect.parts(TILE) {
+        encode_tile(pixels, tile, writer, out);
     }
 }
 

@@ -19,6 +19,19 @@ impl Rect {
         Rect { x: 0, y: 0, width, height }
     }
 
+    /// Its parts of `size` by `size` pixels, smaller at its right and lower edges, row by row from its upper left corner.
+    pub(crate) fn parts(self, size: usize) -> impl Iterator<Item = Rect> {
+        let corners = (0..self.height)
+            .step_by(size)
+            .flat_map(move |y| (0..self.width).step_by(size).map(move |x| (x, y)));
+        corners.map(move |(x, y)| Rect {
+            x: self.x + x,
+            y: self.y + y,
+            width: size.min(self.width - x),
+            height: size.min(self.height - y),
+        })
+    }
+
     /// The smallest rectangle with both in it.
     pub(crate) fn union(self, other: Rect) -> Rect {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));

@@ -46,16 +46,8 @@ impl Zrle {
         out: &mut Vec<u8>,
     ) -> Result<(), ZlibError> {
         self.tiles.clear();
-        for y in (0..rect.height).step_by(TILE) {
-            for x in (0..rect.width).step_by(TILE) {
-                let tile = Rect {
-                    x: rect.x + x,
-                    y: rect.y + y,
-                    width: TILE.min(rect.width - x),
-                    height: TILE.min(rect.height - y),
-                };
-                encode_tile(pixels, tile, writer, &mut self.tiles);
-            }
+        for tile in rect.parts(TILE) {
+            encode_tile(pixels, tile, writer, &mut self.tiles);
         }
         let start = out.len();
         out.extend_from_slice(&[0; 4]);

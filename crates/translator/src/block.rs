@@ -9,9 +9,9 @@ use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, 
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode;
 
-use crate::context::reason;
 use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, Emitter};
+use crate::numeric;
 use crate::strings;
 
 /// Instructions in a block at most.
@@ -66,7 +66,7 @@ pub(crate) fn translate(
     host: u32,
     entry_of: impl Fn(u32) -> Option<u32>,
 ) -> (Block, Vec<u8>) {
-    let (body, ending) = scan(source);
+    let Scan { body, ending, next_is_numeric } = scan(source);
     let mut maker = Maker {
         emitter: Emitter::new(host),
         linear: source.linear,
@@ -75,6 +75,7 @@ pub(crate) fn translate(
         later: Vec::new(),
         entry: 0,
         count: 0,
+        is_numeric: false,
     };
     maker.emitter.check_target(source.linear);
     maker.entry = maker.emitter.here();
@@ -99,7 +100,7 @@ pub(crate) fn translate(
         }
         // The page ends there, or the interpreter is to go on.
         None if is_next_block(&body, source, end) => maker.go_to(end, &entry_of),
-        None => maker.emitter.leave(reason::STEP, end),
+        None => maker.emitter.leave_to_step(end, next_is_numeric),
     }
     maker.finish_later();
     let block = Block {
@@ -119,25 +120,35 @@ fn is_next_block(body: &[Instruction], source: &Source, end: u32) -> bool {
         || end.wrapping_sub(source.linear) as usize == source.bytes.len()
 }
 
-/// The instructions that can be translated, and the branch after them, if they end in one.
-fn scan(source: &Source) -> (Vec<Instruction>, Option<Instruction>) {
+/// What can be translated of a block.
+struct Scan {
+    body: Vec<Instruction>,
+    /// The branch after it, if it ends in one.
+    ending: Option<Instruction>,
+    /// What comes after it is left to the interpreter, and may use numeric registers.
+    next_is_numeric: bool,
+}
+
+fn scan(source: &Source) -> Scan {
     let mut decoder = decode::decoder(source.bytes, true, source.linear);
     let mut body = Vec::new();
     let mut trial = Maker::for_trial();
+    let mut next_is_numeric = true;
     while decoder.can_decode() && body.len() < usize::from(MAX_INSTRUCTIONS) {
         let instruction = decoder.decode();
         if !decode::exists(&instruction, source.model) {
             break;
         }
         if is_ending(&instruction) {
-            return (body, Some(instruction));
+            return Scan { body, ending: Some(instruction), next_is_numeric: false };
         }
         if instruction.flow_control() != FlowControl::Next || !trial.body(&instruction) {
+            next_is_numeric = numeric::is_numeric(&instruction);
             break;
         }
         body.push(instruction);
     }
-    (body, None)
+    Scan { body, ending: None, next_is_numeric }
 }
 
 /// A near branch that is translated.
@@ -176,6 +187,8 @@ struct Maker {
     later: Vec<Later>,
     entry: u32,
     count: u16,
+    /// The numeric registers are loaded.
+    is_numeric: bool,
 }
 
 impl Maker {
@@ -189,6 +202,7 @@ impl Maker {
             later: Vec::new(),
             entry: 0,
             count: 0,
+            is_numeric: false,
         }
     }
 
@@ -205,6 +219,14 @@ impl Maker {
     /// An instruction that goes on with the next one. False if it is left to the interpreter.
     fn body(&mut self, instruction: &Instruction) -> bool {
         let emitter = &mut self.emitter;
+        if numeric::is_numeric(instruction) {
+            let is_first = !std::mem::replace(&mut self.is_numeric, true);
+            return numeric::translate(emitter, instruction, |emitter| {
+                if is_first {
+                    emitter.check_numeric();
+                }
+            });
+        }
         if instruction.is_string_instruction() {
             return strings::translate(emitter, instruction);
         }

@@ -29,10 +29,43 @@ pub(crate) mod reason {
     pub(crate) const STEP: u32 = 2;
     /// A signal: `fault_rip` and what follows it say which.
     pub(crate) const SIGNAL: u32 = 3;
+    /// A numeric instruction, whose address is before `fault_rip`, and the registers for it are not in the image.
+    pub(crate) const NUMERIC: u32 = 4;
 }
+
+/// MXCSR as host code expects it: all exceptions masked, round to nearest.
+const MXCSR: u32 = 0x1f80;
 
 /// Bits of an address that are the index in a jump table.
 pub(crate) const INDEX_MASK: u32 = 0x3fff;
+
+/// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub(crate) struct Image(pub(crate) [u8; 512]);
+
+impl Image {
+    /// The quadword at `offset`.
+    pub(crate) fn get(&self, offset: usize) -> u64 {
+        u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.0[offset + byte]))
+    }
+
+    /// Sets the quadword at `offset`.
+    pub(crate) fn set(&mut self, offset: usize, value: u64) {
+        self.0[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// How translated code gets at the numeric registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumericEntry {
+    /// The engine is to be asked: they are not in the image.
+    Ask,
+    /// They are in the image.
+    Load,
+    /// The same, and what is entered expects them in the host's registers.
+    Loaded,
+}
 
 /// See the module. The layout is known to the code below and to what is translated.
 #[derive(Debug)]
@@ -70,6 +103,16 @@ pub(crate) struct Context {
     pub(crate) base_of: [u64; 2],
     /// The bases of FS and GS.
     pub(crate) bases: [u32; 2],
+    /// The numeric registers while they are not in the host's.
+    pub(crate) image: Image,
+    /// What a block calls before its first numeric instruction.
+    numeric_check: u64,
+    /// The numeric registers are in the host's.
+    numeric_is_live: u32,
+    /// They were, when translated code was left.
+    pub(crate) numeric_was_live: u32,
+    /// MXCSR outside.
+    host_mxcsr: u32,
     /// [`leave`].
     leave: u64,
     /// [`miss`].
@@ -88,6 +131,7 @@ pub(crate) mod at {
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
     pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
     pub(crate) const LEAVE: u32 = offset_of!(Context, leave) as u32;
+    pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
 }
 
@@ -110,10 +154,25 @@ impl Context {
             fault_signal: 0,
             base_of: [0; 2],
             bases: [0; 2],
+            image: Image([0; 512]),
+            numeric_check: numeric_ask as *const () as u64,
+            numeric_is_live: 0,
+            numeric_was_live: 0,
+            host_mxcsr: MXCSR,
             leave: leave as *const () as u64,
             miss: miss as *const () as u64,
             host_stack: 0,
         })
+    }
+
+    /// How the numeric registers are reached when it is entered next.
+    pub(crate) fn set_numeric_entry(&mut self, entry: NumericEntry) {
+        self.numeric_is_live = u32::from(entry == NumericEntry::Loaded);
+        self.numeric_check = match entry {
+            NumericEntry::Ask => numeric_ask as *const () as u64,
+            NumericEntry::Load => numeric_load as *const () as u64,
+            NumericEntry::Loaded => numeric_ready as *const () as u64,
+        };
     }
 
     /// Where translated code is left, with all registers as they are there.
@@ -144,6 +203,10 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "mov r12, [r14 + {budget}]",
         "mov r13, [r14 + {table}]",
         "mov r11d, {index_mask}",
+        "cmp dword ptr [r14 + {numeric_is_live}], 0",
+        "je 2f",
+        "fxrstor64 [r14 + {image}]",
+        "2:",
         "push qword ptr [r14 + {flags}]",
         "popfq",
         "mov eax, [r14]",
@@ -161,6 +224,8 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         table = const offset_of!(Context, table),
         flags = const offset_of!(Context, flags),
         target = const offset_of!(Context, target),
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        image = const offset_of!(Context, image),
         index_mask = const INDEX_MASK,
     )
 }
@@ -183,6 +248,14 @@ unsafe extern "sysv64" fn leave() {
         "cld",
         "mov [r14 + {budget}], r12",
         "mov [r14 + {count}], r10",
+        "mov eax, [r14 + {numeric_is_live}]",
+        "mov [r14 + {numeric_was_live}], eax",
+        "test eax, eax",
+        "je 2f",
+        "fxsave64 [r14 + {image}]",
+        "fninit",
+        "ldmxcsr [r14 + {host_mxcsr}]",
+        "2:",
         "add rsp, 8",
         "pop r15",
         "pop r14",
@@ -195,6 +268,47 @@ unsafe extern "sysv64" fn leave() {
         budget = const offset_of!(Context, budget),
         flags = const offset_of!(Context, flags),
         count = const offset_of!(Context, count),
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        numeric_was_live = const offset_of!(Context, numeric_was_live),
+        image = const offset_of!(Context, image),
+        host_mxcsr = const offset_of!(Context, host_mxcsr),
+    )
+}
+
+/// A numeric check: the registers are there.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn numeric_ready() {
+    naked_asm!("ret")
+}
+
+/// A numeric check: the registers are in the image.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn numeric_load() {
+    naked_asm!(
+        "fxrstor64 [r14 + {image}]",
+        "mov dword ptr [r14 + {numeric_is_live}], 1",
+        "lea r8, [rip + {ready}]",
+        "mov [r14 + {numeric_check}], r8",
+        "ret",
+        image = const offset_of!(Context, image),
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        numeric_check = const offset_of!(Context, numeric_check),
+        ready = sym numeric_ready,
+    )
+}
+
+/// A numeric check: the engine is to be asked.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn numeric_ask() {
+    naked_asm!(
+        "pop r8",
+        "mov [r14 + {fault_rip}], r8",
+        "mov dword ptr [r14 + {reason}], {numeric}",
+        "jmp {leave}",
+        fault_rip = const offset_of!(Context, fault_rip),
+        reason = const offset_of!(Context, reason),
+        numeric = const reason::NUMERIC,
+        leave = sym leave,
     )
 }
 

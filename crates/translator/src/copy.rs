@@ -99,6 +99,16 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
     if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) {
         return true;
     }
+    let has_general_registers = (0..instruction.op_count()).all(|operand| {
+        instruction.op_kind(operand) != OpKind::Register
+            || instruction.op_register(operand).is_gpr()
+    });
+    has_general_registers && copy(emitter, instruction)
+}
+
+/// Copies an instruction whose registers have the same names in 64-bit code. False, and what was written is to be thrown away, if
+/// that has none of this kind, or its memory operand is not translated.
+pub(crate) fn copy(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     let mut copy = *instruction;
     copy.set_code(code_in_64_bit(instruction.code()));
     // There is one processor, and nothing happens inside of its instructions.
@@ -110,11 +120,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
     for operand in 0..instruction.op_count() {
         match instruction.op_kind(operand) {
             OpKind::Register => {
-                let register = instruction.op_register(operand);
-                if !register.is_gpr() {
-                    return false;
-                }
-                copy.set_op_register(operand, rename(register));
+                copy.set_op_register(operand, rename(instruction.op_register(operand)));
             }
             OpKind::Memory => {
                 let memory = if instruction.mnemonic() == Mnemonic::Lea {

@@ -183,13 +183,24 @@ impl Emitter {
         self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], instructions as u32); // lea r12, [r12 + ...]
     }
 
+    /// Has the numeric registers loaded, or leaves translated code.
+    pub(crate) fn check_numeric(&mut self) {
+        self.bytes_and(&[0x41, 0xff, 0x96], at::NUMERIC_CHECK); // call [r14 + ...]
+    }
+
+    /// Leaves translated code to have the instruction at `eip` executed by the interpreter.
+    pub(crate) fn leave_to_step(&mut self, eip: u32, is_numeric: bool) {
+        self.set_field(at::INFO, is_numeric.into());
+        self.leave(reason::STEP, eip);
+    }
+
     fn set_field(&mut self, field: u32, value: u32) {
         self.bytes_and(&[0x41, 0xc7, 0x86], field); // mov dword [r14 + ...], ...
         self.bytes(&value.to_le_bytes());
     }
 
     /// Leaves translated code, with EIP at `eip`.
-    pub(crate) fn leave(&mut self, reason: u32, eip: u32) {
+    fn leave(&mut self, reason: u32, eip: u32) {
         self.set_field(at::EIP, eip);
         self.set_field(at::REASON, reason);
         self.bytes_and(&[0x41, 0xff, 0xa6], at::LEAVE); // jmp [r14 + leave]

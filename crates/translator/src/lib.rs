@@ -24,6 +24,7 @@ mod context;
 mod copy;
 mod emitter;
 mod host_memory;
+mod numeric;
 mod signals;
 mod space;
 mod strings;

@@ -1,4 +1,5 @@
-//! Signals that translated code raises: page faults of the host, division errors, numeric errors.
+//! Signals that translated code raises: page faults of the host, division errors, numeric errors, and instructions that the
+//! guest's processor has and the host's has not.
 //!
 //! The handler does next to nothing: it notes what happened in the [`Context`] and lets the thread go on where
 //! translated code is left. All the rest is done outside of it, by ordinary code.
@@ -14,7 +15,7 @@ use libc::{c_int, c_void, greg_t, sigaction, siginfo_t, ucontext_t};
 use crate::context::{Context, reason};
 
 /// What translated code may raise.
-const OURS: [c_int; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE];
+const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
 /// Caches of translated code that can exist at a time in one process.
 const MAX_CACHES: usize = 64;

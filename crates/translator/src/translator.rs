@@ -13,12 +13,13 @@ use ring3_x86::segment::sreg;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::block::{self, Source};
+use crate::block::{self, Site, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::CodeCache;
-use crate::context::{self, Context, reason};
+use crate::context::{self, Context, NumericEntry, reason};
 use crate::host_memory::{GuestMemory, PAGE, Range};
+use crate::numeric::{self, Numeric};
 use crate::space::{Fill, Space};
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
@@ -87,13 +88,17 @@ pub struct Translator {
     user: Option<usize>,
     /// [`Memory::layout_generation`] that all was made with.
     layout: Option<u64>,
+    numeric: Numeric,
     counters: Counters,
 }
 
 /// How translated code was left.
 enum Left {
-    /// The machine looks at it: what there is to be done, and whether by the interpreter.
-    Step,
+    /// The interpreter executes one instruction, which may use numeric registers.
+    Step {
+        /// It may.
+        is_numeric: bool,
+    },
     /// The interpreter executes so many instructions at most.
     Interpret(u64),
     /// It can go on, and so many instructions of the block were counted already.
@@ -131,6 +136,7 @@ impl Translator {
             users: Vec::new(),
             user: None,
             layout: None,
+            numeric: Numeric::new(),
             counters: Counters::default(),
         })
     }
@@ -153,7 +159,7 @@ impl Translator {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
             self.file = self.guest_memory.file();
-            self.forget_all()?;
+            self.forget_all(cpu)?;
         }
         if memory.has_stale_code() {
             let pages = memory.take_stale_code();
@@ -215,12 +221,13 @@ impl Translator {
         self.users.iter_mut().try_for_each(|user| user.space.clear())
     }
 
-    fn forget_all(&mut self) -> io::Result<()> {
-        self.forget_code();
+    fn forget_all(&mut self, cpu: &Cpu) -> io::Result<()> {
+        self.forget_code(cpu);
         self.clear_spaces()
     }
 
-    fn forget_code(&mut self) {
+    fn forget_code(&mut self, cpu: &Cpu) {
+        self.numeric.note_pointers(cpu, &self.blocks, &mut self.context.image);
         self.blocks.clear();
         self.cache.truncate(self.stubs);
         self.kernel.forget_targets();
@@ -292,7 +299,7 @@ impl Translator {
         if self.cache.len() + LARGEST_BLOCK > code_cache_size() {
             debug!("the code cache is full");
             self.counters.flushes += 1;
-            self.forget_code();
+            self.forget_code(cpu);
         }
         let Some(bytes) = memory.page_from(place) else { return Ok(None) };
         let source = Source { bytes, linear, model: cpu.model };
@@ -352,7 +359,7 @@ impl Translator {
             self.find_user(cpu, memory)?;
         }
         let Some((entry, checked_entry)) = self.code_for(cpu, memory, cpu.ip as u32)? else {
-            return Ok(Left::Step);
+            return Ok(STEP);
         };
         self.space(is_user).note_target(cpu.ip as u32, checked_entry);
         self.load(cpu);
@@ -364,6 +371,13 @@ impl Translator {
         self.context.target = entry.into();
         let mut counted = 0;
         loop {
+            // In the middle of a block nothing asks for them again.
+            let was_live = self.context.numeric_was_live != 0;
+            self.context.set_numeric_entry(match self.numeric.place() {
+                numeric::Place::Image if counted > 0 && was_live => NumericEntry::Loaded,
+                numeric::Place::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
+                _ => NumericEntry::Ask,
+            });
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(counted);
             self.counters.entries += 1;
@@ -412,7 +426,7 @@ impl Translator {
                 let (site, target) = (self.context.info as u32, self.context.eip);
                 let before = self.counters.flushes;
                 let Some((entry, _)) = self.code_for(cpu, memory, target)? else {
-                    return Ok(Left::Step);
+                    return Ok(STEP);
                 };
                 if self.counters.flushes == before {
                     self.cache.link(site, entry);
@@ -425,16 +439,17 @@ impl Translator {
                 cpu.instructions += executed(self);
                 let target = self.context.eip;
                 let Some((entry, checked_entry)) = self.code_for(cpu, memory, target)? else {
-                    return Ok(Left::Step);
+                    return Ok(STEP);
                 };
                 self.space(cpu.is_user()).note_target(target, checked_entry);
                 self.context.target = entry.into();
                 Ok(Left::Again(0))
             }
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
+            reason::NUMERIC => self.numeric_asked(cpu, allowed, deadline),
             _ => {
                 cpu.instructions += executed(self);
-                Ok(Left::Step)
+                Ok(Left::Step { is_numeric: self.context.info != 0 })
             }
         }
     }
@@ -447,22 +462,12 @@ impl Translator {
         deadline: u64,
     ) -> io::Result<Left> {
         self.counters.faults += 1;
-        let Some((block, site)) = self.blocks.at(self.context.fault_rip as u32) else {
-            unreachable!("translated code is in blocks");
-        };
-        self.context.eip = block.linear.wrapping_add(site.offset.into());
-        self.context.target = site.host.into();
-        let (instructions, block_instructions) = (site.before, block.instructions);
-        let mut left = self.budget.left(self.context.budget);
-        left += i64::from(block_instructions - instructions);
-        if site.repeats && self.context.count >= u64::from(self.context.gpr[1]) {
-            left -= (self.context.count - u64::from(self.context.gpr[1])) as i64;
-        }
-        cpu.instructions += (allowed as i64 - left) as u64;
+        let At { site, block_instructions } =
+            self.return_to_site(cpu, self.context.fault_rip, allowed);
         let address = self.context.fault_address;
         let is_user = cpu.is_user();
-        if self.context.fault_signal == libc::SIGFPE as u64 {
-            return Ok(Left::Step);
+        if self.context.fault_signal != libc::SIGSEGV as u64 {
+            return Ok(STEP);
         }
         if self.budget.is_used_up_at(address) {
             let rest = deadline - cpu.instructions;
@@ -476,27 +481,52 @@ impl Translator {
             return Ok(Left::Again(0));
         }
         let Some(linear) = self.space(is_user).window().linear(address) else {
-            return Ok(Left::Step);
+            return Ok(STEP);
         };
         let writes = self.context.fault_code & WRITE_FAULT != 0;
-        let Some(file) = self.file.clone() else { return Ok(Left::Step) };
+        let Some(file) = self.file.clone() else { return Ok(STEP) };
         if self.mappings() > MAX_MAPPINGS {
             self.clear_spaces()?;
         }
         match self.space(is_user).fill(cpu, memory, &file, linear, writes)? {
             Fill::Done => {
                 self.counters.fills += 1;
-                // The rest of the block is counted at its entry, which is not passed again.
-                let rest = block_instructions - instructions;
-                let allowed = deadline - cpu.instructions;
-                if u64::from(rest) > allowed {
-                    Ok(Left::Interpret(allowed))
-                } else {
-                    Ok(Left::Again(rest))
-                }
+                Ok(go_on_at_site(cpu, site, block_instructions, deadline))
             }
-            Fill::NotPossible => Ok(Left::Step),
+            Fill::NotPossible => Ok(STEP),
         }
+    }
+
+    /// Makes the guest's state that before the instruction whose host code was left at `rip`.
+    fn return_to_site(&mut self, cpu: &mut Cpu, rip: u64, allowed: u64) -> At {
+        let Some((block, site)) = self.blocks.at(rip as u32) else {
+            unreachable!("translated code is in blocks");
+        };
+        self.context.eip = block.linear.wrapping_add(site.offset.into());
+        self.context.target = site.host.into();
+        let block_instructions = block.instructions;
+        let mut left = self.budget.left(self.context.budget);
+        left += i64::from(block_instructions - site.before);
+        if site.repeats && self.context.count >= u64::from(self.context.gpr[1]) {
+            left -= (self.context.count - u64::from(self.context.gpr[1])) as i64;
+        }
+        cpu.instructions += (allowed as i64 - left) as u64;
+        At { site, block_instructions }
+    }
+
+    /// A numeric instruction needs the registers in the image.
+    fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> io::Result<Left> {
+        // What was left is the call, and the address after it.
+        let At { site, block_instructions } =
+            self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+        if !Numeric::are_enabled(cpu) {
+            return Ok(STEP);
+        }
+        if self.numeric.place() == numeric::Place::Cpu {
+            self.numeric.give(cpu, &mut self.context.image);
+        }
+        self.context.numeric_was_live = 1;
+        Ok(go_on_at_site(cpu, site, block_instructions, deadline))
     }
 
     fn mappings(&self) -> usize {
@@ -504,6 +534,21 @@ impl Translator {
     }
 }
 
+/// Where translated code was left.
+struct At {
+    site: Site,
+    block_instructions: u16,
+}
+
+/// Goes on with the instruction at `site`. The rest of its block is counted at the entry, which is not passed again.
+fn go_on_at_site(cpu: &Cpu, site: Site, block_instructions: u16, deadline: u64) -> Left {
+    let rest = block_instructions - site.before;
+    let allowed = deadline - cpu.instructions;
+    if u64::from(rest) > allowed { Left::Interpret(allowed) } else { Left::Again(rest) }
+}
+
+/// What the interpreter executes is not known.
+const STEP: Left = Left::Step { is_numeric: true };
 /// Bit of AT_HWCAP2: FSGSBASE is enabled.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 /// Flags of the host that are always set: bit 1, and interrupts.
@@ -535,10 +580,14 @@ impl Engine for Translator {
             let rest = deadline.saturating_sub(cpu.instructions);
             let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
             let mut interpreted = rest.min(1);
+            let mut uses_numeric = true;
             if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
                 if Translator::translates(cpu) {
                     match self.execute(cpu, memory, deadline) {
-                        Ok(Left::Step) => self.counters.steps += 1,
+                        Ok(Left::Step { is_numeric }) => {
+                            self.counters.steps += 1;
+                            uses_numeric = is_numeric;
+                        }
                         Ok(Left::Interpret(count)) => interpreted = count,
                         Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
                         Err(error) => warn!(%error, "no memory for translated code"),
@@ -552,8 +601,12 @@ impl Engine for Translator {
                 }
             }
             self.counters.interpreted += interpreted;
+            if uses_numeric {
+                self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+            }
             let exit = self.interpreter.run(cpu, memory, interpreted);
             if exit != Exit::Deadline || cpu.instructions >= deadline {
+                self.numeric.take(cpu, &self.blocks, &mut self.context.image);
                 return exit;
             }
         }

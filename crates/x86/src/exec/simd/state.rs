@@ -113,27 +113,7 @@ fn begin(cpu: &mut Cpu, op: &Op) -> Result<u64, Stopped> {
 fn fxsave(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let offset = begin(cpu, op)?;
     cpu.check_writable(memory, op.segment, offset, image::BYTES)?;
-    let mut image = [0; image::WRITTEN];
-    let [control, status, tags, ip, code, dp, data] = cpu.fpu.environment(true);
-    let words = [
-        control & 0xffff | status << 16,
-        u32::from(abridged(tags)) | code & 0xffff_0000,
-        ip,
-        code & 0xffff,
-        dp,
-        data & 0xffff,
-    ];
-    for (place, word) in image[image::ENVIRONMENT].chunks_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    image[image::MXCSR].copy_from_slice(&cpu.sse.mxcsr().to_le_bytes());
-    image[image::MXCSR_MASK].copy_from_slice(&MXCSR_MASK.to_le_bytes());
-    for (place, i) in image[image::ST].chunks_mut(16).zip(0..) {
-        place[..10].copy_from_slice(&cpu.fpu.content(i).to_bytes());
-    }
-    for (place, number) in image[image::XMM].chunks_mut(16).zip(0..) {
-        place.copy_from_slice(&cpu.sse.xmm(number).to_le_bytes());
-    }
+    let image = cpu.numeric_image();
     if cpu.cr4().contains(Cr4::OSFXSR) {
         write_bytes(cpu, memory, op, image)
     } else {
@@ -147,35 +127,73 @@ fn fxsave(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 fn fxrstor(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu, op)?;
     let image: [u8; image::BYTES] = read_bytes(cpu, memory, op)?;
-    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]));
-    let with_sse = cpu.cr4().contains(Cr4::OSFXSR);
-    if with_sse {
-        let mxcsr = word(image::MXCSR.start);
+    if cpu.cr4().contains(Cr4::OSFXSR) {
+        let mxcsr = u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[image::MXCSR.start + byte]));
         require_valid_mxcsr(cpu, mxcsr)?;
-        cpu.sse.set_mxcsr(mxcsr);
+        cpu.set_sse_image(&image);
+    }
+    cpu.set_x87_image(&image);
+    Ok(())
+}
+
+impl Cpu {
+    /// The x87 and SSE registers as FXSAVE writes them outside of 64-bit mode (SDM vol. 1, table 10-2).
+    pub fn numeric_image(&self) -> [u8; 288] {
+        let mut image = [0; image::WRITTEN];
+        let [control, status, tags, ip, code, dp, data] = self.fpu.environment(true);
+        let words = [
+            control & 0xffff | status << 16,
+            u32::from(abridged(tags)) | code & 0xffff_0000,
+            ip,
+            code & 0xffff,
+            dp,
+            data & 0xffff,
+        ];
+        for (place, word) in image[image::ENVIRONMENT].chunks_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        image[image::MXCSR].copy_from_slice(&self.sse.mxcsr().to_le_bytes());
+        image[image::MXCSR_MASK].copy_from_slice(&MXCSR_MASK.to_le_bytes());
+        for (place, i) in image[image::ST].chunks_mut(16).zip(0..) {
+            place[..10].copy_from_slice(&self.fpu.content(i).to_bytes());
+        }
+        for (place, number) in image[image::XMM].chunks_mut(16).zip(0..) {
+            place.copy_from_slice(&self.sse.xmm(number).to_le_bytes());
+        }
+        image
+    }
+
+    /// Sets the SSE registers to those of an image of FXSAVE. Bits of MXCSR that do not exist stay clear.
+    pub fn set_sse_image(&mut self, image: &[u8; 512]) {
+        let mxcsr = u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[image::MXCSR.start + byte]));
+        self.sse.set_mxcsr(mxcsr);
         for (place, number) in image[image::XMM].chunks(16).zip(0..) {
             let mut bytes = [0; 16];
             bytes.copy_from_slice(place);
-            cpu.sse.set_xmm(number, u128::from_le_bytes(bytes));
+            self.sse.set_xmm(number, u128::from_le_bytes(bytes));
         }
     }
-    let tags = unabridged(image[4]);
-    let environment: Environment = [
-        word(0) & 0xffff,
-        word(0) >> 16,
-        tags,
-        word(8),
-        word(12) & 0xffff | word(4) & 0xffff_0000,
-        word(16),
-        word(20) & 0xffff,
-    ];
-    cpu.fpu.set_environment(environment, true);
-    for (place, i) in image[image::ST].chunks(16).zip(0..) {
-        let mut bytes = [0; 10];
-        bytes.copy_from_slice(&place[..10]);
-        cpu.fpu.set_st(i, F80::from_bytes(bytes));
+
+    /// Sets the x87 registers to those of an image of FXSAVE.
+    pub fn set_x87_image(&mut self, image: &[u8; 512]) {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]));
+        let tags = unabridged(image[4]);
+        let environment: Environment = [
+            word(0) & 0xffff,
+            word(0) >> 16,
+            tags,
+            word(8),
+            word(12) & 0xffff | word(4) & 0xffff_0000,
+            word(16),
+            word(20) & 0xffff,
+        ];
+        self.fpu.set_environment(environment, true);
+        for (place, i) in image[image::ST].chunks(16).zip(0..) {
+            let mut bytes = [0; 10];
+            bytes.copy_from_slice(&place[..10]);
+            self.fpu.set_st(i, F80::from_bytes(bytes));
+        }
+        // Setting a register makes it not empty, which is for the tags to say.
+        self.fpu.set_tag_word(tags as u16);
     }
-    // Setting a register makes it not empty, which is for the tags to say.
-    cpu.fpu.set_tag_word(tags as u16);
-    Ok(())
 }

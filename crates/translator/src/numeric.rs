@@ -1,0 +1,184 @@
+//! x87, MMX and SSE: instructions run on the host's registers.
+//!
+//! The guest's registers are in one of three places: in [`Cpu`], where the interpreter uses them; in the image in the
+//! [`Context`](crate::context::Context); or in the host's registers, while translated code that uses them runs. A block
+//! calls what `numeric_check` points to before its first such instruction, which loads them from the image, or
+//! asks the engine for them. When translated code is left they go back to the image, as all other host code has the
+//! same registers.
+
+use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::segment::sreg;
+
+use crate::blocks::Blocks;
+use crate::context::Image;
+use crate::copy;
+use crate::emitter::Emitter;
+
+/// What the image has for addresses of the last instruction and its operand that are the guest's: no translated code is
+/// there, and no window.
+const UNCHANGED: u64 = 0xffff_ffff;
+
+/// Offsets in the image (SDM vol. 1, table 10-3).
+mod image {
+    pub(super) const FIP: usize = 8;
+    pub(super) const FDP: usize = 16;
+}
+
+/// Where the guest's registers are, but for the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In [`Cpu`].
+    Cpu,
+    /// In the image.
+    Image,
+}
+
+/// The addresses of the last instruction and of its operand, with their selectors, as FXSAVE has them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pointers {
+    instruction: (u32, u16),
+    operand: (u32, u16),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Numeric {
+    place: Place,
+    pointers: Pointers,
+}
+
+impl Numeric {
+    pub(crate) fn new() -> Numeric {
+        Numeric { place: Place::Cpu, pointers: Pointers::default() }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Numeric instructions do what they are for: the system has neither switched them off nor left SSE disabled.
+    pub(crate) fn are_enabled(cpu: &Cpu) -> bool {
+        !cpu.cr0().intersects(Cr0::EM | Cr0::TS) && cpu.cr4().contains(Cr4::OSFXSR)
+    }
+
+    /// Moves the registers to the image.
+    pub(crate) fn give(&mut self, cpu: &Cpu, image: &mut Image) {
+        let registers = cpu.numeric_image();
+        image.0[..registers.len()].copy_from_slice(&registers);
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| registers[at + byte]));
+        self.pointers = Pointers {
+            instruction: (word(8), word(12) as u16),
+            operand: (word(16), word(20) as u16),
+        };
+        image.set(image::FIP, UNCHANGED);
+        image.set(image::FDP, UNCHANGED);
+        self.place = Place::Image;
+    }
+
+    /// Notes where the last instruction was, which only `blocks` can tell from where its host code is. To be called
+    /// before they are dropped.
+    pub(crate) fn note_pointers(&mut self, cpu: &Cpu, blocks: &Blocks, image: &mut Image) {
+        if self.place == Place::Cpu {
+            return;
+        }
+        let (instruction, operand) = (image.get(image::FIP), image.get(image::FDP));
+        if instruction != UNCHANGED {
+            if let Some((block, site)) = blocks.at(instruction as u32) {
+                let eip = block.linear.wrapping_add(site.offset.into());
+                self.pointers.instruction = (eip, cpu.segment(sreg::CS).selector);
+            }
+            image.set(image::FIP, UNCHANGED);
+        }
+        if operand != UNCHANGED && operand >> 32 != 0 {
+            // The window begins at a multiple of 4 GiB. Which segment it was is not known.
+            self.pointers.operand = (operand as u32, cpu.segment(sreg::DS).selector);
+            image.set(image::FDP, UNCHANGED);
+        }
+    }
+
+    /// Moves the registers to [`Cpu`].
+    pub(crate) fn take(&mut self, cpu: &mut Cpu, blocks: &Blocks, image: &mut Image) {
+        if self.place == Place::Cpu {
+            return;
+        }
+        self.note_pointers(cpu, blocks, image);
+        let mut registers = image.0;
+        let Pointers { instruction, operand } = self.pointers;
+        for (at, (offset, selector)) in [(8, instruction), (16, operand)] {
+            registers[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+            registers[at + 4..at + 8].copy_from_slice(&u32::from(selector).to_le_bytes());
+        }
+        cpu.set_sse_image(&registers);
+        cpu.set_x87_image(&registers);
+        self.place = Place::Cpu;
+    }
+}
+
+/// True for what uses the registers of x87, MMX or SSE.
+pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
+    use CpuidFeature as F;
+    instruction.cpuid_features().iter().any(|feature| {
+        matches!(
+            feature,
+            F::FPU
+                | F::FPU287
+                | F::FPU387
+                | F::MMX
+                | F::SSE
+                | F::SSE2
+                | F::SSE3
+                | F::SSSE3
+                | F::SSE4_1
+                | F::SSE4_2
+                | F::FXSR
+        )
+    }) || instruction.mnemonic() == Mnemonic::Wait
+}
+
+/// Translates a numeric instruction by copying it. `begins` writes what comes before the first one of a block. False, and
+/// what was written is to be thrown away, if it is left to the interpreter.
+pub(crate) fn translate(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    begins: impl FnOnce(&mut Emitter),
+) -> bool {
+    use Mnemonic as M;
+    match instruction.mnemonic() {
+        // They order memory accesses of several processors, and fetch what a cache here does not know of.
+        M::Lfence
+        | M::Mfence
+        | M::Sfence
+        | M::Prefetchnta
+        | M::Prefetcht0
+        | M::Prefetcht1
+        | M::Prefetcht2 => {
+            return true;
+        }
+        // They show addresses of instructions, which are the host's; or are not about registers at all.
+        M::Fxsave
+        | M::Fxrstor
+        | M::Fnsave
+        | M::Frstor
+        | M::Fnstenv
+        | M::Fldenv
+        | M::Clflush
+        | M::Pause => {
+            return false;
+        }
+        _ => {}
+    }
+    let has_known_registers = (0..instruction.op_count()).all(|operand| {
+        let register = instruction.op_register(operand);
+        instruction.op_kind(operand) != OpKind::Register
+            || register.is_gpr()
+            || register.is_xmm()
+            || register.is_mm()
+            || register.is_st()
+    });
+    if !is_numeric(instruction) || !has_known_registers {
+        return false;
+    }
+    begins(emitter);
+    copy::copy(emitter, instruction)
+}

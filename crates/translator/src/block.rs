@@ -9,9 +9,13 @@ use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, 
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode;
 
+use crate::context::info;
 use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, Emitter};
+use crate::flags;
+use crate::map::Set;
 use crate::numeric;
+use crate::segments;
 use crate::strings;
 
 /// Instructions in a block at most.
@@ -57,6 +61,10 @@ pub(crate) struct Source<'a> {
     pub(crate) linear: u32,
     /// Which processor it is for.
     pub(crate) model: Model,
+    /// It runs at privilege 3, and not at 0.
+    pub(crate) is_user: bool,
+    /// The linear addresses of instructions that are left to the interpreter.
+    pub(crate) left: &'a Set<u32>,
 }
 
 /// Translates the block at `source` for address `host`. `entry_of` knows where there are blocks in the same page.
@@ -66,7 +74,7 @@ pub(crate) fn translate(
     host: u32,
     entry_of: impl Fn(u32) -> Option<u32>,
 ) -> (Block, Vec<u8>) {
-    let Scan { body, ending, next_is_numeric } = scan(source);
+    let Scan { body, ending, next_info } = scan(source);
     let mut maker = Maker {
         emitter: Emitter::new(host),
         linear: source.linear,
@@ -76,6 +84,7 @@ pub(crate) fn translate(
         entry: 0,
         count: 0,
         is_numeric: false,
+        is_user: source.is_user,
     };
     maker.emitter.check_target(source.linear);
     maker.entry = maker.emitter.here();
@@ -100,7 +109,7 @@ pub(crate) fn translate(
         }
         // The page ends there, or the interpreter is to go on.
         None if is_next_block(&body, source, end) => maker.go_to(end, &entry_of),
-        None => maker.emitter.leave_to_step(end, next_is_numeric),
+        None => maker.emitter.leave_to_step(end, next_info),
     }
     maker.finish_later();
     let block = Block {
@@ -125,30 +134,41 @@ struct Scan {
     body: Vec<Instruction>,
     /// The branch after it, if it ends in one.
     ending: Option<Instruction>,
-    /// What comes after it is left to the interpreter, and may use numeric registers.
-    next_is_numeric: bool,
+    /// What the interpreter is to know of the instruction after it, if that is left to it.
+    next_info: u32,
 }
 
 fn scan(source: &Source) -> Scan {
     let mut decoder = decode::decoder(source.bytes, true, source.linear);
     let mut body = Vec::new();
-    let mut trial = Maker::for_trial();
-    let mut next_is_numeric = true;
+    let mut trial = Maker::for_trial(source.is_user);
+    let mut next_info = info::NUMERIC;
     while decoder.can_decode() && body.len() < usize::from(MAX_INSTRUCTIONS) {
         let instruction = decoder.decode();
         if !decode::exists(&instruction, source.model) {
             break;
         }
-        if is_ending(&instruction) {
-            return Scan { body, ending: Some(instruction), next_is_numeric: false };
+        if is_ending(&instruction) && !source.left.contains(&instruction.ip32()) {
+            return Scan { body, ending: Some(instruction), next_info: 0 };
         }
-        if instruction.flow_control() != FlowControl::Next || !trial.body(&instruction) {
-            next_is_numeric = numeric::is_numeric(&instruction);
+        if instruction.flow_control() != FlowControl::Next
+            || source.left.contains(&instruction.ip32())
+            || !trial.body(&instruction)
+        {
+            next_info = if numeric::is_numeric(&instruction) { info::NUMERIC } else { 0 };
+            if repeats(&instruction) {
+                next_info |= info::REPEATS;
+            }
             break;
         }
         body.push(instruction);
     }
-    Scan { body, ending: None, next_is_numeric }
+    // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
+    if body.last().is_some_and(|last| last.mnemonic() == Mnemonic::Sti) {
+        body.pop();
+        next_info = 0;
+    }
+    Scan { body, ending: None, next_info }
 }
 
 /// A near branch that is translated.
@@ -189,11 +209,12 @@ struct Maker {
     count: u16,
     /// The numeric registers are loaded.
     is_numeric: bool,
+    is_user: bool,
 }
 
 impl Maker {
     /// One whose code is thrown away: it tells what can be translated.
-    fn for_trial() -> Maker {
+    fn for_trial(is_user: bool) -> Maker {
         Maker {
             emitter: Emitter::new(0),
             linear: 0,
@@ -203,6 +224,7 @@ impl Maker {
             entry: 0,
             count: 0,
             is_numeric: false,
+            is_user,
         }
     }
 
@@ -211,8 +233,7 @@ impl Maker {
             host: self.emitter.here(),
             offset: instruction.ip32().wrapping_sub(self.linear) as u16,
             before: self.sites.len() as u16,
-            repeats: instruction.is_string_instruction()
-                && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
+            repeats: repeats(instruction),
         });
     }
 
@@ -266,7 +287,11 @@ impl Maker {
                 emitter.add(Register::R15D, Register::RBP, 4);
                 emitter.copy(Register::EBP, Register::R8D);
             }
-            _ => return copy::translate(emitter, instruction),
+            _ => {
+                return flags::translate(emitter, instruction, self.is_user)
+                    || segments::translate(emitter, instruction)
+                    || copy::translate(emitter, instruction);
+            }
         }
         true
     }
@@ -359,6 +384,11 @@ impl Maker {
     }
 }
 
+fn repeats(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction()
+        && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
 /// The low four bits of a conditional jump's opcode.
 fn condition(branch: &Instruction) -> u8 {
     use iced_x86::ConditionCode as C;
@@ -383,12 +413,12 @@ fn condition(branch: &Instruction) -> u8 {
 }
 
 /// Where PUSH writes.
-fn below_stack() -> MemoryOperand {
+pub(crate) fn below_stack() -> MemoryOperand {
     top_of_stack(-4)
 }
 
 /// `displacement` above ESP.
-fn top_of_stack(displacement: i64) -> MemoryOperand {
+pub(crate) fn top_of_stack(displacement: i64) -> MemoryOperand {
     MemoryOperand::new(Register::R15D, Register::None, 1, displacement, 4, false, Register::GS)
 }
 

@@ -1,13 +1,12 @@
 //! What is translated, and where it is.
 
-use std::collections::HashMap;
-
 use ring3_core::memory::PAGE_SHIFT;
 
 use crate::block::{Block, Site};
+use crate::map::Map;
 
-/// By what a block is found: the linear address and the place of its first instruction.
-type Key = (u32, usize);
+/// By what a block is found: the linear address and the place of its first instruction, and whether it is user code.
+type Key = (u32, usize, bool);
 
 /// All translated blocks.
 #[derive(Debug, Default)]
@@ -15,20 +14,20 @@ pub(crate) struct Blocks {
     /// In the order of their code, which is that in which they were made. What was dropped stays, as an instruction of it
     /// may be the one that is executed.
     all: Vec<Block>,
-    by_start: HashMap<Key, usize>,
+    by_start: Map<Key, usize>,
     /// By page of memory.
-    by_page: HashMap<u32, Vec<Key>>,
+    by_page: Map<u32, Vec<Key>>,
 }
 
 impl Blocks {
     /// The block of the instruction at `linear` that is at `place`.
-    pub(crate) fn find(&self, linear: u32, place: usize) -> Option<&Block> {
-        self.by_start.get(&(linear, place)).map(|index| &self.all[*index])
+    pub(crate) fn find(&self, linear: u32, place: usize, is_user: bool) -> Option<&Block> {
+        self.by_start.get(&(linear, place, is_user)).map(|index| &self.all[*index])
     }
 
     /// Adds the block whose code was just added to the cache.
-    pub(crate) fn add(&mut self, block: Block, place: usize) {
-        let key = (block.linear, place);
+    pub(crate) fn add(&mut self, block: Block, place: usize, is_user: bool) {
+        let key = (block.linear, place, is_user);
         self.by_start.insert(key, self.all.len());
         self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(key);
         self.all.push(block);

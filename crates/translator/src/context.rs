@@ -9,7 +9,7 @@
 //! | R15 | the guest's ESP |
 //! | status flags and DF | the guest's |
 //! | R8, R9, R10 | free inside of an instruction |
-//! | R11 | selects the bits of an address that are the index in the jump table |
+//! | R11 | selects the bits that are the index in the jump table |
 //! | R12 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
 //! | R13 | the jump table |
 //! | R14 | the [`Context`] |
@@ -18,6 +18,8 @@
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
+
+use crate::routines;
 
 /// Why translated code was left.
 pub(crate) mod reason {
@@ -31,13 +33,31 @@ pub(crate) mod reason {
     pub(crate) const SIGNAL: u32 = 3;
     /// A numeric instruction, whose address is before `fault_rip`, and the registers for it are not in the image.
     pub(crate) const NUMERIC: u32 = 4;
+    /// The instruction whose host code called a routine, to before `fault_rip`, is to be executed by the interpreter.
+    pub(crate) const CALLED: u32 = 5;
 }
 
 /// MXCSR as host code expects it: all exceptions masked, round to nearest.
 const MXCSR: u32 = 0x1f80;
 
-/// Bits of an address that are the index in a jump table.
+/// Bits of [`Context::info`] when it was left for [`reason::STEP`].
+pub(crate) mod info {
+    /// The instruction may use numeric registers.
+    pub(crate) const NUMERIC: u32 = 1;
+    /// It is repeated.
+    pub(crate) const REPEATS: u32 = 2;
+}
+
+/// The index in a jump table has these bits; see [`index`].
 pub(crate) const INDEX_MASK: u32 = 0x3fff;
+/// How far an address is rotated to the right and added to itself for it.
+pub(crate) const INDEX_ROTATION: u32 = 12;
+
+/// Where a jump table has the address `linear`. Code of a kernel and of programs is spread over more than the low bits of
+/// addresses tell apart.
+pub(crate) fn index(linear: u32) -> u32 {
+    linear.wrapping_add(linear.rotate_right(INDEX_ROTATION)) & INDEX_MASK
+}
 
 /// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
 #[derive(Debug)]
@@ -87,8 +107,8 @@ pub(crate) struct Context {
     pub(crate) table: u64,
     /// Where it is to be entered.
     pub(crate) target: u64,
-    /// See [`reason`].
-    pub(crate) info: u64,
+    /// See [`reason`] and [`info`].
+    pub(crate) info: u32,
     /// R10, in which a repeated instruction keeps the count with which it began.
     pub(crate) count: u64,
     /// The address that was accessed, when a signal came for that.
@@ -103,12 +123,24 @@ pub(crate) struct Context {
     pub(crate) base_of: [u64; 2],
     /// The bases of FS and GS.
     pub(crate) bases: [u32; 2],
+    /// EFLAGS without status flags and DF, as PUSHF pushes it.
+    pub(crate) system_flags: u32,
+    /// Its second byte with IF clear.
+    pub(crate) flags_without_if: u8,
+    /// The machine asks for an interrupt as soon as IF is set.
+    pub(crate) interrupt_pin: u8,
+    /// The selectors of ES to GS.
+    pub(crate) selectors: [u16; 6],
+    /// Supervisor code calls it for STI.
+    pub(crate) sti: u64,
+    /// Supervisor code calls it for POPF, with what was popped in R8D.
+    pub(crate) popf: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
     /// What a block calls before its first numeric instruction.
-    numeric_check: u64,
+    pub(crate) numeric_check: u64,
     /// The numeric registers are in the host's.
-    numeric_is_live: u32,
+    pub(crate) numeric_is_live: u32,
     /// They were, when translated code was left.
     pub(crate) numeric_was_live: u32,
     /// MXCSR outside.
@@ -131,6 +163,11 @@ pub(crate) mod at {
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
     pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
     pub(crate) const LEAVE: u32 = offset_of!(Context, leave) as u32;
+    pub(crate) const SYSTEM_FLAGS: u32 = offset_of!(Context, system_flags) as u32;
+    pub(crate) const FLAGS_WITHOUT_IF: u32 = offset_of!(Context, flags_without_if) as u32;
+    pub(crate) const SELECTORS: u32 = offset_of!(Context, selectors) as u32;
+    pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
+    pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
 }
@@ -154,13 +191,19 @@ impl Context {
             fault_signal: 0,
             base_of: [0; 2],
             bases: [0; 2],
+            system_flags: 0,
+            flags_without_if: 0,
+            interrupt_pin: 0,
+            selectors: [0; 6],
+            sti: routines::sti as *const () as u64,
+            popf: routines::popf as *const () as u64,
             image: Image([0; 512]),
-            numeric_check: numeric_ask as *const () as u64,
+            numeric_check: routines::numeric_ask as *const () as u64,
             numeric_is_live: 0,
             numeric_was_live: 0,
             host_mxcsr: MXCSR,
             leave: leave as *const () as u64,
-            miss: miss as *const () as u64,
+            miss: routines::miss as *const () as u64,
             host_stack: 0,
         })
     }
@@ -169,9 +212,9 @@ impl Context {
     pub(crate) fn set_numeric_entry(&mut self, entry: NumericEntry) {
         self.numeric_is_live = u32::from(entry == NumericEntry::Loaded);
         self.numeric_check = match entry {
-            NumericEntry::Ask => numeric_ask as *const () as u64,
-            NumericEntry::Load => numeric_load as *const () as u64,
-            NumericEntry::Loaded => numeric_ready as *const () as u64,
+            NumericEntry::Ask => routines::numeric_ask as *const () as u64,
+            NumericEntry::Load => routines::numeric_load as *const () as u64,
+            NumericEntry::Loaded => routines::numeric_ready as *const () as u64,
         };
     }
 
@@ -232,7 +275,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
 
 /// The other way: translated code jumps here.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn leave() {
+pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(
         "mov [r14], eax",
         "mov [r14 + 4], ecx",
@@ -272,56 +315,5 @@ unsafe extern "sysv64" fn leave() {
         numeric_was_live = const offset_of!(Context, numeric_was_live),
         image = const offset_of!(Context, image),
         host_mxcsr = const offset_of!(Context, host_mxcsr),
-    )
-}
-
-/// A numeric check: the registers are there.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn numeric_ready() {
-    naked_asm!("ret")
-}
-
-/// A numeric check: the registers are in the image.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn numeric_load() {
-    naked_asm!(
-        "fxrstor64 [r14 + {image}]",
-        "mov dword ptr [r14 + {numeric_is_live}], 1",
-        "lea r8, [rip + {ready}]",
-        "mov [r14 + {numeric_check}], r8",
-        "ret",
-        image = const offset_of!(Context, image),
-        numeric_is_live = const offset_of!(Context, numeric_is_live),
-        numeric_check = const offset_of!(Context, numeric_check),
-        ready = sym numeric_ready,
-    )
-}
-
-/// A numeric check: the engine is to be asked.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn numeric_ask() {
-    naked_asm!(
-        "pop r8",
-        "mov [r14 + {fault_rip}], r8",
-        "mov dword ptr [r14 + {reason}], {numeric}",
-        "jmp {leave}",
-        fault_rip = const offset_of!(Context, fault_rip),
-        reason = const offset_of!(Context, reason),
-        numeric = const reason::NUMERIC,
-        leave = sym leave,
-    )
-}
-
-/// A jump to the guest address in R8D that the jump table does not know.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn miss() {
-    naked_asm!(
-        "mov [r14 + {eip}], r8d",
-        "mov dword ptr [r14 + {reason}], {look_up}",
-        "jmp {leave}",
-        eip = const offset_of!(Context, eip),
-        reason = const offset_of!(Context, reason),
-        look_up = const reason::LOOK_UP,
-        leave = sym leave,
     )
 }

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use crate::context::{INDEX_MASK, at, reason};
+use crate::context::{INDEX_ROTATION, at, index, reason};
 
 /// Code that is being made for one place.
 pub(crate) struct Emitter {
@@ -103,6 +103,26 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Mov_r32_rm32, to, address));
     }
 
+    /// `movzx r32, word`.
+    pub(crate) fn load_word(&mut self, to: Register, address: MemoryOperand) {
+        self.instruction(Instruction::with2(Code::Movzx_r32_rm16, to, address));
+    }
+
+    /// Copies a byte of the context.
+    pub(crate) fn copy_byte(&mut self, to: u32, from: u32) {
+        let field = |field: u32| MemoryOperand::with_base_displ(Register::R14, field.into());
+        self.instruction(Instruction::with2(Code::Mov_r8_rm8, Register::R8L, field(from)));
+        self.instruction(Instruction::with2(Code::Mov_rm8_r8, field(to), Register::R8L));
+    }
+
+    /// Clears all bits of `register` but those of `mask`, without flags; R9 is used.
+    pub(crate) fn select_bits(&mut self, register: Register, mask: u32) {
+        self.load_number(Register::R9D, mask);
+        for code in [Code::VEX_Pext_r32_r32_rm32, Code::VEX_Pdep_r32_r32_rm32] {
+            self.instruction(Instruction::with3(code, register, register, Register::R9D));
+        }
+    }
+
     /// A store to the guest's memory.
     pub(crate) fn store(&mut self, address: MemoryOperand, from: Register) {
         self.instruction(Instruction::with2(Code::Mov_rm32_r32, address, from));
@@ -146,9 +166,16 @@ impl Emitter {
     /// Goes on with the indirect branch to R8D: by the jump table, by way of the check at the entry there.
     pub(crate) fn jump_by_table(&mut self) {
         self.instruction(Instruction::with3(
-            Code::VEX_Pext_r32_r32_rm32,
+            Code::VEX_Rorx_r32_rm32_imm8,
             Register::R9D,
             Register::R8D,
+            INDEX_ROTATION,
+        ));
+        self.add_64(Register::R9, Register::R9, Register::R8, 0);
+        self.instruction(Instruction::with3(
+            Code::VEX_Pext_r32_r32_rm32,
+            Register::R9D,
+            Register::R9D,
             Register::R11D,
         ));
         self.bytes(&[0x47, 0x8b, 0x4c, 0x8d, 0x00]); // mov r9d, [r13 + r9 * 4]
@@ -158,7 +185,7 @@ impl Emitter {
     /// The same to `target`.
     pub(crate) fn jump_by_table_to(&mut self, target: u32) {
         self.load_number(Register::R8D, target);
-        self.bytes_and(&[0x45, 0x8b, 0x8d], (target & INDEX_MASK) * 4); // mov r9d, [r13 + ...]
+        self.bytes_and(&[0x45, 0x8b, 0x8d], index(target) * 4); // mov r9d, [r13 + ...]
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
@@ -183,14 +210,19 @@ impl Emitter {
         self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], instructions as u32); // lea r12, [r12 + ...]
     }
 
+    /// Calls the routine whose address is in a field of the context.
+    pub(crate) fn call(&mut self, field: u32) {
+        self.bytes_and(&[0x41, 0xff, 0x96], field); // call [r14 + ...]
+    }
+
     /// Has the numeric registers loaded, or leaves translated code.
     pub(crate) fn check_numeric(&mut self) {
-        self.bytes_and(&[0x41, 0xff, 0x96], at::NUMERIC_CHECK); // call [r14 + ...]
+        self.call(at::NUMERIC_CHECK);
     }
 
     /// Leaves translated code to have the instruction at `eip` executed by the interpreter.
-    pub(crate) fn leave_to_step(&mut self, eip: u32, is_numeric: bool) {
-        self.set_field(at::INFO, is_numeric.into());
+    pub(crate) fn leave_to_step(&mut self, eip: u32, info: u32) {
+        self.set_field(at::INFO, info);
         self.leave(reason::STEP, eip);
     }
 

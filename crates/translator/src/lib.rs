@@ -1,13 +1,14 @@
 //! The fast engine: IA-32 guests on x86-64 Linux hosts, in an ordinary process.
 //!
 //! Most instructions of a guest can run as they are; what changes is where they find their memory, where control goes,
-//! and what privileged instructions do. So guest code is copied ([`block`], [`copy`], [`strings`]) with its memory
+//! and what privileged instructions do. So guest code is copied ([`block`], [`copy`], [`strings`], [`flags`], [`segments`]) with its memory
 //! operands in a *window* ([`window`]), 4 GiB of host addresses into which the host's own MMU maps guest memory
 //! as the guest's page tables say ([`space`]). There is no compare, no branch and no flag in an access: what is not there
 //! faults, and is then filled in, or left to the interpreter, which is the specification and executes all that is
 //! rare or privileged.
 //!
-//! * [`context`] has the registers, and the way into translated code and out of it;
+//! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
+//! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`signals`] catches faults;
 //! * [`budget`] stops translated code after an exact number of instructions;
 //! * [`code_cache`] and [`emitter`] hold and write host code;
@@ -23,8 +24,12 @@ mod code_cache;
 mod context;
 mod copy;
 mod emitter;
+mod flags;
 mod host_memory;
+mod map;
 mod numeric;
+mod routines;
+mod segments;
 mod signals;
 mod space;
 mod strings;

@@ -2,7 +2,6 @@
 //! and a table of where indirect branches go. Both are what a TLB is to a processor: they may be out of date until software
 //! invalidates them, and then no longer.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 
@@ -10,7 +9,8 @@ use ring3_core::memory::{Memory, PAGE_SIZE, Target};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{Access, PageEntries};
 
-use crate::context::INDEX_MASK;
+use crate::context::{INDEX_MASK, index};
+use crate::map::Map;
 use crate::window::Window;
 
 /// Entries of a jump table.
@@ -43,9 +43,9 @@ pub(crate) struct Space {
     /// What entries of the table have that know nothing.
     miss: u32,
     /// By linear address: pages of 4 KiB, and large ones.
-    small: HashMap<u32, Mapped>,
-    large: HashMap<u32, Mapped>,
-    fetched: HashMap<u32, Fetched>,
+    small: Map<u32, Mapped>,
+    large: Map<u32, Mapped>,
+    fetched: Map<u32, Fetched>,
 }
 
 /// What came of a fault in the window.
@@ -53,14 +53,17 @@ pub(crate) struct Space {
 pub(crate) enum Fill {
     /// The access can be tried again.
     Done,
-    /// The interpreter is to do it: it faults, is a device's, or writes to code.
-    NotPossible,
+    /// It faults.
+    Faults,
+    /// The interpreter is to do it, and so it will be each time: it is a device's, writes to code, or is one of
+    /// supervisor code to a page of the user, which would have to be dropped when CR3 is loaded.
+    Leave,
 }
 
 impl Space {
     pub(crate) fn new(miss: u32) -> io::Result<Space> {
         let table = vec![miss; TABLE_ENTRIES].try_into().expect("so many");
-        let (small, large, fetched) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (small, large, fetched) = (Map::default(), Map::default(), Map::default());
         Ok(Space { window: Window::new()?, table, miss, small, large, fetched })
     }
 
@@ -80,12 +83,12 @@ impl Space {
 
     /// Indirect branches to `linear` go to `entry`.
     pub(crate) fn note_target(&mut self, linear: u32, entry: u32) {
-        self.table[(linear & INDEX_MASK) as usize] = entry;
+        self.table[index(linear) as usize] = entry;
     }
 
     /// Indirect branches to `linear` no longer go to `entry`.
     pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
-        let known = &mut self.table[(linear & INDEX_MASK) as usize];
+        let known = &mut self.table[index(linear) as usize];
         if *known == entry {
             *known = self.miss;
         }
@@ -125,17 +128,17 @@ impl Space {
     ) -> io::Result<Fill> {
         let access = if writes { Access::Write } else { Access::Read };
         let Some(mapping) = cpu.map_page(memory, linear, access) else {
-            return Ok(Fill::NotPossible);
+            return Ok(Fill::Faults);
         };
         let Target::Place(place) = memory.read_target(mapping.address) else {
-            return Ok(Fill::NotPossible);
+            return Ok(Fill::Leave);
         };
         let is_ram = memory.write_target(mapping.address) == Target::Place(place);
-        if writes && !(is_ram && memory.is_plain(place)) {
-            return Ok(Fill::NotPossible);
+        if writes && !(is_ram && memory.is_plain(place)) || mapping.user && !cpu.is_user() {
+            return Ok(Fill::Leave);
         }
         let page = linear & !0xfff;
-        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::NotPossible) };
+        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
         let mut mapped = Mapped {
             place,
             len: PAGE_SIZE as usize,

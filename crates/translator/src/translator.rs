@@ -17,8 +17,9 @@ use crate::block::{self, Site, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::CodeCache;
-use crate::context::{self, Context, NumericEntry, reason};
+use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::host_memory::{GuestMemory, PAGE, Range};
+use crate::map::{Map, Set};
 use crate::numeric::{self, Numeric};
 use crate::space::{Fill, Space};
 
@@ -26,8 +27,12 @@ use crate::space::{Fill, Space};
 const INTERPRETED: u64 = 512;
 /// Iterations that it executes at a time of an instruction whose count is beyond the deadline.
 const INTERPRETED_ITERATIONS: u64 = 128;
+/// Iterations of one that it always executes.
+const MOST_ITERATIONS: u32 = 4096;
 /// Bytes that a block's code needs at most.
 const LARGEST_BLOCK: usize = 16 << 10;
+/// So many signals for one instruction have it left to the interpreter.
+const LEAVINGS: u8 = 3;
 /// Windows for user code at most.
 const USER_SPACES: usize = 64;
 /// Mappings of the host at most: Linux has a limit of 65530.
@@ -89,6 +94,10 @@ pub struct Translator {
     /// [`Memory::layout_generation`] that all was made with.
     layout: Option<u64>,
     numeric: Numeric,
+    /// The linear addresses of instructions that are left to the interpreter, as it had to execute them again and again.
+    left: Set<u32>,
+    /// How often it had to, by the address of the instruction.
+    leavings: Map<u32, u8>,
     counters: Counters,
 }
 
@@ -137,6 +146,8 @@ impl Translator {
             user: None,
             layout: None,
             numeric: Numeric::new(),
+            left: Set::default(),
+            leavings: Map::default(),
             counters: Counters::default(),
         })
     }
@@ -229,6 +240,8 @@ impl Translator {
     fn forget_code(&mut self, cpu: &Cpu) {
         self.numeric.note_pointers(cpu, &self.blocks, &mut self.context.image);
         self.blocks.clear();
+        self.left.clear();
+        self.leavings.clear();
         self.cache.truncate(self.stubs);
         self.kernel.forget_targets();
         for user in &mut self.users {
@@ -293,7 +306,7 @@ impl Translator {
     ) -> io::Result<Option<(u32, u32)>> {
         let is_user = cpu.is_user();
         let Some(place) = self.space(is_user).fetch(cpu, memory, linear) else { return Ok(None) };
-        if let Some(block) = self.blocks.find(linear, place) {
+        if let Some(block) = self.blocks.find(linear, place, is_user) {
             return Ok(Some((block.entry, block.checked_entry)));
         }
         if self.cache.len() + LARGEST_BLOCK > code_cache_size() {
@@ -302,10 +315,10 @@ impl Translator {
             self.forget_code(cpu);
         }
         let Some(bytes) = memory.page_from(place) else { return Ok(None) };
-        let source = Source { bytes, linear, model: cpu.model };
+        let source = Source { bytes, linear, model: cpu.model, is_user, left: &self.left };
         let in_page = |target: u32| {
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
-            self.blocks.find(target, place).map(|block| block.entry)
+            self.blocks.find(target, place, is_user).map(|block| block.entry)
         };
         let (block, code) = block::translate(&source, self.cache.end(), in_page);
         let entries = (block.entry, block.checked_entry);
@@ -315,7 +328,7 @@ impl Translator {
         if !self.cache.add(&code) {
             return Ok(None);
         }
-        self.blocks.add(block, place);
+        self.blocks.add(block, place, is_user);
         if memory.mark_code(place, len) {
             self.protect_marked(memory)?;
         }
@@ -331,6 +344,13 @@ impl Translator {
         context.eip = cpu.ip as u32;
         let flags = cpu.eflags() & (Eflags::STATUS | Eflags::DF);
         context.flags = u64::from(flags.bits() | HOST_FLAGS);
+        let system_flags = cpu.pushed_flags() & !(Eflags::STATUS | Eflags::DF).bits();
+        context.system_flags = system_flags;
+        context.flags_without_if = ((system_flags & !Eflags::IF.bits()) >> 8) as u8;
+        context.interrupt_pin = cpu.interrupt_pin.into();
+        for register in sreg::ES..=sreg::GS {
+            context.selectors[usize::from(register)] = cpu.segment(register).selector;
+        }
         for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
             let segment = cpu.segment(register);
             context.bases[index] = segment.base as u32;
@@ -349,6 +369,7 @@ impl Translator {
             cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
         }
         cpu.ip = self.context.eip.into();
+        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
         cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
     }
 
@@ -446,10 +467,21 @@ impl Translator {
                 Ok(Left::Again(0))
             }
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
+            reason::CALLED => {
+                // What was left is the call, and the address after it.
+                self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                Ok(STEP)
+            }
             reason::NUMERIC => self.numeric_asked(cpu, allowed, deadline),
             _ => {
                 cpu.instructions += executed(self);
-                Ok(Left::Step { is_numeric: self.context.info != 0 })
+                if self.context.info & info::REPEATS != 0 {
+                    // All its iterations, and if it ends before them, some of what comes after it.
+                    let iterations =
+                        self.context.gpr[usize::from(reg::CX)].clamp(1, MOST_ITERATIONS);
+                    return Ok(Left::Interpret(iterations.into()));
+                }
+                Ok(Left::Step { is_numeric: self.context.info & info::NUMERIC != 0 })
             }
         }
     }
@@ -493,7 +525,25 @@ impl Translator {
                 self.counters.fills += 1;
                 Ok(go_on_at_site(cpu, site, block_instructions, deadline))
             }
-            Fill::NotPossible => Ok(STEP),
+            Fill::Faults => Ok(STEP),
+            Fill::Leave => {
+                self.note_leaving(cpu, memory);
+                Ok(STEP)
+            }
+        }
+    }
+
+    /// The instruction at EIP is left to the interpreter. If that happens again and again, a signal each time would be too
+    /// much.
+    fn note_leaving(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+        let eip = self.context.eip;
+        let times = self.leavings.entry(eip).or_default();
+        *times += 1;
+        if *times == LEAVINGS {
+            self.left.insert(eip);
+            if let Some(place) = self.space(cpu.is_user()).fetch(cpu, memory, eip) {
+                self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
+            }
         }
     }
 

@@ -169,14 +169,16 @@ impl Vm {
             .display
             .then(|| VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: video_rom });
         let mut cpu = Cpu::of_model(config.cpu);
+        let clock = Clock::new(INITIAL_PICOS);
         cpu.transcendental = host_fpu::execute;
+        cpu.clock = Some(clock.clone());
         let mut vm = Vm {
             cpu,
             engine,
             memory,
             board: Board::new(&config, firmware, video.as_ref())?,
             drives: Drives::default(),
-            clock: Clock::new(INITIAL_PICOS),
+            clock,
             stats: Stats::default(),
             replays: false,
             recording: None,
@@ -435,6 +437,7 @@ impl Vm {
             }
             Input::HostTime { time, picos_per_instruction } => {
                 self.clock.set(self.cpu.instructions, *time, *picos_per_instruction);
+                self.cpu.clock = Some(self.clock.clone());
             }
             Input::Reset => self.board.press_reset(),
             Input::Quit => return Some(Ending::Quit),
@@ -600,7 +603,7 @@ impl Vm {
                     let now = self.now();
                     self.board.assert_ferr(&mut self.memory, now);
                 }
-                Exit::TimeStamp => self.cpu.answer(time_stamp(self.now())),
+                Exit::TimeStamp => self.cpu.answer(self.now().as_nanos()),
                 Exit::ApicBase { value } => {
                     let now = self.now();
                     self.board.set_apic_base(&mut self.memory, now, value);
@@ -650,11 +653,6 @@ fn accepts(board: &Board, input: &Input) -> bool {
         Input::Device { name, .. } => board.takes_input(name),
         Input::HostTime { .. } | Input::Reset | Input::Quit => true,
     }
-}
-
-/// The time-stamp counter counts at 1 GHz of virtual time from power-on.
-fn time_stamp(now: Time) -> u64 {
-    now.as_nanos()
 }
 
 #[cfg(test)]

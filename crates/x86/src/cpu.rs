@@ -10,6 +10,7 @@ mod saved;
 mod stop;
 
 use bitflags::bitflags;
+use ring3_core::clock::Clock;
 use ring3_core::device::Width;
 use serde::{Deserialize, Serialize};
 
@@ -216,6 +217,9 @@ pub struct Cpu {
     pub msrs: Msrs,
     /// The x87 FPU.
     pub fpu: Fpu,
+    /// What the time-stamp counter counts: the nanoseconds of virtual time. Where there is none, the machine is asked
+    /// ([`Exit::TimeStamp`](crate::engine::Exit::TimeStamp)). No state, but the machine's.
+    pub clock: Option<Clock>,
     /// What computes its transcendental functions: no state, but the way the machine was built.
     pub transcendental: Transcendental,
     /// The registers of SSE.
@@ -311,6 +315,7 @@ impl Cpu {
             dr: [0, 0, 0, 0, 0, 0, 0xffff_0ff0, 0x400],
             msrs: Msrs::at_reset(model),
             fpu: Fpu::default(),
+            clock: None,
             transcendental: transcendental::execute,
             sse: Sse::default(),
             cpl: 0,

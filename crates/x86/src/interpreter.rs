@@ -385,6 +385,13 @@ impl Interpreter {
             Stop::Restart(exit) => {
                 cpu.ip = start;
                 begin_again(cpu, before);
+                if exit == Exit::TimeStamp
+                    && let Some(clock) = &cpu.clock
+                {
+                    let now = clock.now(cpu.instructions);
+                    cpu.answer(now.as_nanos());
+                    return None;
+                }
                 Some(exit)
             }
             Stop::Completed(exit) => {

@@ -74,6 +74,8 @@ pub struct PageMapping {
     pub executable: bool,
     /// It stays over loads of CR3.
     pub global: bool,
+    /// User code can access it.
+    pub user: bool,
     /// The size of the guest's page that it is part of, in bytes; 4 MiB where there is no paging.
     pub size: u32,
 }
@@ -92,6 +94,7 @@ struct Mapping {
     executable: bool,
     dirty: bool,
     global: bool,
+    user: bool,
     large: bool,
 }
 
@@ -116,6 +119,7 @@ impl Cpu {
                 executable: true,
                 dirty: true,
                 global: false,
+                user: true,
                 large: false,
             }
         };
@@ -161,6 +165,7 @@ impl Cpu {
                 writable: true,
                 executable: true,
                 global: false,
+                user: false,
                 size: 4 << 20,
             });
         }
@@ -175,6 +180,7 @@ impl Cpu {
             writable: mapping.writable && mapping.dirty,
             executable: mapping.executable,
             global: mapping.global,
+            user: mapping.user,
             size: if mapping.large { large } else { 4 << 10 },
         })
     }
@@ -237,6 +243,7 @@ impl Cpu {
             executable: !found.no_execute,
             dirty: leaf & entry::DIRTY != 0,
             global: leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
+            user: found.rights & entry::USER != 0,
             large: found.directory.is_none(),
         })
     }

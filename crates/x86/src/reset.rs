@@ -10,6 +10,7 @@ impl Cpu {
     pub fn reset(&mut self) {
         let mut fresh = Cpu::of_model(self.model);
         fresh.transcendental = self.transcendental;
+        fresh.clock = self.clock.take();
         fresh.instructions = self.instructions;
         fresh.page_walks = self.page_walks;
         fresh.set_fetch_generation(self.fetch_generation + 1);

@@ -59,6 +59,16 @@ impl Cpu {
         self.checks_alignment
     }
 
+    /// EFLAGS as PUSHF pushes it.
+    pub fn pushed_flags(&self) -> u32 {
+        self.eflags_image() & !(Eflags::RF | Eflags::VM).bits()
+    }
+
+    /// Sets IF, without what STI does beside.
+    pub fn set_interrupt_flag(&mut self, value: bool) {
+        self.system_flags.set(Eflags::IF, value);
+    }
+
     /// Protected mode, not virtual-8086 mode.
     #[inline(always)]
     pub fn in_protected_mode(&self) -> bool {

@@ -106,6 +106,7 @@ impl Cpu {
         cpu.msrs = state.msrs;
         cpu.fpu = state.fpu;
         cpu.transcendental = self.transcendental;
+        cpu.clock = self.clock.take();
         cpu.sse = state.sse;
         cpu.model = state.model;
         cpu.interrupt_pin = state.interrupt_pin;

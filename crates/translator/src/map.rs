@@ -1,0 +1,38 @@
+//! Hash maps by addresses, which need no protection from whoever chooses them: what is looked up here costs
+//! the guest that looks it up, and nobody else.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Multiplies (Knuth, *The Art of Computer Programming*, vol. 3, 6.4).
+#[derive(Debug, Default)]
+pub(crate) struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(29) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A map by addresses.
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiply>>;
+/// A set of addresses.
+pub(crate) type Set<K> = HashSet<K, BuildHasherDefault<Multiply>>;

@@ -135,6 +135,8 @@ pub(crate) struct Context {
     pub(crate) sti: u64,
     /// Supervisor code calls it for POPF, with what was popped in R8D.
     pub(crate) popf: u64,
+    /// Called for a comparison that is repeated.
+    pub(crate) check_count: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
     /// What a block calls before its first numeric instruction.
@@ -168,6 +170,7 @@ pub(crate) mod at {
     pub(crate) const SELECTORS: u32 = offset_of!(Context, selectors) as u32;
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
+    pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
 }
@@ -197,6 +200,7 @@ impl Context {
             selectors: [0; 6],
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
+            check_count: routines::check_count as *const () as u64,
             image: Image([0; 512]),
             numeric_check: routines::numeric_ask as *const () as u64,
             numeric_is_live: 0,

@@ -9,6 +9,8 @@ use crate::context::{Context, leave, reason};
 const CHANGED: u32 = 0xed5;
 /// The bits that it leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
 const LEFT_ALONE: u32 = 0xffdb_802a;
+/// Larger counts are for the interpreter.
+const LARGEST_COUNT: u32 = 1 << 16;
 /// Status flags and DF.
 const STATUS: u32 = 0xcd5;
 const IF: u32 = 0x200;
@@ -67,6 +69,23 @@ pub(crate) unsafe extern "sysv64" fn popf() {
         without_interrupt = const !IF as i32,
         status = const STATUS,
         host = const HOST,
+        call_interpreter = sym call_interpreter,
+    )
+}
+
+/// Has the interpreter execute a repeated instruction with a count that may be beyond the deadline.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn check_count() {
+    naked_asm!(
+        "pushfq",
+        "cmp ecx, {largest}",
+        "ja 2f",
+        "popfq",
+        "ret",
+        "2:",
+        "popfq",
+        "jmp {call_interpreter}",
+        largest = const LARGEST_COUNT,
         call_interpreter = sym call_interpreter,
     )
 }

@@ -16,6 +16,11 @@ use crate::window::Window;
 /// Entries of a jump table.
 const TABLE_ENTRIES: usize = INDEX_MASK as usize + 1;
 
+/// What a page-directory entry is for, at least: 2 MiB with PAE paging, and else 4 MiB.
+const DIRECTORY_STEP: u32 = 2 << 20;
+/// The largest page.
+const LARGEST_PAGE: u32 = 4 << 20;
+
 /// A page of the window.
 #[derive(Debug, Clone, Copy)]
 struct Mapped {
@@ -46,6 +51,9 @@ pub(crate) struct Space {
     small: Map<u32, Mapped>,
     large: Map<u32, Mapped>,
     fetched: Map<u32, Fetched>,
+    /// The page-directory entries of all of them, by the number of the 2 MiB that they are for; none where some had
+    /// another one.
+    directories: Map<u32, Option<u64>>,
 }
 
 /// What came of a fault in the window.
@@ -64,7 +72,8 @@ impl Space {
     pub(crate) fn new(miss: u32) -> io::Result<Space> {
         let table = vec![miss; TABLE_ENTRIES].try_into().expect("so many");
         let (small, large, fetched) = (Map::default(), Map::default(), Map::default());
-        Ok(Space { window: Window::new()?, table, miss, small, large, fetched })
+        let directories = Map::default();
+        Ok(Space { window: Window::new()?, table, miss, small, large, fetched, directories })
     }
 
     pub(crate) fn window(&self) -> &Window {
@@ -113,6 +122,7 @@ impl Space {
         let mapping = cpu.map_page(memory, linear, Access::Fetch)?;
         let Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
+        self.note_directory(page, &entries);
         self.fetched.insert(page, Fetched { place, global: mapping.global, entries });
         Some(place + offset)
     }
@@ -139,6 +149,7 @@ impl Space {
         }
         let page = linear & !0xfff;
         let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
+        self.note_directory(page, &entries);
         let mut mapped = Mapped {
             place,
             len: PAGE_SIZE as usize,
@@ -156,6 +167,9 @@ impl Space {
                     writable: mapping.writable,
                     ..mapped
                 };
+                for part in (start..=start + (mapping.size - 1)).step_by(DIRECTORY_STEP as usize) {
+                    self.note_directory(part, &entries);
+                }
                 self.map_large(memory, file, start, mapped)?;
                 return Ok(Fill::Done);
             }
@@ -165,6 +179,14 @@ impl Space {
             self.small.insert(page, mapped);
         }
         Ok(Fill::Done)
+    }
+
+    fn note_directory(&mut self, linear: u32, entries: &PageEntries) {
+        let now = Some(entries.directory);
+        let known = self.directories.entry(linear / DIRECTORY_STEP).or_insert(now);
+        if *known != now {
+            *known = None;
+        }
     }
 
     fn has_large(&self, start: u32, writable: bool) -> bool {
@@ -217,8 +239,26 @@ impl Space {
 
     /// The page of `linear` was invalidated.
     pub(crate) fn invalidate(&mut self, cpu: &Cpu, memory: &Memory, linear: u32) -> io::Result<()> {
-        let contains = |start: u32, len: usize| (linear.wrapping_sub(start) as usize) < len;
-        self.check(cpu, memory, |start, len, _| contains(start, len))
+        // Where that has changed it was a large page, or another table of pages.
+        let first = linear & !(LARGEST_PAGE - 1);
+        let has_changed = |part: &u32| {
+            let known = self.directories.get(&(part / DIRECTORY_STEP));
+            known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, *part)))
+        };
+        if [first, first + DIRECTORY_STEP].iter().any(has_changed) {
+            return self.check(cpu, memory, true);
+        }
+        let page = linear & !0xfff;
+        let is_stale = |entries: &PageEntries| !entries.leaf_is_unchanged(memory);
+        if self.fetched.get(&page).is_some_and(|fetched| is_stale(&fetched.entries)) {
+            self.fetched.remove(&page);
+            self.forget_targets();
+        }
+        if self.small.get(&page).is_some_and(|mapped| is_stale(&mapped.entries)) {
+            self.small.remove(&page);
+            self.window.unmap(page, PAGE_SIZE as usize)?;
+        }
+        Ok(())
     }
 
     /// All that is not global, or everything, was invalidated.
@@ -228,21 +268,30 @@ impl Space {
         memory: &Memory,
         with_global: bool,
     ) -> io::Result<()> {
-        self.check(cpu, memory, |_, _, global| with_global || !global)
+        self.check(cpu, memory, with_global)
     }
 
-    /// Drops what the page tables say otherwise now, of what `is_stale` by its address, size and being global.
-    fn check(
-        &mut self,
-        cpu: &Cpu,
-        memory: &Memory,
-        is_stale: impl Fn(u32, usize, bool) -> bool,
-    ) -> io::Result<()> {
+    /// Drops what the page tables say otherwise now; what is global only if `with_global`.
+    fn check(&mut self, cpu: &Cpu, memory: &Memory, with_global: bool) -> io::Result<()> {
+        let mut now = Map::default();
+        for (part, known) in &mut self.directories {
+            let entry = cpu.directory_entry(memory, part * DIRECTORY_STEP);
+            now.insert(*part, entry);
+            if with_global {
+                *known = Some(entry);
+            } else if *known != Some(entry) {
+                *known = None;
+            }
+        }
+        let stays = |page: u32, global: bool, entries: &PageEntries| {
+            global && !with_global
+                || now.get(&(page / DIRECTORY_STEP)) == Some(&entries.directory)
+                    && entries.leaf_is_unchanged(memory)
+        };
         let mut dropped = Vec::new();
         for pages in [&mut self.small, &mut self.large] {
             pages.retain(|start, mapped| {
-                let stays = !is_stale(*start, mapped.len, mapped.global)
-                    || cpu.page_entries(memory, *start) == Some(mapped.entries);
+                let stays = stays(*start, mapped.global, &mapped.entries);
                 if !stays {
                     dropped.push((*start, mapped.len));
                 }
@@ -250,10 +299,7 @@ impl Space {
             });
         }
         let before = self.fetched.len();
-        self.fetched.retain(|page, fetched| {
-            !is_stale(*page, PAGE_SIZE as usize, fetched.global)
-                || cpu.page_entries(memory, *page) == Some(fetched.entries)
-        });
+        self.fetched.retain(|page, fetched| stays(*page, fetched.global, &fetched.entries));
         if self.fetched.len() != before {
             self.forget_targets();
         }
@@ -276,6 +322,7 @@ impl Space {
         self.small.clear();
         self.large.clear();
         self.fetched.clear();
+        self.directories.clear();
         self.forget_targets();
         self.window.clear()
     }

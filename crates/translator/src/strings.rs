@@ -52,8 +52,13 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
     bytes.push(if size == 1 { opcode } else { opcode + 1 });
 
     let skip = repeat.map(|_| {
-        // Nothing is done for a count of 0, which counts as one instruction all the same.
+        // R10 has the number of iterations. Nothing is done for a count of 0, which counts as one instruction all the same.
         let branch = emitter.loop_if(0xe3);
+        emitter.copy_64(Register::R10, Register::RCX);
+        if matches!(opcode, 0xa6 | 0xae) {
+            // They mostly end long before their count does, which often is the largest number there is.
+            emitter.call(at::CHECK_COUNT);
+        }
         check_budget(emitter);
         branch
     });
@@ -82,10 +87,9 @@ fn used(source: bool, destination: bool) -> impl Iterator<Item = Register> {
         .filter_map(|(is_used, register)| is_used.then_some(register))
 }
 
-/// Faults if the budget is not enough for all iterations. R10 has their number.
+/// Faults if the budget is not enough for all iterations.
 fn check_budget(emitter: &mut Emitter) {
-    emitter.copy_64(Register::R10, Register::RCX);
-    emitter.copy_64(Register::R9, Register::R10);
+    emitter.copy_64(Register::R9, Register::RCX);
     emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R9));
     // R12 less the iterations, but one: NOT is one less than the negative.
     let rest =

@@ -444,7 +444,7 @@ impl Translator {
             reason::LINK => {
                 self.counters.links += 1;
                 cpu.instructions += executed(self);
-                let (site, target) = (self.context.info as u32, self.context.eip);
+                let (site, target) = (self.context.info, self.context.eip);
                 let before = self.counters.flushes;
                 let Some((entry, _)) = self.code_for(cpu, memory, target)? else {
                     return Ok(STEP);
@@ -469,10 +469,14 @@ impl Translator {
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
             reason::CALLED => {
                 // What was left is the call, and the address after it.
-                self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let at = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                if at.site.repeats {
+                    let rest = deadline - cpu.instructions;
+                    return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
+                }
                 Ok(STEP)
             }
-            reason::NUMERIC => self.numeric_asked(cpu, allowed, deadline),
+            reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             _ => {
                 cpu.instructions += executed(self);
                 if self.context.info & info::REPEATS != 0 {
@@ -565,18 +569,18 @@ impl Translator {
     }
 
     /// A numeric instruction needs the registers in the image.
-    fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> io::Result<Left> {
+    fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Left {
         // What was left is the call, and the address after it.
         let At { site, block_instructions } =
             self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
         if !Numeric::are_enabled(cpu) {
-            return Ok(STEP);
+            return STEP;
         }
         if self.numeric.place() == numeric::Place::Cpu {
             self.numeric.give(cpu, &mut self.context.image);
         }
         self.context.numeric_was_live = 1;
-        Ok(go_on_at_site(cpu, site, block_instructions, deadline))
+        go_on_at_site(cpu, site, block_instructions, deadline)
     }
 
     fn mappings(&self) -> usize {

@@ -241,8 +241,14 @@ impl Model {
     const fn last_leaf(self) -> u32 {
         match self {
             Model::I486 | Model::Pentium => 1,
-            Model::Pentium3 | Model::Pentium4 | Model::Max => 2,
+            Model::Pentium3 | Model::Pentium4 => 2,
+            Model::Max => 7,
         }
+    }
+
+    /// There is IA32_ARCH_CAPABILITIES, which tells of flaws that the processor has not.
+    pub(crate) const fn tells_of_flaws(self) -> bool {
+        matches!(self, Model::Max)
     }
 
     /// The last extended leaf of CPUID; none on processors that have no such leaves.
@@ -285,6 +291,9 @@ impl Model {
                 let clflush_line = if features.contains(Features::CLFSH) { 8 } else { 0 };
                 [self.signature(), clflush_line << 8 | brand, ecx, edx]
             }
+            // No leaf of cache parameters (4), MONITOR (5), power management (6); nothing in 3.
+            3..=6 => [0; 4],
+            7 => [0, 0, 0, u32::from(self.tells_of_flaws()) << 29],
             // Descriptors of TLBs and caches (SDM vol. 2, table 3-12), those of the real ones.
             _ => match self {
                 Model::Pentium3 => [0x0302_0101, 0, 0, 0x0c04_0882],
@@ -426,8 +435,8 @@ mod tests {
     fn leaves_past_the_last_give_the_last_basic_one() {
         assert_eq!(Model::I486.leaf(2, true), Model::I486.leaf(1, true));
         assert_eq!(Model::Pentium3.leaf(0x8000_0000, true), Model::Pentium3.leaf(2, true));
-        assert_eq!(Model::Max.leaf(0x8000_0009, true), Model::Max.leaf(2, true));
-        assert_eq!(Model::Max.leaf(0xffff_ffff, true), Model::Max.leaf(2, true));
+        assert_eq!(Model::Max.leaf(0x8000_0009, true), Model::Max.leaf(7, true));
+        assert_eq!(Model::Max.leaf(0xffff_ffff, true), Model::Max.leaf(7, true));
     }
 
     #[test]

@@ -83,8 +83,18 @@ pub struct PageMapping {
 /// The entries by which a linear page is mapped, to see whether they have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEntries {
-    directory: u64,
-    leaf: u64,
+    /// The page-directory entry, of a table or of a large page.
+    pub directory: u64,
+    /// Guest-physical address and content of the page-table entry, if there is one, and its size in bytes.
+    leaf: Option<(u64, u64, usize)>,
+}
+
+impl PageEntries {
+    /// The page-table entry is still what it was, if there is one.
+    pub fn leaf_is_unchanged(&self, memory: &Memory) -> bool {
+        let Some((address, leaf, size)) = self.leaf else { return true };
+        leaf == if size == 8 { read_u64(memory, address) } else { read_u32(memory, address).into() }
+    }
 }
 
 /// Where a linear page is mapped, and what is allowed there.
@@ -188,11 +198,32 @@ impl Cpu {
     /// The entries that map `linear` now; none where it is not mapped.
     pub fn page_entries(&self, memory: &Memory, linear: u32) -> Option<PageEntries> {
         if !self.cr0.contains(Cr0::PG) {
-            return Some(PageEntries { directory: 0, leaf: 0 });
+            return Some(PageEntries { directory: 0, leaf: None });
         }
         let found = self.find(memory, u64::from(linear)).ok()?;
-        let directory = found.directory.map_or(0, |(_, directory)| directory);
-        Some(PageEntries { directory, leaf: found.leaf })
+        let size = if self.cr4.contains(Cr4::PAE) { 8 } else { 4 };
+        Some(match found.directory {
+            Some((_, directory)) => {
+                PageEntries { directory, leaf: Some((found.leaf_address, found.leaf, size)) }
+            }
+            None => PageEntries { directory: found.leaf, leaf: None },
+        })
+    }
+
+    /// The page-directory entry for `linear` as it is now, present or not; 0 where there is no paging.
+    pub fn directory_entry(&self, memory: &Memory, linear: u32) -> u64 {
+        let linear = u64::from(linear);
+        if !self.cr0.contains(Cr0::PG) {
+            0
+        } else if self.cr4.contains(Cr4::PAE) {
+            let pointer = self.pdptes[(linear >> 30) as usize];
+            if pointer & entry::PRESENT == 0 {
+                return 0;
+            }
+            read_u64(memory, pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3)
+        } else {
+            read_u32(memory, (self.cr3 & 0xffff_f000) | (linear >> 22) << 2).into()
+        }
     }
 
     /// Walks the page tables with all checks, and sets accessed and dirty bits.

@@ -26,6 +26,7 @@ enum Msr {
     PlatformId,
     ApicBase,
     BiosSignId,
+    ArchCapabilities,
     SysenterCs,
     SysenterEsp,
     SysenterEip,
@@ -43,6 +44,7 @@ fn find(model: Model, number: u32) -> Option<Msr> {
         // The Pentium has an APIC, but switches it by a pin.
         0x1b => (Msr::ApicBase, features.contains(Features::APIC) && model.family() >= 6),
         0x8b => (Msr::BiosSignId, model.family() >= 6),
+        0x10a => (Msr::ArchCapabilities, model.tells_of_flaws()),
         0x174 => (Msr::SysenterCs, features.contains(Features::SEP)),
         0x175 => (Msr::SysenterEsp, features.contains(Features::SEP)),
         0x176 => (Msr::SysenterEip, features.contains(Features::SEP)),
@@ -53,6 +55,12 @@ fn find(model: Model, number: u32) -> Option<Msr> {
     };
     exists.then_some(msr)
 }
+
+/// Bits of IA32_ARCH_CAPABILITIES (SDM vol. 4, table 2-2): flaws that are not there. The interpreter does not speculate,
+/// and where code runs on the host's processor supervisor pages are not mapped while it is user code
+/// (RDCL_NO), and VERW, which would clear the buffers behind the others, does not reach the host: MDS_NO, TAA_NO,
+/// SBDR_SSDP_NO, FBSDP_NO, PSDP_NO and RFDS_NO.
+const ARCH_CAPABILITIES: u64 = 1 << 0 | 1 << 5 | 1 << 8 | 1 << 13 | 1 << 14 | 1 << 15 | 1 << 27;
 
 /// Bits of IA32_MISC_ENABLE: fast string operations are on; there is no branch trace store and no
 /// precise event-based sampling. None of them can be changed here.
@@ -70,6 +78,7 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
         Msr::ApicBase => cpu.msrs.apic_base,
         // No microcode update is loaded (SDM vol. 3, 11.11.7.1); one for platform 0 would fit (11.11.4).
         Msr::BiosSignId | Msr::PlatformId => 0,
+        Msr::ArchCapabilities => ARCH_CAPABILITIES,
         Msr::SysenterCs => cpu.msrs.sysenter_cs.into(),
         Msr::SysenterEsp => cpu.msrs.sysenter_esp.into(),
         Msr::SysenterEip => cpu.msrs.sysenter_eip.into(),
@@ -107,7 +116,12 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             cpu.msrs.no_execute = value & NXE != 0;
             cpu.translation_changed();
         }
-        Msr::PlatformId | Msr::ApicBase | Msr::MiscEnable | Msr::Pat | Msr::Efer => {
+        Msr::PlatformId
+        | Msr::ArchCapabilities
+        | Msr::ApicBase
+        | Msr::MiscEnable
+        | Msr::Pat
+        | Msr::Efer => {
             return Err(cpu.general_protection(0));
         }
     }

@@ -66,7 +66,11 @@ fn hlt(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 }
 
 fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    let leaf = cpu.model.leaf(cpu.get(reg::AX), cpu.msrs.apic_is_enabled());
+    let mut leaf = cpu.model.leaf(cpu.get(reg::AX), cpu.msrs.apic_is_enabled());
+    // Leaf 7 has one sub-leaf.
+    if cpu.get::<u32>(reg::AX) == 7 && cpu.get::<u32>(reg::CX) != 0 && cpu.model == Model::Max {
+        leaf = [0; 4];
+    }
     for (register, value) in [reg::AX, reg::BX, reg::CX, reg::DX].into_iter().zip(leaf) {
         cpu.set(register, value);
     }

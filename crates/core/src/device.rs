@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::a20::A20Line;
 use crate::bus::{Claim, Decoded, PortRange};
 use crate::clock::{Tag, Time, Timers};
 use crate::disk::DiskRequest;
@@ -99,6 +100,8 @@ pub struct Context<'a> {
     pub claims: &'a mut Vec<Claim>,
     /// The DMA request lines of the ISA bus.
     pub dma: &'a mut DmaRequests,
+    /// Address line 20.
+    pub a20: &'a mut A20Line,
     /// The device that is being called.
     pub device: DeviceId,
 }
@@ -143,6 +146,11 @@ impl Context<'_> {
     /// if the line is high then, and the DMA controller is set up for it, or later when it is.
     pub fn request_dma(&mut self, channel: u8, high: bool) {
         self.dma.set(self.device, channel, high);
+    }
+
+    /// Drives address line 20 high or low; the processor feels it after the instruction that it executes.
+    pub fn drive_a20(&mut self, high: bool) {
+        self.a20.drive(self.device, high);
     }
 
     /// Asks drive `unit` of this device.
@@ -270,6 +278,8 @@ pub struct TestBench {
     pub claims: Vec<Claim>,
     /// The DMA request lines.
     pub dma: DmaRequests,
+    /// Address line 20.
+    pub a20: A20Line,
 }
 
 impl Default for TestBench {
@@ -282,6 +292,7 @@ impl Default for TestBench {
             timers: Timers::default(),
             claims: Vec::new(),
             dma: DmaRequests::default(),
+            a20: A20Line::default(),
         }
     }
 }
@@ -297,6 +308,7 @@ impl TestBench {
             timers: &mut self.timers,
             claims: &mut self.claims,
             dma: &mut self.dma,
+            a20: &mut self.a20,
             device: DeviceId(0),
         }
     }

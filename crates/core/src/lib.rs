@@ -5,6 +5,7 @@
 //!   the machine (raise an IRQ line, set a timer, emit an output);
 //! * [`bus`]: port I/O, memory-mapped I/O and PCI configuration, from an address to a device;
 //! * [`lines`]: IRQ lines;
+//! * [`a20`]: address line 20;
 //! * [`dma`]: DMA request lines of the ISA bus;
 //! * [`disk`], [`display`]: what devices and the drives and screens behind them tell each other;
 //! * [`clock`]: virtual time and the timers that run on it;
@@ -24,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod a20;
 pub mod bus;
 pub mod clock;
 pub mod device;

@@ -54,6 +54,10 @@ const MIB: u64 = 1 << 20;
 /// The ROM's last 128 KiB answer below 1 MiB.
 const ROM_LOW: u64 = 0xe0000;
 const FOUR_GIB: u64 = 1 << 32;
+/// They answer here too: where the processor starts after a reset while address line 20 is masked (82378ZB data
+/// sheet, 4.1.2).
+const ROM_WITHOUT_A20: u64 = 0xffee_0000;
+const ROM_LOW_LEN: u64 = MIB - ROM_LOW;
 
 /// The host bridge, device `i440fx`.
 #[derive(Debug, Clone)]
@@ -143,6 +147,13 @@ impl I440fx {
         if let Some(rom) = self.rom {
             let start = FOUR_GIB - rom.size();
             memory.map(start, rom.size(), Backing::Area(rom, 0), Backing::Nothing)?;
+            // A ROM that is larger than 1 MiB is there already.
+            if rom.size() <= MIB {
+                let len = ROM_LOW_LEN.min(rom.size());
+                let end = ROM_WITHOUT_A20 + ROM_LOW_LEN;
+                let reads = Backing::Area(rom, rom.size() - len);
+                memory.map(end - len, len, reads, Backing::Nothing)?;
+            }
         }
         self.map_parts(memory)
     }
@@ -239,6 +250,9 @@ mod tests {
         assert_eq!(read(&bench, 0xe0000), 0xa0);
         assert_eq!(read(&bench, 0xff000), 0xbf);
         assert_eq!(read(&bench, 0xdf000), 0xff, "nobody answers");
+        assert_eq!(read(&bench, 0xffee_0000), 0xa0);
+        assert_eq!(read(&bench, 0xffef_f000), 0xbf);
+        assert_eq!(read(&bench, 0xffed_f000), 0xff, "nobody answers");
     }
 
     #[test]

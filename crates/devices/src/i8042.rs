@@ -118,6 +118,7 @@ struct State {
     /// The last write was to port 64h.
     last_was_command: bool,
     argument: Option<Argument>,
+    /// The output port holds address line 20 high.
     a20: bool,
     /// The keyboard has a byte on the wire.
     transferring: bool,
@@ -163,11 +164,6 @@ impl I8042 {
         [PortRange::new(DATA_PORT, 1), PortRange::new(STATUS_PORT, 1)]
     }
 
-    /// The level of the A20 line at the output port: low means that address bit 20 is off.
-    pub fn a20(&self) -> bool {
-        self.state.a20
-    }
-
     fn has(&self, command_byte_bit: u8) -> bool {
         self.state.command_byte & command_byte_bit != 0
     }
@@ -194,10 +190,15 @@ impl I8042 {
     }
 
     fn write_output_port(&mut self, context: &mut Context<'_>, value: u8) {
-        self.state.a20 = value & OUTPUT_PORT_A20 != 0;
+        self.set_a20(context, value & OUTPUT_PORT_A20 != 0);
         if value & OUTPUT_PORT_RUN == 0 {
             context.output(Output::ProcessorReset);
         }
+    }
+
+    fn set_a20(&mut self, context: &mut Context<'_>, high: bool) {
+        self.state.a20 = high;
+        context.drive_a20(high);
     }
 
     fn update_irq(&self, context: &mut Context<'_>) {
@@ -264,8 +265,8 @@ impl I8042 {
             0xd3 => self.state.argument = Some(Argument::AuxiliaryOutput),
             0xd4 => self.state.argument = Some(Argument::AuxiliaryDevice),
             // Two commands that clones of the AT added, which guests try first.
-            0xdd => self.state.a20 = false,
-            0xdf => self.state.a20 = true,
+            0xdd => self.set_a20(context, false),
+            0xdf => self.set_a20(context, true),
             // Pulses those of output port bits 3:0 low whose bit is 0; only the reset line feels it.
             0xf0..=0xff if command & OUTPUT_PORT_RUN == 0 => context.output(Output::ProcessorReset),
             _ => {}
@@ -369,8 +370,9 @@ impl Device for I8042 {
         "i8042"
     }
 
-    fn reset(&mut self, _context: &mut Context<'_>) {
+    fn reset(&mut self, context: &mut Context<'_>) {
         self.state = State::default();
+        context.drive_a20(self.state.a20);
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {

@@ -1,10 +1,9 @@
 //! System control port A (92h): the quick ways to switch address line 20 and to reset the processor.
 //!
 //! From the IBM Personal System/2 Hardware Interface Technical Reference, "System Control Port A", as later
-//! chipsets have it (Intel 82371AB data sheet, 290562, "Port 92 Register"). Address line 20 is never
-//! masked in this machine: software can switch it off here and reads back that it did, but addresses from 1 MiB
-//! on go on being their own. Programs that count on the wrap-around at 1 MiB are
-//! those written for the 8086 that were never run on anything later.
+//! chipsets have it (Intel 82371AB data sheet, 290562, "Port 92 Register"). Its bit for address line 20 and that of the
+//! keyboard controller go through an OR gate: each can hold the line high, and both must be low to mask it. (In QEMU and Bochs
+//! the last write to either counts.)
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, Output, Width};
@@ -19,20 +18,14 @@ const PORT: u16 = 0x92;
 
 /// A change to 1 resets the processor.
 const FAST_RESET: u8 = 1 << 0;
-/// Address line 20 is not masked.
+/// Address line 20 is held high.
 const A20: u8 = 1 << 1;
 const BITS: u8 = FAST_RESET | A20;
 
 /// System control port A, device `port92`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port92 {
     value: u8,
-}
-
-impl Default for Port92 {
-    fn default() -> Port92 {
-        Port92 { value: A20 }
-    }
 }
 
 impl Port92 {
@@ -47,8 +40,9 @@ impl Device for Port92 {
         NAME
     }
 
-    fn reset(&mut self, _: &mut Context<'_>) {
+    fn reset(&mut self, context: &mut Context<'_>) {
         *self = Port92::default();
+        context.drive_a20(false);
     }
 
     fn read_port(&mut self, _: &mut Context<'_>, port: u16, width: Width) -> u32 {
@@ -59,6 +53,7 @@ impl Device for Port92 {
         bytewise::write(port, width, value, |port, byte| {
             if port == PORT {
                 let before = std::mem::replace(&mut self.value, byte & BITS);
+                context.drive_a20(byte & A20 != 0);
                 if byte & !before & FAST_RESET != 0 {
                     context.output(Output::ProcessorReset);
                 }
@@ -91,13 +86,25 @@ mod tests {
     #[test]
     fn a_rising_bit_0_resets_the_processor() {
         let (mut bench, mut port) = (TestBench::default(), Port92::default());
-        assert_eq!(bench.read(&mut port, PORT), A20);
+        assert_eq!(bench.read(&mut port, PORT), 0);
         bench.write(&mut port, PORT, 0xfd);
         assert_eq!(bench.outputs, [Output::ProcessorReset]);
         assert_eq!(bench.read(&mut port, PORT), FAST_RESET);
         bench.write(&mut port, PORT, 0x03);
         assert_eq!(bench.outputs.len(), 1);
         assert_eq!(bench.read(&mut port, PORT), 3);
+    }
+
+    #[test]
+    fn bit_1_drives_address_line_20() {
+        let (mut bench, mut port) = (TestBench::default(), Port92::default());
+        port.reset(&mut bench.context());
+        assert!(!bench.a20.is_high());
+        bench.write(&mut port, PORT, A20);
+        assert!(bench.a20.is_high());
+        bench.write(&mut port, PORT, !(A20 | FAST_RESET));
+        assert!(!bench.a20.is_high());
+        assert_eq!(bench.read(&mut port, PORT), 0);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! The board: the devices of the PC, their bus, their lines and their timers.
 
+use ring3_core::a20::A20Line;
 use ring3_core::bus::{Bus, Claim, PortConflict, PortRange};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
@@ -54,6 +55,7 @@ pub struct Board {
     claims: Vec<Claim>,
     config_address: ConfigAddress,
     dma_requests: DmaRequests,
+    a20: A20Line,
 }
 
 /// What firmware needs of a board: where its image is, and what the machine tells it.
@@ -78,10 +80,12 @@ struct State {
     devices: Vec<SavedState>,
     #[serde(default)]
     config_address: u32,
+    #[serde(default)]
+    a20: A20Line,
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 7;
+const STATE_VERSION: u32 = 8;
 
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
@@ -131,6 +135,7 @@ impl Board {
             claims: Vec::new(),
             config_address: ConfigAddress::default(),
             dma_requests: DmaRequests::default(),
+            a20: A20Line::default(),
         };
         // First, as devices may map memory over what the host bridge maps.
         board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
@@ -211,6 +216,7 @@ impl Board {
         self.bus.forget_claims();
         self.timers = Timers::default();
         self.dma_requests = DmaRequests::default();
+        self.a20 = A20Line::default();
         self.config_address = ConfigAddress::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
         let off_the_bus = [DMA, FPU_ERROR].iter().chain(self.interrupts.ids()).copied();
@@ -408,6 +414,11 @@ impl Board {
         }
     }
 
+    /// The level of address line 20: the A20M# pin.
+    pub fn a20(&self) -> bool {
+        self.a20.is_high()
+    }
+
     /// The INTR pin.
     pub fn interrupt_requested(&self) -> bool {
         self.interrupts.requested()
@@ -469,6 +480,7 @@ impl Board {
             dma_requests: self.dma_requests.clone(),
             devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
             config_address: self.config_address.value(),
+            a20: self.a20.clone(),
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
@@ -491,6 +503,9 @@ impl Board {
         if state.dma_requests.drivers().any(|id| usize::from(id.0) >= self.bus.len()) {
             return Err(saved.damaged("a DMA request belongs to no device"));
         }
+        if state.a20.drivers().any(|id| usize::from(id.0) >= self.bus.len()) {
+            return Err(saved.damaged("address line 20 is driven by no device"));
+        }
         self.interrupts.restore(&state.interrupts)?;
         self.fpu_error.restore(&state.fpu_error)?;
         self.dma.restore(&state.dma)?;
@@ -508,6 +523,7 @@ impl Board {
         self.timers = timers;
         self.config_address = config_address;
         self.dma_requests = state.dma_requests;
+        self.a20 = state.a20;
         Ok(())
     }
 
@@ -537,6 +553,7 @@ impl Board {
             timers: &mut self.timers,
             claims: &mut self.claims,
             dma: &mut self.dma_requests,
+            a20: &mut self.a20,
             device,
         };
         (&mut self.interrupts, &mut self.bus, context)
@@ -558,6 +575,7 @@ impl Board {
             timers: &mut self.timers,
             claims: &mut self.claims,
             dma: &mut self.dma_requests,
+            a20: &mut self.a20,
             device: id,
         };
         let result = match id {
@@ -585,6 +603,7 @@ impl Board {
                 timers: &mut self.timers,
                 claims: &mut self.claims,
                 dma: &mut self.dma_requests,
+                a20: &mut self.a20,
                 device: driver.unwrap_or(DMA),
             };
             let device = driver.map(|id| self.bus.device(id));

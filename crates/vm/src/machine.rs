@@ -545,6 +545,8 @@ impl Vm {
     /// something to tell the world that cannot wait.
     fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
         let mut slice_end = slice_end;
+        // A slice begins between two instructions: what an OUT does to this line comes after the OUT.
+        self.cpu.set_a20(self.board.a20());
         loop {
             let now = self.now();
             if self.board.next_timer().is_some_and(|at| at <= now) {
@@ -624,7 +626,7 @@ impl Vm {
                     return Some(self.stopped(reason));
                 }
             }
-            if self.board.has_urgent_outputs() {
+            if self.board.has_urgent_outputs() || self.board.a20() != self.cpu.a20() {
                 // Not at once: a slice ends between two instructions.
                 slice_end = slice_end.min(self.cpu.instructions + 1);
             }

@@ -1,5 +1,5 @@
 //! What firmware does to the board before it starts a system, for kernels that start without: the base addresses of
-//! PCI functions, the lines of their interrupts, the ports of the disks, and a text screen.
+//! PCI functions, the lines of their interrupts, the ports of the disks, address line 20, and a text screen.
 //!
 //! It is done as firmware does it, by the ports of PCI configuration (PCI Local Bus Specification 2.1, chapter 6).
 //! What the chipset's functions alone know, the router of interrupts and the ports of power management, they are
@@ -47,6 +47,10 @@ const NOT_ROUTED: u32 = 0x80;
 /// Edge/level control of the 8259A, both bytes.
 const EDGE_LEVEL_CONTROL: u16 = 0x4d0;
 
+/// System control port A, and in it: address line 20 is held high.
+const PORT_92: u16 = 0x92;
+const ADDRESS_LINE_20: u32 = 1 << 1;
+
 /// Ports for functions, from here on to the end.
 const FIRST_PORT: u32 = 0xc000;
 const PORTS_END: u32 = 0x1_0000;
@@ -67,6 +71,7 @@ pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
         }
     }
     firmware.make_routed_lines_levels();
+    firmware.board.write_port(firmware.memory, now, PORT_92, Width::Byte, ADDRESS_LINE_20);
 }
 
 /// A PCI function's place.

@@ -234,6 +234,8 @@ pub struct Cpu {
 
     /// The INTR pin: the interrupt controller wants attention.
     pub interrupt_pin: bool,
+    /// The bits of guest-physical addresses that leave the processor; see [`Cpu::set_a20`].
+    pub(crate) address_mask: u64,
     /// An NMI has come and not been taken yet.
     pub(crate) nmi_pending: bool,
     /// An NMI was taken: no other one before IRET.
@@ -323,6 +325,7 @@ impl Cpu {
             fetch_tag: 0,
             model,
             interrupt_pin: false,
+            address_mask: u64::MAX,
             nmi_pending: false,
             nmi_blocked: false,
             debug_conditions: 0,

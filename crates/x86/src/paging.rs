@@ -55,7 +55,7 @@ struct Found {
     directory: Option<(u64, u64)>,
     leaf_address: u64,
     leaf: u64,
-    /// Guest-physical address of the page.
+    /// Guest-physical address of the page, before address line 20 is masked.
     page: u64,
     /// The rights of all levels together.
     rights: u64,
@@ -133,11 +133,12 @@ impl Cpu {
                 large: false,
             }
         };
+        let page = mapping.page & self.address_mask;
         // While alignment is checked, user data takes the way where that is done; so does data
         // that a breakpoint watches.
         let at_once = !(user && self.checks_alignment || self.watches_page(linear));
         // An observer sees the accesses that do not find their page in the TLB.
-        if let Target::Place(place) = memory.read_target(mapping.page)
+        if let Target::Place(place) = memory.read_target(page)
             && !self.notes_accesses
         {
             let rights = Rights {
@@ -145,7 +146,7 @@ impl Cpu {
                 write: mapping.writable
                     && mapping.dirty
                     && at_once
-                    && memory.write_target(mapping.page) == Target::Place(place)
+                    && memory.write_target(page) == Target::Place(place)
                     && memory.is_plain(place),
                 fetch: mapping.executable,
                 global: mapping.global,
@@ -153,7 +154,7 @@ impl Cpu {
             };
             self.tlb.fill(Space::of(user), linear, place, rights);
         }
-        Ok(mapping.page | linear & 0xfff)
+        Ok(page | linear & 0xfff)
     }
 
     /// The page of `linear`, which the running code accesses as `access` says, with accessed and dirty bits
@@ -291,6 +292,7 @@ impl Cpu {
     /// Two-level paging with 4 KiB and 4 MiB pages (SDM vol. 3, 5.3).
     fn find_32_bit(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
         let directory_address = (self.cr3 & 0xffff_f000) | (linear >> 22 & 0x3ff) << 2;
+        let directory_address = directory_address & self.address_mask;
         let directory = u64::from(read_u32(memory, directory_address));
         let has_large_pages = self.cr4.contains(Cr4::PSE);
         if has_large_pages && directory & entry::LARGE != 0 {
@@ -308,6 +310,7 @@ impl Cpu {
         }
         check_entry(directory, 0)?;
         let leaf_address = directory & 0xffff_f000 | (linear >> 12 & 0x3ff) << 2;
+        let leaf_address = leaf_address & self.address_mask;
         let leaf = u64::from(read_u32(memory, leaf_address));
         // Without CR4.PSE nothing is reserved.
         check_entry(leaf, if has_large_pages { self.unless_pat(entry::PAT) } else { 0 })?;
@@ -329,6 +332,7 @@ impl Cpu {
         check_entry(pointer, 0)?;
         let reserved = self.reserved_in_pae_entry();
         let directory_address = pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3;
+        let directory_address = directory_address & self.address_mask;
         let directory = read_u64(memory, directory_address);
         if directory & entry::LARGE != 0 {
             check_entry(directory, reserved | 0x1f_e000 | self.unless_pat(entry::LARGE_PAT))?;
@@ -343,6 +347,7 @@ impl Cpu {
         }
         check_entry(directory, reserved)?;
         let leaf_address = directory & entry::ADDRESS | (linear >> 12 & 0x1ff) << 3;
+        let leaf_address = leaf_address & self.address_mask;
         let leaf = read_u64(memory, leaf_address);
         check_entry(leaf, reserved | self.unless_pat(entry::PAT))?;
         Ok(Found {
@@ -391,7 +396,7 @@ impl Cpu {
         if !cr0.contains(Cr0::PG) || !cr4.contains(Cr4::PAE) {
             return Ok(());
         }
-        let table = cr3 & 0xffff_ffe0;
+        let table = cr3 & 0xffff_ffe0 & self.address_mask;
         let pdptes: [u64; 4] =
             std::array::from_fn(|index| read_u64(memory, table + 8 * index as u64));
         let reserved = entry::POINTER_RESERVED | bits(self.model.physical_address_bits(), 63);
@@ -414,10 +419,10 @@ impl Cpu {
     /// guest from outside, which changes nothing and asks for no rights.
     pub fn probe(&self, memory: &Memory, linear: u64) -> Option<u64> {
         if !self.cr0.contains(Cr0::PG) {
-            return Some(linear);
+            return Some(linear & self.address_mask);
         }
         let found = self.find(memory, linear).ok()?;
-        Some(found.page | linear & 0xfff)
+        Some(found.page & self.address_mask | linear & 0xfff)
     }
 
     #[cold]

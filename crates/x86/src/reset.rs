@@ -5,12 +5,13 @@ use std::mem;
 use crate::cpu::{Cpu, Cr0};
 
 impl Cpu {
-    /// RESET: the state after power-on. Instructions go on being counted, and the machine's time-stamp
-    /// counter is the machine's to reset.
+    /// RESET: the state after power-on. Instructions go on being counted; the time-stamp counter and the
+    /// A20M# pin are the machine's.
     pub fn reset(&mut self) {
         let mut fresh = Cpu::of_model(self.model);
         fresh.transcendental = self.transcendental;
         fresh.clock = self.clock.take();
+        fresh.address_mask = self.address_mask;
         fresh.instructions = self.instructions;
         fresh.page_walks = self.page_walks;
         fresh.set_fetch_generation(self.fetch_generation + 1);

@@ -256,16 +256,17 @@ fn a_byte_written_as_the_keyboard_s_interrupts() {
 #[test]
 fn the_a20_line_follows_the_output_port() {
     let mut machine = Machine::new();
-    assert!(machine.controller.a20());
     machine.command(0xdd);
-    assert!(!machine.controller.a20());
+    assert!(!machine.bench.a20.is_high());
     machine.command(0xdf);
-    assert!(machine.controller.a20());
+    assert!(machine.bench.a20.is_high());
     machine.command(0xd1);
     machine.write(0xdd);
-    assert!(!machine.controller.a20());
+    assert!(!machine.bench.a20.is_high());
     machine.command(0xd0);
     assert_eq!(machine.read() & (OUTPUT_PORT_A20 | OUTPUT_PORT_RUN), OUTPUT_PORT_RUN);
+    machine.controller.reset(&mut machine.bench.context());
+    assert!(machine.bench.a20.is_high());
     assert_eq!(machine.bench.outputs, []);
 }
 

@@ -139,3 +139,33 @@ fn a_state_of_another_machine_is_refused() {
     let saved = SavedState::new("cpu", 1, &0);
     assert!(board.restore(&saved).is_err());
 }
+
+#[test]
+fn address_line_20_is_low_while_both_doors_hold_it_low() {
+    const PORT_92: u16 = 0x92;
+    const KEYBOARD_COMMAND: u16 = 0x64;
+    let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
+    let mut board = new_board();
+    board.reset(&mut memory, now);
+    assert!(board.a20());
+    let steps = [
+        (PORT_92, 0x00, true),
+        (KEYBOARD_COMMAND, 0xdd, false),
+        (PORT_92, 0x02, true),
+        (KEYBOARD_COMMAND, 0xdf, true),
+        (PORT_92, 0x00, true),
+        (KEYBOARD_COMMAND, 0xdd, false),
+    ];
+    for (port, value, expected) in steps {
+        board.write_port(&mut memory, now, port, Width::Byte, value);
+        assert_eq!(board.a20(), expected, "{value:#x} to {port:#x}");
+    }
+    let mut other = new_board();
+    other.restore(&board.save()).unwrap();
+    assert!(!other.a20());
+    // The processor's INIT leaves the gate alone; a reset of the machine does not.
+    board.init_processor(&mut memory, now);
+    assert!(!board.a20());
+    board.reset(&mut memory, now);
+    assert!(board.a20());
+}

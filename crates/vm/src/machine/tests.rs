@@ -67,8 +67,13 @@ impl Console for Sent {
 }
 
 fn vm() -> Vm {
+    vm_with(CLOCKED_ECHO)
+}
+
+/// A machine that starts `code` at 100000h.
+fn vm_with(code: &[u8]) -> Vm {
     let config = Config { memory_bytes: 64 << 20, ..Config::default() };
-    let kernel = Kernel { image: kernel_of(CLOCKED_ECHO), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(code), ..Kernel::default() };
     Vm::new(config, Software::Kernel(kernel)).unwrap()
 }
 
@@ -183,4 +188,42 @@ fn a_recording_of_another_run_is_told() {
     ];
     let result = vm().replay(&wrong, &mut Sent::default());
     assert!(matches!(result, Err(VmError::Diverged(10))));
+}
+
+/// A guest that has a copy of itself 1 MiB lower, without what it has executed until it masks address line 20, and
+/// with another datum.
+#[rustfmt::skip]
+const A20_SWITCHER: &[u8] = &[
+    0xbe, 0x00, 0x00, 0x10, 0x00, //       100000: MOV ESI, 100000h
+    0x31, 0xff, //                         100005: XOR EDI, EDI
+    0xb9, 0x80, 0x00, 0x00, 0x00, //       100007: MOV ECX, 80h
+    0xf3, 0xa4, //                         10000C: REP MOVSB
+    0x31, 0xff, //                         10000E: XOR EDI, EDI
+    0xb9, 0x2a, 0x00, 0x00, 0x00, //       100010: MOV ECX, 2Ah
+    0xb0, 0xf4, //                         100015: MOV AL, F4h (HLT)
+    0xf3, 0xaa, //                         100017: REP STOSB
+    0xc6, 0x05, 0x50, 0x00, 0x00, 0x00, b'l', // 100019: MOV BYTE [50h], 'l'
+    0x90, 0x90, //                         100020: NOP; NOP
+    0xb0, 0x00, 0xe6, 0x92, //             100022: MOV AL, 0; OUT 92h, AL
+    0xb0, 0xdd, 0xe6, 0x64, //             100026: MOV AL, DDh; OUT 64h, AL
+    0x66, 0xba, 0xf8, 0x03, //             00002A: MOV DX, 3F8h
+    0xa0, 0x50, 0x00, 0x10, 0x00, 0xee, // 00002E: MOV AL, [100050h]; OUT DX, AL
+    0xb0, 0x02, 0xe6, 0x92, //             000034: MOV AL, 2; OUT 92h, AL
+    0xa0, 0x50, 0x00, 0x10, 0x00, 0xee, // 100038: MOV AL, [100050h]; OUT DX, AL
+    0x66, 0xba, 0x04, 0x06, //             10003E: MOV DX, 604h
+    0x66, 0xb8, 0x00, 0x20, //             100042: MOV AX, 2000h
+    0x66, 0xef, //                         100046: OUT DX, AX
+    0xeb, 0xfe, //                         100048: JMP to itself
+    0, 0, 0, 0, 0, 0, //                   10004A
+    b'h', //                               100050
+];
+
+/// The OUT itself is executed where it was fetched, and what follows it is not.
+#[test]
+fn address_line_20_changes_between_two_instructions() {
+    let mut sent = Sent::default();
+    let (_sender, mut door) = door();
+    let mut vm = vm_with(A20_SWITCHER);
+    assert_eq!(vm.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+    assert_eq!(sent.0, b"lh");
 }

@@ -8,6 +8,9 @@ use crate::jumps::Jumps;
 use crate::segment::{Segment, sreg};
 use crate::tlb::Space;
 
+/// The bit of addresses that A20M# masks.
+const ADDRESS_LINE_20: u64 = 1 << 20;
+
 impl Cpu {
     /// Current privilege level (SDM vol. 3, 6.5).
     #[inline(always)]
@@ -149,6 +152,22 @@ impl Cpu {
     pub fn set_cr4(&mut self, value: Cr4) {
         self.cr4 = value;
         self.translation_changed();
+    }
+
+    /// Drives the A20M# pin. While address line 20 is not `high`, bit 20 is 0 in each guest-physical address
+    /// that leaves the processor, for data, instructions and page tables alike: below 2 MiB addresses wrap round
+    /// at 1 MiB as on the 8086 (SDM vol. 3, 21.1.1). It is high at power-on, and a reset of the processor leaves it
+    /// as it is. To be called between two instructions.
+    pub fn set_a20(&mut self, high: bool) {
+        if high != self.a20() {
+            self.address_mask = if high { u64::MAX } else { !ADDRESS_LINE_20 };
+            self.translation_changed();
+        }
+    }
+
+    /// Address line 20 is not masked.
+    pub fn a20(&self) -> bool {
+        self.address_mask == u64::MAX
     }
 
     /// Drops everything that was derived from the page tables.

@@ -12,7 +12,7 @@ use crate::segment::Segment;
 use crate::sse::Sse;
 
 const STATE_NAME: &str = "cpu";
-const STATE_VERSION: u32 = 2;
+const STATE_VERSION: u32 = 3;
 
 /// The saved form of [`Cpu`].
 #[derive(Serialize, Deserialize)]
@@ -34,6 +34,9 @@ struct State {
     sse: Sse,
     model: Model,
     interrupt_pin: bool,
+    /// Versions before 3 never masked address line 20.
+    #[serde(default = "high")]
+    a20: bool,
     nmi_pending: bool,
     nmi_blocked: bool,
     debug_conditions: u32,
@@ -42,6 +45,10 @@ struct State {
     shadow: bool,
     ss_loaded: bool,
     instructions: u64,
+}
+
+fn high() -> bool {
+    true
 }
 
 impl Cpu {
@@ -66,6 +73,7 @@ impl Cpu {
             sse: self.sse.clone(),
             model: self.model,
             interrupt_pin: self.interrupt_pin,
+            a20: self.a20(),
             nmi_pending: self.nmi_pending,
             nmi_blocked: self.nmi_blocked,
             debug_conditions: self.debug_conditions,
@@ -110,6 +118,7 @@ impl Cpu {
         cpu.sse = state.sse;
         cpu.model = state.model;
         cpu.interrupt_pin = state.interrupt_pin;
+        cpu.set_a20(state.a20);
         cpu.nmi_pending = state.nmi_pending;
         cpu.nmi_blocked = state.nmi_blocked;
         cpu.update_nmi();

@@ -6,6 +6,7 @@ mod common;
 
 mod machine;
 
+mod a20;
 mod alignment;
 mod breakpoints;
 mod call_gates;

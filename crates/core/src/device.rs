@@ -247,6 +247,11 @@ pub trait Device {
         true
     }
 
+    /// True while software forbids that the medium of drive `unit` of this device is taken out.
+    fn holds_medium(&self, _unit: u8) -> bool {
+        false
+    }
+
     /// What a display adapter shows now; nothing for other devices.
     fn picture(&self, _memory: &Memory) -> Option<Picture> {
         None

@@ -34,6 +34,11 @@ pub enum DeviceInput {
         /// What is in it now.
         medium: Option<Medium>,
     },
+    /// A person has pressed the eject button of a drive whose medium the guest holds: the guest is asked for it.
+    EjectRequest {
+        /// Which drive of the device, from 0.
+        unit: u8,
+    },
     /// A person has pressed the power button for a moment.
     PowerButton,
 }

@@ -32,6 +32,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use self::channel::{Channel, ChannelState, DATA};
+use self::drive::Drive;
 use crate::bytewise;
 use crate::pci::{ConfigSpace, Identity, registers};
 
@@ -96,7 +97,7 @@ const IRQS: [u8; 2] = [14, 15];
 /// Ports of the bus master: eight for each channel.
 const BUS_MASTER_PORTS: u16 = 16;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The state as it is saved.
 #[derive(Debug, Serialize, Deserialize)]
@@ -133,6 +134,15 @@ impl Ide {
         let [a, b, c, d] = drives.each_ref().map(Option::as_ref);
         let channels = [Channel::new(IRQS[0], 0, [a, b]), Channel::new(IRQS[1], 2, [c, d])];
         Ide { config: config_space(), channels, next_tag: 0 }
+    }
+
+    /// Drive `unit`, if there is one.
+    fn drive(&self, unit: u8) -> Option<&Drive> {
+        self.channels.get(usize::from(unit / 2))?.drive(unit % 2)
+    }
+
+    fn drive_mut(&mut self, unit: u8) -> Option<&mut Drive> {
+        self.channels.get_mut(usize::from(unit / 2))?.drive_mut(unit % 2)
     }
 
     /// First port of the bus master's registers.
@@ -285,14 +295,22 @@ impl Device for Ide {
                 self.channels.iter_mut().for_each(|channel| channel.answered(answer));
             }
             DeviceInput::Medium { unit, medium } => {
-                let (index, drive) = (usize::from(unit / 2), usize::from(unit % 2));
-                if let Some(channel) = self.channels.get_mut(index) {
-                    channel.change_medium(drive, *medium);
+                if let Some(drive) = self.drive_mut(*unit) {
+                    drive.change_medium(*medium);
+                }
+            }
+            DeviceInput::EjectRequest { unit } => {
+                if let Some(drive) = self.drive_mut(*unit) {
+                    drive.request_eject();
                 }
             }
             _ => {}
         }
         self.settle(context);
+    }
+
+    fn holds_medium(&self, unit: u8) -> bool {
+        self.drive(unit).is_some_and(Drive::holds_medium)
     }
 
     fn save(&self) -> SavedState {

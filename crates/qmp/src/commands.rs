@@ -173,7 +173,7 @@ fn block_info(drive: &DriveInfo) -> Value {
         "device": media::name(drive),
         "qdev": drive.device,
         "type": "unknown",
-        "locked": false,
+        "locked": drive.locked,
         "removable": drive.removable,
     });
     if drive.removable {

@@ -1,11 +1,12 @@
 //! The commands that change discs and diskettes.
 //!
-//! The guest is not asked, as with `force` at QEMU: it finds the drive's medium changed.
+//! A guest that has locked the tray of its drive is asked for the disc, and the command fails; with `force` the guest finds
+//! the disc changed.
 
 use std::path::{Path, PathBuf};
 
 use ring3_devices::floppy::{self, DriveKind};
-use ring3_vm::control::DriveInfo;
+use ring3_vm::control::{ChangeError, DriveInfo};
 use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, RawFile};
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,12 +37,12 @@ pub(crate) fn eject(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
     struct Eject {
         device: Option<String>,
         id: Option<String>,
-        #[serde(default, rename = "force")]
-        _force: bool,
+        #[serde(default)]
+        force: bool,
     }
-    let Eject { device, id, .. } = read(arguments)?;
+    let Eject { device, id, force } = read(arguments)?;
     let drive = find(machine, device.or(id))?;
-    machine.control.change_medium(&drive.device, drive.unit, Box::new(Empty))?;
+    put(machine, &drive, Box::new(Empty), force)?;
     done()
 }
 
@@ -54,13 +55,13 @@ pub(crate) fn change(machine: &Machine, arguments: Arguments) -> Result<Value, F
         id: Option<String>,
         filename: PathBuf,
         format: Option<String>,
-        #[serde(default, rename = "force")]
-        _force: bool,
+        #[serde(default)]
+        force: bool,
         #[serde(default)]
         read_only_mode: ReadOnlyMode,
     }
-    let ChangeMedium { device, id, filename, format, read_only_mode, .. } = read(arguments)?;
-    insert(machine, device.or(id), &filename, format.as_deref(), read_only_mode)
+    let ChangeMedium { device, id, filename, format, force, read_only_mode } = read(arguments)?;
+    insert(machine, device.or(id), &filename, format.as_deref(), read_only_mode, force)
 }
 
 /// The same in its older form.
@@ -74,7 +75,7 @@ pub(crate) fn change_by_target(machine: &Machine, arguments: Arguments) -> Resul
         arg: Option<String>,
     }
     let Change { device, target, arg } = read(arguments)?;
-    insert(machine, Some(device), &target, arg.as_deref(), ReadOnlyMode::default())
+    insert(machine, Some(device), &target, arg.as_deref(), ReadOnlyMode::default(), false)
 }
 
 fn insert(
@@ -83,6 +84,7 @@ fn insert(
     path: &Path,
     format: Option<&str>,
     mode: ReadOnlyMode,
+    force: bool,
 ) -> Result<Value, Failure> {
     if let Some(format) = format.filter(|format| *format != IMAGE_FORMAT) {
         return Err(Failure::generic(format!("images are {IMAGE_FORMAT}, not {format}")));
@@ -91,7 +93,7 @@ fn insert(
     let present = drive.file.as_deref().is_some_and(|present| is_same_file(present, path));
     // The file is locked as long as it is in use.
     if present {
-        machine.control.change_medium(&drive.device, drive.unit, Box::new(Empty))?;
+        put(machine, &drive, Box::new(Empty), force)?;
     }
     let image = open(&drive, path, mode).map_err(|error| Failure::generic(error.to_string()))?;
     if drive.device == floppy::NAME
@@ -100,8 +102,25 @@ fn insert(
         let path = path.display();
         return Err(Failure::generic(format!("{path} has the size of no diskette")));
     }
-    machine.control.change_medium(&drive.device, drive.unit, Box::new(image))?;
+    put(machine, &drive, Box::new(image), force)?;
     done()
+}
+
+/// Makes `image` what is in `drive`.
+fn put(
+    machine: &Machine,
+    drive: &DriveInfo,
+    image: Box<dyn Drive>,
+    force: bool,
+) -> Result<(), Failure> {
+    let changed = machine.control.change_medium(&drive.device, drive.unit, image, force);
+    changed.map_err(|error| match error {
+        ChangeError::Ended(ended) => ended.into(),
+        ChangeError::Held(held) => Failure::generic(format!(
+            "Device '{}': {held} and was asked to open it: try again when it has, or with 'force'",
+            name(drive)
+        )),
+    })
 }
 
 /// The image at `path` as the medium of `drive`.

@@ -12,7 +12,7 @@ use ring3_core::disk::Medium;
 use ring3_core::display::{Picture, Pixels};
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use ring3_qmp::Server;
-use ring3_vm::control::{DriveInfo, Event, Request};
+use ring3_vm::control::{DriveInfo, Event, MediumHeld, Request};
 use ring3_vm::{Control, Door, Ending, door};
 use serde_json::{Value, json};
 
@@ -71,10 +71,12 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
         device: "ide".into(),
         unit: 2,
         removable: true,
+        locked: true,
         medium: Some(Medium { sectors: 8, read_only: true }),
         file: Some("cd.iso".into()),
     };
-    let hard_disk = DriveInfo { unit: 0, removable: false, medium: None, ..disc.clone() };
+    let hard_disk =
+        DriveInfo { unit: 0, removable: false, locked: false, medium: None, ..disc.clone() };
     loop {
         door.wait(None, |_| true);
         for request in door.take_requests() {
@@ -92,11 +94,16 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     reply.answer(Some(Picture::Pixels(Pixels { width: 2, height: 1, colours })));
                 }
                 Request::Drives(reply) => reply.answer(vec![disc.clone(), hard_disk.clone()]),
-                Request::ChangeMedium { device, unit, drive, reply } => {
+                Request::ChangeMedium { device, unit, drive, force, reply } => {
                     assert_eq!((device.as_str(), unit), ("ide", 2));
+                    if disc.locked && !force {
+                        reply.answer(Err(MediumHeld));
+                        continue;
+                    }
+                    disc.locked = false;
                     disc.medium = drive.medium();
                     disc.file = drive.file().map(Path::to_owned);
-                    reply.answer(());
+                    reply.answer(Ok(()));
                 }
                 Request::Stats(_) => {}
             }
@@ -225,6 +232,15 @@ fn discs_are_changed() {
     let image = machine.directory.join("disc.iso");
     fs::write(&image, [0; 2048]).unwrap();
     let disc = |client: &mut Client| client.ask("query-block", json!({}))["return"][0].take();
+    assert_eq!(disc(&mut client)["locked"], true);
+    for (command, arguments) in [
+        ("eject", json!({"device": "ide-2"})),
+        ("blockdev-change-medium", json!({"id": "ide-2", "filename": image})),
+        ("change", json!({"device": "ide-2", "target": image})),
+    ] {
+        client.refused(command, arguments, "'ide-2': the guest has locked the tray");
+        assert_eq!(disc(&mut client)["inserted"]["file"], "cd.iso");
+    }
     assert_eq!(
         client.ask("eject", json!({"device": "ide-2", "force": true})),
         json!({"return": {}})

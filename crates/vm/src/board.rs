@@ -384,6 +384,11 @@ impl Board {
         self.bus.find(name).is_none_or(|id| self.bus.get(id).takes_input())
     }
 
+    /// The guest forbids that the medium of drive `unit` of the device `name` is taken out.
+    pub fn holds_medium(&self, name: &str, unit: u8) -> bool {
+        self.bus.find(name).is_some_and(|id| self.bus.get(id).holds_medium(unit))
+    }
+
     /// Gives `input` to the device `name`; to one that does not exist it is lost.
     pub fn input(&mut self, memory: &mut Memory, now: Time, name: &str, input: &DeviceInput) {
         if let Some(id) = self.bus.find(name) {

@@ -50,6 +50,22 @@ const EVENTS_WAITING: usize = 256;
 #[error("the machine has ended")]
 pub struct Ended;
 
+/// The guest has locked the tray of a drive. It was asked to open it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the guest has locked the tray")]
+pub struct MediumHeld;
+
+/// Why the medium of a drive is not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// There is no machine any more.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// The guest holds the medium.
+    #[error(transparent)]
+    Held(#[from] MediumHeld),
+}
+
 /// What a machine does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Status {
@@ -91,6 +107,8 @@ pub struct DriveInfo {
     pub unit: u8,
     /// Its medium can be changed.
     pub removable: bool,
+    /// The guest forbids that the medium is taken out.
+    pub locked: bool,
     /// The medium that is in it.
     pub medium: Option<Medium>,
     /// The file with the sectors of that medium.
@@ -114,8 +132,10 @@ pub enum Request {
         unit: u8,
         /// What is to do its work.
         drive: Box<dyn Drive>,
-        /// It has been done.
-        reply: Reply<()>,
+        /// Though the guest may hold the medium.
+        force: bool,
+        /// It has been done, or the guest holds the medium.
+        reply: Reply<Result<(), MediumHeld>>,
     },
     /// The drives.
     Drives(Reply<Vec<DriveInfo>>),
@@ -181,15 +201,19 @@ impl Control {
     }
 
     /// Changes the medium of drive `unit` of the device `device`, which takes removable ones: `drive` is what does its work from now
-    /// on, with or without a medium. The guest is not asked.
+    /// on, with or without a medium. If the guest holds the medium that is there, it is asked for it as by the eject button, and
+    /// nothing is changed; with `force` it is not asked.
     pub fn change_medium(
         &self,
         device: &str,
         unit: u8,
         drive: Box<dyn Drive>,
-    ) -> Result<(), Ended> {
+        force: bool,
+    ) -> Result<(), ChangeError> {
         let device = device.to_owned();
-        self.ask(|reply| Request::ChangeMedium { device, unit, drive, reply })
+        let changed =
+            self.ask(|reply| Request::ChangeMedium { device, unit, drive, force, reply })?;
+        Ok(changed?)
     }
 
     /// What has been counted so far.

@@ -145,7 +145,7 @@ impl Drives {
         found.map(|(_, _, drive)| drive.as_mut())
     }
 
-    /// What the drives of a machine of that shape are.
+    /// What the drives of a machine of that shape are. Whether the guest holds their media, the board knows.
     pub(crate) fn describe(&self, config: &Config) -> Vec<DriveInfo> {
         let ide = config.ide.iter().zip(0..).filter_map(|(drive, unit)| {
             let removable = matches!(drive.as_ref()?.kind, DriveKind::CdRom(_));
@@ -163,6 +163,7 @@ impl Drives {
                 device: device.to_owned(),
                 unit,
                 removable,
+                locked: false,
                 medium: drive.and_then(|drive| drive.medium()),
                 file: drive.and_then(|drive| drive.file()).map(Path::to_owned),
             }

@@ -21,7 +21,7 @@ use tracing::{info, trace, warn};
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Kernel, Software};
-use crate::control::{Event, Request};
+use crate::control::{Event, MediumHeld, Request};
 use crate::door::Door;
 use crate::drives::{Drive, Drives, Empty};
 use crate::engines::{self, EngineChoice, EngineError};
@@ -336,21 +336,43 @@ impl Vm {
                     reply.answer(());
                 }
                 Request::Picture(reply) => reply.answer(self.picture()),
-                Request::ChangeMedium { device, unit, drive, reply } => {
-                    let medium = drive.medium();
-                    self.drives.attach(&device, unit, drive);
-                    let input = DeviceInput::Medium { unit, medium };
-                    // An input of a device never ends the run.
-                    self.take_input(&Input::Device { name: device, input });
-                    reply.answer(());
+                Request::ChangeMedium { device, unit, drive, force, reply } => {
+                    reply.answer(self.change_medium(device, unit, drive, force));
                 }
-                Request::Drives(reply) => reply.answer(self.drives.describe(&self.config)),
+                Request::Drives(reply) => {
+                    let mut drives = self.drives.describe(&self.config);
+                    for drive in &mut drives {
+                        drive.locked = self.board.holds_medium(&drive.device, drive.unit);
+                    }
+                    reply.answer(drives);
+                }
                 Request::Stats(reply) => {
                     let stats = Stats { host_time: door.host_time(), ..self.stats() };
                     reply.answer(Box::new(stats));
                 }
             }
         }
+    }
+
+    /// Changes the medium of a drive. One that the guest holds is changed by `force`; else the guest is asked for it.
+    fn change_medium(
+        &mut self,
+        device: String,
+        unit: u8,
+        drive: Box<dyn Drive>,
+        force: bool,
+    ) -> Result<(), MediumHeld> {
+        let held = !force && self.board.holds_medium(&device, unit);
+        let input = if held {
+            DeviceInput::EjectRequest { unit }
+        } else {
+            let medium = drive.medium();
+            self.drives.attach(&device, unit, drive);
+            DeviceInput::Medium { unit, medium }
+        };
+        // An input of a device never ends the run.
+        self.take_input(&Input::Device { name: device, input });
+        if held { Err(MediumHeld) } else { Ok(()) }
     }
 
     /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A

@@ -64,6 +64,7 @@ impl Sense {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum MediaEvent {
     None,
+    EjectRequest,
     NewMedia,
     Removal,
 }
@@ -178,8 +179,21 @@ impl CdRom {
         }
     }
 
+    /// PREVENT ALLOW MEDIUM REMOVAL holds the tray.
+    pub(super) fn holds_medium(&self) -> bool {
+        self.state.locked && !self.state.tray_open
+    }
+
+    /// The eject button was pressed: software hears of it when it asks for events, and may open the tray (MMC, GET
+    /// EVENT STATUS NOTIFICATION, media event "EjectRequest").
+    pub(super) fn request_eject(&mut self) {
+        self.state.event = MediaEvent::EjectRequest;
+    }
+
+    /// Somebody has changed the medium, and has broken a lock that was there.
     pub(super) fn change_medium(&mut self, medium: Option<Medium>) {
         self.state.medium = medium;
+        self.state.locked = false;
         self.state.attention = medium.is_some();
         self.state.tray_open &= medium.is_none();
         self.state.event =

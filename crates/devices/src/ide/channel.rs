@@ -1,7 +1,7 @@
 //! One cable: two drives, the registers by which the host sees them, and the bus master's half of it.
 
 use ring3_core::device::{Context, Width};
-use ring3_core::disk::{DiskAnswer, DiskRequest, Medium};
+use ring3_core::disk::{DiskAnswer, DiskRequest};
 use serde::{Deserialize, Serialize};
 
 use super::DriveModel;
@@ -200,11 +200,14 @@ impl Channel {
         }
     }
 
-    /// The medium of drive `index` was changed.
-    pub(super) fn change_medium(&mut self, index: usize, medium: Option<Medium>) {
-        if let Some(Some(drive)) = self.drives.get_mut(index) {
-            drive.change_medium(medium);
-        }
+    /// Drive `number` (0 or 1), if there is one.
+    pub(super) fn drive(&self, number: u8) -> Option<&Drive> {
+        self.drives.get(usize::from(number))?.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn drive_mut(&mut self, number: u8) -> Option<&mut Drive> {
+        self.drives.get_mut(usize::from(number))?.as_mut()
     }
 
     /// What follows from any change: the bus master moves data if it is ready and `mastering` lets it

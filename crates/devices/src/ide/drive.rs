@@ -167,6 +167,18 @@ impl Drive {
         }
     }
 
+    /// A person asks for the medium that software holds.
+    pub(super) fn request_eject(&mut self) {
+        if let Kind::CdRom(drive) = &mut self.kind {
+            drive.request_eject();
+        }
+    }
+
+    /// Software forbids that the medium is taken out.
+    pub(super) fn holds_medium(&self) -> bool {
+        matches!(&self.kind, Kind::CdRom(drive) if drive.holds_medium())
+    }
+
     pub(super) fn save(&self) -> DriveState {
         let kind = match &self.kind {
             Kind::Disk(disk) => KindState::Disk(disk.state.clone()),

@@ -1,10 +1,12 @@
 use std::thread;
 use std::time::Duration;
 
+use ring3_core::disk::Medium;
 use ring3_core::input::DeviceInput;
+use ring3_devices::ide::{DriveKind, DriveModel};
 
 use super::*;
-use crate::control::Status;
+use crate::control::{ChangeError, Ended, Status};
 use crate::door::door;
 use crate::linux::tests::kernel_of;
 
@@ -226,4 +228,77 @@ fn address_line_20_changes_between_two_instructions() {
     let mut vm = vm_with(A20_SWITCHER);
     assert_eq!(vm.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
     assert_eq!(sent.0, b"lh");
+}
+
+/// A guest that locks the tray of its CD-ROM drive (PREVENT ALLOW MEDIUM REMOVAL), says so on COM1 and halts.
+#[rustfmt::skip]
+const TRAY_LOCKER: &[u8] = &[
+    0x66, 0xba, 0x77, 0x01, //             100000: MOV DX, 177h
+    0xb0, 0xa0, 0xee, //                   100004: MOV AL, A0h (PACKET); OUT DX, AL
+    0xb2, 0x70, //                         100007: MOV DL, 70h
+    0xbe, 0x20, 0x00, 0x10, 0x00, //       100009: MOV ESI, 100020h
+    0xb9, 0x06, 0x00, 0x00, 0x00, //       10000E: MOV ECX, 6
+    0xf3, 0x66, 0x6f, //                   100013: REP OUTSW
+    0x66, 0xba, 0xf8, 0x03, //             100016: MOV DX, 3F8h
+    0xee, //                               10001A: OUT DX, AL
+    0xfa, 0xf4, //                         10001B: CLI; HLT
+    0xeb, 0xfc, 0x90, //                   10001D: JMP 10001B
+    0x1e, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, // 100020
+];
+
+/// Tells a thread when something comes from the guest.
+struct Signal(std::sync::mpsc::Sender<()>);
+
+impl Console for Signal {
+    fn serial(&mut self, _: u8, _: &[u8]) -> io::Result<()> {
+        // The thread may have heard enough.
+        let _ = self.0.send(());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
+    let medium = Some(Medium { sectors: 8, read_only: true });
+    let drive = DriveModel {
+        kind: DriveKind::CdRom(medium),
+        model: "drive".to_owned(),
+        serial: "1".to_owned(),
+    };
+    let config = Config {
+        memory_bytes: 64 << 20,
+        ide: [None, None, Some(drive), None],
+        ..Config::default()
+    };
+    let kernel = Kernel { image: kernel_of(TRAY_LOCKER), ..Kernel::default() };
+    let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
+    vm.record();
+    let (sender, mut door) = door();
+    let (signal, locked) = std::sync::mpsc::channel();
+    let person = thread::spawn(move || {
+        let control = sender.control();
+        locked.recv().unwrap();
+        let change = |force| control.change_medium("ide", 2, Box::new(Empty), force);
+        assert!(control.drives().unwrap()[0].locked);
+        assert_eq!(change(false), Err(ChangeError::Held(MediumHeld)));
+        assert!(control.drives().unwrap()[0].locked);
+        assert_eq!(change(true), Ok(()));
+        assert!(!control.drives().unwrap()[0].locked);
+        control.quit();
+        while control.stats().is_ok() {}
+        assert_eq!(change(false), Err(ChangeError::Ended(Ended)));
+    });
+    assert_eq!(vm.run(&mut door, &mut Signal(signal)).unwrap(), Ending::Quit);
+    person.join().unwrap();
+    let of_the_drive = vm.recording().iter().filter_map(|stamped| match &stamped.input {
+        Input::Device { name, input } if name == "ide" => Some(input.clone()),
+        _ => None,
+    });
+    let expected =
+        [DeviceInput::EjectRequest { unit: 2 }, DeviceInput::Medium { unit: 2, medium: None }];
+    assert_eq!(of_the_drive.collect::<Vec<_>>(), expected);
 }

@@ -172,6 +172,7 @@ pub(super) fn media_event(event: MediaEvent, present: bool, tray_open: bool) -> 
     const MEDIA_CLASS: u8 = 4;
     let code = match event {
         MediaEvent::None => 0,
+        MediaEvent::EjectRequest => 1,
         MediaEvent::NewMedia => 2,
         MediaEvent::Removal => 3,
     };

@@ -202,6 +202,28 @@ fn a_locked_medium_stays_in() {
 }
 
 #[test]
+fn the_eject_button_of_a_locked_drive_asks_software() {
+    let mut machine = machine();
+    let events = [0x4a, 1, 0, 0, 0x10, 0, 0, 0, 8];
+    assert!(!machine.ide.holds_medium(0));
+    assert_eq!(data(&mut machine, &[0x1e, 0, 0, 0, 1]), []);
+    assert!(machine.ide.holds_medium(0));
+    for unit in [1, 2, 200] {
+        assert!(!machine.ide.holds_medium(unit), "there is no drive {unit}");
+        machine.ide.input(&mut machine.bench.context(), &DeviceInput::EjectRequest { unit });
+    }
+    assert_eq!(data(&mut machine, &events)[4], 0);
+    machine.ide.input(&mut machine.bench.context(), &DeviceInput::EjectRequest { unit: 0 });
+    assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 1, 2, 0, 0]);
+    assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 0, 2, 0, 0]);
+    // By force.
+    let input = DeviceInput::Medium { unit: 0, medium: None };
+    machine.ide.input(&mut machine.bench.context(), &input);
+    assert!(!machine.ide.holds_medium(0));
+    assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 3, 0, 0, 0]);
+}
+
+#[test]
 fn features_and_capabilities_are_told() {
     let mut machine = machine();
     let all = data(&mut machine, &[0x46, 0, 0, 0, 0, 0, 0, 0, 200]);

@@ -99,6 +99,10 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) no_reboot: bool,
 
+    /// When the guest switches the machine off, let it stand still until a tool resets or ends it
+    #[arg(long)]
+    pub(crate) no_shutdown: bool,
+
     /// The processor: 486, pentium, pentium3, pentium4, or max, which has all that there is
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,

@@ -100,9 +100,7 @@ const OPTIONS: &[QemuOption] = &[
     }),
     flag("no-hpet", |_, _| Ok(())),
     flag("no-reboot", |all, _| set(&mut all.run.no_reboot, true)),
-    flag("no-shutdown", |_, _| {
-        reason("the run ends when the guest switches the machine off; leave it out")
-    }),
+    flag("no-shutdown", |all, _| set(&mut all.run.no_shutdown, true)),
     flag("nodefaults", |all, _| set(&mut all.no_defaults, true)),
     flag("nographic", |all, _| set(&mut all.no_graphic, true)),
     option("parallel", "none", |_, value| match value {

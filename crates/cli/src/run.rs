@@ -123,6 +123,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         serial_ports: serial_targets.len() as u8,
         debug_exit_port: arguments.debug_exit,
         reboots: !arguments.no_reboot,
+        stays_when_off: arguments.no_shutdown,
         ends_when_stuck: !somebody_watches,
         display: arguments.vga == Vga::Std,
         ..Config::default()

@@ -136,3 +136,42 @@ fn discs_and_diskettes_are_changed() {
         assert!(answers[5].contains(file.to_str().unwrap()), "{lines:?}");
     }
 }
+
+#[test]
+fn a_machine_that_is_off_can_be_kept() {
+    // MOV DX, 604h; MOV AX, 2000h; OUT DX, AX; JMP to itself
+    const POWER_OFF: &[u8] =
+        &[0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef, 0xeb, 0xfe];
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(POWER_OFF));
+    let mut machine = ring3()
+        .args(["run", "--qmp", "stdio", "--serial", "null", "--paused", "--no-shutdown"])
+        .arg("--kernel")
+        .arg(kernel)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut input = machine.stdin.take().unwrap();
+    let mut lines = BufReader::new(machine.stdout.take().unwrap()).lines();
+    for (command, parts) in [
+        ("", &["\"QMP\""][..]),
+        ("qmp_capabilities", &["return"]),
+        ("cont", &["return", "RESUME", "guest-shutdown", "STOP"]),
+        ("query-status", &["\"shutdown\""]),
+        ("cont", &["system_reset"]),
+        ("system_reset", &["return", "RESET"]),
+        ("query-status", &["\"paused\""]),
+        ("cont", &["return", "RESUME", "guest-shutdown", "STOP"]),
+        ("quit", &["return", "host-qmp-quit"]),
+    ] {
+        if !command.is_empty() {
+            write!(input, "{{\"execute\": \"{command}\"}}").unwrap();
+        }
+        for part in parts {
+            let line = lines.next().unwrap().unwrap();
+            assert!(line.contains(part), "{command}: {line}");
+        }
+    }
+    assert_eq!(machine.wait().unwrap().code(), Some(0));
+}

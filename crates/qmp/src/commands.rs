@@ -27,6 +27,10 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("change", media::change_by_target),
     ("cont", |machine, arguments| {
         none(arguments)?;
+        if machine.control.status() == Status::Off {
+            let reason = "the guest has switched the machine off: reset it first (system_reset)";
+            return Err(Failure::generic(reason));
+        }
         machine.control.resume()?;
         done()
     }),
@@ -147,7 +151,7 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     let name = match status {
         Status::Running => "running",
         Status::Paused => "paused",
-        Status::Ended => "shutdown",
+        Status::Off | Status::Ended => "shutdown",
     };
     Ok(json!({"running": status == Status::Running, "status": name}))
 }

@@ -143,7 +143,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             let reason = if asked { "host-qmp-quit" } else { "host-ui" };
             ("SHUTDOWN", Some((false, reason)))
         }
-        Event::Ended(Ending::PowerOff | Ending::Exit(_)) => {
+        Event::Off | Event::Ended(Ending::PowerOff | Ending::Exit(_)) => {
             ("SHUTDOWN", Some((true, "guest-shutdown")))
         }
         // A reset that ends the run, by the guest or from outside.
@@ -232,6 +232,7 @@ mod tests {
             (Event::Ended(Ending::Reset), &nobody, "SHUTDOWN", true, "guest-reset"),
             (Event::Ended(Ending::Quit), &asked, "SHUTDOWN", false, "host-qmp-quit"),
             (Event::Ended(Ending::Quit), &nobody, "SHUTDOWN", false, "host-ui"),
+            (Event::Off, &nobody, "SHUTDOWN", true, "guest-shutdown"),
             (Event::Ended(Ending::PowerOff), &asked, "SHUTDOWN", true, "guest-shutdown"),
             (Event::Failed("full".into()), &asked, "SHUTDOWN", false, "host-error"),
         ] {

@@ -49,6 +49,8 @@ pub struct Config {
     pub debug_exit_port: Option<u16>,
     /// A reset of the machine by the guest, and a triple fault, start the guest again; if not, they end the run.
     pub reboots: bool,
+    /// When the guest has switched the machine off, it stands still until it is reset from outside; if not, the run ends.
+    pub stays_when_off: bool,
     /// A guest that has halted with interrupts disabled, which nothing but a reset can wake up, ends the run; if not,
     /// it waits for a reset from outside.
     pub ends_when_stuck: bool,
@@ -77,6 +79,7 @@ impl Default for Config {
             boot_menu: false,
             debug_exit_port: None,
             reboots: true,
+            stays_when_off: false,
             ends_when_stuck: false,
         }
     }

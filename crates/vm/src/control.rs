@@ -74,6 +74,8 @@ pub enum Status {
     Running,
     /// It stands still between two instructions, and virtual time with it.
     Paused,
+    /// The guest has switched it off; it stands still until it is reset and then told to go on.
+    Off,
     /// It does nothing any more.
     Ended,
 }
@@ -92,6 +94,9 @@ pub enum Event {
     },
     /// The power button was pressed.
     PowerButton,
+    /// The guest has switched it off, and [`Config::stays_when_off`](crate::Config::stays_when_off) says that this is not
+    /// the end.
+    Off,
     /// It has ended, and this is the last event.
     Ended(Ending),
     /// It has ended because the host could not go on, for this reason; the last event too.
@@ -185,7 +190,7 @@ impl Control {
         self.ask(Request::Pause)
     }
 
-    /// Lets the machine go on.
+    /// Lets the machine go on, unless it is off.
     pub fn resume(&self) -> Result<(), Ended> {
         self.ask(Request::Resume)
     }

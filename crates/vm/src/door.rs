@@ -15,7 +15,7 @@ const CAPACITY: usize = 64;
 /// Makes a door and a sender for it. Host time counts from now.
 pub fn door() -> (Sender, Door) {
     let shared = Arc::new(Shared::default());
-    let door = Door { shared: shared.clone(), opened: Instant::now(), paused: None };
+    let door = Door { shared: shared.clone(), opened: Instant::now(), paused: None, off: false };
     (Sender { shared }, door)
 }
 
@@ -143,6 +143,8 @@ pub struct Door {
     opened: Instant,
     /// When the present pause has begun.
     paused: Option<Instant>,
+    /// It is one that only a reset of the machine ends.
+    off: bool,
 }
 
 impl Door {
@@ -167,8 +169,30 @@ impl Door {
         }
     }
 
-    /// Lets host time go on, and tells all who want to know.
+    /// The guest has switched the machine off: as a pause, but that only [`Door::switch_on`] ends it.
+    pub fn switch_off(&mut self) {
+        self.tell(&Event::Off);
+        self.pause();
+        self.off = true;
+        self.shared.lock().status = Status::Off;
+    }
+
+    /// The machine was reset: from now on it is paused and no more than that.
+    pub fn switch_on(&mut self) {
+        self.off = false;
+        self.shared.lock().status = Status::Paused;
+    }
+
+    /// True between [`Door::switch_off`] and [`Door::switch_on`].
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// Lets host time go on, and tells all who want to know. Nothing happens while the machine is off.
     pub fn resume(&mut self) {
+        if self.off {
+            return;
+        }
         if let Some(since) = self.paused.take() {
             self.opened += since.elapsed();
             self.shared.lock().status = Status::Running;

@@ -122,6 +122,8 @@ pub struct Vm {
     drives: Drives,
     clock: Clock,
     stats: Stats,
+    /// The guest has switched it off, and that is not the end.
+    is_off: bool,
     /// Drives are not asked: their answers are in the recording.
     replays: bool,
     /// All inputs so far, if they are to be kept.
@@ -180,6 +182,7 @@ impl Vm {
             drives: Drives::default(),
             clock,
             stats: Stats::default(),
+            is_off: false,
             replays: false,
             recording: None,
             config,
@@ -217,6 +220,7 @@ impl Vm {
     /// Resets the whole machine and brings it into the state in which the guest starts. With firmware, memory keeps
     /// what is in it.
     fn reset(&mut self) -> Result<(), VmError> {
+        self.is_off = false;
         self.cpu.reset();
         if self.kernel.is_some() {
             self.memory.clear();
@@ -299,7 +303,12 @@ impl Vm {
             if let Some(ending) = ended.or(ending) {
                 break ending;
             }
-            if paused {
+            match (self.is_off, door.is_off()) {
+                (true, false) => door.switch_off(),
+                (false, true) => door.switch_on(),
+                _ => {}
+            }
+            if door.is_paused() {
                 console.flush()?;
                 door.wait(None, |input| accepts(&self.board, input));
             } else if self.is_idle() {
@@ -495,7 +504,11 @@ impl Vm {
                 }
                 Output::PowerOff => {
                     info!("the guest has switched the machine off");
-                    ending = Some(Ending::PowerOff);
+                    if self.config.stays_when_off {
+                        self.is_off = true;
+                    } else {
+                        ending = Some(Ending::PowerOff);
+                    }
                 }
                 Output::Reset | Output::ProcessorReset if !self.config.reboots => {
                     info!("the guest has asked for a reset");

@@ -72,11 +72,12 @@ fn a_test_kernel_that_exits() {
 #[test]
 fn a_machine_for_tools() {
     let run = run(
-        "-name guest=one,debug-threads=on -S -qmp unix:/tmp/q,server=on,wait=off -nodefaults -vga std \
+        "-name guest=one,debug-threads=on -S -no-shutdown -qmp unix:/tmp/q,server=on,wait=off -nodefaults -vga std \
         -serial none -M pc,usb=off -accel tcg,thread=single -global isa-debugcon.iobase=0x402 \
         -debugcon file:log",
     );
     assert_eq!((run.name.as_deref(), run.paused), (Some("one"), true));
+    assert!(run.no_shutdown && !run.no_reboot);
     assert_eq!(run.qmp, Some(QmpTarget::Socket("/tmp/q".into())));
     assert_eq!((run.vga, run.serial), (Vga::Std, vec![SerialTarget::None]));
     assert_eq!(run.debugcon, DebugTarget::File("log".into()));
@@ -153,7 +154,6 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-cpu Icelake-Server", "-cpu Icelake-Server: there are the models 486, pentium"),
         ("-cpu max,+sse", "single features"),
         ("-no-acpi", "-no-acpi: ACPI"),
-        ("-no-shutdown", "-no-shutdown: the run ends"),
         ("-net user", "-net user: there is no network"),
         ("-nic user,model=e1000", "there is no network"),
         ("-monitor stdio", "by -qmp"),

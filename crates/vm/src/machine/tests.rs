@@ -302,3 +302,47 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
         [DeviceInput::EjectRequest { unit: 2 }, DeviceInput::Medium { unit: 2, medium: None }];
     assert_eq!(of_the_drive.collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
+    // MOV DX, 604h; MOV AX, 2000h; OUT DX, AX; JMP to itself
+    const POWER_OFF: &[u8] =
+        &[0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef, 0xeb, 0xfe];
+    let vm = || {
+        let config = Config { memory_bytes: 64 << 20, stays_when_off: true, ..Config::default() };
+        let kernel = Kernel { image: kernel_of(POWER_OFF), ..Kernel::default() };
+        Vm::new(config, Software::Kernel(kernel)).unwrap()
+    };
+    let mut live = vm();
+    live.record();
+    let (sender, mut door) = door();
+    let control = sender.control();
+    let mut events = control.subscribe();
+    let person = thread::spawn(move || {
+        let mut next = || events.next().unwrap();
+        assert_eq!([next(), next()], [Event::Off, Event::Paused]);
+        // The event comes before the machine waits; what it is asked for, it does after that.
+        let before = control.stats().unwrap();
+        assert_eq!(control.status(), Status::Off);
+        control.resume().unwrap();
+        control.pause().unwrap();
+        assert_eq!(control.status(), Status::Off);
+        assert_eq!(control.stats().unwrap().instructions, before.instructions);
+        control.reset();
+        assert_eq!(next(), Event::Reset { by_guest: false });
+        assert_eq!(control.stats().unwrap().instructions, before.instructions);
+        assert_eq!(control.status(), Status::Paused);
+        control.resume().unwrap();
+        assert_eq!([next(), next(), next()], [Event::Resumed, Event::Off, Event::Paused]);
+        control.quit();
+        assert_eq!(next(), Event::Ended(Ending::Quit));
+    });
+    let mut sent = Sent::default();
+    assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::Quit);
+    person.join().unwrap();
+    let mut replayed = vm();
+    assert_eq!(replayed.replay(live.recording(), &mut sent).unwrap(), Ending::Quit);
+    assert_eq!(replayed.stats().resets, 1);
+    assert_eq!(replayed.cpu.save(), live.cpu.save());
+    assert_eq!(replayed.board.save(), live.board.save());
+}

@@ -12,8 +12,8 @@ use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
 use crate::multiboot;
 
-/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts. Linux gets `seed`,
-/// and is told of the text screen if `has_display`.
+/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts. Linux gets `seed`.
+/// If the machine `has_display`, the kernel is told of the text screen.
 pub(crate) fn start(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -27,7 +27,7 @@ pub(crate) fn start(
         cpu.set_gpr(register, 0);
     }
     if multiboot::is_multiboot(image) {
-        let entry = multiboot::load(memory, image, modules, command_line)?;
+        let entry = multiboot::load(memory, image, modules, command_line, has_display)?;
         cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
         cpu.set_gpr(reg::AX, multiboot::BOOTED.into());
         cpu.set_gpr(reg::BX, entry.information.into());

@@ -79,8 +79,10 @@ const MAGIC: u32 = 0x1bad_b002;
 const SEARCHED: usize = 8192;
 
 // Flags of the header (3.1.2). Modules are always on pages and the information is always there.
-/// The kernel wants a video mode, which a machine without firmware cannot set.
+/// The kernel wants a video mode. A machine without firmware has its text screen and cannot set another one.
 const VIDEO_MODE: u32 = 1 << 2;
+/// The text screen, in the header's field for the mode.
+const MODE_TEXT: u32 = 1;
 const ALIGN_AND_INFORMATION: u32 = 0b11;
 /// The address fields are valid, and count more than the file's own format.
 const ADDRESSES: u32 = 1 << 16;
@@ -98,6 +100,7 @@ struct Header {
     load_end_addr: u32,
     bss_end_addr: u32,
     entry_addr: u32,
+    mode_type: u32,
 }
 
 /// True when `file` has a Multiboot header.
@@ -127,6 +130,7 @@ fn find_header(file: &[u8]) -> Option<Header> {
             load_end_addr: address(2),
             bss_end_addr: address(3),
             entry_addr: address(4),
+            mode_type: address(5),
         })
     })
 }
@@ -139,20 +143,23 @@ struct Part<'a> {
     len: u64,
 }
 
-/// Loads the kernel in `file` and its modules into `memory`.
+/// Loads the kernel in `file` and its modules into `memory`. If the machine `has_display`, the kernel is told of the
+/// text screen.
 pub fn load(
     memory: &mut Memory,
     file: &[u8],
     modules: &[Module],
     command_line: &str,
+    has_display: bool,
 ) -> Result<Entry, MultibootError> {
     let header = find_header(file).ok_or(MultibootError::Unloadable("the header is missing"))?;
     let unknown = header.flags & REQUIREMENTS & !(ALIGN_AND_INFORMATION | VIDEO_MODE);
     if unknown != 0 {
         return Err(MultibootError::Unknown(header.flags));
     }
-    if header.flags & VIDEO_MODE != 0 {
-        warn!("the kernel asks for a video mode, which needs firmware; it starts without");
+    if header.flags & VIDEO_MODE != 0 && !(has_display && header.mode_type == MODE_TEXT) {
+        let screen = if has_display { "with a text screen" } else { "without a screen" };
+        warn!("the kernel asks for a video mode, which needs firmware; it starts {screen}");
     }
     let (parts, eip) =
         if header.flags & ADDRESSES != 0 { addressed(file, &header)? } else { elf(file)? };
@@ -172,7 +179,7 @@ pub fn load(
         loaded.push((start as u32, end as u32, module.name.as_str()));
     }
     let start = end.next_multiple_of(PAGE_SIZE);
-    let block = information(start as u32, memory.size(), &loaded, command_line);
+    let block = information(start as u32, memory.size(), &loaded, command_line, has_display);
     let needed = start + block.len() as u64;
     let too_little = MultibootError::TooLittleMemory { needed, available: memory.size() };
     memory.load_image(start, &block).map_err(|_| too_little)?;
@@ -241,15 +248,41 @@ mod field {
     pub(super) const MMAP_LENGTH: usize = 44;
     pub(super) const MMAP_ADDR: usize = 48;
     pub(super) const BOOT_LOADER_NAME: usize = 64;
+    /// 64 bits wide, of which the upper half is 0.
+    pub(super) const FRAMEBUFFER_ADDR: usize = 88;
+    pub(super) const FRAMEBUFFER_PITCH: usize = 96;
+    pub(super) const FRAMEBUFFER_WIDTH: usize = 100;
+    pub(super) const FRAMEBUFFER_HEIGHT: usize = 104;
+    /// Bits of a character or pixel, and in the byte behind it what kind of screen it is.
+    pub(super) const FRAMEBUFFER_BPP_AND_TYPE: usize = 108;
     /// Its length.
     pub(super) const END: usize = 120;
 }
 
 /// Which fields are valid: memory, command line, modules, memory map and the loader's name.
 const VALID: u32 = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 9;
+/// The same for the framebuffer. The VBE fields (bit 11) never are: there is no firmware to call.
+const VALID_FRAMEBUFFER: u32 = 1 << 12;
+
+/// The framebuffer fields for the screen in which the board leaves the display adapter: mode 3, whose size is in
+/// characters.
+const TEXT_SCREEN: [(usize, u32); 5] = [
+    (field::FRAMEBUFFER_ADDR, 0xb_8000),
+    (field::FRAMEBUFFER_PITCH, 160),
+    (field::FRAMEBUFFER_WIDTH, 80),
+    (field::FRAMEBUFFER_HEIGHT, 25),
+    (field::FRAMEBUFFER_BPP_AND_TYPE, EGA_TEXT << 8 | 16),
+];
+const EGA_TEXT: u32 = 2;
 
 /// The GDT and the multiboot information with all that it points to, to be at address `base`.
-fn information(base: u32, ram: u64, modules: &[(u32, u32, &str)], command_line: &str) -> Vec<u8> {
+fn information(
+    base: u32,
+    ram: u64,
+    modules: &[(u32, u32, &str)],
+    command_line: &str,
+    has_display: bool,
+) -> Vec<u8> {
     let start = size_of_val(&GDT);
     let mut block = GDT.map(u64::to_le_bytes).as_flattened().to_vec();
     block.resize(start + field::END, 0);
@@ -274,8 +307,10 @@ fn information(base: u32, ram: u64, modules: &[(u32, u32, &str)], command_line: 
         block.extend((range.kind as u32).to_le_bytes());
     }
     let map_length = base + block.len() as u32 - map_address;
-    for (offset, value) in [
-        (field::FLAGS, VALID),
+    let (valid, screen) =
+        if has_display { (VALID | VALID_FRAMEBUFFER, &TEXT_SCREEN[..]) } else { (VALID, &[][..]) };
+    let fields = [
+        (field::FLAGS, valid),
         (field::MEM_LOWER, (LOW_RAM_END >> 10) as u32),
         (field::MEM_UPPER, (ram.saturating_sub(MIB) >> 10) as u32),
         (field::CMDLINE, command_line),
@@ -284,7 +319,8 @@ fn information(base: u32, ram: u64, modules: &[(u32, u32, &str)], command_line: 
         (field::MMAP_LENGTH, map_length),
         (field::MMAP_ADDR, map_address),
         (field::BOOT_LOADER_NAME, name),
-    ] {
+    ];
+    for (offset, value) in fields.iter().chain(screen) {
         block[start + offset..][..4].copy_from_slice(&value.to_le_bytes());
     }
     block
@@ -345,7 +381,7 @@ mod tests {
     #[test]
     fn a_header_with_addresses_is_followed() {
         let mut memory = Memory::new(RAM).unwrap();
-        let entry = load(&mut memory, &addressed_file(), &[], "quiet").unwrap();
+        let entry = load(&mut memory, &addressed_file(), &[], "quiet", false).unwrap();
         assert_eq!((entry.eip, entry.gdt_base), (0x20_0030, 0x20_1000));
         assert_eq!(memory.load::<4>(0x20_003c), [0xf4; 4]);
         let flags = word(&memory, entry.information);
@@ -355,11 +391,26 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_is_told_of_the_text_screen() {
+        let mut memory = Memory::new(RAM).unwrap();
+        for has_display in [true, false] {
+            let entry = load(&mut memory, &addressed_file(), &[], "", has_display).unwrap();
+            let flags = word(&memory, entry.information);
+            assert_eq!(flags >> 11 & 3, if has_display { 0b10 } else { 0 });
+            let fields: Vec<_> =
+                (88..120).step_by(4).map(|at| word(&memory, entry.information + at)).collect();
+            let expected =
+                if has_display { [0xb_8000, 0, 160, 80, 25, 0x0210, 0, 0] } else { [0; 8] };
+            assert_eq!(fields, expected);
+        }
+    }
+
+    #[test]
     fn an_elf_file_goes_to_its_physical_addresses() {
         let mut memory = Memory::new(RAM).unwrap();
         let module = |name: &str, len| Module { name: name.into(), contents: vec![7; len] };
         let modules = [module("first", 5000), module("second", 1)];
-        let entry = load(&mut memory, &elf_file(), &modules, "").unwrap();
+        let entry = load(&mut memory, &elf_file(), &modules, "", false).unwrap();
         assert_eq!(entry.eip, 0x10_000c);
         assert_eq!(memory.load::<4>(0x10_000c), [0xf4; 4]);
         let at = entry.information;
@@ -378,8 +429,9 @@ mod tests {
     #[test]
     fn what_cannot_be_loaded_is_told() {
         let mut memory = Memory::new(RAM).unwrap();
-        let mut result =
-            |file: &[u8], modules: &[Module]| load(&mut memory, file, modules, "").unwrap_err();
+        let mut result = |file: &[u8], modules: &[Module]| {
+            load(&mut memory, file, modules, "", false).unwrap_err()
+        };
         let mut file = addressed_file();
         file.truncate(60);
         assert!(matches!(result(&file, &[]), MultibootError::Unloadable(_)));
@@ -405,7 +457,7 @@ mod tests {
                 file[index] = byte;
             }
             let mut memory = Memory::new(RAM).unwrap();
-            if let Ok(entry) = load(&mut memory, &file, &[], "") {
+            if let Ok(entry) = load(&mut memory, &file, &[], "", true) {
                 prop_assert!(u64::from(entry.information) < RAM);
             }
         }

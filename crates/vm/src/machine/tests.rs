@@ -54,6 +54,9 @@ const CLOCKED_ECHO: &[u8] = &[
     0x51, 0x00, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // 100088: interrupt gate to 100051
 ];
 
+/// MOV DX, 604h; MOV AX, 2000h; OUT DX, AX; JMP to itself: switches off.
+const POWER_OFF: &[u8] = &[0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef, 0xeb, 0xfe];
+
 #[derive(Default)]
 struct Sent(Vec<u8>);
 
@@ -305,9 +308,6 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
 
 #[test]
 fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
-    // MOV DX, 604h; MOV AX, 2000h; OUT DX, AX; JMP to itself
-    const POWER_OFF: &[u8] =
-        &[0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef, 0xeb, 0xfe];
     let vm = || {
         let config = Config { memory_bytes: 64 << 20, stays_when_off: true, ..Config::default() };
         let kernel = Kernel { image: kernel_of(POWER_OFF), ..Kernel::default() };
@@ -345,4 +345,34 @@ fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
     assert_eq!(replayed.stats().resets, 1);
     assert_eq!(replayed.cpu.save(), live.cpu.save());
     assert_eq!(replayed.board.save(), live.board.save());
+}
+
+/// A Multiboot kernel finds the last character of the screen that it is told of.
+#[test]
+fn the_screen_of_a_multiboot_kernel_is_where_it_is_told() {
+    #[rustfmt::skip]
+    const WRITER: &[u8] = &[
+        0x8b, 0x7b, 0x58, //       MOV EDI, [EBX+framebuffer_addr]
+        0x8b, 0x43, 0x60, //       MOV EAX, [EBX+framebuffer_pitch]
+        0x8b, 0x4b, 0x68, //       MOV ECX, [EBX+framebuffer_height]
+        0x49, 0xf7, 0xe1, //       DEC ECX; MUL ECX
+        0x01, 0xc7, //             ADD EDI, EAX
+        0x8b, 0x43, 0x64, //       MOV EAX, [EBX+framebuffer_width]
+        0x8d, 0x7c, 0x47, 0xfe, // LEA EDI, [EDI+2*EAX-2]
+        0xc6, 0x07, b'Z', //       MOV BYTE [EDI], 'Z'
+    ];
+    let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
+    let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
+    let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
+    let image = [header.as_flattened(), WRITER, POWER_OFF].concat();
+    let config = Config { memory_bytes: 2 << 20, display: true, ..Config::default() };
+    let kernel = Kernel { image, ..Kernel::default() };
+    let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
+    let (_sender, mut door) = door();
+    assert_eq!(vm.run(&mut door, &mut Sent::default()).unwrap(), Ending::PowerOff);
+    let Some(Picture::Text(screen)) = vm.picture() else { panic!("no text screen") };
+    assert_eq!((screen.columns, screen.rows), (80, 25));
+    let written: Vec<_> = screen.cells.iter().map(|cell| cell.character).collect();
+    assert_eq!(written[..1999], [b' '; 1999]);
+    assert_eq!(written[1999], b'Z');
 }

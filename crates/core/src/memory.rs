@@ -13,6 +13,8 @@
 //! the page on a list that the engine reads before it executes anything else. This goes by places,
 //! not addresses.
 
+mod saved;
+
 use std::sync::Arc;
 
 use memmap2::MmapMut;

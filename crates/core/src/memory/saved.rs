@@ -1,0 +1,249 @@
+//! Guest-physical memory, saved and restored: RAM, areas, and the map of them.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteBuf, Bytes};
+
+use super::{Map, Memory, PAGE_SHIFT, PAGE_SIZE};
+use crate::state::{RestoreError, SavedState};
+
+const STATE_NAME: &str = "memory";
+const STATE_VERSION: u32 = 1;
+
+/// The saved form, with the bytes borrowed or owned.
+#[derive(Serialize, Deserialize)]
+struct State<B> {
+    /// Bytes of RAM.
+    ram_size: u64,
+    /// Pages of the array: RAM and areas.
+    pages: u64,
+    /// What is not zero.
+    contents: Vec<Part<B>>,
+    reads: Vec<Run>,
+    writes: Vec<Run>,
+}
+
+/// Pages of the array, one after the other.
+#[derive(Serialize, Deserialize)]
+struct Part<B> {
+    first_page: u64,
+    bytes: B,
+}
+
+/// Guest-physical pages, one after the other, that are at no device: all at nothing, or at pages of the array that come one
+/// after the other.
+#[derive(Serialize, Deserialize)]
+struct Run {
+    first_page: u64,
+    pages: u64,
+    to: To,
+}
+
+/// Where the first page of a [`Run`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum To {
+    Nothing,
+    /// A page of the array.
+    Page(u64),
+}
+
+impl Map {
+    fn save(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (page, entry) in (0..).zip(&self.0) {
+            let to = match entry {
+                0 => continue,
+                1 => To::Nothing,
+                place => To::Page(u64::from(place - 2)),
+            };
+            match runs.last_mut() {
+                Some(last)
+                    if last.first_page + last.pages == page && last.to_of(last.pages) == to =>
+                {
+                    last.pages += 1;
+                }
+                _ => runs.push(Run { first_page: page, pages: 1, to }),
+            }
+        }
+        runs
+    }
+
+    /// The map of these runs, in an array of `pages` pages. `None` where it cannot be: runs are in their order and
+    /// apart.
+    fn of_runs(runs: &[Run], pages: u64) -> Option<Map> {
+        let mut map = Map::new(0);
+        let mut end = 0;
+        for run in runs {
+            let start = run.first_page;
+            if start < end {
+                return None;
+            }
+            end = start.checked_add(run.pages)?;
+            if let To::Page(first) = run.to
+                && first.checked_add(run.pages)? > pages
+            {
+                return None;
+            }
+            let entries =
+                map.0.get_mut(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?;
+            for (index, entry) in (0..).zip(entries) {
+                *entry = match run.to_of(index) {
+                    To::Nothing => 1,
+                    To::Page(page) => page as u32 + 2,
+                };
+            }
+        }
+        Some(map)
+    }
+}
+
+impl Run {
+    /// Where page `index` of it is.
+    fn to_of(&self, index: u64) -> To {
+        match self.to {
+            To::Nothing => To::Nothing,
+            To::Page(first) => To::Page(first + index),
+        }
+    }
+}
+
+impl Memory {
+    /// RAM, areas and the map. Pages of zeros take no room.
+    pub fn save(&self) -> SavedState {
+        let state = State {
+            ram_size: self.size(),
+            pages: self.code.len() as u64,
+            contents: self.save_contents(),
+            reads: self.reads.save(),
+            writes: self.writes.save(),
+        };
+        SavedState::new(STATE_NAME, STATE_VERSION, &state)
+    }
+
+    fn save_contents(&self) -> Vec<Part<&Bytes>> {
+        let page_len = PAGE_SIZE as usize;
+        let mut pages = self.bytes.chunks(page_len).map(is_zero).enumerate().peekable();
+        let mut parts = Vec::new();
+        while let Some((first, zero)) = pages.next() {
+            if zero {
+                continue;
+            }
+            let mut end = first + 1;
+            while pages.next_if(|(_, zero)| !zero).is_some() {
+                end += 1;
+            }
+            let bytes = Bytes::new(&self.bytes[first * page_len..end * page_len]);
+            parts.push(Part { first_page: first as u64, bytes });
+        }
+        parts
+    }
+
+    /// Takes a saved state over, of memory with the same RAM and areas. On an error memory is unchanged.
+    pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: State<ByteBuf> = saved.load(STATE_NAME, STATE_VERSION)?;
+        let pages = self.code.len() as u64;
+        if (state.ram_size, state.pages) != (self.size(), pages) {
+            return Err(saved.damaged("it is of a machine with other memory"));
+        }
+        for part in &state.contents {
+            let fits = part.bytes.len().is_multiple_of(PAGE_SIZE as usize)
+                && part.first_page <= pages
+                && part.bytes.len() as u64 >> PAGE_SHIFT <= pages - part.first_page;
+            if !fits {
+                return Err(saved.damaged("it has contents where no memory is"));
+            }
+        }
+        let map = |runs| {
+            Map::of_runs(runs, pages)
+                .ok_or_else(|| saved.damaged("the map leads where no memory is"))
+        };
+        let (reads, writes) = (map(&state.reads)?, map(&state.writes)?);
+        self.clear();
+        for part in &state.contents {
+            let start = (part.first_page << PAGE_SHIFT) as usize;
+            self.bytes[start..start + part.bytes.len()].copy_from_slice(&part.bytes);
+        }
+        (self.reads, self.writes) = (reads, writes);
+        Ok(())
+    }
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    page.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Area, Backing};
+
+    const RAM: u64 = 1 << 20;
+
+    fn memory() -> (Memory, Area) {
+        let mut memory = Memory::new(RAM).unwrap();
+        let area = memory.add_area(0x4000);
+        (memory, area)
+    }
+
+    #[test]
+    fn contents_and_map_survive_saving() {
+        let (mut memory, area) = memory();
+        memory.write(0x1fff, &[1, 2]);
+        memory.write(RAM - 1, &[3]);
+        memory.write_area(area, 0x3fff, &[4]);
+        memory.map(0xa_0000, 0x2_0000, Backing::Device, Backing::Device).unwrap();
+        memory.map(0xf_0000, 0x1000, Backing::Ram, Backing::Nothing).unwrap();
+        memory.map(0xffff_c000, 0x4000, Backing::Area(area, 0), Backing::Nothing).unwrap();
+        memory.map(0x20_0000, 0x1000, Backing::Area(area, 0x3000), Backing::Device).unwrap();
+        let saved = memory.save();
+        let (mut other, other_area) = self::memory();
+        other.write(0x5000, &[9; 0x2000]);
+        other.mark_code(0x5000, 1);
+        let layout = other.layout_generation();
+        other.restore(&saved).unwrap();
+        assert_eq!(other.contents(), memory.contents());
+        assert_eq!(other.area(other_area), memory.area(area));
+        for page in (0..1 << 32_u64).step_by(0x1000) {
+            assert_eq!(other.read_target(page), memory.read_target(page), "{page:#x}");
+            assert_eq!(other.write_target(page), memory.write_target(page), "{page:#x}");
+        }
+        assert_eq!(other.save(), saved);
+        assert_ne!(other.layout_generation(), layout);
+        assert_eq!(other.take_stale_code(), [5]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_changes_nothing() {
+        let (mut memory, _) = memory();
+        memory.write(0, &[7]);
+        let before = memory.save();
+        let run = |first_page, pages, to| Run { first_page, pages, to };
+        let state = |contents, reads| State::<ByteBuf> {
+            ram_size: RAM,
+            pages: 260,
+            contents,
+            reads,
+            writes: vec![],
+        };
+        let part = |first_page, len| {
+            state(vec![Part { first_page, bytes: ByteBuf::from(vec![1; len]) }], vec![])
+        };
+        let map = |runs| state(vec![], runs);
+        for bad in [
+            State { ram_size: RAM + 4096, ..part(0, 4096) },
+            State { pages: 261, ..part(0, 4096) },
+            part(0, 4095),
+            part(260, 4096),
+            part(u64::MAX, 4096),
+            part(0, 261 * 4096),
+            map(vec![run(0, 2, To::Page(259))]),
+            map(vec![run(0, 1, To::Page(u64::MAX))]),
+            map(vec![run(0, 2, To::Nothing), run(1, 1, To::Nothing)]),
+            map(vec![run(0xf_ffff, 2, To::Nothing)]),
+            map(vec![run(u64::MAX, 1, To::Nothing)]),
+        ] {
+            let saved = SavedState::new(STATE_NAME, STATE_VERSION, &bad);
+            assert!(matches!(memory.restore(&saved), Err(RestoreError::Damaged { .. })));
+            assert_eq!(memory.save(), before);
+        }
+    }
+}

@@ -44,6 +44,9 @@ struct State {
     event: Option<Event>,
     shadow: bool,
     ss_loaded: bool,
+    /// Answers to exits of the instruction that starts again.
+    #[serde(default)]
+    answers: Vec<u64>,
     instructions: u64,
 }
 
@@ -54,7 +57,7 @@ fn high() -> bool {
 impl Cpu {
     /// The whole architectural state.
     ///
-    /// It is exact between two runs of the engine, unless an exit still waits for its answer.
+    /// It is exact between two runs of the engine, unless the last exit still waits for its answer.
     pub fn save(&self) -> SavedState {
         let state = State {
             gpr: self.gpr[..16].to_vec(),
@@ -81,6 +84,7 @@ impl Cpu {
             event: self.event,
             shadow: self.attention.contains(Attention::SHADOW),
             ss_loaded: self.attention.contains(Attention::SS_LOADED),
+            answers: self.answers.values.clone(),
             instructions: self.instructions,
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
@@ -125,6 +129,7 @@ impl Cpu {
         cpu.halted = state.halted;
         cpu.event = state.event;
         cpu.attention.set(Attention::SHADOW, state.shadow);
+        state.answers.into_iter().for_each(|answer| cpu.answer(answer));
         cpu.instructions = state.instructions;
         cpu.set_fetch_generation(self.fetch_generation + 1);
         cpu.set_eflags(Eflags::from_bits_truncate(state.eflags));

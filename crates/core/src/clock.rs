@@ -58,7 +58,7 @@ impl Time {
 const PICOS_PER_NANO: u64 = 1000;
 
 /// From instructions executed to virtual time.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     base: Time,
     base_instructions: u64,

@@ -104,23 +104,36 @@ pub enum BootDevice {
 }
 
 /// What the processor executes first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Software {
     /// Firmware, which looks for a system on the drives.
     Firmware {
         /// Its image.
+        #[serde(with = "serde_bytes")]
         image: Vec<u8>,
         /// The image of the display adapter's firmware (VGA BIOS).
+        #[serde(with = "serde_bytes")]
         video: Option<Vec<u8>>,
     },
     /// A kernel, which is put into memory and started without firmware.
     Kernel(Kernel),
 }
 
+impl Software {
+    /// The kernel, if there is no firmware.
+    pub fn kernel(&self) -> Option<&Kernel> {
+        match self {
+            Software::Kernel(kernel) => Some(kernel),
+            Software::Firmware { .. } => None,
+        }
+    }
+}
+
 /// A kernel that is started without firmware.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
     /// The contents of the kernel file: a Linux bzImage, or a kernel with a Multiboot header.
+    #[serde(with = "serde_bytes")]
     pub image: Vec<u8>,
     /// Files that it gets: the initial RAM disk of Linux, of which several come one after the other, or the modules of a
     /// Multiboot kernel.
@@ -130,11 +143,12 @@ pub struct Kernel {
 }
 
 /// A file for a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
     /// What a Multiboot kernel is told of it: by custom its path and arguments.
     pub name: String,
     /// Its contents.
+    #[serde(with = "serde_bytes")]
     pub contents: Vec<u8>,
 }
 

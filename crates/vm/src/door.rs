@@ -15,7 +15,13 @@ const CAPACITY: usize = 64;
 /// Makes a door and a sender for it. Host time counts from now.
 pub fn door() -> (Sender, Door) {
     let shared = Arc::new(Shared::default());
-    let door = Door { shared: shared.clone(), opened: Instant::now(), paused: None, off: false };
+    let door = Door {
+        shared: shared.clone(),
+        opened: Instant::now(),
+        before: Time::ZERO,
+        paused: None,
+        off: false,
+    };
     (Sender { shared }, door)
 }
 
@@ -141,6 +147,8 @@ pub struct Door {
     shared: Arc<Shared>,
     /// When the door was made, and later by as much time as was spent in pauses.
     opened: Instant,
+    /// What host time was then.
+    before: Time,
     /// When the present pause has begun.
     paused: Option<Instant>,
     /// It is one that only a reset of the machine ends.
@@ -152,7 +160,13 @@ impl Door {
     pub fn host_time(&self) -> Time {
         let now = self.paused.unwrap_or_else(Instant::now);
         let nanos = now.duration_since(self.opened).as_nanos();
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        self.before.plus_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Lets host time be `time`, if it was earlier: as if the door had been made with the machine that has come so far.
+    pub fn advance_to(&mut self, time: Time) {
+        let behind = time.nanos_since(self.host_time());
+        self.before = self.before.plus_nanos(behind);
     }
 
     /// True between [`Door::pause`] and [`Door::resume`].

@@ -1,6 +1,7 @@
 //! One virtual machine: a processor, an engine and a board, run until it ends.
 //!
-//! * [`Vm`] puts it together from a [`Config`] and runs it, from firmware or from a kernel;
+//! * [`Vm`] puts it together from a [`Config`] and runs it, from firmware or from a kernel; a [`SavedMachine`] is
+//!   what it goes on from later;
 //! * [`board`] is the chipset: devices on their bus, their lines and timers; [`interrupts`] wires the
 //!   interrupt controllers to each other and to the processor;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
@@ -63,6 +64,6 @@ pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};
 pub use control::Control;
 pub use door::{Door, Sender, door};
 pub use engines::{EngineChoice, EngineError};
-pub use machine::{Console, Ending, Report, Vm, VmError};
+pub use machine::{Console, Ending, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;
 pub use stats::Stats;

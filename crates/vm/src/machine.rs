@@ -1,5 +1,7 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
+mod saved;
+
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::time::Instant;
@@ -11,6 +13,7 @@ use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
+use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
@@ -20,7 +23,7 @@ use tracing::{info, trace, warn};
 
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
-use crate::config::{Config, ConfigError, Kernel, Software};
+use crate::config::{Config, ConfigError, Software};
 use crate::control::{Event, MediumHeld, Request};
 use crate::door::Door;
 use crate::drives::{Drive, Drives, Empty};
@@ -33,6 +36,8 @@ use crate::multiboot::MultibootError;
 use crate::pace::{INITIAL_PICOS, Pace, Slack};
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
+
+pub use saved::SavedMachine;
 
 /// Why a machine cannot be made or cannot go on.
 #[derive(Debug, Error)]
@@ -61,6 +66,9 @@ pub enum VmError {
     /// The guest's output cannot be written.
     #[error(transparent)]
     Console(#[from] io::Error),
+    /// A saved state cannot be taken over.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// A replay does not do what was recorded: it is of another guest or another version.
     #[error("the replay has left the recording after {0} instructions")]
     Diverged(u64),
@@ -113,8 +121,8 @@ impl Display for Report {
 /// A virtual machine.
 pub struct Vm {
     config: Config,
-    /// The kernel that is started without firmware, if that is how the machine starts.
-    kernel: Option<Kernel>,
+    /// What it starts with.
+    software: Software,
     cpu: Cpu,
     engine: Box<dyn Engine>,
     memory: Memory,
@@ -152,20 +160,27 @@ impl Vm {
         software: Software,
         engine: EngineChoice,
     ) -> Result<Vm, VmError> {
+        let mut vm = Vm::assemble(config, software, engine)?;
+        vm.reset()?;
+        Ok(vm)
+    }
+
+    /// Puts its parts together, before anything has a state.
+    fn assemble(config: Config, software: Software, engine: EngineChoice) -> Result<Vm, VmError> {
         if config.serial_ports > 4 {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
         }
         let (engine, mut memory) = engines::make(engine, config.memory_bytes)?;
         let mut video_rom = None;
-        let (firmware, kernel) = match software {
+        let firmware = match &software {
             Software::Firmware { image, video } => {
-                let rom = firmware::load(&mut memory, &image)?;
-                if let Some(image) = video.filter(|_| config.display) {
-                    video_rom = Some(firmware::load_video(&mut memory, &image)?);
+                let rom = firmware::load(&mut memory, image)?;
+                if let Some(image) = video.as_ref().filter(|_| config.display) {
+                    video_rom = Some(firmware::load_video(&mut memory, image)?);
                 }
-                (Some(FirmwareParts { rom, fw_cfg: firmware::describe(&config) }), None)
+                Some(FirmwareParts { rom, fw_cfg: firmware::describe(&config) })
             }
-            Software::Kernel(kernel) => (None, Some(kernel)),
+            Software::Kernel(_) => None,
         };
         let video = config
             .display
@@ -174,7 +189,7 @@ impl Vm {
         let clock = Clock::new(INITIAL_PICOS);
         cpu.transcendental = host_fpu::execute;
         cpu.clock = Some(clock.clone());
-        let mut vm = Vm {
+        Ok(Vm {
             cpu,
             engine,
             memory,
@@ -186,10 +201,8 @@ impl Vm {
             replays: false,
             recording: None,
             config,
-            kernel,
-        };
-        vm.reset()?;
-        Ok(vm)
+            software,
+        })
     }
 
     /// What has been counted so far.
@@ -222,13 +235,13 @@ impl Vm {
     fn reset(&mut self) -> Result<(), VmError> {
         self.is_off = false;
         self.cpu.reset();
-        if self.kernel.is_some() {
+        if self.software.kernel().is_some() {
             self.memory.clear();
         } else {
             self.memory.reset_map();
         }
         self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
-        if let Some(kernel) = &self.kernel {
+        if let Some(kernel) = self.software.kernel() {
             let rsdp = acpi::install(&mut self.memory, &self.config)?;
             let seed = self.config.rng_seed;
             let seed = seed.map(|seed| linux::seed::after_resets(seed, self.stats.resets));
@@ -240,7 +253,7 @@ impl Vm {
 
     /// Resets the processor alone. Without firmware nothing is at the reset vector, and everything is reset.
     fn reset_processor(&mut self) -> Result<(), VmError> {
-        if self.kernel.is_some() {
+        if self.software.kernel().is_some() {
             return self.reset();
         }
         self.cpu.init();
@@ -266,6 +279,8 @@ impl Vm {
         door: &mut Door,
         console: &mut dyn Console,
     ) -> Result<Ending, VmError> {
+        // A machine that was restored goes on from its own time.
+        door.advance_to(self.now());
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut slack = Slack::default();
         // After how many resets it was told that the guest is stuck.
@@ -401,7 +416,7 @@ impl Vm {
         self.recording.as_deref().unwrap_or_default()
     }
 
-    /// Repeats a run from power-on with the inputs that were recorded; outputs go to
+    /// Repeats a run, from power-on or from where the machine was saved, with the inputs that were recorded; outputs go to
     /// `console` again. Host time plays no part; the host's x87 does (the last bits of its
     /// transcendental functions), so the host's processor is to be of the same design.
     pub fn replay(
@@ -671,7 +686,7 @@ impl Vm {
     /// Says that the processor has shut down, which the chipset answers by a reset of it. To some guests that is a way
     /// into real mode; a kernel that is started without firmware has failed.
     fn triple_fault(&self) {
-        if self.kernel.is_some() {
+        if self.software.kernel().is_some() {
             warn!("triple fault: the machine starts again");
         } else {
             info!("triple fault: the processor starts again");

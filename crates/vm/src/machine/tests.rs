@@ -6,6 +6,7 @@ use ring3_core::input::DeviceInput;
 use ring3_devices::ide::{DriveKind, DriveModel};
 
 use super::*;
+use crate::config::Kernel;
 use crate::control::{ChangeError, Ended, Status};
 use crate::door::door;
 use crate::linux::tests::kernel_of;

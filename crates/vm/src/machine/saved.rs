@@ -1,0 +1,140 @@
+//! A whole machine, saved and restored.
+
+use ring3_core::clock::Clock;
+use ring3_core::state::{RestoreError, SavedState};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, Software};
+use crate::engines::EngineChoice;
+use crate::machine::{Vm, VmError};
+
+const STATE_NAME: &str = "machine";
+const STATE_VERSION: u32 = 1;
+
+/// No run is so long, and counts that are added to the instructions executed do not overflow.
+const INSTRUCTIONS_MAX: u64 = u64::MAX / 2;
+
+/// A machine between two instructions, with all that it goes on from: its shape, what it starts with after a reset, processor,
+/// memory with its map, devices with their lines and timers, and virtual time.
+///
+/// Not in it are what stands behind the drives, with what was written there, inputs that wait at the door, and counters
+/// that the guest does not see. It is for any format of `serde`, such as CBOR.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SavedMachine {
+    version: u32,
+    config: Config,
+    software: Software,
+    cpu: SavedState,
+    memory: SavedState,
+    board: SavedState,
+    clock: Clock,
+    /// How often it was reset, which the random seed of the next start depends on.
+    resets: u64,
+    is_off: bool,
+}
+
+impl SavedMachine {
+    /// The shape of the machine.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+impl Vm {
+    /// The state of the machine, which does not run: from before [`Vm::run`] or [`Vm::replay`], or after it has ended by
+    /// [`Ending::Quit`](crate::Ending::Quit).
+    ///
+    /// A machine that is made of it does what this one does from here on, if it is given the same inputs. (A guest that goes
+    /// on using translations of addresses that it should have invalidated may find them gone, as on any processor.)
+    pub fn save(&mut self) -> SavedMachine {
+        SavedMachine {
+            version: STATE_VERSION,
+            config: self.config.clone(),
+            software: self.software.clone(),
+            cpu: self.cpu.save(),
+            memory: self.memory.save(),
+            board: self.board.save(),
+            clock: self.clock.clone(),
+            resets: self.stats.resets,
+            is_off: self.is_off,
+        }
+    }
+
+    /// The machine that was saved, to be run by `engine`. Its drives are to be attached as they were, with the same contents.
+    pub fn restore(saved: &SavedMachine, engine: EngineChoice) -> Result<Vm, VmError> {
+        let SavedMachine { version, config, software, cpu, memory, board, clock, .. } = saved;
+        if *version > STATE_VERSION {
+            let name = STATE_NAME.to_owned();
+            let too_new = RestoreError::TooNew { name, found: *version, known: STATE_VERSION };
+            return Err(too_new.into());
+        }
+        let damaged = |reason: &str| RestoreError::Damaged {
+            name: STATE_NAME.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let mut vm = Vm::assemble(config.clone(), software.clone(), engine)?;
+        vm.cpu.restore(cpu)?;
+        if vm.cpu.model != config.cpu {
+            return Err(damaged("its processor is of another model").into());
+        }
+        if vm.cpu.instructions > INSTRUCTIONS_MAX || clock.picos_per_instruction() == 0 {
+            return Err(damaged("no machine has such a time").into());
+        }
+        vm.memory.restore(memory)?;
+        vm.board.restore(board)?;
+        vm.clock = clock.clone();
+        vm.cpu.clock = Some(clock.clone());
+        vm.stats.resets = saved.resets;
+        vm.is_off = saved.is_off;
+        Ok(vm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Kernel;
+    use crate::linux::tests::kernel_of;
+    use ring3_x86::cpu::Cpu;
+    use ring3_x86::cpuid::Model;
+
+    fn saved() -> SavedMachine {
+        let config = Config { memory_bytes: 32 << 20, ..Config::default() };
+        let kernel = Kernel { image: kernel_of(&[0xf4]), ..Kernel::default() };
+        Vm::new(config, Software::Kernel(kernel)).unwrap().save()
+    }
+
+    #[test]
+    fn a_saved_machine_is_made_again() {
+        let saved = saved();
+        let mut vm = Vm::restore(&saved, EngineChoice::Interpreter).unwrap();
+        assert!(vm.save() == saved);
+        // It has all for a reset, too.
+        vm.reset().unwrap();
+        assert!(vm.save() == saved);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let refused = |change: fn(&mut SavedMachine), part: &str| {
+            let mut bad = saved();
+            change(&mut bad);
+            let error = Vm::restore(&bad, EngineChoice::Interpreter).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        refused(|machine| machine.version += 1, "this program knows up to 1");
+        refused(|machine| machine.config.memory_bytes = 64 << 20, "other memory");
+        refused(|machine| machine.config.memory_bytes = 1, "guest memory must be");
+        refused(|machine| machine.config.cpu = Model::I486, "another model");
+        refused(|machine| machine.config.serial_ports = 0, "has no device com1");
+        refused(|machine| machine.cpu = machine.board.clone(), "saved state of board, not of cpu");
+        refused(
+            |machine| {
+                let mut cpu = Cpu::of_model(machine.config.cpu);
+                cpu.instructions = u64::MAX;
+                machine.cpu = cpu.save();
+            },
+            "no machine has such a time",
+        );
+    }
+}

@@ -91,6 +91,8 @@ pub struct Translator {
     users: Vec<UserSpace>,
     /// Which of `users` belongs to CR3, if that is known.
     user: Option<usize>,
+    /// What address line 20 was when it was made.
+    a20: bool,
     /// [`Memory::layout_generation`] that all was made with.
     layout: Option<u64>,
     numeric: Numeric,
@@ -144,6 +146,7 @@ impl Translator {
             kernel: Space::new(miss)?,
             users: Vec::new(),
             user: None,
+            a20: true,
             layout: None,
             numeric: Numeric::new(),
             left: Set::default(),
@@ -171,6 +174,10 @@ impl Translator {
             self.layout = Some(memory.layout_generation());
             self.file = self.guest_memory.file();
             self.forget_all(cpu)?;
+        }
+        if self.a20 != cpu.a20() {
+            self.a20 = cpu.a20();
+            self.clear_spaces()?;
         }
         if memory.has_stale_code() {
             let pages = memory.take_stale_code();

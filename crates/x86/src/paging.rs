@@ -76,7 +76,8 @@ pub struct PageMapping {
     pub global: bool,
     /// User code can access it.
     pub user: bool,
-    /// The size of the guest's page that it is part of, in bytes; 4 MiB where there is no paging.
+    /// The size of the guest's page that it is part of, in bytes; 4 MiB where there is no paging. While address line 20
+    /// is masked, a large page is no longer in one piece, and counts as small ones.
     pub size: u32,
 }
 
@@ -124,7 +125,7 @@ impl Cpu {
             self.walk(memory, linear, access, user)?
         } else {
             Mapping {
-                page: linear & !0xfff,
+                page: linear & !0xfff & self.address_mask,
                 writable: true,
                 executable: true,
                 dirty: true,
@@ -133,12 +134,11 @@ impl Cpu {
                 large: false,
             }
         };
-        let page = mapping.page & self.address_mask;
         // While alignment is checked, user data takes the way where that is done; so does data
         // that a breakpoint watches.
         let at_once = !(user && self.checks_alignment || self.watches_page(linear));
         // An observer sees the accesses that do not find their page in the TLB.
-        if let Target::Place(place) = memory.read_target(page)
+        if let Target::Place(place) = memory.read_target(mapping.page)
             && !self.notes_accesses
         {
             let rights = Rights {
@@ -146,7 +146,7 @@ impl Cpu {
                 write: mapping.writable
                     && mapping.dirty
                     && at_once
-                    && memory.write_target(page) == Target::Place(place)
+                    && memory.write_target(mapping.page) == Target::Place(place)
                     && memory.is_plain(place),
                 fetch: mapping.executable,
                 global: mapping.global,
@@ -154,7 +154,7 @@ impl Cpu {
             };
             self.tlb.fill(Space::of(user), linear, place, rights);
         }
-        Ok(page | linear & 0xfff)
+        Ok(mapping.page | linear & 0xfff)
     }
 
     /// The page of `linear`, which the running code accesses as `access` says, with accessed and dirty bits
@@ -172,12 +172,12 @@ impl Cpu {
         }
         if !self.cr0.contains(Cr0::PG) {
             return Some(PageMapping {
-                address: linear & !0xfff,
+                address: linear & !0xfff & self.address_mask,
                 writable: true,
                 executable: true,
                 global: false,
                 user: false,
-                size: 4 << 20,
+                size: if self.a20() { 4 << 20 } else { 4 << 10 },
             });
         }
         let cr2 = self.cr2;
@@ -192,7 +192,7 @@ impl Cpu {
             executable: mapping.executable,
             global: mapping.global,
             user: mapping.user,
-            size: if mapping.large { large } else { 4 << 10 },
+            size: if mapping.large && self.a20() { large } else { 4 << 10 },
         })
     }
 
@@ -221,9 +221,11 @@ impl Cpu {
             if pointer & entry::PRESENT == 0 {
                 return 0;
             }
-            read_u64(memory, pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3)
+            let address = pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3;
+            read_u64(memory, address & self.address_mask)
         } else {
-            read_u32(memory, (self.cr3 & 0xffff_f000) | (linear >> 22) << 2).into()
+            let address = self.cr3 & 0xffff_f000 | (linear >> 22) << 2;
+            read_u32(memory, address & self.address_mask).into()
         }
     }
 
@@ -270,7 +272,7 @@ impl Cpu {
             note(memory, found.leaf_address, leaf);
         }
         Ok(Mapping {
-            page: found.page,
+            page: found.page & self.address_mask,
             writable,
             executable: !found.no_execute,
             dirty: leaf & entry::DIRTY != 0,

@@ -234,6 +234,51 @@ fn address_line_20_changes_between_two_instructions() {
     assert_eq!(sent.0, b"lh");
 }
 
+/// A guest that has a copy of itself 1 MiB lower, but for a datum, and adds the datum up while it switches address line 20
+/// 200 times.
+#[rustfmt::skip]
+const A20_ADDER: &[u8] = &[
+    0xbe, 0x00, 0x00, 0x10, 0x00, //       100000: MOV ESI, 100000h
+    0x31, 0xff, //                         100005: XOR EDI, EDI
+    0xb9, 0x80, 0x00, 0x00, 0x00, //       100007: MOV ECX, 80h
+    0xf3, 0xa4, //                         10000C: REP MOVSB
+    0xc6, 0x05, 0x50, 0x00, 0x00, 0x00, b'l', // 10000E: MOV BYTE [50h], 'l'
+    0xb0, 0xdd, 0xe6, 0x64, //             100015: MOV AL, DDh; OUT 64h, AL
+    0xb9, 0xc8, 0x00, 0x00, 0x00, //       100019: MOV ECX, 200
+    0x31, 0xdb, //                         10001E: XOR EBX, EBX
+    0x88, 0xc8, 0x24, 0x01, 0x00, 0xc0, // 100020: MOV AL, CL; AND AL, 1; ADD AL, AL
+    0xe6, 0x92, //                         100026: OUT 92h, AL
+    0x69, 0xdb, 0x01, 0x01, 0x00, 0x01, // 100028: IMUL EBX, EBX, 1000101h
+    0x0f, 0xb6, 0x05, 0x50, 0x00, 0x10, 0x00, // 10002E: MOVZX EAX, BYTE [100050h]
+    0x01, 0xc3, //                         100035: ADD EBX, EAX
+    0x49, 0x75, 0xe6, //                   100037: DEC ECX; JNZ 100020
+    0x66, 0xba, 0xf8, 0x03, //             10003A: MOV DX, 3F8h
+    0x88, 0xd8, 0xee, //                   10003E: MOV AL, BL; OUT DX, AL
+    0x88, 0xf8, 0xee, //                   100041: MOV AL, BH; OUT DX, AL
+    0x66, 0xba, 0x04, 0x06, //             100044: MOV DX, 604h
+    0x66, 0xb8, 0x00, 0x20, //             100048: MOV AX, 2000h
+    0x66, 0xef, //                         10004C: OUT DX, AX
+    0xeb, 0xfe, //                         10004E: JMP to itself
+    b'h', //                               100050
+];
+
+#[test]
+fn every_engine_masks_address_line_20() {
+    let sum = (1..=200_u32).rev().fold(0_u32, |sum, count| {
+        let datum = if count % 2 == 1 { b'h' } else { b'l' };
+        sum.wrapping_mul(0x0100_0101).wrapping_add(datum.into())
+    });
+    for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
+        let config = Config { memory_bytes: 64 << 20, ..Config::default() };
+        let kernel = Kernel { image: kernel_of(A20_ADDER), ..Kernel::default() };
+        let mut vm = Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap();
+        let mut sent = Sent::default();
+        let (_sender, mut door) = door();
+        assert_eq!(vm.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+        assert_eq!(sent.0, sum.to_le_bytes()[..2], "{engine:?}");
+    }
+}
+
 /// A guest that locks the tray of its CD-ROM drive (PREVENT ALLOW MEDIUM REMOVAL), says so on COM1 and halts.
 #[rustfmt::skip]
 const TRAY_LOCKER: &[u8] = &[

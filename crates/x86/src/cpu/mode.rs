@@ -184,7 +184,12 @@ impl Cpu {
 
     /// INVLPG.
     pub(crate) fn invalidate_page(&mut self, linear: u64) {
-        self.invalidations.note_page(linear);
+        if self.a20() {
+            self.invalidations.note_page(linear);
+        } else {
+            // Of a large page, engines have its parts.
+            self.invalidations.note_all();
+        }
         let was_large = self.tlb.flush_page(linear);
         if was_large || self.jumps.has_fetched(linear) {
             self.forget_jumps();

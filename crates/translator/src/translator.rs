@@ -337,6 +337,7 @@ impl Translator {
         }
         self.blocks.add(block, place, is_user);
         if memory.mark_code(place, len) {
+            cpu.protect_code(place & !(PAGE - 1));
             self.protect_marked(memory)?;
         }
         Ok(Some(entries))

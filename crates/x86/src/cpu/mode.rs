@@ -177,6 +177,12 @@ impl Cpu {
         self.forget_jumps();
     }
 
+    /// The page at `place` has come to hold code that another engine than the interpreter has decoded: writes there must
+    /// be noticed.
+    pub fn protect_code(&mut self, place: usize) {
+        self.tlb.protect(place);
+    }
+
     /// What was invalidated since the last call.
     pub fn take_invalidations(&mut self) -> Invalidations {
         std::mem::take(&mut self.invalidations)

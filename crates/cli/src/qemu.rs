@@ -59,7 +59,7 @@ const fn option(name: &'static str, value: &'static str, handler: Handler) -> Qe
 
 /// The options that are understood, some of them only to be refused with a reason.
 const OPTIONS: &[QemuOption] = &[
-    option("accel", "tcg", |_, value| devices::accelerator(value)),
+    option("accel", "tcg|translator|interpreter", devices::accelerator),
     option("append", "TEXT", |all, value| set(&mut all.run.append, value.to_owned())),
     option("bios", "FILE", |all, value| set(&mut all.run.bios, Some(value.into()))),
     option("boot", "[order=LETTERS][,once=LETTERS][,menu=on]", devices::boot),

@@ -205,6 +205,11 @@ impl Vm {
         })
     }
 
+    /// The name of the engine.
+    pub fn engine(&self) -> &'static str {
+        self.engine.name()
+    }
+
     /// What has been counted so far.
     pub fn stats(&self) -> Stats {
         Stats {

@@ -55,6 +55,10 @@ fn debian(kernel: &str, engine: EngineChoice) -> Option<Vm> {
 /// machines are the same whenever they have executed the same number of instructions.
 fn assert_engines_agree(kernel: &str, text: &'static str) {
     let Some(mut vm) = debian(kernel, EngineChoice::Auto) else { return };
+    if vm.engine() == "interpreter" {
+        eprintln!("skipped: this host does not allow the translator");
+        return;
+    }
     vm.record();
     let (sender, mut door) = door();
     let mut console = Until { text, sent: String::new(), sender: Some(sender) };
@@ -90,5 +94,5 @@ const CHECKPOINTS: u64 = 20;
 
 #[test]
 fn debian_starts_in_the_same_way_on_both_engines() {
-    assert_engines_agree("linux-686/vmlinuz", "LSM: ");
+    assert_engines_agree("linux-686/vmlinuz", "ring3:~# ");
 }

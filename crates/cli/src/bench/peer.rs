@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// What can run a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Ring3,
+    Translator,
+    Interpreter,
     Qemu,
 }
 
@@ -30,12 +31,15 @@ impl Kind {
     pub(super) fn installed() -> Vec<Kind> {
         let path = env::var_os("PATH").unwrap_or_default();
         let has_qemu = env::split_paths(&path).any(|directory| directory.join(QEMU).exists());
-        if has_qemu { vec![Kind::Ring3, Kind::Qemu] } else { vec![Kind::Ring3] }
+        let mut kinds = vec![Kind::Translator, Kind::Interpreter];
+        kinds.extend(has_qemu.then_some(Kind::Qemu));
+        kinds
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Ring3 => "ring3",
+            Kind::Translator => "ring3",
+            Kind::Interpreter => "interpreter",
             Kind::Qemu => "QEMU (TCG)",
         }
     }
@@ -59,7 +63,7 @@ impl Kind {
 
     fn start(self, boot: &[OsString]) -> Result<Peer, BenchError> {
         let mut command = match self {
-            Kind::Ring3 => {
+            Kind::Translator | Kind::Interpreter => {
                 let program =
                     env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
                 let mut command = Command::new(program);
@@ -68,7 +72,8 @@ impl Kind {
             }
             Kind::Qemu => Command::new(QEMU),
         };
-        command.args(["-accel", "tcg", "-cpu", "max", "-m", "128", "-nodefaults"]);
+        let accelerator = if self == Kind::Interpreter { "interpreter" } else { "tcg" };
+        command.args(["-accel", accelerator, "-cpu", "max", "-m", "128", "-nodefaults"]);
         command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
         command.args(boot);
         Peer::new(self.name(), command)

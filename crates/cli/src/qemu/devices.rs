@@ -1,6 +1,6 @@
 //! The options whose values are lists of properties, or are like those of another program.
 
-use crate::args::{self, MemorySize, QmpTarget, Vga};
+use crate::args::{self, Engine, MemorySize, QmpTarget, Vga};
 use crate::display::DisplayTarget;
 use crate::drives::{DriveProperties, Interface};
 use crate::rtc::RtcBase;
@@ -83,21 +83,27 @@ pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
 }
 
 /// `-machine`.
-pub(super) fn machine(_: &mut Translation, value: &str) -> Result<(), Reason> {
+pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, Some("type")).for_each(|key, value| match (key, value) {
         ("type", "pc") | ("usb" | "smm" | "vmport", "off") | ("acpi", "on") => Ok(()),
         ("type", name) if name.starts_with("pc-i440fx-") => Ok(()),
         ("type", _) => reason("the machine is a pc, with the 440FX chipset"),
-        ("accel", value) => accelerator(value),
+        ("accel", value) => accelerator(all, value),
         _ => unknown(key, "type and accel"),
     })
 }
 
-/// `-accel`, and the machine's property.
-pub(super) fn accelerator(value: &str) -> Result<(), Reason> {
+/// `-accel`, and the machine's property: QEMU's name for what executes instructions by software, or those of the engines.
+pub(super) fn accelerator(all: &mut Translation, value: &str) -> Result<(), Reason> {
     // Of several, with colons between, QEMU takes the first one that works.
     let mut names = value.split(',').next().unwrap_or_default().split(':');
-    if names.any(|name| name == "tcg") { Ok(()) } else { no_kvm() }
+    let engine = names.find_map(|name| match name {
+        "tcg" => Some(Engine::Auto),
+        "translator" => Some(Engine::Translator),
+        "interpreter" => Some(Engine::Interpreter),
+        _ => None,
+    });
+    engine.map_or_else(no_kvm, |engine| set(&mut all.run.engine, engine))
 }
 
 /// `-smp`.

@@ -1,6 +1,7 @@
 //! Command lines as people write them, and what becomes of them.
 
 use super::*;
+use crate::args::Engine;
 use crate::drives::{BootOptions, Interface};
 use crate::rtc::RtcBase;
 
@@ -67,6 +68,13 @@ fn a_test_kernel_that_exits() {
     assert_eq!((run.debug_exit, run.cpu), (Some(0xf4), Model::I486));
     assert_eq!(run.serial, [SerialTarget::Stdio]);
     assert_eq!(self::run("-device isa-debug-exit").debug_exit, Some(0x501));
+}
+
+#[test]
+fn engines_are_accelerators() {
+    assert_eq!(run("-accel tcg").engine, Engine::Auto);
+    assert_eq!(run("-accel interpreter").engine, Engine::Interpreter);
+    assert_eq!(run("-M pc,accel=kvm:translator").engine, Engine::Translator);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use ring3_x86::decode;
 
 use crate::context::info;
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Branch, Emitter};
+use crate::emitter::{Branch, Emitter, Mark};
 use crate::flags;
 use crate::map::Set;
 use crate::numeric;
@@ -74,101 +74,58 @@ pub(crate) fn translate(
     host: u32,
     entry_of: impl Fn(u32) -> Option<u32>,
 ) -> (Block, Vec<u8>) {
-    let Scan { body, ending, next_info } = scan(source);
     let mut maker = Maker {
         emitter: Emitter::new(host),
         linear: source.linear,
-        sites: Vec::with_capacity(body.len() + 1),
+        sites: Vec::new(),
         branches: Vec::new(),
         later: Vec::new(),
         entry: 0,
-        count: 0,
         is_numeric: false,
         is_user: source.is_user,
     };
     maker.emitter.check_target(source.linear);
     maker.entry = maker.emitter.here();
-    // The first byte that is not read: a fetch that reaches it is of the next block.
-    let mut end = source.linear;
-    let in_block = body.len() as u16 + u16::from(ending.is_some());
-    if in_block > 0 {
-        maker.count = in_block;
-        maker.emitter.count(in_block.into());
-    }
-    for instruction in &body {
-        maker.begin_site(instruction);
-        let done = maker.body(instruction);
-        debug_assert!(done, "{instruction} was tried before");
-        end = instruction.next_ip32();
-    }
-    match ending {
-        Some(branch) => {
+    let count = maker.emitter.count();
+    // The address of the first byte that is not part of it.
+    let end = match maker.instructions(source) {
+        End::Branch(branch) => {
             maker.begin_site(&branch);
-            end = branch.next_ip32();
             maker.ending(&branch, &entry_of);
+            branch.next_ip32()
         }
-        // The page ends there, or the interpreter is to go on.
-        None if is_next_block(&body, source, end) => maker.go_to(end, &entry_of),
-        None => maker.emitter.leave_to_step(end, next_info),
-    }
+        End::NextBlock(end) => {
+            maker.go_to(end, &entry_of);
+            end
+        }
+        End::Interpreter(end, info) => {
+            maker.emitter.leave_to_step(end, info);
+            end
+        }
+    };
     maker.finish_later();
+    let instructions = maker.sites.len() as u16;
+    maker.emitter.set_count(count, instructions.into());
     let block = Block {
         linear: source.linear,
         entry: maker.entry,
         checked_entry: host,
-        bytes: (end.wrapping_sub(source.linear)) as u16,
-        instructions: in_block,
+        bytes: end.wrapping_sub(source.linear) as u16,
+        instructions,
         sites: maker.sites,
     };
     (block, maker.emitter.finish(&maker.branches))
 }
 
-/// The block ended only because it was long enough.
-fn is_next_block(body: &[Instruction], source: &Source, end: u32) -> bool {
-    body.len() == usize::from(MAX_INSTRUCTIONS)
-        || end.wrapping_sub(source.linear) as usize == source.bytes.len()
-}
-
-/// What can be translated of a block.
-struct Scan {
-    body: Vec<Instruction>,
-    /// The branch after it, if it ends in one.
-    ending: Option<Instruction>,
-    /// What the interpreter is to know of the instruction after it, if that is left to it.
-    next_info: u32,
-}
-
-fn scan(source: &Source) -> Scan {
-    let mut decoder = decode::decoder(source.bytes, true, source.linear);
-    let mut body = Vec::new();
-    let mut trial = Maker::for_trial(source.is_user);
-    let mut next_info = info::NUMERIC;
-    while decoder.can_decode() && body.len() < usize::from(MAX_INSTRUCTIONS) {
-        let instruction = decoder.decode();
-        if !decode::exists(&instruction, source.model) {
-            break;
-        }
-        if is_ending(&instruction) && !source.left.contains(&instruction.ip32()) {
-            return Scan { body, ending: Some(instruction), next_info: 0 };
-        }
-        if instruction.flow_control() != FlowControl::Next
-            || source.left.contains(&instruction.ip32())
-            || !trial.body(&instruction)
-        {
-            next_info = if numeric::is_numeric(&instruction) { info::NUMERIC } else { 0 };
-            if repeats(&instruction) {
-                next_info |= info::REPEATS;
-            }
-            break;
-        }
-        body.push(instruction);
-    }
-    // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
-    if body.last().is_some_and(|last| last.mnemonic() == Mnemonic::Sti) {
-        body.pop();
-        next_info = 0;
-    }
-    Scan { body, ending: None, next_info }
+/// What comes after the instructions of a block that go on with the next one.
+enum End {
+    /// This branch.
+    Branch(Instruction),
+    /// The instruction at this address, in a block of its own.
+    NextBlock(u32),
+    /// The instruction at this address, which is left to the interpreter, with what that is to know of it
+    /// ([`info`]).
+    Interpreter(u32, u32),
 }
 
 /// A near branch that is translated.
@@ -206,26 +163,62 @@ struct Maker {
     branches: Vec<(Branch, u32)>,
     later: Vec<Later>,
     entry: u32,
-    count: u16,
     /// The numeric registers are loaded.
     is_numeric: bool,
     is_user: bool,
 }
 
 impl Maker {
-    /// One whose code is thrown away: it tells what can be translated.
-    fn for_trial(is_user: bool) -> Maker {
-        Maker {
-            emitter: Emitter::new(0),
-            linear: 0,
-            sites: Vec::new(),
-            branches: Vec::new(),
-            later: Vec::new(),
-            entry: 0,
-            count: 0,
-            is_numeric: false,
-            is_user,
+    /// Translates the instructions up to where the block ends, and says how it does.
+    fn instructions(&mut self, source: &Source) -> End {
+        let mut decoder = decode::decoder(source.bytes, true, source.linear);
+        let mut end = source.linear;
+        // Before STI, if that was the last one.
+        let mut before_sti = None;
+        let ending = loop {
+            let at_end = !decoder.can_decode();
+            if at_end || self.sites.len() == usize::from(MAX_INSTRUCTIONS) {
+                break End::NextBlock(end);
+            }
+            let instruction = decoder.decode();
+            let is_left = !decode::exists(&instruction, source.model) || source.left.contains(&end);
+            if !is_left && is_ending(&instruction) {
+                return End::Branch(instruction);
+            }
+            let mark = (self.emitter.mark(), self.sites.len(), self.is_numeric, end);
+            let is_plain = instruction.flow_control() == FlowControl::Next;
+            if !is_left && is_plain {
+                self.begin_site(&instruction);
+            }
+            if is_left || !is_plain || !self.body(&instruction) {
+                self.go_back(&mark);
+                let mut info = 0;
+                // One that goes on in the next page is not known.
+                if instruction.is_invalid() || numeric::is_numeric(&instruction) {
+                    info |= info::NUMERIC;
+                }
+                if repeats(&instruction) {
+                    info |= info::REPEATS;
+                }
+                break End::Interpreter(end, info);
+            }
+            before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some(mark);
+            end = instruction.next_ip32();
+        };
+        // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
+        if let Some(mark) = before_sti {
+            self.go_back(&mark);
+            return End::Interpreter(mark.3, 0);
         }
+        ending
+    }
+
+    /// Throws away what was made since `mark`.
+    fn go_back(&mut self, mark: &(Mark, usize, bool, u32)) {
+        let (emitted, sites, is_numeric, _) = *mark;
+        self.emitter.go_back(emitted);
+        self.sites.truncate(sites);
+        self.is_numeric = is_numeric;
     }
 
     fn begin_site(&mut self, instruction: &Instruction) {
@@ -353,7 +346,7 @@ impl Maker {
     fn lead(&mut self, branch: Branch, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
         if !self.is_in_page(target) {
             self.later.push(Later::Far { branch, target });
-        } else if target == self.linear && self.count > 0 {
+        } else if target == self.linear {
             self.branches.push((branch, self.entry));
         } else if let Some(entry) = entry_of(target) {
             self.branches.push((branch, entry));

@@ -93,7 +93,7 @@ pub(crate) enum NumericEntry {
 pub(crate) struct Context {
     /// EAX to EDI.
     pub(crate) gpr: [u32; 8],
-    /// EIP, when it was left.
+    /// EIP, when it was left, and when it is entered by the jump table.
     pub(crate) eip: u32,
     /// See [`reason`].
     pub(crate) reason: u32,
@@ -231,7 +231,7 @@ impl Context {
 /// Executes translated code from `target` on until it is left.
 ///
 /// # Safety
-/// `target` is the entry of a translated block, `budget`, `window` and `table` are what the module says, and the
+/// `target` is the entry of a translated block or an instruction in it, or what the jump table has for `eip`; `budget`, `window` and `table` are what the module says, and the
 /// handler of [`crate::signals`] is installed.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
@@ -264,6 +264,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "mov ebp, [r14 + 20]",
         "mov esi, [r14 + 24]",
         "mov edi, [r14 + 28]",
+        "mov r8d, [r14 + {eip}]",
         "jmp qword ptr [r14 + {target}]",
         host_stack = const offset_of!(Context, host_stack),
         window = const offset_of!(Context, window),
@@ -271,6 +272,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         table = const offset_of!(Context, table),
         flags = const offset_of!(Context, flags),
         target = const offset_of!(Context, target),
+        eip = const offset_of!(Context, eip),
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         image = const offset_of!(Context, image),
         index_mask = const INDEX_MASK,

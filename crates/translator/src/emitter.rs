@@ -10,6 +10,19 @@ pub(crate) struct Emitter {
     start: u32,
     len: u32,
     landings: Vec<(Branch, u32)>,
+    /// Numbers that were told late, by the addresses where they end.
+    numbers: Vec<(u32, u32)>,
+}
+
+/// The end of a number of instructions that has yet to be told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Count(u32);
+
+/// How much code there was.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    len: u32,
+    landings: usize,
 }
 
 /// The end of the distance in a branch that has yet to be told where it goes.
@@ -19,7 +32,13 @@ pub(crate) struct Branch(u32);
 impl Emitter {
     /// For code that begins at address `start`.
     pub(crate) fn new(start: u32) -> Emitter {
-        Emitter { encoder: Encoder::new(64), start, len: 0, landings: Vec::new() }
+        Emitter {
+            encoder: Encoder::new(64),
+            start,
+            len: 0,
+            landings: Vec::new(),
+            numbers: Vec::new(),
+        }
     }
 
     /// The address of what comes next.
@@ -33,6 +52,10 @@ impl Emitter {
         for (Branch(end), to) in self.landings.iter().chain(branches) {
             let offset = (end - self.start) as usize;
             code[offset - 4..offset].copy_from_slice(&to.wrapping_sub(*end).to_le_bytes());
+        }
+        for (end, number) in self.numbers {
+            let offset = (end - self.start) as usize;
+            code[offset - 4..offset].copy_from_slice(&number.to_le_bytes());
         }
         code
     }
@@ -199,15 +222,31 @@ impl Emitter {
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
     }
 
-    /// Takes `instructions` from the budget, and stops there if that is more than there are.
-    pub(crate) fn count(&mut self, instructions: u32) {
-        self.uncount(-(instructions as i32));
+    /// Takes a number of instructions, which is to be told, from the budget, and stops there if that is more than there are.
+    pub(crate) fn count(&mut self) -> Count {
+        self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], 0); // lea r12, [r12 - ...]
+        let count = Count(self.here());
         self.bytes(&[0x45, 0x8a, 0x0c, 0x24]); // mov r9b, [r12]
+        count
     }
 
-    /// Changes the budget by `instructions`.
-    pub(crate) fn uncount(&mut self, instructions: i32) {
-        self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], instructions as u32); // lea r12, [r12 + ...]
+    /// Tells the number.
+    pub(crate) fn set_count(&mut self, Count(end): Count, instructions: u32) {
+        self.numbers.push((end, instructions.wrapping_neg()));
+    }
+
+    /// Where the code is, to throw away what comes after it.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { len: self.len, landings: self.landings.len() }
+    }
+
+    /// Throws away what was appended since `mark`.
+    pub(crate) fn go_back(&mut self, mark: Mark) {
+        let mut code = self.encoder.take_buffer();
+        code.truncate(mark.len as usize);
+        self.encoder.set_buffer(code);
+        self.len = mark.len;
+        self.landings.truncate(mark.landings);
     }
 
     /// Calls the routine whose address is in a field of the context.

@@ -3,7 +3,7 @@
 //! Most instructions of a guest can run as they are; what changes is where they find their memory, where control goes,
 //! and what privileged instructions do. So guest code is copied ([`block`], [`copy`], [`strings`], [`flags`], [`segments`]) with its memory
 //! operands in a *window* ([`window`]), 4 GiB of host addresses into which the host's own MMU maps guest memory
-//! as the guest's page tables say ([`space`]). There is no compare, no branch and no flag in an access: what is not there
+//! as the guest's page tables say ([`space`], [`spaces`]). There is no compare, no branch and no flag in an access: what is not there
 //! faults, and is then filled in, or left to the interpreter, which is the specification and executes all that is
 //! rare or privileged.
 //!
@@ -32,6 +32,7 @@ mod routines;
 mod segments;
 mod signals;
 mod space;
+mod spaces;
 mod strings;
 mod translator;
 mod window;

@@ -54,6 +54,8 @@ pub(crate) struct Space {
     /// The page-directory entries of all of them, by the number of the 2 MiB that they are for; none where some had
     /// another one.
     directories: Map<u32, Option<u64>>,
+    /// How many pages inside of large ones were protected, each of which splits a mapping.
+    protected: usize,
 }
 
 /// What came of a fault in the window.
@@ -73,7 +75,16 @@ impl Space {
         let table = vec![miss; TABLE_ENTRIES].try_into().expect("so many");
         let (small, large, fetched) = (Map::default(), Map::default(), Map::default());
         let directories = Map::default();
-        Ok(Space { window: Window::new()?, table, miss, small, large, fetched, directories })
+        Ok(Space {
+            window: Window::new()?,
+            table,
+            miss,
+            small,
+            large,
+            fetched,
+            directories,
+            protected: 0,
+        })
     }
 
     pub(crate) fn window(&self) -> &Window {
@@ -85,9 +96,14 @@ impl Space {
         self.table.as_ptr().addr() as u64
     }
 
-    /// How many mappings of the host there are.
+    /// How many mappings of the host there are, at most.
     pub(crate) fn mappings(&self) -> usize {
-        self.small.len() + self.large.len()
+        self.small.len() + self.large.len() + 2 * self.protected
+    }
+
+    /// Where indirect branches to `linear` go: to code that checks that it is for that address.
+    pub(crate) fn target(&self, linear: u32) -> u32 {
+        self.table[index(linear) as usize]
     }
 
     /// Indirect branches to `linear` go to `entry`.
@@ -170,7 +186,12 @@ impl Space {
                 for part in (start..=start + (mapping.size - 1)).step_by(DIRECTORY_STEP as usize) {
                     self.note_directory(part, &entries);
                 }
-                self.map_large(memory, file, start, mapped)?;
+                if let Err(error) = self.map_large(memory, file, start, mapped) {
+                    // Not with some of it protected, and some not.
+                    self.large.remove(&start);
+                    self.window.unmap(start, mapped.len)?;
+                    return Err(error);
+                }
                 return Ok(Fill::Done);
             }
         }
@@ -214,6 +235,7 @@ impl Space {
         self.large.insert(start, mapped);
         for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
             if mapped.writable && !memory.is_plain(mapped.place + offset) {
+                self.protected += 1;
                 self.window.protect(start + offset as u32, PAGE_SIZE as usize, false)?;
             }
         }
@@ -231,6 +253,7 @@ impl Space {
         for (start, large) in &self.large {
             let offset = place.wrapping_sub(large.place);
             if large.writable && offset < large.len {
+                self.protected += 1;
                 self.window.protect(start + offset as u32, PAGE_SIZE as usize, false)?;
             }
         }
@@ -323,6 +346,7 @@ impl Space {
         self.large.clear();
         self.fetched.clear();
         self.directories.clear();
+        self.protected = 0;
         self.forget_targets();
         self.window.clear()
     }

@@ -21,7 +21,8 @@ use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::map::{Map, Set};
 use crate::numeric::{self, Numeric};
-use crate::space::{Fill, Space};
+use crate::space::Fill;
+use crate::spaces::Spaces;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
@@ -33,8 +34,6 @@ const MOST_ITERATIONS: u32 = 4096;
 const LARGEST_BLOCK: usize = 16 << 10;
 /// So many signals for one instruction have it left to the interpreter.
 const LEAVINGS: u8 = 3;
-/// Windows for user code at most.
-const USER_SPACES: usize = 64;
 /// Mappings of the host at most: Linux has a limit of 65530.
 const MAX_MAPPINGS: usize = 40_000;
 
@@ -49,17 +48,6 @@ pub enum Unavailable {
     System(#[from] io::Error),
 }
 
-/// An address space of user code.
-#[derive(Debug)]
-struct UserSpace {
-    space: Space,
-    cr3: u64,
-    /// What is in it was compared with the page tables since they were last invalidated.
-    checked: bool,
-    /// When it was last entered.
-    used: u64,
-}
-
 /// What was counted.
 #[derive(Debug, Default)]
 struct Counters {
@@ -71,6 +59,7 @@ struct Counters {
     fills: u64,
     faults: u64,
     flushes: u64,
+    refusals: u64,
 }
 
 /// The engine that translates.
@@ -87,10 +76,9 @@ pub struct Translator {
     /// The bytes of the cache that are never dropped.
     stubs: usize,
     blocks: Blocks,
-    kernel: Space,
-    users: Vec<UserSpace>,
-    /// Which of `users` belongs to CR3, if that is known.
-    user: Option<usize>,
+    spaces: Spaces,
+    /// The host refuses what must not be refused: all is left to the interpreter.
+    is_broken: bool,
     /// What address line 20 was when it was made.
     a20: bool,
     /// [`Memory::layout_generation`] that all was made with.
@@ -143,9 +131,8 @@ impl Translator {
             stubs: cache.len(),
             cache,
             blocks: Blocks::default(),
-            kernel: Space::new(miss)?,
-            users: Vec::new(),
-            user: None,
+            spaces: Spaces::new(miss)?,
+            is_broken: false,
             a20: true,
             layout: None,
             numeric: Numeric::new(),
@@ -153,17 +140,6 @@ impl Translator {
             leavings: Map::default(),
             counters: Counters::default(),
         })
-    }
-
-    fn miss(&self) -> u32 {
-        self.cache.start()
-    }
-
-    fn space(&mut self, is_user: bool) -> &mut Space {
-        match self.user.filter(|_| is_user) {
-            Some(index) => &mut self.users[index].space,
-            None => &mut self.kernel,
-        }
     }
 
     // What has changed --------------------------------------------------
@@ -193,29 +169,26 @@ impl Translator {
         if invalidations.is_empty() {
             return Ok(());
         }
-        if invalidations.all || invalidations.non_global {
-            self.kernel.invalidate_all(cpu, memory, invalidations.all)?;
-            self.user = None;
-            for user in &mut self.users {
-                user.checked = false;
-            }
+        self.spaces.invalidate(cpu, memory, &invalidations)
+    }
+
+    /// The same. Where the host refuses what that needs, everything is forgotten, which needs less.
+    fn keep_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+        let Err(error) = self.catch_up(cpu, memory) else { return };
+        self.counters.refusals += 1;
+        debug!(%error, "the host refuses to change a mapping");
+        if let Err(error) = self.clear_spaces()
+            && !self.is_broken
+        {
+            warn!("the interpreter goes on alone, as the host refuses to unmap memory: {error}");
+            self.is_broken = true;
         }
-        for linear in invalidations.pages {
-            self.kernel.invalidate(cpu, memory, linear)?;
-            if let Some(index) = self.user {
-                self.users[index].space.invalidate(cpu, memory, linear)?;
-            }
-        }
-        Ok(())
     }
 
     fn drop_code(&mut self, pages: &[u32]) {
         for page in pages {
             for (linear, entry) in self.blocks.drop_page(*page) {
-                self.kernel.forget_target(linear, entry);
-                for user in &mut self.users {
-                    user.space.forget_target(linear, entry);
-                }
+                self.spaces.forget_target(linear, entry);
             }
         }
     }
@@ -227,16 +200,14 @@ impl Translator {
         };
         for page in pages {
             let place = (page as usize) << PAGE_SHIFT;
-            self.kernel.protect_place(place)?;
-            self.users.iter_mut().try_for_each(|user| user.space.protect_place(place))?;
+            self.spaces.protect_place(place)?;
         }
         Ok(())
     }
 
     fn clear_spaces(&mut self) -> io::Result<()> {
         self.counters.flushes += 1;
-        self.kernel.clear()?;
-        self.users.iter_mut().try_for_each(|user| user.space.clear())
+        self.spaces.clear()
     }
 
     fn forget_all(&mut self, cpu: &Cpu) -> io::Result<()> {
@@ -250,43 +221,7 @@ impl Translator {
         self.left.clear();
         self.leavings.clear();
         self.cache.truncate(self.stubs);
-        self.kernel.forget_targets();
-        for user in &mut self.users {
-            user.space.forget_targets();
-        }
-    }
-
-    /// Finds the space of the user code that runs with CR3.
-    fn find_user(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<()> {
-        if self.user.is_some() {
-            return Ok(());
-        }
-        let now = cpu.instructions;
-        let known = self.users.iter().position(|user| user.cr3 == cpu.cr3());
-        let index = match known {
-            Some(index) => index,
-            None if self.users.len() < USER_SPACES => {
-                let space = Space::new(self.miss())?;
-                self.users.push(UserSpace { space, cr3: cpu.cr3(), checked: true, used: now });
-                self.users.len() - 1
-            }
-            None => {
-                let oldest = (0..self.users.len()).min_by_key(|index| self.users[*index].used);
-                let index = oldest.expect("there are some");
-                let user = &mut self.users[index];
-                user.space.clear()?;
-                (user.cr3, user.checked) = (cpu.cr3(), true);
-                index
-            }
-        };
-        let user = &mut self.users[index];
-        user.used = now;
-        if !user.checked {
-            user.space.invalidate_all(cpu, memory, true)?;
-            user.checked = true;
-        }
-        self.user = Some(index);
-        Ok(())
+        self.spaces.forget_targets();
     }
 
     // Execution ---------------------------------------------------------
@@ -312,7 +247,9 @@ impl Translator {
         linear: u32,
     ) -> io::Result<Option<(u32, u32)>> {
         let is_user = cpu.is_user();
-        let Some(place) = self.space(is_user).fetch(cpu, memory, linear) else { return Ok(None) };
+        let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, linear) else {
+            return Ok(None);
+        };
         if let Some(block) = self.blocks.find(linear, place, is_user) {
             return Ok(Some((block.entry, block.checked_entry)));
         }
@@ -385,19 +322,13 @@ impl Translator {
     fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
         let is_user = cpu.is_user();
         if is_user {
-            self.find_user(cpu, memory)?;
+            self.spaces.find_user(cpu, memory)?;
         }
-        let Some((entry, checked_entry)) = self.code_for(cpu, memory, cpu.ip as u32)? else {
-            return Ok(STEP);
-        };
-        self.space(is_user).note_target(cpu.ip as u32, checked_entry);
         self.load(cpu);
-        let (window, table) = {
-            let space = self.space(is_user);
-            (space.window().base(), space.table())
-        };
-        (self.context.window, self.context.table) = (window, table);
-        self.context.target = entry.into();
+        let space = self.spaces.current(is_user);
+        let context = &mut self.context;
+        (context.window, context.table) = (space.window().base(), space.table());
+        context.target = space.target(context.eip).into();
         let mut counted = 0;
         loop {
             // In the middle of a block nothing asks for them again.
@@ -410,15 +341,16 @@ impl Translator {
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(counted);
             self.counters.entries += 1;
-            // SAFETY: the target is the entry of a block or of an instruction in it; the rest is what the
+            // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
-            let left = self.left(cpu, memory, allowed, deadline)?;
-            let Left::Again(before) = left else {
-                self.store(cpu);
-                return Ok(left);
-            };
-            counted = before;
+            match self.left(cpu, memory, allowed, deadline) {
+                Ok(Left::Again(before)) => counted = before,
+                left => {
+                    self.store(cpu);
+                    return left;
+                }
+            }
         }
     }
 
@@ -470,7 +402,7 @@ impl Translator {
                 let Some((entry, checked_entry)) = self.code_for(cpu, memory, target)? else {
                     return Ok(STEP);
                 };
-                self.space(cpu.is_user()).note_target(target, checked_entry);
+                self.spaces.current(cpu.is_user()).note_target(target, checked_entry);
                 self.context.target = entry.into();
                 Ok(Left::Again(0))
             }
@@ -524,15 +456,15 @@ impl Translator {
             }
             return Ok(Left::Again(0));
         }
-        let Some(linear) = self.space(is_user).window().linear(address) else {
+        let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             return Ok(STEP);
         };
         let writes = self.context.fault_code & WRITE_FAULT != 0;
         let Some(file) = self.file.clone() else { return Ok(STEP) };
-        if self.mappings() > MAX_MAPPINGS {
+        if self.spaces.mappings() > MAX_MAPPINGS {
             self.clear_spaces()?;
         }
-        match self.space(is_user).fill(cpu, memory, &file, linear, writes)? {
+        match self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)? {
             Fill::Done => {
                 self.counters.fills += 1;
                 Ok(go_on_at_site(cpu, site, block_instructions, deadline))
@@ -553,7 +485,7 @@ impl Translator {
         *times += 1;
         if *times == LEAVINGS {
             self.left.insert(eip);
-            if let Some(place) = self.space(cpu.is_user()).fetch(cpu, memory, eip) {
+            if let Some(place) = self.spaces.current(cpu.is_user()).fetch(cpu, memory, eip) {
                 self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
             }
         }
@@ -589,10 +521,6 @@ impl Translator {
         }
         self.context.numeric_was_live = 1;
         go_on_at_site(cpu, site, block_instructions, deadline)
-    }
-
-    fn mappings(&self) -> usize {
-        self.kernel.mappings() + self.users.iter().map(|user| user.space.mappings()).sum::<usize>()
     }
 }
 
@@ -636,15 +564,13 @@ impl Engine for Translator {
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
         let deadline = cpu.instructions.saturating_add(instructions);
         loop {
-            if let Err(error) = self.catch_up(cpu, memory) {
-                warn!(%error, "the host lets go of no memory");
-            }
+            self.keep_up(cpu, memory);
             let rest = deadline.saturating_sub(cpu.instructions);
             let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
             let mut interpreted = rest.min(1);
             let mut uses_numeric = true;
             if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
-                if Translator::translates(cpu) {
+                if !self.is_broken && Translator::translates(cpu) {
                     match self.execute(cpu, memory, deadline) {
                         Ok(Left::Step { is_numeric }) => {
                             self.counters.steps += 1;
@@ -652,12 +578,14 @@ impl Engine for Translator {
                         }
                         Ok(Left::Interpret(count)) => interpreted = count,
                         Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
-                        Err(error) => warn!(%error, "no memory for translated code"),
+                        Err(error) => {
+                            debug!(%error, "the host has no memory for translated code");
+                            self.counters.refusals += 1;
+                            interpreted = rest.min(INTERPRETED);
+                        }
                     }
                     interpreted = interpreted.min(deadline - cpu.instructions);
-                    if let Err(error) = self.catch_up(cpu, memory) {
-                        warn!(%error, "the host lets go of no memory");
-                    }
+                    self.keep_up(cpu, memory);
                 } else {
                     interpreted = rest.min(INTERPRETED);
                 }
@@ -675,8 +603,17 @@ impl Engine for Translator {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counters { entries, steps, interpreted, links, look_ups, fills, faults, flushes } =
-            self.counters;
+        let Counters {
+            entries,
+            steps,
+            interpreted,
+            links,
+            look_ups,
+            fills,
+            faults,
+            flushes,
+            refusals,
+        } = self.counters;
         vec![
             ("blocks translated", self.blocks.count() as u64),
             ("entries to translated code", entries),
@@ -687,6 +624,7 @@ impl Engine for Translator {
             ("signals", faults),
             ("pages filled", fills),
             ("flushes", flushes),
+            ("refusals of the host", refusals),
         ]
     }
 }

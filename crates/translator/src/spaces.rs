@@ -1,0 +1,146 @@
+//! All address spaces: that of supervisor code, and those of user code, one for each CR3.
+
+use std::io;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::cpu::invalidations::Invalidations;
+
+use crate::space::Space;
+
+/// Spaces of user code at most.
+const MOST_USERS: usize = 64;
+
+/// An address space of user code.
+#[derive(Debug)]
+struct User {
+    space: Space,
+    cr3: u64,
+    /// What is in it was compared with the page tables since they were last invalidated.
+    is_checked: bool,
+    /// The count of instructions when it was last entered.
+    used: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    kernel: Space,
+    users: Vec<User>,
+    /// Which of `users` belongs to CR3, if that is known.
+    current: Option<usize>,
+    /// More of them do not fit into the process.
+    most_users: usize,
+    miss: u32,
+}
+
+impl Spaces {
+    /// Jump tables have `miss` where they know nothing.
+    pub(crate) fn new(miss: u32) -> io::Result<Spaces> {
+        let kernel = Space::new(miss)?;
+        Ok(Spaces { kernel, users: Vec::new(), current: None, most_users: MOST_USERS, miss })
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Space> {
+        std::iter::once(&mut self.kernel).chain(self.users.iter_mut().map(|user| &mut user.space))
+    }
+
+    /// The space of the code that runs, which was found for user code ([`Spaces::find_user`]).
+    pub(crate) fn current(&mut self, is_user: bool) -> &mut Space {
+        if is_user {
+            let index = self.current.expect("it was found before user code was entered");
+            &mut self.users[index].space
+        } else {
+            &mut self.kernel
+        }
+    }
+
+    /// Finds the space of the user code that runs with CR3, or makes one.
+    pub(crate) fn find_user(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<()> {
+        if self.current.is_some() {
+            return Ok(());
+        }
+        let known = self.users.iter().position(|user| user.cr3 == cpu.cr3());
+        let index = match known {
+            Some(index) => index,
+            None => self.add_user(cpu.cr3())?,
+        };
+        let user = &mut self.users[index];
+        user.used = cpu.instructions;
+        if !user.is_checked {
+            user.space.invalidate_all(cpu, memory, true)?;
+            user.is_checked = true;
+        }
+        self.current = Some(index);
+        Ok(())
+    }
+
+    /// An empty space for `cr3`: a new one, or where there can be no more the one that was used least recently.
+    fn add_user(&mut self, cr3: u64) -> io::Result<usize> {
+        if self.users.len() < self.most_users {
+            match Space::new(self.miss) {
+                Ok(space) => {
+                    self.users.push(User { space, cr3, is_checked: true, used: 0 });
+                    return Ok(self.users.len() - 1);
+                }
+                Err(error) if self.users.is_empty() => return Err(error),
+                Err(_) => self.most_users = self.users.len(),
+            }
+        }
+        let oldest = (0..self.users.len()).min_by_key(|index| self.users[*index].used);
+        let index = oldest.expect("there are some");
+        let user = &mut self.users[index];
+        user.space.clear()?;
+        (user.cr3, user.is_checked) = (cr3, true);
+        Ok(index)
+    }
+
+    /// Drops what software has invalidated and changed.
+    pub(crate) fn invalidate(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        invalidations: &Invalidations,
+    ) -> io::Result<()> {
+        if invalidations.all || invalidations.non_global {
+            self.kernel.invalidate_all(cpu, memory, invalidations.all)?;
+            self.current = None;
+            for user in &mut self.users {
+                user.is_checked = false;
+            }
+        }
+        for linear in &invalidations.pages {
+            self.kernel.invalidate(cpu, memory, *linear)?;
+            if let Some(index) = self.current {
+                self.users[index].space.invalidate(cpu, memory, *linear)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The page at `place` holds code: writes to it are to fault.
+    pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
+        self.all().try_for_each(|space| space.protect_place(place))
+    }
+
+    /// Forgets where indirect branches go.
+    pub(crate) fn forget_targets(&mut self) {
+        self.all().for_each(Space::forget_targets);
+    }
+
+    /// Indirect branches to `linear` no longer go to `entry`.
+    pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
+        self.all().for_each(|space| space.forget_target(linear, entry));
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        self.all().try_for_each(Space::clear)
+    }
+
+    /// How many mappings of the host there are, about.
+    pub(crate) fn mappings(&self) -> usize {
+        let users = self.users.iter().map(|user| user.space.mappings());
+        self.kernel.mappings() + users.sum::<usize>()
+    }
+}

@@ -3,7 +3,7 @@
 mod support;
 
 use std::ffi::OsStr;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use support::{Directory, HALT_FOR_EVER, kernel, ring3};
 
@@ -191,6 +191,35 @@ fn missing_and_wrong_firmware_is_named() {
     let directory = Directory::new();
     let text = directory.file("text", b"not a firmware");
     refuses(&["--bios".as_ref(), text.as_os_str()], &["text is no firmware", "14 bytes"]);
+}
+
+/// A translator reserves many addresses. Where the process may have few of them (`ulimit -v`), the interpreter runs alone,
+/// unless it was the translator that was asked for.
+#[test]
+fn without_addresses_the_interpreter_runs_alone() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let limited = |engine: &str| {
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 3000000; exec \"$0\" \"$@\""])
+            .arg(ring3().get_program())
+            .args(["run", "--log", "info", "--engine", engine, "--kernel"])
+            .arg(&kernel)
+            .stdin(Stdio::null())
+            .output()
+            .expect("there is a shell");
+        let errors = String::from_utf8(output.stderr).expect("messages are text");
+        (output.status.code(), errors)
+    };
+    let (status, errors) = limited("auto");
+    assert_eq!(status, Some(4), "{errors}");
+    let said =
+        errors.lines().filter(|line| line.contains("the interpreter takes the translator's place"));
+    assert_eq!(said.count(), 1, "{errors}");
+    let (status, errors) = limited("translator");
+    assert_eq!(status, Some(1), "{errors}");
+    assert!(errors.contains("there can be no translator here"), "{errors}");
+    assert!(errors.contains("--engine interpreter"), "{errors}");
 }
 
 #[test]

@@ -585,7 +585,9 @@ impl Engine for Translator {
                         }
                     }
                     interpreted = interpreted.min(deadline - cpu.instructions);
-                    self.keep_up(cpu, memory);
+                    if memory.has_stale_code() {
+                        self.keep_up(cpu, memory);
+                    }
                 } else {
                     interpreted = rest.min(INTERPRETED);
                 }
@@ -614,7 +616,7 @@ impl Engine for Translator {
             flushes,
             refusals,
         } = self.counters;
-        vec![
+        let mut counters = vec![
             ("blocks translated", self.blocks.count() as u64),
             ("entries to translated code", entries),
             ("instructions left to the interpreter", steps),
@@ -625,6 +627,8 @@ impl Engine for Translator {
             ("pages filled", fills),
             ("flushes", flushes),
             ("refusals of the host", refusals),
-        ]
+        ];
+        counters.extend(self.interpreter.counters());
+        counters
     }
 }

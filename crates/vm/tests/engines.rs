@@ -96,3 +96,8 @@ const CHECKPOINTS: u64 = 20;
 fn debian_starts_in_the_same_way_on_both_engines() {
     assert_engines_agree("linux-686/vmlinuz", "ring3:~# ");
 }
+
+#[test]
+fn debian_with_pae_starts_in_the_same_way_on_both_engines() {
+    assert_engines_agree("linux-686-pae/vmlinuz", "ring3:~# ");
+}

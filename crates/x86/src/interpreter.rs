@@ -15,7 +15,7 @@ use crate::debug;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
 use crate::exception::{Fault, Stop, Stopped};
-use crate::interpreter::cache::{Cache, NO_PAGE, decode_block};
+use crate::interpreter::cache::{BLOCK_LENGTH, Cache, NO_PAGE, decode_block};
 use crate::interrupt::{Delivery, Event, Source};
 use crate::observer::Observer;
 use crate::paging::Access;
@@ -234,7 +234,12 @@ impl Interpreter {
         let mode = cpu.code_mode();
         let ops = &mut self.cache.ops;
         let first = ops.len();
-        let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model);
+        // What is executed for another engine is mostly one instruction.
+        let most = match &self.dropped {
+            Some(_) => cpu.deadline.saturating_sub(cpu.instructions).clamp(1, BLOCK_LENGTH as u64),
+            None => BLOCK_LENGTH as u64,
+        };
+        let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model, most as usize);
         if block_bytes == 0 {
             return self.decode_crossing(cpu, memory, linear, inside);
         }

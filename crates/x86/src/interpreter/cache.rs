@@ -6,7 +6,7 @@ use crate::exec::pair;
 use crate::table;
 
 /// Instructions in a block at most.
-const BLOCK_LENGTH: usize = 64;
+pub(super) const BLOCK_LENGTH: usize = 64;
 /// Pages of decoded code at most, and instructions (64 MiB); then all of it is dropped.
 const MAX_PAGES: usize = 8192;
 const MAX_OPS: usize = 2 << 20;
@@ -109,7 +109,7 @@ impl Cache {
 }
 
 /// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until one
-/// ends the block, and appends them to `ops`. Gives the block's length in bytes; 0 when not even
+/// ends the block or there are `most`, and appends them to `ops`. Gives the block's length in bytes; 0 when not even
 /// the first instruction is complete.
 pub(super) fn decode_block(
     ops: &mut Vec<Op>,
@@ -117,10 +117,11 @@ pub(super) fn decode_block(
     offset: usize,
     mode: CodeMode,
     model: Model,
+    most: usize,
 ) -> usize {
     let first = ops.len();
     let mut length = 0;
-    while ops.len() - first < BLOCK_LENGTH {
+    while ops.len() - first < most {
         let Some(mut op) = decode::decode(&bytes[length..], mode, model) else {
             break;
         };

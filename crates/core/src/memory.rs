@@ -362,11 +362,6 @@ impl Memory {
         *there = bytes;
     }
 
-    /// How many bytes the array has: RAM and areas.
-    pub fn places(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// True when no engine has decoded code in the page of `place`: writes to it need no care.
     pub fn is_plain(&self, place: usize) -> bool {
         self.code.get(place >> PAGE_SHIFT) == Some(&0)

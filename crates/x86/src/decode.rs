@@ -184,16 +184,35 @@ pub fn decoder(bytes: &[u8], is_32_bit: bool, ip: u32) -> Decoder<'_> {
 
 /// True when `instruction` is one that processors of that model have, and that is executed here.
 pub fn exists(instruction: &Instruction, model: Model) -> bool {
+    is_offered(instruction, model) && table::find(instruction.code()).is_some()
+}
+
+/// True when processors of that model have `instruction`.
+fn is_offered(instruction: &Instruction, model: Model) -> bool {
     !instruction.is_invalid()
         && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
-        && table::find(instruction.code()).is_some()
+}
+
+/// True when `instruction` has a memory operand with 16-bit addresses: with 16-bit registers, or none and a 16-bit
+/// displacement; or SI and DI of a string instruction.
+pub fn has_16_bit_addresses(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| match instruction.op_kind(operand) {
+        OpKind::Memory => {
+            let registers = [instruction.memory_base(), instruction.memory_index()];
+            match registers.into_iter().find(|register| *register != Register::None) {
+                Some(register) => register.size() == 2,
+                None => instruction.memory_displ_size() == 2,
+            }
+        }
+        OpKind::MemorySegSI | OpKind::MemorySegDI | OpKind::MemoryESDI => true,
+        _ => false,
+    })
 }
 
 /// Decodes the instruction at the start of `bytes`, at most 15 of which count;
 /// none when it goes on after them.
 pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
-    let bitness = if mode.is_32_bit { 32 } else { 16 };
-    let mut decoder = Decoder::with_ip(bitness, bytes, 0, OPTIONS);
+    let mut decoder = decoder(bytes, mode.is_32_bit, 0);
     let instruction = decoder.decode();
     if instruction.is_invalid()
         && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
@@ -242,7 +261,7 @@ fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
         op.exec = exec!(overlong_instruction);
         return op;
     }
-    if instruction.is_invalid() || !instruction.cpuid_features().iter().all(|f| model.has(*f)) {
+    if !is_offered(instruction, model) {
         return op;
     }
     let Some((id, form)) = table::find(instruction.code()) else {
@@ -257,6 +276,9 @@ fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
         } else if instruction.has_rep_prefix() {
             op.repeat = Repeat::WhileEqual;
         }
+    }
+    if has_16_bit_addresses(instruction) {
+        op.address_shift = SHIFT_16_BIT;
     }
     let kinds = instruction.op_code();
     let mut immediates = 0;
@@ -296,17 +318,14 @@ fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                 op.scale = instruction.memory_index_scale().trailing_zeros() as u8;
                 op.disp = instruction.memory_displacement32();
                 op.segment = register_number(instruction.memory_segment());
-                op.address_shift = address_shift(instruction);
                 op.exec = if mode.is_flat && op.is_flat() { form.flat } else { form.memory };
             }
-            OpKind::MemorySegSI | OpKind::MemorySegDI => {
+            OpKind::MemorySegSI
+            | OpKind::MemorySegDI
+            | OpKind::MemorySegESI
+            | OpKind::MemorySegEDI => {
                 op.segment = register_number(instruction.memory_segment());
-                op.address_shift = SHIFT_16_BIT;
             }
-            OpKind::MemorySegESI | OpKind::MemorySegEDI => {
-                op.segment = register_number(instruction.memory_segment());
-            }
-            OpKind::MemoryESDI => op.address_shift = SHIFT_16_BIT,
             OpKind::NearBranch16 => {
                 let distance = instruction.near_branch16().wrapping_sub(instruction.len() as u16);
                 op.imm = distance as i16 as u32;
@@ -357,16 +376,6 @@ fn optional_register(register: Register) -> u8 {
 
 /// What leaves 16 bits of 32.
 const SHIFT_16_BIT: u8 = 16;
-
-/// 16-bit addresses have 16-bit registers, or none and a 16-bit displacement.
-fn address_shift(instruction: &Instruction) -> u8 {
-    let registers = [instruction.memory_base(), instruction.memory_index()];
-    let is_16_bit = match registers.into_iter().find(|register| *register != Register::None) {
-        Some(register) => register.size() == 2,
-        None => instruction.memory_displ_size() == 2,
-    };
-    if is_16_bit { SHIFT_16_BIT } else { 0 }
-}
 
 #[cfg(test)]
 mod tests {

@@ -70,8 +70,6 @@ pub struct PageMapping {
     pub address: u64,
     /// It can be written at once: it is allowed, and the dirty bit is set.
     pub writable: bool,
-    /// Its bytes can be fetched.
-    pub executable: bool,
     /// It stays over loads of CR3.
     pub global: bool,
     /// User code can access it.
@@ -121,19 +119,7 @@ impl Cpu {
         user: bool,
     ) -> Result<u64, Stopped> {
         self.page_walks += 1;
-        let mapping = if self.cr0.contains(Cr0::PG) {
-            self.walk(memory, linear, access, user)?
-        } else {
-            Mapping {
-                page: linear & !0xfff & self.address_mask,
-                writable: true,
-                executable: true,
-                dirty: true,
-                global: false,
-                user: true,
-                large: false,
-            }
-        };
+        let mapping = self.mapping(memory, linear, access, user)?;
         // While alignment is checked, user data takes the way where that is done; so does data
         // that a breakpoint watches.
         let at_once = !(user && self.checks_alignment || self.watches_page(linear));
@@ -170,29 +156,47 @@ impl Cpu {
         if user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses {
             return None;
         }
-        if !self.cr0.contains(Cr0::PG) {
-            return Some(PageMapping {
-                address: linear & !0xfff & self.address_mask,
-                writable: true,
-                executable: true,
-                global: false,
-                user: false,
-                size: if self.a20() { 4 << 20 } else { 4 << 10 },
-            });
-        }
         let cr2 = self.cr2;
-        let Ok(mapping) = self.walk(memory, linear, access, user) else {
+        let Ok(mapping) = self.mapping(memory, linear, access, user) else {
             self.cr2 = cr2;
             return None;
         };
-        let large = if self.cr4.contains(Cr4::PAE) { 2 << 20 } else { 4 << 20 };
+        let has_pages = self.cr0.contains(Cr0::PG);
+        let size = match (has_pages, mapping.large) {
+            _ if !self.a20() => 4 << 10,
+            (true, false) => 4 << 10,
+            (true, true) if self.cr4.contains(Cr4::PAE) => 2 << 20,
+            _ => 4 << 20,
+        };
         Some(PageMapping {
             address: mapping.page,
             writable: mapping.writable && mapping.dirty,
-            executable: mapping.executable,
             global: mapping.global,
             user: mapping.user,
-            size: if mapping.large && self.a20() { large } else { 4 << 10 },
+            size,
+        })
+    }
+
+    /// Where `linear` is mapped: by the page tables, with all checks and with accessed and dirty bits set, or where there is
+    /// no paging to the same address.
+    fn mapping(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        access: Access,
+        user: bool,
+    ) -> Result<Mapping, Stopped> {
+        if self.cr0.contains(Cr0::PG) {
+            return self.walk(memory, linear, access, user);
+        }
+        Ok(Mapping {
+            page: linear & !0xfff & self.address_mask,
+            writable: true,
+            executable: true,
+            dirty: true,
+            global: false,
+            user: false,
+            large: false,
         })
     }
 
@@ -211,22 +215,29 @@ impl Cpu {
         })
     }
 
-    /// The page-directory entry for `linear` as it is now, present or not; 0 where there is no paging.
+    /// The page-directory entry for `linear` as it is now, present or not; 0 where there is none.
     pub fn directory_entry(&self, memory: &Memory, linear: u32) -> u64 {
-        let linear = u64::from(linear);
         if !self.cr0.contains(Cr0::PG) {
-            0
-        } else if self.cr4.contains(Cr4::PAE) {
-            let pointer = self.pdptes[(linear >> 30) as usize];
-            if pointer & entry::PRESENT == 0 {
-                return 0;
-            }
-            let address = pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3;
-            read_u64(memory, address & self.address_mask)
-        } else {
-            let address = self.cr3 & 0xffff_f000 | (linear >> 22) << 2;
-            read_u32(memory, address & self.address_mask).into()
+            return 0;
         }
+        match self.directory_address(linear.into()) {
+            Some(address) if self.cr4.contains(Cr4::PAE) => read_u64(memory, address),
+            Some(address) => read_u32(memory, address).into(),
+            None => 0,
+        }
+    }
+
+    /// Guest-physical address of the page-directory entry for `linear`; none where there is no page directory.
+    fn directory_address(&self, linear: u64) -> Option<u64> {
+        let address = if self.cr4.contains(Cr4::PAE) {
+            // What is reserved was checked when it was loaded.
+            let pointer = self.pdptes[(linear >> 30 & 3) as usize];
+            check_entry(pointer, 0).ok()?;
+            pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3
+        } else {
+            self.cr3 & 0xffff_f000 | (linear >> 22 & 0x3ff) << 2
+        };
+        Some(address & self.address_mask)
     }
 
     /// Walks the page tables with all checks, and sets accessed and dirty bits.
@@ -293,8 +304,7 @@ impl Cpu {
 
     /// Two-level paging with 4 KiB and 4 MiB pages (SDM vol. 3, 5.3).
     fn find_32_bit(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
-        let directory_address = (self.cr3 & 0xffff_f000) | (linear >> 22 & 0x3ff) << 2;
-        let directory_address = directory_address & self.address_mask;
+        let directory_address = self.directory_address(linear).ok_or(0u32)?;
         let directory = u64::from(read_u32(memory, directory_address));
         let has_large_pages = self.cr4.contains(Cr4::PSE);
         if has_large_pages && directory & entry::LARGE != 0 {
@@ -329,12 +339,8 @@ impl Cpu {
     /// PAE paging: three levels, the first one in registers, with 4 KiB and 2 MiB pages (SDM
     /// vol. 3, 5.4).
     fn find_pae(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
-        let pointer = self.pdptes[(linear >> 30 & 3) as usize];
-        // What is reserved was checked when it was loaded.
-        check_entry(pointer, 0)?;
+        let directory_address = self.directory_address(linear).ok_or(0u32)?;
         let reserved = self.reserved_in_pae_entry();
-        let directory_address = pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3;
-        let directory_address = directory_address & self.address_mask;
         let directory = read_u64(memory, directory_address);
         if directory & entry::LARGE != 0 {
             check_entry(directory, reserved | 0x1f_e000 | self.unless_pat(entry::LARGE_PAT))?;

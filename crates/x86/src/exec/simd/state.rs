@@ -128,17 +128,21 @@ fn fxrstor(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu, op)?;
     let image: [u8; image::BYTES] = read_bytes(cpu, memory, op)?;
     if cpu.cr4().contains(Cr4::OSFXSR) {
-        let mxcsr = u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[image::MXCSR.start + byte]));
-        require_valid_mxcsr(cpu, mxcsr)?;
+        require_valid_mxcsr(cpu, word(&image, image::MXCSR.start))?;
         cpu.set_sse_image(&image);
     }
     cpu.set_x87_image(&image);
     Ok(())
 }
 
+/// The doubleword at `at` of an image.
+fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]))
+}
+
 impl Cpu {
     /// The x87 and SSE registers as FXSAVE writes them outside of 64-bit mode (SDM vol. 1, table 10-2).
-    pub fn numeric_image(&self) -> [u8; 288] {
+    pub fn numeric_image(&self) -> [u8; image::WRITTEN] {
         let mut image = [0; image::WRITTEN];
         let [control, status, tags, ip, code, dp, data] = self.fpu.environment(true);
         let words = [
@@ -164,9 +168,8 @@ impl Cpu {
     }
 
     /// Sets the SSE registers to those of an image of FXSAVE. Bits of MXCSR that do not exist stay clear.
-    pub fn set_sse_image(&mut self, image: &[u8; 512]) {
-        let mxcsr = u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[image::MXCSR.start + byte]));
-        self.sse.set_mxcsr(mxcsr);
+    pub fn set_sse_image(&mut self, image: &[u8; image::BYTES]) {
+        self.sse.set_mxcsr(word(image, image::MXCSR.start));
         for (place, number) in image[image::XMM].chunks(16).zip(0..) {
             let mut bytes = [0; 16];
             bytes.copy_from_slice(place);
@@ -175,8 +178,8 @@ impl Cpu {
     }
 
     /// Sets the x87 registers to those of an image of FXSAVE.
-    pub fn set_x87_image(&mut self, image: &[u8; 512]) {
-        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]));
+    pub fn set_x87_image(&mut self, image: &[u8; image::BYTES]) {
+        let word = |at| word(image, at);
         let tags = unabridged(image[4]);
         let environment: Environment = [
             word(0) & 0xffff,

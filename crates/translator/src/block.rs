@@ -9,9 +9,9 @@ use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, 
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode;
 
-use crate::context::info;
+use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Branch, Emitter, Mark};
+use crate::emitter::{Branch, Emitter, Mark, top_of_stack};
 use crate::flags;
 use crate::map::Set;
 use crate::numeric;
@@ -78,7 +78,6 @@ pub(crate) fn translate(
         emitter: Emitter::new(host),
         linear: source.linear,
         sites: Vec::new(),
-        branches: Vec::new(),
         later: Vec::new(),
         entry: 0,
         is_numeric: false,
@@ -114,7 +113,7 @@ pub(crate) fn translate(
         instructions,
         sites: maker.sites,
     };
-    (block, maker.emitter.finish(&maker.branches))
+    (block, maker.emitter.finish())
 }
 
 /// What comes after the instructions of a block that go on with the next one.
@@ -160,12 +159,20 @@ struct Maker {
     emitter: Emitter,
     linear: u32,
     sites: Vec<Site>,
-    branches: Vec<(Branch, u32)>,
     later: Vec<Later>,
     entry: u32,
     /// The numeric registers are loaded.
     is_numeric: bool,
     is_user: bool,
+}
+
+/// What there was before an instruction, to leave it to the interpreter after all.
+struct Start {
+    mark: Mark,
+    sites: usize,
+    is_numeric: bool,
+    /// Its linear address.
+    address: u32,
 }
 
 impl Maker {
@@ -185,13 +192,18 @@ impl Maker {
             if !is_left && is_ending(&instruction) {
                 return End::Branch(instruction);
             }
-            let mark = (self.emitter.mark(), self.sites.len(), self.is_numeric, end);
+            let start = Start {
+                mark: self.emitter.mark(),
+                sites: self.sites.len(),
+                is_numeric: self.is_numeric,
+                address: end,
+            };
             let is_plain = instruction.flow_control() == FlowControl::Next;
             if !is_left && is_plain {
                 self.begin_site(&instruction);
             }
             if is_left || !is_plain || !self.body(&instruction) {
-                self.go_back(&mark);
+                self.go_back(&start);
                 let mut info = 0;
                 // One that goes on in the next page is not known.
                 if instruction.is_invalid() || numeric::is_numeric(&instruction) {
@@ -202,23 +214,22 @@ impl Maker {
                 }
                 break End::Interpreter(end, info);
             }
-            before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some(mark);
+            before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some(start);
             end = instruction.next_ip32();
         };
         // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
-        if let Some(mark) = before_sti {
-            self.go_back(&mark);
-            return End::Interpreter(mark.3, 0);
+        if let Some(sti) = before_sti {
+            self.go_back(&sti);
+            return End::Interpreter(sti.address, 0);
         }
         ending
     }
 
-    /// Throws away what was made since `mark`.
-    fn go_back(&mut self, mark: &(Mark, usize, bool, u32)) {
-        let (emitted, sites, is_numeric, _) = *mark;
-        self.emitter.go_back(emitted);
-        self.sites.truncate(sites);
-        self.is_numeric = is_numeric;
+    /// Throws away what was made since `start`.
+    fn go_back(&mut self, start: &Start) {
+        self.emitter.go_back(start.mark);
+        self.sites.truncate(start.sites);
+        self.is_numeric = start.is_numeric;
     }
 
     fn begin_site(&mut self, instruction: &Instruction) {
@@ -237,7 +248,7 @@ impl Maker {
             let is_first = !std::mem::replace(&mut self.is_numeric, true);
             return numeric::translate(emitter, instruction, |emitter| {
                 if is_first {
-                    emitter.check_numeric();
+                    emitter.call(at::NUMERIC_CHECK);
                 }
             });
         }
@@ -246,18 +257,15 @@ impl Maker {
         }
         match instruction.code() {
             Code::Push_r32 => {
-                emitter.store(below_stack(), copy::rename(instruction.op0_register()));
-                emitter.add(Register::R15D, Register::R15, -4);
+                emitter.push(copy::rename(instruction.op0_register()));
             }
             Code::Pushd_imm8 | Code::Pushd_imm32 => {
-                emitter.store_number(below_stack(), instruction.immediate(0) as u32);
-                emitter.add(Register::R15D, Register::R15, -4);
+                emitter.push_number(instruction.immediate(0) as u32);
             }
             Code::Push_rm32 => {
-                let Some(from) = address(emitter, instruction, 0) else { return false };
+                let Some(from) = address(emitter, instruction) else { return false };
                 emitter.load(Register::R8D, from);
-                emitter.store(below_stack(), Register::R8D);
-                emitter.add(Register::R15D, Register::R15, -4);
+                emitter.push(Register::R8D);
             }
             Code::Pop_r32 => {
                 let register = copy::rename(instruction.op0_register());
@@ -294,8 +302,7 @@ impl Maker {
         let next = branch.next_ip32();
         match branch.code() {
             Code::Call_rel32_32 => {
-                self.emitter.store_number(below_stack(), next);
-                self.emitter.add(Register::R15D, Register::R15, -4);
+                self.emitter.push_number(next);
                 self.go_to(branch.near_branch32(), entry_of);
             }
             Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
@@ -309,12 +316,11 @@ impl Maker {
                 if branch.op0_kind() == OpKind::Register {
                     self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
                 } else {
-                    let from = address(&mut self.emitter, branch, 0).expect("was asked before");
+                    let from = address(&mut self.emitter, branch).expect("was asked before");
                     self.emitter.load(Register::R8D, from);
                 }
                 if branch.code() == Code::Call_rm32 {
-                    self.emitter.store_number(below_stack(), next);
-                    self.emitter.add(Register::R15D, Register::R15, -4);
+                    self.emitter.push_number(next);
                 }
                 self.emitter.jump_by_table();
             }
@@ -347,9 +353,9 @@ impl Maker {
         if !self.is_in_page(target) {
             self.later.push(Later::Far { branch, target });
         } else if target == self.linear {
-            self.branches.push((branch, self.entry));
+            self.emitter.lead(branch, self.entry);
         } else if let Some(entry) = entry_of(target) {
-            self.branches.push((branch, entry));
+            self.emitter.lead(branch, entry);
         } else {
             self.later.push(Later::Link { branch, target });
         }
@@ -357,14 +363,13 @@ impl Maker {
 
     fn finish_later(&mut self) {
         for later in std::mem::take(&mut self.later) {
-            let here = self.emitter.here();
             match later {
                 Later::Link { branch, target } => {
-                    self.branches.push((branch, here));
+                    self.emitter.land(branch);
                     self.emitter.leave_to_link(branch, target);
                 }
                 Later::Far { branch, target } => {
-                    self.branches.push((branch, here));
+                    self.emitter.land(branch);
                     self.emitter.jump_by_table_to(target);
                 }
             }
@@ -403,111 +408,4 @@ fn condition(branch: &Instruction) -> u8 {
         C::le => 14,
         C::g | C::None => 15,
     }
-}
-
-/// Where PUSH writes.
-pub(crate) fn below_stack() -> MemoryOperand {
-    top_of_stack(-4)
-}
-
-/// `displacement` above ESP.
-pub(crate) fn top_of_stack(displacement: i64) -> MemoryOperand {
-    MemoryOperand::new(Register::R15D, Register::None, 1, displacement, 4, false, Register::GS)
-}
-
-/// True for mnemonics that [`copy`] copies.
-pub(crate) fn is_copied(mnemonic: Mnemonic) -> bool {
-    use Mnemonic as M;
-    matches!(
-        mnemonic,
-        M::Add
-            | M::Or
-            | M::Adc
-            | M::Sbb
-            | M::And
-            | M::Sub
-            | M::Xor
-            | M::Cmp
-            | M::Test
-            | M::Mov
-            | M::Movzx
-            | M::Movsx
-            | M::Lea
-            | M::Inc
-            | M::Dec
-            | M::Neg
-            | M::Not
-            | M::Mul
-            | M::Imul
-            | M::Div
-            | M::Idiv
-            | M::Shl
-            | M::Sal
-            | M::Shr
-            | M::Sar
-            | M::Rol
-            | M::Ror
-            | M::Rcl
-            | M::Rcr
-            | M::Shld
-            | M::Shrd
-            | M::Bt
-            | M::Bts
-            | M::Btr
-            | M::Btc
-            | M::Bsf
-            | M::Bsr
-            | M::Bswap
-            | M::Popcnt
-            | M::Seta
-            | M::Setae
-            | M::Setb
-            | M::Setbe
-            | M::Sete
-            | M::Setg
-            | M::Setge
-            | M::Setl
-            | M::Setle
-            | M::Setne
-            | M::Setno
-            | M::Setnp
-            | M::Setns
-            | M::Seto
-            | M::Setp
-            | M::Sets
-            | M::Cmova
-            | M::Cmovae
-            | M::Cmovb
-            | M::Cmovbe
-            | M::Cmove
-            | M::Cmovg
-            | M::Cmovge
-            | M::Cmovl
-            | M::Cmovle
-            | M::Cmovne
-            | M::Cmovno
-            | M::Cmovnp
-            | M::Cmovns
-            | M::Cmovo
-            | M::Cmovp
-            | M::Cmovs
-            | M::Xchg
-            | M::Xadd
-            | M::Cmpxchg
-            | M::Cmpxchg8b
-            | M::Cbw
-            | M::Cwde
-            | M::Cwd
-            | M::Cdq
-            | M::Clc
-            | M::Stc
-            | M::Cmc
-            | M::Cld
-            | M::Std
-            | M::Lahf
-            | M::Sahf
-            | M::Nop
-            | M::Pause
-            | M::Xlatb
-    )
 }

@@ -19,6 +19,8 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
+use ring3_x86::flags::{ALWAYS_ONE, Eflags};
+
 use crate::routines;
 
 /// Why translated code was left.
@@ -36,6 +38,11 @@ pub(crate) mod reason {
     /// The instruction whose host code called a routine, to before `fault_rip`, is to be executed by the interpreter.
     pub(crate) const CALLED: u32 = 5;
 }
+
+/// The flags that are the host's while translated code runs: the status flags and DF.
+pub(crate) const STATUS_AND_DIRECTION: u32 = Eflags::STATUS.union(Eflags::DF).bits();
+/// Flags of the host that are always set: bit 1, and interrupts.
+pub(crate) const HOST_FLAGS: u32 = ALWAYS_ONE | Eflags::IF.bits();
 
 /// MXCSR as host code expects it: all exceptions masked, round to nearest.
 const MXCSR: u32 = 0x1f80;
@@ -231,8 +238,8 @@ impl Context {
 /// Executes translated code from `target` on until it is left.
 ///
 /// # Safety
-/// `target` is the entry of a translated block or an instruction in it, or what the jump table has for `eip`; `budget`, `window` and `table` are what the module says, and the
-/// handler of [`crate::signals`] is installed.
+/// `target` is the entry of a translated block or an instruction in it, or what the jump table has for `eip`; `budget`,
+/// `window` and `table` are what the module says, and the handler of [`crate::signals`] is installed.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
     naked_asm!(
@@ -279,7 +286,10 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
     )
 }
 
-/// The other way: translated code jumps here.
+/// The other way.
+///
+/// # Safety
+/// Translated code alone jumps here: all registers are as the module says, and RSP is at or below what it was.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(

@@ -1,8 +1,8 @@
 //! Instructions that are copied: the same one on the same registers, its memory operand in the window.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use ring3_x86::decode::has_16_bit_addresses;
 
-use crate::block::is_copied;
 use crate::context::at;
 use crate::emitter::Emitter;
 
@@ -18,12 +18,20 @@ pub(crate) fn rename(register: Register) -> Register {
 /// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, and not through CS, which need not
 /// be readable.
 pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
-    let registers = [instruction.memory_base(), instruction.memory_index()];
-    let is_32_bit = match registers.into_iter().find(|register| *register != Register::None) {
-        Some(register) => register.is_gpr32(),
-        None => instruction.memory_displ_size() == 4,
-    };
-    is_32_bit && instruction.memory_segment() != Register::CS
+    !has_16_bit_addresses(instruction) && instruction.memory_segment() != Register::CS
+}
+
+/// The effective address of `instruction` as an operand with that segment prefix.
+fn operand(instruction: &Instruction, displacement: u32, segment: Register) -> MemoryOperand {
+    MemoryOperand::new(
+        rename(instruction.memory_base()),
+        instruction.memory_index(),
+        instruction.memory_index_scale(),
+        i64::from(displacement as i32),
+        4,
+        false,
+        segment,
+    )
 }
 
 /// The memory operand of `instruction` in the window, where its segment is flat; with `above_stack` added if its base is ESP.
@@ -33,58 +41,30 @@ pub(crate) fn plain_address(instruction: &Instruction, above_stack: u32) -> Opti
     {
         return None;
     }
-    let base = rename(instruction.memory_base());
-    let mut displacement = instruction.memory_displacement32();
-    if base == Register::R15D {
-        displacement = displacement.wrapping_add(above_stack);
-    }
-    Some(MemoryOperand::new(
-        base,
-        instruction.memory_index(),
-        instruction.memory_index_scale(),
-        i64::from(displacement as i32),
-        4,
-        false,
-        Register::GS,
-    ))
+    let above = if instruction.memory_base() == Register::ESP { above_stack } else { 0 };
+    let displacement = instruction.memory_displacement32().wrapping_add(above);
+    Some(operand(instruction, displacement, Register::GS))
 }
 
 /// The memory operand of `instruction` in the window; what must be computed for it goes to R8. None if it is of a
 /// kind that is not translated.
-pub(crate) fn address(
-    emitter: &mut Emitter,
-    instruction: &Instruction,
-    above_stack: u32,
-) -> Option<MemoryOperand> {
+pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     if !is_translated_address(instruction) {
         return None;
     }
     let field = match instruction.memory_segment() {
         Register::FS => at::BASE_OF,
         Register::GS => at::BASE_OF + 8,
-        _ => return plain_address(instruction, above_stack),
+        _ => return plain_address(instruction, 0),
     };
     // The base of a segment with a limit is behind an address that faults, so the interpreter looks at it.
     emitter.load_field(Register::R8, field);
-    emitter.instruction(Instruction::with2(
-        Code::Mov_r32_rm32,
-        Register::R8D,
-        MemoryOperand::with_base(Register::R8),
-    ));
-    let displacement = instruction.memory_displacement32() as i32;
-    let (base, index) = (rename(instruction.memory_base()), instruction.memory_index());
-    if base == Register::None && index == Register::None {
-        emitter.add(Register::R8D, Register::R8, displacement);
+    emitter.load(Register::R8D, MemoryOperand::with_base(Register::R8));
+    let displacement = instruction.memory_displacement32();
+    if instruction.memory_base() == Register::None && instruction.memory_index() == Register::None {
+        emitter.add(Register::R8D, Register::R8, displacement as i32);
     } else {
-        let offset = MemoryOperand::new(
-            base,
-            index,
-            instruction.memory_index_scale(),
-            displacement.into(),
-            4,
-            false,
-            Register::None,
-        );
+        let offset = operand(instruction, displacement, Register::None);
         emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R9D, offset));
         emitter.add_64(Register::R8, Register::R8, Register::R9, 0);
     }
@@ -126,7 +106,7 @@ pub(crate) fn copy(emitter: &mut Emitter, instruction: &Instruction) -> bool {
                 let memory = if instruction.mnemonic() == Mnemonic::Lea {
                     plain_offset(instruction)
                 } else {
-                    address(emitter, instruction, 0)
+                    address(emitter, instruction)
                 };
                 let Some(memory) = memory else { return false };
                 set_memory(&mut copy, &memory);
@@ -143,22 +123,8 @@ pub(crate) fn copy(emitter: &mut Emitter, instruction: &Instruction) -> bool {
 
 /// The operand of LEA: its segment does not count.
 fn plain_offset(instruction: &Instruction) -> Option<MemoryOperand> {
-    let registers = [instruction.memory_base(), instruction.memory_index()];
-    let is_32_bit = match registers.into_iter().find(|register| *register != Register::None) {
-        Some(register) => register.is_gpr32(),
-        None => instruction.memory_displ_size() == 4,
-    };
-    is_32_bit.then(|| {
-        MemoryOperand::new(
-            rename(instruction.memory_base()),
-            instruction.memory_index(),
-            instruction.memory_index_scale(),
-            i64::from(instruction.memory_displacement32() as i32),
-            4,
-            false,
-            Register::None,
-        )
-    })
+    let displacement = instruction.memory_displacement32();
+    (!has_16_bit_addresses(instruction)).then(|| operand(instruction, displacement, Register::None))
 }
 
 /// Gives `instruction` another memory operand.
@@ -189,4 +155,101 @@ fn code_in_64_bit(code: Code) -> Code {
         Code::Xchg_r16_AX => Code::Xchg_rm16_r16,
         other => other,
     }
+}
+
+/// True for mnemonics of integer instructions that are copied.
+fn is_copied(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Add
+            | M::Or
+            | M::Adc
+            | M::Sbb
+            | M::And
+            | M::Sub
+            | M::Xor
+            | M::Cmp
+            | M::Test
+            | M::Mov
+            | M::Movzx
+            | M::Movsx
+            | M::Lea
+            | M::Inc
+            | M::Dec
+            | M::Neg
+            | M::Not
+            | M::Mul
+            | M::Imul
+            | M::Div
+            | M::Idiv
+            | M::Shl
+            | M::Sal
+            | M::Shr
+            | M::Sar
+            | M::Rol
+            | M::Ror
+            | M::Rcl
+            | M::Rcr
+            | M::Shld
+            | M::Shrd
+            | M::Bt
+            | M::Bts
+            | M::Btr
+            | M::Btc
+            | M::Bsf
+            | M::Bsr
+            | M::Bswap
+            | M::Popcnt
+            | M::Seta
+            | M::Setae
+            | M::Setb
+            | M::Setbe
+            | M::Sete
+            | M::Setg
+            | M::Setge
+            | M::Setl
+            | M::Setle
+            | M::Setne
+            | M::Setno
+            | M::Setnp
+            | M::Setns
+            | M::Seto
+            | M::Setp
+            | M::Sets
+            | M::Cmova
+            | M::Cmovae
+            | M::Cmovb
+            | M::Cmovbe
+            | M::Cmove
+            | M::Cmovg
+            | M::Cmovge
+            | M::Cmovl
+            | M::Cmovle
+            | M::Cmovne
+            | M::Cmovno
+            | M::Cmovnp
+            | M::Cmovns
+            | M::Cmovo
+            | M::Cmovp
+            | M::Cmovs
+            | M::Xchg
+            | M::Xadd
+            | M::Cmpxchg
+            | M::Cmpxchg8b
+            | M::Cbw
+            | M::Cwde
+            | M::Cwd
+            | M::Cdq
+            | M::Clc
+            | M::Stc
+            | M::Cmc
+            | M::Cld
+            | M::Std
+            | M::Lahf
+            | M::Sahf
+            | M::Nop
+            | M::Pause
+            | M::Xlatb
+    )
 }

@@ -9,7 +9,8 @@ pub(crate) struct Emitter {
     encoder: Encoder,
     start: u32,
     len: u32,
-    landings: Vec<(Branch, u32)>,
+    /// Where branches lead.
+    branches: Vec<(Branch, u32)>,
     /// Numbers that were told late, by the addresses where they end.
     numbers: Vec<(u32, u32)>,
 }
@@ -22,12 +23,17 @@ pub(crate) struct Count(u32);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     len: u32,
-    landings: usize,
+    branches: usize,
 }
 
 /// The end of the distance in a branch that has yet to be told where it goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch(u32);
+
+/// `displacement` above ESP.
+pub(crate) fn top_of_stack(displacement: i64) -> MemoryOperand {
+    MemoryOperand::new(Register::R15D, Register::None, 1, displacement, 4, false, Register::GS)
+}
 
 impl Emitter {
     /// For code that begins at address `start`.
@@ -36,7 +42,7 @@ impl Emitter {
             encoder: Encoder::new(64),
             start,
             len: 0,
-            landings: Vec::new(),
+            branches: Vec::new(),
             numbers: Vec::new(),
         }
     }
@@ -47,13 +53,10 @@ impl Emitter {
     }
 
     /// The code.
-    pub(crate) fn finish(mut self, branches: &[(Branch, u32)]) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let mut code = self.encoder.take_buffer();
-        for (Branch(end), to) in self.landings.iter().chain(branches) {
-            let offset = (end - self.start) as usize;
-            code[offset - 4..offset].copy_from_slice(&to.wrapping_sub(*end).to_le_bytes());
-        }
-        for (end, number) in self.numbers {
+        let distances = self.branches.iter().map(|(Branch(end), to)| (*end, to.wrapping_sub(*end)));
+        for (end, number) in distances.chain(self.numbers) {
             let offset = (end - self.start) as usize;
             code[offset - 4..offset].copy_from_slice(&number.to_le_bytes());
         }
@@ -156,6 +159,18 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Mov_rm32_imm32, address, number));
     }
 
+    /// Pushes a register on the guest's stack.
+    pub(crate) fn push(&mut self, from: Register) {
+        self.store(top_of_stack(-4), from);
+        self.add(Register::R15D, Register::R15, -4);
+    }
+
+    /// Pushes a number on the guest's stack.
+    pub(crate) fn push_number(&mut self, number: u32) {
+        self.store_number(top_of_stack(-4), number);
+        self.add(Register::R15D, Register::R15, -4);
+    }
+
     /// `mov r64, [r14 + field]`: reads the context.
     pub(crate) fn load_field(&mut self, to: Register, field: u32) {
         let memory = MemoryOperand::with_base_displ(Register::R14, field.into());
@@ -174,9 +189,14 @@ impl Emitter {
         Branch(self.here())
     }
 
+    /// Lets `branch` lead to address `to`.
+    pub(crate) fn lead(&mut self, branch: Branch, to: u32) {
+        self.branches.push((branch, to));
+    }
+
     /// Lets `branch` lead here.
     pub(crate) fn land(&mut self, branch: Branch) {
-        self.landings.push((branch, self.here()));
+        self.lead(branch, self.here());
     }
 
     /// One of LOOPNE, LOOPE, LOOP and JECXZ by its `opcode`, with ECX, to be told where.
@@ -218,7 +238,7 @@ impl Emitter {
         self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
         self.bytes(&[0xe3, 10]); // jrcxz over the next two
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
-        self.bytes_and(&[0x41, 0xff, 0xa6], at::MISS); // jmp [r14 + miss]
+        self.jump_through(at::MISS);
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
     }
 
@@ -237,7 +257,7 @@ impl Emitter {
 
     /// Where the code is, to throw away what comes after it.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { len: self.len, landings: self.landings.len() }
+        Mark { len: self.len, branches: self.branches.len() }
     }
 
     /// Throws away what was appended since `mark`.
@@ -246,17 +266,17 @@ impl Emitter {
         code.truncate(mark.len as usize);
         self.encoder.set_buffer(code);
         self.len = mark.len;
-        self.landings.truncate(mark.landings);
+        self.branches.truncate(mark.branches);
+    }
+
+    /// Goes on at the address in a field of the context.
+    pub(crate) fn jump_through(&mut self, field: u32) {
+        self.bytes_and(&[0x41, 0xff, 0xa6], field); // jmp [r14 + ...]
     }
 
     /// Calls the routine whose address is in a field of the context.
     pub(crate) fn call(&mut self, field: u32) {
         self.bytes_and(&[0x41, 0xff, 0x96], field); // call [r14 + ...]
-    }
-
-    /// Has the numeric registers loaded, or leaves translated code.
-    pub(crate) fn check_numeric(&mut self) {
-        self.call(at::NUMERIC_CHECK);
     }
 
     /// Leaves translated code to have the instruction at `eip` executed by the interpreter.
@@ -274,7 +294,7 @@ impl Emitter {
     fn leave(&mut self, reason: u32, eip: u32) {
         self.set_field(at::EIP, eip);
         self.set_field(at::REASON, reason);
-        self.bytes_and(&[0x41, 0xff, 0xa6], at::LEAVE); // jmp [r14 + leave]
+        self.jump_through(at::LEAVE);
     }
 
     /// Leaves translated code to have `branch` linked to `target`.

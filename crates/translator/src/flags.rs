@@ -2,12 +2,8 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use crate::block::{below_stack, top_of_stack};
-use crate::context::at;
-use crate::emitter::Emitter;
-
-/// Status flags and DF.
-const STATUS: u32 = 0xcd5;
+use crate::context::{STATUS_AND_DIRECTION, at};
+use crate::emitter::{Emitter, top_of_stack};
 
 /// Translates an instruction of this file. False, and nothing was written, for all others.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
@@ -15,14 +11,13 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
         Code::Pushfd => {
             emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
             emitter.instruction(Instruction::with1(Code::Pop_r64, Register::R8));
-            emitter.select_bits(Register::R8D, STATUS);
+            emitter.select_bits(Register::R8D, STATUS_AND_DIRECTION);
             let system_flags =
                 MemoryOperand::with_base_displ(Register::R14, at::SYSTEM_FLAGS.into());
             emitter.load(Register::R9D, system_flags);
             // They have no bits in common.
             emitter.add_64(Register::R8, Register::R8, Register::R9, 0);
-            emitter.store(below_stack(), Register::R8D);
-            emitter.add(Register::R15D, Register::R15, -4);
+            emitter.push(Register::R8D);
         }
         Code::Popfd if !is_user => {
             emitter.load(Register::R8D, top_of_stack(0));

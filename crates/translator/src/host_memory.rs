@@ -92,7 +92,7 @@ impl Range {
     ///
     /// # Panics
     /// When that is outside.
-    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+    fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "inside of the range");
         // SAFETY: it stays in the range, or at its end.
         unsafe { self.start.add(offset) }

@@ -19,7 +19,8 @@ use crate::emitter::Emitter;
 /// there, and no window.
 const UNCHANGED: u64 = 0xffff_ffff;
 
-/// Offsets in the image (SDM vol. 1, table 10-3).
+/// Where the image has these addresses: 64 bits as the host writes it (SDM vol. 1, table 10-3), 32 and the selector as
+/// the guest does (table 10-2).
 mod image {
     pub(super) const FIP: usize = 8;
     pub(super) const FDP: usize = 16;
@@ -68,8 +69,8 @@ impl Numeric {
         image.0[..registers.len()].copy_from_slice(&registers);
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| registers[at + byte]));
         self.pointers = Pointers {
-            instruction: (word(8), word(12) as u16),
-            operand: (word(16), word(20) as u16),
+            instruction: (word(image::FIP), word(image::FIP + 4) as u16),
+            operand: (word(image::FDP), word(image::FDP + 4) as u16),
         };
         image.set(image::FIP, UNCHANGED);
         image.set(image::FDP, UNCHANGED);
@@ -105,7 +106,7 @@ impl Numeric {
         self.note_pointers(cpu, blocks, image);
         let mut registers = image.0;
         let Pointers { instruction, operand } = self.pointers;
-        for (at, (offset, selector)) in [(8, instruction), (16, operand)] {
+        for (at, (offset, selector)) in [(image::FIP, instruction), (image::FDP, operand)] {
             registers[at..at + 4].copy_from_slice(&offset.to_le_bytes());
             registers[at + 4..at + 8].copy_from_slice(&u32::from(selector).to_le_bytes());
         }
@@ -136,7 +137,7 @@ pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
     }) || instruction.mnemonic() == Mnemonic::Wait
 }
 
-/// Translates a numeric instruction by copying it. `begins` writes what comes before the first one of a block. False, and
+/// Translates an instruction for which [`is_numeric`] holds, by copying it. `begins` writes what comes before the first one of a block. False, and
 /// what was written is to be thrown away, if it is left to the interpreter.
 pub(crate) fn translate(
     emitter: &mut Emitter,
@@ -156,14 +157,7 @@ pub(crate) fn translate(
             return true;
         }
         // They show addresses of instructions, which are the host's; or are not about registers at all.
-        M::Fxsave
-        | M::Fxrstor
-        | M::Fnsave
-        | M::Frstor
-        | M::Fnstenv
-        | M::Fldenv
-        | M::Clflush
-        | M::Pause => {
+        M::Fxsave | M::Fxrstor | M::Fnsave | M::Frstor | M::Fnstenv | M::Fldenv | M::Clflush => {
             return false;
         }
         _ => {}
@@ -176,7 +170,7 @@ pub(crate) fn translate(
             || register.is_mm()
             || register.is_st()
     });
-    if !is_numeric(instruction) || !has_known_registers {
+    if !has_known_registers {
         return false;
     }
     begins(emitter);

@@ -1,21 +1,21 @@
 //! What translated code calls. R8 to R10 are free; all else is the guest's.
+//!
+//! # Safety
+//! Translated code alone calls them, with its registers as [`context`](crate::context) says and the return address on the
+//! host's stack.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
-use crate::context::{Context, leave, reason};
+use ring3_x86::flags::Eflags;
 
-/// Bits of EFLAGS that POPF changes here: status flags, DF and IF.
-const CHANGED: u32 = 0xed5;
-/// The bits that it leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
+use crate::context::{Context, HOST_FLAGS, STATUS_AND_DIRECTION, leave, reason};
+
+const IF: u32 = Eflags::IF.bits();
+/// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
 const LEFT_ALONE: u32 = 0xffdb_802a;
 /// Larger counts are for the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
-/// Status flags and DF.
-const STATUS: u32 = 0xcd5;
-const IF: u32 = 0x200;
-/// Flags of the host that are always set: bit 1, and interrupts.
-const HOST: u32 = 0x202;
 
 /// STI at privilege 0. Where an interrupt is waiting for it the interpreter executes it.
 #[unsafe(naked)]
@@ -23,13 +23,10 @@ pub(crate) unsafe extern "sysv64" fn sti() {
     naked_asm!(
         "pushfq",
         "cmp byte ptr [r14 + {pin}], 0",
-        "jne 2f",
+        "jne {call_interpreter}",
         "or dword ptr [r14 + {system_flags}], {interrupt}",
         "popfq",
         "ret",
-        "2:",
-        "popfq",
-        "jmp {call_interpreter}",
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
         interrupt = const IF,
@@ -45,13 +42,13 @@ pub(crate) unsafe extern "sysv64" fn popf() {
         "mov r9d, r8d",
         "xor r9d, [r14 + {system_flags}]",
         "test r9d, {unusual}",
-        "jne 2f",
+        "jne {call_interpreter}",
         "mov r9d, r8d",
         "and r9d, {interrupt}",
-        "je 3f",
+        "je 2f",
         "cmp byte ptr [r14 + {pin}], 0",
-        "jne 2f",
-        "3:",
+        "jne {call_interpreter}",
+        "2:",
         "and dword ptr [r14 + {system_flags}], {without_interrupt}",
         "or [r14 + {system_flags}], r9d",
         "and r8d, {status}",
@@ -59,16 +56,13 @@ pub(crate) unsafe extern "sysv64" fn popf() {
         "mov [rsp], r8",
         "popfq",
         "ret",
-        "2:",
-        "popfq",
-        "jmp {call_interpreter}",
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
-        unusual = const !(CHANGED | LEFT_ALONE),
+        unusual = const !(STATUS_AND_DIRECTION | IF | LEFT_ALONE),
         interrupt = const IF,
         without_interrupt = const !IF as i32,
-        status = const STATUS,
-        host = const HOST,
+        status = const STATUS_AND_DIRECTION,
+        host = const HOST_FLAGS,
         call_interpreter = sym call_interpreter,
     )
 }
@@ -79,28 +73,36 @@ pub(crate) unsafe extern "sysv64" fn check_count() {
     naked_asm!(
         "pushfq",
         "cmp ecx, {largest}",
-        "ja 2f",
+        "ja {call_interpreter}",
         "popfq",
         "ret",
-        "2:",
-        "popfq",
-        "jmp {call_interpreter}",
         largest = const LARGEST_COUNT,
         call_interpreter = sym call_interpreter,
     )
 }
 
-/// Leaves translated code to have the instruction that called a routine executed by the interpreter.
+/// Leaves translated code to have the instruction that called a routine executed by the interpreter. The
+/// guest's flags are on the stack, above them the return address.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn call_interpreter() {
     naked_asm!(
-        "pop r8",
-        "mov [r14 + {fault_rip}], r8",
+        "popfq",
         "mov dword ptr [r14 + {reason}], {called}",
-        "jmp {leave}",
-        fault_rip = const offset_of!(Context, fault_rip),
+        "jmp {leave_call}",
         reason = const offset_of!(Context, reason),
         called = const reason::CALLED,
+        leave_call = sym leave_call,
+    )
+}
+
+/// Leaves translated code from a routine.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn leave_call() {
+    naked_asm!(
+        "pop r8",
+        "mov [r14 + {fault_rip}], r8",
+        "jmp {leave}",
+        fault_rip = const offset_of!(Context, fault_rip),
         leave = sym leave,
     )
 }
@@ -131,14 +133,11 @@ pub(crate) unsafe extern "sysv64" fn numeric_load() {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn numeric_ask() {
     naked_asm!(
-        "pop r8",
-        "mov [r14 + {fault_rip}], r8",
         "mov dword ptr [r14 + {reason}], {numeric}",
-        "jmp {leave}",
-        fault_rip = const offset_of!(Context, fault_rip),
+        "jmp {leave_call}",
         reason = const offset_of!(Context, reason),
         numeric = const reason::NUMERIC,
-        leave = sym leave,
+        leave_call = sym leave_call,
     )
 }
 

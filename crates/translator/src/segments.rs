@@ -2,10 +2,9 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
-use crate::block::below_stack;
 use crate::context::at;
 use crate::copy;
-use crate::emitter::Emitter;
+use crate::emitter::{Emitter, top_of_stack};
 
 /// Where the context has the selector of `register`.
 fn selector(register: Register) -> MemoryOperand {
@@ -26,7 +25,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
             // Only the low word is written (SDM vol. 2, PUSH, on recent processors).
             emitter.instruction(Instruction::with2(
                 Code::Mov_rm16_r16,
-                below_stack(),
+                top_of_stack(-4),
                 Register::R8W,
             ));
             emitter.add(Register::R15D, Register::R15, -4);

@@ -43,7 +43,7 @@ struct Fetched {
 #[derive(Debug)]
 pub(crate) struct Space {
     window: Window,
-    /// By the low bits of the linear address: where the translated code is that may be for it.
+    /// By the [`index`] of a linear address: where the translated code is that may be for it.
     table: Box<[u32; TABLE_ENTRIES]>,
     /// What entries of the table have that know nothing.
     miss: u32,
@@ -235,8 +235,7 @@ impl Space {
         self.large.insert(start, mapped);
         for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
             if mapped.writable && !memory.is_plain(mapped.place + offset) {
-                self.protected += 1;
-                self.window.protect(start + offset as u32, PAGE_SIZE as usize, false)?;
+                self.protect_part(start + offset as u32)?;
             }
         }
         Ok(())
@@ -250,14 +249,20 @@ impl Space {
                 self.window.protect(*page, mapped.len, false)?;
             }
         }
-        for (start, large) in &self.large {
+        let parts = self.large.iter().filter_map(|(start, large)| {
             let offset = place.wrapping_sub(large.place);
-            if large.writable && offset < large.len {
-                self.protected += 1;
-                self.window.protect(start + offset as u32, PAGE_SIZE as usize, false)?;
-            }
+            (large.writable && offset < large.len).then_some(start + offset as u32)
+        });
+        for page in parts.collect::<Vec<_>>() {
+            self.protect_part(page)?;
         }
         Ok(())
+    }
+
+    /// Lets writes to the page at `page`, which is part of a large one, fault.
+    fn protect_part(&mut self, page: u32) -> io::Result<()> {
+        self.protected += 1;
+        self.window.protect(page, PAGE_SIZE as usize, false)
     }
 
     /// The page of `linear` was invalidated.
@@ -269,7 +274,7 @@ impl Space {
             known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, *part)))
         };
         if [first, first + DIRECTORY_STEP].iter().any(has_changed) {
-            return self.check(cpu, memory, true);
+            return self.invalidate_all(cpu, memory, true);
         }
         let page = linear & !0xfff;
         let is_stale = |entries: &PageEntries| !entries.leaf_is_unchanged(memory);
@@ -284,18 +289,13 @@ impl Space {
         Ok(())
     }
 
-    /// All that is not global, or everything, was invalidated.
+    /// All that is not global was invalidated, or everything if `with_global`: drops what the page tables say otherwise now.
     pub(crate) fn invalidate_all(
         &mut self,
         cpu: &Cpu,
         memory: &Memory,
         with_global: bool,
     ) -> io::Result<()> {
-        self.check(cpu, memory, with_global)
-    }
-
-    /// Drops what the page tables say otherwise now; what is global only if `with_global`.
-    fn check(&mut self, cpu: &Cpu, memory: &Memory, with_global: bool) -> io::Result<()> {
         let mut now = Map::default();
         for (part, known) in &mut self.directories {
             let entry = cpu.directory_entry(memory, part * DIRECTORY_STEP);

@@ -2,7 +2,8 @@
 //! the window for as long as they run. The window begins at a multiple of 4 GiB: the lower half of such an address is the
 //! guest's.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use ring3_x86::decode::has_16_bit_addresses;
 
 use crate::context::at;
 use crate::emitter::Emitter;
@@ -38,7 +39,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
     };
     let is_flat =
         matches!(instruction.memory_segment(), Register::DS | Register::ES | Register::SS);
-    if source && !is_flat || uses_16_bit_addresses(instruction) {
+    if source && !is_flat || has_16_bit_addresses(instruction) {
         return false;
     }
     let repeat = if instruction.has_repne_prefix() {
@@ -72,9 +73,11 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
         emitter.copy(low, low);
     }
     if let Some(skip) = skip {
-        // Each iteration counts as one instruction; one was counted at the block's entry.
+        // Each iteration counts as one instruction; one was counted at the block's entry. NOT is one less than the
+        // negative.
         emitter.add_64(Register::R12, Register::R12, Register::RCX, 0);
-        subtract_count(emitter, 1);
+        emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R10));
+        emitter.add_64(Register::R12, Register::R12, Register::R10, 2);
         emitter.land(skip);
     }
     true
@@ -91,23 +94,8 @@ fn used(source: bool, destination: bool) -> impl Iterator<Item = Register> {
 fn check_budget(emitter: &mut Emitter) {
     emitter.copy_64(Register::R9, Register::RCX);
     emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R9));
-    // R12 less the iterations, but one: NOT is one less than the negative.
+    // R12 less the iterations, but one.
     let rest =
         MemoryOperand::with_base_index_scale_displ_size(Register::R12, Register::R9, 1, 2, 1);
     emitter.instruction(Instruction::with2(Code::Mov_r8_rm8, Register::R9L, rest));
-}
-
-/// Takes R10 instructions from the budget, but `but` of them.
-fn subtract_count(emitter: &mut Emitter, but: i32) {
-    emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R10));
-    emitter.add_64(Register::R12, Register::R12, Register::R10, 1 + but);
-}
-
-/// ESI, EDI and ECX are used as SI, DI and CX.
-fn uses_16_bit_addresses(instruction: &Instruction) -> bool {
-    use iced_x86::OpKind as K;
-    debug_assert!(instruction.mnemonic() != Mnemonic::INVALID);
-    (0..instruction.op_count()).any(|operand| {
-        matches!(instruction.op_kind(operand), K::MemorySegSI | K::MemorySegDI | K::MemoryESDI)
-    })
 }

@@ -16,8 +16,9 @@ use tracing::{debug, warn};
 use crate::block::{self, Site, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
-use crate::code_cache::CodeCache;
-use crate::context::{self, Context, NumericEntry, info, reason};
+use crate::code_cache::{self, CodeCache};
+use crate::context::{self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, info, reason};
+use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::map::{Map, Set};
 use crate::numeric::{self, Numeric};
@@ -57,7 +58,7 @@ struct Counters {
     links: u64,
     look_ups: u64,
     fills: u64,
-    faults: u64,
+    signals: u64,
     flushes: u64,
     refusals: u64,
 }
@@ -118,7 +119,9 @@ impl Translator {
         let mut context = Context::new();
         let mut cache = CodeCache::new()?;
         let miss = cache.end();
-        cache.add(&jump_through(context::at::MISS));
+        let mut stub = Emitter::new(miss);
+        stub.jump_through(context::at::MISS);
+        cache.add(&stub.finish());
         let nothing = Range::reserve(PAGE)?;
         context.base_of = [nothing.address() as u64; 2];
         Ok(Translator {
@@ -149,7 +152,8 @@ impl Translator {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
             self.file = self.guest_memory.file();
-            self.forget_all(cpu)?;
+            self.forget_code(cpu);
+            self.clear_spaces()?;
         }
         if self.a20 != cpu.a20() {
             self.a20 = cpu.a20();
@@ -210,11 +214,6 @@ impl Translator {
         self.spaces.clear()
     }
 
-    fn forget_all(&mut self, cpu: &Cpu) -> io::Result<()> {
-        self.forget_code(cpu);
-        self.clear_spaces()
-    }
-
     fn forget_code(&mut self, cpu: &Cpu) {
         self.numeric.note_pointers(cpu, &self.blocks, &mut self.context.image);
         self.blocks.clear();
@@ -253,7 +252,7 @@ impl Translator {
         if let Some(block) = self.blocks.find(linear, place, is_user) {
             return Ok(Some((block.entry, block.checked_entry)));
         }
-        if self.cache.len() + LARGEST_BLOCK > code_cache_size() {
+        if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
             debug!("the code cache is full");
             self.counters.flushes += 1;
             self.forget_code(cpu);
@@ -287,9 +286,9 @@ impl Translator {
             context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
         }
         context.eip = cpu.ip as u32;
-        let flags = cpu.eflags() & (Eflags::STATUS | Eflags::DF);
-        context.flags = u64::from(flags.bits() | HOST_FLAGS);
-        let system_flags = cpu.pushed_flags() & !(Eflags::STATUS | Eflags::DF).bits();
+        let flags = cpu.pushed_flags();
+        context.flags = u64::from(flags & STATUS_AND_DIRECTION | HOST_FLAGS);
+        let system_flags = flags & !STATUS_AND_DIRECTION;
         context.system_flags = system_flags;
         context.flags_without_if = ((system_flags & !Eflags::IF.bits()) >> 8) as u8;
         context.interrupt_pin = cpu.interrupt_pin.into();
@@ -344,33 +343,22 @@ impl Translator {
             // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
-            match self.left(cpu, memory, allowed, deadline) {
-                Ok(Left::Again(before)) => counted = before,
-                left => {
-                    self.store(cpu);
-                    return left;
+            let left = match self.left(cpu, memory, allowed, deadline) {
+                Ok(Left::Again(before)) if !memory.has_stale_code() => {
+                    counted = before;
+                    continue;
                 }
-            }
+                // Accessed and dirty bits were set in what is also code.
+                Ok(Left::Again(_)) => Ok(Left::Interpret(0)),
+                left => left,
+            };
+            self.store(cpu);
+            return left;
         }
     }
 
     /// Looks at why translated code was left, and whether it can go on at once.
     fn left(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        allowed: u64,
-        deadline: u64,
-    ) -> io::Result<Left> {
-        let left = self.look(cpu, memory, allowed, deadline)?;
-        // Accessed and dirty bits were set in what is also code.
-        if memory.has_stale_code() && matches!(left, Left::Again(_)) {
-            return Ok(Left::Interpret(0));
-        }
-        Ok(left)
-    }
-
-    fn look(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
@@ -437,9 +425,8 @@ impl Translator {
         allowed: u64,
         deadline: u64,
     ) -> io::Result<Left> {
-        self.counters.faults += 1;
-        let At { site, block_instructions } =
-            self.return_to_site(cpu, self.context.fault_rip, allowed);
+        self.counters.signals += 1;
+        let At { site, rest_of_block } = self.return_to_site(cpu, self.context.fault_rip, allowed);
         let address = self.context.fault_address;
         let is_user = cpu.is_user();
         if self.context.fault_signal != libc::SIGSEGV as u64 {
@@ -451,7 +438,8 @@ impl Translator {
                 // It may end long before its count does.
                 return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
             }
-            if u64::from(block_instructions) > rest {
+            // At the block's entry: nothing of it is counted.
+            if u64::from(rest_of_block) > rest {
                 return Ok(Left::Interpret(rest));
             }
             return Ok(Left::Again(0));
@@ -467,7 +455,7 @@ impl Translator {
         match self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)? {
             Fill::Done => {
                 self.counters.fills += 1;
-                Ok(go_on_at_site(cpu, site, block_instructions, deadline))
+                Ok(go_on_at_site(cpu, rest_of_block, deadline))
             }
             Fill::Faults => Ok(STEP),
             Fill::Leave => {
@@ -498,20 +486,20 @@ impl Translator {
         };
         self.context.eip = block.linear.wrapping_add(site.offset.into());
         self.context.target = site.host.into();
-        let block_instructions = block.instructions;
-        let mut left = self.budget.left(self.context.budget);
-        left += i64::from(block_instructions - site.before);
-        if site.repeats && self.context.count >= u64::from(self.context.gpr[1]) {
-            left -= (self.context.count - u64::from(self.context.gpr[1])) as i64;
+        let rest_of_block = block.instructions - site.before;
+        let mut left = self.budget.left(self.context.budget) + i64::from(rest_of_block);
+        let count = u64::from(self.context.gpr[usize::from(reg::CX)]);
+        if site.repeats && self.context.count >= count {
+            left -= (self.context.count - count) as i64;
         }
         cpu.instructions += (allowed as i64 - left) as u64;
-        At { site, block_instructions }
+        At { site, rest_of_block }
     }
 
     /// A numeric instruction needs the registers in the image.
     fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Left {
         // What was left is the call, and the address after it.
-        let At { site, block_instructions } =
+        let At { rest_of_block, .. } =
             self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
         if !Numeric::are_enabled(cpu) {
             return STEP;
@@ -520,41 +508,33 @@ impl Translator {
             self.numeric.give(cpu, &mut self.context.image);
         }
         self.context.numeric_was_live = 1;
-        go_on_at_site(cpu, site, block_instructions, deadline)
+        go_on_at_site(cpu, rest_of_block, deadline)
     }
 }
 
 /// Where translated code was left.
 struct At {
     site: Site,
-    block_instructions: u16,
+    /// The instructions of its block from it on.
+    rest_of_block: u16,
 }
 
-/// Goes on with the instruction at `site`. The rest of its block is counted at the entry, which is not passed again.
-fn go_on_at_site(cpu: &Cpu, site: Site, block_instructions: u16, deadline: u64) -> Left {
-    let rest = block_instructions - site.before;
+/// Goes on in the middle of a block, whose rest is counted at the entry, which is not passed again.
+fn go_on_at_site(cpu: &Cpu, rest_of_block: u16, deadline: u64) -> Left {
     let allowed = deadline - cpu.instructions;
-    if u64::from(rest) > allowed { Left::Interpret(allowed) } else { Left::Again(rest) }
+    if u64::from(rest_of_block) > allowed {
+        Left::Interpret(allowed)
+    } else {
+        Left::Again(rest_of_block)
+    }
 }
 
 /// What the interpreter executes is not known.
 const STEP: Left = Left::Step { is_numeric: true };
 /// Bit of AT_HWCAP2: FSGSBASE is enabled.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
-/// Flags of the host that are always set: bit 1, and interrupts.
-const HOST_FLAGS: u32 = 0x202;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
 const WRITE_FAULT: u64 = 1 << 1;
-
-fn code_cache_size() -> usize {
-    crate::code_cache::SIZE
-}
-
-/// `jmp [r14 + field]`.
-fn jump_through(field: u32) -> [u8; 7] {
-    let [a, b, c, d] = field.to_le_bytes();
-    [0x41, 0xff, 0xa6, a, b, c, d]
-}
 
 impl Engine for Translator {
     fn name(&self) -> &'static str {
@@ -612,7 +592,7 @@ impl Engine for Translator {
             links,
             look_ups,
             fills,
-            faults,
+            signals,
             flushes,
             refusals,
         } = self.counters;
@@ -623,7 +603,7 @@ impl Engine for Translator {
             ("instructions interpreted", interpreted),
             ("branches linked", links),
             ("branches looked up", look_ups),
-            ("signals", faults),
+            ("signals", signals),
             ("pages filled", fills),
             ("flushes", flushes),
             ("refusals of the host", refusals),

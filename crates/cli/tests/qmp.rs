@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
 
@@ -69,23 +69,33 @@ fn qemus_client_library_drives_the_machine() {
     assert!(!socket.exists());
 }
 
-#[test]
-fn standard_input_and_output_will_do() {
-    let directory = Directory::new();
-    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
-    let mut machine = ring3()
-        .args(["run", "--qmp", "stdio", "--serial"])
-        .arg(format!("file:{}", directory.path("serial").display()))
+/// Starts `kernel` in a machine that is driven by its standard input and output: the machine, the former, and the lines of
+/// the latter.
+fn driven_by_stdio(
+    kernel: &Path,
+    arguments: impl FnOnce(&mut Command) -> &mut Command,
+) -> (Child, ChildStdin, Lines<BufReader<ChildStdout>>) {
+    let mut command = ring3();
+    let mut machine = arguments(command.args(["run", "--qmp", "stdio", "--serial"]))
         .arg("--kernel")
         .arg(kernel)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let mut input = machine.stdin.take().unwrap();
+    let input = machine.stdin.take().unwrap();
+    let lines = BufReader::new(machine.stdout.take().unwrap()).lines();
+    (machine, input, lines)
+}
+
+#[test]
+fn standard_input_and_output_will_do() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let serial = format!("file:{}", directory.path("serial").display());
+    let (mut machine, mut input, output) = driven_by_stdio(&kernel, |command| command.arg(&serial));
     input.write_all(b"{\"execute\": \"qmp_capabilities\"}{\"execute\": \"quit\"}\n").unwrap();
-    let output = BufReader::new(machine.stdout.take().unwrap());
-    let lines: Vec<String> = output.lines().map(Result::unwrap).collect();
+    let lines: Vec<String> = output.map(Result::unwrap).collect();
     assert_eq!(machine.wait().unwrap().code(), Some(0));
     assert_eq!(lines.len(), 4, "{lines:?}");
     assert!(lines[0].starts_with("{\"QMP\""), "{lines:?}");
@@ -99,15 +109,9 @@ fn discs_and_diskettes_are_changed() {
     let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
     let [one, two] = ["one", "two"].map(|name| directory.file(name, &[0; 2048]));
     let diskette = directory.file("diskette", &vec![0; 1_474_560]);
-    let mut machine = ring3()
-        .args(["run", "--qmp", "stdio", "--serial", "null", "--drive", "if=floppy", "--cdrom"])
-        .arg(&one)
-        .arg("--kernel")
-        .arg(kernel)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let (mut machine, mut input, output) = driven_by_stdio(&kernel, |command| {
+        command.args(["null", "--drive", "if=floppy", "--cdrom"]).arg(&one)
+    });
     let change = |device, file: &Path| {
         let file = file.display();
         format!(
@@ -124,10 +128,8 @@ fn discs_and_diskettes_are_changed() {
         "{\"execute\": \"query-block\"}".to_owned(),
         "{\"execute\": \"quit\"}".to_owned(),
     ];
-    let mut input = machine.stdin.take().unwrap();
     input.write_all(commands.concat().as_bytes()).unwrap();
-    let output = BufReader::new(machine.stdout.take().unwrap());
-    let lines: Vec<String> = output.lines().map(Result::unwrap).collect();
+    let lines: Vec<String> = output.map(Result::unwrap).collect();
     assert_eq!(machine.wait().unwrap().code(), Some(0));
     let answers: Vec<_> = lines.iter().filter(|line| line.contains("\"return\"")).collect();
     assert_eq!(answers.len(), commands.len(), "{lines:?}");
@@ -144,16 +146,8 @@ fn a_machine_that_is_off_can_be_kept() {
         &[0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef, 0xeb, 0xfe];
     let directory = Directory::new();
     let kernel = directory.file("kernel", &kernel(POWER_OFF));
-    let mut machine = ring3()
-        .args(["run", "--qmp", "stdio", "--serial", "null", "--paused", "--no-shutdown"])
-        .arg("--kernel")
-        .arg(kernel)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut input = machine.stdin.take().unwrap();
-    let mut lines = BufReader::new(machine.stdout.take().unwrap()).lines();
+    let (mut machine, mut input, mut lines) =
+        driven_by_stdio(&kernel, |command| command.args(["null", "--paused", "--no-shutdown"]));
     for (command, parts) in [
         ("", &["\"QMP\""][..]),
         ("qmp_capabilities", &["return"]),

@@ -1,54 +1,15 @@
 //! The same run of a real guest on both engines: the same instructions, the same machine at each checkpoint.
 
-use std::env;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+mod support;
 
 use ring3_core::input::{Input, StampedInput};
-use ring3_vm::{Config, Console, Ending, EngineChoice, Kernel, Module, Sender, Software, Vm, door};
-
-/// Ends the run when the guest has sent `text`.
-struct Until {
-    text: &'static str,
-    sent: String,
-    sender: Option<Sender>,
-}
-
-impl Console for Until {
-    fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
-        self.sent.push_str(&String::from_utf8_lossy(bytes));
-        if self.sent.contains(self.text)
-            && let Some(sender) = self.sender.take()
-        {
-            sender.send(Input::Quit);
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A file of the guests; none where they are not there, which is told.
-fn guest(name: &str) -> Option<Vec<u8>> {
-    let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-    let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
-    let contents = fs::read(&path);
-    if contents.is_err() {
-        eprintln!("skipped: {} is missing: run make guests", path.display());
-    }
-    contents.ok()
-}
+use ring3_vm::{Config, Ending, EngineChoice, Vm};
+use support::{Until, run_until};
 
 /// A machine that starts Debian's kernel.
 fn debian(kernel: &str, engine: EngineChoice) -> Option<Vm> {
-    let (image, initrd) = (guest(kernel)?, guest("initramfs.cpio.gz")?);
-    let modules = vec![Module { name: "initrd".to_owned(), contents: initrd }];
-    let kernel = Kernel { image, modules, command_line: "console=ttyS0".to_owned() };
     let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
-    Some(Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap())
+    support::debian(config, kernel, "console=ttyS0", engine)
 }
 
 /// Runs the guest on the translator until it has sent `text`, repeats that run on both engines, and asserts that the
@@ -60,9 +21,7 @@ fn assert_engines_agree(kernel: &str, text: &'static str) {
         return;
     }
     vm.record();
-    let (sender, mut door) = door();
-    let mut console = Until { text, sent: String::new(), sender: Some(sender) };
-    assert_eq!(vm.run(&mut door, &mut console).unwrap(), Ending::Quit, "{}", console.sent);
+    run_until(&mut vm, text);
     let (last, inputs) = vm.recording().split_last().expect("it was ended");
     assert_eq!(last.input, Input::Quit);
 

@@ -1,58 +1,9 @@
 //! Real guests, saved in the middle of their start, and restored: both machines go on in the same way.
 
-use std::env;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+mod support;
 
-use ring3_core::input::Input;
-use ring3_vm::firmware;
-use ring3_vm::{
-    Config, Console, Ending, EngineChoice, Kernel, Module, SavedMachine, Sender, Software, Vm, door,
-};
-
-/// Ends the run when the guest has sent `text`.
-struct Until {
-    text: &'static str,
-    sent: String,
-    sender: Option<Sender>,
-}
-
-impl Until {
-    fn heard(&mut self, bytes: &[u8]) {
-        self.sent.push_str(&String::from_utf8_lossy(bytes));
-        if self.sent.contains(self.text)
-            && let Some(sender) = self.sender.take()
-        {
-            sender.send(Input::Quit);
-        }
-    }
-}
-
-impl Console for Until {
-    fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
-        self.heard(bytes);
-        Ok(())
-    }
-
-    fn debug(&mut self, byte: u8) -> io::Result<()> {
-        self.heard(&[byte]);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Runs `vm` until the guest has sent `text`; what it has sent.
-fn run_until(vm: &mut Vm, text: &'static str) -> String {
-    let (sender, mut door) = door();
-    let mut console = Until { text, sent: String::new(), sender: Some(sender) };
-    let ending = vm.run(&mut door, &mut console).unwrap();
-    assert_eq!(ending, Ending::Quit, "{}", console.sent);
-    console.sent
-}
+use ring3_vm::{Config, Ending, EngineChoice, SavedMachine, Software, Vm, firmware};
+use support::{Until, debian, run_until};
 
 /// The machine as it comes back from a file.
 fn through_a_file(saved: &SavedMachine) -> SavedMachine {
@@ -88,27 +39,12 @@ fn assert_goes_on(mut vm: Vm, first: &'static str, second: &'static str) {
     assert_eq!(vm.picture(), restored.picture());
 }
 
-/// A file of the guests; none where they are not there, which is told.
-fn guest(name: &str) -> Option<Vec<u8>> {
-    let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-    let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
-    let contents = fs::read(&path);
-    if contents.is_err() {
-        eprintln!("skipped: {} is missing: run make guests", path.display());
-    }
-    contents.ok()
-}
-
 #[test]
 fn debian_goes_on_after_it_was_saved() {
-    let (Some(image), Some(initrd)) = (guest("linux-686/vmlinuz"), guest("initramfs.cpio.gz"))
-    else {
-        return;
-    };
     let config = Config { display: true, ..Config::default() };
-    let modules = vec![Module { name: "initrd".to_owned(), contents: initrd }];
-    let kernel = Kernel { image, modules, command_line: "console=ttyS0 console=tty0".to_owned() };
-    let vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
+    let command_line = "console=ttyS0 console=tty0";
+    let engine = EngineChoice::Interpreter;
+    let Some(vm) = debian(config, "linux-686/vmlinuz", command_line, engine) else { return };
     assert_goes_on(vm, "LSM: ", "Run /init as init process");
 }
 

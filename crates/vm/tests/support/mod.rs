@@ -1,0 +1,76 @@
+//! What the tests of this directory share: real guests, and how they are run.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ring3_core::input::Input;
+use ring3_vm::{Config, Console, Ending, EngineChoice, Kernel, Module, Sender, Software, Vm, door};
+
+/// Ends the run when the guest has sent `text`.
+pub(crate) struct Until {
+    pub(crate) text: &'static str,
+    pub(crate) sent: String,
+    pub(crate) sender: Option<Sender>,
+}
+
+impl Until {
+    fn heard(&mut self, bytes: &[u8]) {
+        self.sent.push_str(&String::from_utf8_lossy(bytes));
+        if self.sent.contains(self.text)
+            && let Some(sender) = self.sender.take()
+        {
+            sender.send(Input::Quit);
+        }
+    }
+}
+
+impl Console for Until {
+    fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
+        self.heard(bytes);
+        Ok(())
+    }
+
+    fn debug(&mut self, byte: u8) -> io::Result<()> {
+        self.heard(&[byte]);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `vm` until the guest has sent `text`; what it has sent.
+pub(crate) fn run_until(vm: &mut Vm, text: &'static str) -> String {
+    let (sender, mut door) = door();
+    let mut console = Until { text, sent: String::new(), sender: Some(sender) };
+    let ending = vm.run(&mut door, &mut console).unwrap();
+    assert_eq!(ending, Ending::Quit, "{}", console.sent);
+    console.sent
+}
+
+/// A file of the guests; none where they are not there, which is told.
+fn guest(name: &str) -> Option<Vec<u8>> {
+    let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
+    let contents = fs::read(&path);
+    if contents.is_err() {
+        eprintln!("skipped: {} is missing: run make guests", path.display());
+    }
+    contents.ok()
+}
+
+/// A machine of that shape that starts Debian's kernel `kernel`; none where there is none.
+pub(crate) fn debian(
+    config: Config,
+    kernel: &str,
+    command_line: &str,
+    engine: EngineChoice,
+) -> Option<Vm> {
+    let (image, initrd) = (guest(kernel)?, guest("initramfs.cpio.gz")?);
+    let modules = vec![Module { name: "initrd".to_owned(), contents: initrd }];
+    let kernel = Kernel { image, modules, command_line: command_line.to_owned() };
+    Some(Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap())
+}

@@ -178,17 +178,18 @@ impl Door {
     pub fn pause(&mut self) {
         if self.paused.is_none() {
             self.paused = Some(Instant::now());
-            self.shared.lock().status = Status::Paused;
+            self.shared.lock().status = if self.off { Status::Off } else { Status::Paused };
             self.tell(&Event::Paused);
         }
     }
 
     /// The guest has switched the machine off: as a pause, but that only [`Door::switch_on`] ends it.
     pub fn switch_off(&mut self) {
+        self.off = true;
+        // First the status: who hears of the event may ask for it at once.
+        self.shared.lock().status = Status::Off;
         self.tell(&Event::Off);
         self.pause();
-        self.off = true;
-        self.shared.lock().status = Status::Off;
     }
 
     /// The machine was reset: from now on it is paused and no more than that.

@@ -317,16 +317,17 @@ impl Vm {
             ending = ending.or_else(|| self.run_slice(slice_end));
             let resets = self.stats.resets;
             let ended = self.hand_out(console)?;
+            if door.is_off() && !self.is_off {
+                door.switch_on();
+            }
             if self.stats.resets != resets {
                 door.tell(&Event::Reset { by_guest: reset_by_guest });
             }
             if let Some(ending) = ended.or(ending) {
                 break ending;
             }
-            match (self.is_off, door.is_off()) {
-                (true, false) => door.switch_off(),
-                (false, true) => door.switch_on(),
-                _ => {}
+            if self.is_off && !door.is_off() {
+                door.switch_off();
             }
             if door.is_paused() {
                 console.flush()?;

@@ -7,7 +7,7 @@
 
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpuid::Model;
-use ring3_x86::decode;
+use ring3_x86::decode::{self, CodeMode, MAX_LENGTH, Op};
 
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
@@ -34,6 +34,8 @@ pub(crate) struct Site {
     pub(crate) before: u16,
     /// It is repeated: the context's `count` has the count with which it began.
     pub(crate) repeats: bool,
+    /// It uses numeric registers.
+    pub(crate) is_numeric: bool,
 }
 
 /// A translated block.
@@ -41,12 +43,15 @@ pub(crate) struct Site {
 pub(crate) struct Block {
     /// The linear address of its first instruction.
     pub(crate) linear: u32,
-    /// Where direct branches enter it.
+    /// Where direct branches enter it. Those to a block that crosses go by way of the jump table, which is up to date
+    /// with both pages.
     pub(crate) entry: u32,
     /// Where indirect branches enter it, with R8D the address they go to.
     pub(crate) checked_entry: u32,
     /// How many bytes of guest code it is made from.
     pub(crate) bytes: u16,
+    /// The place of the second page, if its only instruction crosses into one.
+    pub(crate) second: Option<usize>,
     /// How many instructions are taken from the budget at its entry.
     pub(crate) instructions: u16,
     /// Its instructions, in order.
@@ -55,8 +60,11 @@ pub(crate) struct Block {
 
 /// What a block is made from.
 pub(crate) struct Source<'a> {
-    /// The bytes from its first instruction to the end of the page.
+    /// The bytes from its first instruction to the end of the page; where it [crosses](Source::second), those of that
+    /// instruction and what comes after it.
     pub(crate) bytes: &'a [u8],
+    /// The place of the next page, if the first instruction goes on there. It is a block of its own.
+    pub(crate) second: Option<usize>,
     /// The linear address of the first one.
     pub(crate) linear: u32,
     /// Which processor it is for.
@@ -65,15 +73,27 @@ pub(crate) struct Source<'a> {
     pub(crate) is_user: bool,
     /// The linear addresses of instructions that are left to the interpreter.
     pub(crate) left: &'a Set<u32>,
+    /// The number of the next instruction that is left to it by a block.
+    pub(crate) next_op: u32,
+}
+
+/// The mode of code that is translated.
+const MODE: CodeMode = CodeMode { is_32_bit: true, is_flat: true };
+
+/// The bytes from an instruction to the end of its page do not have all of it.
+pub(crate) fn crosses(bytes: &[u8]) -> bool {
+    let mut decoder = decode::decoder(bytes, MODE.is_32_bit, 0);
+    let instruction = decoder.decode();
+    bytes.len() < MAX_LENGTH && decode::goes_on(&decoder, &instruction)
 }
 
 /// Translates the block at `source` for address `host`. `entry_of` knows where there are blocks in the same page.
-/// Gives it with its code.
+/// Gives it with its code, and the instruction after it if that is left to the interpreter.
 pub(crate) fn translate(
     source: &Source,
     host: u32,
     entry_of: impl Fn(u32) -> Option<u32>,
-) -> (Block, Vec<u8>) {
+) -> (Block, Vec<u8>, Option<Op>) {
     let mut maker = Maker {
         emitter: Emitter::new(host),
         linear: source.linear,
@@ -83,9 +103,14 @@ pub(crate) fn translate(
         is_numeric: false,
         is_user: source.is_user,
     };
+    if source.second.is_some() {
+        maker.emitter.jump_by_table_to(source.linear);
+    }
+    let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.linear);
-    maker.entry = maker.emitter.here();
+    maker.entry = if source.second.is_some() { host } else { maker.emitter.here() };
     let count = maker.emitter.count();
+    let mut left = None;
     // The address of the first byte that is not part of it.
     let end = match maker.instructions(source) {
         End::Branch(branch) => {
@@ -97,9 +122,12 @@ pub(crate) fn translate(
             maker.go_to(end, &entry_of);
             end
         }
-        End::Interpreter(end, info) => {
-            maker.emitter.leave_to_step(end, info);
-            end
+        End::Interpreter(instruction, info) => {
+            let linear = instruction.ip32();
+            let op = decode::to_op(&instruction, MODE, source.model);
+            left = Some(op.at_offset((linear & !PAGE_MASK) as u16));
+            maker.emitter.leave_to_step(linear, info | source.next_op << info::OP_SHIFT);
+            linear
         }
     };
     maker.finish_later();
@@ -108,12 +136,13 @@ pub(crate) fn translate(
     let block = Block {
         linear: source.linear,
         entry: maker.entry,
-        checked_entry: host,
+        checked_entry,
         bytes: end.wrapping_sub(source.linear) as u16,
+        second: source.second,
         instructions,
         sites: maker.sites,
     };
-    (block, maker.emitter.finish())
+    (block, maker.emitter.finish(), left)
 }
 
 /// What comes after the instructions of a block that go on with the next one.
@@ -122,9 +151,8 @@ enum End {
     Branch(Instruction),
     /// The instruction at this address, in a block of its own.
     NextBlock(u32),
-    /// The instruction at this address, which is left to the interpreter, with what that is to know of it
-    /// ([`info`]).
-    Interpreter(u32, u32),
+    /// This instruction, which is left to the interpreter, with what that is to know of it ([`info`]).
+    Interpreter(Instruction, u32),
 }
 
 /// A near branch that is translated.
@@ -171,8 +199,6 @@ struct Start {
     mark: Mark,
     sites: usize,
     is_numeric: bool,
-    /// Its linear address.
-    address: u32,
 }
 
 impl Maker {
@@ -183,11 +209,14 @@ impl Maker {
         // Before STI, if that was the last one.
         let mut before_sti = None;
         let ending = loop {
-            let at_end = !decoder.can_decode();
+            let at_end = !decoder.can_decode() || source.second.is_some() && !self.sites.is_empty();
             if at_end || self.sites.len() == usize::from(MAX_INSTRUCTIONS) {
                 break End::NextBlock(end);
             }
             let instruction = decoder.decode();
+            if !self.sites.is_empty() && decode::goes_on(&decoder, &instruction) {
+                break End::NextBlock(end);
+            }
             let is_left = !decode::exists(&instruction, source.model) || source.left.contains(&end);
             if !is_left && is_ending(&instruction) {
                 return End::Branch(instruction);
@@ -196,7 +225,6 @@ impl Maker {
                 mark: self.emitter.mark(),
                 sites: self.sites.len(),
                 is_numeric: self.is_numeric,
-                address: end,
             };
             let is_plain = instruction.flow_control() == FlowControl::Next;
             if !is_left && is_plain {
@@ -205,22 +233,21 @@ impl Maker {
             if is_left || !is_plain || !self.body(&instruction) {
                 self.go_back(&start);
                 let mut info = 0;
-                // One that goes on in the next page is not known.
-                if instruction.is_invalid() || numeric::is_numeric(&instruction) {
+                if numeric::is_numeric(&instruction) {
                     info |= info::NUMERIC;
                 }
                 if repeats(&instruction) {
                     info |= info::REPEATS;
                 }
-                break End::Interpreter(end, info);
+                break End::Interpreter(instruction, info);
             }
-            before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some(start);
+            before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some((start, instruction));
             end = instruction.next_ip32();
         };
         // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
-        if let Some(sti) = before_sti {
-            self.go_back(&sti);
-            return End::Interpreter(sti.address, 0);
+        if let Some((start, sti)) = before_sti {
+            self.go_back(&start);
+            return End::Interpreter(sti, 0);
         }
         ending
     }
@@ -238,6 +265,7 @@ impl Maker {
             offset: instruction.ip32().wrapping_sub(self.linear) as u16,
             before: self.sites.len() as u16,
             repeats: repeats(instruction),
+            is_numeric: numeric::is_numeric(instruction),
         });
     }
 

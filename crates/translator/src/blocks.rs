@@ -30,6 +30,13 @@ impl Blocks {
         let key = (block.linear, place, is_user);
         self.by_start.insert(key, self.all.len());
         self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(key);
+        if let Some(second) = block.second {
+            let keys = self.by_page.entry((second >> PAGE_SHIFT) as u32).or_default();
+            // It may be there since an earlier block that was dropped with its first page.
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
         self.all.push(block);
     }
 
@@ -49,7 +56,13 @@ impl Blocks {
         // Before the first instruction: the block was not begun.
         Some((
             block,
-            site.unwrap_or(Site { host: block.entry, offset: 0, before: 0, repeats: false }),
+            site.unwrap_or(Site {
+                host: block.entry,
+                offset: 0,
+                before: 0,
+                repeats: false,
+                is_numeric: false,
+            }),
         ))
     }
 

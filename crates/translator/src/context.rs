@@ -53,6 +53,8 @@ pub(crate) mod info {
     pub(crate) const NUMERIC: u32 = 1;
     /// It is repeated.
     pub(crate) const REPEATS: u32 = 2;
+    /// The bits from this one on are its number among those that blocks leave to the interpreter.
+    pub(crate) const OP_SHIFT: u32 = 2;
 }
 
 /// The index in a jump table has these bits; see [`index`].

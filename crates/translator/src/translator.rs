@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::decode::{MAX_LENGTH, Op};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
@@ -89,6 +90,8 @@ pub struct Translator {
     left: Set<u32>,
     /// How often it had to, by the address of the instruction.
     leavings: Map<u32, u8>,
+    /// The instructions that blocks leave to the interpreter.
+    ops: Vec<Op>,
     counters: Counters,
 }
 
@@ -96,6 +99,13 @@ pub struct Translator {
 enum Left {
     /// The interpreter executes one instruction, which may use numeric registers.
     Step {
+        /// It may.
+        is_numeric: bool,
+    },
+    /// The interpreter executes this one, which may use numeric registers.
+    Op {
+        /// Its number.
+        number: usize,
         /// It may.
         is_numeric: bool,
     },
@@ -141,6 +151,7 @@ impl Translator {
             numeric: Numeric::new(),
             left: Set::default(),
             leavings: Map::default(),
+            ops: Vec::new(),
             counters: Counters::default(),
         })
     }
@@ -219,6 +230,7 @@ impl Translator {
         self.blocks.clear();
         self.left.clear();
         self.leavings.clear();
+        self.ops.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();
     }
@@ -250,33 +262,69 @@ impl Translator {
             return Ok(None);
         };
         if let Some(block) = self.blocks.find(linear, place, is_user) {
-            return Ok(Some((block.entry, block.checked_entry)));
+            let entries = (block.entry, block.checked_entry);
+            let second = block.second;
+            if second.is_none() || self.next_page(cpu, memory, linear) == second {
+                return Ok(Some(entries));
+            }
         }
         if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
             debug!("the code cache is full");
             self.counters.flushes += 1;
             self.forget_code(cpu);
         }
-        let Some(bytes) = memory.page_from(place) else { return Ok(None) };
-        let source = Source { bytes, linear, model: cpu.model, is_user, left: &self.left };
+        let mut second = None;
+        if memory.page_from(place).is_some_and(block::crosses) {
+            second = self.next_page(cpu, memory, linear);
+            if second.is_none() {
+                return Ok(None);
+            }
+        }
+        let both;
+        let Some(mut bytes) = memory.page_from(place) else { return Ok(None) };
+        if let Some(rest) = second.and_then(|second| memory.page_from(second)) {
+            both = [bytes, &rest[..MAX_LENGTH]].concat();
+            bytes = &both;
+        }
+        let source = Source {
+            bytes,
+            second,
+            linear,
+            model: cpu.model,
+            is_user,
+            left: &self.left,
+            next_op: self.ops.len() as u32,
+        };
         let in_page = |target: u32| {
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
-            self.blocks.find(target, place, is_user).map(|block| block.entry)
+            let block = self.blocks.find(target, place, is_user);
+            block.filter(|block| block.second.is_none()).map(|block| block.entry)
         };
-        let (block, code) = block::translate(&source, self.cache.end(), in_page);
+        let (block, code, op) = block::translate(&source, self.cache.end(), in_page);
         let entries = (block.entry, block.checked_entry);
         // What was looked at beyond the block's end decided that it ends.
-        let len = usize::from(block.bytes) + 16;
+        let len = usize::from(block.bytes) + MAX_LENGTH;
         let len = len.min(PAGE - (place & (PAGE - 1)));
         if !self.cache.add(&code) {
             return Ok(None);
         }
+        self.ops.extend(op);
         self.blocks.add(block, place, is_user);
-        if memory.mark_code(place, len) {
-            cpu.protect_code(place & !(PAGE - 1));
-            self.protect_marked(memory)?;
+        for (place, len) in
+            [Some((place, len)), second.map(|next| (next, MAX_LENGTH))].into_iter().flatten()
+        {
+            if memory.mark_code(place, len) {
+                cpu.protect_code(place & !(PAGE - 1));
+                self.protect_marked(memory)?;
+            }
         }
         Ok(Some(entries))
+    }
+
+    /// The place of the page after that of `linear`; none where fetching from it faults.
+    fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<usize> {
+        let next = (linear | 0xfff).wrapping_add(1);
+        self.spaces.current(cpu.is_user()).fetch(cpu, memory, next)
     }
 
     /// Gives the guest's state to translated code.
@@ -413,7 +461,10 @@ impl Translator {
                         self.context.gpr[usize::from(reg::CX)].clamp(1, MOST_ITERATIONS);
                     return Ok(Left::Interpret(iterations.into()));
                 }
-                Ok(Left::Step { is_numeric: self.context.info & info::NUMERIC != 0 })
+                Ok(Left::Op {
+                    number: (self.context.info >> info::OP_SHIFT) as usize,
+                    is_numeric: self.context.info & info::NUMERIC != 0,
+                })
             }
         }
     }
@@ -457,12 +508,32 @@ impl Translator {
                 self.counters.fills += 1;
                 Ok(go_on_at_site(cpu, rest_of_block, deadline))
             }
-            Fill::Faults => Ok(STEP),
+            Fill::Faults => Ok(Left::Step { is_numeric: site.is_numeric }),
             Fill::Leave => {
                 self.note_leaving(cpu, memory);
-                Ok(STEP)
+                Ok(Left::Step { is_numeric: site.is_numeric })
             }
         }
+    }
+
+    /// Has the interpreter execute the instruction of that number, which is at CS:EIP.
+    fn execute_op(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        number: usize,
+        is_numeric: bool,
+    ) -> Option<Exit> {
+        self.counters.steps += 1;
+        self.counters.interpreted += 1;
+        if is_numeric {
+            self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+        }
+        let exit = self.interpreter.execute(cpu, memory, &self.ops[number]);
+        if exit.is_some() {
+            self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+        }
+        exit
     }
 
     /// The instruction at EIP is left to the interpreter. If that happens again and again, a signal each time would be too
@@ -556,6 +627,13 @@ impl Engine for Translator {
                             self.counters.steps += 1;
                             uses_numeric = is_numeric;
                         }
+                        Ok(Left::Op { number, is_numeric }) if cpu.instructions < deadline => {
+                            match self.execute_op(cpu, memory, number, is_numeric) {
+                                Some(exit) => return exit,
+                                None => continue,
+                            }
+                        }
+                        Ok(Left::Op { .. }) => {}
                         Ok(Left::Interpret(count)) => interpreted = count,
                         Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
                         Err(error) => {

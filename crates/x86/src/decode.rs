@@ -214,13 +214,15 @@ pub fn has_16_bit_addresses(instruction: &Instruction) -> bool {
 pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
     let mut decoder = decoder(bytes, mode.is_32_bit, 0);
     let instruction = decoder.decode();
-    if instruction.is_invalid()
-        && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
-        && bytes.len() < MAX_LENGTH
-    {
+    if goes_on(&decoder, &instruction) && bytes.len() < MAX_LENGTH {
         return None;
     }
     Some(to_op(&instruction, mode, model))
+}
+
+/// True when `instruction`, which `decoder` has just decoded, is not complete where its bytes end.
+pub fn goes_on(decoder: &Decoder, instruction: &Instruction) -> bool {
+    instruction.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
 }
 
 /// Without BMI1 and LZCNT, a repeat prefix before BSF and BSR means nothing: TZCNT
@@ -253,7 +255,8 @@ const UNDEFINED: Op = Op {
     address_shift: 0,
 };
 
-fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
+/// The decoded form of `instruction`, at offset 0 of its page.
+pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
     let mut op = Op { length: instruction.len().max(1) as u8, ..UNDEFINED };
     if instruction.is_invalid() && instruction.len() == MAX_LENGTH {
         // The decoder does not tell whether the 15 bytes are no instruction or not all of one; the

@@ -293,10 +293,7 @@ impl Interpreter {
     #[inline(never)]
     fn step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         self.counters.single_steps += 1;
-        let before = cpu.attention;
-        cpu.attention -= ONE_INSTRUCTION;
-        cpu.guard_code = false;
-        cpu.rewind_answers();
+        let before = begin_alone(cpu);
         let start = cpu.ip;
         if before.contains(Attention::RESUME) {
             cpu.use_resume_flag();
@@ -315,12 +312,34 @@ impl Interpreter {
             Ok(Next::Block(first)) => self.cache.ops[first],
             Err(Stopped) => return self.stopped(cpu, memory, start, before),
         };
-        self.show_instruction(cpu, &op);
+        self.execute_alone(cpu, memory, &op, before)
+    }
+
+    /// Executes `op`, which is at CS:EIP, where the processor [begins to run plainly](Cpu::begins_to_run_plainly); for
+    /// another engine, which has decoded it.
+    pub fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Option<Exit> {
+        self.counters.single_steps += 1;
+        cpu.deadline = cpu.instructions + 1;
+        self.look_at_layout(cpu, memory);
+        let before = begin_alone(cpu);
+        self.execute_alone(cpu, memory, op, before)
+    }
+
+    /// Executes `op`, which is at CS:EIP, and nothing after it.
+    fn execute_alone(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        op: &Op,
+        before: Attention,
+    ) -> Option<Exit> {
+        let start = cpu.ip;
+        self.show_instruction(cpu, op);
         cpu.ip = next_ip(start, u64::from(op.length));
         cpu.code_base = start.wrapping_sub(u64::from(op.offset));
         // Alone: no instruction has a number after its own, nor is that of a link.
         cpu.left = 0;
-        let executed = (op.exec)(cpu, memory, &op, &[], 0);
+        let executed = (op.exec)(cpu, memory, op, &[], 0);
         cpu.unlinked = None;
         match executed {
             Ok(()) => {
@@ -328,6 +347,14 @@ impl Interpreter {
                 self.completed_step(cpu, memory, before)
             }
             Err(Stopped) => self.stopped(cpu, memory, start, before),
+        }
+    }
+
+    /// Drops translations that were made with another map of memory.
+    fn look_at_layout(&mut self, cpu: &mut Cpu, memory: &Memory) {
+        if self.layout != memory.layout_generation() {
+            self.layout = memory.layout_generation();
+            cpu.translation_changed();
         }
     }
 
@@ -563,10 +590,7 @@ impl Engine for Interpreter {
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
         cpu.deadline = cpu.instructions.saturating_add(instructions);
         cpu.set_observed(self.observer.as_deref());
-        if self.layout != memory.layout_generation() {
-            self.layout = memory.layout_generation();
-            cpu.translation_changed();
-        }
+        self.look_at_layout(cpu, memory);
         loop {
             let mut exit = self.attend(cpu, memory);
             if exit.is_none() && cpu.event.is_none() {
@@ -601,6 +625,15 @@ impl Engine for Interpreter {
 
 /// What holds for one instruction only.
 const ONE_INSTRUCTION: Attention = Attention::SHADOW.union(Attention::SS_LOADED);
+
+/// Before an instruction that is executed alone. Gives what was to be looked at.
+fn begin_alone(cpu: &mut Cpu) -> Attention {
+    let before = cpu.attention;
+    cpu.attention -= ONE_INSTRUCTION;
+    cpu.guard_code = false;
+    cpu.rewind_answers();
+    before
+}
 
 /// The instruction will start again, with what was to be looked at `before` it.
 fn begin_again(cpu: &mut Cpu, before: Attention) {

@@ -43,6 +43,10 @@ pub(crate) struct Site {
 pub(crate) struct Block {
     /// The linear address of its first instruction.
     pub(crate) linear: u32,
+    /// The place of its first instruction.
+    pub(crate) place: usize,
+    /// It is user code.
+    pub(crate) is_user: bool,
     /// Where direct branches enter it. Those to a block that crosses go by way of the jump table, which is up to date
     /// with both pages.
     pub(crate) entry: u32,
@@ -67,6 +71,8 @@ pub(crate) struct Source<'a> {
     pub(crate) second: Option<usize>,
     /// The linear address of the first one.
     pub(crate) linear: u32,
+    /// Its place.
+    pub(crate) place: usize,
     /// Which processor it is for.
     pub(crate) model: Model,
     /// It runs at privilege 3, and not at 0.
@@ -95,7 +101,7 @@ pub(crate) fn translate(
     entry_of: impl Fn(u32) -> Option<u32>,
 ) -> (Block, Vec<u8>, Option<Op>) {
     let mut maker = Maker {
-        emitter: Emitter::new(host),
+        emitter: Emitter::new(host, source.is_user),
         linear: source.linear,
         sites: Vec::new(),
         later: Vec::new(),
@@ -135,6 +141,8 @@ pub(crate) fn translate(
     maker.emitter.set_count(count, instructions.into());
     let block = Block {
         linear: source.linear,
+        place: source.place,
+        is_user: source.is_user,
         entry: maker.entry,
         checked_entry,
         bytes: end.wrapping_sub(source.linear) as u16,

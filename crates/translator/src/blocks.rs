@@ -15,8 +15,8 @@ pub(crate) struct Blocks {
     /// may be the one that is executed.
     all: Vec<Block>,
     by_start: Map<Key, usize>,
-    /// By page of memory.
-    by_page: Map<u32, Vec<Key>>,
+    /// By page of memory. One that crosses is in the lists of two pages, and may have been dropped with the other.
+    by_page: Map<u32, Vec<usize>>,
 }
 
 impl Blocks {
@@ -26,25 +26,33 @@ impl Blocks {
     }
 
     /// Adds the block whose code was just added to the cache.
-    pub(crate) fn add(&mut self, block: Block, place: usize, is_user: bool) {
-        let key = (block.linear, place, is_user);
-        self.by_start.insert(key, self.all.len());
-        self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(key);
-        if let Some(second) = block.second {
-            let keys = self.by_page.entry((second >> PAGE_SHIFT) as u32).or_default();
-            // It may be there since an earlier block that was dropped with its first page.
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+    pub(crate) fn add(&mut self, block: Block) {
+        let index = self.all.len();
+        self.by_start.insert((block.linear, block.place, block.is_user), index);
+        for place in std::iter::once(block.place).chain(block.second) {
+            self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(index);
         }
         self.all.push(block);
     }
 
+    /// The blocks that begin in a page of memory, or go on in it.
+    pub(crate) fn in_page(&self, page: u32) -> impl Iterator<Item = &Block> {
+        let indices = self.by_page.get(&page).map_or(&[][..], Vec::as_slice);
+        indices.iter().map(|index| &self.all[*index])
+    }
+
     /// Drops the blocks of a page of memory. Gives their addresses and those of their entries for indirect branches.
     pub(crate) fn drop_page(&mut self, page: u32) -> Vec<(u32, u32)> {
-        let keys = self.by_page.remove(&page).unwrap_or_default();
-        let indices = keys.iter().filter_map(|key| self.by_start.remove(key));
-        indices.map(|index| (self.all[index].linear, self.all[index].checked_entry)).collect()
+        let indices = self.by_page.remove(&page).unwrap_or_default();
+        let dropped = indices.into_iter().map(|index| {
+            let block = &self.all[index];
+            let key = (block.linear, block.place, block.is_user);
+            if self.by_start.get(&key) == Some(&index) {
+                self.by_start.remove(&key);
+            }
+            (block.linear, block.checked_entry)
+        });
+        dropped.collect()
     }
 
     /// The block and the instruction whose host code address `host` is in.

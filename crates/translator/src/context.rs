@@ -57,15 +57,19 @@ pub(crate) mod info {
     pub(crate) const OP_SHIFT: u32 = 2;
 }
 
-/// The index in a jump table has these bits; see [`index`].
-pub(crate) const INDEX_MASK: u32 = 0x3fff;
+/// The bits of an index in the jump table of supervisor code, or of user code. There is one table for all code of a kernel,
+/// and one for each program, which has less of it.
+pub(crate) const fn index_mask(is_user: bool) -> u32 {
+    if is_user { 0x3fff } else { 0x3_ffff }
+}
+
 /// How far an address is rotated to the right and added to itself for it.
 pub(crate) const INDEX_ROTATION: u32 = 12;
 
 /// Where a jump table has the address `linear`. Code of a kernel and of programs is spread over more than the low bits of
 /// addresses tell apart.
-pub(crate) fn index(linear: u32) -> u32 {
-    linear.wrapping_add(linear.rotate_right(INDEX_ROTATION)) & INDEX_MASK
+pub(crate) fn index(linear: u32, mask: u32) -> u32 {
+    linear.wrapping_add(linear.rotate_right(INDEX_ROTATION)) & mask
 }
 
 /// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
@@ -114,6 +118,8 @@ pub(crate) struct Context {
     pub(crate) window: u64,
     /// R13.
     pub(crate) table: u64,
+    /// R11: [`index_mask`].
+    pub(crate) index_mask: u32,
     /// Where it is to be entered.
     pub(crate) target: u64,
     /// See [`reason`] and [`info`].
@@ -194,6 +200,7 @@ impl Context {
             budget: 0,
             window: 0,
             table: 0,
+            index_mask: 0,
             target: 0,
             info: 0,
             count: 0,
@@ -258,7 +265,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "wrgsbase rax",
         "mov r12, [r14 + {budget}]",
         "mov r13, [r14 + {table}]",
-        "mov r11d, {index_mask}",
+        "mov r11d, [r14 + {index_mask}]",
         "cmp dword ptr [r14 + {numeric_is_live}], 0",
         "je 2f",
         "fxrstor64 [r14 + {image}]",
@@ -284,7 +291,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         eip = const offset_of!(Context, eip),
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         image = const offset_of!(Context, image),
-        index_mask = const INDEX_MASK,
+        index_mask = const offset_of!(Context, index_mask),
     )
 }
 

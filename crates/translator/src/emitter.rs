@@ -2,12 +2,13 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use crate::context::{INDEX_ROTATION, at, index, reason};
+use crate::context::{INDEX_ROTATION, at, index, index_mask, reason};
 
 /// Code that is being made for one place.
 pub(crate) struct Emitter {
     encoder: Encoder,
     start: u32,
+    index_mask: u32,
     len: u32,
     /// Where branches lead.
     branches: Vec<(Branch, u32)>,
@@ -36,11 +37,12 @@ pub(crate) fn top_of_stack(displacement: i64) -> MemoryOperand {
 }
 
 impl Emitter {
-    /// For code that begins at address `start`.
-    pub(crate) fn new(start: u32) -> Emitter {
+    /// For code that begins at address `start`, and that jumps by the table of user code or that of supervisor code.
+    pub(crate) fn new(start: u32, is_user: bool) -> Emitter {
         Emitter {
             encoder: Encoder::new(64),
             start,
+            index_mask: index_mask(is_user),
             len: 0,
             branches: Vec::new(),
             numbers: Vec::new(),
@@ -228,7 +230,7 @@ impl Emitter {
     /// The same to `target`.
     pub(crate) fn jump_by_table_to(&mut self, target: u32) {
         self.load_number(Register::R8D, target);
-        self.bytes_and(&[0x45, 0x8b, 0x8d], index(target) * 4); // mov r9d, [r13 + ...]
+        self.bytes_and(&[0x45, 0x8b, 0x8d], index(target, self.index_mask) * 4); // mov r9d, [r13 + ...]
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 

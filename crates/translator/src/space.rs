@@ -5,16 +5,14 @@
 use std::fs::File;
 use std::io;
 
-use ring3_core::memory::{Memory, PAGE_SIZE, Target};
+use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{Access, PageEntries};
 
-use crate::context::{INDEX_MASK, index};
+use crate::blocks::Blocks;
+use crate::context::{index, index_mask};
 use crate::map::Map;
 use crate::window::Window;
-
-/// Entries of a jump table.
-const TABLE_ENTRIES: usize = INDEX_MASK as usize + 1;
 
 /// What a page-directory entry is for, at least: 2 MiB with PAE paging, and else 4 MiB.
 const DIRECTORY_STEP: u32 = 2 << 20;
@@ -44,7 +42,7 @@ struct Fetched {
 pub(crate) struct Space {
     window: Window,
     /// By the [`index`] of a linear address: where the translated code is that may be for it.
-    table: Box<[u32; TABLE_ENTRIES]>,
+    table: Vec<u32>,
     /// What entries of the table have that know nothing.
     miss: u32,
     /// By linear address: pages of 4 KiB, and large ones.
@@ -71,8 +69,8 @@ pub(crate) enum Fill {
 }
 
 impl Space {
-    pub(crate) fn new(miss: u32) -> io::Result<Space> {
-        let table = vec![miss; TABLE_ENTRIES].try_into().expect("so many");
+    pub(crate) fn new(miss: u32, is_user: bool) -> io::Result<Space> {
+        let table = vec![miss; index_mask(is_user) as usize + 1];
         let (small, large, fetched) = (Map::default(), Map::default(), Map::default());
         let directories = Map::default();
         Ok(Space {
@@ -96,6 +94,15 @@ impl Space {
         self.table.as_ptr().addr() as u64
     }
 
+    /// The bits of its index.
+    pub(crate) fn index_mask(&self) -> u32 {
+        self.table.len() as u32 - 1
+    }
+
+    fn index(&self, linear: u32) -> usize {
+        index(linear, self.index_mask()) as usize
+    }
+
     /// How many mappings of the host there are, at most.
     pub(crate) fn mappings(&self) -> usize {
         self.small.len() + self.large.len() + 2 * self.protected
@@ -103,17 +110,19 @@ impl Space {
 
     /// Where indirect branches to `linear` go: to code that checks that it is for that address.
     pub(crate) fn target(&self, linear: u32) -> u32 {
-        self.table[index(linear) as usize]
+        self.table[self.index(linear)]
     }
 
     /// Indirect branches to `linear` go to `entry`.
     pub(crate) fn note_target(&mut self, linear: u32, entry: u32) {
-        self.table[index(linear) as usize] = entry;
+        let index = self.index(linear);
+        self.table[index] = entry;
     }
 
     /// Indirect branches to `linear` no longer go to `entry`.
     pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
-        let known = &mut self.table[index(linear) as usize];
+        let index = self.index(linear);
+        let known = &mut self.table[index];
         if *known == entry {
             *known = self.miss;
         }
@@ -129,6 +138,7 @@ impl Space {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
+        blocks: &Blocks,
         linear: u32,
     ) -> Option<usize> {
         let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
@@ -140,7 +150,21 @@ impl Space {
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);
         self.fetched.insert(page, Fetched { place, global: mapping.global, entries });
+        // Most of them are wanted soon, and would each be looked up.
+        for block in blocks.in_page((place >> PAGE_SHIFT) as u32) {
+            let is_here = block.linear & !0xfff == page && block.is_user == cpu.is_user();
+            if is_here && block.second.is_none() {
+                self.note_target(block.linear, block.checked_entry);
+            }
+        }
         Some(place + offset)
+    }
+
+    /// Indirect branches no longer go to the blocks of a page.
+    fn forget_targets_in(&mut self, fetched: &Fetched, blocks: &Blocks) {
+        for block in blocks.in_page((fetched.place >> PAGE_SHIFT) as u32) {
+            self.forget_target(block.linear, block.checked_entry);
+        }
     }
 
     /// Fills the window where an access to `linear` has faulted.
@@ -266,7 +290,13 @@ impl Space {
     }
 
     /// The page of `linear` was invalidated.
-    pub(crate) fn invalidate(&mut self, cpu: &Cpu, memory: &Memory, linear: u32) -> io::Result<()> {
+    pub(crate) fn invalidate(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        blocks: &Blocks,
+        linear: u32,
+    ) -> io::Result<()> {
         // Where that has changed it was a large page, or another table of pages.
         let first = linear & !(LARGEST_PAGE - 1);
         let has_changed = |part: &u32| {
@@ -274,13 +304,15 @@ impl Space {
             known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, *part)))
         };
         if [first, first + DIRECTORY_STEP].iter().any(has_changed) {
-            return self.invalidate_all(cpu, memory, true);
+            return self.invalidate_all(cpu, memory, blocks, true);
         }
         let page = linear & !0xfff;
         let is_stale = |entries: &PageEntries| !entries.leaf_is_unchanged(memory);
-        if self.fetched.get(&page).is_some_and(|fetched| is_stale(&fetched.entries)) {
+        if let Some(fetched) = self.fetched.get(&page).copied()
+            && is_stale(&fetched.entries)
+        {
             self.fetched.remove(&page);
-            self.forget_targets();
+            self.forget_targets_in(&fetched, blocks);
         }
         if self.small.get(&page).is_some_and(|mapped| is_stale(&mapped.entries)) {
             self.small.remove(&page);
@@ -294,6 +326,7 @@ impl Space {
         &mut self,
         cpu: &Cpu,
         memory: &Memory,
+        blocks: &Blocks,
         with_global: bool,
     ) -> io::Result<()> {
         let mut now = Map::default();
@@ -321,10 +354,11 @@ impl Space {
                 stays
             });
         }
-        let before = self.fetched.len();
-        self.fetched.retain(|page, fetched| stays(*page, fetched.global, &fetched.entries));
-        if self.fetched.len() != before {
-            self.forget_targets();
+        let is_stale =
+            |page: &u32, fetched: &mut Fetched| !stays(*page, fetched.global, &fetched.entries);
+        let stale: Vec<_> = self.fetched.extract_if(is_stale).collect();
+        for (_, fetched) in stale {
+            self.forget_targets_in(&fetched, blocks);
         }
         dropped.sort_unstable();
         // Pages in a row are one call of the host.

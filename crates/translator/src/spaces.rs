@@ -6,6 +6,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
 
+use crate::blocks::Blocks;
 use crate::space::Space;
 
 /// Spaces of user code at most.
@@ -37,7 +38,7 @@ pub(crate) struct Spaces {
 impl Spaces {
     /// Jump tables have `miss` where they know nothing.
     pub(crate) fn new(miss: u32) -> io::Result<Spaces> {
-        let kernel = Space::new(miss)?;
+        let kernel = Space::new(miss, false)?;
         Ok(Spaces { kernel, users: Vec::new(), current: None, most_users: MOST_USERS, miss })
     }
 
@@ -56,7 +57,12 @@ impl Spaces {
     }
 
     /// Finds the space of the user code that runs with CR3, or makes one.
-    pub(crate) fn find_user(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<()> {
+    pub(crate) fn find_user(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        blocks: &Blocks,
+    ) -> io::Result<()> {
         if self.current.is_some() {
             return Ok(());
         }
@@ -68,7 +74,7 @@ impl Spaces {
         let user = &mut self.users[index];
         user.used = cpu.instructions;
         if !user.is_checked {
-            user.space.invalidate_all(cpu, memory, true)?;
+            user.space.invalidate_all(cpu, memory, blocks, true)?;
             user.is_checked = true;
         }
         self.current = Some(index);
@@ -78,7 +84,7 @@ impl Spaces {
     /// An empty space for `cr3`: a new one, or where there can be no more the one that was used least recently.
     fn add_user(&mut self, cr3: u64) -> io::Result<usize> {
         if self.users.len() < self.most_users {
-            match Space::new(self.miss) {
+            match Space::new(self.miss, true) {
                 Ok(space) => {
                     self.users.push(User { space, cr3, is_checked: true, used: 0 });
                     return Ok(self.users.len() - 1);
@@ -100,19 +106,20 @@ impl Spaces {
         &mut self,
         cpu: &Cpu,
         memory: &Memory,
+        blocks: &Blocks,
         invalidations: &Invalidations,
     ) -> io::Result<()> {
         if invalidations.all || invalidations.non_global {
-            self.kernel.invalidate_all(cpu, memory, invalidations.all)?;
+            self.kernel.invalidate_all(cpu, memory, blocks, invalidations.all)?;
             self.current = None;
             for user in &mut self.users {
                 user.is_checked = false;
             }
         }
         for linear in &invalidations.pages {
-            self.kernel.invalidate(cpu, memory, *linear)?;
+            self.kernel.invalidate(cpu, memory, blocks, *linear)?;
             if let Some(index) = self.current {
-                self.users[index].space.invalidate(cpu, memory, *linear)?;
+                self.users[index].space.invalidate(cpu, memory, blocks, *linear)?;
             }
         }
         Ok(())

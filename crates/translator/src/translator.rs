@@ -129,7 +129,7 @@ impl Translator {
         let mut context = Context::new();
         let mut cache = CodeCache::new()?;
         let miss = cache.end();
-        let mut stub = Emitter::new(miss);
+        let mut stub = Emitter::new(miss, false);
         stub.jump_through(context::at::MISS);
         cache.add(&stub.finish());
         let nothing = Range::reserve(PAGE)?;
@@ -184,7 +184,7 @@ impl Translator {
         if invalidations.is_empty() {
             return Ok(());
         }
-        self.spaces.invalidate(cpu, memory, &invalidations)
+        self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
     }
 
     /// The same. Where the host refuses what that needs, everything is forgotten, which needs less.
@@ -258,7 +258,8 @@ impl Translator {
         linear: u32,
     ) -> io::Result<Option<(u32, u32)>> {
         let is_user = cpu.is_user();
-        let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, linear) else {
+        let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, &self.blocks, linear)
+        else {
             return Ok(None);
         };
         if let Some(block) = self.blocks.find(linear, place, is_user) {
@@ -290,6 +291,7 @@ impl Translator {
             bytes,
             second,
             linear,
+            place,
             model: cpu.model,
             is_user,
             left: &self.left,
@@ -309,7 +311,7 @@ impl Translator {
             return Ok(None);
         }
         self.ops.extend(op);
-        self.blocks.add(block, place, is_user);
+        self.blocks.add(block);
         for (place, len) in
             [Some((place, len)), second.map(|next| (next, MAX_LENGTH))].into_iter().flatten()
         {
@@ -324,7 +326,7 @@ impl Translator {
     /// The place of the page after that of `linear`; none where fetching from it faults.
     fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<usize> {
         let next = (linear | 0xfff).wrapping_add(1);
-        self.spaces.current(cpu.is_user()).fetch(cpu, memory, next)
+        self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, next)
     }
 
     /// Gives the guest's state to translated code.
@@ -369,12 +371,13 @@ impl Translator {
     fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
         let is_user = cpu.is_user();
         if is_user {
-            self.spaces.find_user(cpu, memory)?;
+            self.spaces.find_user(cpu, memory, &self.blocks)?;
         }
         self.load(cpu);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
         (context.window, context.table) = (space.window().base(), space.table());
+        context.index_mask = space.index_mask();
         context.target = space.target(context.eip).into();
         let mut counted = 0;
         loop {
@@ -544,7 +547,9 @@ impl Translator {
         *times += 1;
         if *times == LEAVINGS {
             self.left.insert(eip);
-            if let Some(place) = self.spaces.current(cpu.is_user()).fetch(cpu, memory, eip) {
+            if let Some(place) =
+                self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, eip)
+            {
                 self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
             }
         }

@@ -1,7 +1,9 @@
 //! From instruction bytes to [`Op`]s: decoding by iced-x86, once, into
 //! what the instruction's handler needs and nothing else.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, OpCodeOperandKind, OpKind, Register};
+use iced_x86::{
+    Code, CpuidFeature, Decoder, DecoderOptions, Instruction, OpCodeOperandKind, OpKind, Register,
+};
 
 use crate::cpu::reg;
 use crate::cpuid::Model;
@@ -189,8 +191,17 @@ pub fn exists(instruction: &Instruction, model: Model) -> bool {
 
 /// True when processors of that model have `instruction`.
 fn is_offered(instruction: &Instruction, model: Model) -> bool {
+    if is_hint(instruction.code()) {
+        return model.has(CpuidFeature::MULTIBYTENOP);
+    }
     !instruction.is_invalid()
         && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
+}
+
+/// True for what is a NOP on processors that do not know it, and none of ours does: its opcode is one of those
+/// that were NOPs before.
+fn is_hint(code: Code) -> bool {
+    matches!(code, Code::Cldemote_m8 | Code::Endbr32 | Code::Endbr64 | Code::Rdsspd_r32)
 }
 
 /// True when `instruction` has a memory operand with 16-bit addresses: with 16-bit registers, or none and a 16-bit

@@ -23,6 +23,19 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Sahf], sahf);
     plain!(rows, [Salc], salc);
     plain!(rows, [Nopw Nopd Nop_rm16 Nop_rm32 Pause], nop);
+    hints(rows);
+}
+
+/// The opcodes 0F 18 to 0F 1F, which are kept for hints since the P6 (SDM vol. 2, table A-3): on processors that do not
+/// know a hint it is a NOP, and so compilers put ENDBR32 into programs for all of them.
+fn hints(rows: &mut Rows) {
+    plain!(rows, [Reservednop_rm16_r16_0F18 Reservednop_rm16_r16_0F19 Reservednop_rm16_r16_0F1A], nop);
+    plain!(rows, [Reservednop_rm16_r16_0F1B Reservednop_rm16_r16_0F1C Reservednop_rm16_r16_0F1D], nop);
+    plain!(rows, [Reservednop_rm16_r16_0F1E Reservednop_rm16_r16_0F1F], nop);
+    plain!(rows, [Reservednop_rm32_r32_0F18 Reservednop_rm32_r32_0F19 Reservednop_rm32_r32_0F1A], nop);
+    plain!(rows, [Reservednop_rm32_r32_0F1B Reservednop_rm32_r32_0F1C Reservednop_rm32_r32_0F1D], nop);
+    plain!(rows, [Reservednop_rm32_r32_0F1E Reservednop_rm32_r32_0F1F], nop);
+    plain!(rows, [Cldemote_m8 Endbr32 Endbr64 Rdsspd_r32], nop);
 }
 
 const AH: u8 = reg::AX | reg::HIGH_BYTE;

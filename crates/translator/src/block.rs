@@ -337,28 +337,48 @@ impl Maker {
     fn ending(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         let next = branch.next_ip32();
         match branch.code() {
-            Code::Call_rel32_32 => {
+            Code::Call_rel32_32 if branch.near_branch32() == next => {
+                // It is after its own address, and nothing returns there.
                 self.emitter.push_number(next);
-                self.go_to(branch.near_branch32(), entry_of);
+                self.go_to(next, entry_of);
+            }
+            Code::Call_rel32_32 => {
+                self.emitter.check_room();
+                self.emitter.push_number(next);
+                let target = branch.near_branch32();
+                if self.is_in_page(target) {
+                    let call = self.emitter.call_near();
+                    self.lead(call, target, entry_of);
+                } else {
+                    self.emitter.call_by_table_to(target);
+                }
+                self.landing(next, entry_of);
             }
             Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
             Code::Retnd | Code::Retnd_imm16 => {
                 let bytes = if branch.code() == Code::Retnd { 0 } else { branch.immediate16() };
                 self.emitter.load(Register::R8D, top_of_stack(0));
                 self.emitter.add(Register::R15D, Register::R15, 4 + i32::from(bytes));
-                self.emitter.jump_by_table();
+                self.emitter.ret();
             }
             Code::Jmp_rm32 | Code::Call_rm32 => {
+                let is_call = branch.code() == Code::Call_rm32;
+                if is_call {
+                    self.emitter.check_room();
+                }
                 if branch.op0_kind() == OpKind::Register {
                     self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
                 } else {
                     let from = address(&mut self.emitter, branch).expect("was asked before");
                     self.emitter.load(Register::R8D, from);
                 }
-                if branch.code() == Code::Call_rm32 {
+                if is_call {
                     self.emitter.push_number(next);
+                    self.emitter.call_by_table();
+                    self.landing(next, entry_of);
+                } else {
+                    self.emitter.jump_by_table();
                 }
-                self.emitter.jump_by_table();
             }
             code => {
                 let taken = match code {
@@ -372,6 +392,12 @@ impl Maker {
                 self.go_to(next, entry_of);
             }
         }
+    }
+
+    /// What comes after a call, which pushed `next` for the guest.
+    fn landing(&mut self, next: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
+        self.emitter.check_return(next);
+        self.go_to(next, entry_of);
     }
 
     /// Goes on at `target`.

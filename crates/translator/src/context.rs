@@ -14,7 +14,7 @@
 //! | R13 | the jump table |
 //! | R14 | the [`Context`] |
 //! | GS | its base is the window |
-//! | RSP | the host's stack |
+//! | RSP | the [`Returns`](crate::returns::Returns) |
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -166,6 +166,10 @@ pub(crate) struct Context {
     leave: u64,
     /// [`miss`].
     miss: u64,
+    /// [`jump_by_table`](routines::jump_by_table).
+    jump_by_table: u64,
+    /// RSP in translated code.
+    pub(crate) returns: u64,
     /// RSP outside.
     host_stack: u64,
 }
@@ -187,6 +191,7 @@ pub(crate) mod at {
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
     pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
+    pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
 }
 
@@ -224,6 +229,8 @@ impl Context {
             host_mxcsr: MXCSR,
             leave: leave as *const () as u64,
             miss: routines::miss as *const () as u64,
+            jump_by_table: routines::jump_by_table as *const () as u64,
+            returns: 0,
             host_stack: 0,
         })
     }
@@ -272,6 +279,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "2:",
         "push qword ptr [r14 + {flags}]",
         "popfq",
+        "mov rsp, [r14 + {returns}]",
         "mov eax, [r14]",
         "mov ecx, [r14 + 4]",
         "mov edx, [r14 + 8]",
@@ -291,6 +299,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         eip = const offset_of!(Context, eip),
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         image = const offset_of!(Context, image),
+        returns = const offset_of!(Context, returns),
         index_mask = const offset_of!(Context, index_mask),
     )
 }
@@ -298,7 +307,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
 /// The other way.
 ///
 /// # Safety
-/// Translated code alone jumps here: all registers are as the module says, and RSP is at or below what it was.
+/// Translated code alone jumps here: all registers are as the module says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(
@@ -310,6 +319,7 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         "mov [r14 + 20], ebp",
         "mov [r14 + 24], esi",
         "mov [r14 + 28], edi",
+        "mov [r14 + {returns}], rsp",
         "mov rsp, [r14 + {host_stack}]",
         "pushfq",
         "pop qword ptr [r14 + {flags}]",
@@ -339,6 +349,7 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         numeric_was_live = const offset_of!(Context, numeric_was_live),
         image = const offset_of!(Context, image),
+        returns = const offset_of!(Context, returns),
         host_mxcsr = const offset_of!(Context, host_mxcsr),
     )
 }

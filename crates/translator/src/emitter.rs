@@ -3,6 +3,7 @@
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use crate::context::{INDEX_ROTATION, at, index, index_mask, reason};
+use crate::returns::ROOM;
 
 /// Code that is being made for one place.
 pub(crate) struct Emitter {
@@ -185,6 +186,22 @@ impl Emitter {
         Branch(self.here())
     }
 
+    /// `call`, to be told where.
+    pub(crate) fn call_near(&mut self) -> Branch {
+        self.bytes_and(&[0xe8], 0);
+        Branch(self.here())
+    }
+
+    /// Faults where there is no room for one more return.
+    pub(crate) fn check_room(&mut self) {
+        self.bytes_and(&[0x44, 0x8a, 0x8c, 0x24], (ROOM as u32).wrapping_neg()); // mov r9b, [rsp - ...]
+    }
+
+    /// `ret`.
+    pub(crate) fn ret(&mut self) {
+        self.bytes(&[0xc3]);
+    }
+
     /// A conditional jump; `condition` is the low four bits of its opcode.
     pub(crate) fn jump_if(&mut self, condition: u8) -> Branch {
         self.bytes_and(&[0x0f, 0x80 | condition], 0);
@@ -208,8 +225,20 @@ impl Emitter {
         self.jump()
     }
 
-    /// Goes on with the indirect branch to R8D: by the jump table, by way of the check at the entry there.
+    /// Goes on with the indirect jump to R8D: by the jump table, by way of the check at the entry there.
     pub(crate) fn jump_by_table(&mut self) {
+        self.look_up();
+        self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
+    }
+
+    /// The same with a call.
+    pub(crate) fn call_by_table(&mut self) {
+        self.look_up();
+        self.bytes(&[0x41, 0xff, 0xd1]); // call r9
+    }
+
+    /// Loads R9D with what the jump table has for R8D.
+    fn look_up(&mut self) {
         self.instruction(Instruction::with3(
             Code::VEX_Rorx_r32_rm32_imm8,
             Register::R9D,
@@ -224,23 +253,43 @@ impl Emitter {
             Register::R11D,
         ));
         self.bytes(&[0x47, 0x8b, 0x4c, 0x8d, 0x00]); // mov r9d, [r13 + r9 * 4]
+    }
+
+    /// Goes on with a jump to `target`.
+    pub(crate) fn jump_by_table_to(&mut self, target: u32) {
+        self.look_up_number(target);
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
-    /// The same to `target`.
-    pub(crate) fn jump_by_table_to(&mut self, target: u32) {
+    /// The same with a call.
+    pub(crate) fn call_by_table_to(&mut self, target: u32) {
+        self.look_up_number(target);
+        self.bytes(&[0x41, 0xff, 0xd1]); // call r9
+    }
+
+    /// Loads R8D with `target` and R9D with what the jump table has for it.
+    fn look_up_number(&mut self, target: u32) {
         self.load_number(Register::R8D, target);
         self.bytes_and(&[0x45, 0x8b, 0x8d], index(target, self.index_mask) * 4); // mov r9d, [r13 + ...]
-        self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
     /// What stands before a block for indirect branches: another one than that to `linear` is not for it.
     pub(crate) fn check_target(&mut self, linear: u32) {
+        self.check_address(linear, at::MISS);
+    }
+
+    /// Where a call returns to. Any return may come here.
+    pub(crate) fn check_return(&mut self, linear: u32) {
+        self.check_address(linear, at::JUMP_BY_TABLE);
+    }
+
+    /// Goes on if R8D is `linear`, and else to the address in the context's field `otherwise`.
+    fn check_address(&mut self, linear: u32, otherwise: u32) {
         self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
         self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
         self.bytes(&[0xe3, 10]); // jrcxz over the next two
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
-        self.jump_through(at::MISS);
+        self.jump_through(otherwise);
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
     }
 

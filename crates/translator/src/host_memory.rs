@@ -147,6 +147,16 @@ impl Range {
         self.map_zeros(offset, len, libc::PROT_NONE)
     }
 
+    /// Writes `value` at `offset`, where memory is mapped that can be written.
+    ///
+    /// # Panics
+    /// When that is outside.
+    pub(crate) fn write(&self, offset: usize, value: u64) {
+        assert!(offset + size_of::<u64>() <= self.len, "inside of the range");
+        // SAFETY: the range is ours, nothing refers into it, and a fault ends the process.
+        unsafe { self.at(offset).cast::<u64>().write_unaligned(value) };
+    }
+
     /// Changes what may be done with `len` bytes at `offset`.
     pub(crate) fn protect(&self, offset: usize, len: usize, protection: c_int) -> io::Result<()> {
         if !self.contains(offset, len) {

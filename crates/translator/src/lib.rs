@@ -10,6 +10,7 @@
 //! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`signals`] catches faults;
+//! * [`returns`] is the host's stack meanwhile;
 //! * [`budget`] stops translated code after an exact number of instructions;
 //! * [`code_cache`] and [`emitter`] hold and write host code;
 //! * [`blocks`] knows what is translated;
@@ -28,6 +29,7 @@ mod flags;
 mod host_memory;
 mod map;
 mod numeric;
+mod returns;
 mod routines;
 mod segments;
 mod signals;

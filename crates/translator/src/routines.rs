@@ -9,7 +9,7 @@ use std::mem::offset_of;
 
 use ring3_x86::flags::Eflags;
 
-use crate::context::{Context, HOST_FLAGS, STATUS_AND_DIRECTION, leave, reason};
+use crate::context::{Context, HOST_FLAGS, INDEX_ROTATION, STATUS_AND_DIRECTION, leave, reason};
 
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
@@ -138,6 +138,25 @@ pub(crate) unsafe extern "sysv64" fn numeric_ask() {
         reason = const offset_of!(Context, reason),
         numeric = const reason::NUMERIC,
         leave_call = sym leave_call,
+    )
+}
+
+/// A return to the guest address in R8D where the host's stack is empty: it stays so.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn return_by_table() {
+    naked_asm!("lea rsp, [rsp - 8]", "jmp {jump_by_table}", jump_by_table = sym jump_by_table)
+}
+
+/// A jump to the guest address in R8D.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn jump_by_table() {
+    naked_asm!(
+        "rorx r9d, r8d, {rotation}",
+        "lea r9, [r9 + r8]",
+        "pext r9d, r9d, r11d",
+        "mov r9d, [r13 + r9 * 4]",
+        "jmp r9",
+        rotation = const INDEX_ROTATION,
     )
 }
 

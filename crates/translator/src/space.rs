@@ -12,6 +12,7 @@ use ring3_x86::paging::{Access, PageEntries};
 use crate::blocks::Blocks;
 use crate::context::{index, index_mask};
 use crate::map::Map;
+use crate::returns::Returns;
 use crate::window::Window;
 
 /// What a page-directory entry is for, at least: 2 MiB with PAE paging, and else 4 MiB.
@@ -43,6 +44,7 @@ pub(crate) struct Space {
     window: Window,
     /// By the [`index`] of a linear address: where the translated code is that may be for it.
     table: Vec<u32>,
+    returns: Returns,
     /// What entries of the table have that know nothing.
     miss: u32,
     /// By linear address: pages of 4 KiB, and large ones.
@@ -76,6 +78,7 @@ impl Space {
         Ok(Space {
             window: Window::new()?,
             table,
+            returns: Returns::new()?,
             miss,
             small,
             large,
@@ -92,6 +95,11 @@ impl Space {
     /// The address of the jump table.
     pub(crate) fn table(&self) -> u64 {
         self.table.as_ptr().addr() as u64
+    }
+
+    /// Where calls return to.
+    pub(crate) fn returns(&mut self) -> &mut Returns {
+        &mut self.returns
     }
 
     /// The bits of its index.
@@ -121,6 +129,7 @@ impl Space {
 
     /// Indirect branches to `linear` no longer go to `entry`.
     pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
+        self.returns.clear();
         let index = self.index(linear);
         let known = &mut self.table[index];
         if *known == entry {
@@ -130,6 +139,7 @@ impl Space {
 
     /// Forgets where indirect branches go.
     pub(crate) fn forget_targets(&mut self) {
+        self.returns.clear();
         self.table.fill(self.miss);
     }
 
@@ -162,6 +172,7 @@ impl Space {
 
     /// Indirect branches no longer go to the blocks of a page.
     fn forget_targets_in(&mut self, fetched: &Fetched, blocks: &Blocks) {
+        self.returns.clear();
         for block in blocks.in_page((fetched.place >> PAGE_SHIFT) as u32) {
             self.forget_target(block.linear, block.checked_entry);
         }

@@ -391,9 +391,11 @@ impl Translator {
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(counted);
             self.counters.entries += 1;
+            self.context.returns = self.spaces.current(is_user).returns().top();
             // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
+            self.spaces.current(is_user).returns().set_top(self.context.returns);
             let left = match self.left(cpu, memory, allowed, deadline) {
                 Ok(Left::Again(before)) if !memory.has_stale_code() => {
                     counted = before;
@@ -497,6 +499,10 @@ impl Translator {
                 return Ok(Left::Interpret(rest));
             }
             return Ok(Left::Again(0));
+        }
+        if self.spaces.current(is_user).returns().is_full_at(address) {
+            self.spaces.current(is_user).returns().clear();
+            return Ok(go_on_at_site(cpu, rest_of_block, deadline));
         }
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             return Ok(STEP);

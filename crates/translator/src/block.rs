@@ -34,6 +34,8 @@ pub(crate) struct Site {
     pub(crate) before: u16,
     /// It is repeated: the context's `count` has the count with which it began.
     pub(crate) repeats: bool,
+    /// It compares, and may end before its count does.
+    pub(crate) compares: bool,
     /// It uses numeric registers.
     pub(crate) is_numeric: bool,
 }
@@ -273,6 +275,7 @@ impl Maker {
             offset: instruction.ip32().wrapping_sub(self.linear) as u16,
             before: self.sites.len() as u16,
             repeats: repeats(instruction),
+            compares: strings::compares(instruction),
             is_numeric: numeric::is_numeric(instruction),
         });
     }

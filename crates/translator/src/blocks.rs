@@ -69,6 +69,7 @@ impl Blocks {
                 offset: 0,
                 before: 0,
                 repeats: false,
+                compares: false,
                 is_numeric: false,
             }),
         ))

@@ -11,7 +11,7 @@ use ring3_x86::paging::{Access, PageEntries};
 
 use crate::blocks::Blocks;
 use crate::context::{index, index_mask};
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::returns::Returns;
 use crate::window::Window;
 
@@ -54,6 +54,8 @@ pub(crate) struct Space {
     /// The page-directory entries of all of them, by the number of the 2 MiB that they are for; none where some had
     /// another one.
     directories: Map<u32, Option<u64>>,
+    /// The places of small pages that may be mapped for writing.
+    writable: Set<usize>,
     /// How many pages inside of large ones were protected, each of which splits a mapping.
     protected: usize,
 }
@@ -84,6 +86,7 @@ impl Space {
             large,
             fetched,
             directories,
+            writable: Set::default(),
             protected: 0,
         })
     }
@@ -232,6 +235,9 @@ impl Space {
         }
         self.window.map(page, mapped.len, file, place, mapped.writable)?;
         if !self.is_in_large(page, &mapped) {
+            if mapped.writable {
+                self.writable.insert(mapped.place);
+            }
             self.small.insert(page, mapped);
         }
         Ok(Fill::Done)
@@ -278,11 +284,14 @@ impl Space {
 
     /// The page at `place` holds code: writes to it are to fault.
     pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
-        for (page, mapped) in &mut self.small {
-            if mapped.writable && mapped.place == place {
-                mapped.writable = false;
-                self.window.protect(*page, mapped.len, false)?;
+        if self.writable.contains(&place) {
+            for (page, mapped) in &mut self.small {
+                if mapped.writable && mapped.place == place {
+                    mapped.writable = false;
+                    self.window.protect(*page, mapped.len, false)?;
+                }
             }
+            self.writable.remove(&place);
         }
         let parts = self.large.iter().filter_map(|(start, large)| {
             let offset = place.wrapping_sub(large.place);
@@ -388,6 +397,7 @@ impl Space {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         self.small.clear();
+        self.writable.clear();
         self.large.clear();
         self.fetched.clear();
         self.directories.clear();

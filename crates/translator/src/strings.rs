@@ -56,7 +56,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
         // R10 has the number of iterations. Nothing is done for a count of 0, which counts as one instruction all the same.
         let branch = emitter.loop_if(0xe3);
         emitter.copy_64(Register::R10, Register::RCX);
-        if matches!(opcode, 0xa6 | 0xae) {
+        if compares(instruction) {
             // They mostly end long before their count does, which often is the largest number there is.
             emitter.call(at::CHECK_COUNT);
         }
@@ -81,6 +81,15 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
         emitter.land(skip);
     }
     true
+}
+
+/// CMPS and SCAS, which a repeat prefix repeats as long as they find the same, or something else.
+pub(crate) fn compares(instruction: &Instruction) -> bool {
+    use iced_x86::Mnemonic as M;
+    matches!(
+        instruction.mnemonic(),
+        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Scasb | M::Scasw | M::Scasd
+    )
 }
 
 /// The registers that have addresses.

@@ -491,8 +491,9 @@ impl Translator {
         if self.budget.is_used_up_at(address) {
             let rest = deadline - cpu.instructions;
             if site.repeats {
-                // It may end long before its count does.
-                return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
+                // All that is left is for its iterations, unless a comparison ends it long before.
+                let most = if site.compares { INTERPRETED_ITERATIONS } else { rest };
+                return Ok(Left::Interpret(rest.min(most)));
             }
             // At the block's entry: nothing of it is counted.
             if u64::from(rest_of_block) > rest {

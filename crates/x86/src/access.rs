@@ -223,6 +223,23 @@ impl Cpu {
         entry.for_read(linear, 1).filter(|_| segment.reads_freely)
     }
 
+    /// The same, and the page is brought into the TLB if it can be.
+    pub(crate) fn find_plain_source(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+    ) -> Option<usize> {
+        let known = self.plain_source(register, offset);
+        let segment = self.segment(register);
+        if known.is_some() || !segment.reads_freely {
+            return known;
+        }
+        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        self.translate(memory, linear, Access::Read, self.is_user()).ok()?;
+        self.plain_source(register, offset)
+    }
+
     /// The same for writing.
     pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<usize> {
         let segment = self.segment(register);

@@ -33,6 +33,8 @@ const EMPTY: Entry = Entry { read: NO_PAGE, write: NO_PAGE, fetch: NO_PAGE, to_p
 #[derive(Debug, Clone)]
 struct Entries {
     pages: Box<[Entry; ENTRIES]>,
+    /// A bit for each entry: it may not be empty. Mostly few are used between two flushes.
+    used: [u64; ENTRIES / 64],
     /// A bit for each entry: the mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
     global: [u64; ENTRIES / 64],
 }
@@ -41,7 +43,7 @@ impl Default for Entries {
     fn default() -> Self {
         // By way of the heap: on the stack they are large.
         let pages = vec![EMPTY; ENTRIES].try_into().expect("so many");
-        Entries { pages, global: [0; ENTRIES / 64] }
+        Entries { pages, used: [0; ENTRIES / 64], global: [0; ENTRIES / 64] }
     }
 }
 
@@ -49,25 +51,31 @@ impl Entries {
     fn set(&mut self, number: usize, entry: Entry, global: bool) {
         self.pages[number] = entry;
         let bit = 1 << (number % 64);
+        self.used[number / 64] |= bit;
         let word = &mut self.global[number / 64];
         *word = if global { *word | bit } else { *word & !bit };
     }
 
     fn flush(&mut self) {
-        self.pages.fill(EMPTY);
         self.global = [0; ENTRIES / 64];
+        self.flush_non_global();
     }
 
     fn flush_non_global(&mut self) {
-        for (pages, global) in self.pages.chunks_exact_mut(64).zip(self.global) {
-            if global == 0 {
-                pages.fill(EMPTY);
-                continue;
+        let words = self.used.iter_mut().zip(self.global);
+        for (pages, (used, global)) in self.pages.chunks_exact_mut(64).zip(words) {
+            for number in bits(*used & !global) {
+                pages[number] = EMPTY;
             }
-            for (number, page) in pages.iter_mut().enumerate() {
-                if global >> number & 1 == 0 {
-                    *page = EMPTY;
-                }
+            *used &= global;
+        }
+    }
+
+    /// Changes those that may not be empty.
+    fn change_used(&mut self, mut change: impl FnMut(&mut Entry)) {
+        for (pages, used) in self.pages.chunks_exact_mut(64).zip(self.used) {
+            for number in bits(used) {
+                change(&mut pages[number]);
             }
         }
     }
@@ -139,8 +147,9 @@ impl Tlb {
         if space == self.space { &mut self.current } else { &mut self.other }
     }
 
-    fn pages(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.current.pages.iter_mut().chain(self.other.pages.iter_mut())
+    fn change_used(&mut self, mut change: impl FnMut(&mut Entry)) {
+        self.current.change_used(&mut change);
+        self.other.change_used(&mut change);
     }
 
     /// Fills the entry of the linear page `linear` (any address in it): it is at `place`, the first of a page.
@@ -180,18 +189,31 @@ impl Tlb {
             return false;
         }
         self.large[word] &= !bit;
-        for entry in self.pages().filter(|entry| entry.is_in_large_page(linear)) {
-            *entry = EMPTY;
-        }
+        self.change_used(|entry| {
+            if entry.is_in_large_page(linear) {
+                *entry = EMPTY;
+            }
+        });
         true
     }
 
     /// Sends all writes to the page at `place` through the slow path.
     pub fn protect(&mut self, place: usize) {
-        for entry in self.pages().filter(|entry| entry.writes_to(place)) {
-            entry.write = NO_PAGE;
-        }
+        self.change_used(|entry| {
+            if entry.writes_to(place) {
+                entry.write = NO_PAGE;
+            }
+        });
     }
+}
+
+/// The numbers of the bits that are set.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let number = word.trailing_zeros() as usize;
+        word &= word.wrapping_sub(1);
+        (number < 64).then_some(number)
+    })
 }
 
 /// The number of the entry of `linear`.

@@ -70,12 +70,27 @@ fn repeat(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,
+    iteration: impl FnMut(&mut Cpu, &mut Memory) -> Result<Iteration, Stopped>,
+) -> Done {
+    repeat_in_batches(cpu, memory, op, |_, _| false, iteration)
+}
+
+/// The same where `many` can do some of the iterations at once, but for the last one.
+#[inline(always)]
+fn repeat_in_batches(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+    mut many: impl FnMut(&mut Cpu, &mut Memory) -> bool,
     mut iteration: impl FnMut(&mut Cpu, &mut Memory) -> Result<Iteration, Stopped>,
 ) -> Done {
     if op.repeat == Repeat::None {
         return iteration(cpu, memory).map(|_| ());
     }
     loop {
+        while many(cpu, memory) {
+            pause(cpu, memory)?;
+        }
         let count = masked(cpu, op, reg::CX);
         if count == 0 {
             return Ok(());
@@ -107,12 +122,8 @@ fn pause(cpu: &mut Cpu, memory: &Memory) -> Done {
 }
 
 fn move_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    if op.repeat != Repeat::None {
-        while move_many::<W>(cpu, memory, op) {
-            pause(cpu, memory)?;
-        }
-    }
-    repeat(cpu, memory, op, |cpu, memory| {
+    let many = |cpu: &mut Cpu, memory: &mut Memory| move_many::<W>(cpu, memory, op);
+    repeat_in_batches(cpu, memory, op, many, |cpu, memory| {
         let value = cpu.read::<W>(memory, op.segment, masked(cpu, op, reg::SI))?;
         cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)?;
         step::<W>(cpu, op, reg::SI, 1);
@@ -122,12 +133,8 @@ fn move_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 }
 
 fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    if op.repeat != Repeat::None {
-        while store_many::<W>(cpu, memory, op) {
-            pause(cpu, memory)?;
-        }
-    }
-    repeat(cpu, memory, op, |cpu, memory| {
+    let many = |cpu: &mut Cpu, memory: &mut Memory| store_many::<W>(cpu, memory, op);
+    repeat_in_batches(cpu, memory, op, many, |cpu, memory| {
         let value = cpu.get::<W>(reg::AX);
         cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)?;
         step::<W>(cpu, op, reg::DI, 1);
@@ -153,9 +160,11 @@ fn batch<W: Word>(cpu: &Cpu, op: &Op, places: &[usize]) -> Option<u64> {
 
 /// Does many iterations of MOVS within one page of source and target, if that can be done.
 fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
-    let source = cpu.plain_source(op.segment, cpu.gpr(reg::SI));
-    let target = cpu.plain_target(sreg::ES, cpu.gpr(reg::DI));
-    let Some((from, to)) = source.zip(target) else {
+    let Some(to) = cpu.plain_target(sreg::ES, cpu.gpr(reg::DI)) else {
+        return false;
+    };
+    // The two pages may have the same entry of the TLB, and what was written last has left that of the target.
+    let Some(from) = cpu.find_plain_source(memory, op.segment, cpu.gpr(reg::SI)) else {
         return false;
     };
     let Some(count) = batch::<W>(cpu, op, &[from, to]) else {

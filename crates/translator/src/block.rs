@@ -38,6 +38,8 @@ pub(crate) struct Site {
     pub(crate) compares: bool,
     /// It uses numeric registers.
     pub(crate) is_numeric: bool,
+    /// The number of the segment register that it loads.
+    pub(crate) loads: Option<u8>,
 }
 
 /// A translated block.
@@ -277,6 +279,7 @@ impl Maker {
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
             is_numeric: numeric::is_numeric(instruction),
+            loads: segments::loads(instruction, self.is_user),
         });
     }
 
@@ -329,7 +332,7 @@ impl Maker {
             }
             _ => {
                 return flags::translate(emitter, instruction, self.is_user)
-                    || segments::translate(emitter, instruction)
+                    || segments::translate(emitter, instruction, self.is_user)
                     || copy::translate(emitter, instruction);
             }
         }

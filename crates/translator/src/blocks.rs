@@ -71,6 +71,7 @@ impl Blocks {
                 repeats: false,
                 compares: false,
                 is_numeric: false,
+                loads: None,
             }),
         ))
     }

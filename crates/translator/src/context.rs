@@ -21,6 +21,7 @@ use std::mem::offset_of;
 
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 
+use crate::descriptors::{SLOTS, Slot};
 use crate::routines;
 
 /// Why translated code was left.
@@ -146,6 +147,16 @@ pub(crate) struct Context {
     pub(crate) interrupt_pin: u8,
     /// The selectors of ES to GS.
     pub(crate) selectors: [u16; 6],
+    /// A bit for each of them that translated code has loaded.
+    pub(crate) loaded: u32,
+    /// See [`Descriptors`](crate::descriptors::Descriptors).
+    pub(crate) slots: [Slot; SLOTS],
+    /// What [`Context::base_of`] has for a segment that is to be checked.
+    pub(crate) nothing: u64,
+    /// CR0 to CR3.
+    pub(crate) control: [u32; 4],
+    /// Supervisor code calls it to load the segment register whose number is in R9D with the selector in R8D.
+    pub(crate) load_segment: u64,
     /// Supervisor code calls it for STI.
     pub(crate) sti: u64,
     /// Supervisor code calls it for POPF, with what was popped in R8D.
@@ -187,6 +198,8 @@ pub(crate) mod at {
     pub(crate) const SYSTEM_FLAGS: u32 = offset_of!(Context, system_flags) as u32;
     pub(crate) const FLAGS_WITHOUT_IF: u32 = offset_of!(Context, flags_without_if) as u32;
     pub(crate) const SELECTORS: u32 = offset_of!(Context, selectors) as u32;
+    pub(crate) const CONTROL: u32 = offset_of!(Context, control) as u32;
+    pub(crate) const LOAD_SEGMENT: u32 = offset_of!(Context, load_segment) as u32;
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
     pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
@@ -219,6 +232,11 @@ impl Context {
             flags_without_if: 0,
             interrupt_pin: 0,
             selectors: [0; 6],
+            loaded: 0,
+            slots: [Slot::default(); SLOTS],
+            nothing: 0,
+            control: [0; 4],
+            load_segment: routines::load_segment as *const () as u64,
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
             check_count: routines::check_count as *const () as u64,

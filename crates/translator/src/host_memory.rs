@@ -133,7 +133,9 @@ impl Range {
         file: &File,
         from: usize,
     ) -> io::Result<()> {
-        self.map(offset, len, protection, libc::MAP_SHARED, file.as_raw_fd(), from)
+        // A page that is asked for is accessed at once; of large ones only a part may be.
+        let populate = if len == PAGE { libc::MAP_POPULATE } else { 0 };
+        self.map(offset, len, protection, libc::MAP_SHARED | populate, file.as_raw_fd(), from)
     }
 
     /// Maps `len` bytes of zero at `offset`.

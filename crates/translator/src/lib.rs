@@ -9,6 +9,7 @@
 //!
 //! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
+//! * [`descriptors`] has segment registers be loaded without the interpreter;
 //! * [`signals`] catches faults;
 //! * [`returns`] is the host's stack meanwhile;
 //! * [`budget`] stops translated code after an exact number of instructions;
@@ -24,6 +25,7 @@ mod budget;
 mod code_cache;
 mod context;
 mod copy;
+mod descriptors;
 mod emitter;
 mod flags;
 mod host_memory;

@@ -8,8 +8,10 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 
 use ring3_x86::flags::Eflags;
+use ring3_x86::segment::sreg;
 
 use crate::context::{Context, HOST_FLAGS, INDEX_ROTATION, STATUS_AND_DIRECTION, leave, reason};
+use crate::descriptors::{SLOTS, Slot};
 
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
@@ -66,6 +68,78 @@ pub(crate) unsafe extern "sysv64" fn popf() {
         call_interpreter = sym call_interpreter,
     )
 }
+
+/// Loads the segment register of number R9D, one of DS, ES, FS and GS, with the selector in R8D, at privilege 0. Where
+/// that may do anything else than the last time ([`Descriptors`](crate::descriptors::Descriptors)), the interpreter
+/// executes it.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn load_segment() {
+    naked_asm!(
+        "pushfq",
+        "test r8d, {index_and_table}",
+        "jz 3f",
+        "test r8d, {local}",
+        "jnz {call_interpreter}",
+        "mov r10d, r8d",
+        "shr r10d, 3",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne {call_interpreter}",
+        "push rax",
+        "mov eax, [r10 + {registers}]",
+        "bt eax, r9d",
+        "jnc 4f",
+        "mov rax, [r10 + {descriptor_host}]",
+        "mov rax, [rax]",
+        "cmp rax, [r10 + {descriptor}]",
+        "jne 4f",
+        "pop rax",
+        "cmp r9d, {fs}",
+        "jb 2f",
+        "mov r10d, [r10 + {slot_base}]",
+        "mov [r14 + r9 * 4 + {bases} - 4 * {fs}], r10d",
+        "lea r10, [r14 + r9 * 4 + {bases} - 4 * {fs}]",
+        "1:",
+        "mov [r14 + r9 * 8 + {base_of} - 8 * {fs}], r10",
+        "2:",
+        "mov [r14 + r9 * 2 + {selectors}], r8w",
+        "mov r10d, [r14 + {loaded}]",
+        "bts r10d, r9d",
+        "mov [r14 + {loaded}], r10d",
+        "popfq",
+        "ret",
+        // A null selector.
+        "3:",
+        "cmp r9d, {fs}",
+        "jb {call_interpreter}",
+        "mov r10, [r14 + {nothing}]",
+        "jmp 1b",
+        "4:",
+        "pop rax",
+        "jmp {call_interpreter}",
+        index_and_table = const 0xfffc,
+        local = const 4,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        registers = const offset_of!(Slot, registers),
+        descriptor_host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
+        slot_base = const offset_of!(Slot, base),
+        bases = const offset_of!(Context, bases),
+        base_of = const offset_of!(Context, base_of),
+        selectors = const offset_of!(Context, selectors),
+        loaded = const offset_of!(Context, loaded),
+        nothing = const offset_of!(Context, nothing),
+        fs = const sreg::FS,
+        call_interpreter = sym call_interpreter,
+    )
+}
+
+const _: () = assert!(size_of::<Slot>().is_power_of_two());
 
 /// Has the interpreter execute a repeated instruction with a count that may be beyond the deadline.
 #[unsafe(naked)]

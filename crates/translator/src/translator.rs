@@ -19,6 +19,7 @@ use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::{self, CodeCache};
 use crate::context::{self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, info, reason};
+use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::map::{Map, Set};
@@ -72,7 +73,7 @@ pub struct Translator {
     file: Option<Arc<File>>,
     context: Box<Context>,
     /// An address that faults, for [`Context::base_of`].
-    nothing: Range,
+    _nothing: Range,
     budget: Budget,
     cache: CodeCache,
     /// The bytes of the cache that are never dropped.
@@ -92,7 +93,29 @@ pub struct Translator {
     leavings: Map<u32, u8>,
     /// The instructions that blocks leave to the interpreter.
     ops: Vec<Op>,
+    descriptors: Descriptors,
+    /// The last page fault of user code.
+    page_fault: Option<PageFault>,
     counters: Counters,
+}
+
+/// A page fault that the guest's software is to mend.
+#[derive(Debug, Clone, Copy)]
+struct PageFault {
+    cr3: u64,
+    /// The instruction.
+    eip: u32,
+    /// What it accessed.
+    linear: u32,
+    writes: bool,
+    /// What the address was made of: the general registers, and the bases of FS and GS.
+    registers: ([u32; 8], [u64; 2]),
+}
+
+/// What the address of a memory operand can be made of, where other segments are flat.
+fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
+    let general = std::array::from_fn(|register| cpu.gpr(register as u8) as u32);
+    (general, [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base))
 }
 
 /// How translated code was left.
@@ -109,6 +132,8 @@ enum Left {
         /// It may.
         is_numeric: bool,
     },
+    /// The interpreter executes one instruction, which loads this segment register.
+    Segment(u8),
     /// The interpreter executes so many instructions at most.
     Interpret(u64),
     /// It can go on, and so many instructions of the block were counted already.
@@ -133,13 +158,14 @@ impl Translator {
         stub.jump_through(context::at::MISS);
         cache.add(&stub.finish());
         let nothing = Range::reserve(PAGE)?;
-        context.base_of = [nothing.address() as u64; 2];
+        context.nothing = nothing.address() as u64;
+        context.base_of = [context.nothing; 2];
         Ok(Translator {
             interpreter: Interpreter::beside_another_engine(),
             guest_memory,
             file: None,
             context,
-            nothing,
+            _nothing: nothing,
             budget: Budget::new()?,
             stubs: cache.len(),
             cache,
@@ -152,6 +178,8 @@ impl Translator {
             left: Set::default(),
             leavings: Map::default(),
             ops: Vec::new(),
+            descriptors: Descriptors::new(),
+            page_fault: None,
             counters: Counters::default(),
         })
     }
@@ -184,6 +212,7 @@ impl Translator {
         if invalidations.is_empty() {
             return Ok(());
         }
+        self.descriptors.invalidate(&invalidations, &mut self.context);
         self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
     }
 
@@ -222,6 +251,7 @@ impl Translator {
 
     fn clear_spaces(&mut self) -> io::Result<()> {
         self.counters.flushes += 1;
+        self.descriptors.clear(&mut self.context);
         self.spaces.clear()
     }
 
@@ -331,6 +361,7 @@ impl Translator {
 
     /// Gives the guest's state to translated code.
     fn load(&mut self, cpu: &Cpu) {
+        self.descriptors.look_at_gdtr(cpu, &mut self.context);
         let context = &mut self.context;
         for register in reg::AX..=reg::DI {
             context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
@@ -341,6 +372,7 @@ impl Translator {
         let system_flags = flags & !STATUS_AND_DIRECTION;
         context.system_flags = system_flags;
         context.flags_without_if = ((system_flags & !Eflags::IF.bits()) >> 8) as u8;
+        context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32];
         context.interrupt_pin = cpu.interrupt_pin.into();
         for register in sreg::ES..=sreg::GS {
             context.selectors[usize::from(register)] = cpu.segment(register).selector;
@@ -352,13 +384,16 @@ impl Translator {
             context.base_of[index] = if is_free {
                 (&raw const context.bases[index]).addr() as u64
             } else {
-                self.nothing.address() as u64
+                context.nothing
             };
         }
     }
 
     /// Takes it back.
-    fn store(&self, cpu: &mut Cpu) {
+    fn store(&mut self, cpu: &mut Cpu) {
+        if self.context.loaded != 0 {
+            self.descriptors.store(cpu, &mut self.context);
+        }
         for register in reg::AX..=reg::DI {
             cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
         }
@@ -372,6 +407,7 @@ impl Translator {
         let is_user = cpu.is_user();
         if is_user {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
+            self.fill_after_page_fault(cpu, memory)?;
         }
         self.load(cpu);
         let space = self.spaces.current(is_user);
@@ -455,7 +491,7 @@ impl Translator {
                     let rest = deadline - cpu.instructions;
                     return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
                 }
-                Ok(STEP)
+                Ok(at.site.loads.map_or(STEP, Left::Segment))
             }
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             _ => {
@@ -518,7 +554,19 @@ impl Translator {
                 self.counters.fills += 1;
                 Ok(go_on_at_site(cpu, rest_of_block, deadline))
             }
-            Fill::Faults => Ok(Left::Step { is_numeric: site.is_numeric }),
+            Fill::Faults => {
+                if is_user {
+                    self.store(cpu);
+                    self.page_fault = Some(PageFault {
+                        cr3: cpu.cr3(),
+                        eip: self.context.eip,
+                        linear,
+                        writes,
+                        registers: address_registers(cpu),
+                    });
+                }
+                Ok(Left::Step { is_numeric: site.is_numeric })
+            }
             Fill::Leave => {
                 self.note_leaving(cpu, memory);
                 Ok(Left::Step { is_numeric: site.is_numeric })
@@ -544,6 +592,24 @@ impl Translator {
             self.numeric.take(cpu, &self.blocks, &mut self.context.image);
         }
         exit
+    }
+
+    /// When the instruction that met a page fault is about to be executed again, its page is filled in without another
+    /// signal.
+    fn fill_after_page_fault(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
+        let is_next = |fault: &mut PageFault| {
+            u64::from(fault.eip) == cpu.ip
+                && fault.cr3 == cpu.cr3()
+                && fault.registers == address_registers(cpu)
+        };
+        let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(()) };
+        if let Some(file) = self.file.clone() {
+            let space = self.spaces.current(true);
+            // What is not done here is done when it faults.
+            let filled = space.fill(cpu, memory, &file, fault.linear, fault.writes)?;
+            self.counters.fills += u64::from(filled == Fill::Done);
+        }
+        Ok(())
     }
 
     /// The instruction at EIP is left to the interpreter. If that happens again and again, a signal each time would be too
@@ -632,6 +698,7 @@ impl Engine for Translator {
             let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
             let mut interpreted = rest.min(1);
             let mut uses_numeric = true;
+            let mut loads = None;
             if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
                 if !self.is_broken && Translator::translates(cpu) {
                     match self.execute(cpu, memory, deadline) {
@@ -646,6 +713,11 @@ impl Engine for Translator {
                             }
                         }
                         Ok(Left::Op { .. }) => {}
+                        Ok(Left::Segment(register)) => {
+                            self.counters.steps += 1;
+                            uses_numeric = false;
+                            loads = Some(register);
+                        }
                         Ok(Left::Interpret(count)) => interpreted = count,
                         Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
                         Err(error) => {
@@ -667,6 +739,9 @@ impl Engine for Translator {
                 self.numeric.take(cpu, &self.blocks, &mut self.context.image);
             }
             let exit = self.interpreter.run(cpu, memory, interpreted);
+            if let Some(register) = loads {
+                self.descriptors.note(cpu, memory, register, &mut self.context);
+            }
             if exit != Exit::Deadline || cpu.instructions >= deadline {
                 self.numeric.take(cpu, &self.blocks, &mut self.context.image);
                 return exit;

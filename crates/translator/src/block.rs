@@ -83,6 +83,8 @@ pub(crate) struct Source<'a> {
     pub(crate) is_user: bool,
     /// The linear addresses of instructions that are left to the interpreter.
     pub(crate) left: &'a Set<u32>,
+    /// The same of instructions of supervisor code that access memory of the user too.
+    pub(crate) for_user: &'a Set<u32>,
     /// The number of the next instruction that is left to it by a block.
     pub(crate) next_op: u32,
 }
@@ -242,7 +244,8 @@ impl Maker {
             if !is_left && is_plain {
                 self.begin_site(&instruction);
             }
-            if is_left || !is_plain || !self.body(&instruction) {
+            let for_user = !source.is_user && source.for_user.contains(&end);
+            if is_left || !is_plain || !self.body(&instruction, for_user) {
                 self.go_back(&start);
                 let mut info = 0;
                 if numeric::is_numeric(&instruction) {
@@ -257,11 +260,16 @@ impl Maker {
             end = instruction.next_ip32();
         };
         // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
-        if let Some((start, sti)) = before_sti {
-            self.go_back(&start);
-            return End::Interpreter(sti, 0);
+        match (ending, before_sti) {
+            (End::Interpreter(next, info), Some(_)) => {
+                End::Interpreter(next, info | info::AFTER_STI)
+            }
+            (_, Some((start, sti))) => {
+                self.go_back(&start);
+                End::Interpreter(sti, 0)
+            }
+            (ending, None) => ending,
         }
-        ending
     }
 
     /// Throws away what was made since `start`.
@@ -284,7 +292,7 @@ impl Maker {
     }
 
     /// An instruction that goes on with the next one. False if it is left to the interpreter.
-    fn body(&mut self, instruction: &Instruction) -> bool {
+    fn body(&mut self, instruction: &Instruction, for_user: bool) -> bool {
         let emitter = &mut self.emitter;
         if numeric::is_numeric(instruction) {
             let is_first = !std::mem::replace(&mut self.is_numeric, true);
@@ -295,7 +303,10 @@ impl Maker {
             });
         }
         if instruction.is_string_instruction() {
-            return strings::translate(emitter, instruction);
+            return strings::translate(emitter, instruction, for_user);
+        }
+        if for_user {
+            return copy::translate_for_user(emitter, instruction);
         }
         match instruction.code() {
             Code::Push_r32 => {

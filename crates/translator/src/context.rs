@@ -54,9 +54,16 @@ pub(crate) mod info {
     pub(crate) const NUMERIC: u32 = 1;
     /// It is repeated.
     pub(crate) const REPEATS: u32 = 2;
+    /// It comes after STI.
+    pub(crate) const AFTER_STI: u32 = 4;
     /// The bits from this one on are its number among those that blocks leave to the interpreter.
-    pub(crate) const OP_SHIFT: u32 = 2;
+    pub(crate) const OP_SHIFT: u32 = 3;
 }
+
+/// log2 of the size of a region; see [`Context::regions`].
+pub(crate) const REGION_SHIFT: u32 = 22;
+/// How many there are.
+pub(crate) const REGIONS: usize = 1 << (32 - REGION_SHIFT);
 
 /// The bits of an index in the jump table of supervisor code, or of user code. There is one table for all code of a kernel,
 /// and one for each program, which has less of it.
@@ -175,6 +182,9 @@ pub(crate) struct Context {
     host_mxcsr: u32,
     /// [`leave`].
     leave: u64,
+    /// The bases of the windows for supervisor code that accesses memory of the user too: its own or that of user code, for
+    /// each 4 MiB of linear addresses.
+    pub(crate) regions: [u64; REGIONS],
     /// [`miss`].
     miss: u64,
     /// [`jump_by_table`](routines::jump_by_table).
@@ -192,6 +202,7 @@ pub(crate) mod at {
     pub(crate) const EIP: u32 = offset_of!(Context, eip) as u32;
     pub(crate) const REASON: u32 = offset_of!(Context, reason) as u32;
     pub(crate) const INFO: u32 = offset_of!(Context, info) as u32;
+    pub(crate) const REGIONS: u32 = offset_of!(Context, regions) as u32;
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
     pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
     pub(crate) const LEAVE: u32 = offset_of!(Context, leave) as u32;
@@ -246,6 +257,7 @@ impl Context {
             numeric_was_live: 0,
             host_mxcsr: MXCSR,
             leave: leave as *const () as u64,
+            regions: [0; REGIONS],
             miss: routines::miss as *const () as u64,
             jump_by_table: routines::jump_by_table as *const () as u64,
             returns: 0,

@@ -73,22 +73,57 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
 
 /// Translates an instruction by copying it. False, and what was written is to be thrown away, if it is left to the interpreter.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
-    if !is_copied(instruction.mnemonic()) {
-        return false;
-    }
     if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) {
         return true;
     }
-    let has_general_registers = (0..instruction.op_count()).all(|operand| {
-        instruction.op_kind(operand) != OpKind::Register
-            || instruction.op_register(operand).is_gpr()
-    });
-    has_general_registers && copy(emitter, instruction)
+    has_general_registers(instruction) && copy(emitter, instruction)
+}
+
+/// All of its registers are general ones, and it is one that is copied.
+fn has_general_registers(instruction: &Instruction) -> bool {
+    is_copied(instruction.mnemonic())
+        && (0..instruction.op_count()).all(|operand| {
+            instruction.op_kind(operand) != OpKind::Register
+                || instruction.op_register(operand).is_gpr()
+        })
+}
+
+/// The memory operand of supervisor code that accesses memory of the user too, in the window for its region.
+fn address_in_region(emitter: &mut Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
+    if !is_translated_address(instruction)
+        || matches!(instruction.memory_segment(), Register::FS | Register::GS)
+    {
+        return None;
+    }
+    let displacement = instruction.memory_displacement32();
+    if instruction.memory_base() == Register::None && instruction.memory_index() == Register::None {
+        emitter.load_number(Register::R8D, displacement);
+    } else {
+        let offset = operand(instruction, displacement, Register::None);
+        emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R8D, offset));
+    }
+    emitter.load_region(Register::R8D);
+    Some(MemoryOperand::with_base_index(Register::R9, Register::R8))
+}
+
+/// The same for supervisor code that accesses memory of the user too.
+pub(crate) fn translate_for_user(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    has_general_registers(instruction)
+        && copy_with(emitter, instruction, |emitter| address_in_region(emitter, instruction))
 }
 
 /// Copies an instruction whose registers have the same names in 64-bit code. False, and what was written is to be thrown away, if
 /// that has none of this kind, or its memory operand is not translated.
 pub(crate) fn copy(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    copy_with(emitter, instruction, |emitter| address(emitter, instruction))
+}
+
+/// The same, with the memory operand that `address` gives.
+fn copy_with(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
+) -> bool {
     let mut copy = *instruction;
     copy.set_code(code_in_64_bit(instruction.code()));
     // There is one processor, and nothing happens inside of its instructions.
@@ -106,7 +141,7 @@ pub(crate) fn copy(emitter: &mut Emitter, instruction: &Instruction) -> bool {
                 let memory = if instruction.mnemonic() == Mnemonic::Lea {
                     plain_offset(instruction)
                 } else {
-                    address(emitter, instruction)
+                    address(emitter)
                 };
                 let Some(memory) = memory else { return false };
                 set_memory(&mut copy, &memory);

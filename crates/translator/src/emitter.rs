@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use crate::context::{INDEX_ROTATION, at, index, index_mask, reason};
+use crate::context::{INDEX_ROTATION, REGION_SHIFT, at, index, index_mask, reason};
 use crate::returns::ROOM;
 
 /// Code that is being made for one place.
@@ -178,6 +178,25 @@ impl Emitter {
     pub(crate) fn load_field(&mut self, to: Register, field: u32) {
         let memory = MemoryOperand::with_base_displ(Register::R14, field.into());
         self.instruction(Instruction::with2(Code::Mov_r64_rm64, to, memory));
+    }
+
+    /// Loads R9 with the base of the window for the region of the address in `address`.
+    pub(crate) fn load_region(&mut self, address: Register) {
+        self.load_number(Register::R9D, !0 << REGION_SHIFT);
+        self.instruction(Instruction::with3(
+            Code::VEX_Pext_r32_r32_rm32,
+            Register::R9D,
+            address,
+            Register::R9D,
+        ));
+        let region = MemoryOperand::with_base_index_scale_displ_size(
+            Register::R14,
+            Register::R9,
+            8,
+            at::REGIONS.into(),
+            8,
+        );
+        self.instruction(Instruction::with2(Code::Mov_r64_rm64, Register::R9, region));
     }
 
     /// `jmp`, to be told where.

@@ -19,13 +19,15 @@ const LEFT_ALONE: u32 = 0xffdb_802a;
 /// Larger counts are for the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
-/// STI at privilege 0. Where an interrupt is waiting for it the interpreter executes it.
+/// STI at privilege 0. Where an interrupt is waiting for it, or IF is set already, the interpreter executes it.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sti() {
     naked_asm!(
         "pushfq",
         "cmp byte ptr [r14 + {pin}], 0",
         "jne {call_interpreter}",
+        "test dword ptr [r14 + {system_flags}], {interrupt}",
+        "jnz {call_interpreter}",
         "or dword ptr [r14 + {system_flags}], {interrupt}",
         "popfq",
         "ret",

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
-use ring3_x86::cpu::Cpu;
+use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::paging::{Access, PageEntries};
 
 use crate::blocks::Blocks;
@@ -42,6 +42,8 @@ struct Fetched {
 #[derive(Debug)]
 pub(crate) struct Space {
     window: Window,
+    /// It is one of user code.
+    is_user: bool,
     /// By the [`index`] of a linear address: where the translated code is that may be for it.
     table: Vec<u32>,
     returns: Returns,
@@ -67,9 +69,11 @@ pub(crate) enum Fill {
     Done,
     /// It faults.
     Faults,
-    /// The interpreter is to do it, and so it will be each time: it is a device's, writes to code, or is one of
-    /// supervisor code to a page of the user, which would have to be dropped when CR3 is loaded.
+    /// The interpreter is to do it, and so it will be each time: it is a device's, or writes to code.
     Leave,
+    /// Supervisor code accesses a page of the user, which is not in the window of supervisor code, as it would have to be dropped
+    /// whenever CR3 is loaded.
+    OfUser,
 }
 
 impl Space {
@@ -79,6 +83,7 @@ impl Space {
         let directories = Map::default();
         Ok(Space {
             window: Window::new()?,
+            is_user,
             table,
             returns: Returns::new()?,
             miss,
@@ -198,7 +203,15 @@ impl Space {
             return Ok(Fill::Leave);
         };
         let is_ram = memory.write_target(mapping.address) == Target::Place(place);
-        if writes && !(is_ram && memory.is_plain(place)) || mapping.user && !cpu.is_user() {
+        if mapping.user && !self.is_user {
+            return Ok(Fill::OfUser);
+        }
+        // Without WP supervisor code may write what the user may not.
+        let of_user = mapping.user && cpu.cr0().contains(Cr0::WP);
+        if self.is_user && !cpu.is_user() && !of_user {
+            return Ok(Fill::Leave);
+        }
+        if writes && !(is_ram && memory.is_plain(place)) {
             return Ok(Fill::Leave);
         }
         let page = linear & !0xfff;

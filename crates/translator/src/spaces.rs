@@ -8,6 +8,7 @@ use ring3_x86::cpu::invalidations::Invalidations;
 
 use crate::blocks::Blocks;
 use crate::space::Space;
+use crate::window::Window;
 
 /// Spaces of user code at most.
 const MOST_USERS: usize = 64;
@@ -28,6 +29,8 @@ struct User {
 pub(crate) struct Spaces {
     kernel: Space,
     users: Vec<User>,
+    /// The window of user code while there is none.
+    nowhere: Window,
     /// Which of `users` belongs to CR3, if that is known.
     current: Option<usize>,
     /// More of them do not fit into the process.
@@ -39,7 +42,8 @@ impl Spaces {
     /// Jump tables have `miss` where they know nothing.
     pub(crate) fn new(miss: u32) -> io::Result<Spaces> {
         let kernel = Space::new(miss, false)?;
-        Ok(Spaces { kernel, users: Vec::new(), current: None, most_users: MOST_USERS, miss })
+        let (users, nowhere) = (Vec::new(), Window::new()?);
+        Ok(Spaces { kernel, users, nowhere, current: None, most_users: MOST_USERS, miss })
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Space> {
@@ -54,6 +58,30 @@ impl Spaces {
         } else {
             &mut self.kernel
         }
+    }
+
+    /// The window of user code for supervisor code: that of CR3, if there is one, and else one in which everything
+    /// faults.
+    pub(crate) fn user_window(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        blocks: &Blocks,
+    ) -> io::Result<&Window> {
+        if self.current.is_none() && self.users.iter().any(|user| user.cr3 == cpu.cr3()) {
+            self.find_user(cpu, memory, blocks)?;
+        }
+        Ok(self.current.map_or(&self.nowhere, |index| self.users[index].space.window()))
+    }
+
+    /// The linear address at `address` in the window of user code; none in that where everything faults.
+    pub(crate) fn linear_of_user(&self, address: u64) -> Option<u32> {
+        self.users[self.current?].space.window().linear(address)
+    }
+
+    /// `address` is in the window where everything faults.
+    pub(crate) fn is_nowhere(&self, address: u64) -> bool {
+        self.nowhere.linear(address).is_some()
     }
 
     /// Finds the space of the user code that runs with CR3, or makes one.

@@ -17,7 +17,8 @@ struct Uses {
 }
 
 /// Translates `instruction`. False, and what was written is to be thrown away, if it is left to the interpreter.
-pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+/// It accesses memory of the user too if it is supervisor code that is `for_user`.
+pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, for_user: bool) -> bool {
     let uses = |source, destination, opcode| Uses { source, destination, opcode };
     let (Uses { source, destination, opcode }, size) = match instruction.code() {
         Code::Movsb_m8_m8 => (uses(true, true, 0xa4), 1),
@@ -63,8 +64,13 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
         check_budget(emitter);
         branch
     });
-    emitter.load_field(Register::R9, at::WINDOW);
+    if !for_user {
+        emitter.load_field(Register::R9, at::WINDOW);
+    }
     for register in used(source, destination) {
+        if for_user {
+            emitter.load_region(register.full_register32());
+        }
         emitter.add_64(register, register, Register::R9, 0);
     }
     emitter.bytes(&bytes);

@@ -18,7 +18,9 @@ use crate::block::{self, Site, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::{self, CodeCache};
-use crate::context::{self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, info, reason};
+use crate::context::{
+    self, Context, HOST_FLAGS, NumericEntry, REGION_SHIFT, STATUS_AND_DIRECTION, info, reason,
+};
 use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
@@ -89,6 +91,12 @@ pub struct Translator {
     numeric: Numeric,
     /// The linear addresses of instructions that are left to the interpreter, as it had to execute them again and again.
     left: Set<u32>,
+    /// Those of supervisor code that access memory of the user too.
+    for_user: Set<u32>,
+    /// The regions of linear addresses that are the user's, as far as is known, for them.
+    user_regions: Vec<usize>,
+    /// The base of the window that they have.
+    user_window: u64,
     /// How often it had to, by the address of the instruction.
     leavings: Map<u32, u8>,
     /// The instructions that blocks leave to the interpreter.
@@ -158,6 +166,8 @@ impl Translator {
         stub.jump_through(context::at::MISS);
         cache.add(&stub.finish());
         let nothing = Range::reserve(PAGE)?;
+        let mut spaces = Spaces::new(miss)?;
+        context.regions.fill(spaces.current(false).window().base());
         context.nothing = nothing.address() as u64;
         context.base_of = [context.nothing; 2];
         Ok(Translator {
@@ -170,12 +180,15 @@ impl Translator {
             stubs: cache.len(),
             cache,
             blocks: Blocks::default(),
-            spaces: Spaces::new(miss)?,
+            spaces,
             is_broken: false,
             a20: true,
             layout: None,
             numeric: Numeric::new(),
             left: Set::default(),
+            for_user: Set::default(),
+            user_regions: Vec::new(),
+            user_window: 0,
             leavings: Map::default(),
             ops: Vec::new(),
             descriptors: Descriptors::new(),
@@ -259,6 +272,7 @@ impl Translator {
         self.numeric.note_pointers(cpu, &self.blocks, &mut self.context.image);
         self.blocks.clear();
         self.left.clear();
+        self.for_user.clear();
         self.leavings.clear();
         self.ops.clear();
         self.cache.truncate(self.stubs);
@@ -325,6 +339,7 @@ impl Translator {
             model: cpu.model,
             is_user,
             left: &self.left,
+            for_user: &self.for_user,
             next_op: self.ops.len() as u32,
         };
         let in_page = |target: u32| {
@@ -410,6 +425,10 @@ impl Translator {
             self.fill_after_page_fault(cpu, memory)?;
         }
         self.load(cpu);
+        if !is_user {
+            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
+            self.set_user_window(window);
+        }
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
         (context.window, context.table) = (space.window().base(), space.table());
@@ -442,6 +461,9 @@ impl Translator {
                 left => left,
             };
             self.store(cpu);
+            if self.context.reason == reason::STEP && self.context.info & info::AFTER_STI != 0 {
+                cpu.hold_interrupts();
+            }
             return left;
         }
     }
@@ -541,10 +563,10 @@ impl Translator {
             self.spaces.current(is_user).returns().clear();
             return Ok(go_on_at_site(cpu, rest_of_block, deadline));
         }
-        let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
-            return Ok(STEP);
-        };
         let writes = self.context.fault_code & WRITE_FAULT != 0;
+        let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
+            return self.user_faulted(cpu, memory, site, rest_of_block, deadline);
+        };
         let Some(file) = self.file.clone() else { return Ok(STEP) };
         if self.spaces.mappings() > MAX_MAPPINGS {
             self.clear_spaces()?;
@@ -568,10 +590,85 @@ impl Translator {
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
             Fill::Leave => {
-                self.note_leaving(cpu, memory);
+                if self.note_leaving() {
+                    self.left.insert(self.context.eip);
+                    self.drop_block(cpu, memory);
+                }
+                Ok(Left::Step { is_numeric: site.is_numeric })
+            }
+            Fill::OfUser => {
+                let eip = self.context.eip;
+                if self.for_user.contains(&eip) && !self.note_leaving() {
+                    self.set_region(linear, true);
+                    return Ok(go_on_at_site(cpu, rest_of_block, deadline));
+                }
+                if self.for_user.insert(eip) {
+                    self.drop_block(cpu, memory);
+                }
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
         }
+    }
+
+    /// Supervisor code that accesses memory of the user too has met a fault in the window of user code.
+    fn user_faulted(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        site: Site,
+        rest_of_block: u16,
+        deadline: u64,
+    ) -> io::Result<Left> {
+        let again = Ok(go_on_at_site(cpu, rest_of_block, deadline));
+        let step = Ok(Left::Step { is_numeric: site.is_numeric });
+        let address = self.context.fault_address;
+        if self.spaces.is_nowhere(address) {
+            self.spaces.find_user(cpu, memory, &self.blocks)?;
+            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
+            self.set_user_window(window);
+            return again;
+        }
+        let Some(linear) = self.spaces.linear_of_user(address) else { return step };
+        let writes = self.context.fault_code & WRITE_FAULT != 0;
+        let Some(file) = self.file.clone() else { return step };
+        match self.spaces.current(true).fill(cpu, memory, &file, linear, writes)? {
+            Fill::Done => {
+                self.counters.fills += 1;
+                again
+            }
+            Fill::Faults => step,
+            Fill::Leave | Fill::OfUser => {
+                self.set_region(linear, false);
+                if self.note_leaving() {
+                    self.left.insert(self.context.eip);
+                    self.drop_block(cpu, memory);
+                }
+                step
+            }
+        }
+    }
+
+    /// From now on, supervisor code that accesses memory of the user finds it at `base`.
+    fn set_user_window(&mut self, base: u64) {
+        if self.user_window != base {
+            self.user_window = base;
+            for region in &self.user_regions {
+                self.context.regions[*region] = base;
+            }
+        }
+    }
+
+    /// The region of `linear` is the user's, or is not.
+    fn set_region(&mut self, linear: u32, is_users: bool) {
+        let region = (linear >> REGION_SHIFT) as usize;
+        self.user_regions.retain(|known| *known != region);
+        let window = if is_users {
+            self.user_regions.push(region);
+            self.user_window
+        } else {
+            self.spaces.current(false).window().base()
+        };
+        self.context.regions[region] = window;
     }
 
     /// Has the interpreter execute the instruction of that number, which is at CS:EIP.
@@ -612,19 +709,20 @@ impl Translator {
         Ok(())
     }
 
-    /// The instruction at EIP is left to the interpreter. If that happens again and again, a signal each time would be too
+    /// The instruction at EIP is executed by the interpreter. True when that has happened so often that a signal each time is too
     /// much.
-    fn note_leaving(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+    fn note_leaving(&mut self) -> bool {
+        let times = self.leavings.entry(self.context.eip).or_default();
+        *times = times.wrapping_add(1);
+        *times == LEAVINGS
+    }
+
+    /// Drops the block of the instruction at EIP, which is to be translated in another way.
+    fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
         let eip = self.context.eip;
-        let times = self.leavings.entry(eip).or_default();
-        *times += 1;
-        if *times == LEAVINGS {
-            self.left.insert(eip);
-            if let Some(place) =
-                self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, eip)
-            {
-                self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
-            }
+        let space = self.spaces.current(cpu.is_user());
+        if let Some(place) = space.fetch(cpu, memory, &self.blocks, eip) {
+            self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
         }
     }
 

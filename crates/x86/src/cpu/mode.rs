@@ -1,7 +1,7 @@
 //! Modes and privilege, the control registers, and what follows from their changes.
 
 use crate::cpu::invalidations::Invalidations;
-use crate::cpu::{Cpu, Cr0, Cr4};
+use crate::cpu::{Attention, Cpu, Cr0, Cr4};
 use crate::decode::CodeMode;
 use crate::flags::Eflags;
 use crate::jumps::Jumps;
@@ -175,6 +175,11 @@ impl Cpu {
         self.tlb.flush();
         self.invalidations.note_all();
         self.forget_jumps();
+    }
+
+    /// STI was executed while IF was clear: no interrupt comes before the next instruction is over (SDM vol. 2, STI).
+    pub fn hold_interrupts(&mut self) {
+        self.attention |= Attention::SHADOW;
     }
 
     /// The page at `place` has come to hold code that another engine than the interpreter has decoded: writes there must

@@ -21,7 +21,7 @@ PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverag
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 
-SCRIPTS := .ci/run $(addprefix tests/guests/,disk fetch init initramfs install-needs iso)
+SCRIPTS := .ci/run $(addprefix tests/guests/,disk fetch init initramfs install-needs iso suite)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -56,6 +56,7 @@ bench: guests ## measure parts, and whole systems beside the QEMU that is instal
 	cargo bench --workspace
 	cargo run --release -- bench boot
 	cargo run --release -- bench work
+	cargo run --release -- bench cpu
 
 .PHONY: fuzz-cpu
 fuzz-cpu: needs ## compare random instructions with this machine's CPU
@@ -86,6 +87,7 @@ book: ## build the book into target/book
 guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/fetch
 	@tests/guests/initramfs
+	@tests/guests/suite
 	@tests/guests/iso
 	@tests/guests/disk
 

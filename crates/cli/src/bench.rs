@@ -5,8 +5,13 @@
 //! compared is the time of the host's processors, of which a busy host gives each the
 //! same; each figure is the median of several.
 
+mod bochs;
 mod boot;
+mod cpu;
 mod peer;
+mod plot;
+mod suite;
+mod table;
 mod work;
 
 use std::io::{self, Write};
@@ -30,6 +35,28 @@ enum What {
     Boot(Settings),
     /// A shell, sort, awk and gzip in a booted Linux, here and in QEMU, and on the host itself
     Work(Settings),
+    /// Small programs in a booted Linux, each for one thing that processors and systems do, here and in QEMU, and
+    /// on the host itself
+    Cpu(CpuArguments),
+}
+
+/// What `ring3 bench cpu` is told.
+#[derive(Debug, Args)]
+struct CpuArguments {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Only this benchmark; may be given again
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// In Bochs, too
+    #[arg(long)]
+    all: bool,
+
+    /// Write a plot of the ratios, an SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// How it is measured.
@@ -68,6 +95,20 @@ pub(crate) enum BenchError {
     Time(&'static str, io::Error),
     #[error("the guest's programs do not run on this host: {0}")]
     Native(String),
+    #[error("there is no benchmark {0}; there are {1}")]
+    NoBenchmark(String, String),
+    #[error("{0} has not run: {1}; it has shown {2:?}")]
+    NotRun(String, &'static str, String),
+    #[error("{0} has computed {1:08x} in {2}, where {3:08x} is right")]
+    Differs(String, u32, &'static str, u32),
+    #[error(
+        "Bochs needs {0}: install bochs, bochs-term, bochsbios and vgabios, or go without --all"
+    )]
+    NoBochs(&'static str),
+    #[error("a file for the guests' disks cannot be made: {0}")]
+    Disk(io::Error),
+    #[error("{0} cannot be written: {1}")]
+    Plot(PathBuf, String),
     #[error("the results cannot be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -77,6 +118,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
     match &arguments.what {
         What::Boot(settings) => boot::measure(settings)?,
         What::Work(settings) => work::measure(settings)?,
+        What::Cpu(arguments) => cpu::measure(arguments)?,
     }
     Ok(Status::Ended)
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::BenchError;
 pub(super) const PROMPT: &str = "ring3:~# ";
 
 /// A peer that says nothing for so long says nothing any more. Decompressing a kernel is silent work.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What can run a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,15 +24,15 @@ pub(super) enum Kind {
     Translator,
     Interpreter,
     Qemu,
+    /// Is started by [`bochs`](super::bochs) alone.
+    Bochs,
 }
 
 impl Kind {
-    /// Those that are installed.
+    /// Those that are installed, but for Bochs.
     pub(super) fn installed() -> Vec<Kind> {
-        let path = env::var_os("PATH").unwrap_or_default();
-        let has_qemu = env::split_paths(&path).any(|directory| directory.join(QEMU).exists());
         let mut kinds = vec![Kind::Translator, Kind::Interpreter];
-        kinds.extend(has_qemu.then_some(Kind::Qemu));
+        kinds.extend(is_installed(QEMU).then_some(Kind::Qemu));
         kinds
     }
 
@@ -41,6 +41,7 @@ impl Kind {
             Kind::Translator => "ring3",
             Kind::Interpreter => "interpreter",
             Kind::Qemu => "QEMU (TCG)",
+            Kind::Bochs => "Bochs",
         }
     }
 
@@ -49,58 +50,69 @@ impl Kind {
         self.start(&["-cdrom".into(), disc.into()])
     }
 
-    /// Boots a kernel in such a machine.
-    pub(super) fn boot_kernel(self, kernel: &Path, initrd: &Path) -> Result<Peer, BenchError> {
-        self.start(&[
-            "-kernel".into(),
-            kernel.into(),
-            "-initrd".into(),
-            initrd.into(),
-            "-append".into(),
-            "console=ttyS0".into(),
-        ])
+    /// Boots a kernel in such a machine, which has what else `options` say.
+    pub(super) fn boot_kernel(
+        self,
+        kernel: &Path,
+        initrd: &Path,
+        options: &[OsString],
+    ) -> Result<Peer, BenchError> {
+        let mut boot = vec!["-kernel".into(), kernel.into(), "-initrd".into(), initrd.into()];
+        boot.extend(["-append".into(), "console=ttyS0".into()]);
+        boot.extend_from_slice(options);
+        self.start(&boot)
     }
 
     fn start(self, boot: &[OsString]) -> Result<Peer, BenchError> {
-        let mut command = match self {
-            Kind::Translator | Kind::Interpreter => {
-                let program =
-                    env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
-                let mut command = Command::new(program);
-                command.arg("qemu");
-                command
-            }
-            Kind::Qemu => Command::new(QEMU),
+        let mut command = if self == Kind::Qemu {
+            Command::new(QEMU)
+        } else {
+            let program = env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
+            let mut command = Command::new(program);
+            command.arg("qemu");
+            command
         };
         let accelerator = if self == Kind::Interpreter { "interpreter" } else { "tcg" };
         command.args(["-accel", accelerator, "-cpu", "max", "-m", "128", "-nodefaults"]);
         command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
         command.args(boot);
-        Peer::new(self.name(), command)
+        let failed = |error| BenchError::Start(self.name(), error);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let no_pipe = || failed(io::ErrorKind::BrokenPipe.into());
+        let keys = child.stdin.take().ok_or_else(no_pipe)?;
+        let screen = child.stdout.take().ok_or_else(no_pipe)?;
+        Ok(Peer::new(self.name(), child, keys, screen))
     }
 }
 
 const QEMU: &str = "qemu-system-i386";
 
+/// True when `PATH` leads to `program`.
+pub(super) fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|directory| directory.join(program).exists())
+}
+
 /// A running system. It ends when this is dropped.
-#[derive(Debug)]
 pub(super) struct Peer {
     name: &'static str,
     child: Child,
-    keys: ChildStdin,
+    keys: Box<dyn Write>,
     screen: Receiver<Vec<u8>>,
     /// What it has shown and nobody has waited for yet.
     shown: Vec<u8>,
 }
 
 impl Peer {
-    fn new(name: &'static str, mut command: Command) -> Result<Peer, BenchError> {
-        let failed = |error| BenchError::Start(name, error);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let no_pipe = || failed(io::ErrorKind::BrokenPipe.into());
-        let keys = child.stdin.take().ok_or_else(no_pipe)?;
-        let mut output = child.stdout.take().ok_or_else(no_pipe)?;
+    /// The system in the process `child`, to whose serial port what is written to `keys` goes, and from which comes
+    /// what is read from `output`.
+    pub(super) fn new(
+        name: &'static str,
+        child: Child,
+        keys: impl Write + 'static,
+        mut output: impl Read + Send + 'static,
+    ) -> Peer {
         let (sender, screen) = channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -110,17 +122,18 @@ impl Peer {
                 }
             }
         });
-        Ok(Peer { name, child, keys, screen, shown: Vec::new() })
+        Peer { name, child, keys: Box::new(keys), screen, shown: Vec::new() }
     }
 
-    /// Waits until it shows `wanted`.
-    pub(super) fn wait_for(&mut self, wanted: &'static str) -> Result<(), BenchError> {
+    /// Waits until it shows `wanted`, and gives what it has shown before.
+    pub(super) fn wait_for(&mut self, wanted: &'static str) -> Result<String, BenchError> {
         loop {
             let found =
                 self.shown.windows(wanted.len()).position(|bytes| bytes == wanted.as_bytes());
             if let Some(at) = found {
+                let before = String::from_utf8_lossy(&self.shown[..at]).into_owned();
                 self.shown.drain(..at + wanted.len());
-                return Ok(());
+                return Ok(before);
             }
             let Ok(bytes) = self.screen.recv_timeout(PATIENCE) else {
                 let last = &self.shown[self.shown.len().saturating_sub(200)..];
@@ -131,8 +144,9 @@ impl Peer {
         }
     }
 
-    /// Types `command`, and waits until it is done. Gives the time it took the host's processors, in seconds.
-    pub(super) fn time_of(&mut self, command: &str) -> Result<f64, BenchError> {
+    /// Types `command`, and waits until it is done. Gives the time it took the host's processors, in seconds, and
+    /// what it has shown.
+    pub(super) fn work(&mut self, command: &str) -> Result<(f64, String), BenchError> {
         let before = self.time()?;
         let typed = format!("{command}\n");
         self.keys
@@ -141,8 +155,8 @@ impl Peer {
             .map_err(|error| BenchError::Start(self.name, error))?;
         // The line comes back as it was typed, and has no prompt in it.
         self.wait_for("\n")?;
-        self.wait_for(PROMPT)?;
-        Ok(self.time()? - before)
+        let shown = self.wait_for(PROMPT)?;
+        Ok((self.time()? - before, shown))
     }
 
     /// The time of the host's processors that it has taken, in seconds: the first number in `schedstat` of each

@@ -34,10 +34,10 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
     let kinds = Kind::installed();
     let mut peers = Vec::new();
     for kind in &kinds {
-        let mut peer = kind.boot_kernel(&kernel, &initrd)?;
+        let mut peer = kind.boot_kernel(&kernel, &initrd, &[])?;
         peer.wait_for(PROMPT)?;
-        peer.time_of("D=/tmp")?;
-        peer.time_of(TEXT)?;
+        peer.work("D=/tmp")?;
+        peer.work(TEXT)?;
         peers.push(peer);
     }
     show("Milliseconds of processor's time, and how many times the host's own:")?;
@@ -70,7 +70,7 @@ fn measure_one(
     for _ in 0..runs {
         native.push(host.time_of(command)?);
         for (peer, times) in peers.iter_mut().zip(&mut times) {
-            times.push(peer.time_of(command)?);
+            times.push(peer.work(command)?.0);
         }
     }
     Ok((median(native), times.into_iter().map(median).collect()))

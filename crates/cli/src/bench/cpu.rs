@@ -1,0 +1,197 @@
+//! The benchmark suite in guests and on the host.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use super::peer::{Kind, PROMPT, Peer};
+use super::suite::{self, Benchmark, Native};
+use super::table::{Row, Table};
+use super::{BenchError, CpuArguments, Settings, bochs, median, plot, show};
+
+/// The interpreters do so much less, or tens of minutes would be waited for them.
+const SLOW_SHARE: u32 = 10;
+
+/// Measures by turns, and shows the medians.
+pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
+    let settings = &arguments.settings;
+    // Dropped last: what runs has its files there.
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    let disk = |name: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, suite::disk_image()).map_err(BenchError::Disk).map(|()| path)
+    };
+    let native = Native::new(&settings.guest("suite")?, disk("native.img")?)?;
+    let chosen = choose(native.list()?, &arguments.only)?;
+    let mut kinds = Kind::installed();
+    kinds.extend(arguments.all.then_some(Kind::Bochs));
+    let mut systems = Vec::new();
+    for kind in &kinds {
+        let disk = disk(&format!("{}.img", systems.len()))?;
+        systems.push(System::boot(*kind, settings, &disk, directory.path())?);
+    }
+
+    show("Milliseconds of processor's time, and how many times the host's own. What the same")?;
+    show("program takes that has nothing to do (count 0) is subtracted; see the last line.")?;
+    show(&format!(
+        "Interpreters do 1/{SLOW_SHARE} of the work; their times are those of all of it."
+    ))?;
+    let table = Table::new(&kinds);
+    show(&table.header())?;
+    let mut rows = Vec::new();
+    let mut starts = Vec::new();
+    for benchmark in &chosen {
+        let (row, start) = measure_one(settings.runs, benchmark, &native, &mut systems)?;
+        show(&table.line(&row))?;
+        rows.push(row);
+        starts.push(start);
+    }
+    for line in table.means(&rows) {
+        show(&line)?;
+    }
+    show(&table.line(&median_row(&starts)))?;
+    match &arguments.plot {
+        Some(path) => {
+            plot::write(path, &kinds, &rows).map_err(|error| BenchError::Plot(path.clone(), error))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Those benchmarks that are asked for: all, if none is named.
+fn choose(all: Vec<Benchmark>, only: &[String]) -> Result<Vec<Benchmark>, BenchError> {
+    for name in only {
+        if !all.iter().any(|benchmark| benchmark.name == *name) {
+            let names: Vec<_> = all.iter().map(|benchmark| benchmark.name.as_str()).collect();
+            return Err(BenchError::NoBenchmark(name.clone(), names.join(", ")));
+        }
+    }
+    let is_chosen = |benchmark: &Benchmark| only.is_empty() || only.contains(&benchmark.name);
+    Ok(all.into_iter().filter(is_chosen).collect())
+}
+
+/// A guest that is ready for the suite.
+struct System {
+    kind: Kind,
+    peer: Peer,
+}
+
+impl System {
+    fn boot(
+        kind: Kind,
+        settings: &Settings,
+        disk: &Path,
+        directory: &Path,
+    ) -> Result<System, BenchError> {
+        let mut peer = if kind == Kind::Bochs {
+            bochs::boot(&settings.guest("suite.iso")?, disk, directory)?
+        } else {
+            let kernel = settings.guest("linux-686/vmlinuz")?;
+            let initrd = settings.guest("suite.cpio.gz")?;
+            let mut drive = OsString::from("format=raw,if=ide,index=0,file=");
+            drive.push(disk);
+            let options = ["-vga".into(), "std".into(), "-drive".into(), drive];
+            kind.boot_kernel(&kernel, &initrd, &options)?
+        };
+        peer.wait_for(PROMPT)?;
+        peer.work(suite::PREPARATION)?;
+        Ok(System { kind, peer })
+    }
+
+    /// How often it does the work of `benchmark`.
+    fn count(&self, benchmark: &Benchmark) -> u32 {
+        match self.kind {
+            Kind::Interpreter | Kind::Bochs => (benchmark.count / SLOW_SHARE).max(1),
+            Kind::Translator | Kind::Qemu => benchmark.count,
+        }
+    }
+
+    /// Runs `benchmark`, and gives the time that it took the host's processors, in seconds. Its checksum must be
+    /// `expected`.
+    fn run(&mut self, benchmark: &Benchmark, count: u32, expected: u32) -> Result<f64, BenchError> {
+        let (time, text) = self.peer.work(&suite::guest_command(benchmark, count))?;
+        let name = || benchmark.name.clone();
+        let outcome = suite::outcome(&text, &benchmark.name)
+            .ok_or_else(|| BenchError::NotRun(name(), self.kind.name(), text))?;
+        if outcome.checksum != expected {
+            let found = outcome.checksum;
+            return Err(BenchError::Differs(name(), found, self.kind.name(), expected));
+        }
+        Ok(time)
+    }
+}
+
+/// The times of one benchmark with all of its work, and with none.
+#[derive(Debug, Default)]
+struct Times {
+    all: Vec<f64>,
+    none: Vec<f64>,
+}
+
+impl Times {
+    /// What its work takes, `factor` times; none if that does not stand out from what starting takes.
+    fn work(&self, factor: f64) -> Option<f64> {
+        let time = (median(self.all.clone()) - median(self.none.clone())) * factor;
+        (time > 0.0).then_some(time)
+    }
+}
+
+/// Measures one benchmark: what it takes, and what starting it does.
+fn measure_one(
+    runs: u32,
+    benchmark: &Benchmark,
+    native: &Native,
+    systems: &mut [System],
+) -> Result<(Row, Row), BenchError> {
+    let mut on_host = Times::default();
+    let mut times: Vec<_> = systems.iter().map(|_| Times::default()).collect();
+    let idle = checksum(benchmark, native, 0)?;
+    let mut expected = Vec::new();
+    for system in systems.iter() {
+        expected.push(checksum(benchmark, native, system.count(benchmark))?);
+    }
+    for _ in 0..runs {
+        for (count, measured) in [(benchmark.count, &mut on_host.all), (0, &mut on_host.none)] {
+            measured.extend(native.run(benchmark, count)?.map(|outcome| outcome.time));
+        }
+        for ((system, times), expected) in systems.iter_mut().zip(&mut times).zip(&expected) {
+            times.all.push(system.run(benchmark, system.count(benchmark), *expected)?);
+            times.none.push(system.run(benchmark, 0, idle)?);
+        }
+    }
+    let factor = |system: &System| f64::from(benchmark.count) / f64::from(system.count(benchmark));
+    let row = Row {
+        name: benchmark.name.clone(),
+        group: benchmark.group.clone(),
+        native: on_host.work(1.0),
+        times: systems.iter().zip(&times).map(|(s, times)| times.work(factor(s))).collect(),
+    };
+    let some = |times: &Times| (!times.none.is_empty()).then(|| median(times.none.clone()));
+    let start = Row {
+        name: row.name.clone(),
+        group: row.group.clone(),
+        native: some(&on_host),
+        times: times.iter().map(some).collect(),
+    };
+    Ok((row, start))
+}
+
+/// What `benchmark` computes where it is right: on the host. What the host cannot run looks by itself whether all is
+/// right, and gives its count.
+fn checksum(benchmark: &Benchmark, native: &Native, count: u32) -> Result<u32, BenchError> {
+    Ok(native.run(benchmark, count)?.map_or(count, |outcome| outcome.checksum))
+}
+
+/// The medians of all rows, kind by kind.
+fn median_row(rows: &[Row]) -> Row {
+    let kinds = rows.first().map_or(0, |row| row.times.len());
+    let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));
+    Row {
+        name: "(nothing, the median)".into(),
+        group: String::new(),
+        native: some(rows.iter().filter_map(|row| row.native).collect()),
+        times: (0..kinds)
+            .map(|kind| some(rows.iter().filter_map(|row| row.times[kind]).collect()))
+            .collect(),
+    }
+}

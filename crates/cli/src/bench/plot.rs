@@ -1,0 +1,122 @@
+//! What `ring3 bench cpu` has found, as a picture: for each benchmark a bar for each kind, as long as the logarithm
+//! of how many times the host's own time it takes.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::peer::Kind;
+use super::table::{CALIBRATION, Row};
+
+/// Sizes in the picture's units. Between the bars of two benchmarks there is room for one.
+const WIDTH: u32 = 900;
+const BAR: u32 = 8;
+const MARGINS: u32 = 110;
+const NAMES: u32 = 190;
+
+/// Writes the ratios of `rows` to an SVG file, but for the calibrations and what has none. Errors are texts for people.
+pub(super) fn write(path: &Path, kinds: &[Kind], rows: &[Row]) -> Result<(), String> {
+    let has_bars =
+        |row: &&Row| row.group != CALIBRATION && row.ratios().any(|ratio| ratio.is_some());
+    let shown: Vec<_> = rows.iter().filter(has_bars).cloned().collect();
+    let picture = draw(kinds, &shown)?;
+    std::fs::write(path, picture).map_err(|error| error.to_string())
+}
+
+fn draw(kinds: &[Kind], rows: &[Row]) -> Result<String, String> {
+    let mut picture = String::new();
+    let height = MARGINS + BAR * (rows.len() * (kinds.len() + 1)) as u32;
+    {
+        let root = SVGBackend::with_string(&mut picture, (WIDTH, height)).into_drawing_area();
+        draw_bars(&root, kinds, rows).map_err(|error| error.to_string())?;
+        root.present().map_err(|error| error.to_string())?;
+    }
+    Ok(picture)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type DrawError = Box<dyn std::error::Error>;
+
+fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawError> {
+    root.fill(&WHITE)?;
+    let (least, most) = range(rows);
+    // Upwards in bars; the first benchmark is on top.
+    let bars_of_one = kinds.len() as i32 + 1;
+    let top = rows.len() as i32 * bars_of_one;
+    let top_of = |row: usize| top - row as i32 * bars_of_one;
+    let mut chart = ChartBuilder::on(root)
+        .caption("Processor's time, times the host's own", ("sans-serif", 18))
+        .margin(10)
+        .margin_right(30)
+        .x_label_area_size(30)
+        .y_label_area_size(NAMES)
+        .build_cartesian_2d((least..most).log_scale(), 0..top)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .x_label_formatter(&|ratio| format!("{ratio}"))
+        .draw()?;
+    let name = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Right, VPos::Center));
+    for (at, row) in rows.iter().enumerate() {
+        let place = EmptyElement::at((least, top_of(at) - bars_of_one / 2));
+        chart.draw_series([place + Text::new(row.name.clone(), (-6, 0), name.clone())])?;
+    }
+    for (index, kind) in kinds.iter().enumerate() {
+        let colour = Palette99::pick(index).to_rgba();
+        let bars = rows.iter().enumerate().filter_map(|(at, row)| {
+            let ratio = row.ratios().nth(index)??;
+            let top = top_of(at) - index as i32;
+            Some(Rectangle::new([(1.0, top), (ratio, top - 1)], colour.filled()))
+        });
+        chart
+            .draw_series(bars)?
+            .label(kind.name())
+            .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], colour.filled()));
+    }
+    chart.draw_series([PathElement::new([(1.0, 0), (1.0, top)], BLACK)])?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    Ok(())
+}
+
+/// The powers of ten around all ratios, and 1 among them.
+fn range(rows: &[Row]) -> (f64, f64) {
+    let ratios = rows.iter().flat_map(Row::ratios).flatten();
+    let (least, most) =
+        ratios.fold((1.0f64, 10.0f64), |(least, most), ratio| (least.min(ratio), most.max(ratio)));
+    (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, times: [Option<f64>; 2]) -> Row {
+        Row { name: name.into(), group: "cpu".into(), native: Some(0.01), times: times.to_vec() }
+    }
+
+    #[test]
+    fn the_axis_has_all_ratios() {
+        let rows = [row("a", [Some(0.004), Some(0.5)]), row("b", [Some(1.2), None])];
+        let (least, most) = range(&rows);
+        assert!((least - 0.1).abs() < 1e-9 && (most - 1000.0).abs() < 1e-9, "{least} to {most}");
+    }
+
+    #[test]
+    fn pictures_have_a_bar_for_each_ratio() {
+        let kinds = [Kind::Translator, Kind::Qemu];
+        let empty = draw(&kinds, &[row("alpha", [None, None])]).unwrap();
+        let full = draw(&kinds, &[row("alpha", [Some(0.02), Some(0.4)])]).unwrap();
+        let bars = |picture: &str| picture.matches("<rect").count();
+        assert_eq!(bars(&full), bars(&empty) + 2);
+        for word in ["alpha", "ring3", "QEMU (TCG)"] {
+            assert!(full.contains(word), "{word}");
+        }
+    }
+}

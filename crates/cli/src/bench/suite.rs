@@ -1,0 +1,165 @@
+//! The benchmark suite (`guest/suite`): what it has, and what it says.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::BenchError;
+
+/// What a benchmark works on besides memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    /// A disk as [`disk_image`] makes it.
+    Disk,
+    /// A virtual console of Linux.
+    Screen,
+}
+
+/// One benchmark, as the suite lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Benchmark {
+    pub(super) name: String,
+    pub(super) group: String,
+    /// How often it does its work on a PC.
+    pub(super) count: u32,
+    pub(super) needs: Needs,
+}
+
+/// What a run has printed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) checksum: u32,
+    /// The processor's time, in seconds, as the system that it ran in has counted it.
+    pub(super) time: f64,
+}
+
+/// The suite on the host itself.
+#[derive(Debug)]
+pub(super) struct Native {
+    program: PathBuf,
+    disk: PathBuf,
+}
+
+impl Native {
+    /// The program, and what is a disk to it.
+    pub(super) fn new(program: &Path, disk: PathBuf) -> Result<Native, BenchError> {
+        let native = |error: std::io::Error| BenchError::Native(error.to_string());
+        Ok(Native { program: program.canonicalize().map_err(native)?, disk })
+    }
+
+    /// All benchmarks, in their order.
+    pub(super) fn list(&self) -> Result<Vec<Benchmark>, BenchError> {
+        let text = self.output(&[])?;
+        text.lines()
+            .map(|line| {
+                parse_benchmark(line)
+                    .ok_or_else(|| BenchError::Native(format!("the suite has listed {line:?}")))
+            })
+            .collect()
+    }
+
+    /// Runs one; none if the host has not got what it needs: its screen is not ours to write to.
+    pub(super) fn run(
+        &self,
+        benchmark: &Benchmark,
+        count: u32,
+    ) -> Result<Option<Outcome>, BenchError> {
+        let count = count.to_string();
+        let disk = self.disk.display().to_string();
+        let arguments = match benchmark.needs {
+            Needs::Nothing => vec![benchmark.name.as_str(), &count],
+            Needs::Disk => vec![benchmark.name.as_str(), &count, &disk],
+            Needs::Screen => return Ok(None),
+        };
+        let text = self.output(&arguments)?;
+        let outcome = outcome(&text, &benchmark.name)
+            .ok_or_else(|| BenchError::NotRun(benchmark.name.clone(), "native", text))?;
+        Ok(Some(outcome))
+    }
+
+    fn output(&self, arguments: &[&str]) -> Result<String, BenchError> {
+        let output = Command::new(&self.program)
+            .args(arguments)
+            .output()
+            .map_err(|error| BenchError::Native(error.to_string()))?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(BenchError::Native(format!("{message} ({})", output.status)));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// The command by which a guest runs `benchmark`.
+pub(super) fn guest_command(benchmark: &Benchmark, count: u32) -> String {
+    let file = match benchmark.needs {
+        Needs::Nothing => "",
+        Needs::Disk => " /dev/sda",
+        Needs::Screen => " /dev/tty1",
+    };
+    format!("suite {} {count}{file}", benchmark.name)
+}
+
+/// What makes a guest ready for it: no messages of the kernel between its lines, and a driver for its disk.
+pub(super) const PREPARATION: &str = "dmesg -n 1; modprobe ata_piix; modprobe sd_mod";
+
+/// The disk that the suite works on: 16 MiB in which each 32-bit word is its own number (`guest/suite/io.c`).
+pub(super) fn disk_image() -> Vec<u8> {
+    (0..16u32 << 18).flat_map(u32::to_le_bytes).collect()
+}
+
+/// A line of the list: name, group, count and what it needs.
+fn parse_benchmark(line: &str) -> Option<Benchmark> {
+    let [name, group, count, needs] =
+        line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
+    let needs = match needs {
+        "-" => Needs::Nothing,
+        "disk" => Needs::Disk,
+        "screen" => Needs::Screen,
+        _ => return None,
+    };
+    Some(Benchmark { name: name.into(), group: group.into(), count: count.parse().ok()?, needs })
+}
+
+/// What the benchmark `name` has printed among other things: its name, checksum and microseconds.
+pub(super) fn outcome(text: &str, name: &str) -> Option<Outcome> {
+    text.lines().find_map(|line| {
+        let words: [&str; 3] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
+        let [first, checksum, microseconds] = words;
+        if first != name {
+            return None;
+        }
+        let checksum = u32::from_str_radix(checksum, 16).ok()?;
+        Some(Outcome { checksum, time: microseconds.parse::<f64>().ok()? / 1e6 })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read() {
+        let read = parse_benchmark("io_disk_read_random io 1000 disk").unwrap();
+        assert_eq!((read.name.as_str(), read.group.as_str()), ("io_disk_read_random", "io"));
+        assert_eq!((read.count, read.needs), (1000, Needs::Disk));
+        assert_eq!(guest_command(&read, 10), "suite io_disk_read_random 10 /dev/sda");
+        assert_eq!(parse_benchmark("loop cpu many -"), None);
+        assert_eq!(parse_benchmark("loop cpu 5"), None);
+    }
+
+    #[test]
+    fn outcomes_are_found_among_other_things() {
+        let text = "\u{1b}[6nsuite loop 5\r\nloop 0000beef 1500\r\n";
+        assert_eq!(outcome(text, "loop"), Some(Outcome { checksum: 0xbeef, time: 0.0015 }));
+        assert_eq!(outcome("Illegal instruction\r\n", "loop"), None);
+        assert_eq!(outcome(text, "hash"), None);
+    }
+
+    #[test]
+    fn words_of_the_disk_are_their_numbers() {
+        let image = disk_image();
+        assert_eq!(image.len(), 16 << 20);
+        assert_eq!(image[4 * 0x12345..][..4], 0x12345u32.to_le_bytes());
+    }
+}

@@ -1,0 +1,150 @@
+//! What `ring3 bench cpu` has found, as a table.
+
+use super::peer::Kind;
+
+/// What one benchmark takes, in seconds of processor's time for all of its count; none where there was nothing
+/// to run, or nothing left after what starting takes was subtracted.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) group: String,
+    pub(super) native: Option<f64>,
+    /// In the order of the kinds.
+    pub(super) times: Vec<Option<f64>>,
+}
+
+impl Row {
+    /// How many times the host's own time each kind takes.
+    pub(super) fn ratios(&self) -> impl Iterator<Item = Option<f64>> {
+        self.times.iter().map(|time| Some((*time)? / self.native?))
+    }
+}
+
+/// The group of what takes its time by definition, and so has no mean.
+pub(super) const CALIBRATION: &str = "calibration";
+
+/// The groups of benchmarks that have a mean, and what they are called.
+const GROUPS: [(&str, &str); 6] = [
+    ("cpu", "CPU-bound"),
+    ("float", "floating point"),
+    ("code", "generated code"),
+    ("system", "system"),
+    ("io", "input and output"),
+    ("blended", "blended"),
+];
+
+/// The table's columns.
+#[derive(Debug)]
+pub(super) struct Table {
+    kinds: Vec<Kind>,
+}
+
+impl Table {
+    pub(super) fn new(kinds: &[Kind]) -> Table {
+        Table { kinds: kinds.to_vec() }
+    }
+
+    pub(super) fn header(&self) -> String {
+        let names: Vec<_> = self.kinds.iter().map(|kind| format!("{:>20}", kind.name())).collect();
+        let compared = if self.compares() { "   QEMU/ring3" } else { "" };
+        format!("{:<25}{:>9}{}{compared}", "", "native", names.concat())
+    }
+
+    pub(super) fn line(&self, row: &Row) -> String {
+        let mut cells = vec![format!("{:<25}{}", row.name, milliseconds(row.native, 9))];
+        for (time, ratio) in row.times.iter().zip(row.ratios()) {
+            cells.push(format!("{}{}", milliseconds(*time, 11), times(ratio, 9)));
+        }
+        if self.compares() {
+            cells.push(times(self.gain(row), 13));
+        }
+        cells.concat()
+    }
+
+    /// Geometric means of the ratios, a line for each group that was measured.
+    pub(super) fn means(&self, rows: &[Row]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (group, title) in GROUPS {
+            let members: Vec<_> = rows.iter().filter(|row| row.group == group).collect();
+            if members.is_empty() {
+                continue;
+            }
+            let mut cells = vec![format!("{:<34}", format!("{title}, geometric mean"))];
+            for kind in 0..self.kinds.len() {
+                let ratios = members.iter().filter_map(|row| row.ratios().nth(kind)?);
+                cells.push(times(geometric_mean(ratios), 20));
+            }
+            if self.compares() {
+                let gains = members.iter().filter_map(|row| self.gain(row));
+                cells.push(times(geometric_mean(gains), 13));
+            }
+            lines.push(cells.concat());
+        }
+        lines
+    }
+
+    /// True when there is QEMU to compare with.
+    fn compares(&self) -> bool {
+        self.kinds.contains(&Kind::Qemu)
+    }
+
+    /// How many times as long as the translator QEMU takes.
+    fn gain(&self, row: &Row) -> Option<f64> {
+        let of = |kind| row.times[self.kinds.iter().position(|other| *other == kind)?];
+        Some(of(Kind::Qemu)? / of(Kind::Translator)?)
+    }
+}
+
+fn milliseconds(time: Option<f64>, width: usize) -> String {
+    match time {
+        Some(time) => format!("{:width$.2}", time * 1e3),
+        None => format!("{:>width$}", "-"),
+    }
+}
+
+fn times(ratio: Option<f64>, width: usize) -> String {
+    let text = ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x"));
+    format!("{text:>width$}")
+}
+
+/// The geometric mean; none of nothing.
+fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) =
+        values.fold((0.0, 0u32), |(sum, count), value| (sum + value.ln(), count + 1));
+    (count > 0).then(|| (sum / f64::from(count)).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, native: Option<f64>, times: [f64; 2]) -> Row {
+        Row { name: name.into(), group: "cpu".into(), native, times: times.map(Some).to_vec() }
+    }
+
+    #[test]
+    fn lines_and_means() {
+        let table = Table::new(&[Kind::Translator, Kind::Qemu]);
+        let rows = [row("a", Some(0.010), [0.020, 0.1]), row("b", Some(0.010), [0.080, 0.9])];
+        let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+        let expected = ["a", "10.00", "20.00", "2.00x", "100.00", "10.00x", "5.00x"];
+        assert_eq!(words(&table.line(&rows[0])), expected);
+        let means = table.means(&rows);
+        assert_eq!(means.len(), 1);
+        assert_eq!(
+            words(&means[0]),
+            ["CPU-bound,", "geometric", "mean", "4.00x", "30.00x", "7.50x"]
+        );
+        assert_eq!(table.header().len(), table.line(&rows[0]).len());
+        assert_eq!(table.header().len(), means[0].len());
+    }
+
+    #[test]
+    fn what_has_no_native_time_has_no_ratio_to_it() {
+        let table = Table::new(&[Kind::Translator, Kind::Qemu]);
+        let row = row("a", None, [0.020, 0.1]);
+        let line = table.line(&row);
+        assert_eq!(line.split_whitespace().filter(|word| *word == "-").count(), 3);
+        assert!(line.ends_with("5.00x"));
+    }
+}

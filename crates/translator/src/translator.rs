@@ -1,5 +1,7 @@
 //! The engine.
 
+mod faults;
+
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -14,20 +16,18 @@ use ring3_x86::segment::sreg;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::block::{self, Site, Source};
+use crate::block::{self, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::{self, CodeCache};
-use crate::context::{
-    self, Context, HOST_FLAGS, NumericEntry, REGION_SHIFT, STATUS_AND_DIRECTION, info, reason,
-};
+use crate::context::{self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, info, reason};
 use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::map::{Map, Set};
 use crate::numeric::{self, Numeric};
-use crate::space::Fill;
 use crate::spaces::Spaces;
+use faults::{At, PageFault, go_on_at_site};
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
@@ -37,10 +37,6 @@ const INTERPRETED_ITERATIONS: u64 = 128;
 const MOST_ITERATIONS: u32 = 4096;
 /// Bytes that a block's code needs at most.
 const LARGEST_BLOCK: usize = 16 << 10;
-/// So many signals for one instruction have it left to the interpreter.
-const LEAVINGS: u8 = 3;
-/// Mappings of the host at most: Linux has a limit of 65530.
-const MAX_MAPPINGS: usize = 40_000;
 
 /// Why there cannot be a translator on this host.
 #[derive(Debug, Error)]
@@ -105,25 +101,6 @@ pub struct Translator {
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
     counters: Counters,
-}
-
-/// A page fault that the guest's software is to mend.
-#[derive(Debug, Clone, Copy)]
-struct PageFault {
-    cr3: u64,
-    /// The instruction.
-    eip: u32,
-    /// What it accessed.
-    linear: u32,
-    writes: bool,
-    /// What the address was made of: the general registers, and the bases of FS and GS.
-    registers: ([u32; 8], [u64; 2]),
-}
-
-/// What the address of a memory operand can be made of, where other segments are flat.
-fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
-    let general = std::array::from_fn(|register| cpu.gpr(register as u8) as u32);
-    (general, [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base))
 }
 
 /// How translated code was left.
@@ -532,145 +509,6 @@ impl Translator {
         }
     }
 
-    fn signalled(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        allowed: u64,
-        deadline: u64,
-    ) -> io::Result<Left> {
-        self.counters.signals += 1;
-        let At { site, rest_of_block } = self.return_to_site(cpu, self.context.fault_rip, allowed);
-        let address = self.context.fault_address;
-        let is_user = cpu.is_user();
-        if self.context.fault_signal != libc::SIGSEGV as u64 {
-            return Ok(STEP);
-        }
-        if self.budget.is_used_up_at(address) {
-            let rest = deadline - cpu.instructions;
-            if site.repeats {
-                // All that is left is for its iterations, unless a comparison ends it long before.
-                let most = if site.compares { INTERPRETED_ITERATIONS } else { rest };
-                return Ok(Left::Interpret(rest.min(most)));
-            }
-            // At the block's entry: nothing of it is counted.
-            if u64::from(rest_of_block) > rest {
-                return Ok(Left::Interpret(rest));
-            }
-            return Ok(Left::Again(0));
-        }
-        if self.spaces.current(is_user).returns().is_full_at(address) {
-            self.spaces.current(is_user).returns().clear();
-            return Ok(go_on_at_site(cpu, rest_of_block, deadline));
-        }
-        let writes = self.context.fault_code & WRITE_FAULT != 0;
-        let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
-            return self.user_faulted(cpu, memory, site, rest_of_block, deadline);
-        };
-        let Some(file) = self.file.clone() else { return Ok(STEP) };
-        if self.spaces.mappings() > MAX_MAPPINGS {
-            self.clear_spaces()?;
-        }
-        match self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)? {
-            Fill::Done => {
-                self.counters.fills += 1;
-                Ok(go_on_at_site(cpu, rest_of_block, deadline))
-            }
-            Fill::Faults => {
-                if is_user {
-                    self.store(cpu);
-                    self.page_fault = Some(PageFault {
-                        cr3: cpu.cr3(),
-                        eip: self.context.eip,
-                        linear,
-                        writes,
-                        registers: address_registers(cpu),
-                    });
-                }
-                Ok(Left::Step { is_numeric: site.is_numeric })
-            }
-            Fill::Leave => {
-                if self.note_leaving() {
-                    self.left.insert(self.context.eip);
-                    self.drop_block(cpu, memory);
-                }
-                Ok(Left::Step { is_numeric: site.is_numeric })
-            }
-            Fill::OfUser => {
-                let eip = self.context.eip;
-                if self.for_user.contains(&eip) && !self.note_leaving() {
-                    self.set_region(linear, true);
-                    return Ok(go_on_at_site(cpu, rest_of_block, deadline));
-                }
-                if self.for_user.insert(eip) {
-                    self.drop_block(cpu, memory);
-                }
-                Ok(Left::Step { is_numeric: site.is_numeric })
-            }
-        }
-    }
-
-    /// Supervisor code that accesses memory of the user too has met a fault in the window of user code.
-    fn user_faulted(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        site: Site,
-        rest_of_block: u16,
-        deadline: u64,
-    ) -> io::Result<Left> {
-        let again = Ok(go_on_at_site(cpu, rest_of_block, deadline));
-        let step = Ok(Left::Step { is_numeric: site.is_numeric });
-        let address = self.context.fault_address;
-        if self.spaces.is_nowhere(address) {
-            self.spaces.find_user(cpu, memory, &self.blocks)?;
-            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
-            self.set_user_window(window);
-            return again;
-        }
-        let Some(linear) = self.spaces.linear_of_user(address) else { return step };
-        let writes = self.context.fault_code & WRITE_FAULT != 0;
-        let Some(file) = self.file.clone() else { return step };
-        match self.spaces.current(true).fill(cpu, memory, &file, linear, writes)? {
-            Fill::Done => {
-                self.counters.fills += 1;
-                again
-            }
-            Fill::Faults => step,
-            Fill::Leave | Fill::OfUser => {
-                self.set_region(linear, false);
-                if self.note_leaving() {
-                    self.left.insert(self.context.eip);
-                    self.drop_block(cpu, memory);
-                }
-                step
-            }
-        }
-    }
-
-    /// From now on, supervisor code that accesses memory of the user finds it at `base`.
-    fn set_user_window(&mut self, base: u64) {
-        if self.user_window != base {
-            self.user_window = base;
-            for region in &self.user_regions {
-                self.context.regions[*region] = base;
-            }
-        }
-    }
-
-    /// The region of `linear` is the user's, or is not.
-    fn set_region(&mut self, linear: u32, is_users: bool) {
-        let region = (linear >> REGION_SHIFT) as usize;
-        self.user_regions.retain(|known| *known != region);
-        let window = if is_users {
-            self.user_regions.push(region);
-            self.user_window
-        } else {
-            self.spaces.current(false).window().base()
-        };
-        self.context.regions[region] = window;
-    }
-
     /// Has the interpreter execute the instruction of that number, which is at CS:EIP.
     fn execute_op(
         &mut self,
@@ -691,58 +529,6 @@ impl Translator {
         exit
     }
 
-    /// When the instruction that met a page fault is about to be executed again, its page is filled in without another
-    /// signal.
-    fn fill_after_page_fault(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
-        let is_next = |fault: &mut PageFault| {
-            u64::from(fault.eip) == cpu.ip
-                && fault.cr3 == cpu.cr3()
-                && fault.registers == address_registers(cpu)
-        };
-        let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(()) };
-        if let Some(file) = self.file.clone() {
-            let space = self.spaces.current(true);
-            // What is not done here is done when it faults.
-            let filled = space.fill(cpu, memory, &file, fault.linear, fault.writes)?;
-            self.counters.fills += u64::from(filled == Fill::Done);
-        }
-        Ok(())
-    }
-
-    /// The instruction at EIP is executed by the interpreter. True when that has happened so often that a signal each time is too
-    /// much.
-    fn note_leaving(&mut self) -> bool {
-        let times = self.leavings.entry(self.context.eip).or_default();
-        *times = times.wrapping_add(1);
-        *times == LEAVINGS
-    }
-
-    /// Drops the block of the instruction at EIP, which is to be translated in another way.
-    fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
-        let eip = self.context.eip;
-        let space = self.spaces.current(cpu.is_user());
-        if let Some(place) = space.fetch(cpu, memory, &self.blocks, eip) {
-            self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
-        }
-    }
-
-    /// Makes the guest's state that before the instruction whose host code was left at `rip`.
-    fn return_to_site(&mut self, cpu: &mut Cpu, rip: u64, allowed: u64) -> At {
-        let Some((block, site)) = self.blocks.at(rip as u32) else {
-            unreachable!("translated code is in blocks");
-        };
-        self.context.eip = block.linear.wrapping_add(site.offset.into());
-        self.context.target = site.host.into();
-        let rest_of_block = block.instructions - site.before;
-        let mut left = self.budget.left(self.context.budget) + i64::from(rest_of_block);
-        let count = u64::from(self.context.gpr[usize::from(reg::CX)]);
-        if site.repeats && self.context.count >= count {
-            left -= (self.context.count - count) as i64;
-        }
-        cpu.instructions += (allowed as i64 - left) as u64;
-        At { site, rest_of_block }
-    }
-
     /// A numeric instruction needs the registers in the image.
     fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Left {
         // What was left is the call, and the address after it.
@@ -759,30 +545,10 @@ impl Translator {
     }
 }
 
-/// Where translated code was left.
-struct At {
-    site: Site,
-    /// The instructions of its block from it on.
-    rest_of_block: u16,
-}
-
-/// Goes on in the middle of a block, whose rest is counted at the entry, which is not passed again.
-fn go_on_at_site(cpu: &Cpu, rest_of_block: u16, deadline: u64) -> Left {
-    let allowed = deadline - cpu.instructions;
-    if u64::from(rest_of_block) > allowed {
-        Left::Interpret(allowed)
-    } else {
-        Left::Again(rest_of_block)
-    }
-}
-
 /// What the interpreter executes is not known.
 const STEP: Left = Left::Step { is_numeric: true };
 /// Bit of AT_HWCAP2: FSGSBASE is enabled.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
-/// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
-const WRITE_FAULT: u64 = 1 << 1;
-
 impl Engine for Translator {
     fn name(&self) -> &'static str {
         "translator"

@@ -213,7 +213,7 @@ impl Emitter {
 
     /// Faults where there is no room for one more return.
     pub(crate) fn check_room(&mut self) {
-        self.bytes_and(&[0x44, 0x8a, 0x8c, 0x24], (ROOM as u32).wrapping_neg()); // mov r9b, [rsp - ...]
+        self.bytes_and(&[0x44, 0x0f, 0xb6, 0x8c, 0x24], (ROOM as u32).wrapping_neg()); // movzx r9d, byte [rsp - ...]
     }
 
     /// `ret`.
@@ -316,7 +316,8 @@ impl Emitter {
     pub(crate) fn count(&mut self) -> Count {
         self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], 0); // lea r12, [r12 - ...]
         let count = Count(self.here());
-        self.bytes(&[0x45, 0x8a, 0x0c, 0x24]); // mov r9b, [r12]
+        // Not into R9L, which would wait for the rest of R9.
+        self.bytes(&[0x45, 0x0f, 0xb6, 0x0c, 0x24]); // movzx r9d, byte [r12]
         count
     }
 

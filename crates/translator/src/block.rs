@@ -1,7 +1,7 @@
 //! From guest code to host code, a block at a time.
 //!
-//! A block ends where control may go elsewhere, before an instruction that the interpreter is to execute, and at the
-//! end of its page. Each instruction is one *site*: where its host code begins is a place at which the
+//! A block ends where control goes elsewhere, before an instruction that the interpreter is to execute, and at the
+//! end of its page; conditional branches forward may leave it before. Each instruction is one *site*: where its host code begins is a place at which the
 //! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
@@ -11,7 +11,7 @@ use ring3_x86::decode::{self, CodeMode, MAX_LENGTH, Op};
 
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Branch, Emitter, Mark, top_of_stack};
+use crate::emitter::{Branch, Count, Emitter, Mark, top_of_stack};
 use crate::flags;
 use crate::map::Set;
 use crate::numeric;
@@ -32,6 +32,8 @@ pub(crate) struct Site {
     pub(crate) offset: u16,
     /// How many instructions of the block come before it.
     pub(crate) before: u16,
+    /// How many of them are taken from the budget when it is executed.
+    pub(crate) counted: u16,
     /// It is repeated: the context's `count` has the count with which it began.
     pub(crate) repeats: bool,
     /// It compares, and may end before its count does.
@@ -60,7 +62,8 @@ pub(crate) struct Block {
     pub(crate) bytes: u16,
     /// The place of the second page, if its only instruction crosses into one.
     pub(crate) second: Option<usize>,
-    /// How many instructions are taken from the budget at its entry.
+    /// How many instructions it has. That the budget is enough for them is checked at its entry; those up to the next
+    /// branch are taken from it there, and more after each branch that is not taken.
     pub(crate) instructions: u16,
     /// Its instructions, in order.
     pub(crate) sites: Vec<Site>,
@@ -114,6 +117,7 @@ pub(crate) fn translate(
         entry: 0,
         is_numeric: false,
         is_user: source.is_user,
+        part: None,
     };
     if source.second.is_some() {
         maker.emitter.jump_by_table_to(source.linear);
@@ -121,12 +125,14 @@ pub(crate) fn translate(
     let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.linear);
     maker.entry = if source.second.is_some() { host } else { maker.emitter.here() };
-    let count = maker.emitter.count();
+    maker.begin_part();
+    let check = maker.emitter.check_budget();
     let mut left = None;
     // The address of the first byte that is not part of it.
-    let end = match maker.instructions(source) {
+    let end = match maker.instructions(source, &entry_of) {
         End::Branch(branch) => {
             maker.begin_site(&branch);
+            maker.end_part();
             maker.ending(&branch, &entry_of);
             branch.next_ip32()
         }
@@ -142,9 +148,11 @@ pub(crate) fn translate(
             linear
         }
     };
+    maker.end_part();
     maker.finish_later();
-    let instructions = maker.sites.len() as u16;
-    maker.emitter.set_count(count, instructions.into());
+    let instructions = maker.sites.len();
+    let in_first_part = maker.sites.first().map_or(0, |site| site.counted.into());
+    maker.emitter.set_count(check, instructions - in_first_part);
     let block = Block {
         linear: source.linear,
         place: source.place,
@@ -153,7 +161,7 @@ pub(crate) fn translate(
         checked_entry,
         bytes: end.wrapping_sub(source.linear) as u16,
         second: source.second,
-        instructions,
+        instructions: instructions as u16,
         sites: maker.sites,
     };
     (block, maker.emitter.finish(), left)
@@ -188,6 +196,13 @@ fn is_ending(instruction: &Instruction) -> bool {
     }
 }
 
+/// A conditional branch forward, after which a block goes on: one back is mostly taken.
+fn goes_on_after(instruction: &Instruction) -> bool {
+    is_ending(instruction)
+        && instruction.is_jcc_short_or_near()
+        && instruction.near_branch32() > instruction.ip32()
+}
+
 /// What comes after a block's own code.
 enum Later {
     /// `branch` leads to `target` in the same page, where there is nothing yet.
@@ -206,6 +221,8 @@ struct Maker {
     /// The numeric registers are loaded.
     is_numeric: bool,
     is_user: bool,
+    /// Where instructions are taken from the budget for what was translated since, and how many there were before.
+    part: Option<(Count, usize)>,
 }
 
 /// What there was before an instruction, to leave it to the interpreter after all.
@@ -217,7 +234,7 @@ struct Start {
 
 impl Maker {
     /// Translates the instructions up to where the block ends, and says how it does.
-    fn instructions(&mut self, source: &Source) -> End {
+    fn instructions(&mut self, source: &Source, entry_of: &impl Fn(u32) -> Option<u32>) -> End {
         let mut decoder = decode::decoder(source.bytes, true, source.linear);
         let mut end = source.linear;
         // Before STI, if that was the last one.
@@ -232,6 +249,16 @@ impl Maker {
                 break End::NextBlock(end);
             }
             let is_left = !decode::exists(&instruction, source.model) || source.left.contains(&end);
+            if !is_left && goes_on_after(&instruction) && source.second.is_none() {
+                self.begin_site(&instruction);
+                self.end_part();
+                let taken = self.emitter.jump_if(condition(&instruction));
+                self.lead(taken, instruction.near_branch32(), entry_of);
+                self.begin_part();
+                end = instruction.next_ip32();
+                before_sti = None;
+                continue;
+            }
             if !is_left && is_ending(&instruction) {
                 return End::Branch(instruction);
             }
@@ -272,6 +299,22 @@ impl Maker {
         }
     }
 
+    /// What comes now is taken from the budget here.
+    fn begin_part(&mut self) {
+        self.part = Some((self.emitter.count(), self.sites.len()));
+    }
+
+    /// No more of it comes.
+    fn end_part(&mut self) {
+        if let Some((count, before)) = self.part.take() {
+            let counted = self.sites.len();
+            self.emitter.set_count(count, counted - before);
+            for site in &mut self.sites[before..] {
+                site.counted = counted as u16;
+            }
+        }
+    }
+
     /// Throws away what was made since `start`.
     fn go_back(&mut self, start: &Start) {
         self.emitter.go_back(start.mark);
@@ -284,6 +327,7 @@ impl Maker {
             host: self.emitter.here(),
             offset: instruction.ip32().wrapping_sub(self.linear) as u16,
             before: self.sites.len() as u16,
+            counted: 0,
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
             is_numeric: numeric::is_numeric(instruction),

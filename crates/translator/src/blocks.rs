@@ -68,6 +68,7 @@ impl Blocks {
                 host: block.entry,
                 offset: 0,
                 before: 0,
+                counted: block.sites.first().map_or(0, |first| first.counted),
                 repeats: false,
                 compares: false,
                 is_numeric: false,

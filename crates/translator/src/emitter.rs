@@ -312,18 +312,22 @@ impl Emitter {
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
     }
 
-    /// Takes a number of instructions, which is to be told, from the budget, and stops there if that is more than there are.
+    /// Takes a number of instructions, which is to be told, from the budget.
     pub(crate) fn count(&mut self) -> Count {
         self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], 0); // lea r12, [r12 - ...]
-        let count = Count(self.here());
+        Count(self.here())
+    }
+
+    /// Stops if a number of instructions, which is to be told, is more than there are.
+    pub(crate) fn check_budget(&mut self) -> Count {
         // Not into R9L, which would wait for the rest of R9.
-        self.bytes(&[0x45, 0x0f, 0xb6, 0x0c, 0x24]); // movzx r9d, byte [r12]
-        count
+        self.bytes_and(&[0x45, 0x0f, 0xb6, 0x8c, 0x24], 0); // movzx r9d, byte [r12 - ...]
+        Count(self.here())
     }
 
     /// Tells the number.
-    pub(crate) fn set_count(&mut self, Count(end): Count, instructions: u32) {
-        self.numbers.push((end, instructions.wrapping_neg()));
+    pub(crate) fn set_count(&mut self, Count(end): Count, instructions: usize) {
+        self.numbers.push((end, (instructions as u32).wrapping_neg()));
     }
 
     /// Where the code is, to throw away what comes after it.

@@ -27,7 +27,7 @@ use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::map::{Map, Set};
 use crate::numeric::{self, Numeric};
 use crate::spaces::Spaces;
-use faults::{At, PageFault, go_on_at_site};
+use faults::PageFault;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
@@ -532,8 +532,7 @@ impl Translator {
     /// A numeric instruction needs the registers in the image.
     fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Left {
         // What was left is the call, and the address after it.
-        let At { rest_of_block, .. } =
-            self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+        let at = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
         if !Numeric::are_enabled(cpu) {
             return STEP;
         }
@@ -541,7 +540,7 @@ impl Translator {
             self.numeric.give(cpu, &mut self.context.image);
         }
         self.context.numeric_was_live = 1;
-        go_on_at_site(cpu, rest_of_block, deadline)
+        at.go_on(cpu, deadline)
     }
 }
 

@@ -38,19 +38,22 @@ fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
 }
 
 /// Where translated code was left.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct At {
     pub(super) site: Site,
     /// The instructions of its block from it on.
     pub(super) rest_of_block: u16,
 }
 
-/// Goes on in the middle of a block, whose rest is counted at the entry, which is not passed again.
-pub(super) fn go_on_at_site(cpu: &Cpu, rest_of_block: u16, deadline: u64) -> Left {
-    let allowed = deadline - cpu.instructions;
-    if u64::from(rest_of_block) > allowed {
-        Left::Interpret(allowed)
-    } else {
-        Left::Again(rest_of_block)
+impl At {
+    /// Goes on there, in the middle of a block, whose entry is not passed again.
+    pub(super) fn go_on(&self, cpu: &Cpu, deadline: u64) -> Left {
+        let allowed = deadline - cpu.instructions;
+        if u64::from(self.rest_of_block) > allowed {
+            Left::Interpret(allowed)
+        } else {
+            Left::Again(self.site.counted - self.site.before)
+        }
     }
 }
 
@@ -64,7 +67,8 @@ impl Translator {
         deadline: u64,
     ) -> io::Result<Left> {
         self.counters.signals += 1;
-        let At { site, rest_of_block } = self.return_to_site(cpu, self.context.fault_rip, allowed);
+        let at = self.return_to_site(cpu, self.context.fault_rip, allowed);
+        let At { site, rest_of_block } = at;
         let address = self.context.fault_address;
         let is_user = cpu.is_user();
         if self.context.fault_signal != libc::SIGSEGV as u64 {
@@ -85,11 +89,11 @@ impl Translator {
         }
         if self.spaces.current(is_user).returns().is_full_at(address) {
             self.spaces.current(is_user).returns().clear();
-            return Ok(go_on_at_site(cpu, rest_of_block, deadline));
+            return Ok(at.go_on(cpu, deadline));
         }
         let writes = self.context.fault_code & WRITE_FAULT != 0;
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
-            return self.user_faulted(cpu, memory, site, rest_of_block, deadline);
+            return self.user_faulted(cpu, memory, at, deadline);
         };
         let Some(file) = self.file.clone() else { return Ok(STEP) };
         if self.spaces.mappings() > MAX_MAPPINGS {
@@ -98,7 +102,7 @@ impl Translator {
         match self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)? {
             Fill::Done => {
                 self.counters.fills += 1;
-                Ok(go_on_at_site(cpu, rest_of_block, deadline))
+                Ok(at.go_on(cpu, deadline))
             }
             Fill::Faults => {
                 if is_user {
@@ -124,7 +128,7 @@ impl Translator {
                 let eip = self.context.eip;
                 if self.for_user.contains(&eip) && !self.note_leaving() {
                     self.set_region(linear, true);
-                    return Ok(go_on_at_site(cpu, rest_of_block, deadline));
+                    return Ok(at.go_on(cpu, deadline));
                 }
                 if self.for_user.insert(eip) {
                     self.drop_block(cpu, memory);
@@ -139,12 +143,11 @@ impl Translator {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        site: Site,
-        rest_of_block: u16,
+        at: At,
         deadline: u64,
     ) -> io::Result<Left> {
-        let again = Ok(go_on_at_site(cpu, rest_of_block, deadline));
-        let step = Ok(Left::Step { is_numeric: site.is_numeric });
+        let again = Ok(at.go_on(cpu, deadline));
+        let step = Ok(Left::Step { is_numeric: at.site.is_numeric });
         let address = self.context.fault_address;
         if self.spaces.is_nowhere(address) {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
@@ -242,7 +245,8 @@ impl Translator {
         self.context.eip = block.linear.wrapping_add(site.offset.into());
         self.context.target = site.host.into();
         let rest_of_block = block.instructions - site.before;
-        let mut left = self.budget.left(self.context.budget) + i64::from(rest_of_block);
+        let mut left =
+            self.budget.left(self.context.budget) + i64::from(site.counted - site.before);
         let count = u64::from(self.context.gpr[usize::from(reg::CX)]);
         if site.repeats && self.context.count >= count {
             left -= (self.context.count - count) as i64;

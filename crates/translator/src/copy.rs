@@ -4,7 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::decode::has_16_bit_addresses;
 
 use crate::context::at;
-use crate::emitter::Emitter;
+use crate::emitter::{Emitter, displacement_size};
 
 /// The host's register that has the guest's `register`.
 pub(crate) fn rename(register: Register) -> Register {
@@ -23,12 +23,14 @@ pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
 
 /// The effective address of `instruction` as an operand with that segment prefix.
 fn operand(instruction: &Instruction, displacement: u32, segment: Register) -> MemoryOperand {
+    let displacement = i64::from(displacement as i32);
+    let has_base = instruction.memory_base() != Register::None;
     MemoryOperand::new(
         rename(instruction.memory_base()),
         instruction.memory_index(),
         instruction.memory_index_scale(),
-        i64::from(displacement as i32),
-        4,
+        displacement,
+        if has_base { displacement_size(displacement) } else { 4 },
         false,
         segment,
     )

@@ -32,9 +32,15 @@ pub(crate) struct Mark {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch(u32);
 
+/// The bytes of a displacement from a register.
+pub(crate) fn displacement_size(displacement: i64) -> u32 {
+    if i8::try_from(displacement).is_ok() { 1 } else { 4 }
+}
+
 /// `displacement` above ESP.
 pub(crate) fn top_of_stack(displacement: i64) -> MemoryOperand {
-    MemoryOperand::new(Register::R15D, Register::None, 1, displacement, 4, false, Register::GS)
+    let size = displacement_size(displacement);
+    MemoryOperand::new(Register::R15D, Register::None, 1, displacement, size, false, Register::GS)
 }
 
 impl Emitter {

@@ -19,6 +19,9 @@ use crate::emitter::Emitter;
 /// there, and no window.
 const UNCHANGED: u64 = 0xffff_ffff;
 
+/// In the first 64 bits of the image: the status word's summary of unmasked exceptions (SDM vol. 1, 8.1.3).
+const STATUS_ES: u64 = 1 << (16 + 7);
+
 /// Where the image has these addresses: 64 bits as the host writes it (SDM vol. 1, table 10-3), 32 and the selector as
 /// the guest does (table 10-2).
 mod image {
@@ -47,11 +50,13 @@ struct Pointers {
 pub(crate) struct Numeric {
     place: Place,
     pointers: Pointers,
+    /// CS and DS when translated code was entered last, by whether it was a user's.
+    selectors: [(u16, u16); 2],
 }
 
 impl Numeric {
     pub(crate) fn new() -> Numeric {
-        Numeric { place: Place::Cpu, pointers: Pointers::default() }
+        Numeric { place: Place::Cpu, pointers: Pointers::default(), selectors: Default::default() }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -77,25 +82,40 @@ impl Numeric {
         self.place = Place::Image;
     }
 
+    /// Translated code is about to be entered, which does not load CS; DS counts as what it is now. When the addresses of what it
+    /// executes are asked for, the system may have other selectors there.
+    pub(crate) fn note_selectors(&mut self, cpu: &Cpu, blocks: &Blocks, image: &mut Image) {
+        let selectors = (cpu.segment(sreg::CS).selector, cpu.segment(sreg::DS).selector);
+        let privilege = usize::from(cpu.is_user());
+        if self.selectors[privilege] != selectors {
+            self.note_pointers(blocks, image);
+            self.selectors[privilege] = selectors;
+        }
+    }
+
     /// Notes where the last instruction was, which only `blocks` can tell from where its host code is. To be called
     /// before they are dropped.
-    pub(crate) fn note_pointers(&mut self, cpu: &Cpu, blocks: &Blocks, image: &mut Image) {
+    pub(crate) fn note_pointers(&mut self, blocks: &Blocks, image: &mut Image) {
         if self.place == Place::Cpu {
             return;
         }
         let (instruction, operand) = (image.get(image::FIP), image.get(image::FDP));
-        if instruction != UNCHANGED {
-            if let Some((block, site)) = blocks.at(instruction as u32) {
-                let eip = block.linear.wrapping_add(site.offset.into());
-                self.pointers.instruction = (eip, cpu.segment(sreg::CS).selector);
+        if instruction == UNCHANGED {
+            return;
+        }
+        if let Some((block, site)) = blocks.at(instruction as u32) {
+            let eip = block.linear.wrapping_add(site.offset.into());
+            let (code, data) = self.selectors[usize::from(block.is_user)];
+            self.pointers.instruction = (eip, code);
+            // Older processors note each operand, and the guest's one those of unmasked exceptions alone.
+            let has_exception = image.get(0) & STATUS_ES != 0;
+            if has_exception && operand != UNCHANGED && operand >> 32 != 0 {
+                // The window begins at a multiple of 4 GiB. Which segment it was is not known.
+                self.pointers.operand = (operand as u32, data);
             }
-            image.set(image::FIP, UNCHANGED);
         }
-        if operand != UNCHANGED && operand >> 32 != 0 {
-            // The window begins at a multiple of 4 GiB. Which segment it was is not known.
-            self.pointers.operand = (operand as u32, cpu.segment(sreg::DS).selector);
-            image.set(image::FDP, UNCHANGED);
-        }
+        image.set(image::FIP, UNCHANGED);
+        image.set(image::FDP, UNCHANGED);
     }
 
     /// Moves the registers to [`Cpu`].
@@ -103,7 +123,7 @@ impl Numeric {
         if self.place == Place::Cpu {
             return;
         }
-        self.note_pointers(cpu, blocks, image);
+        self.note_pointers(blocks, image);
         let mut registers = image.0;
         let Pointers { instruction, operand } = self.pointers;
         for (at, (offset, selector)) in [(image::FIP, instruction), (image::FDP, operand)] {

@@ -181,7 +181,7 @@ impl Translator {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
             self.file = self.guest_memory.file();
-            self.forget_code(cpu);
+            self.forget_code();
             self.clear_spaces()?;
         }
         if self.a20 != cpu.a20() {
@@ -245,8 +245,8 @@ impl Translator {
         self.spaces.clear()
     }
 
-    fn forget_code(&mut self, cpu: &Cpu) {
-        self.numeric.note_pointers(cpu, &self.blocks, &mut self.context.image);
+    fn forget_code(&mut self) {
+        self.numeric.note_pointers(&self.blocks, &mut self.context.image);
         self.blocks.clear();
         self.left.clear();
         self.for_user.clear();
@@ -293,7 +293,7 @@ impl Translator {
         if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
             debug!("the code cache is full");
             self.counters.flushes += 1;
-            self.forget_code(cpu);
+            self.forget_code();
         }
         let mut second = None;
         if memory.page_from(place).is_some_and(block::crosses) {
@@ -406,6 +406,7 @@ impl Translator {
             let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
             self.set_user_window(window);
         }
+        self.numeric.note_selectors(cpu, &self.blocks, &mut self.context.image);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
         (context.window, context.table) = (space.window().base(), space.table());

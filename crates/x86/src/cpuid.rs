@@ -293,7 +293,8 @@ impl Model {
             }
             // No leaf of cache parameters (4), MONITOR (5), power management (6); nothing in 3.
             3..=6 => [0; 4],
-            7 => [0, 0, 0, u32::from(self.tells_of_flaws()) << 29],
+            // The x87 notes the operands of unmasked exceptions alone.
+            7 => [0, 1 << 6, 0, u32::from(self.tells_of_flaws()) << 29],
             // Descriptors of TLBs and caches (SDM vol. 2, table 3-12), those of the real ones.
             _ => match self {
                 Model::Pentium3 => [0x0302_0101, 0, 0, 0x0c04_0882],

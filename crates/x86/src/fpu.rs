@@ -85,8 +85,12 @@ pub struct Fpu {
     status: u16,
     /// The last instruction that is no control instruction.
     instruction: Pointer,
-    /// The memory operand of the last instruction that had one.
+    /// The memory operand of the last instruction that had one and raised an unmasked exception: newer processors note
+    /// no others, and say so (SDM vol. 2, CPUID, leaf 7, EBX bit 6).
     operand: Pointer,
+    /// That of the instruction that is being executed.
+    #[serde(skip)]
+    accessed: Option<Pointer>,
     /// The opcode register (SDM vol. 1, 8.1.9). It only holds what was loaded: processors since the
     /// Pentium 4 write it for unmasked exceptions only, and handlers read the code at
     /// the instruction pointer.
@@ -105,6 +109,7 @@ impl Default for Fpu {
             status: 0,
             instruction: Pointer::default(),
             operand: Pointer::default(),
+            accessed: None,
             opcode: 0,
             ignores_exception: false,
         }
@@ -210,6 +215,11 @@ impl Fpu {
     pub(crate) fn raise(&mut self, flags: u16) {
         if flags != 0 {
             self.set_status(self.status | flags);
+            if self.has_pending_exception()
+                && let Some(operand) = self.accessed
+            {
+                self.operand = operand;
+            }
         }
     }
 
@@ -325,9 +335,7 @@ impl Fpu {
     #[inline(always)]
     pub(crate) fn note_instruction(&mut self, instruction: Pointer, operand: Option<Pointer>) {
         self.instruction = instruction;
-        if let Some(operand) = operand {
-            self.operand = operand;
-        }
+        self.accessed = operand;
     }
 
     /// The tag word: two bits a physical register, computed from its contents.
@@ -467,7 +475,8 @@ mod tests {
         let mut fpu = full_stack();
         let instruction = Pointer { selector: 0x1b, offset: 0x1234_5678 };
         let operand = Pointer { selector: 0x23, offset: 0x9abc_def0 };
-        fpu.note_instruction(instruction, Some(operand));
+        fpu.note_instruction(instruction, None);
+        fpu.operand = operand;
         let environment = fpu.environment(true);
         let expected = [
             0xffff_037f,
@@ -489,7 +498,8 @@ mod tests {
         let mut fpu = Fpu::default();
         let instruction = Pointer { selector: 0xf000, offset: 0xfff0 };
         let operand = Pointer { selector: 0x1234, offset: 0x0005 };
-        fpu.note_instruction(instruction, Some(operand));
+        fpu.note_instruction(instruction, None);
+        fpu.operand = operand;
         fpu.opcode = 0x5aa;
         let environment = fpu.environment(false);
         let words = environment.map(|field| field as u16);

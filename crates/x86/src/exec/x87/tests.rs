@@ -114,8 +114,12 @@ fn the_environment_tells_where_the_last_instruction_is() {
     let load = [0xdd, 0x06, 0x00, 0x30];
     assert_eq!(machine.run(&[&FLD1[..], &load, &FNSTENV].concat()), None);
     assert_eq!(machine.word(0x2006), CODE + 2);
-    assert_eq!(machine.word(0x200a), 0x3000);
     assert_eq!(machine.word(0x2002), 6 << 11);
+    assert_eq!(machine.word(0x200a), 0, "only operands of unmasked exceptions are noted");
+    machine.memory.write(0x2000, &0x037b_u16.to_le_bytes());
+    let divide = [0xdc, 0x36, 0x00, 0x30];
+    assert_eq!(machine.run(&[&FLDCW[..], &FLD1, &divide, &FNSTENV].concat()), None);
+    assert_eq!(machine.word(0x200a), 0x3000);
 }
 
 #[test]

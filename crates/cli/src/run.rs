@@ -13,7 +13,7 @@ use ring3_vm::linux::LinuxError;
 use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::multiboot::MultibootError;
 use ring3_vm::socket::SocketError;
-use ring3_vm::{Config, Console, Control, Ending, Kernel, Module, Software, Vm, VmError, door};
+use ring3_vm::{Config, Console, Control, Ending, EngineChoice, Kernel, Module, Software, Vm, VmError, door};
 use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
         ..Config::default()
     };
     drives.describe(&arguments.drives, &mut config);
-    let mut vm = Vm::with_engine(config, software, arguments.engine.into())
+    let mut vm = Vm::with_engine(config, software, EngineChoice::from(arguments.engine))
         .map_err(|error| explain(error, path))?;
     drives.attach(&mut vm);
     let (sender, mut door) = door();

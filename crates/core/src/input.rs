@@ -94,6 +94,8 @@ pub enum Input {
 pub struct StampedInput {
     /// Instructions that the guest had executed.
     pub instructions: u64,
+    /// Virtual time, which goes on while the guest waits and executes nothing.
+    pub time: Time,
     /// What came in.
     pub input: Input,
 }

@@ -456,6 +456,11 @@ impl Memory {
         &self.bytes[..self.ram_size]
     }
 
+    /// RAM and behind it all areas.
+    pub fn all_contents(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Notes that an engine decoded the `len` bytes at `place`, which stay in
     /// one page. True when the page held no code before: engines
     /// must then send their own writes to it through the slow path.

@@ -27,6 +27,9 @@ pub struct Config {
     pub memory_bytes: u64,
     /// What the machine's clock says at power-on, in seconds since 1970.
     pub rtc_base: u64,
+    /// Virtual time is a function of the instructions executed alone, and does not follow the host's: the same inputs at the
+    /// same points make the same run.
+    pub deterministic: bool,
     /// The random seed of a Linux kernel that is started without firmware ([`crate::linux::seed`]). After each reset it gets another one,
     /// made of this one.
     pub rng_seed: Option<[u8; SEED_LEN]>,
@@ -69,6 +72,7 @@ impl Default for Config {
             cpu: Model::default(),
             memory_bytes: 128 << 20,
             rtc_base: 0,
+            deterministic: false,
             rng_seed: None,
             serial_ports: 1,
             display: false,

@@ -1,6 +1,8 @@
 //! The input door as the host sees it: threads send, the machine takes between two instructions.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::iter::{self, Peekable};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ pub fn door() -> (Sender, Door) {
         before: Time::ZERO,
         paused: None,
         off: false,
+        script: Script::new(iter::empty()),
     };
     (Sender { shared }, door)
 }
@@ -153,6 +156,23 @@ pub struct Door {
     paused: Option<Instant>,
     /// It is one that only a reset of the machine ends.
     off: bool,
+    script: Script,
+}
+
+/// See [`Door::put_script`].
+struct Script(Peekable<Box<dyn Iterator<Item = Input> + Send>>);
+
+impl Script {
+    fn new(inputs: impl Iterator<Item = Input> + Send + 'static) -> Script {
+        let inputs: Box<dyn Iterator<Item = Input> + Send> = Box::new(inputs);
+        Script(inputs.peekable())
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Script").finish_non_exhaustive()
+    }
 }
 
 impl Door {
@@ -257,6 +277,28 @@ impl Door {
         let next = waiting.inputs.iter().position(accepts)?;
         self.shared.changed.notify_all();
         waiting.inputs.remove(next)
+    }
+
+    /// Puts inputs at the door that are all there before the machine runs: in a deterministic run it takes each as soon as its
+    /// device can, however the host's threads run.
+    pub fn put_script(&mut self, inputs: impl Iterator<Item = Input> + Send + 'static) {
+        self.script = Script::new(inputs);
+    }
+
+    /// Takes the next of [`Door::put_script`]'s inputs, if `accepts` says that it can be taken now.
+    pub fn take_scripted(&mut self, accepts: impl FnOnce(&Input) -> bool) -> Option<Input> {
+        self.script.0.next_if(accepts)
+    }
+
+    /// True when [`Door::take_scripted`] would give something.
+    pub fn has_scripted(&mut self, accepts: impl FnOnce(&Input) -> bool) -> bool {
+        self.script.0.peek().is_some_and(accepts)
+    }
+
+    /// True when [`Door::take`] would give something.
+    pub fn has_input(&self, accepts: impl Fn(&Input) -> bool) -> bool {
+        let waiting = self.shared.lock();
+        waiting.quit || waiting.reset || waiting.inputs.iter().any(accepts)
     }
 
     /// Sleeps until [`Door::take`] or [`Door::take_requests`] would give something, or until host time `until`, if

@@ -21,24 +21,34 @@ pub enum EngineChoice {
     Auto,
 }
 
-/// Makes the engine, and `size` bytes of memory for it.
-pub(crate) fn make(
-    choice: EngineChoice,
-    size: u64,
-) -> Result<(Box<dyn Engine>, Memory), EngineError> {
-    if choice != EngineChoice::Interpreter {
-        let guest_memory = Arc::new(GuestMemory::default());
-        match Translator::new(Arc::clone(&guest_memory)) {
-            Ok(translator) => {
-                return Ok((Box::new(translator), Memory::with_pages(size, guest_memory)?));
-            }
-            Err(error) if choice == EngineChoice::Auto => {
-                info!("the interpreter takes the translator's place: {error}");
-            }
-            Err(error) => return Err(error.into()),
-        }
+/// That which makes engines.
+pub trait EngineMaker {
+    /// Makes an engine, and memory of `size` bytes for it.
+    fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError>;
+}
+
+impl<T: EngineMaker + ?Sized> EngineMaker for &T {
+    fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError> {
+        (**self).make(size)
     }
-    Ok((Box::new(Interpreter::new()), Memory::new(size)?))
+}
+
+impl EngineMaker for EngineChoice {
+    fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError> {
+        if *self != EngineChoice::Interpreter {
+            let guest_memory = Arc::new(GuestMemory::default());
+            match Translator::new(Arc::clone(&guest_memory)) {
+                Ok(translator) => {
+                    return Ok((Box::new(translator), Memory::with_pages(size, guest_memory)?));
+                }
+                Err(error) if *self == EngineChoice::Auto => {
+                    info!("the interpreter takes the translator's place: {error}");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((Box::new(Interpreter::new()), Memory::new(size)?))
+    }
 }
 
 /// Why there can be no engine or no memory.

@@ -1,6 +1,11 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
+mod deterministic;
+mod paced;
+mod replay;
 mod saved;
+mod session;
+mod slice;
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -15,27 +20,30 @@ use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
-use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::engine::Engine;
 use ring3_x86::flags::Eflags;
 use ring3_x86::report::CpuReport;
 use thiserror::Error;
-use tracing::{info, trace, warn};
+use tracing::info;
 
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Software};
-use crate::control::{Event, MediumHeld, Request};
-use crate::door::Door;
 use crate::drives::{Drive, Drives, Empty};
-use crate::engines::{self, EngineChoice, EngineError};
+use crate::engines::{EngineChoice, EngineError, EngineMaker};
+use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
-use crate::pace::{INITIAL_PICOS, Pace, Slack};
+use crate::pace::INITIAL_PICOS;
+use crate::recording::{RecordingError, RecordingWriter};
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
+
+use deterministic::PICOS_PER_INSTRUCTION;
+use replay::Replay;
 
 pub use saved::SavedMachine;
 
@@ -69,6 +77,12 @@ pub enum VmError {
     /// A saved state cannot be taken over.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// The event log cannot be written.
+    #[error("cannot write the event log: {0}")]
+    EventLog(#[source] io::Error),
+    /// The inputs cannot be recorded, or there are no more of them to be repeated.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     /// A replay does not do what was recorded: it is of another guest or another version.
     #[error("the replay has left the recording after {0} instructions")]
     Diverged(u64),
@@ -112,6 +126,13 @@ pub struct Report {
     cpu: CpuReport,
 }
 
+impl Report {
+    /// The reason, in one line.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{}", self.reason, self.cpu)
@@ -132,10 +153,14 @@ pub struct Vm {
     stats: Stats,
     /// The guest has switched it off, and that is not the end.
     is_off: bool,
-    /// Drives are not asked: their answers are in the recording.
-    replays: bool,
+    /// A run that is being repeated: its inputs, among them the answers of the drives.
+    replay: Option<Replay>,
     /// All inputs so far, if they are to be kept.
     recording: Option<Vec<StampedInput>>,
+    /// Where they go, if they are to be kept in a file.
+    recorder: Option<RecordingWriter>,
+    /// What is told of the run.
+    event_log: Option<EventLog>,
 }
 
 impl fmt::Debug for Vm {
@@ -158,7 +183,7 @@ impl Vm {
     pub fn with_engine(
         config: Config,
         software: Software,
-        engine: EngineChoice,
+        engine: impl EngineMaker,
     ) -> Result<Vm, VmError> {
         let mut vm = Vm::assemble(config, software, engine)?;
         vm.reset()?;
@@ -166,11 +191,15 @@ impl Vm {
     }
 
     /// Puts its parts together, before anything has a state.
-    fn assemble(config: Config, software: Software, engine: EngineChoice) -> Result<Vm, VmError> {
+    fn assemble(
+        config: Config,
+        software: Software,
+        engine: impl EngineMaker,
+    ) -> Result<Vm, VmError> {
         if config.serial_ports > 4 {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
         }
-        let (engine, mut memory) = engines::make(engine, config.memory_bytes)?;
+        let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;
         let firmware = match &software {
             Software::Firmware { image, video } => {
@@ -186,10 +215,10 @@ impl Vm {
             .display
             .then(|| VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: video_rom });
         let mut cpu = Cpu::of_model(config.cpu);
-        let clock = Clock::new(INITIAL_PICOS);
+        let clock =
+            Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });
         cpu.transcendental = host_fpu::execute;
-        cpu.clock = Some(clock.clone());
-        Ok(Vm {
+        let mut vm = Vm {
             cpu,
             engine,
             memory,
@@ -198,11 +227,15 @@ impl Vm {
             clock,
             stats: Stats::default(),
             is_off: false,
-            replays: false,
+            replay: None,
             recording: None,
+            recorder: None,
+            event_log: None,
             config,
             software,
-        })
+        };
+        vm.show_clock();
+        Ok(vm)
     }
 
     /// The name of the engine.
@@ -267,151 +300,6 @@ impl Vm {
         Ok(())
     }
 
-    /// Runs the machine until it ends. Inputs and requests come by `door`, which then is of no more use; outputs go to
-    /// `console`.
-    pub fn run(&mut self, door: &mut Door, console: &mut dyn Console) -> Result<Ending, VmError> {
-        let ended = self.run_to_end(door, console);
-        self.stats.host_time = door.host_time();
-        door.end(&match &ended {
-            Ok(ending) => Event::Ended(ending.clone()),
-            Err(error) => Event::Failed(error.to_string()),
-        });
-        ended
-    }
-
-    fn run_to_end(
-        &mut self,
-        door: &mut Door,
-        console: &mut dyn Console,
-    ) -> Result<Ending, VmError> {
-        // A machine that was restored goes on from its own time.
-        door.advance_to(self.now());
-        let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
-        let mut slack = Slack::default();
-        // After how many resets it was told that the guest is stuck.
-        let mut told_stuck = None;
-        let ending = loop {
-            self.answer_requests(door);
-            let paused = door.is_paused();
-            let look = if paused {
-                self.stand_still()
-            } else {
-                let tick = self.board.next_tick();
-                pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
-            };
-            let mut ending = self.take_input(&look);
-            let mut reset_by_guest = true;
-            while let Some(input) = door.take(|input| accepts(&self.board, input)) {
-                slack.input();
-                match input {
-                    Input::Reset => reset_by_guest = false,
-                    Input::Device { input: DeviceInput::PowerButton, .. } => {
-                        door.tell(&Event::PowerButton);
-                    }
-                    _ => {}
-                }
-                ending = ending.or(self.take_input(&input));
-            }
-            let slice = if paused { 0 } else { pace.interval() };
-            let slice_end = self.cpu.instructions + slice;
-            ending = ending.or_else(|| self.run_slice(slice_end));
-            let resets = self.stats.resets;
-            let ended = self.hand_out(console)?;
-            if door.is_off() && !self.is_off {
-                door.switch_on();
-            }
-            if self.stats.resets != resets {
-                door.tell(&Event::Reset { by_guest: reset_by_guest });
-            }
-            if let Some(ending) = ended.or(ending) {
-                break ending;
-            }
-            if self.is_off && !door.is_off() {
-                door.switch_off();
-            }
-            if door.is_paused() {
-                console.flush()?;
-                door.wait(None, |input| accepts(&self.board, input));
-            } else if self.is_idle() {
-                console.flush()?;
-                if self.is_stuck() {
-                    if self.config.ends_when_stuck {
-                        break Ending::Stuck;
-                    }
-                    if told_stuck != Some(self.stats.resets) {
-                        warn!(
-                            "the guest has halted with interrupts disabled: only a reset can wake it up"
-                        );
-                        told_stuck = Some(self.stats.resets);
-                    }
-                }
-                self.sleep(door, slack.sleep(self.cpu.instructions));
-                pace.woke(door.host_time(), self.cpu.instructions);
-            }
-        };
-        console.flush()?;
-        Ok(ending)
-    }
-
-    /// Answers what was asked of the machine, which does not change the guest.
-    fn answer_requests(&mut self, door: &mut Door) {
-        for request in door.take_requests() {
-            match request {
-                Request::Pause(reply) => {
-                    door.pause();
-                    reply.answer(());
-                }
-                Request::Resume(reply) => {
-                    door.resume();
-                    reply.answer(());
-                }
-                Request::Picture(reply) => reply.answer(self.picture()),
-                Request::ChangeMedium { device, unit, drive, force, reply } => {
-                    reply.answer(self.change_medium(device, unit, drive, force));
-                }
-                Request::Drives(reply) => {
-                    let mut drives = self.drives.describe(&self.config);
-                    for drive in &mut drives {
-                        drive.locked = self.board.holds_medium(&drive.device, drive.unit);
-                    }
-                    reply.answer(drives);
-                }
-                Request::Stats(reply) => {
-                    let stats = Stats { host_time: door.host_time(), ..self.stats() };
-                    reply.answer(Box::new(stats));
-                }
-            }
-        }
-    }
-
-    /// Changes the medium of a drive. One that the guest holds is changed by `force`; else the guest is asked for it.
-    fn change_medium(
-        &mut self,
-        device: String,
-        unit: u8,
-        drive: Box<dyn Drive>,
-        force: bool,
-    ) -> Result<(), MediumHeld> {
-        let held = !force && self.board.holds_medium(&device, unit);
-        let input = if held {
-            DeviceInput::EjectRequest { unit }
-        } else {
-            let medium = drive.medium();
-            self.drives.attach(&device, unit, drive);
-            DeviceInput::Medium { unit, medium }
-        };
-        // An input of a device never ends the run.
-        self.take_input(&Input::Device { name: device, input });
-        if held { Err(MediumHeld) } else { Ok(()) }
-    }
-
-    /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A
-    /// replay then ends a slice where this run did.
-    fn stand_still(&self) -> Input {
-        let picos_per_instruction = self.clock.picos_per_instruction();
-        Input::HostTime { time: self.now(), picos_per_instruction }
-    }
-
     /// Keeps all inputs from now on, for [`Vm::replay`].
     pub fn record(&mut self) {
         self.recording = Some(Vec::new());
@@ -422,49 +310,50 @@ impl Vm {
         self.recording.as_deref().unwrap_or_default()
     }
 
-    /// Repeats a run, from power-on or from where the machine was saved, with the inputs that were recorded; outputs go to
-    /// `console` again. Host time plays no part; the host's x87 does (the last bits of its
-    /// transcendental functions), so the host's processor is to be of the same design.
-    pub fn replay(
-        &mut self,
-        recording: &[StampedInput],
-        console: &mut dyn Console,
-    ) -> Result<Ending, VmError> {
-        self.replays = true;
-        for (index, StampedInput { instructions, input }) in recording.iter().enumerate() {
-            // The run looked at the host's clock at the end of each slice; drives answered there too.
-            let at_slice_end = index > 0 && matches!(input, Input::HostTime { .. });
-            if (at_slice_end || self.cpu.instructions < *instructions)
-                && let Some(ending) = self.replay_until(*instructions, console)?
-            {
-                return Ok(ending);
-            }
-            if self.cpu.instructions != *instructions {
-                return Err(VmError::Diverged(self.cpu.instructions));
-            }
-            if let Some(ending) = self.take_input(input) {
-                return Ok(ending);
-            }
-        }
-        self.replay_until(u64::MAX, console)?.ok_or(VmError::Diverged(self.cpu.instructions))
+    /// Writes all inputs from now on to `recorder`, which is finished when the run ends.
+    pub fn record_to(&mut self, recorder: RecordingWriter) {
+        self.recorder = Some(recorder);
     }
 
-    /// Runs until `instructions` instructions or until the guest is idle.
-    fn replay_until(
-        &mut self,
-        instructions: u64,
-        console: &mut dyn Console,
-    ) -> Result<Option<Ending>, VmError> {
-        loop {
-            let before = self.cpu.instructions;
-            let ended = self.run_slice(instructions);
-            if let Some(ending) = self.hand_out(console)?.or(ended) {
-                return Ok(Some(ending));
-            }
-            if self.cpu.instructions >= instructions || self.cpu.instructions == before {
-                return Ok(None);
-            }
+    /// Tells `log` what happens from now on.
+    pub fn log_events(&mut self, log: EventLog) {
+        self.event_log = Some(log);
+    }
+
+    fn tell_log(&mut self, what: &What<'_>) {
+        if let Some(log) = &mut self.event_log {
+            let time = self.clock.now(self.cpu.instructions);
+            log.tell(self.cpu.instructions, time, what);
         }
+    }
+
+    /// An error where the event log or the recording could not be written.
+    fn check_files(&mut self) -> Result<(), VmError> {
+        if let Some(error) = self.event_log.as_mut().and_then(EventLog::take_error) {
+            return Err(VmError::EventLog(error));
+        }
+        if let Some(error) = self.recorder.as_mut().and_then(RecordingWriter::take_error) {
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// The run has ended: the event log and the recording tell so and are whole.
+    fn finish_files(&mut self, ending: &Ending) -> Result<(), VmError> {
+        self.tell_log(&What::End(ending));
+        if let Some(mut log) = self.event_log.take() {
+            log.finish().map_err(VmError::EventLog)?;
+        }
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish()?;
+        }
+        Ok(())
+    }
+
+    /// The hashes of memory and of everything else.
+    pub fn checkpoint(&mut self) -> Checkpoint {
+        let parts = (self.cpu.save(), self.board.save(), &self.clock, self.memory.save_map());
+        Checkpoint::of(&self.memory, &parts)
     }
 
     /// The virtual time of the instruction that is executed next.
@@ -474,10 +363,17 @@ impl Vm {
 
     /// Takes an input in: all that is not determined passes here.
     fn take_input(&mut self, input: &Input) -> Option<Ending> {
-        if let Some(recording) = &mut self.recording {
-            let instructions = self.cpu.instructions;
-            recording.push(StampedInput { instructions, input: input.clone() });
+        let (instructions, time) = (self.cpu.instructions, self.now());
+        if self.recording.is_some() || self.recorder.is_some() {
+            let stamped = StampedInput { instructions, time, input: input.clone() };
+            if let Some(recorder) = &mut self.recorder {
+                recorder.write(&stamped);
+            }
+            if let Some(recording) = &mut self.recording {
+                recording.push(stamped);
+            }
         }
+        self.tell_log(&What::Input(input));
         match input {
             Input::Device { name, input } => {
                 self.board.input(
@@ -489,7 +385,7 @@ impl Vm {
             }
             Input::HostTime { time, picos_per_instruction } => {
                 self.clock.set(self.cpu.instructions, *time, *picos_per_instruction);
-                self.cpu.clock = Some(self.clock.clone());
+                self.show_clock();
             }
             Input::Reset => self.board.press_reset(),
             Input::Quit => return Some(Ending::Quit),
@@ -497,8 +393,14 @@ impl Vm {
         None
     }
 
-    /// Hands the outputs of the devices on.
+    /// Lets the processor see the clock, if it need not ask for the time-stamp counter.
+    fn show_clock(&mut self) {
+        self.cpu.clock = (!self.config.deterministic).then(|| self.clock.clone());
+    }
+
+    /// Hands the outputs of the devices on; how that ends the run, if it does.
     fn hand_out(&mut self, console: &mut dyn Console) -> Result<Option<Ending>, VmError> {
+        self.check_files()?;
         let outputs = self.board.take_outputs();
         if outputs.is_empty() {
             return Ok(None);
@@ -518,7 +420,9 @@ impl Vm {
                     serial.push(byte);
                 }
                 Output::DebugConsole(byte) => console.debug(byte)?,
-                Output::Disk { device, unit, request } => self.ask_drive(device, unit, &request),
+                Output::Disk { device, unit, request } => {
+                    self.ask_drive(device, unit, &request)?;
+                }
                 Output::Exit(status) => {
                     info!("the guest has ended the run with status {status}");
                     ending = Some(Ending::Exit(status));
@@ -538,11 +442,13 @@ impl Vm {
                 Output::Reset => {
                     info!("the guest has reset the machine");
                     self.stats.resets += 1;
+                    self.tell_log(&What::Reset);
                     self.reset()?;
                 }
                 Output::ProcessorReset => {
                     info!("the guest has reset the processor");
                     self.stats.resets += 1;
+                    self.tell_log(&What::ProcessorReset);
                     self.reset_processor()?;
                 }
             }
@@ -555,11 +461,18 @@ impl Vm {
     }
 
     /// Has a drive do what its device asks, and gives it the answer.
-    fn ask_drive(&mut self, device: DeviceId, unit: u8, request: &DiskRequest) {
-        if self.replays {
-            return;
-        }
+    fn ask_drive(
+        &mut self,
+        device: DeviceId,
+        unit: u8,
+        request: &DiskRequest,
+    ) -> Result<(), VmError> {
         let name = self.board.name(device).to_owned();
+        if let Some(replay) = &mut self.replay {
+            let answer = replay.take_answer(self.cpu.instructions, &name, request.tag)?;
+            self.take_input(&answer);
+            return Ok(());
+        }
         let result = match self.drives.find(&name, unit) {
             Some(drive) => drive.execute(&request.operation),
             None => Err(DiskError::NoMedium),
@@ -569,6 +482,7 @@ impl Vm {
         }
         let answer = DiskAnswer { tag: request.tag, result };
         self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
+        Ok(())
     }
 
     /// True when nothing happens before an input or a timer.
@@ -582,134 +496,14 @@ impl Vm {
         self.cpu.is_halted() && !self.cpu.eflags().contains(Eflags::IF)
     }
 
-    /// Sleeps until the next timer is due, and up to `slack` nanoseconds longer, or
-    /// until an input has come. Returns at once when that timer is late already.
-    fn sleep(&mut self, door: &mut Door, slack: u64) {
-        let until = self.board.next_timer();
-        let slept_from = door.host_time();
-        if until.is_some_and(|until| until <= slept_from) {
-            return;
-        }
-        trace!(instructions = self.cpu.instructions, ?until, "idle");
-        self.stats.sleeps += 1;
-        let board = &self.board;
-        door.wait(until.map(|at| at.plus_nanos(slack)), |input| accepts(board, input));
-        self.stats.asleep_nanos += door.host_time().nanos_since(slept_from);
+    /// True when the processor is halted and takes no interrupts, and that is the end.
+    fn ends_stuck(&self) -> bool {
+        self.config.ends_when_stuck && self.is_idle() && self.is_stuck()
     }
 
-    /// Runs the guest until `slice_end` instructions, until it is idle, or until it has
-    /// something to tell the world that cannot wait.
-    fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
-        let mut slice_end = slice_end;
-        // A slice begins between two instructions: what an OUT does to this line comes after the OUT.
-        self.cpu.set_a20(self.board.a20());
-        loop {
-            let now = self.now();
-            if self.board.next_timer().is_some_and(|at| at <= now) {
-                let called = self.stats.device_called();
-                self.board.fire_timers(&mut self.memory, now);
-                self.stats.device_done(called);
-            }
-            if self.board.take_nmi() {
-                self.cpu.raise_nmi();
-            }
-            self.cpu.interrupt_pin = self.board.interrupt_requested();
-            let executed = self.cpu.instructions;
-            let timer = self.board.next_timer();
-            let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
-            let budget = slice_end.min(timer).saturating_sub(executed);
-            if budget == 0 && executed >= slice_end {
-                return None;
-            }
-            let exit = self.engine.run(&mut self.cpu, &mut self.memory, budget);
-            self.stats.count(&exit);
-            match exit {
-                Exit::Deadline => {}
-                Exit::Halt => return None,
-                Exit::PortRead { port, width } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    let value = self.board.read_port(&mut self.memory, now, port, width);
-                    self.stats.device_done(called);
-                    self.cpu.answer(value.into());
-                }
-                Exit::PortWrite { port, width, value } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    self.board.write_port(&mut self.memory, now, port, width, value);
-                    self.stats.device_done(called);
-                    if self.board.take_ignne() {
-                        self.cpu.ignore_numeric_error();
-                    }
-                    self.cpu.answer(0);
-                }
-                Exit::MmioRead { address, width } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    let value = self.board.read_memory(&mut self.memory, now, address, width);
-                    self.stats.device_done(called);
-                    self.cpu.answer(value.into());
-                }
-                Exit::MmioWrite { address, width, value } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    self.board.write_memory(&mut self.memory, now, address, width, value);
-                    self.stats.device_done(called);
-                    self.cpu.answer(0);
-                }
-                Exit::NumericError => {
-                    let now = self.now();
-                    self.board.assert_ferr(&mut self.memory, now);
-                }
-                Exit::TimeStamp => self.cpu.answer(self.now().as_nanos()),
-                Exit::ApicBase { value } => {
-                    let now = self.now();
-                    self.board.set_apic_base(&mut self.memory, now, value);
-                    self.cpu.answer(0);
-                }
-                Exit::InterruptWindow => {
-                    let vector = self.board.acknowledge_interrupt();
-                    self.cpu.inject(vector);
-                }
-                Exit::Shutdown if self.config.reboots => {
-                    self.triple_fault();
-                    self.board.reset_processor();
-                    return None;
-                }
-                Exit::Shutdown => return Some(self.stopped("triple fault".to_owned())),
-                Exit::Missing(missing) => {
-                    let reason = format!("{missing} is not implemented");
-                    return Some(self.stopped(reason));
-                }
-            }
-            if self.board.has_urgent_outputs() || self.board.a20() != self.cpu.a20() {
-                // Not at once: a slice ends between two instructions.
-                slice_end = slice_end.min(self.cpu.instructions + 1);
-            }
-        }
-    }
-
-    /// Says that the processor has shut down, which the chipset answers by a reset of it. To some guests that is a way
-    /// into real mode; a kernel that is started without firmware has failed.
-    fn triple_fault(&self) {
-        if self.software.kernel().is_some() {
-            warn!("triple fault: the machine starts again");
-        } else {
-            info!("triple fault: the processor starts again");
-        }
-    }
-
-    fn stopped(&mut self, reason: String) -> Ending {
-        let cpu = self.cpu.report(&self.memory);
-        Ending::Stopped(Report { reason, cpu })
-    }
-}
-
-/// True when `input` can be taken now.
-fn accepts(board: &Board, input: &Input) -> bool {
-    match input {
-        Input::Device { name, .. } => board.takes_input(name),
-        Input::HostTime { .. } | Input::Reset | Input::Quit => true,
+    /// True when a timer is due now.
+    fn has_due_timer(&self) -> bool {
+        self.board.next_timer().is_some_and(|at| at <= self.now())
     }
 }
 

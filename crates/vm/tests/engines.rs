@@ -2,6 +2,7 @@
 
 mod support;
 
+use ring3_core::clock::Time;
 use ring3_core::input::{Input, StampedInput};
 use ring3_vm::{Config, Ending, EngineChoice, Vm};
 use support::{Until, run_until};
@@ -34,7 +35,7 @@ fn assert_engines_agree(kernel: &str, text: &'static str) {
         while let Some(input) = inputs.next_if(|input| input.instructions <= at) {
             part.push(input.clone());
         }
-        part.push(StampedInput { instructions: at, input: Input::Quit });
+        part.push(StampedInput { instructions: at, time: Time::ZERO, input: Input::Quit });
         let sent = [&mut interpreted, &mut translated].map(|vm| {
             let mut console = Until { text, sent: String::new(), sender: None };
             assert_eq!(vm.replay(&part, &mut console).unwrap(), Ending::Quit);

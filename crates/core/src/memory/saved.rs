@@ -119,6 +119,11 @@ impl Memory {
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
 
+    /// The map alone.
+    pub fn save_map(&self) -> SavedState {
+        SavedState::new("map", STATE_VERSION, &(self.reads.save(), self.writes.save()))
+    }
+
     fn save_contents(&self) -> Vec<Part<&Bytes>> {
         let page_len = PAGE_SIZE as usize;
         let mut pages = self.bytes.chunks(page_len).map(is_zero).enumerate().peekable();

@@ -5,7 +5,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Software};
-use crate::engines::EngineChoice;
+use crate::engines::EngineMaker;
 use crate::machine::{Vm, VmError};
 
 const STATE_NAME: &str = "machine";
@@ -61,7 +61,7 @@ impl Vm {
     }
 
     /// The machine that was saved, to be run by `engine`. Its drives are to be attached as they were, with the same contents.
-    pub fn restore(saved: &SavedMachine, engine: EngineChoice) -> Result<Vm, VmError> {
+    pub fn restore(saved: &SavedMachine, engine: impl EngineMaker) -> Result<Vm, VmError> {
         let SavedMachine { version, config, software, cpu, memory, board, clock, .. } = saved;
         if *version > STATE_VERSION {
             let name = STATE_NAME.to_owned();
@@ -83,7 +83,7 @@ impl Vm {
         vm.memory.restore(memory)?;
         vm.board.restore(board)?;
         vm.clock = clock.clone();
-        vm.cpu.clock = Some(clock.clone());
+        vm.show_clock();
         vm.stats.resets = saved.resets;
         vm.is_off = saved.is_off;
         Ok(vm)
@@ -94,6 +94,7 @@ impl Vm {
 mod tests {
     use super::*;
     use crate::config::Kernel;
+    use crate::engines::EngineChoice;
     use crate::linux::tests::kernel_of;
     use ring3_x86::cpu::Cpu;
     use ring3_x86::cpuid::Model;

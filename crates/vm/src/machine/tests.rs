@@ -1,3 +1,5 @@
+mod deterministic;
+
 use std::thread;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use ring3_devices::ide::{DriveKind, DriveModel};
 
 use super::*;
 use crate::config::Kernel;
-use crate::control::{ChangeError, Ended, Status};
+use crate::control::{ChangeError, Ended, Event, MediumHeld, Status};
 use crate::door::door;
 use crate::linux::tests::kernel_of;
 
@@ -189,8 +191,8 @@ fn a_recording_of_another_run_is_told() {
     let byte = DeviceInput::Serial(vec![0]);
     let first = Input::Device { name: "com1".into(), input: byte };
     let wrong = [
-        StampedInput { instructions: 10, input: first },
-        StampedInput { instructions: 5, input: Input::Quit },
+        StampedInput { instructions: 10, time: Time::ZERO, input: first },
+        StampedInput { instructions: 5, time: Time::ZERO, input: Input::Quit },
     ];
     let result = vm().replay(&wrong, &mut Sent::default());
     assert!(matches!(result, Err(VmError::Diverged(10))));

@@ -50,6 +50,11 @@ impl Cpu {
         self.attention |= Attention::ANSWERED;
     }
 
+    /// An instruction has begun and starts again with its answers: the processor is not between two instructions.
+    pub fn has_answers(&self) -> bool {
+        self.attention.contains(Attention::ANSWERED)
+    }
+
     /// Asks the machine: the answer if it is there, else the instruction stops.
     pub(crate) fn ask(&mut self, question: Exit) -> Result<u64, Stopped> {
         if let Some(answer) = self.answers.values.get(self.answers.used) {

@@ -1,0 +1,251 @@
+//! The event log: a line of text for each thing that happens to a machine, with the point at which it did.
+//!
+//! ```text
+//!      1024    0.000001024 input com1: 12 bytes "poweroff -f\n"
+//!  31415926    0.031415926 interrupt 0x30
+//! 100000000    0.100000000 checkpoint memory 6f2b4cd0911e07aa state 0d9e6b0c7f1a2233
+//! ```
+//!
+//! First stands the number of instructions executed, then virtual time in seconds. Looks at the host's clock are left out. Two
+//! logs of the same deterministic run are the same, byte for byte.
+
+use std::fmt::{self, Debug, Display, Formatter};
+use std::hash::Hasher;
+use std::io::{self, BufWriter, Write};
+use std::num::NonZero;
+
+use ring3_core::clock::Time;
+use ring3_core::input::{DeviceInput, Input};
+use ring3_core::memory::Memory;
+use serde::Serialize;
+use twox_hash::XxHash3_64;
+
+use crate::machine::Ending;
+
+/// Bytes of an input that are shown.
+const SHOWN_BYTES: usize = 64;
+
+/// Hashes (XXH3 of 64 bits) of a machine between two instructions: two that are the same have the same ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// That of RAM and areas.
+    pub memory: u64,
+    /// That of everything else: processor, devices, virtual time and the map of memory.
+    pub state: u64,
+}
+
+impl Checkpoint {
+    /// That of a machine with this memory and, but for memory, this state.
+    ///
+    /// # Panics
+    /// When the state cannot be represented as CBOR, which all of a machine can.
+    pub(crate) fn of(memory: &Memory, state: &impl Serialize) -> Checkpoint {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(state, &mut bytes).expect("states serialize");
+        Checkpoint { memory: hash(memory.all_contents()), state: hash(&bytes) }
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = XxHash3_64::with_seed(0);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// What happens.
+#[derive(Debug)]
+pub(crate) enum What<'a> {
+    /// An input comes in.
+    Input(&'a Input),
+    /// The processor takes an external interrupt with this vector.
+    Interrupt(u8),
+    /// The processor is sent an NMI.
+    Nmi,
+    /// The machine is reset.
+    Reset,
+    /// The processor alone is.
+    ProcessorReset,
+    /// So many instructions were executed that the machine is looked at.
+    Checkpoint(Checkpoint),
+    /// The run ends.
+    End(&'a Ending),
+}
+
+impl Display for What<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Input(Input::Device { name, input }) => {
+                write!(f, "input {name}: ")?;
+                show_input(input, f)
+            }
+            What::Input(Input::HostTime { time, .. }) => {
+                write!(f, "input host time {}", Seconds(*time))
+            }
+            What::Input(Input::Reset) => f.write_str("input reset"),
+            What::Input(Input::Quit) => f.write_str("input quit"),
+            What::Interrupt(vector) => write!(f, "interrupt {vector:#04x}"),
+            What::Nmi => f.write_str("nmi"),
+            What::Reset => f.write_str("reset of the machine"),
+            What::ProcessorReset => f.write_str("reset of the processor"),
+            What::Checkpoint(Checkpoint { memory, state }) => {
+                write!(f, "checkpoint memory {memory:016x} state {state:016x}")
+            }
+            What::End(ending) => {
+                f.write_str("end: ")?;
+                match ending {
+                    Ending::PowerOff => f.write_str("the guest has switched the machine off"),
+                    Ending::Quit => f.write_str("ended from outside"),
+                    Ending::Exit(status) => write!(f, "the guest's status {status}"),
+                    Ending::Reset => f.write_str("the guest has asked for a reset"),
+                    Ending::Stopped(report) => f.write_str(report.reason()),
+                    Ending::Stuck => f.write_str("the guest has halted for good"),
+                }
+            }
+        }
+    }
+}
+
+/// One line, however long the input is.
+fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
+    match input {
+        DeviceInput::Serial(bytes) if bytes.len() <= SHOWN_BYTES => {
+            write!(f, "{} bytes \"{}\"", bytes.len(), bytes.escape_ascii())
+        }
+        DeviceInput::Serial(bytes) => {
+            let first = &bytes[..SHOWN_BYTES];
+            let (len, hash) = (bytes.len(), hash(bytes));
+            write!(f, "{len} bytes \"{}\"... {hash:016x}", first.escape_ascii())
+        }
+        DeviceInput::Key { key, pressed } => {
+            let what = if *pressed { "pressed" } else { "released" };
+            write!(f, "key {:#x} {what}", key.0)
+        }
+        DeviceInput::Mouse(moved) => write!(f, "{moved:?}"),
+        DeviceInput::Disk(answer) => match &answer.result {
+            Ok(bytes) if bytes.is_empty() => write!(f, "request {} is done", answer.tag),
+            Ok(bytes) => {
+                let (len, hash) = (bytes.len(), hash(bytes));
+                write!(f, "request {} is done, {len} bytes {hash:016x}", answer.tag)
+            }
+            Err(error) => write!(f, "request {} fails: {error:?}", answer.tag),
+        },
+        DeviceInput::Medium { unit, medium: Some(medium) } => {
+            write!(f, "drive {unit} has a medium of {} sectors", medium.sectors)
+        }
+        DeviceInput::Medium { unit, medium: None } => write!(f, "drive {unit} is empty"),
+        DeviceInput::EjectRequest { unit } => write!(f, "eject button of drive {unit}"),
+        DeviceInput::PowerButton => f.write_str("power button"),
+    }
+}
+
+/// A time in seconds.
+struct Seconds(Time);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        write!(f, "{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
+    }
+}
+
+/// An event log that is being written.
+pub struct EventLog {
+    out: BufWriter<Box<dyn Write>>,
+    /// Instructions from one checkpoint to the next; none where there are none.
+    interval: Option<NonZero<u64>>,
+    /// Instructions at the last checkpoint.
+    last: u64,
+    /// What went wrong: nothing is written any more.
+    error: Option<io::Error>,
+}
+
+impl Debug for EventLog {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLog").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
+impl EventLog {
+    /// A log that goes to `out`, with a checkpoint whenever a multiple of `interval` instructions was executed, if there is one.
+    pub fn new(out: impl Write + 'static, interval: Option<NonZero<u64>>) -> EventLog {
+        EventLog { out: BufWriter::new(Box::new(out)), interval, last: 0, error: None }
+    }
+
+    /// After how many instructions the next checkpoint is due.
+    pub(crate) fn next_checkpoint(&self) -> Option<u64> {
+        let interval = self.interval?.get();
+        Some((self.last / interval).saturating_add(1).saturating_mul(interval))
+    }
+
+    /// Writes a line; an error comes by [`EventLog::take_error`].
+    pub(crate) fn tell(&mut self, instructions: u64, time: Time, what: &What<'_>) {
+        if let What::Checkpoint(_) = what {
+            self.last = instructions;
+        }
+        if matches!(what, What::Input(Input::HostTime { .. })) || self.error.is_some() {
+            return;
+        }
+        let time = Seconds(time).to_string();
+        self.error = writeln!(self.out, "{instructions:>12} {time:>16} {what}").err();
+    }
+
+    /// What has gone wrong.
+    pub(crate) fn take_error(&mut self) -> Option<io::Error> {
+        self.error.take()
+    }
+
+    /// Writes what was held back.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.out.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_core::disk::DiskAnswer;
+    use ring3_core::input::{Key, MouseMove};
+
+    use super::*;
+
+    #[test]
+    fn an_input_is_one_short_line() {
+        let input = |name: &str, input| {
+            let input = Input::Device { name: name.to_owned(), input };
+            What::Input(&input).to_string()
+        };
+        assert_eq!(
+            input("com1", DeviceInput::Serial(b"a\r\n".to_vec())),
+            "input com1: 3 bytes \"a\\r\\n\""
+        );
+        let long = input("com1", DeviceInput::Serial(vec![b'\n'; 100_000]));
+        assert!(long.len() < 200 && !long.contains('\n'), "{long}");
+        let other = input("com1", DeviceInput::Serial([vec![b'\n'; 99_999], vec![0]].concat()));
+        assert_ne!(long, other);
+        let key = DeviceInput::Key { key: Key(0x1e), pressed: true };
+        assert_eq!(input("i8042", key), "input i8042: key 0x1e pressed");
+        let answer = DiskAnswer { tag: 3, result: Ok(Vec::new()) };
+        assert_eq!(input("ide", DeviceInput::Disk(answer)), "input ide: request 3 is done");
+        assert!(!input("i8042", DeviceInput::Mouse(MouseMove::default())).contains('\n'));
+    }
+
+    #[test]
+    fn the_hash_is_xxh3() {
+        // The test vector of an empty input with seed 0 (XXH3_64bits).
+        assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);
+    }
+
+    #[test]
+    fn checkpoints_are_at_multiples() {
+        let mut log = EventLog::new(io::sink(), NonZero::new(100));
+        assert_eq!(log.next_checkpoint(), Some(100));
+        let checkpoint = Checkpoint { memory: 1, state: 2 };
+        log.tell(100, Time::ZERO, &What::Checkpoint(checkpoint));
+        assert_eq!(log.next_checkpoint(), Some(200));
+        log.tell(250, Time::ZERO, &What::Checkpoint(checkpoint));
+        assert_eq!(log.next_checkpoint(), Some(300));
+        assert_eq!(EventLog::new(io::sink(), None).next_checkpoint(), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! The loop of a deterministic run: virtual time is a function of the instructions executed alone.
+//!
+//! An instruction takes a fixed time, more when it has to do with a device, and while the guest waits, time goes on to the next timer at once: it is the host that
+//! sleeps meanwhile, so that an idle guest costs nothing. What the guest sees depends on its inputs alone, and on the point of
+//! its execution at which each of them came. Such a point is a number of instructions and a virtual time: both, as a guest
+//! that waits executes nothing. Inputs come in only where no timer is due and nothing must be told the world first, so a replay
+//! has one way only to reach a point ([`Vm::advance`]).
+
+use ring3_core::clock::Time;
+use ring3_core::input::Input;
+
+use crate::door::Door;
+use crate::machine::session::{Session, accepts};
+use crate::machine::{Console, Ending, Vm, VmError};
+
+/// How long an instruction takes in a deterministic run, in picoseconds: about what it takes in a normal one.
+pub(super) const PICOS_PER_INSTRUCTION: u64 = 1000;
+
+/// How much longer an access to a device takes, or a look at the time-stamp counter, in nanoseconds: a cycle of the ISA bus, and
+/// about what it costs the host. A guest that polls either until some time has passed would else do so far more often than
+/// in a normal run.
+const ACCESS_NANOS: u64 = 1000;
+
+/// Instructions between two looks at the door. At their multiples, and where the guest is idle, a script's input comes in.
+const SLICE: u64 = 1_000_000;
+
+/// The host makes up for no more than this of a sleep that was too long, in nanoseconds.
+const OVERSLEPT_MAX: i64 = 30_000_000;
+
+/// A deterministic run between two slices.
+#[derive(Debug, Default)]
+pub(super) struct Deterministic {
+    session: Session,
+    /// How long the guest has waited and the host has not slept yet, in nanoseconds; less than 0 when that has slept too long.
+    owed: i64,
+}
+
+impl Vm {
+    /// Runs the machine until it ends.
+    pub(super) fn run_deterministically(
+        &mut self,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Ending, VmError> {
+        let mut run = Deterministic::default();
+        loop {
+            if let Some(ending) = self.run_until(&mut run, door, console, u64::MAX)? {
+                return Ok(ending);
+            }
+        }
+    }
+
+    /// Runs the machine until it ends, which is returned, or until it has executed `stop` instructions.
+    pub(super) fn run_until(
+        &mut self,
+        run: &mut Deterministic,
+        door: &mut Door,
+        console: &mut dyn Console,
+        stop: u64,
+    ) -> Result<Option<Ending>, VmError> {
+        loop {
+            if let Some(ending) = self.look_outside(run, door, console)? {
+                return Ok(Some(ending));
+            }
+            let instructions = self.cpu.instructions;
+            let slice_end = if door.is_paused() {
+                instructions
+            } else {
+                (instructions / SLICE).saturating_add(1).saturating_mul(SLICE).min(stop)
+            };
+            loop {
+                let ended = self.run_slice(slice_end);
+                let ending = self.finish_slice(&mut run.session, door, console)?.or(ended);
+                if ending.is_some() {
+                    return Ok(ending);
+                }
+                if !self.has_due_timer() {
+                    break;
+                }
+            }
+            if self.cpu.instructions >= stop {
+                return Ok(None);
+            }
+            if door.is_paused() {
+                console.flush()?;
+                door.wait(None, |input| accepts(&self.board, input));
+            } else if self.is_idle() {
+                console.flush()?;
+                if let Some(ending) = self.notice_stuck(&mut run.session) {
+                    return Ok(Some(ending));
+                }
+                self.wait(run, door);
+            }
+        }
+    }
+
+    /// Answers requests and takes the inputs that wait at the door.
+    fn look_outside(
+        &mut self,
+        run: &mut Deterministic,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Option<Ending>, VmError> {
+        if self.has_due_timer() {
+            return Ok(None);
+        }
+        self.answer_requests(door);
+        if let Some(ending) = self.finish_slice(&mut run.session, door, console)? {
+            return Ok(Some(ending));
+        }
+        let takes_script = self.cpu.instructions.is_multiple_of(SLICE) || self.is_idle();
+        while !self.has_due_timer() {
+            let accepts = |input: &Input| accepts(&self.board, input);
+            let input = match door.take(accepts) {
+                None if takes_script => door.take_scripted(accepts),
+                input => input,
+            };
+            let Some(input) = input else { break };
+            run.session.note(door, &input);
+            let ended = self.take_input(&input);
+            let ending = self.finish_slice(&mut run.session, door, console)?.or(ended);
+            if ending.is_some() {
+                return Ok(ending);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The guest waits: sets time forward to the next timer, or to where an input from outside comes, and lets the host sleep
+    /// as long.
+    fn wait(&mut self, run: &mut Deterministic, door: &mut Door) {
+        if door.has_scripted(|input| accepts(&self.board, input)) {
+            return;
+        }
+        let now = self.now();
+        let next = self.board.next_timer();
+        let slack = run.session.slack.sleep(self.cpu.instructions);
+        let owed = next.map(|at| i64_of(at.nanos_since(now)).saturating_add(run.owed));
+        if let (Some(next), Some(owed)) = (next, owed)
+            && owed <= i64_of(slack)
+        {
+            run.owed = owed.max(-OVERSLEPT_MAX);
+            self.skip_to(next);
+            return;
+        }
+        let until = owed.map(|owed| door.host_time().plus_nanos(owed.unsigned_abs()));
+        let slept = i64_of(self.sleep(door, until));
+        if door.has_input(|input| accepts(&self.board, input)) {
+            // What was owed before is of the time that has passed already.
+            let passed = u64::try_from(slept.saturating_sub(run.owed)).unwrap_or(0);
+            let time = now.plus_nanos(passed);
+            self.skip_to(next.map_or(time, |next| next.min(time)));
+            run.owed = 0;
+        } else if let (Some(next), Some(owed)) = (next, owed)
+            && slept >= owed
+        {
+            run.owed = (owed - slept).max(-OVERSLEPT_MAX);
+            self.skip_to(next);
+        } else {
+            // Something was asked of the machine, and it sleeps on after the answer.
+            run.owed = run.owed.saturating_sub(slept);
+        }
+    }
+
+    /// The guest has accessed a device or looked at the time-stamp counter, which takes its time.
+    pub(super) fn charge_access(&mut self) {
+        if self.config.deterministic {
+            self.skip_to(self.now().plus_nanos(ACCESS_NANOS));
+        }
+    }
+
+    /// Nothing has happened until `time`.
+    fn skip_to(&mut self, time: Time) {
+        self.clock.skip_to(self.cpu.instructions, time);
+    }
+
+    /// Goes on to the point of a deterministic run with `instructions` instructions and virtual time `time`, or a later one, as
+    /// the run did without inputs; how it ended, if that was before.
+    pub(super) fn advance(
+        &mut self,
+        instructions: u64,
+        time: Time,
+        console: &mut dyn Console,
+    ) -> Result<Option<Ending>, VmError> {
+        loop {
+            if !self.has_due_timer() {
+                let is_there = self.cpu.instructions >= instructions;
+                if is_there && self.now() >= time {
+                    return Ok(None);
+                }
+                if self.ends_stuck() {
+                    return Ok(Some(Ending::Stuck));
+                }
+                if self.is_idle() {
+                    let limit = is_there.then_some(time);
+                    let Some(next) = self.board.next_timer().into_iter().chain(limit).min() else {
+                        return Err(VmError::Diverged(self.cpu.instructions));
+                    };
+                    self.skip_to(next);
+                    continue;
+                }
+                if is_there {
+                    return Err(VmError::Diverged(self.cpu.instructions));
+                }
+            }
+            let ended = self.run_slice(instructions);
+            if let Some(ending) = self.hand_out(console)?.or(ended) {
+                return Ok(Some(ending));
+            }
+        }
+    }
+}
+
+fn i64_of(nanos: u64) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
+}

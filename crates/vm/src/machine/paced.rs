@@ -1,0 +1,67 @@
+//! The loop of a normal run: virtual time follows the host's.
+
+use ring3_core::input::Input;
+
+use crate::door::Door;
+use crate::machine::session::{Session, accepts};
+use crate::machine::{Console, Ending, Vm, VmError};
+use crate::pace::Pace;
+
+impl Vm {
+    /// Runs the machine until it ends, in time with the host.
+    pub(super) fn run_paced(
+        &mut self,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Ending, VmError> {
+        // A machine that was restored goes on from its own time.
+        door.advance_to(self.now());
+        let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
+        let mut session = Session::default();
+        loop {
+            self.answer_requests(door);
+            let paused = door.is_paused();
+            let look = if paused {
+                self.stand_still()
+            } else {
+                let tick = self.board.next_tick();
+                pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
+            };
+            let mut ending = self.take_input(&look);
+            while let Some(input) = door.take(|input| accepts(&self.board, input)) {
+                session.note(door, &input);
+                ending = ending.or(self.take_input(&input));
+            }
+            let slice = if paused { 0 } else { pace.interval() };
+            let slice_end = self.cpu.instructions + slice;
+            ending = ending.or_else(|| self.run_slice(slice_end));
+            let ended = self.finish_slice(&mut session, door, console)?;
+            if let Some(ending) = ended.or(ending) {
+                return Ok(ending);
+            }
+            if door.is_paused() {
+                console.flush()?;
+                door.wait(None, |input| accepts(&self.board, input));
+            } else if self.is_idle() {
+                console.flush()?;
+                if let Some(ending) = self.notice_stuck(&mut session) {
+                    return Ok(ending);
+                }
+                let slack = session.slack.sleep(self.cpu.instructions);
+                let until = self.board.next_timer();
+                // One that is late already is no reason to sleep.
+                if until.is_none_or(|until| until > door.host_time()) {
+                    self.sleep(door, until.map(|at| at.plus_nanos(slack)));
+                }
+                pace.woke(door.host_time(), self.cpu.instructions);
+            }
+        }
+    }
+
+    /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A
+    /// replay then ends a slice where this run did.
+    fn stand_still(&self) -> Input {
+        let picos_per_instruction = self.clock.picos_per_instruction();
+        Input::HostTime { time: self.now(), picos_per_instruction }
+    }
+}

@@ -1,0 +1,165 @@
+//! What every run has to do with the world outside, whatever its virtual time follows.
+
+use ring3_core::clock::Time;
+use ring3_core::input::{DeviceInput, Input};
+use tracing::{trace, warn};
+
+use crate::board::Board;
+use crate::control::{Event, MediumHeld, Request};
+use crate::door::Door;
+use crate::drives::Drive;
+use crate::machine::{Console, Ending, Vm, VmError};
+use crate::pace::Slack;
+use crate::stats::Stats;
+
+/// What a run remembers from one slice to the next.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    pub(super) slack: Slack,
+    /// After how many resets it was told that the guest is stuck.
+    told_stuck: Option<u64>,
+    /// The reset button was pressed since the last slice.
+    reset_pressed: bool,
+}
+
+impl Session {
+    /// Notes that `input` has come through the door, and tells who wants to know.
+    pub(super) fn note(&mut self, door: &mut Door, input: &Input) {
+        self.slack.input();
+        match input {
+            Input::Reset => self.reset_pressed = true,
+            Input::Device { input: DeviceInput::PowerButton, .. } => door.tell(&Event::PowerButton),
+            _ => {}
+        }
+    }
+}
+
+impl Vm {
+    /// Runs the machine until it ends. Inputs and requests come by `door`, which then is of no more use; outputs go to
+    /// `console`.
+    pub fn run(&mut self, door: &mut Door, console: &mut dyn Console) -> Result<Ending, VmError> {
+        let ended = if self.config.deterministic {
+            self.run_deterministically(door, console)
+        } else {
+            self.run_paced(door, console)
+        };
+        let ended = ended.and_then(|ending| {
+            console.flush()?;
+            self.finish_files(&ending)?;
+            Ok(ending)
+        });
+        self.stats.host_time = door.host_time();
+        door.end(&match &ended {
+            Ok(ending) => Event::Ended(ending.clone()),
+            Err(error) => Event::Failed(error.to_string()),
+        });
+        ended
+    }
+
+    /// Hands out what a slice has left, and tells who wants to know what became of the machine: how the run ends, if it does.
+    pub(super) fn finish_slice(
+        &mut self,
+        session: &mut Session,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Option<Ending>, VmError> {
+        let resets = self.stats.resets;
+        let ended = self.hand_out(console)?;
+        if door.is_off() && !self.is_off {
+            door.switch_on();
+        }
+        let reset_pressed = std::mem::take(&mut session.reset_pressed);
+        if self.stats.resets != resets {
+            door.tell(&Event::Reset { by_guest: !reset_pressed });
+        }
+        if ended.is_none() && self.is_off && !door.is_off() {
+            door.switch_off();
+        }
+        Ok(ended)
+    }
+
+    /// The guest is idle: the end, if nothing can wake it up and that is the end.
+    pub(super) fn notice_stuck(&self, session: &mut Session) -> Option<Ending> {
+        if self.ends_stuck() {
+            return Some(Ending::Stuck);
+        }
+        if self.is_stuck() && session.told_stuck != Some(self.stats.resets) {
+            warn!("the guest has halted with interrupts disabled: only a reset can wake it up");
+            session.told_stuck = Some(self.stats.resets);
+        }
+        None
+    }
+
+    /// Sleeps until host time `until`, if that is given, or until an input has come or something was asked. How long it slept, in
+    /// nanoseconds.
+    pub(super) fn sleep(&mut self, door: &mut Door, until: Option<Time>) -> u64 {
+        let slept_from = door.host_time();
+        trace!(instructions = self.cpu.instructions, ?until, "idle");
+        self.stats.sleeps += 1;
+        let board = &self.board;
+        door.wait(until, |input| accepts(board, input));
+        let slept = door.host_time().nanos_since(slept_from);
+        self.stats.asleep_nanos += slept;
+        slept
+    }
+
+    /// Answers what was asked of the machine, which does not change the guest.
+    pub(super) fn answer_requests(&mut self, door: &mut Door) {
+        for request in door.take_requests() {
+            match request {
+                Request::Pause(reply) => {
+                    door.pause();
+                    reply.answer(());
+                }
+                Request::Resume(reply) => {
+                    door.resume();
+                    reply.answer(());
+                }
+                Request::Picture(reply) => reply.answer(self.picture()),
+                Request::ChangeMedium { device, unit, drive, force, reply } => {
+                    reply.answer(self.change_medium(device, unit, drive, force));
+                }
+                Request::Drives(reply) => {
+                    let mut drives = self.drives.describe(&self.config);
+                    for drive in &mut drives {
+                        drive.locked = self.board.holds_medium(&drive.device, drive.unit);
+                    }
+                    reply.answer(drives);
+                }
+                Request::Stats(reply) => {
+                    let stats = Stats { host_time: door.host_time(), ..self.stats() };
+                    reply.answer(Box::new(stats));
+                }
+            }
+        }
+    }
+
+    /// Changes the medium of a drive. One that the guest holds is changed by `force`; else the guest is asked for it.
+    fn change_medium(
+        &mut self,
+        device: String,
+        unit: u8,
+        drive: Box<dyn Drive>,
+        force: bool,
+    ) -> Result<(), MediumHeld> {
+        let held = !force && self.board.holds_medium(&device, unit);
+        let input = if held {
+            DeviceInput::EjectRequest { unit }
+        } else {
+            let medium = drive.medium();
+            self.drives.attach(&device, unit, drive);
+            DeviceInput::Medium { unit, medium }
+        };
+        // An input of a device never ends the run.
+        self.take_input(&Input::Device { name: device, input });
+        if held { Err(MediumHeld) } else { Ok(()) }
+    }
+}
+
+/// True when `input` can be taken now.
+pub(super) fn accepts(board: &Board, input: &Input) -> bool {
+    match input {
+        Input::Device { name, .. } => board.takes_input(name),
+        Input::HostTime { .. } | Input::Reset | Input::Quit => true,
+    }
+}

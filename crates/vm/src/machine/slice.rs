@@ -1,0 +1,140 @@
+//! A slice: the guest runs, and the board answers its exits, until somebody must look around.
+
+use ring3_x86::engine::Exit;
+use tracing::{info, warn};
+
+use crate::event_log::{EventLog, What};
+use crate::machine::{Ending, Report, Vm};
+
+impl Vm {
+    /// Runs the guest until `slice_end` instructions, until it is idle, or until it has
+    /// something to tell the world that cannot wait. It may end before, where the event log wants a checkpoint.
+    pub(super) fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
+        let checkpoint = self.event_log.as_ref().and_then(EventLog::next_checkpoint);
+        let ending = self.run_guest(slice_end.min(checkpoint.unwrap_or(u64::MAX)));
+        if checkpoint.is_some_and(|at| at <= self.cpu.instructions) {
+            let checkpoint = self.checkpoint();
+            self.tell_log(&What::Checkpoint(checkpoint));
+        }
+        ending
+    }
+
+    /// The same without a look at the event log.
+    fn run_guest(&mut self, slice_end: u64) -> Option<Ending> {
+        let mut slice_end = slice_end;
+        // A slice begins between two instructions: what an OUT does to this line comes after the OUT.
+        self.cpu.set_a20(self.board.a20());
+        loop {
+            let now = self.now();
+            if self.board.next_timer().is_some_and(|at| at <= now) {
+                let called = self.stats.device_called();
+                self.board.fire_timers(&mut self.memory, now);
+                self.stats.device_done(called);
+            }
+            if self.board.take_nmi() {
+                self.cpu.raise_nmi();
+                self.tell_log(&What::Nmi);
+            }
+            // Wherever slices end, what a timer has to tell the world goes out between the same two instructions.
+            if self.board.has_urgent_outputs() && !self.cpu.has_answers() {
+                return None;
+            }
+            self.cpu.interrupt_pin = self.board.interrupt_requested();
+            let executed = self.cpu.instructions;
+            let timer = self.board.next_timer();
+            let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
+            let budget = slice_end.min(timer).saturating_sub(executed);
+            if budget == 0 && executed >= slice_end {
+                return None;
+            }
+            let exit = self.engine.run(&mut self.cpu, &mut self.memory, budget);
+            self.stats.count(&exit);
+            match exit {
+                Exit::Deadline => {}
+                Exit::Halt => return None,
+                Exit::PortRead { port, width } => {
+                    let now = self.now();
+                    let called = self.stats.device_called();
+                    let value = self.board.read_port(&mut self.memory, now, port, width);
+                    self.stats.device_done(called);
+                    self.charge_access();
+                    self.cpu.answer(value.into());
+                }
+                Exit::PortWrite { port, width, value } => {
+                    let now = self.now();
+                    let called = self.stats.device_called();
+                    self.board.write_port(&mut self.memory, now, port, width, value);
+                    self.stats.device_done(called);
+                    if self.board.take_ignne() {
+                        self.cpu.ignore_numeric_error();
+                    }
+                    self.charge_access();
+                    self.cpu.answer(0);
+                }
+                Exit::MmioRead { address, width } => {
+                    let now = self.now();
+                    let called = self.stats.device_called();
+                    let value = self.board.read_memory(&mut self.memory, now, address, width);
+                    self.stats.device_done(called);
+                    self.charge_access();
+                    self.cpu.answer(value.into());
+                }
+                Exit::MmioWrite { address, width, value } => {
+                    let now = self.now();
+                    let called = self.stats.device_called();
+                    self.board.write_memory(&mut self.memory, now, address, width, value);
+                    self.stats.device_done(called);
+                    self.charge_access();
+                    self.cpu.answer(0);
+                }
+                Exit::NumericError => {
+                    let now = self.now();
+                    self.board.assert_ferr(&mut self.memory, now);
+                }
+                Exit::TimeStamp => {
+                    self.cpu.answer(self.now().as_nanos());
+                    self.charge_access();
+                }
+                Exit::ApicBase { value } => {
+                    let now = self.now();
+                    self.board.set_apic_base(&mut self.memory, now, value);
+                    self.cpu.answer(0);
+                }
+                Exit::InterruptWindow => {
+                    let vector = self.board.acknowledge_interrupt();
+                    self.tell_log(&What::Interrupt(vector));
+                    self.cpu.inject(vector);
+                }
+                Exit::Shutdown if self.config.reboots => {
+                    self.triple_fault();
+                    self.board.reset_processor();
+                    return None;
+                }
+                Exit::Shutdown => return Some(self.stopped("triple fault".to_owned())),
+                Exit::Missing(missing) => {
+                    let reason = format!("{missing} is not implemented");
+                    return Some(self.stopped(reason));
+                }
+            }
+            if self.board.has_urgent_outputs() || self.board.a20() != self.cpu.a20() {
+                // Not at once: a slice ends between two instructions.
+                slice_end = slice_end.min(self.cpu.instructions + 1);
+            }
+        }
+    }
+
+    /// Says that the processor has shut down, which the chipset answers by a reset of it. To some guests that is a way
+    /// into real mode; a kernel that is started without firmware has failed.
+    fn triple_fault(&self) {
+        if self.software.kernel().is_some() {
+            warn!("triple fault: the machine starts again");
+        } else {
+            info!("triple fault: the processor starts again");
+        }
+    }
+
+    fn stopped(&mut self, reason: String) -> Ending {
+        let cpu = self.cpu.report(&self.memory);
+        Ending::Stopped(Report { reason, cpu })
+    }
+}

@@ -1,0 +1,187 @@
+//! Deterministic runs, and what is told of them.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::num::NonZero;
+use std::rc::Rc;
+
+use super::*;
+
+/// A file that is read when it has been written.
+#[derive(Clone, Default)]
+struct File(Rc<RefCell<Vec<u8>>>);
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl File {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.borrow().clone()).unwrap()
+    }
+}
+
+fn config() -> Config {
+    Config { memory_bytes: 64 << 20, deterministic: true, ..Config::default() }
+}
+
+fn machine(engine: EngineChoice) -> Vm {
+    let kernel = Kernel { image: kernel_of(CLOCKED_ECHO), ..Kernel::default() };
+    Vm::with_engine(config(), Software::Kernel(kernel), engine).unwrap()
+}
+
+/// Has a machine write its event log.
+fn logged(vm: &mut Vm, interval: u64) -> File {
+    let file = File::default();
+    vm.log_events(EventLog::new(file.clone(), NonZero::new(interval)));
+    file
+}
+
+/// The log without checkpoints.
+fn events(log: &File) -> Vec<String> {
+    log.text().lines().filter(|line| !line.contains("checkpoint")).map(str::to_owned).collect()
+}
+
+/// Runs a machine that is typed `script` at, and returns what it has sent, and its event log.
+fn scripted(engine: EngineChoice, script: &'static [u8], interval: u64) -> (Vec<u8>, File) {
+    let mut vm = machine(engine);
+    let log = logged(&mut vm, interval);
+    let (_sender, mut door) = door();
+    door.put_script(script.iter().map(|byte| typed(*byte)));
+    let mut sent = Sent::default();
+    assert_eq!(vm.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+    (sent.0, log)
+}
+
+#[test]
+fn a_script_makes_the_same_run_on_every_engine() {
+    let script = b"the guest hashes the time-stamp counter at each tickq";
+    let (sent, log) = scripted(EngineChoice::Interpreter, script, 100);
+    assert_eq!(sent.len(), script.len() - 1);
+    let text = log.text();
+    let lines = |part| text.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(lines("input com1: 1 bytes"), script.len());
+    assert!(lines("interrupt 0x00") >= 4 && lines("checkpoint") >= 2, "{text}");
+    assert!(text.ends_with("end: the guest has switched the machine off\n"), "{text}");
+    for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
+        let (again, log_again) = scripted(engine, script, 100);
+        assert_eq!((again, log_again.text()), (sent.clone(), text.clone()));
+    }
+    // Who looks at it changes nothing.
+    for interval in [0, 7, 333] {
+        let (again, log_again) = scripted(EngineChoice::Interpreter, script, interval);
+        assert_eq!((again, events(&log_again)), (sent.clone(), events(&log)));
+    }
+}
+
+#[test]
+fn what_comes_at_any_time_is_repeated_by_the_recording() {
+    let mut live = machine(EngineChoice::Auto);
+    live.record();
+    let log = logged(&mut live, 20);
+    let file = File::default();
+    let software = live.software.clone();
+    live.record_to(RecordingWriter::new(file.clone(), &config(), &software).unwrap());
+    let (sender, mut door) = door();
+    let person = thread::spawn(move || {
+        let control = sender.control();
+        for byte in *b"typed" {
+            thread::sleep(Duration::from_millis(3));
+            sender.send(typed(byte));
+            control.stats().unwrap();
+        }
+        control.pause().unwrap();
+        let before = control.stats().unwrap();
+        sender.send(typed(b'!'));
+        let after = control.stats().unwrap();
+        assert_eq!(before.instructions, after.instructions);
+        assert_eq!(before.virtual_time, after.virtual_time);
+        sender.send(Input::Reset);
+        control.resume().unwrap();
+        sender.send(typed(b'q'));
+    });
+    let mut sent = Sent::default();
+    assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+    person.join().unwrap();
+    assert!(log.text().contains("reset of the machine"), "{}", log.text());
+
+    for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
+        let bytes = file.0.borrow().clone();
+        let recording = crate::recording::Recording::read(io::Cursor::new(bytes)).unwrap();
+        let (config, software) = (recording.config().clone(), recording.software().clone());
+        let mut replayed = Vm::with_engine(config, software, engine).unwrap();
+        let log_again = logged(&mut replayed, 20);
+        let mut again = Sent::default();
+        let ending = replayed.replay_from(recording, &mut again).unwrap();
+        assert_eq!((ending, again.0), (Ending::PowerOff, sent.0.clone()));
+        assert_eq!(log_again.text(), log.text());
+        assert_eq!(replayed.checkpoint(), live.checkpoint());
+    }
+}
+
+/// Host time that passes is none of the guest's business.
+#[test]
+fn a_guest_that_waits_sees_the_same_however_long_the_host_sleeps() {
+    let mut logs = Vec::new();
+    for disturbed in [false, true] {
+        let mut vm = machine(EngineChoice::Interpreter);
+        let log = logged(&mut vm, 10);
+        let (sender, mut door) = door();
+        door.put_script(std::iter::once(typed(b'1')));
+        let person = thread::spawn(move || {
+            let control = sender.control();
+            while control.stats().unwrap().virtual_time < Time::from_nanos(50_000_000) {
+                if disturbed {
+                    control.pause().unwrap();
+                    thread::sleep(Duration::from_millis(1));
+                    control.resume().unwrap();
+                }
+            }
+            control.quit();
+        });
+        let mut sent = Sent::default();
+        assert_eq!(vm.run(&mut door, &mut sent).unwrap(), Ending::Quit);
+        person.join().unwrap();
+        logs.push(log.text());
+    }
+    let both = logs[0].lines().zip(logs[1].lines()).take_while(|(one, other)| one == other).count();
+    // All but where it was ended.
+    let shorter = logs.iter().map(|log| log.lines().count()).min().unwrap();
+    assert!(both > 50 && both >= shorter - 2, "{both} of {shorter}");
+}
+
+#[test]
+fn a_replay_that_does_something_else_is_told() {
+    let mut live = machine(EngineChoice::Interpreter);
+    live.record();
+    let (_sender, mut door) = door();
+    door.put_script(b"abcq".iter().map(|byte| typed(*byte)));
+    assert_eq!(live.run(&mut door, &mut Sent::default()).unwrap(), Ending::PowerOff);
+    let replay = |inputs: &[StampedInput]| {
+        machine(EngineChoice::Interpreter).replay(inputs, &mut Sent::default())
+    };
+    let inputs = live.recording();
+    assert_eq!(replay(inputs).unwrap(), Ending::PowerOff);
+    // The input comes when the guest has already gone on.
+    let mut late = inputs.to_vec();
+    late[1].instructions = 1;
+    late[2].instructions = 0;
+    assert!(matches!(replay(&late), Err(VmError::Diverged(1))));
+    // A drive answers what nobody has asked.
+    let answer = DiskAnswer { tag: 1, result: Ok(Vec::new()) };
+    let mut asked = inputs.to_vec();
+    asked[3].input = Input::Device { name: "ide".to_owned(), input: DeviceInput::Disk(answer) };
+    assert!(matches!(replay(&asked), Err(VmError::Diverged(_))));
+    // It could not be read to its end.
+    let cut = inputs[..2].iter().cloned().map(Ok).chain([Err(RecordingError::CutOff)]);
+    let cut: Vec<_> = cut.collect();
+    let result =
+        machine(EngineChoice::Interpreter).replay_from(cut.into_iter(), &mut Sent::default());
+    assert!(matches!(result, Err(VmError::Recording(RecordingError::CutOff))));
+}

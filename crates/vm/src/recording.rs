@@ -1,0 +1,296 @@
+//! A run in a file: the machine as it was switched on, and all inputs with the points at which they came in.
+//!
+//! The file is a sequence of CBOR items (RFC 8742): a header with [`FORMAT`], the version, the [`Config`] and the
+//! [`Software`]; the inputs; and a mark for the end, without which the run was cut off. So it holds
+//! all that a replay needs, kernel and what was read from discs included.
+
+use std::fmt::Debug;
+use std::io::{self, BufRead, BufWriter, Write};
+
+use ring3_core::input::StampedInput;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::{Config, Software};
+
+/// What the header begins with.
+pub const FORMAT: &str = "ring3 recording";
+/// The version that is written, and the newest that is read.
+pub const VERSION: u32 = 1;
+
+/// Why a run cannot be recorded, or not repeated from its recording.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// It cannot be written.
+    #[error("cannot write the recording: {0}")]
+    Write(#[source] io::Error),
+    /// It cannot be read.
+    #[error("cannot read the recording: {0}")]
+    Read(#[source] io::Error),
+    /// It is something else.
+    #[error("this is no recording of ring3")]
+    NotARecording,
+    /// A newer version of this program wrote it.
+    #[error("the recording has version {0}, this program knows up to {VERSION}")]
+    TooNew(u32),
+    /// What is in it cannot be.
+    #[error("the recording is damaged: {0}")]
+    Damaged(String),
+    /// The program that wrote it has not come to its end.
+    #[error("the recording ends here, as its run was cut off")]
+    CutOff,
+}
+
+/// What is written first.
+#[derive(Serialize, Deserialize)]
+struct Header<M> {
+    format: String,
+    version: u32,
+    machine: M,
+}
+
+/// The machine, by value or by reference.
+#[derive(Serialize, Deserialize)]
+struct Machine<C, S> {
+    config: C,
+    software: S,
+}
+
+/// What follows the header.
+#[derive(Serialize, Deserialize)]
+enum Item<I> {
+    Input(I),
+    End,
+}
+
+/// Writes a recording.
+pub struct RecordingWriter {
+    out: BufWriter<Box<dyn Write>>,
+    /// What went wrong: nothing is written any more.
+    error: Option<io::Error>,
+}
+
+impl Debug for RecordingWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordingWriter").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl RecordingWriter {
+    /// A recording of a machine of that shape which is switched on with `software`.
+    pub fn new(
+        out: impl Write + 'static,
+        config: &Config,
+        software: &Software,
+    ) -> Result<RecordingWriter, RecordingError> {
+        let mut writer = RecordingWriter { out: BufWriter::new(Box::new(out)), error: None };
+        let machine = Machine { config, software };
+        writer.item(&Header { format: FORMAT.to_owned(), version: VERSION, machine });
+        match writer.error.take() {
+            Some(error) => Err(RecordingError::Write(error)),
+            None => Ok(writer),
+        }
+    }
+
+    fn item(&mut self, item: &impl Serialize) {
+        if self.error.is_some() {
+            return;
+        }
+        self.error = match ciborium::into_writer(item, &mut self.out) {
+            Ok(()) => None,
+            Err(ciborium::ser::Error::Io(error)) => Some(error),
+            Err(ciborium::ser::Error::Value(reason)) => Some(io::Error::other(reason)),
+        };
+    }
+
+    /// Adds an input; an error comes by [`RecordingWriter::take_error`].
+    pub(crate) fn write(&mut self, input: &StampedInput) {
+        self.item(&Item::Input(input));
+    }
+
+    /// What has gone wrong.
+    pub(crate) fn take_error(&mut self) -> Option<RecordingError> {
+        self.error.take().map(RecordingError::Write)
+    }
+
+    /// The run has come to its end.
+    pub(crate) fn finish(mut self) -> Result<(), RecordingError> {
+        self.item(&Item::<StampedInput>::End);
+        match self.error.take() {
+            Some(error) => Err(RecordingError::Write(error)),
+            None => self.out.flush().map_err(RecordingError::Write),
+        }
+    }
+}
+
+/// A recording that is read. The inputs are what it gives as an iterator; after the last one of a run that was cut off comes
+/// [`RecordingError::CutOff`].
+pub struct Recording {
+    source: Box<dyn BufRead>,
+    config: Config,
+    software: Software,
+    ended: bool,
+}
+
+impl Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Recording {
+    /// Reads which machine it is of.
+    pub fn read(source: impl BufRead + 'static) -> Result<Recording, RecordingError> {
+        let mut source: Box<dyn BufRead> = Box::new(source);
+        let header = ciborium::from_reader(&mut source).map_err(|error| match error {
+            ciborium::de::Error::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                RecordingError::Read(error)
+            }
+            _ => RecordingError::NotARecording,
+        });
+        let header: Header<ciborium::Value> = header?;
+        if header.format != FORMAT {
+            return Err(RecordingError::NotARecording);
+        }
+        if header.version > VERSION {
+            return Err(RecordingError::TooNew(header.version));
+        }
+        let machine = header.machine.deserialized();
+        let Machine { config, software } =
+            machine.map_err(|error| RecordingError::Damaged(error.to_string()))?;
+        Ok(Recording { source, config, software, ended: false })
+    }
+
+    /// The shape of the machine.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it was switched on with.
+    pub fn software(&self) -> &Software {
+        &self.software
+    }
+
+    fn item(&mut self) -> Result<Item<StampedInput>, RecordingError> {
+        if self.source.fill_buf().map_err(RecordingError::Read)?.is_empty() {
+            return Err(RecordingError::CutOff);
+        }
+        ciborium::from_reader(&mut self.source).map_err(|error| match error {
+            ciborium::de::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                RecordingError::CutOff
+            }
+            ciborium::de::Error::Io(error) => RecordingError::Read(error),
+            error => RecordingError::Damaged(error.to_string()),
+        })
+    }
+}
+
+impl Iterator for Recording {
+    type Item = Result<StampedInput, RecordingError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let item = self.item();
+        self.ended = !matches!(item, Ok(Item::Input(_)));
+        match item {
+            Ok(Item::Input(input)) => Some(Ok(input)),
+            Ok(Item::End) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use ring3_core::clock::Time;
+    use ring3_core::input::{DeviceInput, Input};
+
+    use super::*;
+    use crate::config::Kernel;
+
+    /// A file that is read when it has been written.
+    #[derive(Clone, Default)]
+    struct Shared(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn input(instructions: u64) -> StampedInput {
+        let input = DeviceInput::Serial(b"ls\n".to_vec());
+        let input = Input::Device { name: "com1".to_owned(), input };
+        StampedInput { instructions, time: Time::from_nanos(7), input }
+    }
+
+    /// A recording with two inputs.
+    fn recorded() -> Vec<u8> {
+        let file = Shared::default();
+        let kernel = Kernel { image: vec![1, 2, 3], ..Kernel::default() };
+        let mut writer =
+            RecordingWriter::new(file.clone(), &config(), &Software::Kernel(kernel)).unwrap();
+        writer.write(&input(5));
+        writer.write(&input(9));
+        writer.finish().unwrap();
+        file.0.take()
+    }
+
+    fn config() -> Config {
+        Config { memory_bytes: 1 << 20, deterministic: true, ..Config::default() }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Recording, RecordingError> {
+        Recording::read(io::Cursor::new(bytes.to_vec()))
+    }
+
+    #[test]
+    fn what_is_recorded_is_read_again() {
+        let recording = read(&recorded()).unwrap();
+        assert_eq!(recording.config(), &config());
+        assert_eq!(recording.software().kernel().unwrap().image, [1, 2, 3]);
+        let inputs: Vec<_> = recording.map(Result::unwrap).collect();
+        assert_eq!(inputs, [input(5), input(9)]);
+    }
+
+    #[test]
+    fn a_recording_that_was_cut_off_is_told_wherever_that_was() {
+        let bytes = recorded();
+        let whole = |bytes: &[u8]| read(bytes).unwrap().flatten().count();
+        let mut lengths = Vec::new();
+        for len in 0..bytes.len() {
+            let Ok(recording) = read(&bytes[..len]) else {
+                assert!(lengths.is_empty(), "the header was whole before");
+                continue;
+            };
+            lengths.push(whole(&bytes[..len]));
+            assert!(matches!(recording.last(), Some(Err(RecordingError::CutOff))), "{len}");
+        }
+        assert!(lengths.is_sorted());
+        assert_eq!((lengths[0], lengths.last()), (0, Some(&2)));
+    }
+
+    #[test]
+    fn what_is_no_recording_is_refused() {
+        assert!(matches!(read(b""), Err(RecordingError::NotARecording)));
+        assert!(matches!(read(b"hello"), Err(RecordingError::NotARecording)));
+        let header = |format: &str, version| {
+            let mut bytes = Vec::new();
+            let header = Header { format: format.to_owned(), version, machine: 1 };
+            ciborium::into_writer(&header, &mut bytes).unwrap();
+            read(&bytes).unwrap_err()
+        };
+        assert!(matches!(header("other", 1), RecordingError::NotARecording));
+        assert!(matches!(header(FORMAT, 2), RecordingError::TooNew(2)));
+        assert!(matches!(header(FORMAT, 1), RecordingError::Damaged(_)));
+    }
+}

@@ -6,6 +6,7 @@
 //!   interrupt controllers to each other and to the processor;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens to it;
+//! * [`Vm::verify`] compares two engines, and a [`Difference`] is what it finds;
 //! * [`event_log`] is what is told of a run, and [`recording`] a file from which it is repeated;
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
@@ -44,6 +45,7 @@ pub mod acpi;
 pub mod board;
 pub mod config;
 pub mod control;
+pub mod difference;
 pub mod door;
 pub mod drives;
 mod engines;
@@ -65,9 +67,11 @@ mod stats;
 
 pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};
 pub use control::Control;
+pub use difference::Difference;
 pub use door::{Door, Sender, door};
 pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;
+pub use machine::verify::{Engines, Verified};
 pub use machine::{Console, Ending, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;
 pub use stats::Stats;

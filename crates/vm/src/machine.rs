@@ -6,6 +6,7 @@ mod replay;
 mod saved;
 mod session;
 mod slice;
+pub(crate) mod verify;
 
 use std::fmt::{self, Display, Formatter};
 use std::io;

@@ -6,7 +6,7 @@ use iced_x86::{Decoder, Formatter as _, NasmFormatter};
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
-use crate::decode;
+use crate::decode::{self, MAX_LENGTH};
 use crate::engine::Exit;
 use crate::exception::{Stop, Stopped};
 use crate::flags::Eflags;
@@ -95,28 +95,37 @@ impl Cpu {
 
     /// The instruction at CS:EIP, its bytes and its disassembly.
     fn describe_instruction(&self, memory: &Memory) -> String {
-        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip);
+        match self.disassemble(memory, 1).first() {
+            Some(instruction) => format!("at eip: {instruction}\n"),
+            None => "the instruction at eip cannot be read\n".to_owned(),
+        }
+    }
+
+    /// Up to `count` instructions from CS:EIP on, as they are in memory: address, bytes and disassembly of each.
+    pub fn disassemble(&self, memory: &Memory, count: usize) -> Vec<String> {
+        let start = self.segment(sreg::CS).base.wrapping_add(self.ip);
         let mut bytes = Vec::new();
-        for offset in 0..15 {
-            let linear = linear.wrapping_add(offset) & 0xffff_ffff;
-            let Some(address) = self.probe(memory, linear) else {
-                break;
-            };
+        for offset in 0..MAX_LENGTH * count {
+            let linear = start.wrapping_add(offset as u64) & 0xffff_ffff;
+            let Some(address) = self.probe(memory, linear) else { break };
             let mut byte = [0];
             memory.read(address, &mut byte);
             bytes.extend(byte);
         }
-        if bytes.is_empty() {
-            return "the instruction at eip cannot be read\n".to_owned();
-        }
         let bitness = if self.code_is_32_bit() { 32 } else { 16 };
         let mut decoder = Decoder::with_ip(bitness, &bytes, self.ip, decode::OPTIONS);
-        let instruction = decoder.decode();
-        let mut disassembly = String::new();
-        NasmFormatter::new().format(&instruction, &mut disassembly);
-        let hex: Vec<_> =
-            bytes[..instruction.len().max(1)].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("at eip: {}  {disassembly}\n", hex.join(" "))
+        let mut lines = Vec::new();
+        while lines.len() < count && decoder.can_decode() {
+            let (ip, position) = (decoder.ip(), decoder.position());
+            let instruction = decoder.decode();
+            let end = position + instruction.len().max(1);
+            let hex: Vec<_> =
+                bytes[position..end].iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut disassembly = String::new();
+            NasmFormatter::new().format(&instruction, &mut disassembly);
+            lines.push(format!("{ip:08x}  {}  {disassembly}", hex.join(" ")));
+        }
+        lines
     }
 }
 

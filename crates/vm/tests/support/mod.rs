@@ -1,4 +1,5 @@
 //! What the tests of this directory share: real guests, and how they are run.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::env;
 use std::fs;

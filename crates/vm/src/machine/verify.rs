@@ -1,0 +1,299 @@
+//! Two engines in lock-step: the same deterministic run on both, compared again and again.
+//!
+//! The machine that is run has one engine and takes the inputs; a second one, with a memory of its own and the other engine,
+//! repeats each segment of the run from its recorded inputs. Then processors, devices, memory and virtual time are compared. Where
+//! they differ, the segment is repeated on both from where they were last the same, and halved until the one
+//! instruction is found that did not do the same.
+
+use std::io;
+
+use ring3_core::clock::Time;
+use ring3_core::input::StampedInput;
+
+use crate::control::Event;
+use crate::difference::{Difference, Side};
+use crate::door::Door;
+use crate::engines::EngineMaker;
+use crate::machine::deterministic::Deterministic;
+use crate::machine::{Console, Ending, SavedMachine, Vm, VmError};
+
+/// Instructions of the first segment; the others become longer.
+const FIRST_SEGMENT: u64 = 1_000_000;
+/// Instructions of the longest segments: the longer they are, the fewer comparisons and the longer the search.
+const LONGEST_SEGMENT: u64 = 64_000_000;
+/// Instructions before the one that differs that are told.
+const TRACED: u64 = 8;
+
+/// The engines that are compared.
+#[derive(Clone, Copy)]
+pub struct Engines<'a> {
+    /// The one that is to be verified.
+    pub tested: &'a dyn EngineMaker,
+    /// The one that is right.
+    pub reference: &'a dyn EngineMaker,
+}
+
+/// What came of a verified run.
+#[derive(Debug)]
+pub enum Verified {
+    /// It has ended, and both engines have always done the same.
+    Same(Ending),
+    /// They did not.
+    Differs(Box<Difference>),
+}
+
+/// How far a machine came.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    /// It was not where its inputs came, after so many instructions.
+    pub(crate) diverged: Option<u64>,
+    /// How it ended, if it did.
+    pub(crate) ending: Option<Ending>,
+    /// What it has sent by serial ports and to the debug console.
+    pub(crate) sent: Vec<u8>,
+}
+
+impl Outcome {
+    /// One that a run came to; other errors are the host's.
+    fn of(result: Result<Option<Ending>, VmError>, sent: Vec<u8>) -> Result<Outcome, VmError> {
+        let (diverged, ending) = match result {
+            Ok(ending) => (None, ending),
+            Err(VmError::Diverged(instructions)) => (Some(instructions), None),
+            Err(error) => return Err(error),
+        };
+        Ok(Outcome { diverged, ending, sent })
+    }
+}
+
+/// Notes what is sent, and hands it on.
+struct Tee<'a> {
+    console: Option<&'a mut dyn Console>,
+    sent: Vec<u8>,
+}
+
+impl Console for Tee<'_> {
+    fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
+        self.sent.extend(bytes);
+        self.console.as_mut().map_or(Ok(()), |console| console.serial(port, bytes))
+    }
+
+    fn debug(&mut self, byte: u8) -> io::Result<()> {
+        self.sent.push(byte);
+        self.console.as_mut().map_or(Ok(()), |console| console.debug(byte))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.console.as_mut().map_or(Ok(()), |console| console.flush())
+    }
+}
+
+impl Vm {
+    /// Runs the machine, which is to be a deterministic one with the engine to be verified, until it ends or the other engine does
+    /// something else. It takes the memory of some four machines.
+    ///
+    /// # Panics
+    /// When [`Config::deterministic`](crate::Config::deterministic) is not set.
+    pub fn verify(
+        &mut self,
+        engines: Engines<'_>,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Verified, VmError> {
+        assert!(self.config.deterministic, "runs in host time are not the same twice");
+        let verified = self.verify_to_end(engines, door, console);
+        self.stats.host_time = door.host_time();
+        let verified = verified.and_then(|verified| {
+            console.flush()?;
+            if let Verified::Same(ending) = &verified {
+                self.finish_files(ending)?;
+            }
+            Ok(verified)
+        });
+        door.end(&match &verified {
+            Ok(Verified::Same(ending)) => Event::Ended(ending.clone()),
+            Ok(Verified::Differs(_)) => Event::Failed("the engines differ".to_owned()),
+            Err(error) => Event::Failed(error.to_string()),
+        });
+        verified
+    }
+
+    fn verify_to_end(
+        &mut self,
+        engines: Engines<'_>,
+        door: &mut Door,
+        console: &mut dyn Console,
+    ) -> Result<Verified, VmError> {
+        let mut same = self.save();
+        let mut reference = Vm::restore(&same, engines.reference)?;
+        let mut run = Deterministic::default();
+        let mut segment = FIRST_SEGMENT;
+        loop {
+            self.record();
+            let stop = self.cpu.instructions.saturating_add(segment);
+            let mut tee = Tee { console: Some(&mut *console), sent: Vec::new() };
+            let ended = self.run_until(&mut run, door, &mut tee, stop);
+            let tested_came = Outcome::of(ended, tee.sent)?;
+            let inputs = self.recording.take().unwrap_or_default();
+            let reached = self.cpu.instructions;
+            let is_end = tested_came.ending.is_some();
+            // One that has ended is given an instruction more, so that the other one must have ended too.
+            let target = if is_end { reached.saturating_add(1) } else { reached };
+            let reference_came = reference.repeat(&inputs, target)?;
+            if tested_came != reference_came || !self.is_same(&mut reference) {
+                let search = Search { engines, inputs: &inputs, from: &same, target };
+                if let Some(difference) = search.find()? {
+                    return Ok(Verified::Differs(Box::new(difference)));
+                }
+                let sides = [self.side(&tested_came), reference.side(&reference_came)];
+                let start = instructions_of(&same, engines)?;
+                let difference = Difference::not_repeated(start, reached, sides);
+                return Ok(Verified::Differs(Box::new(difference)));
+            }
+            if let Some(ending) = tested_came.ending {
+                return Ok(Verified::Same(ending));
+            }
+            same = self.save();
+            segment = (segment * 2).min(LONGEST_SEGMENT);
+        }
+    }
+
+    /// Repeats a part of a run, up to `target` instructions.
+    fn repeat(&mut self, inputs: &[StampedInput], target: u64) -> Result<Outcome, VmError> {
+        let mut tee = Tee { console: None, sent: Vec::new() };
+        let came = self.replay_part(inputs, target, &mut tee);
+        Outcome::of(came, tee.sent)
+    }
+
+    /// Repeats inputs that are a part of a run, and goes on to `target` instructions.
+    fn replay_part(
+        &mut self,
+        inputs: &[StampedInput],
+        target: u64,
+        console: &mut dyn Console,
+    ) -> Result<Option<Ending>, VmError> {
+        let inputs = inputs.to_vec();
+        self.begin_replay(inputs.into_iter().map(Ok));
+        let ended = self.replay_inputs(console).and_then(|ended| match ended {
+            None => self.advance(target, Time::ZERO, console),
+            ended => Ok(ended),
+        });
+        self.end_replay();
+        ended
+    }
+
+    /// True when nothing tells the two machines apart.
+    fn is_same(&mut self, other: &mut Vm) -> bool {
+        self.cpu.save() == other.cpu.save()
+            && self.board.save() == other.board.save()
+            && self.clock == other.clock
+            && self.memory.save_map() == other.memory.save_map()
+            && self.memory.all_contents() == other.memory.all_contents()
+    }
+
+    /// What a report tells of it.
+    fn side(&mut self, came: &Outcome) -> Side {
+        Side {
+            engine: self.engine.name(),
+            came: came.clone(),
+            instructions: self.cpu.instructions,
+            time: self.now(),
+            cpu: self.cpu.save(),
+            board: self.board.save(),
+            report: self.cpu.report(&self.memory).to_string(),
+            memory: self.memory.all_contents().to_vec(),
+        }
+    }
+}
+
+fn instructions_of(saved: &SavedMachine, engines: Engines<'_>) -> Result<u64, VmError> {
+    Ok(Vm::restore(saved, engines.reference)?.cpu.instructions)
+}
+
+/// The search for the instruction after which the machines differ.
+struct Search<'a> {
+    engines: Engines<'a>,
+    inputs: &'a [StampedInput],
+    /// A machine for both, before all inputs.
+    from: &'a SavedMachine,
+    /// Instructions after which the machines differ.
+    target: u64,
+}
+
+impl Search<'_> {
+    /// Finds it; nothing if the machines do not differ when the segment is repeated.
+    fn find(&self) -> Result<Option<Difference>, VmError> {
+        let mut from = self.from.clone();
+        let mut same = instructions_of(&from, self.engines)?;
+        let mut different = self.target;
+        let mut inputs = self.inputs;
+        if self.compare(&from, inputs, different)?.is_none() {
+            return Ok(None);
+        }
+        while different - same > 1 {
+            let middle = same + (different - same) / 2;
+            if self.compare(&from, inputs, middle)?.is_some() {
+                different = middle;
+            } else {
+                from = self.after(&from, inputs, middle)?.save();
+                same = middle;
+                inputs = &inputs[inputs.partition_point(|input| input.instructions <= same)..];
+            }
+        }
+        let Some(sides) = self.compare(&from, inputs, different)? else { return Ok(None) };
+        let before = Vm::restore(&from, self.engines.reference)?;
+        let report = before.cpu.report(&before.memory).to_string();
+        let next = before.cpu.disassemble(&before.memory, 4);
+        let mut difference = Difference::found(same, sides);
+        difference.describe_code(self.trace(same)?, next, report);
+        Ok(Some(difference))
+    }
+
+    /// Both machines after `instructions` instructions, if they differ then.
+    fn compare(
+        &self,
+        from: &SavedMachine,
+        inputs: &[StampedInput],
+        instructions: u64,
+    ) -> Result<Option<[Side; 2]>, VmError> {
+        let inputs = up_to(inputs, instructions);
+        let mut tested = Vm::restore(from, self.engines.tested)?;
+        let mut reference = Vm::restore(from, self.engines.reference)?;
+        let tested_came = tested.repeat(inputs, instructions)?;
+        let reference_came = reference.repeat(inputs, instructions)?;
+        if tested_came == reference_came && tested.is_same(&mut reference) {
+            return Ok(None);
+        }
+        Ok(Some([tested.side(&tested_came), reference.side(&reference_came)]))
+    }
+
+    /// The right machine after `instructions` instructions.
+    fn after(
+        &self,
+        from: &SavedMachine,
+        inputs: &[StampedInput],
+        instructions: u64,
+    ) -> Result<Vm, VmError> {
+        let mut vm = Vm::restore(from, self.engines.reference)?;
+        vm.repeat(up_to(inputs, instructions), instructions)?;
+        Ok(vm)
+    }
+
+    /// The instructions that were executed last before there were `instructions`.
+    fn trace(&self, instructions: u64) -> Result<Vec<String>, VmError> {
+        let start = instructions_of(self.from, self.engines)?;
+        let first = instructions.saturating_sub(TRACED).max(start);
+        let mut vm = self.after(self.from, self.inputs, first)?;
+        let mut lines = Vec::new();
+        for count in first..instructions {
+            lines.extend(vm.cpu.disassemble(&vm.memory, 1));
+            let done = self.inputs.partition_point(|input| input.instructions <= count);
+            vm.repeat(up_to(&self.inputs[done..], count + 1), count + 1)?;
+        }
+        Ok(lines)
+    }
+}
+
+/// Those of `inputs` that have come when `instructions` instructions were executed.
+fn up_to(inputs: &[StampedInput], instructions: u64) -> &[StampedInput] {
+    &inputs[..inputs.partition_point(|input| input.instructions <= instructions)]
+}

@@ -1,0 +1,177 @@
+//! Two engines in lock-step: where they differ is found, and told.
+
+mod support;
+
+use ring3_core::input::{DeviceInput, Input};
+use ring3_core::memory::Memory;
+use ring3_vm::{
+    Config, Difference, Ending, EngineChoice, EngineError, EngineMaker, Engines, Kernel, Software,
+    Verified, Vm, door,
+};
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::interpreter::Interpreter;
+use support::Until;
+
+/// Counts down from 3 million in EAX with a sum in EBX, writes that to memory, sends a letter by COM1 and switches off.
+#[rustfmt::skip]
+const COUNTER: &[u8] = &[
+    0xb8, 0xc0, 0xc6, 0x2d, 0x00, //             100020: MOV EAX, 3000000
+    0x31, 0xdb, //                               100025: XOR EBX, EBX
+    0x01, 0xc3, //                               100027: ADD EBX, EAX
+    0x48, //                                     100029: DEC EAX
+    0x75, 0xfb, //                               10002A: JNZ 100027
+    0x89, 0x1d, 0x00, 0x00, 0x20, 0x00, //       10002C: MOV [200000h], EBX
+    0x66, 0xba, 0xf8, 0x03, 0xb0, b'!', 0xee, // 100032: MOV DX, 3F8h; MOV AL, '!'; OUT DX, AL
+    0x66, 0xba, 0x04, 0x06, //                   100039: MOV DX, 604h
+    0x66, 0xb8, 0x00, 0x20, //                   10003D: MOV AX, 2000h
+    0x66, 0xef, //                               100041: OUT DX, AX
+    0xeb, 0xfe, //                               100043: JMP to itself
+];
+
+/// A Multiboot kernel of that code (Multiboot Specification, 3.1).
+fn kernel() -> Kernel {
+    let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
+    let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
+    let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
+    Kernel { image: [header.as_flattened(), COUNTER].concat(), ..Kernel::default() }
+}
+
+/// The interpreter with a fault: when so many instructions were executed, it does not do one of them right.
+#[derive(Debug)]
+struct Faulty {
+    interpreter: Interpreter,
+    /// Instructions executed before that one.
+    before: u64,
+    /// What is wrong after it.
+    fault: fn(&mut Cpu, &mut Memory),
+}
+
+impl Engine for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty engine"
+    }
+
+    fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
+        let deadline = cpu.instructions.saturating_add(instructions);
+        let after = self.before + 1;
+        if cpu.instructions < after && after <= deadline {
+            let exit = self.interpreter.run(cpu, memory, after - cpu.instructions);
+            if cpu.instructions == after {
+                (self.fault)(cpu, memory);
+            }
+            if exit != Exit::Deadline {
+                return exit;
+            }
+        }
+        self.interpreter.run(cpu, memory, deadline - cpu.instructions)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.interpreter.counters()
+    }
+}
+
+/// Makes such engines.
+#[derive(Clone, Copy)]
+struct MakeFaulty {
+    before: u64,
+    fault: fn(&mut Cpu, &mut Memory),
+}
+
+impl EngineMaker for MakeFaulty {
+    fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError> {
+        let MakeFaulty { before, fault } = *self;
+        let engine = Faulty { interpreter: Interpreter::new(), before, fault };
+        Ok((Box::new(engine), Memory::new(size)?))
+    }
+}
+
+fn config() -> Config {
+    Config { memory_bytes: 16 << 20, deterministic: true, ..Config::default() }
+}
+
+/// Runs `COUNTER` on the engine to be tested beside the interpreter.
+fn verify(tested: &dyn EngineMaker) -> Verified {
+    let mut vm = Vm::with_engine(config(), Software::Kernel(kernel()), tested).unwrap();
+    let (_sender, mut door) = door();
+    let mut console = Until { text: "never", sent: String::new(), sender: None };
+    let reference = &EngineChoice::Interpreter;
+    vm.verify(Engines { tested, reference }, &mut door, &mut console).unwrap()
+}
+
+/// What is found with that fault.
+#[track_caller]
+fn difference(before: u64, fault: fn(&mut Cpu, &mut Memory)) -> Difference {
+    match verify(&MakeFaulty { before, fault }) {
+        Verified::Differs(difference) => *difference,
+        Verified::Same(ending) => panic!("nothing was found: {ending:?}"),
+    }
+}
+
+#[test]
+fn a_register_that_is_wrong_after_one_instruction_is_found() {
+    // MOV and XOR, then three instructions in each turn of the loop: this is an ADD.
+    let before = 2 + 3 * 400_000;
+    let wrong = |cpu: &mut Cpu, _: &mut Memory| cpu.set_gpr(reg::BX, cpu.gpr(reg::BX) ^ 0x10);
+    let difference = difference(before, wrong);
+    assert_eq!(difference.instructions(), before);
+    assert_eq!(difference.instruction(), Some("00100027  01 c3  add ebx,eax"));
+    let [field] = difference.fields() else { panic!("{difference}") };
+    assert_eq!(field.path, "cpu.gpr[3]");
+    let report = difference.to_string();
+    for part in [
+        "the faulty engine and the interpreter differ after 1200003 instructions",
+        "  > 00100027  01 c3  add ebx,eax\n",
+        "    0010002a  75 fb  jne short 00100027h\n",
+        "* faulty engine",
+        "at eip: 00100029  48  dec eax",
+    ] {
+        assert!(report.to_lowercase().contains(&part.to_lowercase()), "no {part:?} in:\n{report}");
+    }
+}
+
+#[test]
+fn memory_that_is_wrong_is_found() {
+    let before = 2 + 3 * 500_000 + 1;
+    let difference = difference(before, |_, memory| memory.write(0x30_0004, &[0xab]));
+    assert_eq!(difference.instructions(), before);
+    assert_eq!(difference.instruction(), Some("00100029  48  dec eax"));
+    assert!(difference.fields().is_empty(), "{difference}");
+    let report = difference.to_string();
+    assert!(report.contains("1 bytes of memory differ"), "{report}");
+    assert!(report.contains("00300000") && report.contains("*ab"), "{report}");
+}
+
+/// What is wrong only until the next look is found too, by what becomes of it.
+#[test]
+fn what_is_sent_differently_is_found() {
+    let before = 2 + 3 * 3_000_000 + 2;
+    let difference = difference(before, |cpu, _| cpu.set_gpr(reg::AX, u64::from(b'?')));
+    assert_eq!(difference.instructions(), before);
+    assert_eq!(difference.instruction(), Some("00100036  b0 21  mov al,21h"));
+}
+
+#[test]
+fn the_translator_counts_like_the_interpreter() {
+    let verified = verify(&EngineChoice::Auto);
+    assert!(matches!(verified, Verified::Same(Ending::PowerOff)), "{verified:?}");
+}
+
+/// The first part of a start of Debian; a whole one is verified by `ring3 run --verify`.
+#[test]
+fn debian_begins_to_start_in_the_same_way() {
+    let config = Config { rng_seed: Some([1; 32]), deterministic: true, ..Config::default() };
+    let (kernel, tested) = ("linux-686/vmlinuz", EngineChoice::Auto);
+    let Some(mut vm) = support::debian(config, kernel, "console=ttyS0", tested) else { return };
+    let (sender, mut door) = door();
+    let input = DeviceInput::Serial(b"ls\n".to_vec());
+    door.put_script(std::iter::once(Input::Device { name: "com1".to_owned(), input }));
+    let mut console = Until { text: "clocksource: ", sent: String::new(), sender: Some(sender) };
+    let engines = Engines { tested: &tested, reference: &EngineChoice::Interpreter };
+    let verified = vm.verify(engines, &mut door, &mut console).unwrap();
+    match verified {
+        Verified::Same(ending) => assert_eq!(ending, Ending::Quit),
+        Verified::Differs(difference) => panic!("{difference}"),
+    }
+}

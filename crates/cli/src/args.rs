@@ -68,6 +68,7 @@ Exit status:
      instruction that is not implemented; a report is on standard error
   4  the guest has halted for good, with interrupts disabled, and nobody is
      there to reset it: no terminal, no display and no tool
+  5  with --verify: the engines differ; a report is on standard error
   odd, with --debug-exit: twice what the guest has written, plus 1"
     )
 }
@@ -145,14 +146,17 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
 
-    /// What the machine's clock shows when it is switched on: base=utc, base=localtime, or base=DATE as in
-    /// 2024-12-31T23:59:59
-    #[arg(long, value_name = "BASE", default_value = "base=utc")]
-    pub(crate) rtc: RtcBase,
+    /// What the machine's clock shows when it is switched on: base=utc, which it does if this is not given, base=localtime, or
+    /// base=DATE as in 2024-12-31T23:59:59
+    #[arg(long, value_name = "BASE")]
+    pub(crate) rtc: Option<RtcBase>,
 
     /// The random seed that a Linux kernel gets with --kernel; if not given, another one each time
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) repetition: RepetitionArguments,
 
     /// What executes the guest's instructions
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
@@ -173,6 +177,40 @@ pub(crate) struct RunArguments {
     /// When the run has ended, print counters to standard error
     #[arg(long)]
     pub(crate) stats: bool,
+}
+
+/// The options for runs that are repeated and compared.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Repetition")]
+pub(crate) struct RepetitionArguments {
+    /// Let time be a function of the instructions that the guest has executed, the clock start at 2000-01-01 and the seed
+    /// be 0 (but for --rtc and --seed): the same inputs then make the same run
+    #[arg(long)]
+    pub(crate) deterministic: bool,
+
+    /// Run the translator and the interpreter in lock-step, deterministically, and report the first instruction that they do not
+    /// execute in the same way
+    #[arg(long, conflicts_with_all = ["engine", "replay"])]
+    pub(crate) verify: bool,
+
+    /// Write the machine and all that comes in from outside to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Repeat the run in this file, which has the machine and all its inputs
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
+        "deterministic", "debug_exit"])]
+    pub(crate) replay: Option<PathBuf>,
+
+    /// Write a line to this file for each input, interrupt and reset, with the number of instructions executed until then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) event_log: Option<PathBuf>,
+
+    /// Instructions from one line of the event log with hashes of the whole machine to the next; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000_000, requires = "event_log")]
+    pub(crate) checkpoint: u64,
 }
 
 /// The display adapter.
@@ -275,6 +313,13 @@ impl FromStr for QmpTarget {
             Some(("unix", path)) if !path.is_empty() => Ok(QmpTarget::Socket(path.into())),
             _ => Err(BadQmpTarget),
         }
+    }
+}
+
+impl RepetitionArguments {
+    /// Virtual time is a function of the instructions executed.
+    pub(crate) fn is_deterministic(&self) -> bool {
+        self.deterministic || self.verify
     }
 }
 
@@ -464,7 +509,7 @@ mod tests {
         assert_eq!(run.memory.bytes, 128 << 20);
         assert_eq!(run.cpu, Model::Max);
         assert_eq!(run.serial_targets(), [SerialTarget::Stdio]);
-        assert_eq!((run.display, run.rtc), (DisplayTarget::None, RtcBase::Utc));
+        assert_eq!((run.display, run.rtc), (DisplayTarget::None, None));
         assert_eq!((run.append.as_str(), run.stats, run.qmp), ("", false, None));
         assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Model::I486);
         let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();

@@ -17,6 +17,7 @@
 //! * [`serial`]: what is behind the serial ports;
 //! * [`debug_console`]: what is behind the port for messages of the firmware;
 //! * [`output`]: files and standard output behind either;
+//! * [`repetition`]: recordings and event logs;
 //! * [`rtc`]: what its clock shows;
 //! * [`log`]: log messages.
 //!
@@ -31,6 +32,7 @@ mod drives;
 mod log;
 mod output;
 mod qemu;
+mod repetition;
 mod rtc;
 mod run;
 mod serial;

@@ -83,6 +83,7 @@ const OPTIONS: &[QemuOption] = &[
     option("hdb", "FILE", |all, value| set(&mut all.run.drives.hdb, Some(value.into()))),
     option("hdc", "FILE", |all, value| set(&mut all.run.drives.hdc, Some(value.into()))),
     option("hdd", "FILE", |all, value| set(&mut all.run.drives.hdd, Some(value.into()))),
+    option("icount", "shift=auto|N[,rr=record,rrfile=FILE]", devices::icount),
     option("initrd", "FILE", |all, value| set(&mut all.run.initrd, vec![value.into()])),
     option("kernel", "FILE", |all, value| set(&mut all.run.kernel, Some(value.into()))),
     option("m", "SIZE", devices::memory),

@@ -19,6 +19,11 @@ pub(crate) enum RtcBase {
     At(u64),
 }
 
+impl RtcBase {
+    /// 2000-01-01 00:00:00: what it shows in a deterministic run.
+    pub(crate) const FIXED: RtcBase = RtcBase::At(946_684_800);
+}
+
 /// Why a `--rtc` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
@@ -72,6 +77,7 @@ mod tests {
         assert_eq!("base=utc".parse(), Ok(RtcBase::Utc));
         assert_eq!("localtime".parse(), Ok(RtcBase::LocalTime));
         assert_eq!("base=1970-01-02".parse(), Ok(RtcBase::At(86400)));
+        assert_eq!("base=2000-01-01".parse(), Ok(RtcBase::FIXED));
         assert_eq!("base=2001-09-09T01:46:40".parse(), Ok(RtcBase::At(1_000_000_000)));
         for bad in ["", "base=", "1969-12-31", "2024-13-01", "2024-02-30", "now", "12:00:00"] {
             assert_eq!(bad.parse::<RtcBase>(), Err(BadRtcBase), "{bad}");

@@ -13,7 +13,10 @@ use ring3_vm::linux::LinuxError;
 use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::multiboot::MultibootError;
 use ring3_vm::socket::SocketError;
-use ring3_vm::{Config, Console, Control, Ending, EngineChoice, Kernel, Module, Software, Vm, VmError, door};
+use ring3_vm::{
+    Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, Software, Verified,
+    Vm, VmError, door,
+};
 use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -24,6 +27,8 @@ use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
 use crate::log::{self, LogError};
 use crate::output::{Output, stdout};
+use crate::repetition::{self, RepetitionError};
+use crate::rtc::RtcBase;
 use crate::serial::{SerialError, SerialPorts};
 
 /// The exit statuses of the program.
@@ -39,6 +44,8 @@ pub(crate) enum Status {
     Stopped,
     /// The guest has halted for good.
     Stuck,
+    /// The engines differ.
+    Different,
     /// The guest has given this status itself.
     Guest(u8),
 }
@@ -51,6 +58,7 @@ impl From<Status> for ExitCode {
             Status::WrongCommandLine => 2,
             Status::Stopped => 3,
             Status::Stuck => 4,
+            Status::Different => 5,
             Status::Guest(status) => status,
         })
     }
@@ -94,72 +102,29 @@ pub(crate) enum RunError {
     #[error("{path} {source}", path = .kernel.display())]
     Kernel { kernel: PathBuf, source: LinuxError },
     #[error(transparent)]
+    Repetition(#[from] RepetitionError),
+    #[error("cannot repeat {path}: {source}", path = .path.display())]
+    Replay { path: PathBuf, source: VmError },
+    #[error(transparent)]
     Machine(VmError),
 }
 
 /// Runs the machine that `arguments` describe, until it ends.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     log::start(arguments.log.as_ref(), arguments.log_file.as_deref())?;
-    let (path, software) = software(arguments)?;
-    let drives = Drives::open(&arguments.drives)?;
-    let debug = match &arguments.debugcon {
-        DebugTarget::Log => DebugOutput::log(),
-        DebugTarget::Stdio => DebugOutput::Output(Output::stdout().map_err(RunError::Terminal)?),
-        DebugTarget::File(path) => DebugOutput::Output(
-            Output::create(path)
-                .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
-        ),
+    let repetition = &arguments.repetition;
+    let verified = match &repetition.replay {
+        Some(path) => Verified::Same(replay(arguments, path)?),
+        None => run_anew(arguments)?,
     };
-    let serial_targets = arguments.serial_targets();
-    // Who could reset a guest that does nothing any more, or wants to see what it has left.
-    let somebody_watches = arguments.qmp.is_some()
-        || arguments.display != DisplayTarget::None
-        || io::stdin().is_terminal();
-    let mut config = Config {
-        cpu: arguments.cpu,
-        memory_bytes: arguments.memory.bytes,
-        rtc_base: arguments.rtc.seconds(),
-        rng_seed: Some(rng_seed(arguments.seed).map_err(RunError::Seed)?),
-        serial_ports: serial_targets.len() as u8,
-        debug_exit_port: arguments.debug_exit,
-        reboots: !arguments.no_reboot,
-        stays_when_off: arguments.no_shutdown,
-        ends_when_stuck: !somebody_watches,
-        display: arguments.vga == Vga::Std,
-        ..Config::default()
+    let ending = match verified {
+        Verified::Same(ending) => ending,
+        Verified::Differs(difference) => {
+            let _ = writeln!(Stderr, "ring3: {difference}");
+            return Ok(Status::Different);
+        }
     };
-    drives.describe(&arguments.drives, &mut config);
-    let mut vm = Vm::with_engine(config, software, EngineChoice::from(arguments.engine))
-        .map_err(|error| explain(error, path))?;
-    drives.attach(&mut vm);
-    let (sender, mut door) = door();
-    if arguments.paused {
-        door.pause();
-    }
-    let serial = SerialPorts::open(&serial_targets, &sender)?;
-    let mut output = Outputs { serial, debug };
-    let name = arguments.name.as_deref();
-    let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target, name));
-    let qmp = qmp.transpose()?;
-
-    let display = Display::start(&arguments.display, &sender.control())?;
-
-    let raw_mode = output.serial.read_stdin(&sender)?;
-    let ended = vm.run(&mut door, &mut output);
-    output.serial.finish();
-    output.debug.finish();
-    drop(raw_mode);
-    // Whoever still asks the machine learns by this that it has ended.
-    drop(door);
-    display.finish();
-    if let Some(qmp) = qmp {
-        qmp.finish();
-    }
-    if arguments.stats {
-        // The counters are for whom reads standard error; without it there is nobody.
-        let _ = writeln!(Stderr, "{}", vm.stats());
-    }
-    match ended.map_err(RunError::Machine)? {
+    match ending {
         Ending::PowerOff | Ending::Quit | Ending::Reset => Ok(Status::Ended),
         Ending::Exit(status) => Ok(Status::Guest(status)),
         Ending::Stopped(report) => {
@@ -176,10 +141,135 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     }
 }
 
+/// Runs a machine from the command line.
+fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
+    let repetition = &arguments.repetition;
+    let (path, software) = software(arguments)?;
+    let drives = Drives::open(&arguments.drives)?;
+    let debug = debug_output(&arguments.debugcon)?;
+    let serial_targets = arguments.serial_targets();
+    let config = config(arguments, &drives)?;
+    let recorder = repetition.recorder(&config, &software)?;
+    let engine = if repetition.verify { EngineChoice::Translator } else { arguments.engine.into() };
+    let mut vm = Vm::with_engine(config, software, engine).map_err(|error| explain(error, path))?;
+    drives.attach(&mut vm);
+    if let Some(recorder) = recorder {
+        vm.record_to(recorder);
+    }
+    if let Some(log) = repetition.event_log()? {
+        vm.log_events(log);
+    }
+    let (sender, mut door) = door();
+    if arguments.paused {
+        door.pause();
+    }
+    let serial = SerialPorts::open(&serial_targets, &sender)?;
+    let mut output = Outputs { serial, debug };
+    let name = arguments.name.as_deref();
+    let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target, name));
+    let qmp = qmp.transpose()?;
+
+    let display = Display::start(&arguments.display, &sender.control())?;
+
+    let script = repetition.is_deterministic().then_some(&mut door);
+    let raw_mode = output.serial.read_stdin(&sender, script)?;
+    let ended = if repetition.verify {
+        let (tested, reference) = (&EngineChoice::Translator, &EngineChoice::Interpreter);
+        vm.verify(Engines { tested, reference }, &mut door, &mut output)
+    } else {
+        vm.run(&mut door, &mut output).map(Verified::Same)
+    };
+    output.finish();
+    drop(raw_mode);
+    // Whoever still asks the machine learns by this that it has ended.
+    drop(door);
+    display.finish();
+    if let Some(qmp) = qmp {
+        qmp.finish();
+    }
+    show_stats(arguments, &vm);
+    ended.map_err(RunError::Machine)
+}
+
+/// Repeats the run that is recorded in the file at `path`.
+fn replay(arguments: &RunArguments, path: &Path) -> Result<Ending, RunError> {
+    let repetition = &arguments.repetition;
+    let recording = repetition::open(path)?;
+    let (config, software) = (recording.config().clone(), recording.software().clone());
+    let mut vm = Vm::with_engine(config, software, EngineChoice::from(arguments.engine))
+        .map_err(|error| explain(error, path.to_owned()))?;
+    if let Some(log) = repetition.event_log()? {
+        vm.log_events(log);
+    }
+    // Whoever sends something to a machine that is repeated is not heard.
+    let (sender, _) = door();
+    let serial = SerialPorts::open(&arguments.serial_targets(), &sender)?;
+    let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
+    let ended = vm.replay_from(recording, &mut output);
+    output.finish();
+    show_stats(arguments, &vm);
+    ended.map_err(|source| RunError::Replay { path: path.to_owned(), source })
+}
+
+/// The shape of the machine.
+fn config(arguments: &RunArguments, drives: &Drives) -> Result<Config, RunError> {
+    let deterministic = arguments.repetition.is_deterministic();
+    // Who could reset a guest that does nothing any more, or wants to see what it has left.
+    let somebody_watches = arguments.qmp.is_some()
+        || arguments.display != DisplayTarget::None
+        || io::stdin().is_terminal();
+    let rtc = if deterministic { RtcBase::FIXED } else { RtcBase::Utc };
+    let seed = arguments.seed.or(deterministic.then_some(0));
+    let mut config = Config {
+        cpu: arguments.cpu,
+        memory_bytes: arguments.memory.bytes,
+        rtc_base: arguments.rtc.unwrap_or(rtc).seconds(),
+        deterministic,
+        rng_seed: Some(rng_seed(seed).map_err(RunError::Seed)?),
+        serial_ports: arguments.serial_targets().len() as u8,
+        debug_exit_port: arguments.debug_exit,
+        reboots: !arguments.no_reboot,
+        stays_when_off: arguments.no_shutdown,
+        ends_when_stuck: !somebody_watches,
+        display: arguments.vga == Vga::Std,
+        ..Config::default()
+    };
+    drives.describe(&arguments.drives, &mut config);
+    Ok(config)
+}
+
+/// What is behind the port for messages of the firmware.
+fn debug_output(target: &DebugTarget) -> Result<DebugOutput, RunError> {
+    Ok(match target {
+        DebugTarget::Log => DebugOutput::log(),
+        DebugTarget::Stdio => DebugOutput::Output(Output::stdout().map_err(RunError::Terminal)?),
+        DebugTarget::File(path) => DebugOutput::Output(
+            Output::create(path)
+                .map_err(|source| RunError::DebugFile { path: path.clone(), source })?,
+        ),
+    })
+}
+
+/// Prints the counters, if they were asked for.
+fn show_stats(arguments: &RunArguments, vm: &Vm) {
+    if arguments.stats {
+        // The counters are for whom reads standard error; without it there is nobody.
+        let _ = writeln!(Stderr, "{}", vm.stats());
+    }
+}
+
 /// What stands behind the machine's outputs.
 struct Outputs {
     serial: SerialPorts,
     debug: DebugOutput,
+}
+
+impl Outputs {
+    /// Lets everybody have what the guest has sent last.
+    fn finish(self) {
+        self.serial.finish();
+        self.debug.finish();
+    }
 }
 
 impl Console for Outputs {

@@ -13,8 +13,8 @@ use std::str::FromStr;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_devices::uart16550::COM_PORTS;
 use ring3_display::tty::{RawMode, Stderr};
-use ring3_vm::Sender;
 use ring3_vm::socket::SocketError;
+use ring3_vm::{Door, Sender};
 use thiserror::Error;
 
 use crate::output::Output;
@@ -73,6 +73,8 @@ pub(crate) enum SerialError {
     Pty(#[source] io::Error),
     #[error("cannot use the terminal: {0}")]
     Terminal(#[source] io::Error),
+    #[error("cannot read standard input: {0}")]
+    Stdin(#[source] io::Error),
     #[error("cannot start a thread for the serial port: {0}")]
     Thread(#[source] io::Error),
 }
@@ -125,13 +127,23 @@ impl SerialPorts {
     }
 
     /// Sends standard input to the port whose it is, if there is one. A terminal is in raw mode as long as what this
-    /// returns lives.
-    pub(crate) fn read_stdin(&self, sender: &Sender) -> Result<Option<RawMode>, SerialError> {
+    /// returns lives. In a deterministic run, what is there already waits at `script`.
+    pub(crate) fn read_stdin(
+        &self,
+        sender: &Sender,
+        script: Option<&mut Door>,
+    ) -> Result<Option<RawMode>, SerialError> {
         let Some(index) = self.stdio else { return Ok(None) };
         let raw_mode = RawMode::enter().map_err(SerialError::Terminal)?;
         let from = if raw_mode.is_some() { InputFrom::Terminal } else { InputFrom::Script };
         let line = Line { index, sender: sender.clone() };
-        stdin::start(from, line).map_err(SerialError::Thread)?;
+        let is_script = match script {
+            Some(door) => stdin::put_script(&line, door).map_err(SerialError::Stdin)?,
+            None => false,
+        };
+        if !is_script {
+            stdin::start(from, line).map_err(SerialError::Thread)?;
+        }
         Ok(raw_mode)
     }
 

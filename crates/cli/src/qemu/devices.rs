@@ -1,5 +1,6 @@
 //! The options whose values are lists of properties, or are like those of another program.
 
+use crate::args::RepetitionArguments;
 use crate::args::{self, Engine, MemorySize, QmpTarget, Vga};
 use crate::display::DisplayTarget;
 use crate::drives::{DriveProperties, Interface};
@@ -219,11 +220,37 @@ pub(super) fn rtc(all: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, Some("base")).for_each(|key, value| match (key, value) {
         ("base", base) => {
             let base = base.parse::<RtcBase>().map_err(|error| error.to_string())?;
-            set(&mut all.run.rtc, base)
+            set(&mut all.run.rtc, Some(base))
         }
         // The clock follows the host's, and no tick is lost.
         ("clock", "host") | ("driftfix", _) => Ok(()),
         ("clock", _) => reason("the clock follows the host's: clock=host"),
         _ => unknown(key, "base and clock"),
     })
+}
+
+/// `-icount`: virtual time by the instructions executed. How long one takes is fixed here.
+pub(super) fn icount(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut repetition = RepetitionArguments { deterministic: true, ..Default::default() };
+    let mut file = None;
+    let mut records = false;
+    Properties::parse(value, Some("shift")).for_each(|key, value| match (key, value) {
+        ("shift", "auto") | ("sleep", "on") | ("align", "off") => Ok(()),
+        ("shift", shift) => match shift.parse() {
+            Ok(0..=10_u8) => Ok(()),
+            _ => reason("shift is auto or a number from 0 to 10"),
+        },
+        ("sleep", _) => reason("the host sleeps while the guest waits: sleep=on"),
+        ("align", _) => reason("time does not follow the host's: align=off"),
+        ("rr", "record") => set(&mut records, true),
+        ("rr", "replay") => reason("\"ring3 run --replay FILE\" repeats a recording of ring3"),
+        ("rr", _) => reason("give rr=record"),
+        ("rrfile", path) => set(&mut file, Some(path.into())),
+        _ => unknown(key, "shift, sleep, align, rr and rrfile"),
+    })?;
+    repetition.record = file;
+    if records != repetition.record.is_some() {
+        return reason("a recording needs both rr=record and rrfile=FILE");
+    }
+    set(&mut all.run.repetition, repetition)
 }

@@ -46,12 +46,24 @@ fn an_installation_from_a_cd() {
     );
     assert_eq!(run.drives.hda.as_deref(), Some("disk.img".as_ref()));
     assert_eq!(run.drives.cdrom.as_deref(), Some("install.iso".as_ref()));
-    assert_eq!((run.drives.boot.order.as_str(), run.rtc), ("d", RtcBase::LocalTime));
+    assert_eq!((run.drives.boot.order.as_str(), run.rtc), ("d", Some(RtcBase::LocalTime)));
     assert_eq!(run.display, "vnc::1".parse().unwrap());
     assert_eq!((run.serial, run.cpu), (vec![SerialTarget::Null], Model::Max));
     let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=off");
     let expected = BootOptions { order: "c".into(), once: "d".into(), menu: true };
     assert_eq!(run.drives.boot, expected);
+}
+
+#[test]
+fn time_by_instructions_is_deterministic() {
+    let repetition = run("disk.img -icount shift=auto,sleep=on,rr=record,rrfile=file").repetition;
+    assert!(repetition.deterministic);
+    assert_eq!(repetition.record.as_deref(), Some("file".as_ref()));
+    assert!(run("disk.img -icount 7").repetition.deterministic);
+    assert!(!run("disk.img").repetition.deterministic);
+    assert!(refused("-icount shift=11").contains("from 0 to 10"));
+    assert!(refused("-icount shift=1,rr=replay,rrfile=f").contains("--replay FILE"));
+    assert!(refused("-icount shift=1,rr=record").contains("rrfile=FILE"));
 }
 
 #[test]

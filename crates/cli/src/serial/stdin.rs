@@ -1,14 +1,30 @@
 //! Standard input as the sender on a serial line, with the escape key.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::iter;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ring3_core::input::Input;
 use ring3_display::escape::{self, EscapeKeys, Key};
 use ring3_display::tty::Stderr;
-use tracing::warn;
+use ring3_vm::Door;
+use rustix::fs::{FileType, fstat};
+use tracing::{info, warn};
 
 use super::Line;
+
+/// Bytes that the guest gets at a time: what its serial port always has room for when it takes input.
+const CHUNK: usize = 4096;
+
+/// How long the other end of a pipe has to close it, so that what comes by it is known before the machine runs.
+const SCRIPT_WAIT: Duration = Duration::from_secs(1);
+
+/// Bytes of a script in a pipe at most.
+const SCRIPT_MAX: usize = 16 << 20;
 
 /// Who writes to standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +51,87 @@ pub(super) fn start(from: InputFrom, line: Line) -> io::Result<()> {
     Ok(())
 }
 
+/// Puts what is on standard input at `door`, for the guest to have as soon as it takes it: a file, or what comes by a pipe that is
+/// closed soon. False where it is neither, and nothing is done.
+pub(super) fn put_script(line: &Line, door: &mut Door) -> io::Result<bool> {
+    let stdin = io::stdin();
+    match FileType::from_raw_mode(fstat(&stdin)?.st_mode) {
+        FileType::RegularFile => {
+            let file = File::from(stdin.as_fd().try_clone_to_owned()?);
+            let line = line.clone();
+            door.put_script(chunks(file).map(move |bytes| line.input(bytes)));
+        }
+        FileType::Fifo | FileType::Socket => {
+            let pipe = File::from(stdin.as_fd().try_clone_to_owned()?);
+            let bytes = read_pipe(pipe, line)?;
+            let line = line.clone();
+            door.put_script(chunks(io::Cursor::new(bytes)).map(move |bytes| line.input(bytes)));
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// The bytes of `source` to its end, as many at a time whenever they came.
+fn chunks(mut source: impl Read) -> impl Iterator<Item = Vec<u8>> {
+    iter::from_fn(move || {
+        let mut bytes = Vec::with_capacity(CHUNK);
+        if let Err(error) = source.by_ref().take(CHUNK as u64).read_to_end(&mut bytes) {
+            warn!("no more input for the guest: cannot read standard input: {error}");
+        }
+        (!bytes.is_empty()).then_some(bytes)
+    })
+}
+
+/// What comes by `pipe` until it is closed. If that takes long, the rest goes to the guest when it comes.
+fn read_pipe(pipe: File, line: &Line) -> io::Result<Vec<u8>> {
+    let (sender, receiver) = mpsc::sync_channel(0);
+    let reader = thread::Builder::new().name("stdin".into());
+    reader.spawn(move || {
+        for bytes in arriving(pipe) {
+            // Nobody listens any more when the machine has ended.
+            if sender.send(bytes).is_err() {
+                return;
+            }
+        }
+    })?;
+    let deadline = Instant::now() + SCRIPT_WAIT;
+    let mut script = Vec::new();
+    while script.len() < SCRIPT_MAX {
+        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(bytes) => script.extend(bytes),
+            Err(RecvTimeoutError::Disconnected) => return Ok(script),
+            Err(RecvTimeoutError::Timeout) => break,
+        }
+    }
+    info!("standard input is not closed: what comes from now on comes at no fixed instruction");
+    let line = line.clone();
+    thread::Builder::new().name("stdin-late".into()).spawn(move || {
+        for bytes in receiver {
+            line.sender.send(line.input(bytes));
+        }
+    })?;
+    Ok(script)
+}
+
+/// The bytes of `source` to its end, as they come.
+fn arriving(mut source: impl Read) -> impl Iterator<Item = Vec<u8>> {
+    iter::from_fn(move || {
+        let mut buffer = [0; CHUNK];
+        loop {
+            return match source.read(&mut buffer) {
+                Ok(0) => None,
+                Ok(length) => Some(buffer[..length].to_vec()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    warn!("no more input for the guest: cannot read standard input: {error}");
+                    None
+                }
+            };
+        }
+    })
+}
+
 /// Reads `source` to its end or until the escape key says to quit.
 fn read(
     mut source: impl Read,
@@ -43,7 +140,7 @@ fn read(
     mut send: impl FnMut(Input),
 ) -> io::Result<()> {
     let mut keys = EscapeKeys::default();
-    let mut buffer = [0; 4096];
+    let mut buffer = [0; CHUNK];
     loop {
         let bytes = match source.read(&mut buffer) {
             Ok(0) => return Ok(()),
@@ -107,6 +204,24 @@ mod tests {
             [serial(b"ls\x01"), Input::Quit]
         );
         assert_eq!(inputs(InputFrom::Terminal, b"\x01x"), [Input::Quit]);
+    }
+
+    /// A source that gives a few bytes at a time.
+    struct Slow<'a>(&'a [u8]);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let most = buffer.len().min(7);
+            self.0.read(&mut buffer[..most])
+        }
+    }
+
+    #[test]
+    fn a_script_is_divided_in_the_same_way_whenever_it_comes() {
+        let script: Vec<u8> = (0..10_000).map(|number| number as u8).collect();
+        let divided: Vec<_> = chunks(Slow(&script)).collect();
+        assert_eq!(divided, script.chunks(CHUNK).map(<[u8]>::to_vec).collect::<Vec<_>>());
+        assert_eq!(arriving(Slow(&script)).flatten().collect::<Vec<_>>(), script);
     }
 
     #[test]

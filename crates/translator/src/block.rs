@@ -249,7 +249,9 @@ impl Maker {
                 break End::NextBlock(end);
             }
             let is_left = !decode::exists(&instruction, source.model) || source.left.contains(&end);
-            if !is_left && goes_on_after(&instruction) && source.second.is_none() {
+            // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
+            let may_go_on = source.second.is_none() && !self.sites.iter().any(|site| site.repeats);
+            if !is_left && may_go_on && goes_on_after(&instruction) {
                 self.begin_site(&instruction);
                 self.end_part();
                 let taken = self.emitter.jump_if(condition(&instruction));
@@ -353,7 +355,7 @@ impl Maker {
             return copy::translate_for_user(emitter, instruction);
         }
         match instruction.code() {
-            Code::Push_r32 => {
+            Code::Push_r32 | Code::Push_rm32 if instruction.op0_kind() == OpKind::Register => {
                 emitter.push(copy::rename(instruction.op0_register()));
             }
             Code::Pushd_imm8 | Code::Pushd_imm32 => {
@@ -364,7 +366,7 @@ impl Maker {
                 emitter.load(Register::R8D, from);
                 emitter.push(Register::R8D);
             }
-            Code::Pop_r32 => {
+            Code::Pop_r32 | Code::Pop_rm32 if instruction.op0_kind() == OpKind::Register => {
                 let register = copy::rename(instruction.op0_register());
                 emitter.load(register, top_of_stack(0));
                 if register != Register::R15D {

@@ -29,7 +29,10 @@ fn run(
 ) -> Exit {
     loop {
         let left = EXECUTED - cpu.instructions;
-        let exit = engine.run(cpu, memory, u64::from(1 + random.below(200)).min(left));
+        let asked = u64::from(1 + random.below(200)).min(left);
+        let deadline = cpu.instructions + asked;
+        let exit = engine.run(cpu, memory, asked);
+        assert!(exit != Exit::Deadline || cpu.instructions == deadline, "it stops there");
         if exit != Exit::Deadline || cpu.instructions >= EXECUTED {
             return exit;
         }

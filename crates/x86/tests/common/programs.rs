@@ -28,7 +28,7 @@ pub(crate) fn program(random: &mut Random) -> Vec<u8> {
         let base = [0, 1, 2, 3, 5, 6, 7][random.below(7) as usize];
         let operand = [0x40 | a << 3 | base, random.below(256) as u8];
         let number = random.below(256) as u8;
-        match random.below(20) {
+        match random.below(21) {
             0 | 1 => code.extend([0x8b, operand[0], operand[1]]), // mov r, [m]
             2 | 3 => code.extend([0x89, operand[0], operand[1]]), // mov [m], r
             4 => code.extend([0x89, registers]),                  // mov r, r
@@ -46,6 +46,14 @@ pub(crate) fn program(random: &mut Random) -> Vec<u8> {
             16 => {
                 code.extend([0xe8, 0, 0, 0, 0]); // call
                 jumps.push((code.len(), 4));
+            }
+            17 => {
+                code.extend([0xb9, number & 31, 0, 0, 0]); // mov ecx, ...
+                code.push(0xbf); // mov edi, ...
+                code.extend((DATA + u32::from(number) * 16).to_le_bytes());
+                // REP or REPNE with MOVSB, MOVSD, CMPSB, STOSB, STOSD or SCASB.
+                let string = [0xa4, 0xa5, 0xa6, 0xaa, 0xab, 0xae][b as usize % 6];
+                code.extend([0xf2 | a & 1, string]);
             }
             _ => {
                 code.extend([0x70 | number & 15, 0]); // jcc

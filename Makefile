@@ -62,6 +62,7 @@ bench: guests ## measure parts, and whole systems beside the QEMU that is instal
 fuzz-cpu: needs ## compare random instructions with this machine's CPU
 	RING3_FUZZ_CASES=$(CASES) cargo test --release --no-fail-fast -p ring3-x86 \
 		--test host_cpu --test host_x87 -- --nocapture
+	RING3_FUZZ_CASES=$(CASES) cargo test --release -p ring3-translator --test host_cpu -- --nocapture
 
 .PHONY: fuzz-bytes
 fuzz-bytes: needs ## look for FUZZ_SECONDS for bytes on which the processor panics or hangs

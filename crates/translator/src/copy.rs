@@ -15,10 +15,12 @@ pub(crate) fn rename(register: Register) -> Register {
     }
 }
 
-/// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, and not through CS, which need not
-/// be readable.
+/// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, not through CS, which need not
+/// be readable, and not that of XLAT, whose index is AL.
 pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
-    !has_16_bit_addresses(instruction) && instruction.memory_segment() != Register::CS
+    !has_16_bit_addresses(instruction)
+        && instruction.memory_segment() != Register::CS
+        && instruction.mnemonic() != Mnemonic::Xlatb
 }
 
 /// The effective address of `instruction` as an operand with that segment prefix.

@@ -341,11 +341,11 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                 op.segment = register_number(instruction.memory_segment());
             }
             OpKind::NearBranch16 => {
-                let distance = instruction.near_branch16().wrapping_sub(instruction.len() as u16);
+                let distance = instruction.near_branch16().wrapping_sub(instruction.next_ip16());
                 op.imm = distance as i16 as u32;
             }
             OpKind::NearBranch32 => {
-                op.imm = instruction.near_branch32().wrapping_sub(instruction.len() as u32);
+                op.imm = instruction.near_branch32().wrapping_sub(instruction.next_ip32());
             }
             OpKind::FarBranch16 => {
                 op.imm = u32::from(instruction.far_branch16());

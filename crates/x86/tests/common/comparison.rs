@@ -84,14 +84,15 @@ pub(crate) trait Scene {
     fn forgive(&self, host: &mut Outcome, ours: &Outcome);
 }
 
-/// Runs `cases` cases, or those that the environment asks for, evenly spread over `forms`;
+/// Runs `cases` cases in what `guest` makes, or those that the environment asks for, evenly spread over `forms`;
 /// panics with a report where they differ from the host's processor.
 pub(crate) fn compare_forms<F: Debug, S: Scene>(
+    guest: impl FnOnce() -> Guest,
     cases: u64,
     forms: &[F],
     scene: impl Fn(&mut Random, &F) -> S,
 ) {
-    let mut bench = match Bench::new() {
+    let mut bench = match Bench::new(guest) {
         Ok(bench) => bench,
         Err(reason) => {
             println!("skipped: {reason}");
@@ -134,9 +135,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Result<Bench, Unavailable> {
+    fn new(guest: impl FnOnce() -> Guest) -> Result<Bench, Unavailable> {
+        // First the host's side: it needs fixed addresses, which an engine may take too.
         let mut host = Runner::new()?;
-        let mut guest = Guest::new();
+        let mut guest = guest();
         let mut random = Random::new(SEED, u64::MAX);
         let mut fill = |len: u32| -> Vec<u8> {
             (0..len / 4).flat_map(|_| random.number().to_le_bytes()).collect()

@@ -10,7 +10,6 @@ use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::fpu::Fpu;
-use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::softfloat::F80;
 
@@ -19,6 +18,8 @@ use super::host_fpu;
 
 const LAYOUT: Layout = Layout::FIXED;
 
+/// Bytes of memory.
+pub(crate) const MEMORY: u64 = 1 << 20;
 // Guest-physical memory: page tables, a few supervisor pages, and the arena.
 const PAGE_DIRECTORY: u32 = 0x1000;
 const ARENA_TABLE: u32 = 0x2000;
@@ -69,14 +70,19 @@ impl Pace {
 pub(crate) struct Guest {
     cpu: Cpu,
     memory: Memory,
-    engine: Interpreter,
+    engine: Box<dyn Engine>,
 }
 
 impl Guest {
-    /// 32-bit protected mode at privilege 3, flat segments, paging, and handlers for all exceptions.
-    pub(crate) fn new() -> Guest {
-        let mut guest =
-            Guest { cpu: Cpu::new(), memory: Memory::new(1 << 20).unwrap(), engine: interpreter() };
+    /// One that the interpreter executes.
+    pub(crate) fn interpreted() -> Guest {
+        Guest::new(Box::new(interpreter()), Memory::new(MEMORY).unwrap())
+    }
+
+    /// 32-bit protected mode at privilege 3, flat segments, paging, and handlers for all exceptions; with
+    /// [`MEMORY`] bytes of memory.
+    pub(crate) fn new(engine: Box<dyn Engine>, memory: Memory) -> Guest {
+        let mut guest = Guest { cpu: Cpu::new(), memory, engine };
         guest.map();
         guest.fill_tables();
         let filler = vec![FILLER; LAYOUT.code.len as usize];

@@ -15,6 +15,7 @@ mod scene;
 mod vectors;
 mod vendors;
 
+use common::guest::Guest;
 use scene::IntegerScene;
 
 const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
@@ -22,7 +23,7 @@ const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 #[test]
 fn every_form_does_what_the_host_does() {
     let forms = forms::tested();
-    common::comparison::compare_forms(CASES, &forms, |random, form| {
+    common::comparison::compare_forms(Guest::interpreted, CASES, &forms, |random, form| {
         IntegerScene::random(random, *form)
     });
 }

@@ -24,6 +24,7 @@ mod common;
 mod portable;
 mod scene;
 
+use common::guest::Guest;
 use scene::X87Scene;
 
 /// A few seconds in either build.
@@ -32,7 +33,7 @@ const CASES: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 #[test]
 fn every_form_does_what_the_host_does() {
     let encodings = scene::encodings();
-    common::comparison::compare_forms(CASES, &encodings, |random, encoding| {
+    common::comparison::compare_forms(Guest::interpreted, CASES, &encodings, |random, encoding| {
         X87Scene::random(random, encoding)
     });
 }

@@ -1,0 +1,80 @@
+//! Random instructions of every integer, MMX and SSE form, translated and on the real processor. As the interpreter's
+//! test of this name, with the same cases.
+
+#[path = "../../../x86/tests/common/mod.rs"]
+mod common;
+#[path = "../../../x86/tests/host_cpu/encode.rs"]
+mod encode;
+#[path = "../../../x86/tests/host_cpu/forms.rs"]
+mod forms;
+#[path = "../../../x86/tests/host_cpu/scene.rs"]
+mod scene;
+#[path = "../../../x86/tests/host_cpu/vectors.rs"]
+mod vectors;
+#[path = "../../../x86/tests/host_cpu/vendors.rs"]
+mod vendors;
+
+use std::fs;
+use std::ops::Range;
+use std::sync::Arc;
+
+use common::comparison::{Case, Outcome, Scene};
+use common::guest::{Guest, MEMORY};
+use ring3_core::memory::Memory;
+use ring3_hostcpu::{Stop, Vendor};
+use ring3_translator::{GuestMemory, Translator};
+use scene::IntegerScene;
+
+const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
+
+#[test]
+fn every_form_does_what_the_host_does() {
+    let guest_memory = Arc::new(GuestMemory::default());
+    if let Err(error) = Translator::new(Arc::clone(&guest_memory)) {
+        println!("skipped: {error}");
+        return;
+    }
+    let guest = || {
+        let translator = Translator::new(Arc::clone(&guest_memory)).unwrap();
+        Guest::new(Box::new(translator), Memory::with_pages(MEMORY, guest_memory).unwrap())
+    };
+    common::comparison::compare_forms(guest, CASES, &forms::tested(), |random, form| Beside {
+        scene: IntegerScene::random(random, *form),
+        translated: translated(),
+    });
+}
+
+/// A case on a host whose processor finds translated code in its memory.
+struct Beside {
+    scene: IntegerScene,
+    translated: Range<u64>,
+}
+
+impl Scene for Beside {
+    fn case(&self) -> &Case {
+        self.scene.case()
+    }
+
+    fn is_left_out(&self, ours: &Outcome, vendor: Vendor) -> bool {
+        let is_there = |address: u32| self.translated.contains(&address.into());
+        let accessed = match ours.stop {
+            Stop::Exception { vector: 14, cr2, .. } => is_there(cr2),
+            _ => false,
+        };
+        accessed || is_there(ours.state.eip) || self.scene.is_left_out(ours, vendor)
+    }
+
+    fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
+        self.scene.forgive(host, ours);
+    }
+}
+
+/// Where translated code is in this process (Linux, Documentation/filesystems/proc.rst, `maps`).
+fn translated() -> Range<u64> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.contains(" r-xs ") && line.contains("translated"));
+    let (start, rest) = line.unwrap().split_once('-').unwrap();
+    let end = rest.split(' ').next().unwrap();
+    let number = |text| u64::from_str_radix(text, 16).unwrap();
+    number(start)..number(end)
+}

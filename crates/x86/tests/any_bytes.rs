@@ -10,6 +10,7 @@ use std::path::Path;
 
 use common::anything::{random_cpu, random_memory, run, run_bytes};
 use common::series::Series;
+use ring3_x86::interpreter::Interpreter;
 
 const CASES: u64 = 600;
 
@@ -20,7 +21,7 @@ fn any_bytes_in_any_state() {
         let mut random = series.random(case);
         let mut memory = random_memory(&mut random);
         let mut cpu = random_cpu(&mut random);
-        run(&mut random, &mut cpu, &mut memory);
+        run(&mut Interpreter::new(), &mut random, &mut cpu, &mut memory);
     }
 }
 

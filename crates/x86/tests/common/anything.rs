@@ -12,6 +12,8 @@ use ring3_x86::table;
 
 use super::random::Random;
 
+/// Bytes of memory.
+pub(crate) const MEMORY: u64 = 1 << 20;
 const PAGE: u32 = 0x1000;
 /// Pages at the start of memory that hold something; addresses are mostly in here.
 const PAGES: u32 = 12;
@@ -28,7 +30,13 @@ fn address(random: &mut Random) -> u32 {
 
 /// Memory with code, descriptors and page tables, and with ROM and devices in between.
 pub(crate) fn random_memory(random: &mut Random) -> Memory {
-    let mut memory = Memory::new(1 << 20).unwrap();
+    let mut memory = Memory::new(MEMORY).unwrap();
+    fill(random, &mut memory);
+    memory
+}
+
+/// Fills `memory`, which is zero and has [`MEMORY`] bytes, with the like.
+pub(crate) fn fill(random: &mut Random, memory: &mut Memory) {
     for page in 0..PAGES {
         let mut bytes = Vec::with_capacity(PATTERN + 16);
         let content = random.below(4);
@@ -50,7 +58,6 @@ pub(crate) fn random_memory(random: &mut Random) -> Memory {
             memory.map(page.into(), PAGE.into(), reads, writes).unwrap();
         }
     }
-    memory
 }
 
 /// A descriptor or gate that might be valid.
@@ -170,12 +177,16 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     let linear = cpu.segment(sreg::CS).base.wrapping_add(cpu.ip) as u32;
     // Without paging, and where a page is mapped to itself, it is what is executed first.
     memory.write((linear % (PAGES * PAGE)).into(), code);
-    run(&mut random, &mut cpu, &mut memory);
+    run(&mut Interpreter::new(), &mut random, &mut cpu, &mut memory);
 }
 
 /// Lets the engine run, and answers it with anything.
-pub(crate) fn run(random: &mut Random, cpu: &mut Cpu, memory: &mut Memory) {
-    let mut engine = Interpreter::new();
+pub(crate) fn run(
+    engine: &mut dyn Engine,
+    random: &mut Random,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+) {
     for _ in 0..ENTRIES {
         cpu.interrupt_pin = random.percent(20);
         if random.percent(5) {

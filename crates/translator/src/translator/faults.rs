@@ -95,15 +95,8 @@ impl Translator {
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             return self.user_faulted(cpu, memory, at, deadline);
         };
-        let Some(file) = self.file.clone() else { return Ok(STEP) };
-        if self.spaces.mappings() > MAX_MAPPINGS {
-            self.clear_spaces()?;
-        }
-        match self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)? {
-            Fill::Done => {
-                self.counters.fills += 1;
-                Ok(at.go_on(cpu, deadline))
-            }
+        match self.fill(cpu, memory, is_user, linear, writes)? {
+            Fill::Done => Ok(at.go_on(cpu, deadline)),
             Fill::Faults => {
                 if is_user {
                     self.store(cpu);
@@ -118,10 +111,7 @@ impl Translator {
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
             Fill::Leave => {
-                if self.note_leaving() {
-                    self.left.insert(self.context.eip);
-                    self.drop_block(cpu, memory);
-                }
+                self.leave_if_often(cpu, memory);
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
             Fill::OfUser => {
@@ -157,22 +147,33 @@ impl Translator {
         }
         let Some(linear) = self.spaces.linear_of_user(address) else { return step };
         let writes = self.context.fault_code & WRITE_FAULT != 0;
-        let Some(file) = self.file.clone() else { return step };
-        match self.spaces.current(true).fill(cpu, memory, &file, linear, writes)? {
-            Fill::Done => {
-                self.counters.fills += 1;
-                again
-            }
+        match self.fill(cpu, memory, true, linear, writes)? {
+            Fill::Done => again,
             Fill::Faults => step,
             Fill::Leave | Fill::OfUser => {
                 self.set_region(linear, false);
-                if self.note_leaving() {
-                    self.left.insert(self.context.eip);
-                    self.drop_block(cpu, memory);
-                }
+                self.leave_if_often(cpu, memory);
                 step
             }
         }
+    }
+
+    /// Fills the window of user code, or that of supervisor code, where an access to `linear` has faulted.
+    fn fill(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        is_user: bool,
+        linear: u32,
+        writes: bool,
+    ) -> io::Result<Fill> {
+        let Some(file) = self.file.clone() else { return Ok(Fill::Faults) };
+        if self.spaces.mappings() > MAX_MAPPINGS {
+            self.clear_spaces()?;
+        }
+        let filled = self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)?;
+        self.counters.fills += u64::from(filled == Fill::Done);
+        Ok(filled)
     }
 
     /// From now on, supervisor code that accesses memory of the user finds it at `base`.
@@ -211,13 +212,8 @@ impl Translator {
                 && fault.registers == address_registers(cpu)
         };
         let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(()) };
-        if let Some(file) = self.file.clone() {
-            let space = self.spaces.current(true);
-            // What is not done here is done when it faults.
-            let filled = space.fill(cpu, memory, &file, fault.linear, fault.writes)?;
-            self.counters.fills += u64::from(filled == Fill::Done);
-        }
-        Ok(())
+        // What is not done here is done when it faults.
+        self.fill(cpu, memory, true, fault.linear, fault.writes).map(|_| ())
     }
 
     /// The instruction at EIP is executed by the interpreter. True when that has happened so often that a signal each time is too
@@ -226,6 +222,14 @@ impl Translator {
         let times = self.leavings.entry(self.context.eip).or_default();
         *times = times.wrapping_add(1);
         *times == LEAVINGS
+    }
+
+    /// Has the interpreter execute the instruction at EIP from now on, if it has often done so.
+    fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+        if self.note_leaving() {
+            self.left.insert(self.context.eip);
+            self.drop_block(cpu, memory);
+        }
     }
 
     /// Drops the block of the instruction at EIP, which is to be translated in another way.

@@ -2,16 +2,14 @@
 
 #[path = "../../x86/tests/common/mod.rs"]
 mod common;
-
-use std::sync::Arc;
+mod support;
 
 use common::anything::{MEMORY, fill, random_cpu, run};
 use common::random::Random;
 use common::series::Series;
-use ring3_core::memory::Memory;
-use ring3_translator::{GuestMemory, Translator};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::{Attributes, Segment, sreg};
+use support::translator;
 
 const CASES: u64 = 600;
 
@@ -20,15 +18,7 @@ fn any_bytes_in_any_state() {
     let series = Series::from_environment(CASES);
     for case in series.cases.clone() {
         let mut random = series.random(case);
-        let guest_memory = Arc::new(GuestMemory::default());
-        let mut translator = match Translator::new(Arc::clone(&guest_memory)) {
-            Ok(translator) => translator,
-            Err(error) => {
-                println!("skipped: {error}");
-                return;
-            }
-        };
-        let mut memory = Memory::with_pages(MEMORY, guest_memory).unwrap();
+        let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
         fill(&mut random, &mut memory);
         let mut cpu = random_cpu(&mut random);
         if random.percent(60) {

@@ -7,16 +7,15 @@ mod programs;
 mod random;
 #[path = "../../x86/tests/common/series.rs"]
 mod series;
-
-use std::sync::Arc;
+mod support;
 
 use programs::{EXECUTED, machine, program, seen};
 use ring3_core::memory::Memory;
-use ring3_translator::{GuestMemory, Translator};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use series::Series;
+use support::translator;
 
 const CASES: u64 = 300;
 
@@ -52,15 +51,7 @@ fn the_translator_does_what_the_interpreter_does() {
         let memory_then = memory;
 
         random = state;
-        let guest_memory = Arc::new(GuestMemory::default());
-        let mut translator = match Translator::new(Arc::clone(&guest_memory)) {
-            Ok(translator) => translator,
-            Err(error) => {
-                println!("skipped: {error}");
-                return;
-            }
-        };
-        let memory = Memory::with_pages(1 << 20, guest_memory).unwrap();
+        let Some((mut translator, memory)) = translator(1 << 20) else { return };
         let (mut cpu, mut memory) = machine(&mut random, &code, memory);
         let exit = run(&mut translator, &mut cpu, &mut memory, &mut random);
         let what =

@@ -9,38 +9,39 @@ mod encode;
 mod forms;
 #[path = "../../../x86/tests/host_cpu/scene.rs"]
 mod scene;
+#[path = "../support/mod.rs"]
+mod support;
 #[path = "../../../x86/tests/host_cpu/vectors.rs"]
 mod vectors;
 #[path = "../../../x86/tests/host_cpu/vendors.rs"]
 mod vendors;
 
+use std::cell::OnceCell;
 use std::fs;
 use std::ops::Range;
-use std::sync::Arc;
 
 use common::comparison::{Case, Outcome, Scene};
 use common::guest::{Guest, MEMORY};
-use ring3_core::memory::Memory;
 use ring3_hostcpu::{Stop, Vendor};
-use ring3_translator::{GuestMemory, Translator};
 use scene::IntegerScene;
+use support::translator;
 
 const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
 
 #[test]
 fn every_form_does_what_the_host_does() {
-    let guest_memory = Arc::new(GuestMemory::default());
-    if let Err(error) = Translator::new(Arc::clone(&guest_memory)) {
-        println!("skipped: {error}");
+    if translator(MEMORY).is_none() {
         return;
     }
     let guest = || {
-        let translator = Translator::new(Arc::clone(&guest_memory)).unwrap();
-        Guest::new(Box::new(translator), Memory::with_pages(MEMORY, guest_memory).unwrap())
+        let (translator, memory) = translator(MEMORY).expect("there was one before");
+        Guest::new(Box::new(translator), memory)
     };
+    // Known when the guest is there.
+    let place = OnceCell::new();
     common::comparison::compare_forms(guest, CASES, &forms::tested(), |random, form| Beside {
         scene: IntegerScene::random(random, *form),
-        translated: translated(),
+        translated: place.get_or_init(translated).clone(),
     });
 }
 

@@ -1,8 +1,11 @@
 //! A slice: the guest runs, and the board answers its exits, until somebody must look around.
 
+use ring3_core::clock::Time;
+use ring3_core::memory::Memory;
 use ring3_x86::engine::Exit;
 use tracing::{info, warn};
 
+use crate::board::Board;
 use crate::event_log::{EventLog, What};
 use crate::machine::{Ending, Report, Vm};
 
@@ -53,38 +56,29 @@ impl Vm {
                 Exit::Deadline => {}
                 Exit::Halt => return None,
                 Exit::PortRead { port, width } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    let value = self.board.read_port(&mut self.memory, now, port, width);
-                    self.stats.device_done(called);
-                    self.charge_access();
+                    let value =
+                        self.access(|board, memory, now| board.read_port(memory, now, port, width));
                     self.cpu.answer(value.into());
                 }
                 Exit::PortWrite { port, width, value } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    self.board.write_port(&mut self.memory, now, port, width, value);
-                    self.stats.device_done(called);
+                    self.access(|board, memory, now| {
+                        board.write_port(memory, now, port, width, value);
+                    });
                     if self.board.take_ignne() {
                         self.cpu.ignore_numeric_error();
                     }
-                    self.charge_access();
                     self.cpu.answer(0);
                 }
                 Exit::MmioRead { address, width } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    let value = self.board.read_memory(&mut self.memory, now, address, width);
-                    self.stats.device_done(called);
-                    self.charge_access();
+                    let value = self.access(|board, memory, now| {
+                        board.read_memory(memory, now, address, width)
+                    });
                     self.cpu.answer(value.into());
                 }
                 Exit::MmioWrite { address, width, value } => {
-                    let now = self.now();
-                    let called = self.stats.device_called();
-                    self.board.write_memory(&mut self.memory, now, address, width, value);
-                    self.stats.device_done(called);
-                    self.charge_access();
+                    self.access(|board, memory, now| {
+                        board.write_memory(memory, now, address, width, value);
+                    });
                     self.cpu.answer(0);
                 }
                 Exit::NumericError => {
@@ -121,6 +115,16 @@ impl Vm {
                 slice_end = slice_end.min(self.cpu.instructions + 1);
             }
         }
+    }
+
+    /// Lets the board do an access of the guest, and takes the time for it.
+    fn access<T>(&mut self, access: impl FnOnce(&mut Board, &mut Memory, Time) -> T) -> T {
+        let now = self.now();
+        let called = self.stats.device_called();
+        let done = access(&mut self.board, &mut self.memory, now);
+        self.stats.device_done(called);
+        self.charge_access();
+        done
     }
 
     /// Says that the processor has shut down, which the chipset answers by a reset of it. To some guests that is a way

@@ -9,13 +9,14 @@ use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, 
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, MAX_LENGTH, Op};
 
-use crate::context::{at, info};
+use crate::context::{at, index, index_mask, info, slot_index};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Branch, Count, Emitter, Mark, top_of_stack};
+use crate::emitter::{Branch, Count, Emitter, Mark};
 use crate::flags;
 use crate::map::Set;
 use crate::numeric;
 use crate::segments;
+use crate::slots::Slots;
 use crate::strings;
 
 /// Instructions in a block at most.
@@ -34,6 +35,8 @@ pub(crate) struct Site {
     pub(crate) before: u16,
     /// How many of them are taken from the budget when it is executed.
     pub(crate) counted: u16,
+    /// How far the guest's ESP is above R15D there.
+    pub(crate) stack_offset: i32,
     /// It is repeated: the context's `count` has the count with which it began.
     pub(crate) repeats: bool,
     /// It compares, and may end before its count does.
@@ -53,11 +56,15 @@ pub(crate) struct Block {
     pub(crate) place: usize,
     /// It is user code.
     pub(crate) is_user: bool,
-    /// Where direct branches enter it. Those to a block that crosses go by way of the jump table, which is up to date
-    /// with both pages.
+    /// Where it begins, for whoever knows that it is what is at the address.
     pub(crate) entry: u32,
+    /// Where direct branches from the same page enter it. Those to a block that crosses go by way of the jump table, which is up to date
+    /// with both pages.
+    pub(crate) linked_entry: u32,
     /// Where indirect branches enter it, with R8D the address they go to.
     pub(crate) checked_entry: u32,
+    /// The slot for direct branches to it, if one is known.
+    pub(crate) slot: Option<u32>,
     /// How many bytes of guest code it is made from.
     pub(crate) bytes: u16,
     /// The place of the second page, if its only instruction crosses into one.
@@ -107,36 +114,45 @@ pub(crate) fn crosses(bytes: &[u8]) -> bool {
 pub(crate) fn translate(
     source: &Source,
     host: u32,
+    slots: &mut Slots,
     entry_of: impl Fn(u32) -> Option<u32>,
 ) -> (Block, Vec<u8>, Option<Op>) {
+    let slot = slots.find(source.linear);
     let mut maker = Maker {
-        emitter: Emitter::new(host, source.is_user),
+        emitter: Emitter::new(host),
+        slots,
         linear: source.linear,
         sites: Vec::new(),
         later: Vec::new(),
         entry: 0,
+        linked_entry: 0,
         is_numeric: false,
         is_user: source.is_user,
         part: None,
     };
     if source.second.is_some() {
-        maker.emitter.jump_by_table_to(source.linear);
+        maker.jump_to_other_page(source.linear);
     }
     let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.linear);
-    maker.entry = if source.second.is_some() { host } else { maker.emitter.here() };
+    maker.entry = maker.emitter.here();
+    maker.linked_entry = if source.second.is_some() { host } else { maker.entry };
     maker.begin_part();
     let check = maker.emitter.check_budget();
     let mut left = None;
     // The address of the first byte that is not part of it.
     let end = match maker.instructions(source, &entry_of) {
         End::Branch(branch) => {
+            if !branch.is_stack_instruction() || copy::needs_stack_pointer(&branch) {
+                maker.emitter.settle_stack();
+            }
             maker.begin_site(&branch);
             maker.end_part();
             maker.ending(&branch, &entry_of);
             branch.next_ip32()
         }
         End::NextBlock(end) => {
+            maker.emitter.settle_stack();
             maker.go_to(end, &entry_of);
             end
         }
@@ -144,6 +160,7 @@ pub(crate) fn translate(
             let linear = instruction.ip32();
             let op = decode::to_op(&instruction, MODE, source.model);
             left = Some(op.at_offset((linear & !PAGE_MASK) as u16));
+            maker.emitter.settle_stack();
             maker.emitter.leave_to_step(linear, info | source.next_op << info::OP_SHIFT);
             linear
         }
@@ -158,7 +175,9 @@ pub(crate) fn translate(
         place: source.place,
         is_user: source.is_user,
         entry: maker.entry,
+        linked_entry: maker.linked_entry,
         checked_entry,
+        slot,
         bytes: end.wrapping_sub(source.linear) as u16,
         second: source.second,
         instructions: instructions as u16,
@@ -212,12 +231,14 @@ enum Later {
 }
 
 /// A block that is being made.
-struct Maker {
+struct Maker<'a> {
     emitter: Emitter,
+    slots: &'a mut Slots,
     linear: u32,
     sites: Vec<Site>,
     later: Vec<Later>,
     entry: u32,
+    linked_entry: u32,
     /// The numeric registers are loaded.
     is_numeric: bool,
     is_user: bool,
@@ -232,7 +253,7 @@ struct Start {
     is_numeric: bool,
 }
 
-impl Maker {
+impl Maker<'_> {
     /// Translates the instructions up to where the block ends, and says how it does.
     fn instructions(&mut self, source: &Source, entry_of: &impl Fn(u32) -> Option<u32>) -> End {
         let mut decoder = decode::decoder(source.bytes, true, source.linear);
@@ -252,6 +273,7 @@ impl Maker {
             // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
             let may_go_on = source.second.is_none() && !self.sites.iter().any(|site| site.repeats);
             if !is_left && may_go_on && goes_on_after(&instruction) {
+                self.emitter.settle_stack();
                 self.begin_site(&instruction);
                 self.end_part();
                 let taken = self.emitter.jump_if(condition(&instruction));
@@ -271,6 +293,9 @@ impl Maker {
             };
             let is_plain = instruction.flow_control() == FlowControl::Next;
             if !is_left && is_plain {
+                if copy::needs_stack_pointer(&instruction) {
+                    self.emitter.settle_stack();
+                }
                 self.begin_site(&instruction);
             }
             let for_user = !source.is_user && source.for_user.contains(&end);
@@ -330,6 +355,7 @@ impl Maker {
             offset: instruction.ip32().wrapping_sub(self.linear) as u16,
             before: self.sites.len() as u16,
             counted: 0,
+            stack_offset: self.emitter.stack_offset(),
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
             is_numeric: numeric::is_numeric(instruction),
@@ -368,23 +394,22 @@ impl Maker {
             }
             Code::Pop_r32 | Code::Pop_rm32 if instruction.op0_kind() == OpKind::Register => {
                 let register = copy::rename(instruction.op0_register());
-                emitter.load(register, top_of_stack(0));
+                emitter.load(register, emitter.top_of_stack(0));
                 if register != Register::R15D {
-                    emitter.add(Register::R15D, Register::R15, 4);
+                    emitter.move_stack(4);
                 }
             }
             Code::Pop_rm32 => {
                 // The address is that after ESP was incremented (SDM vol. 2, POP).
-                let Some(to) = plain_address(instruction, 4) else { return false };
-                emitter.load(Register::R8D, top_of_stack(0));
+                emitter.pop();
+                let Some(to) = plain_address(emitter, instruction) else { return false };
                 emitter.store(to, Register::R8D);
-                emitter.add(Register::R15D, Register::R15, 4);
             }
             Code::Leaved => {
                 let saved =
                     MemoryOperand::new(Register::EBP, Register::None, 1, 0, 0, false, Register::GS);
                 emitter.load(Register::R8D, saved);
-                emitter.add(Register::R15D, Register::RBP, 4);
+                emitter.set_stack(Register::RBP, 4);
                 emitter.copy(Register::EBP, Register::R8D);
             }
             _ => {
@@ -403,25 +428,29 @@ impl Maker {
             Code::Call_rel32_32 if branch.near_branch32() == next => {
                 // It is after its own address, and nothing returns there.
                 self.emitter.push_number(next);
+                self.emitter.settle_stack();
                 self.go_to(next, entry_of);
             }
             Code::Call_rel32_32 => {
                 self.emitter.check_room();
                 self.emitter.push_number(next);
+                self.emitter.settle_stack();
                 let target = branch.near_branch32();
                 if self.is_in_page(target) {
                     let call = self.emitter.call_near();
                     self.lead(call, target, entry_of);
                 } else {
-                    self.emitter.call_by_table_to(target);
+                    let index = self.index_of(target);
+                    self.emitter.call_by_table_to(target, index);
                 }
                 self.landing(next, entry_of);
             }
             Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
             Code::Retnd | Code::Retnd_imm16 => {
                 let bytes = if branch.code() == Code::Retnd { 0 } else { branch.immediate16() };
-                self.emitter.load(Register::R8D, top_of_stack(0));
-                self.emitter.add(Register::R15D, Register::R15, 4 + i32::from(bytes));
+                self.emitter.pop();
+                self.emitter.move_stack(bytes.into());
+                self.emitter.settle_stack();
                 self.emitter.ret();
             }
             Code::Jmp_rm32 | Code::Call_rm32 => {
@@ -437,6 +466,7 @@ impl Maker {
                 }
                 if is_call {
                     self.emitter.push_number(next);
+                    self.emitter.settle_stack();
                     self.emitter.call_by_table();
                     self.landing(next, entry_of);
                 } else {
@@ -469,8 +499,20 @@ impl Maker {
             let branch = self.emitter.jump();
             self.lead(branch, target, entry_of);
         } else {
-            self.emitter.jump_by_table_to(target);
+            self.jump_to_other_page(target);
         }
+    }
+
+    /// Where the jump table has `target`, which is in another page.
+    fn index_of(&mut self, target: u32) -> u32 {
+        let slot = self.slots.find_or_add(target, self.is_user);
+        // Where the index is for other targets too, it leads to code that checks which one it is.
+        slot.map_or(index(target, index_mask(self.is_user)), |slot| slot_index(self.is_user, slot))
+    }
+
+    fn jump_to_other_page(&mut self, target: u32) {
+        let index = self.index_of(target);
+        self.emitter.jump_by_table_to(target, index);
     }
 
     /// Lets `branch` lead to `target`.
@@ -478,7 +520,7 @@ impl Maker {
         if !self.is_in_page(target) {
             self.later.push(Later::Far { branch, target });
         } else if target == self.linear {
-            self.emitter.lead(branch, self.entry);
+            self.emitter.lead(branch, self.linked_entry);
         } else if let Some(entry) = entry_of(target) {
             self.emitter.lead(branch, entry);
         } else {
@@ -495,7 +537,7 @@ impl Maker {
                 }
                 Later::Far { branch, target } => {
                     self.emitter.land(branch);
-                    self.emitter.jump_by_table_to(target);
+                    self.jump_to_other_page(target);
                 }
             }
         }

@@ -22,17 +22,28 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// The block of the instruction at `linear` that is at `place`.
     pub(crate) fn find(&self, linear: u32, place: usize, is_user: bool) -> Option<&Block> {
-        self.by_start.get(&(linear, place, is_user)).map(|index| &self.all[*index])
+        self.number(linear, place, is_user).map(|number| &self.all[number])
     }
 
-    /// Adds the block whose code was just added to the cache.
-    pub(crate) fn add(&mut self, block: Block) {
+    /// The number of the same block.
+    pub(crate) fn number(&self, linear: u32, place: usize, is_user: bool) -> Option<usize> {
+        self.by_start.get(&(linear, place, is_user)).copied()
+    }
+
+    /// The block of that number.
+    pub(crate) fn get(&mut self, number: usize) -> &mut Block {
+        &mut self.all[number]
+    }
+
+    /// Adds the block whose code was just added to the cache, and gives its number.
+    pub(crate) fn add(&mut self, block: Block) -> usize {
         let index = self.all.len();
         self.by_start.insert((block.linear, block.place, block.is_user), index);
         for place in std::iter::once(block.place).chain(block.second) {
             self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(index);
         }
         self.all.push(block);
+        index
     }
 
     /// The blocks that begin in a page of memory, or go on in it.
@@ -41,18 +52,17 @@ impl Blocks {
         indices.iter().map(|index| &self.all[*index])
     }
 
-    /// Drops the blocks of a page of memory. Gives their addresses and those of their entries for indirect branches.
-    pub(crate) fn drop_page(&mut self, page: u32) -> Vec<(u32, u32)> {
+    /// Drops the blocks of a page of memory, and gives them.
+    pub(crate) fn drop_page(&mut self, page: u32) -> impl Iterator<Item = &Block> {
         let indices = self.by_page.remove(&page).unwrap_or_default();
-        let dropped = indices.into_iter().map(|index| {
-            let block = &self.all[index];
+        for index in &indices {
+            let block = &self.all[*index];
             let key = (block.linear, block.place, block.is_user);
-            if self.by_start.get(&key) == Some(&index) {
+            if self.by_start.get(&key) == Some(index) {
                 self.by_start.remove(&key);
             }
-            (block.linear, block.checked_entry)
-        });
-        dropped.collect()
+        }
+        indices.into_iter().map(|index| &self.all[index])
     }
 
     /// The block and the instruction whose host code address `host` is in.
@@ -69,6 +79,7 @@ impl Blocks {
                 offset: 0,
                 before: 0,
                 counted: block.sites.first().map_or(0, |first| first.counted),
+                stack_offset: 0,
                 repeats: false,
                 compares: false,
                 is_numeric: false,

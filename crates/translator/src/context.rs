@@ -71,6 +71,10 @@ pub(crate) const fn index_mask(is_user: bool) -> u32 {
     if is_user { 0x3fff } else { 0x3_ffff }
 }
 
+/// How many slots for direct branches follow a jump table of supervisor code, and one of user code
+/// ([`Slots`](crate::slots::Slots)).
+pub(crate) const BRANCH_SLOTS: [u32; 2] = [0x1_0000, 0x2000];
+
 /// How far an address is rotated to the right and added to itself for it.
 pub(crate) const INDEX_ROTATION: u32 = 12;
 
@@ -106,6 +110,11 @@ pub(crate) enum NumericEntry {
     Load,
     /// The same, and what is entered expects them in the host's registers.
     Loaded,
+}
+
+/// Where a jump table of user code, or of supervisor code, has a slot.
+pub(crate) const fn slot_index(is_user: bool, slot: u32) -> u32 {
+    index_mask(is_user) + 1 + slot
 }
 
 /// See the module. The layout is known to the code below and to what is translated.

@@ -15,6 +15,14 @@ pub(crate) fn rename(register: Register) -> Register {
     }
 }
 
+/// `instruction` needs ESP itself, and not only as the base of an address or to push and pop.
+pub(crate) fn needs_stack_pointer(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| {
+        instruction.op_kind(operand) == OpKind::Register
+            && matches!(instruction.op_register(operand), Register::ESP | Register::SP)
+    })
+}
+
 /// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, not through CS, which need not
 /// be readable, and not that of XLAT, whose index is AL.
 pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
@@ -23,9 +31,16 @@ pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
         && instruction.mnemonic() != Mnemonic::Xlatb
 }
 
-/// The effective address of `instruction` as an operand with that segment prefix.
-fn operand(instruction: &Instruction, displacement: u32, segment: Register) -> MemoryOperand {
-    let displacement = i64::from(displacement as i32);
+/// The effective address of `instruction`, with another displacement, as an operand with that segment prefix.
+fn operand(
+    emitter: &Emitter,
+    instruction: &Instruction,
+    displacement: u32,
+    segment: Register,
+) -> MemoryOperand {
+    let is_on_stack = instruction.memory_base() == Register::ESP;
+    let above = if is_on_stack { emitter.stack_offset() } else { 0 };
+    let displacement = i64::from((displacement as i32).wrapping_add(above));
     let has_base = instruction.memory_base() != Register::None;
     MemoryOperand::new(
         rename(instruction.memory_base()),
@@ -38,16 +53,14 @@ fn operand(instruction: &Instruction, displacement: u32, segment: Register) -> M
     )
 }
 
-/// The memory operand of `instruction` in the window, where its segment is flat; with `above_stack` added if its base is ESP.
-pub(crate) fn plain_address(instruction: &Instruction, above_stack: u32) -> Option<MemoryOperand> {
+/// The memory operand of `instruction` in the window, where its segment is flat.
+pub(crate) fn plain_address(emitter: &Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     if !is_translated_address(instruction)
         || matches!(instruction.memory_segment(), Register::FS | Register::GS)
     {
         return None;
     }
-    let above = if instruction.memory_base() == Register::ESP { above_stack } else { 0 };
-    let displacement = instruction.memory_displacement32().wrapping_add(above);
-    Some(operand(instruction, displacement, Register::GS))
+    Some(operand(emitter, instruction, instruction.memory_displacement32(), Register::GS))
 }
 
 /// The memory operand of `instruction` in the window; what must be computed for it goes to R8. None if it is of a
@@ -59,7 +72,7 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     let field = match instruction.memory_segment() {
         Register::FS => at::BASE_OF,
         Register::GS => at::BASE_OF + 8,
-        _ => return plain_address(instruction, 0),
+        _ => return plain_address(emitter, instruction),
     };
     // The base of a segment with a limit is behind an address that faults, so the interpreter looks at it.
     emitter.load_field(Register::R8, field);
@@ -68,7 +81,7 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     if instruction.memory_base() == Register::None && instruction.memory_index() == Register::None {
         emitter.add(Register::R8D, Register::R8, displacement as i32);
     } else {
-        let offset = operand(instruction, displacement, Register::None);
+        let offset = operand(emitter, instruction, displacement, Register::None);
         emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R9D, offset));
         emitter.add_64(Register::R8, Register::R8, Register::R9, 0);
     }
@@ -103,7 +116,7 @@ fn address_in_region(emitter: &mut Emitter, instruction: &Instruction) -> Option
     if instruction.memory_base() == Register::None && instruction.memory_index() == Register::None {
         emitter.load_number(Register::R8D, displacement);
     } else {
-        let offset = operand(instruction, displacement, Register::None);
+        let offset = operand(emitter, instruction, displacement, Register::None);
         emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R8D, offset));
     }
     emitter.load_region(Register::R8D);
@@ -143,7 +156,7 @@ fn copy_with(
             }
             OpKind::Memory => {
                 let memory = if instruction.mnemonic() == Mnemonic::Lea {
-                    plain_offset(instruction)
+                    plain_offset(emitter, instruction)
                 } else {
                     address(emitter)
                 };
@@ -161,9 +174,10 @@ fn copy_with(
 }
 
 /// The operand of LEA: its segment does not count.
-fn plain_offset(instruction: &Instruction) -> Option<MemoryOperand> {
+fn plain_offset(emitter: &Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     let displacement = instruction.memory_displacement32();
-    (!has_16_bit_addresses(instruction)).then(|| operand(instruction, displacement, Register::None))
+    (!has_16_bit_addresses(instruction))
+        .then(|| operand(emitter, instruction, displacement, Register::None))
 }
 
 /// Gives `instruction` another memory operand.

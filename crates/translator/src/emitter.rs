@@ -2,15 +2,17 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use crate::context::{INDEX_ROTATION, REGION_SHIFT, at, index, index_mask, reason};
+use crate::context::{INDEX_ROTATION, REGION_SHIFT, at, reason};
 use crate::returns::ROOM;
 
 /// Code that is being made for one place.
 pub(crate) struct Emitter {
     encoder: Encoder,
     start: u32,
-    index_mask: u32,
     len: u32,
+    /// What is to be added to R15D to get the guest's ESP. Instructions that push and pop, of which there mostly are several in
+    /// a row, change this alone.
+    stack_offset: i32,
     /// Where branches lead.
     branches: Vec<(Branch, u32)>,
     /// Numbers that were told late, by the addresses where they end.
@@ -25,6 +27,7 @@ pub(crate) struct Count(u32);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     len: u32,
+    stack_offset: i32,
     branches: usize,
 }
 
@@ -37,20 +40,14 @@ pub(crate) fn displacement_size(displacement: i64) -> u32 {
     if i8::try_from(displacement).is_ok() { 1 } else { 4 }
 }
 
-/// `displacement` above ESP.
-pub(crate) fn top_of_stack(displacement: i64) -> MemoryOperand {
-    let size = displacement_size(displacement);
-    MemoryOperand::new(Register::R15D, Register::None, 1, displacement, size, false, Register::GS)
-}
-
 impl Emitter {
-    /// For code that begins at address `start`, and that jumps by the table of user code or that of supervisor code.
-    pub(crate) fn new(start: u32, is_user: bool) -> Emitter {
+    /// For code that begins at address `start`.
+    pub(crate) fn new(start: u32) -> Emitter {
         Emitter {
             encoder: Encoder::new(64),
             start,
-            index_mask: index_mask(is_user),
             len: 0,
+            stack_offset: 0,
             branches: Vec::new(),
             numbers: Vec::new(),
         }
@@ -168,16 +165,61 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Mov_rm32_imm32, address, number));
     }
 
+    /// How far the guest's ESP is above R15D.
+    pub(crate) fn stack_offset(&self) -> i32 {
+        self.stack_offset
+    }
+
+    /// `displacement` above the guest's ESP.
+    pub(crate) fn top_of_stack(&self, displacement: i32) -> MemoryOperand {
+        let displacement = i64::from(self.stack_offset + displacement);
+        let size = displacement_size(displacement);
+        MemoryOperand::new(
+            Register::R15D,
+            Register::None,
+            1,
+            displacement,
+            size,
+            false,
+            Register::GS,
+        )
+    }
+
+    /// Adds `bytes` to the guest's ESP, in an address of a later instruction or when it is settled.
+    pub(crate) fn move_stack(&mut self, bytes: i32) {
+        self.stack_offset += bytes;
+    }
+
+    /// Makes R15D the guest's ESP, without flags.
+    pub(crate) fn settle_stack(&mut self) {
+        let offset = std::mem::take(&mut self.stack_offset);
+        if offset != 0 {
+            self.add(Register::R15D, Register::R15, offset);
+        }
+    }
+
+    /// Sets the guest's ESP to `base` and `displacement`.
+    pub(crate) fn set_stack(&mut self, base: Register, displacement: i32) {
+        self.stack_offset = 0;
+        self.add(Register::R15D, base, displacement);
+    }
+
     /// Pushes a register on the guest's stack.
     pub(crate) fn push(&mut self, from: Register) {
-        self.store(top_of_stack(-4), from);
-        self.add(Register::R15D, Register::R15, -4);
+        self.store(self.top_of_stack(-4), from);
+        self.move_stack(-4);
     }
 
     /// Pushes a number on the guest's stack.
     pub(crate) fn push_number(&mut self, number: u32) {
-        self.store_number(top_of_stack(-4), number);
-        self.add(Register::R15D, Register::R15, -4);
+        self.store_number(self.top_of_stack(-4), number);
+        self.move_stack(-4);
+    }
+
+    /// Pops into R8D.
+    pub(crate) fn pop(&mut self) {
+        self.load(Register::R8D, self.top_of_stack(0));
+        self.move_stack(4);
     }
 
     /// `mov r64, [r14 + field]`: reads the context.
@@ -280,22 +322,22 @@ impl Emitter {
         self.bytes(&[0x47, 0x8b, 0x4c, 0x8d, 0x00]); // mov r9d, [r13 + r9 * 4]
     }
 
-    /// Goes on with a jump to `target`.
-    pub(crate) fn jump_by_table_to(&mut self, target: u32) {
-        self.look_up_number(target);
+    /// Goes on with a jump to `target`, which the jump table has at `index`.
+    pub(crate) fn jump_by_table_to(&mut self, target: u32, index: u32) {
+        self.look_up_number(target, index);
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
     /// The same with a call.
-    pub(crate) fn call_by_table_to(&mut self, target: u32) {
-        self.look_up_number(target);
+    pub(crate) fn call_by_table_to(&mut self, target: u32, index: u32) {
+        self.look_up_number(target, index);
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
     }
 
-    /// Loads R8D with `target` and R9D with what the jump table has for it.
-    fn look_up_number(&mut self, target: u32) {
+    /// Loads R8D with `target` and R9D with what the jump table has at `index`.
+    fn look_up_number(&mut self, target: u32, index: u32) {
         self.load_number(Register::R8D, target);
-        self.bytes_and(&[0x45, 0x8b, 0x8d], index(target, self.index_mask) * 4); // mov r9d, [r13 + ...]
+        self.bytes_and(&[0x45, 0x8b, 0x8d], index * 4); // mov r9d, [r13 + ...]
     }
 
     /// What stands before a block for indirect branches: another one than that to `linear` is not for it.
@@ -338,7 +380,7 @@ impl Emitter {
 
     /// Where the code is, to throw away what comes after it.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { len: self.len, branches: self.branches.len() }
+        Mark { len: self.len, stack_offset: self.stack_offset, branches: self.branches.len() }
     }
 
     /// Throws away what was appended since `mark`.
@@ -347,6 +389,7 @@ impl Emitter {
         code.truncate(mark.len as usize);
         self.encoder.set_buffer(code);
         self.len = mark.len;
+        self.stack_offset = mark.stack_offset;
         self.branches.truncate(mark.branches);
     }
 

@@ -3,7 +3,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use crate::context::{STATUS_AND_DIRECTION, at};
-use crate::emitter::{Emitter, top_of_stack};
+use crate::emitter::Emitter;
 
 /// Translates an instruction of this file. False, and nothing was written, for all others.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
@@ -20,9 +20,9 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             emitter.push(Register::R8D);
         }
         Code::Popfd if !is_user => {
-            emitter.load(Register::R8D, top_of_stack(0));
+            emitter.load(Register::R8D, emitter.top_of_stack(0));
             emitter.call(at::POPF);
-            emitter.add(Register::R15D, Register::R15, 4);
+            emitter.move_stack(4);
         }
         Code::Cli if !is_user => {
             emitter.copy_byte(at::SYSTEM_FLAGS + 1, at::FLAGS_WITHOUT_IF);

@@ -11,6 +11,7 @@
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`descriptors`] has segment registers be loaded without the interpreter;
 //! * [`signals`] catches faults;
+//! * [`slots`] lets direct branches go into other pages;
 //! * [`returns`] is the host's stack meanwhile;
 //! * [`budget`] stops translated code after an exact number of instructions;
 //! * [`code_cache`] and [`emitter`] hold and write host code;
@@ -35,6 +36,7 @@ mod returns;
 mod routines;
 mod segments;
 mod signals;
+mod slots;
 mod space;
 mod spaces;
 mod strings;

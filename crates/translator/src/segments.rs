@@ -4,7 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 use crate::context::at;
 use crate::copy;
-use crate::emitter::{Emitter, top_of_stack};
+use crate::emitter::Emitter;
 
 /// Where the context has the selector of `register`.
 fn selector(register: Register) -> MemoryOperand {
@@ -25,10 +25,10 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             // Only the low word is written (SDM vol. 2, PUSH, on recent processors).
             emitter.instruction(Instruction::with2(
                 Code::Mov_rm16_r16,
-                top_of_stack(-4),
+                emitter.top_of_stack(-4),
                 Register::R8W,
             ));
-            emitter.add(Register::R15D, Register::R15, -4);
+            emitter.move_stack(-4);
         }
         Code::Mov_r32m16_Sreg if instruction.op0_kind() == OpKind::Register => {
             let to = copy::rename(instruction.op0_register());
@@ -47,11 +47,11 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             load(emitter, instruction);
         }
         Code::Popd_DS | Code::Popd_ES | Code::Popd_FS | Code::Popd_GS if !is_user => {
-            emitter.load(Register::R8D, top_of_stack(0));
+            emitter.load(Register::R8D, emitter.top_of_stack(0));
             let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
             emitter.instruction(word);
             load(emitter, instruction);
-            emitter.add(Register::R15D, Register::R15, 4);
+            emitter.move_stack(4);
         }
         Code::Mov_r32_cr if !is_user && instruction.op1_register() <= Register::CR3 => {
             let number = instruction.op1_register() as u32 - Register::CR0 as u32;

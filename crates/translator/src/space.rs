@@ -9,8 +9,9 @@ use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::paging::{Access, PageEntries};
 
+use crate::block::Block;
 use crate::blocks::Blocks;
-use crate::context::{index, index_mask};
+use crate::context::{BRANCH_SLOTS, index, index_mask, slot_index};
 use crate::map::{Map, Set};
 use crate::returns::Returns;
 use crate::window::Window;
@@ -44,7 +45,8 @@ pub(crate) struct Space {
     window: Window,
     /// It is one of user code.
     is_user: bool,
-    /// By the [`index`] of a linear address: where the translated code is that may be for it.
+    /// By the [`index`] of a linear address: where the translated code is that may be for it. Then
+    /// [slots](crate::slots) for direct branches, with the code for their targets.
     table: Vec<u32>,
     returns: Returns,
     /// What entries of the table have that know nothing.
@@ -78,7 +80,8 @@ pub(crate) enum Fill {
 
 impl Space {
     pub(crate) fn new(miss: u32, is_user: bool) -> io::Result<Space> {
-        let table = vec![miss; index_mask(is_user) as usize + 1];
+        let len = index_mask(is_user) + 1 + BRANCH_SLOTS[usize::from(is_user)];
+        let table = vec![miss; len as usize];
         let (small, large, fetched) = (Map::default(), Map::default(), Map::default());
         let directories = Map::default();
         Ok(Space {
@@ -100,6 +103,11 @@ impl Space {
         &self.window
     }
 
+    /// It is one of user code.
+    pub(crate) fn is_user(&self) -> bool {
+        self.is_user
+    }
+
     /// The address of the jump table.
     pub(crate) fn table(&self) -> u64 {
         self.table.as_ptr().addr() as u64
@@ -112,7 +120,7 @@ impl Space {
 
     /// The bits of its index.
     pub(crate) fn index_mask(&self) -> u32 {
-        self.table.len() as u32 - 1
+        index_mask(self.is_user)
     }
 
     fn index(&self, linear: u32) -> usize {
@@ -129,23 +137,31 @@ impl Space {
         self.table[self.index(linear)]
     }
 
-    /// Indirect branches to `linear` go to `entry`.
-    pub(crate) fn note_target(&mut self, linear: u32, entry: u32) {
-        let index = self.index(linear);
-        self.table[index] = entry;
+    /// Where the table has `block`: for indirect branches, and for direct ones, with what leads there.
+    fn targets(&self, block: &Block) -> [Option<(usize, u32)>; 2] {
+        let slot = block.slot.map(|slot| (slot_index(self.is_user, slot) as usize, block.entry));
+        [Some((self.index(block.linear), block.checked_entry)), slot]
     }
 
-    /// Indirect branches to `linear` no longer go to `entry`.
-    pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
-        self.returns.clear();
-        let index = self.index(linear);
-        let known = &mut self.table[index];
-        if *known == entry {
-            *known = self.miss;
+    /// Branches by the table go to `block`.
+    pub(crate) fn note_target(&mut self, block: &Block) {
+        for (index, entry) in self.targets(block).into_iter().flatten() {
+            self.table[index] = entry;
         }
     }
 
-    /// Forgets where indirect branches go.
+    /// Branches by the table no longer go to `block`.
+    pub(crate) fn forget_target(&mut self, block: &Block) {
+        self.returns.clear();
+        for (index, entry) in self.targets(block).into_iter().flatten() {
+            let known = &mut self.table[index];
+            if *known == entry {
+                *known = self.miss;
+            }
+        }
+    }
+
+    /// Forgets where branches by the table go.
     pub(crate) fn forget_targets(&mut self) {
         self.returns.clear();
         self.table.fill(self.miss);
@@ -172,17 +188,17 @@ impl Space {
         for block in blocks.in_page((place >> PAGE_SHIFT) as u32) {
             let is_here = block.linear & !0xfff == page && block.is_user == cpu.is_user();
             if is_here && block.second.is_none() {
-                self.note_target(block.linear, block.checked_entry);
+                self.note_target(block);
             }
         }
         Some(place + offset)
     }
 
-    /// Indirect branches no longer go to the blocks of a page.
+    /// Branches by the table no longer go to the blocks of a page.
     fn forget_targets_in(&mut self, fetched: &Fetched, blocks: &Blocks) {
         self.returns.clear();
         for block in blocks.in_page((fetched.place >> PAGE_SHIFT) as u32) {
-            self.forget_target(block.linear, block.checked_entry);
+            self.forget_target(block);
         }
     }
 

@@ -6,6 +6,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
 
+use crate::block::Block;
 use crate::blocks::Blocks;
 use crate::space::Space;
 use crate::window::Window;
@@ -158,14 +159,16 @@ impl Spaces {
         self.all().try_for_each(|space| space.protect_place(place))
     }
 
-    /// Forgets where indirect branches go.
+    /// Forgets where branches by the jump table go.
     pub(crate) fn forget_targets(&mut self) {
         self.all().for_each(Space::forget_targets);
     }
 
-    /// Indirect branches to `linear` no longer go to `entry`.
-    pub(crate) fn forget_target(&mut self, linear: u32, entry: u32) {
-        self.all().for_each(|space| space.forget_target(linear, entry));
+    /// Branches by the jump table no longer go to `block`.
+    pub(crate) fn forget_target(&mut self, block: &Block) {
+        self.all().filter(|space| space.is_user() == block.is_user).for_each(|space| {
+            space.forget_target(block);
+        });
     }
 
     /// Forgets everything.

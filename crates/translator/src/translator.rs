@@ -16,7 +16,7 @@ use ring3_x86::segment::sreg;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::block::{self, Source};
+use crate::block::{self, Block, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::{self, CodeCache};
@@ -26,6 +26,7 @@ use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::map::{Map, Set};
 use crate::numeric::{self, Numeric};
+use crate::slots::Slots;
 use crate::spaces::Spaces;
 use faults::PageFault;
 
@@ -97,6 +98,8 @@ pub struct Translator {
     leavings: Map<u32, u8>,
     /// The instructions that blocks leave to the interpreter.
     ops: Vec<Op>,
+    /// The slots for branches of supervisor code, and of user code.
+    slots: [Slots; 2],
     descriptors: Descriptors,
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
@@ -121,8 +124,17 @@ enum Left {
     Segment(u8),
     /// The interpreter executes so many instructions at most.
     Interpret(u64),
-    /// It can go on, and so many instructions of the block were counted already.
-    Again(u16),
+    /// It can go on.
+    Again(Middle),
+}
+
+/// What is different in the middle of a block, where it is entered again, from its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+struct Middle {
+    /// So many instructions were counted already.
+    counted: u16,
+    /// The guest's ESP is so far above R15D.
+    stack_offset: i32,
 }
 
 impl Translator {
@@ -139,7 +151,7 @@ impl Translator {
         let mut context = Context::new();
         let mut cache = CodeCache::new()?;
         let miss = cache.end();
-        let mut stub = Emitter::new(miss, false);
+        let mut stub = Emitter::new(miss);
         stub.jump_through(context::at::MISS);
         cache.add(&stub.finish());
         let nothing = Range::reserve(PAGE)?;
@@ -168,6 +180,7 @@ impl Translator {
             user_window: 0,
             leavings: Map::default(),
             ops: Vec::new(),
+            slots: Default::default(),
             descriptors: Descriptors::new(),
             page_fault: None,
             counters: Counters::default(),
@@ -221,8 +234,8 @@ impl Translator {
 
     fn drop_code(&mut self, pages: &[u32]) {
         for page in pages {
-            for (linear, entry) in self.blocks.drop_page(*page) {
-                self.spaces.forget_target(linear, entry);
+            for block in self.blocks.drop_page(*page) {
+                self.spaces.forget_target(block);
             }
         }
     }
@@ -252,6 +265,7 @@ impl Translator {
         self.for_user.clear();
         self.leavings.clear();
         self.ops.clear();
+        self.slots.iter_mut().for_each(Slots::clear);
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();
     }
@@ -271,23 +285,24 @@ impl Translator {
             && !cpu.alignment_is_checked()
     }
 
-    /// The host code for `linear`; none where the interpreter is to execute it.
+    /// The number of the block for `linear`; none where the interpreter is to execute it.
     fn code_for(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         linear: u32,
-    ) -> io::Result<Option<(u32, u32)>> {
+    ) -> io::Result<Option<usize>> {
         let is_user = cpu.is_user();
         let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, &self.blocks, linear)
         else {
             return Ok(None);
         };
-        if let Some(block) = self.blocks.find(linear, place, is_user) {
-            let entries = (block.entry, block.checked_entry);
+        if let Some(number) = self.blocks.number(linear, place, is_user) {
+            let block = self.blocks.get(number);
+            block.slot = self.slots[usize::from(is_user)].find(linear);
             let second = block.second;
             if second.is_none() || self.next_page(cpu, memory, linear) == second {
-                return Ok(Some(entries));
+                return Ok(Some(number));
             }
         }
         if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
@@ -322,10 +337,10 @@ impl Translator {
         let in_page = |target: u32| {
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
             let block = self.blocks.find(target, place, is_user);
-            block.filter(|block| block.second.is_none()).map(|block| block.entry)
+            block.map(|block| block.linked_entry)
         };
-        let (block, code, op) = block::translate(&source, self.cache.end(), in_page);
-        let entries = (block.entry, block.checked_entry);
+        let slots = &mut self.slots[usize::from(is_user)];
+        let (block, code, op) = block::translate(&source, self.cache.end(), slots, in_page);
         // What was looked at beyond the block's end decided that it ends.
         let len = usize::from(block.bytes) + MAX_LENGTH;
         let len = len.min(PAGE - (place & (PAGE - 1)));
@@ -333,7 +348,6 @@ impl Translator {
             return Ok(None);
         }
         self.ops.extend(op);
-        self.blocks.add(block);
         for (place, len) in
             [Some((place, len)), second.map(|next| (next, MAX_LENGTH))].into_iter().flatten()
         {
@@ -342,7 +356,7 @@ impl Translator {
                 self.protect_marked(memory)?;
             }
         }
-        Ok(Some(entries))
+        Ok(Some(self.blocks.add(block)))
     }
 
     /// The place of the page after that of `linear`; none where fetching from it faults.
@@ -412,26 +426,27 @@ impl Translator {
         (context.window, context.table) = (space.window().base(), space.table());
         context.index_mask = space.index_mask();
         context.target = space.target(context.eip).into();
-        let mut counted = 0;
+        let mut middle = Middle::default();
         loop {
             // In the middle of a block nothing asks for them again.
             let was_live = self.context.numeric_was_live != 0;
             self.context.set_numeric_entry(match self.numeric.place() {
-                numeric::Place::Image if counted > 0 && was_live => NumericEntry::Loaded,
+                numeric::Place::Image if middle.counted > 0 && was_live => NumericEntry::Loaded,
                 numeric::Place::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
                 _ => NumericEntry::Ask,
             });
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
-            self.context.budget = self.budget.of(allowed) - u64::from(counted);
+            self.context.budget = self.budget.of(allowed) - u64::from(middle.counted);
             self.counters.entries += 1;
+            self.move_stack(-middle.stack_offset);
             self.context.returns = self.spaces.current(is_user).returns().top();
             // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
             self.spaces.current(is_user).returns().set_top(self.context.returns);
             let left = match self.left(cpu, memory, allowed, deadline) {
-                Ok(Left::Again(before)) if !memory.has_stale_code() => {
-                    counted = before;
+                Ok(Left::Again(at)) if !memory.has_stale_code() => {
+                    middle = at;
                     continue;
                 }
                 // Accessed and dirty bits were set in what is also code.
@@ -444,6 +459,12 @@ impl Translator {
             }
             return left;
         }
+    }
+
+    /// Adds `bytes` to ESP, or to what translated code has instead.
+    fn move_stack(&mut self, bytes: i32) {
+        let stack = &mut self.context.gpr[usize::from(reg::SP)];
+        *stack = stack.wrapping_add_signed(bytes);
     }
 
     /// Looks at why translated code was left, and whether it can go on at once.
@@ -463,25 +484,27 @@ impl Translator {
                 cpu.instructions += executed(self);
                 let (site, target) = (self.context.info, self.context.eip);
                 let before = self.counters.flushes;
-                let Some((entry, _)) = self.code_for(cpu, memory, target)? else {
+                let Some(number) = self.code_for(cpu, memory, target)? else {
                     return Ok(STEP);
                 };
+                let Block { entry, linked_entry, .. } = *self.blocks.get(number);
                 if self.counters.flushes == before {
-                    self.cache.link(site, entry);
+                    self.cache.link(site, linked_entry);
                 }
                 self.context.target = entry.into();
-                Ok(Left::Again(0))
+                Ok(Left::Again(Middle::default()))
             }
             reason::LOOK_UP => {
                 self.counters.look_ups += 1;
                 cpu.instructions += executed(self);
                 let target = self.context.eip;
-                let Some((entry, checked_entry)) = self.code_for(cpu, memory, target)? else {
+                let Some(number) = self.code_for(cpu, memory, target)? else {
                     return Ok(STEP);
                 };
-                self.spaces.current(cpu.is_user()).note_target(target, checked_entry);
-                self.context.target = entry.into();
-                Ok(Left::Again(0))
+                let block = self.blocks.get(number);
+                self.spaces.current(cpu.is_user()).note_target(block);
+                self.context.target = block.entry.into();
+                Ok(Left::Again(Middle::default()))
             }
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
             reason::CALLED => {

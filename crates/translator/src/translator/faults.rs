@@ -6,7 +6,7 @@ use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::segment::sreg;
 
-use super::{INTERPRETED_ITERATIONS, Left, STEP, Translator};
+use super::{INTERPRETED_ITERATIONS, Left, Middle, STEP, Translator};
 use crate::block::Site;
 use crate::context::REGION_SHIFT;
 use crate::space::Fill;
@@ -52,7 +52,10 @@ impl At {
         if u64::from(self.rest_of_block) > allowed {
             Left::Interpret(allowed)
         } else {
-            Left::Again(self.site.counted - self.site.before)
+            Left::Again(Middle {
+                counted: self.site.counted - self.site.before,
+                stack_offset: self.site.stack_offset,
+            })
         }
     }
 }
@@ -85,7 +88,7 @@ impl Translator {
             if u64::from(rest_of_block) > rest {
                 return Ok(Left::Interpret(rest));
             }
-            return Ok(Left::Again(0));
+            return Ok(Left::Again(Middle::default()));
         }
         if self.spaces.current(is_user).returns().is_full_at(address) {
             self.spaces.current(is_user).returns().clear();
@@ -249,6 +252,7 @@ impl Translator {
         self.context.eip = block.linear.wrapping_add(site.offset.into());
         self.context.target = site.host.into();
         let rest_of_block = block.instructions - site.before;
+        self.move_stack(site.stack_offset);
         let mut left =
             self.budget.left(self.context.budget) + i64::from(site.counted - site.before);
         let count = u64::from(self.context.gpr[usize::from(reg::CX)]);

@@ -6,6 +6,7 @@
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use ring3_x86::cpu::reg;
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, MAX_LENGTH, Op};
 
@@ -21,6 +22,8 @@ use crate::strings;
 
 /// Instructions in a block at most.
 const MAX_INSTRUCTIONS: u16 = 64;
+/// The bytes of MOV register, [ESP] and RET.
+const READS_ITS_ADDRESS: usize = 4;
 /// Guest pages.
 const PAGE_MASK: u32 = !0xfff;
 
@@ -58,8 +61,8 @@ pub(crate) struct Block {
     pub(crate) is_user: bool,
     /// Where it begins, for whoever knows that it is what is at the address.
     pub(crate) entry: u32,
-    /// Where direct branches from the same page enter it. Those to a block that crosses go by way of the jump table, which is up to date
-    /// with both pages.
+    /// Where direct branches from the same page enter it. Those to a block that is made from two pages go by way of the jump table, which is
+    /// up to date with both.
     pub(crate) linked_entry: u32,
     /// Where indirect branches enter it, with R8D the address they go to.
     pub(crate) checked_entry: u32,
@@ -67,8 +70,8 @@ pub(crate) struct Block {
     pub(crate) slot: Option<u32>,
     /// How many bytes of guest code it is made from.
     pub(crate) bytes: u16,
-    /// The place of the second page, if its only instruction crosses into one.
-    pub(crate) second: Option<usize>,
+    /// What it is made from in another page.
+    pub(crate) second: Option<Second>,
     /// How many instructions it has. That the budget is enough for them is checked at its entry; those up to the next
     /// branch are taken from it there, and more after each branch that is not taken.
     pub(crate) instructions: u16,
@@ -76,13 +79,31 @@ pub(crate) struct Block {
     pub(crate) sites: Vec<Site>,
 }
 
+/// Code in a second page that a block is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Second {
+    /// Its linear address.
+    pub(crate) linear: u32,
+    /// Its place.
+    pub(crate) place: usize,
+    /// The first instruction goes on there, so the processor fetches it with that.
+    pub(crate) is_crossed_into: bool,
+}
+
+impl Second {
+    /// How many bytes it is at most.
+    pub(crate) fn len(&self) -> usize {
+        if self.is_crossed_into { MAX_LENGTH } else { READS_ITS_ADDRESS }
+    }
+}
+
 /// What a block is made from.
 pub(crate) struct Source<'a> {
-    /// The bytes from its first instruction to the end of the page; where it [crosses](Source::second), those of that
+    /// The bytes from its first instruction to the end of the page; where it [crosses](Source::crossing), those of that
     /// instruction and what comes after it.
     pub(crate) bytes: &'a [u8],
-    /// The place of the next page, if the first instruction goes on there. It is a block of its own.
-    pub(crate) second: Option<usize>,
+    /// The beginning of the next page, if the first instruction goes on there. It is a block of its own.
+    pub(crate) crossing: Option<Second>,
     /// The linear address of the first one.
     pub(crate) linear: u32,
     /// Its place.
@@ -97,6 +118,9 @@ pub(crate) struct Source<'a> {
     pub(crate) for_user: &'a Set<u32>,
     /// The number of the next instruction that is left to it by a block.
     pub(crate) next_op: u32,
+    /// The place of a linear address in a page that instructions were fetched from before, and the bytes from there to the end of
+    /// the page.
+    pub(crate) known_code: &'a dyn Fn(u32) -> Option<(usize, &'a [u8])>,
 }
 
 /// The mode of code that is translated.
@@ -125,18 +149,15 @@ pub(crate) fn translate(
         sites: Vec::new(),
         later: Vec::new(),
         entry: 0,
-        linked_entry: 0,
         is_numeric: false,
         is_user: source.is_user,
+        instructions: 0,
+        second: source.crossing,
         part: None,
     };
-    if source.second.is_some() {
-        maker.jump_to_other_page(source.linear);
-    }
     let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.linear);
     maker.entry = maker.emitter.here();
-    maker.linked_entry = if source.second.is_some() { host } else { maker.entry };
     maker.begin_part();
     let check = maker.emitter.check_budget();
     let mut left = None;
@@ -167,20 +188,24 @@ pub(crate) fn translate(
     };
     maker.end_part();
     maker.finish_later();
-    let instructions = maker.sites.len();
-    let in_first_part = maker.sites.first().map_or(0, |site| site.counted.into());
-    maker.emitter.set_count(check, instructions - in_first_part);
+    let in_first_part = maker.sites.first().map_or(0, |site| site.counted);
+    maker.emitter.set_count(check, maker.instructions - in_first_part);
+    let mut linked_entry = maker.entry;
+    if maker.second.is_some() {
+        linked_entry = maker.emitter.here();
+        maker.jump_to_other_page(source.linear);
+    }
     let block = Block {
         linear: source.linear,
         place: source.place,
         is_user: source.is_user,
         entry: maker.entry,
-        linked_entry: maker.linked_entry,
+        linked_entry,
         checked_entry,
         slot,
         bytes: end.wrapping_sub(source.linear) as u16,
-        second: source.second,
-        instructions: instructions as u16,
+        second: maker.second,
+        instructions: maker.instructions,
         sites: maker.sites,
     };
     (block, maker.emitter.finish(), left)
@@ -238,18 +263,22 @@ struct Maker<'a> {
     sites: Vec<Site>,
     later: Vec<Later>,
     entry: u32,
-    linked_entry: u32,
     /// The numeric registers are loaded.
     is_numeric: bool,
     is_user: bool,
+    /// How many instructions there are in `sites`.
+    instructions: u16,
+    /// What is translated of another page.
+    second: Option<Second>,
     /// Where instructions are taken from the budget for what was translated since, and how many there were before.
-    part: Option<(Count, usize)>,
+    part: Option<(Count, u16)>,
 }
 
 /// What there was before an instruction, to leave it to the interpreter after all.
 struct Start {
     mark: Mark,
     sites: usize,
+    instructions: u16,
     is_numeric: bool,
 }
 
@@ -261,8 +290,9 @@ impl Maker<'_> {
         // Before STI, if that was the last one.
         let mut before_sti = None;
         let ending = loop {
-            let at_end = !decoder.can_decode() || source.second.is_some() && !self.sites.is_empty();
-            if at_end || self.sites.len() == usize::from(MAX_INSTRUCTIONS) {
+            let at_end =
+                !decoder.can_decode() || source.crossing.is_some() && !self.sites.is_empty();
+            if at_end || self.instructions >= MAX_INSTRUCTIONS {
                 break End::NextBlock(end);
             }
             let instruction = decoder.decode();
@@ -271,7 +301,8 @@ impl Maker<'_> {
             }
             let is_left = !decode::exists(&instruction, source.model) || source.left.contains(&end);
             // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
-            let may_go_on = source.second.is_none() && !self.sites.iter().any(|site| site.repeats);
+            let may_go_on =
+                source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
             if !is_left && may_go_on && goes_on_after(&instruction) {
                 self.emitter.settle_stack();
                 self.begin_site(&instruction);
@@ -283,12 +314,18 @@ impl Maker<'_> {
                 before_sti = None;
                 continue;
             }
+            if !is_left && may_go_on && self.reads_its_address(&instruction, source) {
+                end = instruction.next_ip32();
+                before_sti = None;
+                continue;
+            }
             if !is_left && is_ending(&instruction) {
                 return End::Branch(instruction);
             }
             let start = Start {
                 mark: self.emitter.mark(),
                 sites: self.sites.len(),
+                instructions: self.instructions,
                 is_numeric: self.is_numeric,
             };
             let is_plain = instruction.flow_control() == FlowControl::Next;
@@ -328,16 +365,16 @@ impl Maker<'_> {
 
     /// What comes now is taken from the budget here.
     fn begin_part(&mut self) {
-        self.part = Some((self.emitter.count(), self.sites.len()));
+        self.part = Some((self.emitter.count(), self.instructions));
     }
 
     /// No more of it comes.
     fn end_part(&mut self) {
         if let Some((count, before)) = self.part.take() {
-            let counted = self.sites.len();
+            let counted = self.instructions;
             self.emitter.set_count(count, counted - before);
-            for site in &mut self.sites[before..] {
-                site.counted = counted as u16;
+            for site in self.sites.iter_mut().rev().take_while(|site| site.before >= before) {
+                site.counted = counted;
             }
         }
     }
@@ -346,6 +383,7 @@ impl Maker<'_> {
     fn go_back(&mut self, start: &Start) {
         self.emitter.go_back(start.mark);
         self.sites.truncate(start.sites);
+        self.instructions = start.instructions;
         self.is_numeric = start.is_numeric;
     }
 
@@ -353,7 +391,7 @@ impl Maker<'_> {
         self.sites.push(Site {
             host: self.emitter.here(),
             offset: instruction.ip32().wrapping_sub(self.linear) as u16,
-            before: self.sites.len() as u16,
+            before: self.instructions,
             counted: 0,
             stack_offset: self.emitter.stack_offset(),
             repeats: repeats(instruction),
@@ -361,6 +399,35 @@ impl Maker<'_> {
             is_numeric: numeric::is_numeric(instruction),
             loads: segments::loads(instruction, self.is_user),
         });
+        self.instructions += 1;
+    }
+
+    /// Translates a call of a function that only loads a register with its return address, as position-independent code does at the beginning of most
+    /// functions. False, and nothing was written, for all other instructions.
+    fn reads_its_address(&mut self, call: &Instruction, source: &Source) -> bool {
+        let target = call.near_branch32();
+        if call.code() != Code::Call_rel32_32 || target == call.next_ip32() {
+            return false;
+        }
+        let Some((place, bytes)) = (source.known_code)(target) else { return false };
+        // MOV register, [ESP]; RET. The processor has just written what they read, so neither of them faults.
+        let &[0x8b, operands, 0x24, 0xc3, ..] = bytes else { return false };
+        let register = operands >> 3;
+        if operands & 0xc7 != 0x04 || register == reg::SP {
+            return false;
+        }
+        if !self.is_in_page(target) {
+            let second = Second { linear: target, place, is_crossed_into: false };
+            if self.second.is_some_and(|known| known != second) {
+                return false;
+            }
+            self.second = Some(second);
+        }
+        self.begin_site(call);
+        self.instructions += 2;
+        self.emitter.store_number(self.emitter.top_of_stack(-4), call.next_ip32());
+        self.emitter.load_number(Register::EAX + u32::from(register), call.next_ip32());
+        true
     }
 
     /// An instruction that goes on with the next one. False if it is left to the interpreter.
@@ -520,7 +587,7 @@ impl Maker<'_> {
         if !self.is_in_page(target) {
             self.later.push(Later::Far { branch, target });
         } else if target == self.linear {
-            self.emitter.lead(branch, self.linked_entry);
+            self.emitter.lead(branch, self.entry);
         } else if let Some(entry) = entry_of(target) {
             self.emitter.lead(branch, entry);
         } else {

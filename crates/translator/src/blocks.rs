@@ -15,7 +15,7 @@ pub(crate) struct Blocks {
     /// may be the one that is executed.
     all: Vec<Block>,
     by_start: Map<Key, usize>,
-    /// By page of memory. One that crosses is in the lists of two pages, and may have been dropped with the other.
+    /// By page of memory. One that is made from two pages is in the lists of both, and may have been dropped with the other.
     by_page: Map<u32, Vec<usize>>,
 }
 
@@ -39,7 +39,7 @@ impl Blocks {
     pub(crate) fn add(&mut self, block: Block) -> usize {
         let index = self.all.len();
         self.by_start.insert((block.linear, block.place, block.is_user), index);
-        for place in std::iter::once(block.place).chain(block.second) {
+        for place in std::iter::once(block.place).chain(block.second.map(|second| second.place)) {
             self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(index);
         }
         self.all.push(block);

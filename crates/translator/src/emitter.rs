@@ -374,8 +374,8 @@ impl Emitter {
     }
 
     /// Tells the number.
-    pub(crate) fn set_count(&mut self, Count(end): Count, instructions: usize) {
-        self.numbers.push((end, (instructions as u32).wrapping_neg()));
+    pub(crate) fn set_count(&mut self, Count(end): Count, instructions: u16) {
+        self.numbers.push((end, u32::from(instructions).wrapping_neg()));
     }
 
     /// Where the code is, to throw away what comes after it.

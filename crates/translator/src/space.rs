@@ -9,7 +9,7 @@ use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::paging::{Access, PageEntries};
 
-use crate::block::Block;
+use crate::block::{Block, Second};
 use crate::blocks::Blocks;
 use crate::context::{BRANCH_SLOTS, index, index_mask, slot_index};
 use crate::map::{Map, Set};
@@ -175,10 +175,10 @@ impl Space {
         blocks: &Blocks,
         linear: u32,
     ) -> Option<usize> {
-        let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
-        if let Some(known) = self.fetched.get(&page) {
-            return Some(known.place + offset);
+        if let Some(place) = self.fetched(linear) {
+            return Some(place);
         }
+        let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
         let mapping = cpu.map_page(memory, linear, Access::Fetch)?;
         let Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
@@ -187,11 +187,21 @@ impl Space {
         // Most of them are wanted soon, and would each be looked up.
         for block in blocks.in_page((place >> PAGE_SHIFT) as u32) {
             let is_here = block.linear & !0xfff == page && block.is_user == cpu.is_user();
-            if is_here && block.second.is_none() {
+            if is_here && block.second.is_none_or(|second| self.has_fetched(&second)) {
                 self.note_target(block);
             }
         }
         Some(place + offset)
+    }
+
+    /// Where the instruction at `linear` is, if its page was fetched from before.
+    pub(crate) fn fetched(&self, linear: u32) -> Option<usize> {
+        self.fetched.get(&(linear & !0xfff)).map(|known| known.place + (linear & 0xfff) as usize)
+    }
+
+    /// Code was fetched from the page of `second`, and is what a block was made from.
+    pub(crate) fn has_fetched(&self, second: &Second) -> bool {
+        self.fetched(second.linear) == Some(second.place)
     }
 
     /// Branches by the table no longer go to the blocks of a page.

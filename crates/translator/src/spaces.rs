@@ -61,6 +61,11 @@ impl Spaces {
         }
     }
 
+    /// What is known of it.
+    pub(crate) fn get(&self, is_user: bool) -> Option<&Space> {
+        if is_user { Some(&self.users[self.current?].space) } else { Some(&self.kernel) }
+    }
+
     /// The window of user code for supervisor code: that of CR3, if there is one, and else one in which everything
     /// faults.
     pub(crate) fn user_window(

@@ -16,7 +16,7 @@ use ring3_x86::segment::sreg;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::block::{self, Block, Source};
+use crate::block::{self, Block, Second, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::code_cache::{self, CodeCache};
@@ -300,9 +300,23 @@ impl Translator {
         if let Some(number) = self.blocks.number(linear, place, is_user) {
             let block = self.blocks.get(number);
             block.slot = self.slots[usize::from(is_user)].find(linear);
-            let second = block.second;
-            if second.is_none() || self.next_page(cpu, memory, linear) == second {
-                return Ok(Some(number));
+            match block.second {
+                None => return Ok(Some(number)),
+                Some(second) if second.is_crossed_into => {
+                    if self.next_page(cpu, memory, linear) == Some(second) {
+                        return Ok(Some(number));
+                    }
+                }
+                Some(second) => {
+                    let space = self.spaces.current(is_user);
+                    if space.has_fetched(&second) {
+                        return Ok(Some(number));
+                    }
+                    // The interpreter begins with it, so that in time the second page is fetched, but not before its turn.
+                    if space.fetched(second.linear).is_none() {
+                        return Ok(None);
+                    }
+                }
             }
         }
         if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
@@ -310,22 +324,22 @@ impl Translator {
             self.counters.flushes += 1;
             self.forget_code();
         }
-        let mut second = None;
+        let mut crossing = None;
         if memory.page_from(place).is_some_and(block::crosses) {
-            second = self.next_page(cpu, memory, linear);
-            if second.is_none() {
+            crossing = self.next_page(cpu, memory, linear);
+            if crossing.is_none() {
                 return Ok(None);
             }
         }
         let both;
         let Some(mut bytes) = memory.page_from(place) else { return Ok(None) };
-        if let Some(rest) = second.and_then(|second| memory.page_from(second)) {
+        if let Some(rest) = crossing.and_then(|second| memory.page_from(second.place)) {
             both = [bytes, &rest[..MAX_LENGTH]].concat();
             bytes = &both;
         }
         let source = Source {
             bytes,
-            second,
+            crossing,
             linear,
             place,
             model: cpu.model,
@@ -333,6 +347,10 @@ impl Translator {
             left: &self.left,
             for_user: &self.for_user,
             next_op: self.ops.len() as u32,
+            known_code: &|linear| {
+                let place = self.spaces.get(is_user)?.fetched(linear)?;
+                Some((place, memory.page_from(place)?))
+            },
         };
         let in_page = |target: u32| {
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
@@ -348,9 +366,8 @@ impl Translator {
             return Ok(None);
         }
         self.ops.extend(op);
-        for (place, len) in
-            [Some((place, len)), second.map(|next| (next, MAX_LENGTH))].into_iter().flatten()
-        {
+        let second = block.second.map(|second| (second.place, second.len()));
+        for (place, len) in [Some((place, len)), second].into_iter().flatten() {
             if memory.mark_code(place, len) {
                 cpu.protect_code(place & !(PAGE - 1));
                 self.protect_marked(memory)?;
@@ -359,10 +376,11 @@ impl Translator {
         Ok(Some(self.blocks.add(block)))
     }
 
-    /// The place of the page after that of `linear`; none where fetching from it faults.
-    fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<usize> {
-        let next = (linear | 0xfff).wrapping_add(1);
-        self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, next)
+    /// The page after that of `linear`, for an instruction that crosses into it; none where fetching from it faults.
+    fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<Second> {
+        let linear = (linear | 0xfff).wrapping_add(1);
+        let place = self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, linear)?;
+        Some(Second { linear, place, is_crossed_into: true })
     }
 
     /// Gives the guest's state to translated code.

@@ -25,6 +25,8 @@ const WORK: [(&str, &str); 4] = [
 
 /// How often the host does it for one figure, for it is too quick for the host's clock.
 const REPEATED: u32 = 100;
+/// How often a guest does it, so that typing the command is a small part of it.
+const REPEATED_IN_GUEST: u32 = 10;
 
 /// Works by turns, and shows the medians.
 pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
@@ -70,7 +72,8 @@ fn measure_one(
     for _ in 0..runs {
         native.push(host.time_of(command)?);
         for (peer, times) in peers.iter_mut().zip(&mut times) {
-            times.push(peer.work(command)?.0);
+            let time = peer.work(&repeated(command, REPEATED_IN_GUEST))?.0;
+            times.push(time / f64::from(REPEATED_IN_GUEST));
         }
     }
     Ok((median(native), times.into_iter().map(median).collect()))
@@ -117,13 +120,16 @@ impl Host {
 
     /// The time that `command` takes the host's processors, in seconds.
     fn time_of(&self, command: &str) -> Result<f64, BenchError> {
-        let script =
-            format!("k=0; while [ $k -lt {REPEATED} ]; do k=$((k+1)); {command}; done; times");
-        let printed = self.shell(&script)?;
+        let printed = self.shell(&format!("{}; times", repeated(command, REPEATED)))?;
         let sum = seconds(&printed)
             .ok_or_else(|| BenchError::Native(format!("`times` printed {printed:?}")))?;
         Ok(sum / f64::from(REPEATED))
     }
+}
+
+/// The command of a shell that does `command` so many times.
+fn repeated(command: &str, times: u32) -> String {
+    format!("k=0; while [ $k -lt {times} ]; do k=$((k+1)); {command}; done")
 }
 
 /// The sum of what a shell's `times` prints (POSIX): user and system time, its own and its children's, such

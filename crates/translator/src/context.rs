@@ -19,6 +19,7 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
+use libc::{c_int, greg_t};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 
 use crate::descriptors::{SLOTS, Slot};
@@ -284,9 +285,31 @@ impl Context {
         };
     }
 
-    /// Where translated code is left, with all registers as they are there.
-    pub(crate) fn leave_address(&self) -> u64 {
-        self.leave
+    /// Saves the guest's registers when a signal came in translated code: the general ones as the kernel names them, and the numeric
+    /// ones.
+    pub(crate) fn take_registers(&mut self, general: &[greg_t; 23], numeric: Option<&Image>) {
+        const GUEST: [c_int; 8] = [
+            libc::REG_RAX,
+            libc::REG_RCX,
+            libc::REG_RDX,
+            libc::REG_RBX,
+            libc::REG_R15,
+            libc::REG_RBP,
+            libc::REG_RSI,
+            libc::REG_RDI,
+        ];
+        let register = |number: c_int| general[number as usize] as u64;
+        self.gpr = GUEST.map(|number| register(number) as u32);
+        self.returns = register(libc::REG_RSP);
+        self.flags = register(libc::REG_EFL);
+        self.budget = register(libc::REG_R12);
+        self.count = register(libc::REG_R10);
+        self.numeric_was_live = self.numeric_is_live;
+        if let Some(numeric) = numeric
+            && self.numeric_is_live != 0
+        {
+            self.image.0 = numeric.0;
+        }
     }
 }
 
@@ -390,5 +413,26 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         image = const offset_of!(Context, image),
         returns = const offset_of!(Context, returns),
         host_mxcsr = const offset_of!(Context, host_mxcsr),
+    )
+}
+
+/// The same for the handler of a signal, which has saved the registers ([`Context::take_registers`]) and which runs on this thread. The
+/// kernel has reset the numeric registers for it.
+///
+/// # Safety
+/// The signal came in translated code that `context` was given for. Nothing on the handler's stack is needed any more.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
+    naked_asm!(
+        "mov rsp, [rdi + {host_stack}]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "ret",
+        host_stack = const offset_of!(Context, host_stack),
     )
 }

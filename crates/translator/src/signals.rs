@@ -1,8 +1,9 @@
 //! Signals that translated code raises: page faults of the host, division errors, numeric errors, and instructions that the
 //! guest's processor has and the host's has not.
 //!
-//! The handler does next to nothing: it notes what happened in the [`Context`] and lets the thread go on where
-//! translated code is left. All the rest is done outside of it, by ordinary code.
+//! The handler does next to nothing: it notes what happened and the guest's registers in the [`Context`], and goes to where
+//! translated code is left. It does not return to the kernel, which would load all registers again only for us to save
+//! them. All the rest is done outside of it, by ordinary code.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,9 +11,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use libc::{c_int, c_void, greg_t, sigaction, siginfo_t, ucontext_t};
+use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
-use crate::context::{Context, reason};
+use crate::context::{self, Context, Image, reason};
 
 /// What translated code may raise.
 const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
@@ -100,8 +101,13 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         ours.fault_rip = rip as u64;
         ours.fault_code = registers[libc::REG_ERR as usize] as u64;
         ours.fault_signal = signal as u64;
-        registers[libc::REG_RIP as usize] = ours.leave_address() as greg_t;
-        return;
+        let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<Image>();
+        // SAFETY: the kernel has saved all of them there, as FXSAVE does in 64-bit mode (SDM vol. 1, 13.4.1), if it gave an
+        // address. Nothing in this function is to be dropped, and no signal is blocked for it (SA_NODEFER).
+        unsafe {
+            ours.take_registers(registers, numeric.as_ref());
+            context::leave_signal(ours);
+        }
     }
     // SAFETY: with what the kernel gave.
     unsafe { do_as_before(signal, info, context) };

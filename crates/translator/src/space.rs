@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
-use ring3_x86::cpu::{Cpu, Cr0};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::paging::{Access, PageEntries};
 
 use crate::block::{Block, Second};
@@ -18,6 +18,8 @@ use crate::window::Window;
 
 /// What a page-directory entry is for, at least: 2 MiB with PAE paging, and else 4 MiB.
 const DIRECTORY_STEP: u32 = 2 << 20;
+/// Pages that stay mapped after they were invalidated, at most.
+const MOST_STALE: usize = 32;
 /// The largest page.
 const LARGEST_PAGE: u32 = 4 << 20;
 
@@ -58,10 +60,15 @@ pub(crate) struct Space {
     /// The page-directory entries of all of them, by the number of the 2 MiB that they are for; none where some had
     /// another one.
     directories: Map<u32, Option<u64>>,
+    /// Some of them may not be global.
+    has_local: bool,
     /// The places of small pages that may be mapped for writing.
     writable: Set<usize>,
     /// How many pages inside of large ones were protected, each of which splits a mapping.
     protected: usize,
+    /// Pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a copy
+    /// of what was there.
+    stale: Vec<u32>,
 }
 
 /// What came of a fault in the window.
@@ -94,8 +101,10 @@ impl Space {
             large,
             fetched,
             directories,
+            has_local: false,
             writable: Set::default(),
             protected: 0,
+            stale: Vec::new(),
         })
     }
 
@@ -129,7 +138,39 @@ impl Space {
 
     /// How many mappings of the host there are, at most.
     pub(crate) fn mappings(&self) -> usize {
-        self.small.len() + self.large.len() + 2 * self.protected
+        self.small.len() + self.large.len() + 2 * self.protected + self.stale.len()
+    }
+
+    /// It has pages that are to be [settled](Space::settle) before the window is used.
+    pub(crate) fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Lets accesses to what was invalidated fault.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        if self.stale.is_empty() {
+            return Ok(());
+        }
+        let pages = self.stale.iter().map(|page| (*page, PAGE_SIZE as usize)).collect();
+        self.unmap(pages)?;
+        self.stale.clear();
+        Ok(())
+    }
+
+    /// Lets accesses to `pages`, of which each has an address and a length, fault.
+    fn unmap(&self, mut pages: Vec<(u32, usize)>) -> io::Result<()> {
+        pages.sort_unstable();
+        // Pages in a row are one call of the host.
+        let mut rest = pages.into_iter().peekable();
+        while let Some((start, mut len)) = rest.next() {
+            while let Some((_, more)) =
+                rest.next_if(|(next, _)| *next as usize == start as usize + len)
+            {
+                len += more;
+            }
+            self.window.unmap(start, len)?;
+        }
+        Ok(())
     }
 
     /// Where indirect branches to `linear` go: to code that checks that it is for that address.
@@ -183,6 +224,7 @@ impl Space {
         let Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);
+        self.has_local |= !mapping.global;
         self.fetched.insert(page, Fetched { place, global: mapping.global, entries });
         // Most of them are wanted soon, and would each be looked up.
         for block in blocks.in_page((place >> PAGE_SHIFT) as u32) {
@@ -273,10 +315,12 @@ impl Space {
             }
         }
         self.window.map(page, mapped.len, file, place, mapped.writable)?;
+        self.stale.retain(|stale| *stale != page);
         if !self.is_in_large(page, &mapped) {
             if mapped.writable {
                 self.writable.insert(mapped.place);
             }
+            self.has_local |= !mapped.global;
             self.small.insert(page, mapped);
         }
         Ok(Fill::Done)
@@ -312,6 +356,7 @@ impl Space {
     ) -> io::Result<()> {
         self.window.map(start, mapped.len, file, mapped.place, mapped.writable)?;
         self.small.retain(|page, _| page.wrapping_sub(start) as usize >= mapped.len);
+        self.has_local |= !mapped.global;
         self.large.insert(start, mapped);
         for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
             if mapped.writable && !memory.is_plain(mapped.place + offset) {
@@ -375,7 +420,10 @@ impl Space {
         }
         if self.small.get(&page).is_some_and(|mapped| is_stale(&mapped.entries)) {
             self.small.remove(&page);
-            self.window.unmap(page, PAGE_SIZE as usize)?;
+            self.stale.push(page);
+            if !self.is_user || self.stale.len() > MOST_STALE {
+                self.settle()?;
+            }
         }
         Ok(())
     }
@@ -398,43 +446,46 @@ impl Space {
                 *known = None;
             }
         }
-        let stays = |page: u32, global: bool, entries: &PageEntries| {
-            global && !with_global
-                || now.get(&(page / DIRECTORY_STEP)) == Some(&entries.directory)
+        if !self.has_local && !with_global {
+            return Ok(());
+        }
+        let globals_count = cpu.cr4().contains(Cr4::PGE);
+        let mut has_local = false;
+        let mut stays = |page: u32, global: &mut bool, entries: &PageEntries| {
+            let is_unchanged = || {
+                now.get(&(page / DIRECTORY_STEP)) == Some(&entries.directory)
                     && entries.leaf_is_unchanged(memory)
+            };
+            let stays = *global && !with_global || is_unchanged();
+            // It may have been noted before global pages were enabled.
+            *global |= globals_count && entries.are_global();
+            has_local |= stays && !*global;
+            stays
         };
         let mut dropped = Vec::new();
         for pages in [&mut self.small, &mut self.large] {
             pages.retain(|start, mapped| {
-                let stays = stays(*start, mapped.global, &mapped.entries);
+                let stays = stays(*start, &mut mapped.global, &mapped.entries);
                 if !stays {
                     dropped.push((*start, mapped.len));
                 }
                 stays
             });
         }
-        let is_stale =
-            |page: &u32, fetched: &mut Fetched| !stays(*page, fetched.global, &fetched.entries);
+        let is_stale = |page: &u32, fetched: &mut Fetched| {
+            !stays(*page, &mut fetched.global, &fetched.entries)
+        };
         let stale: Vec<_> = self.fetched.extract_if(is_stale).collect();
+        self.has_local = has_local;
         for (_, fetched) in stale {
             self.forget_targets_in(&fetched, blocks);
         }
-        dropped.sort_unstable();
-        // Pages in a row are one call of the host.
-        let mut rest = dropped.into_iter().peekable();
-        while let Some((start, mut len)) = rest.next() {
-            while let Some((_, more)) =
-                rest.next_if(|(next, _)| *next as usize == start as usize + len)
-            {
-                len += more;
-            }
-            self.window.unmap(start, len)?;
-        }
-        Ok(())
+        self.unmap(dropped)
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
+        self.stale.clear();
         self.small.clear();
         self.writable.clear();
         self.large.clear();

@@ -66,8 +66,8 @@ impl Spaces {
         if is_user { Some(&self.users[self.current?].space) } else { Some(&self.kernel) }
     }
 
-    /// The window of user code for supervisor code: that of CR3, if there is one, and else one in which everything
-    /// faults.
+    /// The window of user code for supervisor code: that of CR3, if there is one and it has nothing stale, and else one in which
+    /// everything faults.
     pub(crate) fn user_window(
         &mut self,
         cpu: &Cpu,
@@ -77,7 +77,9 @@ impl Spaces {
         if self.current.is_none() && self.users.iter().any(|user| user.cr3 == cpu.cr3()) {
             self.find_user(cpu, memory, blocks)?;
         }
-        Ok(self.current.map_or(&self.nowhere, |index| self.users[index].space.window()))
+        let space = self.current.map(|index| &self.users[index].space);
+        let space = space.filter(|space| !space.has_stale());
+        Ok(space.map_or(&self.nowhere, Space::window))
     }
 
     /// The linear address at `address` in the window of user code; none in that where everything faults.

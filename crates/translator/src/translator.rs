@@ -432,6 +432,7 @@ impl Translator {
         if is_user {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
             self.fill_after_page_fault(cpu, memory)?;
+            self.spaces.current(true).settle()?;
         }
         self.load(cpu);
         if !is_user {

@@ -89,6 +89,12 @@ pub struct PageEntries {
 }
 
 impl PageEntries {
+    /// The page is global, where CR4.PGE is set (SDM vol. 3, 4.10.2.4).
+    pub fn are_global(&self) -> bool {
+        let last = self.leaf.map_or(self.directory, |(_, leaf, _)| leaf);
+        last & entry::GLOBAL != 0
+    }
+
     /// The page-table entry is still what it was, if there is one.
     pub fn leaf_is_unchanged(&self, memory: &Memory) -> bool {
         let Some((address, leaf, size)) = self.leaf else { return true };

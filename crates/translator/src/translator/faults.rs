@@ -144,6 +144,7 @@ impl Translator {
         let address = self.context.fault_address;
         if self.spaces.is_nowhere(address) {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
+            self.spaces.current(true).settle()?;
             let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
             self.set_user_window(window);
             return again;

@@ -10,6 +10,7 @@ use ring3_x86::cpu::reg;
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, MAX_LENGTH, Op};
 
+use crate::changing::{self, Contents};
 use crate::context::{at, index, index_mask, info, slot_index};
 use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, Count, Emitter, Mark};
@@ -72,6 +73,8 @@ pub(crate) struct Block {
     pub(crate) bytes: u16,
     /// What it is made from in another page.
     pub(crate) second: Option<Second>,
+    /// What it is made from, if its page keeps changing: it is compared with that whenever it is entered.
+    pub(crate) contents: Option<Contents>,
     /// How many instructions it has. That the budget is enough for them is checked at its entry; those up to the next
     /// branch are taken from it there, and more after each branch that is not taken.
     pub(crate) instructions: u16,
@@ -121,6 +124,17 @@ pub(crate) struct Source<'a> {
     /// The place of a linear address in a page that instructions were fetched from before, and the bytes from there to the end of
     /// the page.
     pub(crate) known_code: &'a dyn Fn(u32) -> Option<(usize, &'a [u8])>,
+    /// The page keeps changing.
+    pub(crate) changing: Option<ChangingSource<'a>>,
+}
+
+/// Where code is that keeps changing.
+#[derive(Clone, Copy)]
+pub(crate) struct ChangingSource<'a> {
+    /// The address in this process of the block's first byte.
+    pub(crate) host: u64,
+    /// The places of instructions that read their number from memory.
+    pub(crate) numbers: &'a Set<usize>,
 }
 
 /// The mode of code that is translated.
@@ -151,16 +165,20 @@ pub(crate) fn translate(
         entry: 0,
         is_numeric: false,
         is_user: source.is_user,
+        is_changing: source.changing.is_some(),
         instructions: 0,
         second: source.crossing,
+        free: Vec::new(),
         part: None,
     };
     let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.linear);
+    let to_check = source.changing.map(|_| maker.emitter.jump());
     maker.entry = maker.emitter.here();
     maker.begin_part();
     let check = maker.emitter.check_budget();
     let mut left = None;
+    let mut left_bytes = 0;
     // The address of the first byte that is not part of it.
     let end = match maker.instructions(source, &entry_of) {
         End::Branch(branch) => {
@@ -181,6 +199,7 @@ pub(crate) fn translate(
             let linear = instruction.ip32();
             let op = decode::to_op(&instruction, MODE, source.model);
             left = Some(op.at_offset((linear & !PAGE_MASK) as u16));
+            left_bytes = instruction.len();
             maker.emitter.settle_stack();
             maker.emitter.leave_to_step(linear, info | source.next_op << info::OP_SHIFT);
             linear
@@ -190,6 +209,16 @@ pub(crate) fn translate(
     maker.finish_later();
     let in_first_part = maker.sites.first().map_or(0, |site| site.counted);
     maker.emitter.set_count(check, maker.instructions - in_first_part);
+    let bytes = end.wrapping_sub(source.linear) as u16;
+    let contents = source.changing.map(|code| {
+        let made_from = &source.bytes[..usize::from(bytes) + left_bytes];
+        let contents = Contents::new(made_from, std::mem::take(&mut maker.free));
+        maker.check_contents(&contents, code.host);
+        contents
+    });
+    if let Some(branch) = to_check {
+        maker.emitter.lead(branch, maker.entry);
+    }
     let mut linked_entry = maker.entry;
     if maker.second.is_some() {
         linked_entry = maker.emitter.here();
@@ -203,8 +232,9 @@ pub(crate) fn translate(
         linked_entry,
         checked_entry,
         slot,
-        bytes: end.wrapping_sub(source.linear) as u16,
+        bytes,
         second: maker.second,
+        contents,
         instructions: maker.instructions,
         sites: maker.sites,
     };
@@ -266,10 +296,14 @@ struct Maker<'a> {
     /// The numeric registers are loaded.
     is_numeric: bool,
     is_user: bool,
+    /// Its page keeps changing.
+    is_changing: bool,
     /// How many instructions there are in `sites`.
     instructions: u16,
     /// What is translated of another page.
     second: Option<Second>,
+    /// Where numbers end, from the block's first byte on, that are read from memory.
+    free: Vec<usize>,
     /// Where instructions are taken from the budget for what was translated since, and how many there were before.
     part: Option<(Count, u16)>,
 }
@@ -289,17 +323,22 @@ impl Maker<'_> {
         let mut end = source.linear;
         // Before STI, if that was the last one.
         let mut before_sti = None;
+        let mut has_written = false;
         let ending = loop {
             let at_end =
                 !decoder.can_decode() || source.crossing.is_some() && !self.sites.is_empty();
-            if at_end || self.instructions >= MAX_INSTRUCTIONS {
+            if at_end || has_written || self.instructions >= MAX_INSTRUCTIONS {
                 break End::NextBlock(end);
             }
             let instruction = decoder.decode();
             if !self.sites.is_empty() && decode::goes_on(&decoder, &instruction) {
                 break End::NextBlock(end);
             }
-            let is_left = !decode::exists(&instruction, source.model) || source.left.contains(&end);
+            // What is repeated may write to itself.
+            let is_left = !decode::exists(&instruction, source.model)
+                || source.left.contains(&end)
+                || source.changing.is_some() && repeats(&instruction);
+            has_written = source.changing.is_some() && changing::writes(&instruction);
             // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
             let may_go_on =
                 source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
@@ -336,7 +375,11 @@ impl Maker<'_> {
                 self.begin_site(&instruction);
             }
             let for_user = !source.is_user && source.for_user.contains(&end);
-            if is_left || !is_plain || !self.body(&instruction, for_user) {
+            let is_done = is_plain
+                && !is_left
+                && (self.reads_its_number(&instruction, source)
+                    || self.body(&instruction, for_user));
+            if !is_done {
                 self.go_back(&start);
                 let mut info = 0;
                 if numeric::is_numeric(&instruction) {
@@ -402,11 +445,35 @@ impl Maker<'_> {
         self.instructions += 1;
     }
 
+    /// Translates an instruction whose number is read from memory, as it keeps changing. False, and nothing was written, for all others.
+    fn reads_its_number(&mut self, instruction: &Instruction, source: &Source) -> bool {
+        let Some(code) = source.changing else { return false };
+        let offset = instruction.ip32().wrapping_sub(self.linear) as usize;
+        if !code.numbers.contains(&(source.place + offset)) || !changing::has_number(instruction) {
+            return false;
+        }
+        let end = offset + instruction.len();
+        self.free.push(end);
+        let register = copy::rename(instruction.op0_register());
+        self.emitter.load_from(register, code.host + end as u64 - u64::from(u32::BITS / 8));
+        true
+    }
+
+    /// Has the block entered by way of a comparison of its contents.
+    fn check_contents(&mut self, contents: &Contents, host: u64) {
+        let begin = std::mem::replace(&mut self.entry, self.emitter.here());
+        contents.check(&mut self.emitter, host, begin);
+        let changed = self.emitter.jump();
+        self.emitter.land(changed);
+        self.emitter.leave_to_link(changed, self.linear);
+    }
+
     /// Translates a call of a function that only loads a register with its return address, as position-independent code does at the beginning of most
     /// functions. False, and nothing was written, for all other instructions.
     fn reads_its_address(&mut self, call: &Instruction, source: &Source) -> bool {
         let target = call.near_branch32();
-        if call.code() != Code::Call_rel32_32 || target == call.next_ip32() {
+        let is_call = call.code() == Code::Call_rel32_32 && target != call.next_ip32();
+        if !is_call || self.is_changing {
             return false;
         }
         let Some((place, bytes)) = (source.known_code)(target) else { return false };
@@ -586,7 +653,7 @@ impl Maker<'_> {
     fn lead(&mut self, branch: Branch, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
         if !self.is_in_page(target) {
             self.later.push(Later::Far { branch, target });
-        } else if target == self.linear {
+        } else if target == self.linear && !self.is_changing {
             self.emitter.lead(branch, self.entry);
         } else if let Some(entry) = entry_of(target) {
             self.emitter.lead(branch, entry);

@@ -350,14 +350,57 @@ impl Emitter {
         self.check_address(linear, at::JUMP_BY_TABLE);
     }
 
+    /// Keeps RCX in R10.
+    pub(crate) fn save_rcx(&mut self) {
+        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+    }
+
+    /// Has it back.
+    pub(crate) fn restore_rcx(&mut self) {
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+    }
+
+    /// Jumps, to be told where, unless the `size` bytes (1, 2, 4 or 8) at `offset` from the address in R8 are `value`. RCX and R9
+    /// are used.
+    pub(crate) fn jump_unless(&mut self, offset: u32, size: usize, value: u64) -> Branch {
+        let memory = MemoryOperand::with_base_displ(Register::R8, offset.into());
+        let (load, register) = match size {
+            1 => (Code::Movzx_r32_rm8, Register::ECX),
+            2 => (Code::Movzx_r32_rm16, Register::ECX),
+            4 => (Code::Mov_r32_rm32, Register::ECX),
+            _ => (Code::Mov_r64_rm64, Register::RCX),
+        };
+        self.instruction(Instruction::with2(load, register, memory));
+        if register == Register::RCX {
+            let negative = value.wrapping_neg();
+            self.instruction(Instruction::with2(Code::Mov_r64_imm64, Register::R9, negative));
+            self.add_64(Register::RCX, Register::RCX, Register::R9, 0);
+        } else {
+            self.add(Register::ECX, Register::RCX, (value as i32).wrapping_neg());
+        }
+        self.bytes(&[0xe3, 5]); // jrcxz over the next one
+        self.jump()
+    }
+
+    /// `mov r8, imm64`: an address of this process.
+    pub(crate) fn load_address(&mut self, address: u64) {
+        self.instruction(Instruction::with2(Code::Mov_r64_imm64, Register::R8, address));
+    }
+
+    /// Loads a doubleword from an address of this process. R8 is used.
+    pub(crate) fn load_from(&mut self, register: Register, address: u64) {
+        self.load_address(address);
+        self.load(register, MemoryOperand::with_base(Register::R8));
+    }
+
     /// Goes on if R8D is `linear`, and else to the address in the context's field `otherwise`.
     fn check_address(&mut self, linear: u32, otherwise: u32) {
-        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+        self.save_rcx();
         self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
         self.bytes(&[0xe3, 10]); // jrcxz over the next two
-        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.restore_rcx();
         self.jump_through(otherwise);
-        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.restore_rcx();
     }
 
     /// Takes a number of instructions, which is to be told, from the budget.

@@ -11,6 +11,7 @@
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`descriptors`] has segment registers be loaded without the interpreter;
 //! * [`signals`] catches faults;
+//! * [`changing`] is about pages whose code is written to again and again;
 //! * [`slots`] lets direct branches go into other pages;
 //! * [`returns`] is the host's stack meanwhile;
 //! * [`budget`] stops translated code after an exact number of instructions;
@@ -23,6 +24,7 @@
 mod block;
 mod blocks;
 mod budget;
+mod changing;
 mod code_cache;
 mod context;
 mod copy;

@@ -78,11 +78,20 @@ pub(crate) enum Fill {
     Done,
     /// It faults.
     Faults,
-    /// The interpreter is to do it, and so it will be each time: it is a device's, or writes to code.
+    /// The interpreter is to do it, and so it will be each time: it is a device's.
     Leave,
+    /// The same: it writes to this page of memory, which holds code.
+    WritesCode(u32),
     /// Supervisor code accesses a page of the user, which is not in the window of supervisor code, as it would have to be dropped
     /// whenever CR3 is loaded.
     OfUser,
+}
+
+impl Fill {
+    /// The page that holds code and was written to.
+    pub(crate) fn written(self) -> Option<u32> {
+        if let Fill::WritesCode(page) = self { Some(page) } else { None }
+    }
 }
 
 impl Space {
@@ -279,8 +288,11 @@ impl Space {
         if self.is_user && !cpu.is_user() && !of_user {
             return Ok(Fill::Leave);
         }
-        if writes && !(is_ram && memory.is_plain(place)) {
+        if writes && !is_ram {
             return Ok(Fill::Leave);
+        }
+        if writes && !memory.is_plain(place) {
+            return Ok(Fill::WritesCode((place >> PAGE_SHIFT) as u32));
         }
         let page = linear & !0xfff;
         let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };

@@ -16,9 +16,10 @@ use ring3_x86::segment::sreg;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use crate::block::{self, Block, Second, Source};
+use crate::block::{self, Block, ChangingSource, Second, Source};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
+use crate::changing::Changing;
 use crate::code_cache::{self, CodeCache};
 use crate::context::{self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, info, reason};
 use crate::descriptors::Descriptors;
@@ -98,6 +99,7 @@ pub struct Translator {
     leavings: Map<u32, u8>,
     /// The instructions that blocks leave to the interpreter.
     ops: Vec<Op>,
+    changing: Changing,
     /// The slots for branches of supervisor code, and of user code.
     slots: [Slots; 2],
     descriptors: Descriptors,
@@ -180,6 +182,7 @@ impl Translator {
             user_window: 0,
             leavings: Map::default(),
             ops: Vec::new(),
+            changing: Changing::default(),
             slots: Default::default(),
             descriptors: Descriptors::new(),
             page_fault: None,
@@ -204,10 +207,10 @@ impl Translator {
         if memory.has_stale_code() {
             let pages = memory.take_stale_code();
             self.interpreter.drop_code(cpu, &pages);
-            self.drop_code(&pages);
+            self.drop_changed(&pages, cpu.instructions);
         }
         let pages = self.interpreter.take_dropped_code();
-        self.drop_code(&pages);
+        self.drop_changed(&pages, cpu.instructions);
         if memory.has_marked_code() {
             self.protect_marked(memory)?;
         }
@@ -232,11 +235,27 @@ impl Translator {
         }
     }
 
-    fn drop_code(&mut self, pages: &[u32]) {
-        for page in pages {
-            for block in self.blocks.drop_page(*page) {
-                self.spaces.forget_target(block);
+    /// Drops the code of pages that were written to. That of pages which keep changing notices it.
+    fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
+        for page in pages.iter().copied() {
+            if self.changing.has(page) {
+                continue;
             }
+            self.drop_page(page);
+            if self.changing.note_drop(page, instructions) {
+                for (linear, code) in self.changing.take_writers(page) {
+                    self.left.remove(&linear);
+                    self.leavings.remove(&linear);
+                    self.drop_page(code);
+                }
+            }
+        }
+    }
+
+    /// Drops all blocks of a page.
+    fn drop_page(&mut self, page: u32) {
+        for block in self.blocks.drop_page(page) {
+            self.spaces.forget_target(block);
         }
     }
 
@@ -266,6 +285,7 @@ impl Translator {
         self.leavings.clear();
         self.ops.clear();
         self.slots.iter_mut().for_each(Slots::clear);
+        self.changing.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();
     }
@@ -300,8 +320,14 @@ impl Translator {
         if let Some(number) = self.blocks.number(linear, place, is_user) {
             let block = self.blocks.get(number);
             block.slot = self.slots[usize::from(is_user)].find(linear);
+            let now = memory.page_from(place).unwrap_or_default();
             match block.second {
-                None => return Ok(Some(number)),
+                None => match &block.contents {
+                    Some(contents) if !contents.are(now) => {
+                        self.changing.note_change(contents, place, now);
+                    }
+                    _ => return Ok(Some(number)),
+                },
                 Some(second) if second.is_crossed_into => {
                     if self.next_page(cpu, memory, linear) == Some(second) {
                         return Ok(Some(number));
@@ -324,8 +350,12 @@ impl Translator {
             self.counters.flushes += 1;
             self.forget_code();
         }
+        let is_changing = self.changing.has((place >> PAGE_SHIFT) as u32);
         let mut crossing = None;
         if memory.page_from(place).is_some_and(block::crosses) {
+            if is_changing {
+                return Ok(None);
+            }
             crossing = self.next_page(cpu, memory, linear);
             if crossing.is_none() {
                 return Ok(None);
@@ -349,8 +379,13 @@ impl Translator {
             next_op: self.ops.len() as u32,
             known_code: &|linear| {
                 let place = self.spaces.get(is_user)?.fetched(linear)?;
-                Some((place, memory.page_from(place)?))
+                let keeps = !self.changing.has((place >> PAGE_SHIFT) as u32);
+                keeps.then_some((place, memory.page_from(place)?))
             },
+            changing: is_changing.then(|| ChangingSource {
+                host: bytes.as_ptr().addr() as u64,
+                numbers: self.changing.numbers(),
+            }),
         };
         let in_page = |target: u32| {
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
@@ -366,8 +401,9 @@ impl Translator {
             return Ok(None);
         }
         self.ops.extend(op);
+        let first = block.contents.is_none().then_some((place, len));
         let second = block.second.map(|second| (second.place, second.len()));
-        for (place, len) in [Some((place, len)), second].into_iter().flatten() {
+        for (place, len) in first.into_iter().chain(second) {
             if memory.mark_code(place, len) {
                 cpu.protect_code(place & !(PAGE - 1));
                 self.protect_marked(memory)?;

@@ -98,7 +98,8 @@ impl Translator {
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             return self.user_faulted(cpu, memory, at, deadline);
         };
-        match self.fill(cpu, memory, is_user, linear, writes)? {
+        let filled = self.fill(cpu, memory, is_user, linear, writes)?;
+        match filled {
             Fill::Done => Ok(at.go_on(cpu, deadline)),
             Fill::Faults => {
                 if is_user {
@@ -113,8 +114,8 @@ impl Translator {
                 }
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
-            Fill::Leave => {
-                self.leave_if_often(cpu, memory);
+            Fill::Leave | Fill::WritesCode(_) => {
+                self.leave_if_often(cpu, memory, filled.written());
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
             Fill::OfUser => {
@@ -151,12 +152,13 @@ impl Translator {
         }
         let Some(linear) = self.spaces.linear_of_user(address) else { return step };
         let writes = self.context.fault_code & WRITE_FAULT != 0;
-        match self.fill(cpu, memory, true, linear, writes)? {
+        let filled = self.fill(cpu, memory, true, linear, writes)?;
+        match filled {
             Fill::Done => again,
             Fill::Faults => step,
-            Fill::Leave | Fill::OfUser => {
+            Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
                 self.set_region(linear, false);
-                self.leave_if_often(cpu, memory);
+                self.leave_if_often(cpu, memory, filled.written());
                 step
             }
         }
@@ -175,7 +177,15 @@ impl Translator {
         if self.spaces.mappings() > MAX_MAPPINGS {
             self.clear_spaces()?;
         }
-        let filled = self.spaces.current(is_user).fill(cpu, memory, &file, linear, writes)?;
+        let space = self.spaces.current(is_user);
+        let mut filled = space.fill(cpu, memory, &file, linear, writes)?;
+        if let Fill::WritesCode(page) = filled
+            && self.changing.has(page)
+        {
+            // The interpreter has decoded something there.
+            memory.forget_code(page);
+            filled = space.fill(cpu, memory, &file, linear, writes)?;
+        }
         self.counters.fills += u64::from(filled == Fill::Done);
         Ok(filled)
     }
@@ -228,21 +238,25 @@ impl Translator {
         *times == LEAVINGS
     }
 
-    /// Has the interpreter execute the instruction at EIP from now on, if it has often done so.
-    fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+    /// Has the interpreter execute the instruction at EIP from now on, if it has often done so, maybe as it writes to a page that holds code.
+    fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory, written: Option<u32>) {
         if self.note_leaving() {
-            self.left.insert(self.context.eip);
-            self.drop_block(cpu, memory);
+            let eip = self.context.eip;
+            self.left.insert(eip);
+            let code = self.drop_block(cpu, memory);
+            if let (Some(page), Some(code)) = (written, code) {
+                self.changing.note_writer(page, eip, code);
+            }
         }
     }
 
-    /// Drops the block of the instruction at EIP, which is to be translated in another way.
-    fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
-        let eip = self.context.eip;
+    /// Drops the block of the instruction at EIP, which is to be translated in another way. Gives the page that it is in.
+    fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<u32> {
         let space = self.spaces.current(cpu.is_user());
-        if let Some(place) = space.fetch(cpu, memory, &self.blocks, eip) {
-            self.drop_code(&[(place >> PAGE_SHIFT) as u32]);
-        }
+        let place = space.fetch(cpu, memory, &self.blocks, self.context.eip)?;
+        let page = (place >> PAGE_SHIFT) as u32;
+        self.drop_page(page);
+        Some(page)
     }
 
     /// Makes the guest's state that before the instruction whose host code was left at `rip`.

@@ -118,7 +118,8 @@ pub(crate) const fn slot_index(is_user: bool, slot: u32) -> u32 {
     index_mask(is_user) + 1 + slot
 }
 
-/// See the module. The layout is known to the code below and to what is translated.
+/// See the module. The layout is known to the code below and to what is translated; what that uses most is in the first
+/// 128 bytes, where its instructions are shortest.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Context {
@@ -130,10 +131,22 @@ pub(crate) struct Context {
     pub(crate) reason: u32,
     /// RFLAGS.
     pub(crate) flags: u64,
-    /// R12.
-    pub(crate) budget: u64,
+    /// [`miss`].
+    miss: u64,
+    /// [`jump_by_table`](routines::jump_by_table).
+    jump_by_table: u64,
+    /// What a block calls before its first numeric instruction.
+    pub(crate) numeric_check: u64,
     /// The base of GS.
     pub(crate) window: u64,
+    /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
+    pub(crate) base_of: [u64; 2],
+    /// [`leave_to_link`](routines::leave_to_link).
+    leave_to_link: u64,
+    /// [`leave_to_step`](routines::leave_to_step).
+    leave_to_step: u64,
+    /// R12.
+    pub(crate) budget: u64,
     /// R13.
     pub(crate) table: u64,
     /// R11: [`index_mask`].
@@ -152,8 +165,6 @@ pub(crate) struct Context {
     pub(crate) fault_code: u64,
     /// The signal.
     pub(crate) fault_signal: u64,
-    /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
-    pub(crate) base_of: [u64; 2],
     /// The bases of FS and GS.
     pub(crate) bases: [u32; 2],
     /// EFLAGS without status flags and DF, as PUSHF pushes it.
@@ -182,23 +193,15 @@ pub(crate) struct Context {
     pub(crate) check_count: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
-    /// What a block calls before its first numeric instruction.
-    pub(crate) numeric_check: u64,
     /// The numeric registers are in the host's.
     pub(crate) numeric_is_live: u32,
     /// They were, when translated code was left.
     pub(crate) numeric_was_live: u32,
     /// MXCSR outside.
     host_mxcsr: u32,
-    /// [`leave`].
-    leave: u64,
     /// The bases of the windows for supervisor code that accesses memory of the user too: its own or that of user code, for
     /// each 4 MiB of linear addresses.
     pub(crate) regions: [u64; REGIONS],
-    /// [`miss`].
-    miss: u64,
-    /// [`jump_by_table`](routines::jump_by_table).
-    jump_by_table: u64,
     /// RSP in translated code.
     pub(crate) returns: u64,
     /// RSP outside.
@@ -209,13 +212,11 @@ pub(crate) struct Context {
 pub(crate) mod at {
     use super::{Context, offset_of};
 
-    pub(crate) const EIP: u32 = offset_of!(Context, eip) as u32;
-    pub(crate) const REASON: u32 = offset_of!(Context, reason) as u32;
-    pub(crate) const INFO: u32 = offset_of!(Context, info) as u32;
     pub(crate) const REGIONS: u32 = offset_of!(Context, regions) as u32;
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
     pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
-    pub(crate) const LEAVE: u32 = offset_of!(Context, leave) as u32;
+    pub(crate) const LEAVE_TO_LINK: u32 = offset_of!(Context, leave_to_link) as u32;
+    pub(crate) const LEAVE_TO_STEP: u32 = offset_of!(Context, leave_to_step) as u32;
     pub(crate) const SYSTEM_FLAGS: u32 = offset_of!(Context, system_flags) as u32;
     pub(crate) const FLAGS_WITHOUT_IF: u32 = offset_of!(Context, flags_without_if) as u32;
     pub(crate) const SELECTORS: u32 = offset_of!(Context, selectors) as u32;
@@ -266,8 +267,9 @@ impl Context {
             numeric_is_live: 0,
             numeric_was_live: 0,
             host_mxcsr: MXCSR,
-            leave: leave as *const () as u64,
             regions: [0; REGIONS],
+            leave_to_link: routines::leave_to_link as *const () as u64,
+            leave_to_step: routines::leave_to_step as *const () as u64,
             miss: routines::miss as *const () as u64,
             jump_by_table: routines::jump_by_table as *const () as u64,
             returns: 0,

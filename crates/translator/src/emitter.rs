@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use crate::context::{INDEX_ROTATION, REGION_SHIFT, at, reason};
+use crate::context::{INDEX_ROTATION, REGION_SHIFT, at};
 use crate::returns::ROOM;
 
 /// Code that is being made for one place.
@@ -397,10 +397,19 @@ impl Emitter {
     fn check_address(&mut self, linear: u32, otherwise: u32) {
         self.save_rcx();
         self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
-        self.bytes(&[0xe3, 10]); // jrcxz over the next two
+        self.bytes(&[0xe3, 0]); // jrcxz over the next two
+        let skip = self.len;
         self.restore_rcx();
         self.jump_through(otherwise);
+        self.set_short(skip);
         self.restore_rcx();
+    }
+
+    /// Lets the short jump that ends at length `end` lead here.
+    fn set_short(&mut self, end: u32) {
+        let mut code = self.encoder.take_buffer();
+        code[end as usize - 1] = (self.len - end) as u8;
+        self.encoder.set_buffer(code);
     }
 
     /// Takes a number of instructions, which is to be told, from the budget.
@@ -438,35 +447,33 @@ impl Emitter {
 
     /// Goes on at the address in a field of the context.
     pub(crate) fn jump_through(&mut self, field: u32) {
-        self.bytes_and(&[0x41, 0xff, 0xa6], field); // jmp [r14 + ...]
+        let to = MemoryOperand::with_base_displ(Register::R14, field.into());
+        self.instruction(Instruction::with1(Code::Jmp_rm64, to));
     }
 
     /// Calls the routine whose address is in a field of the context.
     pub(crate) fn call(&mut self, field: u32) {
-        self.bytes_and(&[0x41, 0xff, 0x96], field); // call [r14 + ...]
+        let routine = MemoryOperand::with_base_displ(Register::R14, field.into());
+        self.instruction(Instruction::with1(Code::Call_rm64, routine));
     }
 
     /// Leaves translated code to have the instruction at `eip` executed by the interpreter.
     pub(crate) fn leave_to_step(&mut self, eip: u32, info: u32) {
-        self.set_field(at::INFO, info);
-        self.leave(reason::STEP, eip);
+        self.leave(at::LEAVE_TO_STEP, eip, info);
     }
 
-    fn set_field(&mut self, field: u32, value: u32) {
-        self.bytes_and(&[0x41, 0xc7, 0x86], field); // mov dword [r14 + ...], ...
-        self.bytes(&value.to_le_bytes());
-    }
-
-    /// Leaves translated code, with EIP at `eip`.
-    fn leave(&mut self, reason: u32, eip: u32) {
-        self.set_field(at::EIP, eip);
-        self.set_field(at::REASON, reason);
-        self.jump_through(at::LEAVE);
+    /// Leaves translated code by the routine in a field of the context, which reads what comes after the jump to it. There is so much of this
+    /// that it is to be short.
+    fn leave(&mut self, field: u32, eip: u32, info: u32) {
+        let size = if i8::try_from(field).is_ok() { 4 } else { 7 };
+        self.bytes_and(&[0x4c, 0x8d, 0x05], size); // lea r8, [rip + ...]
+        self.jump_through(field);
+        self.bytes(&eip.to_le_bytes());
+        self.bytes(&info.to_le_bytes());
     }
 
     /// Leaves translated code to have `branch` linked to `target`.
     pub(crate) fn leave_to_link(&mut self, Branch(end): Branch, target: u32) {
-        self.set_field(at::INFO, end);
-        self.leave(reason::LINK, target);
+        self.leave(at::LEAVE_TO_LINK, target, end);
     }
 }

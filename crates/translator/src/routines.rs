@@ -183,6 +183,46 @@ unsafe extern "sysv64" fn leave_call() {
     )
 }
 
+/// Leaves translated code to have a branch linked. At R8 is where it goes, and the address after its distance.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn leave_to_link() {
+    naked_asm!(
+        "mov dword ptr [r14 + {reason}], {link}",
+        "jmp {leave_with}",
+        reason = const offset_of!(Context, reason),
+        link = const reason::LINK,
+        leave_with = sym leave_with,
+    )
+}
+
+/// Leaves translated code to have an instruction executed by the interpreter. At R8 is its address, and what else is known of
+/// it ([`info`](crate::context::info)).
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn leave_to_step() {
+    naked_asm!(
+        "mov dword ptr [r14 + {reason}], {step}",
+        "jmp {leave_with}",
+        reason = const offset_of!(Context, reason),
+        step = const reason::STEP,
+        leave_with = sym leave_with,
+    )
+}
+
+/// Leaves translated code with EIP and [`Context::info`] from R8.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn leave_with() {
+    naked_asm!(
+        "mov r9d, [r8]",
+        "mov [r14 + {eip}], r9d",
+        "mov r9d, [r8 + 4]",
+        "mov [r14 + {info}], r9d",
+        "jmp {leave}",
+        eip = const offset_of!(Context, eip),
+        info = const offset_of!(Context, info),
+        leave = sym leave,
+    )
+}
+
 /// A numeric check: the registers are there.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn numeric_ready() {

@@ -14,6 +14,8 @@ pub(crate) struct Blocks {
     /// In the order of their code, which is that in which they were made. What was dropped stays, as an instruction of it
     /// may be the one that is executed.
     all: Vec<Block>,
+    /// By the 256 bytes of host code that an address is in, from the first block on: how many blocks begin before them.
+    before: Vec<u32>,
     by_start: Map<Key, usize>,
     /// By page of memory. One that is made from two pages is in the lists of both, and may have been dropped with the other.
     by_page: Map<u32, Vec<usize>>,
@@ -43,6 +45,9 @@ impl Blocks {
             self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(index);
         }
         self.all.push(block);
+        let part = self.part(self.all[index].checked_entry).unwrap_or_default();
+        let known = self.before.len();
+        self.before.resize(known.max(part + 1), index as u32);
         index
     }
 
@@ -67,8 +72,13 @@ impl Blocks {
 
     /// The block and the instruction whose host code address `host` is in.
     pub(crate) fn at(&self, host: u32) -> Option<(&Block, Site)> {
-        let after = self.all.partition_point(|block| block.checked_entry <= host);
-        let block = self.all.get(after.checked_sub(1)?)?;
+        let part = self.part(host)?;
+        let before =
+            |part: usize| self.before.get(part).map_or(self.all.len(), |count| *count as usize);
+        let (first, end) = (before(part), before(part + 1));
+        let after =
+            first + self.all[first..end].partition_point(|block| block.checked_entry <= host);
+        let block = &self.all[after.checked_sub(1)?];
         let after = block.sites.partition_point(|site| site.host <= host);
         let site = after.checked_sub(1).map(|index| block.sites[index]);
         // Before the first instruction: the block was not begun.
@@ -86,6 +96,12 @@ impl Blocks {
                 loads: None,
             }),
         ))
+    }
+
+    /// Which 256 bytes of host code, from the first block on, `host` is in.
+    fn part(&self, host: u32) -> Option<usize> {
+        let start = self.all.first()?.checked_entry;
+        Some((host.checked_sub(start)? >> 8) as usize)
     }
 
     /// Drops everything.

@@ -66,6 +66,8 @@ pub(crate) struct Space {
     writable: Set<usize>,
     /// How many pages inside of large ones were protected, each of which splits a mapping.
     protected: usize,
+    /// The page that [`Fill::Zeros`] was for last.
+    zeros: Option<u32>,
     /// Pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a copy
     /// of what was there.
     stale: Vec<u32>,
@@ -82,9 +84,17 @@ pub(crate) enum Fill {
     Leave,
     /// The same: it writes to this page of memory, which holds code.
     WritesCode(u32),
+    /// The interpreter is to do it this time: it reads zeros that cannot be written. Mostly it is a page that the system has only one of, and the
+    /// first write, which comes soon, gets another one.
+    Zeros,
     /// Supervisor code accesses a page of the user, which is not in the window of supervisor code, as it would have to be dropped
     /// whenever CR3 is loaded.
     OfUser,
+}
+
+/// Nothing but zeros is in a page.
+fn is_zero(page: &[u8]) -> bool {
+    page.chunks_exact(size_of::<u128>()).all(|part| part == [0; size_of::<u128>()])
 }
 
 impl Fill {
@@ -113,6 +123,7 @@ impl Space {
             has_local: false,
             writable: Set::default(),
             protected: 0,
+            zeros: None,
             stale: Vec::new(),
         })
     }
@@ -295,6 +306,15 @@ impl Space {
             return Ok(Fill::WritesCode((place >> PAGE_SHIFT) as u32));
         }
         let page = linear & !0xfff;
+        if self.is_user
+            && !writes
+            && !mapping.writable
+            && self.zeros != Some(page)
+            && memory.page_from(place & !0xfff).is_some_and(is_zero)
+        {
+            self.zeros = Some(page);
+            return Ok(Fill::Zeros);
+        }
         let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
         self.note_directory(page, &entries);
         let mut mapped = Mapped {

@@ -467,7 +467,9 @@ impl Translator {
         let is_user = cpu.is_user();
         if is_user {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
-            self.fill_after_page_fault(cpu, memory)?;
+            if self.fill_after_page_fault(cpu, memory)? {
+                return Ok(STEP);
+            }
             self.spaces.current(true).settle()?;
         }
         self.load(cpu);

@@ -114,6 +114,7 @@ impl Translator {
                 }
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
+            Fill::Zeros => Ok(Left::Step { is_numeric: site.is_numeric }),
             Fill::Leave | Fill::WritesCode(_) => {
                 self.leave_if_often(cpu, memory, filled.written());
                 Ok(Left::Step { is_numeric: site.is_numeric })
@@ -155,7 +156,7 @@ impl Translator {
         let filled = self.fill(cpu, memory, true, linear, writes)?;
         match filled {
             Fill::Done => again,
-            Fill::Faults => step,
+            Fill::Faults | Fill::Zeros => step,
             Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
                 self.set_region(linear, false);
                 self.leave_if_often(cpu, memory, filled.written());
@@ -214,20 +215,20 @@ impl Translator {
     }
 
     /// When the instruction that met a page fault is about to be executed again, its page is filled in without another
-    /// signal.
+    /// signal. True when the interpreter is to execute it.
     pub(super) fn fill_after_page_fault(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let is_next = |fault: &mut PageFault| {
             u64::from(fault.eip) == cpu.ip
                 && fault.cr3 == cpu.cr3()
                 && fault.registers == address_registers(cpu)
         };
-        let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(()) };
+        let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(false) };
         // What is not done here is done when it faults.
-        self.fill(cpu, memory, true, fault.linear, fault.writes).map(|_| ())
+        Ok(self.fill(cpu, memory, true, fault.linear, fault.writes)? == Fill::Zeros)
     }
 
     /// The instruction at EIP is executed by the interpreter. True when that has happened so often that a signal each time is too

@@ -11,6 +11,8 @@ mod forms;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/translated.rs"]
+mod translated;
 #[path = "../../../x86/tests/host_cpu/vectors.rs"]
 mod vectors;
 #[path = "../../../x86/tests/host_cpu/vendors.rs"]
@@ -21,27 +23,19 @@ use std::fs;
 use std::ops::Range;
 
 use common::comparison::{Case, Outcome, Scene};
-use common::guest::{Guest, MEMORY};
 use ring3_hostcpu::{Stop, Vendor};
 use scene::IntegerScene;
-use support::translator;
 
 const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
 
 #[test]
 fn every_form_does_what_the_host_does() {
-    if translator(MEMORY).is_none() {
-        return;
-    }
-    let guest = || {
-        let (translator, memory) = translator(MEMORY).expect("there was one before");
-        Guest::new(Box::new(translator), memory)
-    };
+    let Some(guest) = translated::guest() else { return };
     // Known when the guest is there.
     let place = OnceCell::new();
     common::comparison::compare_forms(guest, CASES, &forms::tested(), |random, form| Beside {
         scene: IntegerScene::random(random, *form),
-        translated: place.get_or_init(translated).clone(),
+        translated: place.get_or_init(translated_code).clone(),
     });
 }
 
@@ -71,7 +65,7 @@ impl Scene for Beside {
 }
 
 /// Where translated code is in this process (Linux, Documentation/filesystems/proc.rst, `maps`).
-fn translated() -> Range<u64> {
+fn translated_code() -> Range<u64> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains(" r-xs ") && line.contains("translated"));
     let (start, rest) = line.unwrap().split_once('-').unwrap();

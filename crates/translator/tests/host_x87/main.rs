@@ -1,0 +1,25 @@
+//! Every x87 instruction in random states, translated and on the real processor. As the interpreter's test of this
+//! name, with the same cases; what is not compared is told there.
+
+#[path = "../../../x86/tests/common/mod.rs"]
+mod common;
+#[path = "../../../x86/tests/host_x87/scene.rs"]
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/translated.rs"]
+mod translated;
+
+use scene::X87Scene;
+
+/// Some seconds in either build.
+const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+
+#[test]
+fn every_form_does_what_the_host_does() {
+    let Some(guest) = translated::guest() else { return };
+    let encodings = scene::encodings();
+    common::comparison::compare_forms(guest, CASES, &encodings, |random, encoding| {
+        X87Scene::random(random, encoding)
+    });
+}

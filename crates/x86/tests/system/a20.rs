@@ -7,7 +7,7 @@ use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::segment::{Segment, sreg};
 
 use crate::common::assembler::*;
-use crate::common::coverage::interpreter;
+use crate::engine::engine;
 use crate::machine::*;
 
 const MIB: u32 = 1 << 20;
@@ -17,11 +17,11 @@ const OFF_AND_ON: [bool; 2] = [false, true];
 const LARGE: u32 = 0x80;
 
 /// Executes one instruction of real mode after the other until it halts, with DS and ES at FFFFh.
-fn run_real(cpu: &mut Cpu, memory: &mut Memory, code: &[u8]) {
+fn run_real(engine: &mut dyn Engine, cpu: &mut Cpu, memory: &mut Memory, code: &[u8]) {
     memory.write(0x7c00, code);
     cpu.set_real_mode_entry(0, 0x7c00);
     cpu.set_segment(sreg::DS, Segment::real(0xffff, 0));
-    assert_eq!(interpreter().run(cpu, memory, 100), Exit::Halt);
+    assert_eq!(engine.run(cpu, memory, 100), Exit::Halt);
 }
 
 #[test]
@@ -29,11 +29,12 @@ fn addresses_of_real_mode_wrap_round_at_1_mib() {
     // MOV AX, [0010]; MOV [0012], AX; HLT
     const COPY: &[u8] = &[0xa1, 0x10, 0x00, 0xa3, 0x12, 0x00, 0xf4];
     for high in OFF_AND_ON {
-        let (mut cpu, mut memory) = (Cpu::new(), Memory::new(2 << 20).unwrap());
+        let (mut engine, mut memory) = engine(2 << 20);
+        let mut cpu = Cpu::new();
         memory.write(0, &[0x11, 0x22]);
         memory.write(u64::from(MIB), &[0x33, 0x44]);
         cpu.set_a20(high);
-        run_real(&mut cpu, &mut memory, COPY);
+        run_real(&mut *engine, &mut cpu, &mut memory, COPY);
         let (value, copied_to) = if high { (0x4433, MIB + 2) } else { (0x2211, 2) };
         assert_eq!(cpu.get::<u16>(reg::AX), value);
         for address in [2, MIB + 2] {
@@ -51,11 +52,12 @@ fn an_access_that_crosses_1_mib() {
     // MOV AX, [000F]; HLT
     const LOAD: &[u8] = &[0xa1, 0x0f, 0x00, 0xf4];
     for (high, expected) in [(false, 0x2211), (true, 0x3311)] {
-        let (mut cpu, mut memory) = (Cpu::new(), Memory::new(2 << 20).unwrap());
+        let (mut engine, mut memory) = engine(2 << 20);
+        let mut cpu = Cpu::new();
         memory.write(u64::from(MIB) - 1, &[0x11, 0x33]);
         memory.write(0, &[0x22]);
         cpu.set_a20(high);
-        run_real(&mut cpu, &mut memory, LOAD);
+        run_real(&mut *engine, &mut cpu, &mut memory, LOAD);
         assert_eq!(cpu.get::<u16>(reg::AX), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register, RepPrefixKind};
 use ring3_x86::cpu::{Cr0, reg};
-use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 

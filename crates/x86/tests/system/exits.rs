@@ -4,7 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand};
 use ring3_core::device::Width;
 use ring3_core::memory::Backing;
 use ring3_x86::cpu::{Cr4, reg};
-use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 

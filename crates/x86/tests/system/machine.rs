@@ -7,11 +7,13 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
-use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 
 use crate::common::assembler::assemble;
-use crate::common::coverage::interpreter;
+use crate::engine::engine;
+
+/// Bytes of memory.
+const MEMORY: u64 = 16 << 20;
 
 // Where things are, in physical memory and, as far as paging maps it, in linear memory too.
 /// Global descriptor table: 256 bytes.
@@ -81,7 +83,7 @@ const LIMIT: u64 = 100_000;
 pub(crate) struct Machine {
     pub(crate) cpu: Cpu,
     pub(crate) memory: Memory,
-    pub(crate) engine: Interpreter,
+    pub(crate) engine: Box<dyn Engine>,
     /// The accesses to devices so far.
     pub(crate) accesses: Vec<Exit>,
     /// What the next accesses are answered with; 0 where there is nothing.
@@ -105,10 +107,11 @@ pub(crate) struct Exception {
 impl Machine {
     /// At privilege 0 and [`CODE`], interrupts disabled, paging off.
     pub(crate) fn new() -> Machine {
+        let (engine, memory) = engine(MEMORY);
         let mut machine = Machine {
             cpu: Cpu::new(),
-            memory: Memory::new(16 << 20).unwrap(),
-            engine: interpreter(),
+            memory,
+            engine,
             accesses: Vec::new(),
             answers: VecDeque::new(),
             interrupt: None,

@@ -4,27 +4,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod engine;
 mod machine;
 
-mod a20;
-mod alignment;
-mod breakpoints;
-mod call_gates;
-mod code;
-mod deadlines;
-mod exits;
-mod far_transfers;
-mod fast_calls;
-mod gates;
-mod interrupts;
-mod models;
-mod modes;
-mod numeric_errors;
-mod pae;
-mod paging;
-mod segments;
-mod stepping;
-mod tables;
-mod tasks;
-mod translation;
-mod virtual_8086;
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,11 @@
+//! What user mode cannot show, on the translator: the interpreter's tests of this name.
+
+#[path = "../../../x86/tests/common/mod.rs"]
+mod common;
+mod engine;
+#[path = "../../../x86/tests/system/machine.rs"]
+mod machine;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../../x86/tests/system/tests.rs"]
+mod tests;

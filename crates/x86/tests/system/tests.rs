@@ -1,0 +1,24 @@
+//! The tests. Other engines run them too, with an `engine` of their own.
+
+mod a20;
+mod alignment;
+mod breakpoints;
+mod call_gates;
+mod code;
+mod deadlines;
+mod exits;
+mod far_transfers;
+mod fast_calls;
+mod gates;
+mod interrupts;
+mod models;
+mod modes;
+mod numeric_errors;
+mod pae;
+mod paging;
+mod segments;
+mod stepping;
+mod tables;
+mod tasks;
+mod translation;
+mod virtual_8086;

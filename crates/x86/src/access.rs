@@ -315,13 +315,24 @@ impl Cpu {
         }
         let (first, second) = self.translate_both(memory, linear, W::BYTES, Access::Write, user)?;
         let in_first = bytes_in_page(linear);
-        for index in 0..W::BYTES {
+        let byte = |index: usize| {
             let address = if index < in_first {
                 first + index as u64
             } else {
                 second + (index - in_first) as u64
             };
-            self.write_physical(memory, address, (value.zero_extend() >> (8 * index)) as u8)?;
+            (address, (value.zero_extend() >> (8 * index)) as u8)
+        };
+        // What can stop it comes first: an instruction that has read this memory is to read the same when it starts again.
+        let mut places = [None; 8];
+        for (index, place) in places.iter_mut().enumerate().take(W::BYTES) {
+            let (address, byte) = byte(index);
+            *place = self.place_to_write(memory, address, byte)?;
+        }
+        for (index, place) in places.into_iter().enumerate() {
+            if let Some(place) = place {
+                byte(index).1.store(memory, place);
+            }
         }
         Ok(())
     }
@@ -372,6 +383,20 @@ impl Cpu {
         address: u64,
         value: W,
     ) -> Result<(), Stopped> {
+        if let Some(place) = self.place_to_write(memory, address, value)? {
+            value.store(memory, place);
+        }
+        Ok(())
+    }
+
+    /// Where `value` is to be written for a guest-physical address, its bytes in one page; none where memory has
+    /// nothing of it, and a device has been told.
+    fn place_to_write<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        address: u64,
+        value: W,
+    ) -> Result<Option<usize>, Stopped> {
         match memory.write_target(address) {
             Target::Place(place) => {
                 if memory.holds_code(place, W::BYTES) {
@@ -380,10 +405,9 @@ impl Cpu {
                     }
                     memory.forget_code((place >> 12) as u32);
                 }
-                value.store(memory, place);
-                Ok(())
+                Ok(Some(place))
             }
-            Target::Nothing => Ok(()),
+            Target::Nothing => Ok(None),
             Target::Device => {
                 let value = value.zero_extend();
                 let width = width_of::<W>();
@@ -392,7 +416,7 @@ impl Cpu {
                     let value = (value >> 32) as u32;
                     self.ask(Exit::MmioWrite { address: address + 4, width, value })?;
                 }
-                Ok(())
+                Ok(None)
             }
         }
     }

@@ -259,3 +259,14 @@ fn an_instruction_of_more_than_15_bytes_is_gp() {
     let exception = machine.run_to_exception();
     assert_eq!((exception.vector, exception.error_code), (vector::GP, Some(0)));
 }
+
+/// A doubleword of which one byte is code: the write stops before that, and starts again with what was there.
+#[test]
+fn a_write_across_pages_that_stops_at_code_writes_once() {
+    let code = CODE + 0x1000;
+    let mut machine =
+        Machine::with_code(&[call(code), mov(EAX, 1), add_to_memory(code - 3, EAX), hlt()]);
+    machine.code(code, &[nop(), plain(Code::Retnd)]);
+    machine.run_to_halt();
+    assert_eq!(machine.dword(code - 3), 0x9000_0001);
+}

@@ -181,3 +181,13 @@ fn rdtsc_may_be_privileged() {
         }
     }
 }
+
+/// The bytes in memory are written when the device has taken its own, or the sum would be taken twice.
+#[test]
+fn a_read_modify_write_across_memory_and_a_device_adds_once() {
+    let mut machine = with_device(&[mov(EBX, 5), add_to_memory(DEVICE - 3, EBX), hlt()]);
+    machine.run_to_halt();
+    assert_eq!(machine.dword(DEVICE - 4) >> 8, 5);
+    let expected = [mmio_read(DEVICE, Width::Byte), mmio_write(DEVICE, Width::Byte, 0)];
+    assert_eq!(machine.accesses, expected);
+}

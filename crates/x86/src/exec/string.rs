@@ -87,14 +87,15 @@ fn repeat_in_batches(
     if op.repeat == Repeat::None {
         return iteration(cpu, memory).map(|_| ());
     }
+    // Without iterations not even the accessed bits of pages change.
+    if masked(cpu, op, reg::CX) == 0 {
+        return Ok(());
+    }
     loop {
         while many(cpu, memory) {
             pause(cpu, memory)?;
         }
         let count = masked(cpu, op, reg::CX);
-        if count == 0 {
-            return Ok(());
-        }
         let kind = iteration(cpu, memory)?;
         set_masked(cpu, op, reg::CX, count - 1);
         if cpu.attention.contains(Attention::ANSWERED) {

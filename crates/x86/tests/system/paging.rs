@@ -152,6 +152,10 @@ fn accessed_and_dirty() {
     // A write finds what a read has left in the TLB, and is noted all the same.
     let both = [load(EAX, HIGH), store(HIGH, EAX), hlt()];
     assert_eq!(noted(&both, bits), (bits | ACCESSED | DIRTY, accessed));
+    // A repeated instruction without iterations reads nothing.
+    let nothing =
+        [mov(EDI, STACK), store(STACK, EAX), mov(ESI, HIGH), mov(ECX, 0), rep_movsb(), hlt()];
+    assert_eq!(noted(&nothing, bits), (bits, directory));
     // Code is read.
     let fetch = [jmp(HIGH)];
     assert_eq!(noted(&fetch, bits), (bits | ACCESSED, accessed));

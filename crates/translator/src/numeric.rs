@@ -180,6 +180,16 @@ pub(crate) fn translate(
         M::Fxsave | M::Fxrstor | M::Fnsave | M::Frstor | M::Fnstenv | M::Fldenv | M::Clflush => {
             return false;
         }
+        // What comes of them is left to the processor in part: the error of an approximation, which NaN is the result, how far a
+        // step goes (SDM vol. 2). It is not to depend on the host.
+        M::Rcpps
+        | M::Rcpss
+        | M::Rsqrtps
+        | M::Rsqrtss
+        | M::Dpps
+        | M::Dppd
+        | M::Fprem
+        | M::Fprem1 => return false,
         _ => {}
     }
     let has_known_registers = (0..instruction.op_count()).all(|operand| {

@@ -263,7 +263,7 @@ fn physical(linear: u32) -> u32 {
 }
 
 /// Loads the x87 registers of `fx`.
-fn set_x87(fpu: &mut Fpu, fx: &FxImage) {
+pub(crate) fn set_x87(fpu: &mut Fpu, fx: &FxImage) {
     fpu.set_control(fx.fcw());
     fpu.set_status(fx.fsw());
     let mut tags = 0;
@@ -277,7 +277,7 @@ fn set_x87(fpu: &mut Fpu, fx: &FxImage) {
 }
 
 /// The registers of x87 and SSE; the rest of the image is as after reset.
-fn registers(cpu: &Cpu) -> FxImage {
+pub(crate) fn registers(cpu: &Cpu) -> FxImage {
     let Cpu { fpu, sse, .. } = cpu;
     let mut fx = FxImage::INIT;
     fx.set_fcw(fpu.control());

@@ -13,7 +13,7 @@ use crate::common::assembler::assemble;
 use crate::engine::engine;
 
 /// Bytes of memory.
-const MEMORY: u64 = 16 << 20;
+pub(crate) const MEMORY: u64 = 16 << 20;
 
 // Where things are, in physical memory and, as far as paging maps it, in linear memory too.
 /// Global descriptor table: 256 bytes.
@@ -107,7 +107,11 @@ pub(crate) struct Exception {
 impl Machine {
     /// At privilege 0 and [`CODE`], interrupts disabled, paging off.
     pub(crate) fn new() -> Machine {
-        let (engine, memory) = engine(MEMORY);
+        Machine::on(engine(MEMORY))
+    }
+
+    /// The same on this engine with its memory, [`MEMORY`] bytes.
+    pub(crate) fn on((engine, memory): (Box<dyn Engine>, Memory)) -> Machine {
         let mut machine = Machine {
             cpu: Cpu::new(),
             memory,
@@ -125,14 +129,20 @@ impl Machine {
             machine.put(handler(vector), &[0xf4]); // HLT
         }
         machine.set_inner_stack(0, INNER_STACK, KERNEL_DATA);
-        let cpu = &mut machine.cpu;
+        machine.reset_processor();
+        machine
+    }
+
+    /// Makes the processor what it is at first; it goes on counting instructions.
+    pub(crate) fn reset_processor(&mut self) {
+        self.cpu.reset();
+        let cpu = &mut self.cpu;
         cpu.set_flat_entry(KERNEL_CODE, KERNEL_DATA, CODE);
         cpu.set_gpr(reg::SP, STACK.into());
         cpu.gdtr = TableRegister { base: GDT.into(), limit: GDT_LIMIT };
         cpu.idtr = TableRegister { base: IDT.into(), limit: 0x7ff };
         cpu.ldtr = Segment::null(0);
         cpu.tr = Segment::new(TASK, TSS.into(), 0x67, Attributes(0x8b));
-        machine
     }
 
     /// The same with `instructions` at [`CODE`].

@@ -1,0 +1,28 @@
+//! The translator beside the interpreter, which is the specification: the same guests on both, and then the same state, memory,
+//! accesses to devices and count of instructions. What is right is told by the interpreter's own tests; here is what
+//! is hard for a translator.
+
+#[path = "../../../x86/tests/common/mod.rs"]
+mod common;
+#[path = "../../../x86/tests/host_cpu/encode.rs"]
+mod encode;
+#[path = "../system/engine.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod engine;
+#[path = "../../../x86/tests/system/machine.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod machine;
+#[path = "../../../x86/tests/host_cpu/scene.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../../x86/tests/host_cpu/vectors.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod vectors;
+#[path = "../../../x86/tests/host_x87/scene.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod x87_scene;
+
+mod faults;
+mod pair;

@@ -1,0 +1,72 @@
+//! Two machines with the same contents, one on each engine.
+
+use ring3_core::memory::Memory;
+use ring3_x86::engine::Exit;
+
+use crate::common::coverage::interpreter;
+use crate::machine::{MEMORY, Machine};
+use crate::support::translator;
+
+/// See the module.
+pub(crate) struct Pair {
+    /// On the interpreter.
+    pub(crate) right: Machine,
+    /// On the translator.
+    pub(crate) tested: Machine,
+}
+
+impl Pair {
+    /// Two machines as [`Machine::new`] makes them; none, and a word about it, where there cannot be a translator.
+    pub(crate) fn new() -> Option<Pair> {
+        let (translator, memory) = translator(MEMORY)?;
+        let tested = Machine::on((Box::new(translator), memory));
+        let right = Machine::on((Box::new(interpreter()), Memory::new(MEMORY).unwrap()));
+        Some(Pair { right, tested })
+    }
+
+    /// Does the same to both.
+    pub(crate) fn each<T: PartialEq>(&mut self, action: impl Fn(&mut Machine) -> T) -> T {
+        let value = action(&mut self.right);
+        assert!(action(&mut self.tested) == value, "the engines differ");
+        value
+    }
+
+    /// Runs both for `instructions` instructions at most, and compares all there is.
+    #[track_caller]
+    pub(crate) fn run_for(&mut self, instructions: u64) -> Exit {
+        let exit = self.right.run_for(instructions);
+        assert_eq!(self.tested.run_for(instructions), exit, "{}", self.reports());
+        self.compare();
+        exit
+    }
+
+    /// The same until the guest halts, which it is to do.
+    #[track_caller]
+    pub(crate) fn run_to_halt(&mut self) {
+        let exit = self.run_for(10_000_000);
+        assert_eq!(exit, Exit::Halt, "{}", self.reports());
+    }
+
+    /// Panics where the two are not the same.
+    #[track_caller]
+    pub(crate) fn compare(&self) {
+        let Pair { right, tested } = self;
+        assert_eq!(tested.cpu.instructions, right.cpu.instructions, "{}", self.reports());
+        assert!(tested.cpu.save() == right.cpu.save(), "{}", self.reports());
+        assert_eq!(tested.accesses, right.accesses, "{}", self.reports());
+        let (contents, expected) = (tested.memory.contents(), right.memory.contents());
+        if contents != expected {
+            let place = (0..contents.len()).find(|place| contents[*place] != expected[*place]);
+            let place = place.expect("they differ somewhere");
+            let (expected, ours) = (expected[place], contents[place]);
+            panic!("at {place:#x}: {expected:02x}, ours {ours:02x}\n{}", self.reports());
+        }
+    }
+
+    /// Both processors, for a person to read.
+    pub(crate) fn reports(&self) -> String {
+        let report = |machine: &Machine| machine.cpu.report(&machine.memory).to_string();
+        let Pair { right, tested } = self;
+        format!("interpreter:\n{}\ntranslator:\n{}", report(right), report(tested))
+    }
+}

@@ -539,6 +539,9 @@ impl Translator {
             reason::LINK => {
                 self.counters.links += 1;
                 cpu.instructions += executed(self);
+                if cpu.instructions >= deadline {
+                    return Ok(NOTHING);
+                }
                 let (site, target) = (self.context.info, self.context.eip);
                 let before = self.counters.flushes;
                 let Some(number) = self.code_for(cpu, memory, target)? else {
@@ -554,6 +557,9 @@ impl Translator {
             reason::LOOK_UP => {
                 self.counters.look_ups += 1;
                 cpu.instructions += executed(self);
+                if cpu.instructions >= deadline {
+                    return Ok(NOTHING);
+                }
                 let target = self.context.eip;
                 let Some(number) = self.code_for(cpu, memory, target)? else {
                     return Ok(STEP);
@@ -625,6 +631,8 @@ impl Translator {
     }
 }
 
+/// The deadline has come. What is next is not even looked for, which would set accessed bits.
+const NOTHING: Left = Left::Interpret(0);
 /// What the interpreter executes is not known.
 const STEP: Left = Left::Step { is_numeric: true };
 /// Bit of AT_HWCAP2: FSGSBASE is enabled.

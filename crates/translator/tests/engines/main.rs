@@ -25,4 +25,5 @@ mod vectors;
 mod x87_scene;
 
 mod faults;
+mod interrupts;
 mod pair;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
-use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
 use ring3_x86::decode::{MAX_LENGTH, Op};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
@@ -84,6 +84,8 @@ pub struct Translator {
     is_broken: bool,
     /// What address line 20 was when it was made.
     a20: bool,
+    /// What page tables meant then.
+    paging: Option<Paging>,
     /// [`Memory::layout_generation`] that all was made with.
     layout: Option<u64>,
     numeric: Numeric,
@@ -106,6 +108,25 @@ pub struct Translator {
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
     counters: Counters,
+}
+
+/// What decides on what page tables mean: while it stays, pages whose entries have not changed have not either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Paging {
+    write_protection: bool,
+    extensions: Cr4,
+    no_execute: bool,
+}
+
+impl Paging {
+    /// None while there is no paging.
+    fn of(cpu: &Cpu) -> Option<Paging> {
+        cpu.cr0().contains(Cr0::PG).then(|| Paging {
+            write_protection: cpu.cr0().contains(Cr0::WP),
+            extensions: cpu.cr4() & (Cr4::PSE | Cr4::PAE),
+            no_execute: cpu.msrs.no_execute,
+        })
+    }
 }
 
 /// How translated code was left.
@@ -174,6 +195,7 @@ impl Translator {
             spaces,
             is_broken: false,
             a20: true,
+            paging: None,
             layout: None,
             numeric: Numeric::new(),
             left: Set::default(),
@@ -202,6 +224,11 @@ impl Translator {
         }
         if self.a20 != cpu.a20() {
             self.a20 = cpu.a20();
+            self.clear_spaces()?;
+        }
+        let paging = Paging::of(cpu);
+        if self.paging != paging {
+            self.paging = paging;
             self.clear_spaces()?;
         }
         if memory.has_stale_code() {

@@ -26,4 +26,5 @@ mod x87_scene;
 
 mod faults;
 mod interrupts;
+mod paging;
 mod pair;

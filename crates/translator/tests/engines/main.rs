@@ -17,6 +17,8 @@ mod machine;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/undefined.rs"]
+mod undefined;
 #[path = "../../../x86/tests/host_cpu/vectors.rs"]
 #[allow(dead_code, reason = "it is not all needed here")]
 mod vectors;
@@ -24,6 +26,7 @@ mod vectors;
 #[allow(dead_code, reason = "it is not all needed here")]
 mod x87_scene;
 
+mod code;
 mod faults;
 mod interrupts;
 mod paging;

@@ -2,6 +2,7 @@
 
 use ring3_core::memory::Memory;
 use ring3_x86::engine::Exit;
+use ring3_x86::interpreter::Interpreter;
 
 use crate::common::coverage::interpreter;
 use crate::machine::{MEMORY, Machine};
@@ -18,9 +19,14 @@ pub(crate) struct Pair {
 impl Pair {
     /// Two machines as [`Machine::new`] makes them; none, and a word about it, where there cannot be a translator.
     pub(crate) fn new() -> Option<Pair> {
+        Pair::beside(interpreter())
+    }
+
+    /// The same with that interpreter.
+    pub(crate) fn beside(interpreter: Interpreter) -> Option<Pair> {
         let (translator, memory) = translator(MEMORY)?;
         let tested = Machine::on((Box::new(translator), memory));
-        let right = Machine::on((Box::new(interpreter()), Memory::new(MEMORY).unwrap()));
+        let right = Machine::on((Box::new(interpreter), Memory::new(MEMORY).unwrap()));
         Some(Pair { right, tested })
     }
 

@@ -1,0 +1,167 @@
+//! Programs that change themselves all the time: the next instruction, later ones and earlier ones, through another linear address,
+//! by string instructions, by calls and pushes, across pages, in a page that also has data; that jump into the
+//! middle of instructions; and that devices change.
+
+use ring3_x86::cpu::reg;
+use ring3_x86::engine::Exit;
+use ring3_x86::flags::Eflags;
+
+use crate::common::random::Random;
+use crate::common::series::Series;
+use crate::machine::*;
+use crate::pair::Pair;
+use crate::undefined::Watch;
+
+const CASES: u64 = if cfg!(debug_assertions) { 50 } else { 600 };
+
+/// Instructions of a program, and the bytes for each: what is left is NOPs.
+const SLOTS: u32 = 24;
+const SLOT: u32 = 16;
+/// The last bytes of a page have its first slots.
+const START: u32 = USER_CODE + 0x1000 - 6 * SLOT;
+/// Where the pages of the program are once more.
+const ALIAS: u32 = 0x7_0000;
+/// Data, the stack and numbers for strings beside the code.
+const OPERANDS: u32 = USER_CODE + 0x200;
+const STACK_BESIDE: u32 = USER_CODE + 0x400;
+/// Rounds of a program, and what is executed of it at most.
+const ROUNDS: u8 = 8;
+const EXECUTED: u64 = 1500;
+
+const NOP: u8 = 0x90;
+
+fn slot(number: u32) -> u32 {
+    START + number * SLOT
+}
+
+/// INC or DEC of a register but ESP and EBP.
+fn short(random: &mut Random) -> u8 {
+    random.pick(&[0x40, 0x48]) | random.pick(&[0, 1, 2, 3, 6, 7])
+}
+
+/// One that is written, seen from where it stands or by its other address.
+fn target(random: &mut Random, address: u32) -> u32 {
+    if random.percent(40) { address - USER_CODE + ALIAS } else { address }
+}
+
+/// Bytes with numbers in them.
+fn bytes(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// An instruction, or some that belong together, for slot `number`.
+fn slot_code(random: &mut Random, number: u32) -> Vec<u8> {
+    let other = random.below(SLOTS);
+    // Often one that comes soon.
+    let other = if random.percent(50) { (number + random.below(3)) % SLOTS } else { other };
+    let at = target(random, slot(other)).to_le_bytes();
+    let within = slot(other) + random.below(5);
+    let in_it = target(random, within).to_le_bytes();
+    let shorts = [(); 4].map(|()| short(random));
+    match random.below(15) {
+        // What can be changed, and what is another instruction in the middle: MOV EAX, four of them.
+        0..3 => bytes(&[&[short(random)], &shorts[..2]]),
+        3 => bytes(&[&[0xb8], &shorts]),
+        // MOV BYTE [a slot], another one; MOV DWORD, four of them; the same within.
+        4 | 5 => bytes(&[&[0xc6, 0x05], &at, &shorts[..1]]),
+        6 => bytes(&[&[0xc7, 0x05], &at, &shorts]),
+        7 => bytes(&[&[0xc6, 0x05], &in_it, &shorts[..1]]),
+        // MOV EDI, a slot; MOV AL, an instruction; MOV ECX, ...; REP STOSB
+        8 => {
+            let count = random.below(12) as u8;
+            bytes(&[&[0xbf], &at, &[0xb0, shorts[0], 0x6a, count, 0x59, 0xf3, 0xaa]])
+        }
+        // MOV ESI, OPERANDS; MOV EDI, a slot; MOVSD
+        9 => bytes(&[&[0xbe], &OPERANDS.to_le_bytes(), &[0xbf], &at, &[0xa5]]),
+        // ADD [OPERANDS + 64], EAX
+        10 => bytes(&[&[0x01, 0x05], &(OPERANDS + 64).to_le_bytes()]),
+        // PUSH EAX; POP ECX, beside the code
+        11 => bytes(&[&[0x50, 0x59]]),
+        // JMP into the middle of a slot
+        12 => {
+            let to = slot(other) + random.below(4);
+            let next = slot(number) + 5;
+            bytes(&[&[0xe9], &to.wrapping_sub(next).to_le_bytes()])
+        }
+        // CALL the instruction before RET; JMP over both
+        13 => bytes(&[&[0xe8, 2, 0, 0, 0, 0xeb, 2, shorts[0], 0xc3]]),
+        // XOR BYTE [a slot], 1: another register, or no longer one that is known
+        _ => bytes(&[&[0x80, 0x35], &at, &[1]]),
+    }
+}
+
+/// All slots, and a loop around them.
+fn program(random: &mut Random) -> Vec<u8> {
+    let mut code = Vec::new();
+    for number in 0..SLOTS {
+        let mut instruction = slot_code(random, number);
+        instruction.resize(SLOT as usize, NOP);
+        code.extend(instruction);
+    }
+    // DEC EBP; JNZ to the start; HLT
+    code.extend([0x4d, 0x0f, 0x85]);
+    let end = START + code.len() as u32 + 4;
+    code.extend(START.wrapping_sub(end).to_le_bytes());
+    code.push(0xf4);
+    code
+}
+
+fn begin(machine: &mut Machine, code: &[u8], is_user: bool) {
+    machine.reset_processor();
+    machine.enable_paging();
+    for page in (0..0x3000).step_by(0x1000) {
+        machine.map(ALIAS + page, USER_CODE + page, P | RW | US);
+    }
+    machine.put(USER_CODE, &[0; 0x3000]);
+    machine.put(START, code);
+    machine.put(OPERANDS, &[0x42; 32]);
+    if is_user {
+        machine.enter_user();
+    }
+    let cpu = &mut machine.cpu;
+    cpu.set_eflags(Eflags::empty());
+    cpu.set_gpr(reg::BP, ROUNDS.into());
+    cpu.set_gpr(reg::SP, STACK_BESIDE.into());
+    cpu.ip = START.into();
+}
+
+#[test]
+fn programs_that_change_themselves() {
+    let watched = || {
+        let (interpreter, watch) = Watch::interpreter();
+        Some((Pair::beside(interpreter)?, watch))
+    };
+    let Some((mut pair, mut watch)) = watched() else { return };
+    let series = Series::from_environment(CASES);
+    for case in series.cases.clone() {
+        println!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
+        let mut random = series.random(case);
+        let code = program(&mut random);
+        let is_user = random.percent(50);
+        pair.each(|machine| begin(machine, &code, is_user));
+        let end = pair.right.cpu.instructions + EXECUTED;
+        while pair.right.cpu.instructions < end {
+            let left = end - pair.right.cpu.instructions;
+            let asked = u64::from(1 + random.below(120)).min(left);
+            let exits = [pair.right.run_for(asked), pair.tested.run_for(asked)];
+            if watch.instructions_before().is_some() {
+                break;
+            }
+            assert_eq!(exits[0], exits[1]);
+            pair.compare_processors();
+            if exits[0] != Exit::Deadline {
+                break;
+            }
+            if random.percent(30) {
+                let (at, byte) = (slot(random.below(SLOTS)), short(&mut random));
+                pair.each(|machine| machine.put(at, &[byte]));
+            }
+        }
+        if watch.instructions_before().is_none() {
+            pair.compare();
+        } else {
+            // They may not be the same any more.
+            (pair, watch) = watched().expect("there were some before");
+        }
+    }
+}

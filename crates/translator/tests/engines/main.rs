@@ -28,6 +28,7 @@ mod x87_scene;
 
 mod code;
 mod faults;
+mod hosts;
 mod interrupts;
 mod paging;
 mod pair;

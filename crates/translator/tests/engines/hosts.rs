@@ -1,0 +1,160 @@
+//! Guests that use up what the translator and the host have: address spaces, mappings, room for code, and addresses.
+
+use std::process::Command;
+
+use ring3_x86::cpu::reg;
+
+use crate::machine::*;
+use crate::pair::Pair;
+
+/// Page tables of all spaces here, 4 KiB each.
+const TABLES: u32 = 0x40_0000;
+/// Pages of memory that linear pages are mapped to.
+const FRAMES: u32 = 0x80_0000;
+/// What the guest touches is from here on.
+const START: u32 = 0x4000_0000;
+
+/// A user's program: adds EAX to ECX doublewords, EDX bytes apart, from EBX on; sums them up in EAX; and ends with #GP.
+#[rustfmt::skip]
+const TOUCH: &[u8] = &[
+    0x01, 0x03, // ADD [EBX], EAX
+    0x03, 0x03, // ADD EAX, [EBX]
+    0x01, 0xd3, // ADD EBX, EDX
+    0xe2, 0xf8, // LOOP to the start
+    0xf4,       // HLT
+];
+
+/// A number that the engine under test has counted.
+fn counted(pair: &Pair, name: &str) -> u64 {
+    let counters = pair.tested.engine.counters();
+    counters.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
+}
+
+/// Makes the space of the page directory at `directory`: the lowest 4 MiB, and pages from [`START`] on by `tables`.
+fn make_space(machine: &mut Machine, directory: u32, tables: impl IntoIterator<Item = u32>) {
+    machine.put_dword(directory, PAGE_TABLE | P | RW | US);
+    let entries = (directory + (START >> 22) * 4..).step_by(4);
+    for (entry, table) in entries.zip(tables) {
+        machine.put_dword(entry, table | P | RW | US);
+    }
+}
+
+/// Runs the program in the space of `cr3` on `pages` pages.
+fn touch(pair: &mut Pair, cr3: u32, pages: u32) {
+    pair.each(|machine| {
+        machine.reset_processor();
+        machine.enable_paging();
+        machine.enter_user();
+        let cpu = &mut machine.cpu;
+        cpu.set_cr3(cr3.into());
+        for (register, value) in
+            [(reg::AX, 1), (reg::BX, START), (reg::CX, pages), (reg::DX, 0x1000)]
+        {
+            cpu.set_gpr(register, value.into());
+        }
+    });
+    pair.run_to_halt();
+}
+
+/// More spaces than the translator keeps, each of which has frames of its own.
+#[test]
+fn many_address_spaces() {
+    const SPACES: u32 = 80;
+    const PAGES: u32 = 12;
+    let Some(mut pair) = Pair::new() else { return };
+    pair.each(|machine| {
+        machine.put(USER_CODE, TOUCH);
+        for space in 0..SPACES {
+            let (directory, table) = (TABLES + space * 0x2000, TABLES + space * 0x2000 + 0x1000);
+            make_space(machine, directory, [table]);
+            for page in 0..PAGES {
+                let frame = FRAMES + (space * PAGES + page) * 0x1000;
+                machine.put_dword(table + page * 4, frame | P | RW | US);
+            }
+        }
+    });
+    for round in 0..3 {
+        for space in 0..SPACES {
+            // Not always in the same order.
+            touch(&mut pair, TABLES + (space * (2 * round + 1) % SPACES) * 0x2000, PAGES);
+        }
+    }
+    assert!(pair.right.dword(FRAMES) > 2, "the pages were written to");
+}
+
+/// Linux has 65530 mappings for a process; each page here takes one, as pages in a row are the same one.
+#[test]
+fn more_pages_than_mappings() {
+    const PAGES_OF_TABLE: u32 = 1024;
+    const PAGES: u32 = 15 * PAGES_OF_TABLE;
+    const SPACES: u32 = 4;
+    let Some(mut pair) = Pair::new() else { return };
+    let table = |number: u32| TABLES + 0x1_0000 + number * 0x1000;
+    pair.each(|machine| {
+        machine.put(USER_CODE, TOUCH);
+        for page in 0..PAGES {
+            let frame = FRAMES + page % 3 * 0x1000;
+            let entry = table(page / PAGES_OF_TABLE) + page % PAGES_OF_TABLE * 4;
+            machine.put_dword(entry, frame | P | RW | US);
+        }
+        for space in 0..SPACES {
+            make_space(machine, TABLES + space * 0x1000, (0..PAGES / PAGES_OF_TABLE).map(table));
+        }
+    });
+    let before = counted(&pair, "flushes");
+    for space in 0..SPACES {
+        touch(&mut pair, TABLES + space * 0x1000, PAGES);
+    }
+    assert!(counted(&pair, "flushes") > before, "they were too many");
+}
+
+/// More host code than there is room for.
+#[test]
+fn more_code_than_there_is_room_for() {
+    // JZ to the next instruction, which takes a lot of host code.
+    const BRANCH: [u8; 2] = [0x74, 0];
+    const FIRST: u32 = 0x40_0000;
+    const BRANCHES: usize = 1 << 20;
+    let Some(mut pair) = Pair::new() else { return };
+    pair.each(|machine| {
+        machine.put(FIRST, &BRANCH.repeat(BRANCHES));
+        machine.put(FIRST + 2 * BRANCHES as u32, &[0xf4]);
+    });
+    for _ in 0..2 {
+        let before = counted(&pair, "flushes");
+        pair.each(|machine| {
+            machine.reset_processor();
+            machine.cpu.ip = FIRST.into();
+        });
+        pair.run_to_halt();
+        assert!(counted(&pair, "flushes") > before, "it did not fit");
+    }
+}
+
+/// Tests of this program where the process may have only so many addresses: where there is no room for a translator they
+/// say so, and where there is for less of it than it would like they do the same.
+#[test]
+fn few_addresses() {
+    // In GiB: too little for a translator; enough, but not for a window for users; for one; and for some.
+    const LIMITS: [u64; 5] = [1, 12, 28, 40, 100];
+    let program = std::env::current_exe().unwrap();
+    for limit in LIMITS {
+        for test in ["hosts::many_address_spaces", "paging::page_tables_that_change_are_seen"] {
+            let output = Command::new("sh")
+                .args(["-c", "ulimit -v $0; exec \"$@\""])
+                .arg((limit << 20).to_string())
+                .arg(&program)
+                .args([test, "--exact", "--nocapture", "--test-threads=1"])
+                .env("RING3_FUZZ_CASES", "2")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{test} in {limit} GiB: {text}{errors}");
+            assert!(text.contains("1 passed"), "{text}");
+            let is_skipped = text.contains("skipped: the system gives no memory for it");
+            assert!(is_skipped || limit > 12, "in {limit} GiB: {text}");
+            assert!(!is_skipped || limit < 100, "in {limit} GiB: {text}");
+        }
+    }
+}

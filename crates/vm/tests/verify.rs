@@ -10,6 +10,7 @@ use ring3_vm::{
 };
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use support::Until;
 
@@ -29,12 +30,12 @@ const COUNTER: &[u8] = &[
     0xeb, 0xfe, //                               100043: JMP to itself
 ];
 
-/// A Multiboot kernel of that code (Multiboot Specification, 3.1).
-fn kernel() -> Kernel {
+/// A Multiboot kernel of such code (Multiboot Specification, 3.1).
+fn kernel(code: &[u8]) -> Kernel {
     let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
     let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
     let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
-    Kernel { image: [header.as_flattened(), COUNTER].concat(), ..Kernel::default() }
+    Kernel { image: [header.as_flattened(), code].concat(), ..Kernel::default() }
 }
 
 /// The interpreter with a fault: when so many instructions were executed, it does not do one of them right.
@@ -87,13 +88,59 @@ impl EngineMaker for MakeFaulty {
     }
 }
 
+/// The interpreter, but whenever it has executed all the instructions that it was asked for, ZF is another one.
+#[derive(Debug)]
+struct OtherFlags(Interpreter);
+
+impl Engine for OtherFlags {
+    fn name(&self) -> &'static str {
+        "engine with other flags"
+    }
+
+    fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
+        let exit = self.0.run(cpu, memory, instructions);
+        if exit == Exit::Deadline && instructions > 0 {
+            cpu.set_status_and_direction(cpu.eflags() ^ Eflags::ZF);
+        }
+        exit
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.0.counters()
+    }
+}
+
+struct MakeOtherFlags;
+
+impl EngineMaker for MakeOtherFlags {
+    fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError> {
+        Ok((Box::new(OtherFlags(Interpreter::new())), Memory::new(size)?))
+    }
+}
+
+/// Executes `instruction` 3 million times, and switches off.
+fn loop_of(instruction: &[u8]) -> Vec<u8> {
+    [
+        &[0xb9, 0xc0, 0xc6, 0x2d, 0x00][..], // MOV ECX, 3000000
+        instruction,
+        &[0xe2, 0xfe - instruction.len() as u8], // LOOP to it
+        &COUNTER[COUNTER.len() - 12..],          // as there
+    ]
+    .concat()
+}
+
 fn config() -> Config {
     Config { memory_bytes: 16 << 20, deterministic: true, ..Config::default() }
 }
 
 /// Runs `COUNTER` on the engine to be tested beside the interpreter.
 fn verify(tested: &dyn EngineMaker) -> Verified {
-    let mut vm = Vm::with_engine(config(), Software::Kernel(kernel()), tested).unwrap();
+    verify_code(COUNTER, tested)
+}
+
+/// Runs `code`.
+fn verify_code(code: &[u8], tested: &dyn EngineMaker) -> Verified {
+    let mut vm = Vm::with_engine(config(), Software::Kernel(kernel(code)), tested).unwrap();
     let (_sender, mut door) = door();
     let mut console = Until { text: "never", sent: String::new(), sender: None };
     let reference = &EngineChoice::Interpreter;
@@ -150,6 +197,25 @@ fn what_is_sent_differently_is_found() {
     let difference = difference(before, |cpu, _| cpu.set_gpr(reg::AX, u64::from(b'?')));
     assert_eq!(difference.instructions(), before);
     assert_eq!(difference.instruction(), Some("00100036  b0 21  mov al,21h"));
+}
+
+#[test]
+fn undefined_flags_may_differ() {
+    // IMUL EAX, ECX leaves ZF undefined, and LOOP changes no flags.
+    let verified = verify_code(&loop_of(&[0x0f, 0xaf, 0xc1]), &MakeOtherFlags);
+    assert!(matches!(verified, Verified::Same(Ending::PowerOff)), "{verified:?}");
+}
+
+#[test]
+fn defined_flags_may_not_differ() {
+    // ADD EAX, ECX
+    match verify_code(&loop_of(&[0x01, 0xc8]), &MakeOtherFlags) {
+        Verified::Differs(difference) => {
+            let [field] = difference.fields() else { panic!("{difference}") };
+            assert_eq!(field.path, "cpu.eflags");
+        }
+        Verified::Same(ending) => panic!("nothing was found: {ending:?}"),
+    }
 }
 
 #[test]

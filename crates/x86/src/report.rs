@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use iced_x86::{Decoder, Formatter as _, NasmFormatter};
+use iced_x86::{Decoder, Formatter as _, Instruction, NasmFormatter};
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
@@ -101,19 +101,36 @@ impl Cpu {
         }
     }
 
-    /// Up to `count` instructions from CS:EIP on, as they are in memory: address, bytes and disassembly of each.
-    pub fn disassemble(&self, memory: &Memory, count: usize) -> Vec<String> {
+    /// The instruction at CS:EIP as it is in memory; none where nothing of it can be read.
+    pub fn next_instruction(&self, memory: &Memory) -> Option<Instruction> {
+        let bytes = self.probe_code(memory, MAX_LENGTH);
+        (!bytes.is_empty()).then(|| self.decoder_at_ip(&bytes).decode())
+    }
+
+    /// Up to `len` bytes from CS:EIP on, as far as they can be read.
+    fn probe_code(&self, memory: &Memory, len: usize) -> Vec<u8> {
         let start = self.segment(sreg::CS).base.wrapping_add(self.ip);
         let mut bytes = Vec::new();
-        for offset in 0..MAX_LENGTH * count {
+        for offset in 0..len {
             let linear = start.wrapping_add(offset as u64) & 0xffff_ffff;
             let Some(address) = self.probe(memory, linear) else { break };
             let mut byte = [0];
             memory.read(address, &mut byte);
             bytes.extend(byte);
         }
+        bytes
+    }
+
+    /// A decoder of `bytes`, which are at CS:EIP.
+    fn decoder_at_ip<'a>(&self, bytes: &'a [u8]) -> Decoder<'a> {
         let bitness = if self.code_is_32_bit() { 32 } else { 16 };
-        let mut decoder = Decoder::with_ip(bitness, &bytes, self.ip, decode::OPTIONS);
+        Decoder::with_ip(bitness, bytes, self.ip, decode::OPTIONS)
+    }
+
+    /// Up to `count` instructions from CS:EIP on, as they are in memory: address, bytes and disassembly of each.
+    pub fn disassemble(&self, memory: &Memory, count: usize) -> Vec<String> {
+        let bytes = self.probe_code(memory, MAX_LENGTH * count);
+        let mut decoder = self.decoder_at_ip(&bytes);
         let mut lines = Vec::new();
         while lines.len() < count && decoder.can_decode() {
             let (ip, position) = (decoder.ip(), decoder.position());

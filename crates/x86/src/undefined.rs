@@ -16,7 +16,7 @@
 //! assert_eq!(undefined(&shift, 32).flags, Eflags::empty());
 //! ```
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 
 use crate::flags::Eflags;
 
@@ -188,6 +188,38 @@ pub fn undefined(instruction: &Instruction, cl: u8) -> Undefined {
     undefined
 }
 
+/// Which flags are undefined after `instruction` was executed, if `before` were before it. CL was `cl` before, and EIP is `eip`
+/// after it. Where that cannot be told they count as defined.
+pub fn undefined_after(instruction: &Instruction, cl: u8, eip: u32, before: Eflags) -> Eflags {
+    let goes_on = instruction.flow_control() == FlowControl::Next;
+    if goes_on && eip != instruction.next_ip32() {
+        // An exception or interrupt came, and a handler's instruction was executed.
+        return Eflags::empty();
+    }
+    let counts_by_cl = instruction.op_count() > 1
+        && instruction.op_kind(instruction.op_count() - 1) == OpKind::Register
+        && instruction.op_register(instruction.op_count() - 1) == Register::CL;
+    if counts_by_cl && cl & 31 == 0 {
+        // Shifts by nothing change no flags; MOV and others that have CL there do not either.
+        return before;
+    }
+    (before - modified(instruction)) | undefined(instruction, cl).flags
+}
+
+/// The status flags that an instruction writes.
+fn modified(instruction: &Instruction) -> Eflags {
+    const BITS: [(u32, Eflags); 6] = [
+        (RflagsBits::CF, Eflags::CF),
+        (RflagsBits::PF, Eflags::PF),
+        (RflagsBits::AF, Eflags::AF),
+        (RflagsBits::ZF, Eflags::ZF),
+        (RflagsBits::SF, Eflags::SF),
+        (RflagsBits::OF, Eflags::OF),
+    ];
+    let modified = instruction.rflags_modified();
+    BITS.into_iter().filter(|(bit, _)| modified & bit != 0).map(|(_, flag)| flag).collect()
+}
+
 impl When {
     fn holds(self, instruction: &Instruction, cl: u8) -> bool {
         let count = count(instruction, cl);
@@ -220,4 +252,36 @@ fn operand_bits(instruction: &Instruction) -> u32 {
         _ => instruction.memory_size().size(),
     };
     bytes as u32 * 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    /// What is undefined after the instructions of `code`, each of which goes on with the next one.
+    fn after_all(code: &[u8], cl: u8) -> Eflags {
+        let decoder = Decoder::with_ip(32, code, 0x1000, DecoderOptions::NONE);
+        decoder.into_iter().fold(Eflags::empty(), |before, instruction| {
+            undefined_after(&instruction, cl, instruction.next_ip32(), before)
+        })
+    }
+
+    #[test]
+    fn what_is_written_is_defined_again() {
+        let others = Eflags::SF | Eflags::ZF | Eflags::AF | Eflags::PF;
+        assert_eq!(after_all(&[0x0f, 0xaf, 0xc3], 0), others, "IMUL");
+        assert_eq!(after_all(&[0x0f, 0xaf, 0xc3, 0x89, 0xc3], 0), others, "IMUL, MOV");
+        assert_eq!(after_all(&[0x0f, 0xaf, 0xc3, 0x01, 0xc3], 0), Eflags::empty(), "IMUL, ADD");
+        assert_eq!(after_all(&[0x0f, 0xaf, 0xc3, 0xd3, 0xe0], 32), others, "SHL by nothing");
+        assert_eq!(after_all(&[0x0f, 0xaf, 0xc3, 0xd3, 0xe0], 1), Eflags::AF, "SHL by 1");
+        assert_eq!(after_all(&[0x0f, 0xaf, 0xc3, 0x40], 0), Eflags::empty(), "INC keeps CF");
+    }
+
+    #[test]
+    fn after_an_exception_all_is_defined() {
+        let multiply =
+            Decoder::with_ip(32, &[0x0f, 0xaf, 0x03], 0x1000, DecoderOptions::NONE).decode();
+        assert_eq!(undefined_after(&multiply, 0, 0x5000, Eflags::OF), Eflags::empty());
+    }
 }

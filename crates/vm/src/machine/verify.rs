@@ -4,11 +4,17 @@
 //! repeats each segment of the run from its recorded inputs. Then processors, devices, memory and virtual time are compared. Where
 //! they differ, the segment is repeated on both from where they were last the same, and halved until the one
 //! instruction is found that did not do the same.
+//!
+//! Flags that the last instructions have left undefined may differ. Then both go on with those of the second machine.
 
 use std::io;
 
 use ring3_core::clock::Time;
 use ring3_core::input::StampedInput;
+use ring3_x86::cpu::reg;
+use ring3_x86::flags::Eflags;
+use ring3_x86::undefined::undefined_after;
+use tracing::debug;
 
 use crate::control::Event;
 use crate::difference::{Difference, Side};
@@ -21,6 +27,8 @@ use crate::machine::{Console, Ending, SavedMachine, Vm, VmError};
 const FIRST_SEGMENT: u64 = 1_000_000;
 /// Instructions of the longest segments: the longer they are, the fewer comparisons and the longer the search.
 const LONGEST_SEGMENT: u64 = 64_000_000;
+/// So many instructions before a place tell which flags are undefined there; what older ones have left counts as defined.
+const LOOKED_BACK: u64 = 32;
 /// Instructions before the one that differs that are told.
 const TRACED: u64 = 8;
 
@@ -139,8 +147,9 @@ impl Vm {
             // One that has ended is given an instruction more, so that the other one must have ended too.
             let target = if is_end { reached.saturating_add(1) } else { reached };
             let reference_came = reference.repeat(&inputs, target)?;
-            if tested_came != reference_came || !self.is_same(&mut reference) {
-                let search = Search { engines, inputs: &inputs, from: &same, target };
+            let search = Search { engines, inputs: &inputs, from: &same, target };
+            let undefined = || search.undefined_flags(reached);
+            if tested_came != reference_came || !self.agrees_with(&mut reference, undefined)? {
                 if let Some(difference) = search.find()? {
                     return Ok(Verified::Differs(Box::new(difference)));
                 }
@@ -162,6 +171,12 @@ impl Vm {
         let mut tee = Tee { console: None, sent: Vec::new() };
         let came = self.replay_part(inputs, target, &mut tee);
         Outcome::of(came, tee.sent)
+    }
+
+    /// Repeats one instruction, after the first `count` ones.
+    fn step(&mut self, inputs: &[StampedInput], count: u64) -> Result<(), VmError> {
+        let done = inputs.partition_point(|input| input.instructions <= count);
+        self.repeat(up_to(&inputs[done..], count + 1), count + 1).map(|_| ())
     }
 
     /// Repeats inputs that are a part of a run, and goes on to `target` instructions.
@@ -188,6 +203,31 @@ impl Vm {
             && self.clock == other.clock
             && self.memory.save_map() == other.memory.save_map()
             && self.memory.all_contents() == other.memory.all_contents()
+    }
+
+    /// True when nothing tells the two machines apart, or nothing but flags that are `undefined`: then it takes
+    /// those of the other one over.
+    fn agrees_with(
+        &mut self,
+        other: &mut Vm,
+        undefined: impl FnOnce() -> Result<Eflags, VmError>,
+    ) -> Result<bool, VmError> {
+        if self.is_same(other) {
+            return Ok(true);
+        }
+        let (ours, right) = (self.cpu.eflags(), other.cpu.eflags());
+        let differing = ours ^ right;
+        if differing.is_empty() || !Eflags::STATUS.contains(differing) {
+            return Ok(false);
+        }
+        self.cpu.set_status_and_direction(right);
+        if self.is_same(other) && undefined()?.contains(differing) {
+            let instructions = self.cpu.instructions;
+            debug!(instructions, ?differing, "the engines differ in undefined flags");
+            return Ok(true);
+        }
+        self.cpu.set_status_and_direction(ours);
+        Ok(false)
     }
 
     /// What a report tells of it.
@@ -260,10 +300,27 @@ impl Search<'_> {
         let mut reference = Vm::restore(from, self.engines.reference)?;
         let tested_came = tested.repeat(inputs, instructions)?;
         let reference_came = reference.repeat(inputs, instructions)?;
-        if tested_came == reference_came && tested.is_same(&mut reference) {
+        let undefined = || self.undefined_flags(instructions);
+        if tested_came == reference_came && tested.agrees_with(&mut reference, undefined)? {
             return Ok(None);
         }
         Ok(Some([tested.side(&tested_came), reference.side(&reference_came)]))
+    }
+
+    /// Which flags are undefined after `instructions` instructions.
+    fn undefined_flags(&self, instructions: u64) -> Result<Eflags, VmError> {
+        let start = instructions_of(self.from, self.engines)?;
+        let first = instructions.saturating_sub(LOOKED_BACK).max(start);
+        let mut vm = self.after(self.from, self.inputs, first)?;
+        let mut flags = Eflags::empty();
+        for count in first..instructions {
+            let next = vm.cpu.next_instruction(&vm.memory);
+            let cl = vm.cpu.get(reg::CX);
+            vm.step(self.inputs, count)?;
+            let eip = vm.cpu.ip as u32;
+            flags = next.map_or(Eflags::empty(), |next| undefined_after(&next, cl, eip, flags));
+        }
+        Ok(flags)
     }
 
     /// The right machine after `instructions` instructions.
@@ -286,8 +343,7 @@ impl Search<'_> {
         let mut lines = Vec::new();
         for count in first..instructions {
             lines.extend(vm.cpu.disassemble(&vm.memory, 1));
-            let done = self.inputs.partition_point(|input| input.instructions <= count);
-            vm.repeat(up_to(&self.inputs[done..], count + 1), count + 1)?;
+            vm.step(self.inputs, count)?;
         }
         Ok(lines)
     }

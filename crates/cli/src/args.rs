@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::bench::BenchArguments;
 use crate::display::DisplayTarget;
+use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
 use crate::log::LogFilter;
 use crate::rtc::RtcBase;
@@ -31,6 +32,9 @@ pub(crate) enum Command {
 
     /// Measure whole systems beside what else is installed
     Bench(BenchArguments),
+
+    /// Say what this host permits, and which engine runs on it
+    Doctor(DoctorArguments),
 
     /// The same from a QEMU command line; "ring3 qemu -help" lists what is understood of it
     #[command(disable_help_flag = true)]
@@ -429,7 +433,9 @@ mod tests {
         let all = ["ring3", "run"].iter().chain(arguments);
         Arguments::try_parse_from(all).map(|arguments| match arguments.command {
             Command::Run(run) => *run,
-            Command::Bench(_) | Command::Qemu { .. } => panic!("not asked for"),
+            Command::Bench(_) | Command::Doctor(_) | Command::Qemu { .. } => {
+                panic!("not asked for")
+            }
         })
     }
 

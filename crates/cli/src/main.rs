@@ -12,6 +12,7 @@
 //! * [`run`]: `ring3 run`;
 //! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
 //! * [`bench`]: `ring3 bench`;
+//! * [`doctor`]: `ring3 doctor`;
 //! * [`drives`]: its drives;
 //! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial ports;
@@ -28,6 +29,7 @@ mod args;
 mod bench;
 mod debug_console;
 mod display;
+mod doctor;
 mod drives;
 mod log;
 mod output;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
             Ok(arguments) => start(&arguments),
             Err(status) => return status,
         },
+        Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),

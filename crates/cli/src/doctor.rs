@@ -1,0 +1,212 @@
+//! `ring3 doctor`: what the host permits, and which engine `--engine auto` takes for that.
+
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+use std::io;
+
+use clap::{Args, ValueEnum};
+use ring3_vm::{EngineChoice, EngineMaker};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::param::linux_hwcap;
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::output::Output;
+use crate::run::Status;
+
+/// What `ring3 doctor` is told.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// How to say it
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    output: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A line for each, for people
+    Text,
+    /// One object, for programs
+    Json,
+}
+
+/// Bit of AT_HWCAP2: processes may use FSGSBASE (Linux, Documentation/arch/x86/elf_auxvec.rst).
+const FSGSBASE: usize = 1 << 1;
+/// Mappings that the translator makes at most, with some for the rest of the process.
+const MAPPINGS: u64 = 45_000;
+/// GiB of addresses with which the translator has some windows for users' address spaces.
+const ADDRESSES: u64 = 128;
+/// Memory of the machine that is tried, in bytes.
+const TRIED: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// The translator runs without it, but not as well.
+    Poor,
+    /// The translator cannot run.
+    Missing,
+}
+
+/// What was looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    /// What was found.
+    found: String,
+    /// What to do about it, if anything.
+    advice: Option<&'static str>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Check {
+        Check { name, state: State::Ok, found: found.into(), advice: None }
+    }
+
+    fn of(name: &'static str, is_there: bool, advice: &'static str) -> Check {
+        if is_there {
+            return Check::ok(name, "there");
+        }
+        Check { name, state: State::Missing, found: "not there".to_owned(), advice: Some(advice) }
+    }
+}
+
+impl Display for Check {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Ok => "ok",
+            State::Poor => "poor",
+            State::Missing => "missing",
+        };
+        write!(f, "{state:8} {}: {}", self.name, self.found)?;
+        self.advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    /// What `--engine auto` takes.
+    engine: &'static str,
+    /// Why not the translator.
+    reason: Option<String>,
+    checks: Vec<Check>,
+}
+
+impl Display for Diagnosis {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for check in &self.checks {
+            writeln!(f, "{check}")?;
+        }
+        write!(f, "--engine auto takes the {}", self.engine)?;
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
+        writeln!(f)
+    }
+}
+
+/// Looks, and says what was found. Whether there can be a translator is the status.
+pub(crate) fn run(arguments: &DoctorArguments) -> io::Result<Status> {
+    let diagnosis = diagnose();
+    let text = match arguments.output {
+        Form::Text => diagnosis.to_string(),
+        Form::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+    };
+    Output::stdout()?.write(text.as_bytes())?;
+    Ok(if diagnosis.reason.is_none() { Status::Ended } else { Status::HostError })
+}
+
+fn diagnose() -> Diagnosis {
+    // Nothing says it better than to try.
+    let made = EngineChoice::Translator.make(TRIED);
+    let reason = made.err().map(|error| error.to_string());
+    let checks = vec![
+        bmi2(),
+        Check::of(
+            "FSGSBASE",
+            linux_hwcap().1 & FSGSBASE != 0,
+            "needs Linux 5.9 or later, without nofsgsbase",
+        ),
+        memory_files(),
+        executable_mappings(reason.as_deref()),
+        mappings(),
+        addresses(),
+        user_faults(),
+        Check::ok("KVM", "not needed"),
+    ];
+    let engine = if reason.is_none() { "translator" } else { "interpreter" };
+    Diagnosis { engine, reason, checks }
+}
+
+fn bmi2() -> Check {
+    #[cfg(target_arch = "x86_64")]
+    let is_there = std::arch::is_x86_feature_detected!("bmi2");
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_there = false;
+    Check::of("BMI2", is_there, "needs an x86-64 processor since 2013 (Intel) or 2015 (AMD)")
+}
+
+fn memory_files() -> Check {
+    let name = "memory files (memfd)";
+    match memfd_create(c"ring3 doctor", MemfdFlags::CLOEXEC) {
+        Ok(_) => Check::ok(name, "allowed"),
+        Err(error) => Check {
+            name,
+            state: State::Missing,
+            found: format!("refused: {error}"),
+            advice: Some("let the sandbox allow memfd_create"),
+        },
+    }
+}
+
+/// The translator has been tried; `reason` is why there was none.
+fn executable_mappings(reason: Option<&str>) -> Check {
+    let name = "executable mappings";
+    match reason {
+        None => Check::ok(name, "allowed"),
+        Some(reason) => Check {
+            name,
+            state: State::Missing,
+            found: format!("not made: {reason}"),
+            advice: Some("see the other lines, or let the sandbox allow PROT_EXEC on memory files"),
+        },
+    }
+}
+
+fn mappings() -> Check {
+    let name = "mappings of a process (vm.max_map_count)";
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let Ok(count) = text.trim().parse::<u64>() else { return Check::ok(name, "not known") };
+    let (state, advice) = if count >= MAPPINGS {
+        (State::Ok, None)
+    } else {
+        (State::Poor, Some("sysctl vm.max_map_count=65530 makes it faster"))
+    };
+    Check { name, state, found: count.to_string(), advice }
+}
+
+fn addresses() -> Check {
+    let name = "addresses (ulimit -v)";
+    let Some(bytes) = getrlimit(Resource::As).current else { return Check::ok(name, "unlimited") };
+    let is_enough = bytes >> 30 >= ADDRESSES;
+    Check {
+        name,
+        state: if is_enough { State::Ok } else { State::Poor },
+        found: format!("{} MiB", bytes >> 20),
+        advice: (!is_enough)
+            .then_some("ulimit -v unlimited: memory that is not used costs nothing"),
+    }
+}
+
+/// No engine has use for it so far.
+fn user_faults() -> Check {
+    let allowed = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    let found = match allowed.as_deref().map(str::trim) {
+        Ok("1") => "allowed, not needed",
+        Ok(_) => "for the system's own only, not needed",
+        Err(_) => "not there, not needed",
+    };
+    Check::ok("userfaultfd", found)
+}

@@ -388,6 +388,14 @@ impl Maker<'_> {
                 if repeats(&instruction) {
                     info |= info::REPEATS;
                 }
+                let is_fast_call = match instruction.mnemonic() {
+                    Mnemonic::Sysenter => true,
+                    Mnemonic::Sysexit => !source.is_user,
+                    _ => false,
+                };
+                if is_fast_call && decode::exists(&instruction, source.model) {
+                    info |= info::FAST_CALL;
+                }
                 break End::Interpreter(instruction, info);
             }
             before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some((start, instruction));

@@ -20,6 +20,7 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 
 use libc::{c_int, greg_t};
+use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 
 use crate::descriptors::{SLOTS, Slot};
@@ -57,8 +58,10 @@ pub(crate) mod info {
     pub(crate) const REPEATS: u32 = 2;
     /// It comes after STI.
     pub(crate) const AFTER_STI: u32 = 4;
+    /// It is SYSENTER, or SYSEXIT at privilege 0.
+    pub(crate) const FAST_CALL: u32 = 8;
     /// The bits from this one on are its number among those that blocks leave to the interpreter.
-    pub(crate) const OP_SHIFT: u32 = 3;
+    pub(crate) const OP_SHIFT: u32 = 4;
 }
 
 /// log2 of the size of a region; see [`Context::regions`].
@@ -275,6 +278,12 @@ impl Context {
             returns: 0,
             host_stack: 0,
         })
+    }
+
+    /// Takes in the flags that are not in [`Context::flags`].
+    pub(crate) fn set_system_flags(&mut self, cpu: &Cpu) {
+        self.system_flags = cpu.pushed_flags() & !STATUS_AND_DIRECTION;
+        self.flags_without_if = ((self.system_flags & !Eflags::IF.bits()) >> 8) as u8;
     }
 
     /// How the numeric registers are reached when it is entered next.

@@ -1,5 +1,6 @@
 //! The engine.
 
+mod fast_calls;
 mod faults;
 
 use std::fs::File;
@@ -454,11 +455,8 @@ impl Translator {
             context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
         }
         context.eip = cpu.ip as u32;
-        let flags = cpu.pushed_flags();
-        context.flags = u64::from(flags & STATUS_AND_DIRECTION | HOST_FLAGS);
-        let system_flags = flags & !STATUS_AND_DIRECTION;
-        context.system_flags = system_flags;
-        context.flags_without_if = ((system_flags & !Eflags::IF.bits()) >> 8) as u8;
+        context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
+        context.set_system_flags(cpu);
         context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32];
         context.interrupt_pin = cpu.interrupt_pin.into();
         for register in sreg::ES..=sreg::GS {
@@ -478,40 +476,31 @@ impl Translator {
 
     /// Takes it back.
     fn store(&mut self, cpu: &mut Cpu) {
-        if self.context.loaded != 0 {
-            self.descriptors.store(cpu, &mut self.context);
-        }
+        self.store_system(cpu);
         for register in reg::AX..=reg::DI {
             cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
         }
         cpu.ip = self.context.eip.into();
-        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
         cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
+    }
+
+    /// Takes back what only supervisor code changes.
+    fn store_system(&mut self, cpu: &mut Cpu) {
+        if self.context.loaded != 0 {
+            self.descriptors.store(cpu, &mut self.context);
+        }
+        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
     }
 
     /// Executes translated code, up to `deadline`.
     fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
-        let is_user = cpu.is_user();
-        if is_user {
-            self.spaces.find_user(cpu, memory, &self.blocks)?;
-            if self.fill_after_page_fault(cpu, memory)? {
-                return Ok(STEP);
-            }
-            self.spaces.current(true).settle()?;
-        }
         self.load(cpu);
-        if !is_user {
-            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
-            self.set_user_window(window);
+        if !self.enter_space(cpu, memory)? {
+            return Ok(STEP);
         }
-        self.numeric.note_selectors(cpu, &self.blocks, &mut self.context.image);
-        let space = self.spaces.current(is_user);
-        let context = &mut self.context;
-        (context.window, context.table) = (space.window().base(), space.table());
-        context.index_mask = space.index_mask();
-        context.target = space.target(context.eip).into();
         let mut middle = Middle::default();
         loop {
+            let is_user = cpu.is_user();
             // In the middle of a block nothing asks for them again.
             let was_live = self.context.numeric_was_live != 0;
             self.context.set_numeric_entry(match self.numeric.place() {
@@ -543,6 +532,29 @@ impl Translator {
             }
             return left;
         }
+    }
+
+    /// Has translated code run at EIP with what is known of its address space. False where the interpreter is to execute the
+    /// instruction there.
+    fn enter_space(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<bool> {
+        let is_user = cpu.is_user();
+        if is_user {
+            self.spaces.find_user(cpu, memory, &self.blocks)?;
+            if self.fill_after_page_fault(cpu, memory)? {
+                return Ok(false);
+            }
+            self.spaces.current(true).settle()?;
+        } else {
+            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
+            self.set_user_window(window);
+        }
+        self.numeric.note_selectors(cpu, &self.blocks, &mut self.context.image);
+        let space = self.spaces.current(is_user);
+        let context = &mut self.context;
+        (context.window, context.table) = (space.window().base(), space.table());
+        context.index_mask = space.index_mask();
+        context.target = space.target(context.eip).into();
+        Ok(true)
     }
 
     /// Adds `bytes` to ESP, or to what translated code has instead.
@@ -609,6 +621,11 @@ impl Translator {
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             _ => {
                 cpu.instructions += executed(self);
+                if self.context.info & info::FAST_CALL != 0
+                    && let Some(left) = self.fast_call(cpu, memory, deadline)?
+                {
+                    return Ok(left);
+                }
                 if self.context.info & info::REPEATS != 0 {
                     // All its iterations, and if it ends before them, some of what comes after it.
                     let iterations =

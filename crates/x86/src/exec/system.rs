@@ -436,28 +436,45 @@ fn flat(selector: u16, kind: u16, cpl: u8) -> Segment {
 const CODE: u16 = 0xb;
 const DATA: u16 = 0x3;
 
+impl Cpu {
+    /// SYSENTER does not raise #GP, nor does SYSEXIT at privilege 0 (SDM vol. 2).
+    pub fn has_fast_calls(&self) -> bool {
+        self.cr0.contains(Cr0::PE) && self.msrs.sysenter_cs & !3 & 0xffff != 0
+    }
+
+    /// What SYSENTER does where [`Cpu::has_fast_calls`] holds.
+    pub fn sysenter(&mut self) {
+        let selector = self.msrs.sysenter_cs as u16 & !3;
+        self.change_eflags(Eflags::empty(), Eflags::VM | Eflags::IF | Eflags::RF);
+        self.set_code_segment(flat(selector, CODE, 0), 0);
+        self.set_segment(sreg::SS, flat(selector.wrapping_add(8), DATA, 0));
+        self.set(reg::SP, self.msrs.sysenter_esp);
+        self.ip = self.msrs.sysenter_eip.into();
+    }
+
+    /// What SYSEXIT does at privilege 0 where [`Cpu::has_fast_calls`] holds.
+    pub fn sysexit(&mut self) {
+        let selector = self.msrs.sysenter_cs as u16 & !3;
+        self.set_code_segment(flat(selector.wrapping_add(16), CODE, 3), 3);
+        self.set_segment(sreg::SS, flat(selector.wrapping_add(24) | 3, DATA, 3));
+        self.set(reg::SP, self.get::<u32>(reg::CX));
+        self.ip = self.get::<u32>(reg::DX).into();
+    }
+}
+
 fn sysenter(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    let selector = cpu.msrs.sysenter_cs as u16 & !3;
-    if !cpu.cr0.contains(Cr0::PE) || selector == 0 {
+    if !cpu.has_fast_calls() {
         return Err(cpu.general_protection(0));
     }
-    cpu.change_eflags(Eflags::empty(), Eflags::VM | Eflags::IF | Eflags::RF);
-    cpu.set_code_segment(flat(selector, CODE, 0), 0);
-    cpu.set_segment(sreg::SS, flat(selector.wrapping_add(8), DATA, 0));
-    cpu.set(reg::SP, cpu.msrs.sysenter_esp);
-    cpu.ip = cpu.msrs.sysenter_eip.into();
+    cpu.sysenter();
     Ok(())
 }
 
 fn sysexit(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    let selector = cpu.msrs.sysenter_cs as u16 & !3;
-    if !cpu.cr0.contains(Cr0::PE) || selector == 0 {
+    if !cpu.has_fast_calls() {
         return Err(cpu.general_protection(0));
     }
     cpu.require_cpl0()?;
-    cpu.set_code_segment(flat(selector.wrapping_add(16), CODE, 3), 3);
-    cpu.set_segment(sreg::SS, flat(selector.wrapping_add(24) | 3, DATA, 3));
-    cpu.set(reg::SP, cpu.get::<u32>(reg::CX));
-    cpu.ip = cpu.get::<u32>(reg::DX).into();
+    cpu.sysexit();
     Ok(())
 }

@@ -160,6 +160,8 @@ pub(crate) struct Context {
     pub(crate) info: u32,
     /// R10, in which a repeated instruction keeps the count with which it began.
     pub(crate) count: u64,
+    /// The signals that were blocked when one came.
+    pub(crate) signal_mask: u64,
     /// The address that was accessed, when a signal came for that.
     pub(crate) fault_address: u64,
     /// The instruction for which the signal came.
@@ -247,6 +249,7 @@ impl Context {
             target: 0,
             info: 0,
             count: 0,
+            signal_mask: 0,
             fault_address: 0,
             fault_rip: 0,
             fault_code: 0,
@@ -428,7 +431,8 @@ pub(crate) unsafe extern "sysv64" fn leave() {
 }
 
 /// The same for the handler of a signal, which has saved the registers ([`Context::take_registers`]) and which runs on this thread. The
-/// kernel has reset the numeric registers for it.
+/// kernel has reset the numeric registers for it, and blocked all other signals, which are no longer blocked when the stack is that of the
+/// thread.
 ///
 /// # Safety
 /// The signal came in translated code that `context` was given for. Nothing on the handler's stack is needed any more.
@@ -437,6 +441,12 @@ pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
     naked_asm!(
         "mov rsp, [rdi + {host_stack}]",
         "add rsp, 8",
+        "lea rsi, [rdi + {signal_mask}]",
+        "mov edi, {set_mask}",
+        "xor edx, edx",
+        "mov r10d, {mask_size}",
+        "mov eax, {rt_sigprocmask}",
+        "syscall",
         "pop r15",
         "pop r14",
         "pop r13",
@@ -445,5 +455,9 @@ pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
         "pop rbx",
         "ret",
         host_stack = const offset_of!(Context, host_stack),
+        signal_mask = const offset_of!(Context, signal_mask),
+        set_mask = const libc::SIG_SETMASK,
+        mask_size = const size_of::<u64>(),
+        rt_sigprocmask = const libc::SYS_rt_sigprocmask,
     )
 }

@@ -71,6 +71,14 @@ fn install() -> io::Result<()> {
         action.sa_sigaction = on_signal as *const () as usize;
         // On a stack of its own where the thread has one, as the handler of the standard library needs it.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        // That stack is small: other handlers are not to come on top of ours.
+        // SAFETY: it fills the set that it is given, and takes signals out of it.
+        unsafe {
+            libc::sigfillset(&raw mut action.sa_mask);
+            for ours in OURS {
+                libc::sigdelset(&raw mut action.sa_mask, ours);
+            }
+        }
         // SAFETY: the handler is made for these arguments, and what it calls may be called there.
         check(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })?;
     }
@@ -101,9 +109,13 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         ours.fault_rip = rip as u64;
         ours.fault_code = registers[libc::REG_ERR as usize] as u64;
         ours.fault_signal = signal as u64;
+        // SAFETY: it is a set of bits, of which the kernel's are the first.
+        ours.signal_mask =
+            unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() };
         let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<Image>();
         // SAFETY: the kernel has saved all of them there, as FXSAVE does in 64-bit mode (SDM vol. 1, 13.4.1), if it gave an
-        // address. Nothing in this function is to be dropped, and no signal is blocked for it (SA_NODEFER).
+        // address. Nothing in this function is to be dropped, and the signals that are blocked for it are those that were
+        // before when it is left.
         unsafe {
             ours.take_registers(registers, numeric.as_ref());
             context::leave_signal(ours);

@@ -65,10 +65,9 @@ fn run(engine: &mut dyn Engine, memory: &mut Memory) -> String {
 /// Signals so far.
 static COMES: AtomicU64 = AtomicU64::new(0);
 
-/// Uses some stack, as handlers do, and the registers that the guest has too. It may come on top of the translator's own handler, on
-/// the stack that the thread has for handlers, which has 8 KiB.
-unsafe extern "C" fn on_timer(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
-    let mut bytes = [0_u8; 512];
+/// Uses so many bytes of the stack, as handlers do, and the registers that the guest has too.
+unsafe extern "C" fn on_timer<const BYTES: usize>(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+    let mut bytes = [0_u8; BYTES];
     black_box(&mut bytes).fill(0xaa);
     let sum: f64 = black_box(&bytes).iter().copied().map(f64::from).sum();
     black_box(sum);
@@ -79,14 +78,18 @@ unsafe extern "C" fn on_timer(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
 struct Timer(libc::timer_t);
 
 impl Timer {
-    /// One whose handler uses the stack that there is, or one of its own.
+    /// One whose handler uses the stack that there is, and more of it than stacks for handlers have, or a little of one of its own.
     fn new(has_own_stack: bool) -> Timer {
-        let flags = if has_own_stack { libc::SA_ONSTACK } else { 0 };
+        let (handler, flags) = if has_own_stack {
+            (on_timer::<512> as *const (), libc::SA_ONSTACK)
+        } else {
+            (on_timer::<{ 16 << 10 }> as *const (), 0)
+        };
         // SAFETY: all bits zero is a valid value of each of the structures, which the calls read; the handler does nothing that is not
         // allowed in one; `gettid` has no conditions.
         unsafe {
             let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            action.sa_sigaction = on_timer as *const () as usize;
+            action.sa_sigaction = handler as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | flags;
             assert_eq!(libc::sigaction(libc::SIGALRM, &raw const action, ptr::null_mut()), 0);
             let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();

@@ -5,10 +5,12 @@
 //! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
+mod branches;
+
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
 use ring3_x86::cpuid::Model;
-use ring3_x86::decode::{self, CodeMode, MAX_LENGTH, Op};
+use ring3_x86::decode::{self, MAX_LENGTH, Op};
 
 use crate::changing::{self, Contents};
 use crate::context::{at, index, index_mask, info, slot_index};
@@ -16,7 +18,9 @@ use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, Count, Emitter, Mark};
 use crate::flags;
 use crate::map::Set;
+use crate::mode::{Mode, ModeNumber, SEGMENTED_INDEX_MASK};
 use crate::numeric;
+use crate::segmented;
 use crate::segments;
 use crate::slots::Slots;
 use crate::strings;
@@ -56,8 +60,12 @@ pub(crate) struct Site {
 pub(crate) struct Block {
     /// The linear address of its first instruction.
     pub(crate) linear: u32,
+    /// Its address in CS, which in flat code is the same.
+    pub(crate) eip: u32,
     /// The place of its first instruction.
     pub(crate) place: usize,
+    /// The mode of its code.
+    pub(crate) mode: ModeNumber,
     /// It is user code.
     pub(crate) is_user: bool,
     /// Where it begins, for whoever knows that it is what is at the address.
@@ -107,14 +115,14 @@ pub(crate) struct Source<'a> {
     pub(crate) bytes: &'a [u8],
     /// The beginning of the next page, if the first instruction goes on there. It is a block of its own.
     pub(crate) crossing: Option<Second>,
-    /// The linear address of the first one.
-    pub(crate) linear: u32,
+    /// The address in CS of the first one.
+    pub(crate) eip: u32,
     /// Its place.
     pub(crate) place: usize,
     /// Which processor it is for.
     pub(crate) model: Model,
-    /// It runs at privilege 3, and not at 0.
-    pub(crate) is_user: bool,
+    /// The mode of the code, and its number.
+    pub(crate) mode: (ModeNumber, Mode),
     /// The linear addresses of instructions that are left to the interpreter.
     pub(crate) left: &'a Set<u32>,
     /// The same of instructions of supervisor code that access memory of the user too.
@@ -137,12 +145,9 @@ pub(crate) struct ChangingSource<'a> {
     pub(crate) numbers: &'a Set<usize>,
 }
 
-/// The mode of code that is translated.
-const MODE: CodeMode = CodeMode { is_32_bit: true, is_flat: true };
-
-/// The bytes from an instruction to the end of its page do not have all of it.
-pub(crate) fn crosses(bytes: &[u8]) -> bool {
-    let mut decoder = decode::decoder(bytes, MODE.is_32_bit, 0);
+/// The bytes from an instruction to the end of its page, or to the limit of CS, do not have all of it.
+pub(crate) fn crosses(bytes: &[u8], mode: &Mode) -> bool {
+    let mut decoder = decode::decoder(bytes, mode.is_32_bit(), 0);
     let instruction = decoder.decode();
     bytes.len() < MAX_LENGTH && decode::goes_on(&decoder, &instruction)
 }
@@ -155,16 +160,18 @@ pub(crate) fn translate(
     slots: &mut Slots,
     entry_of: impl Fn(u32) -> Option<u32>,
 ) -> (Block, Vec<u8>, Option<Op>) {
-    let slot = slots.find(source.linear);
+    let (number, mode) = source.mode;
+    let linear = mode.linear(source.eip);
+    let slot = slots.find(linear).filter(|_| mode.segmented.is_none());
     let mut maker = Maker {
         emitter: Emitter::new(host),
         slots,
-        linear: source.linear,
+        eip: source.eip,
+        mode,
         sites: Vec::new(),
         later: Vec::new(),
         entry: 0,
         is_numeric: false,
-        is_user: source.is_user,
         is_changing: source.changing.is_some(),
         instructions: 0,
         second: source.crossing,
@@ -172,7 +179,7 @@ pub(crate) fn translate(
         part: None,
     };
     let checked_entry = maker.emitter.here();
-    maker.emitter.check_target(source.linear);
+    maker.emitter.check_target(source.eip);
     let to_check = source.changing.map(|_| maker.emitter.jump());
     maker.entry = maker.emitter.here();
     maker.begin_part();
@@ -187,7 +194,10 @@ pub(crate) fn translate(
             }
             maker.begin_site(&branch);
             maker.end_part();
-            maker.ending(&branch, &entry_of);
+            match mode.segmented {
+                None => maker.ending(&branch, &entry_of),
+                Some(segmented) => maker.segmented_ending(&branch, &segmented, &entry_of),
+            }
             branch.next_ip32()
         }
         End::NextBlock(end) => {
@@ -196,20 +206,20 @@ pub(crate) fn translate(
             end
         }
         End::Interpreter(instruction, info) => {
-            let linear = instruction.ip32();
-            let op = decode::to_op(&instruction, MODE, source.model);
-            left = Some(op.at_offset((linear & !PAGE_MASK) as u16));
+            let eip = instruction.ip32();
+            let op = decode::to_op(&instruction, mode.code_mode(), source.model);
+            left = Some(op.at_offset((mode.linear(eip) & !PAGE_MASK) as u16));
             left_bytes = instruction.len();
             maker.emitter.settle_stack();
-            maker.emitter.leave_to_step(linear, info | source.next_op << info::OP_SHIFT);
-            linear
+            maker.emitter.leave_to_step(eip, info | source.next_op << info::OP_SHIFT);
+            eip
         }
     };
     maker.end_part();
     maker.finish_later();
     let in_first_part = maker.sites.first().map_or(0, |site| site.counted);
     maker.emitter.set_count(check, maker.instructions - in_first_part);
-    let bytes = end.wrapping_sub(source.linear) as u16;
+    let bytes = end.wrapping_sub(source.eip) as u16;
     let contents = source.changing.map(|code| {
         let made_from = &source.bytes[..usize::from(bytes) + left_bytes];
         let contents = Contents::new(made_from, std::mem::take(&mut maker.free));
@@ -222,12 +232,14 @@ pub(crate) fn translate(
     let mut linked_entry = maker.entry;
     if maker.second.is_some() {
         linked_entry = maker.emitter.here();
-        maker.jump_to_other_page(source.linear);
+        maker.jump_to_other_page(source.eip);
     }
     let block = Block {
-        linear: source.linear,
+        linear,
+        eip: source.eip,
         place: source.place,
-        is_user: source.is_user,
+        mode: number,
+        is_user: mode.is_user,
         entry: maker.entry,
         linked_entry,
         checked_entry,
@@ -252,7 +264,10 @@ enum End {
 }
 
 /// A near branch that is translated.
-fn is_ending(instruction: &Instruction) -> bool {
+fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
+    if let Some(segmented) = &mode.segmented {
+        return branches::is_ending(instruction, segmented);
+    }
     match instruction.code() {
         Code::Jmp_rel8_32
         | Code::Jmp_rel32_32
@@ -271,10 +286,10 @@ fn is_ending(instruction: &Instruction) -> bool {
 }
 
 /// A conditional branch forward, after which a block goes on: one back is mostly taken.
-fn goes_on_after(instruction: &Instruction) -> bool {
-    is_ending(instruction)
-        && instruction.is_jcc_short_or_near()
-        && instruction.near_branch32() > instruction.ip32()
+fn goes_on_after(instruction: &Instruction, mode: &Mode) -> bool {
+    instruction.is_jcc_short_or_near()
+        && is_ending(instruction, mode)
+        && branches::target(instruction) > instruction.ip32()
 }
 
 /// What comes after a block's own code.
@@ -289,13 +304,14 @@ enum Later {
 struct Maker<'a> {
     emitter: Emitter,
     slots: &'a mut Slots,
-    linear: u32,
+    /// The address in CS of the first instruction.
+    eip: u32,
+    mode: Mode,
     sites: Vec<Site>,
     later: Vec<Later>,
     entry: u32,
     /// The numeric registers are loaded.
     is_numeric: bool,
-    is_user: bool,
     /// Its page keeps changing.
     is_changing: bool,
     /// How many instructions there are in `sites`.
@@ -319,8 +335,8 @@ struct Start {
 impl Maker<'_> {
     /// Translates the instructions up to where the block ends, and says how it does.
     fn instructions(&mut self, source: &Source, entry_of: &impl Fn(u32) -> Option<u32>) -> End {
-        let mut decoder = decode::decoder(source.bytes, true, source.linear);
-        let mut end = source.linear;
+        let mut decoder = decode::decoder(source.bytes, self.mode.is_32_bit(), source.eip);
+        let mut end = source.eip;
         // Before STI, if that was the last one.
         let mut before_sti = None;
         let mut has_written = false;
@@ -334,20 +350,21 @@ impl Maker<'_> {
             if !self.sites.is_empty() && decode::goes_on(&decoder, &instruction) {
                 break End::NextBlock(end);
             }
+            let linear = self.mode.linear(end);
             // What is repeated may write to itself.
             let is_left = !decode::exists(&instruction, source.model)
-                || source.left.contains(&end)
+                || source.left.contains(&linear)
                 || source.changing.is_some() && repeats(&instruction);
             has_written = source.changing.is_some() && changing::writes(&instruction);
             // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
             let may_go_on =
                 source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
-            if !is_left && may_go_on && goes_on_after(&instruction) {
+            if !is_left && may_go_on && goes_on_after(&instruction, &self.mode) {
                 self.emitter.settle_stack();
                 self.begin_site(&instruction);
                 self.end_part();
                 let taken = self.emitter.jump_if(condition(&instruction));
-                self.lead(taken, instruction.near_branch32(), entry_of);
+                self.lead(taken, branches::target(&instruction), entry_of);
                 self.begin_part();
                 end = instruction.next_ip32();
                 before_sti = None;
@@ -358,7 +375,7 @@ impl Maker<'_> {
                 before_sti = None;
                 continue;
             }
-            if !is_left && is_ending(&instruction) {
+            if !is_left && is_ending(&instruction, &self.mode) {
                 return End::Branch(instruction);
             }
             let start = Start {
@@ -374,7 +391,7 @@ impl Maker<'_> {
                 }
                 self.begin_site(&instruction);
             }
-            let for_user = !source.is_user && source.for_user.contains(&end);
+            let for_user = !self.mode.is_user && source.for_user.contains(&linear);
             let is_done = is_plain
                 && !is_left
                 && (self.reads_its_number(&instruction, source)
@@ -390,10 +407,11 @@ impl Maker<'_> {
                 }
                 let is_fast_call = match instruction.mnemonic() {
                     Mnemonic::Sysenter => true,
-                    Mnemonic::Sysexit => !source.is_user,
+                    Mnemonic::Sysexit => !self.mode.is_user,
                     _ => false,
                 };
-                if is_fast_call && decode::exists(&instruction, source.model) {
+                let is_flat = self.mode.segmented.is_none();
+                if is_fast_call && is_flat && decode::exists(&instruction, source.model) {
                     info |= info::FAST_CALL;
                 }
                 break End::Interpreter(instruction, info);
@@ -438,17 +456,23 @@ impl Maker<'_> {
         self.is_numeric = start.is_numeric;
     }
 
+    /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
+    fn loads(&self, instruction: &Instruction) -> Option<u8> {
+        let is_flat = self.mode.segmented.is_none();
+        segments::loads(instruction, self.mode.is_user).filter(|_| is_flat)
+    }
+
     fn begin_site(&mut self, instruction: &Instruction) {
         self.sites.push(Site {
             host: self.emitter.here(),
-            offset: instruction.ip32().wrapping_sub(self.linear) as u16,
+            offset: instruction.ip32().wrapping_sub(self.eip) as u16,
             before: self.instructions,
             counted: 0,
             stack_offset: self.emitter.stack_offset(),
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
             is_numeric: numeric::is_numeric(instruction),
-            loads: segments::loads(instruction, self.is_user),
+            loads: self.loads(instruction),
         });
         self.instructions += 1;
     }
@@ -456,7 +480,7 @@ impl Maker<'_> {
     /// Translates an instruction whose number is read from memory, as it keeps changing. False, and nothing was written, for all others.
     fn reads_its_number(&mut self, instruction: &Instruction, source: &Source) -> bool {
         let Some(code) = source.changing else { return false };
-        let offset = instruction.ip32().wrapping_sub(self.linear) as usize;
+        let offset = instruction.ip32().wrapping_sub(self.eip) as usize;
         if !code.numbers.contains(&(source.place + offset)) || !changing::has_number(instruction) {
             return false;
         }
@@ -473,7 +497,7 @@ impl Maker<'_> {
         contents.check(&mut self.emitter, host, begin);
         let changed = self.emitter.jump();
         self.emitter.land(changed);
-        self.emitter.leave_to_link(changed, self.linear);
+        self.emitter.leave_to_link(changed, self.eip);
     }
 
     /// Translates a call of a function that only loads a register with its return address, as position-independent code does at the beginning of most
@@ -481,7 +505,7 @@ impl Maker<'_> {
     fn reads_its_address(&mut self, call: &Instruction, source: &Source) -> bool {
         let target = call.near_branch32();
         let is_call = call.code() == Code::Call_rel32_32 && target != call.next_ip32();
-        if !is_call || self.is_changing {
+        if !is_call || self.is_changing || self.mode.segmented.is_some() {
             return false;
         }
         let Some((place, bytes)) = (source.known_code)(target) else { return false };
@@ -508,6 +532,10 @@ impl Maker<'_> {
     /// An instruction that goes on with the next one. False if it is left to the interpreter.
     fn body(&mut self, instruction: &Instruction, for_user: bool) -> bool {
         let emitter = &mut self.emitter;
+        if let Some(segmented) = &self.mode.segmented {
+            return segmented::translate(emitter, instruction, &self.mode, segmented);
+        }
+        let is_user = self.mode.is_user;
         if numeric::is_numeric(instruction) {
             let is_first = !std::mem::replace(&mut self.is_numeric, true);
             return numeric::translate(emitter, instruction, |emitter| {
@@ -555,8 +583,8 @@ impl Maker<'_> {
                 emitter.copy(Register::EBP, Register::R8D);
             }
             _ => {
-                return flags::translate(emitter, instruction, self.is_user)
-                    || segments::translate(emitter, instruction, self.is_user)
+                return flags::translate(emitter, instruction, is_user)
+                    || segments::translate(emitter, instruction, is_user)
                     || copy::translate(emitter, instruction);
             }
         }
@@ -647,9 +675,13 @@ impl Maker<'_> {
 
     /// Where the jump table has `target`, which is in another page.
     fn index_of(&mut self, target: u32) -> u32 {
-        let slot = self.slots.find_or_add(target, self.is_user);
+        if self.mode.segmented.is_some() {
+            return index(target, SEGMENTED_INDEX_MASK);
+        }
+        let is_user = self.mode.is_user;
+        let slot = self.slots.find_or_add(target, is_user);
         // Where the index is for other targets too, it leads to code that checks which one it is.
-        slot.map_or(index(target, index_mask(self.is_user)), |slot| slot_index(self.is_user, slot))
+        slot.map_or(index(target, index_mask(is_user)), |slot| slot_index(is_user, slot))
     }
 
     fn jump_to_other_page(&mut self, target: u32) {
@@ -661,7 +693,7 @@ impl Maker<'_> {
     fn lead(&mut self, branch: Branch, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
         if !self.is_in_page(target) {
             self.later.push(Later::Far { branch, target });
-        } else if target == self.linear && !self.is_changing {
+        } else if target == self.eip && !self.is_changing {
             self.emitter.lead(branch, self.entry);
         } else if let Some(entry) = entry_of(target) {
             self.emitter.lead(branch, entry);
@@ -687,7 +719,7 @@ impl Maker<'_> {
 
     /// A branch within the page leads to what was in memory when this block was made, and the two are dropped together.
     fn is_in_page(&self, target: u32) -> bool {
-        (target ^ self.linear) & PAGE_MASK == 0
+        (self.mode.linear(target) ^ self.mode.linear(self.eip)) & PAGE_MASK == 0
     }
 }
 

@@ -4,9 +4,10 @@ use ring3_core::memory::PAGE_SHIFT;
 
 use crate::block::{Block, Site};
 use crate::map::Map;
+use crate::mode::ModeNumber;
 
-/// By what a block is found: the linear address and the place of its first instruction, and whether it is user code.
-type Key = (u32, usize, bool);
+/// By what a block is found: the linear address and the place of its first instruction, and its mode.
+type Key = (u32, usize, ModeNumber);
 
 /// All translated blocks.
 #[derive(Debug, Default)]
@@ -23,13 +24,13 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// The block of the instruction at `linear` that is at `place`.
-    pub(crate) fn find(&self, linear: u32, place: usize, is_user: bool) -> Option<&Block> {
-        self.number(linear, place, is_user).map(|number| &self.all[number])
+    pub(crate) fn find(&self, linear: u32, place: usize, mode: ModeNumber) -> Option<&Block> {
+        self.number(linear, place, mode).map(|number| &self.all[number])
     }
 
     /// The number of the same block.
-    pub(crate) fn number(&self, linear: u32, place: usize, is_user: bool) -> Option<usize> {
-        self.by_start.get(&(linear, place, is_user)).copied()
+    pub(crate) fn number(&self, linear: u32, place: usize, mode: ModeNumber) -> Option<usize> {
+        self.by_start.get(&(linear, place, mode)).copied()
     }
 
     /// The block of that number.
@@ -40,7 +41,7 @@ impl Blocks {
     /// Adds the block whose code was just added to the cache, and gives its number.
     pub(crate) fn add(&mut self, block: Block) -> usize {
         let index = self.all.len();
-        self.by_start.insert((block.linear, block.place, block.is_user), index);
+        self.by_start.insert((block.linear, block.place, block.mode), index);
         for place in std::iter::once(block.place).chain(block.second.map(|second| second.place)) {
             self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(index);
         }
@@ -62,7 +63,7 @@ impl Blocks {
         let indices = self.by_page.remove(&page).unwrap_or_default();
         for index in &indices {
             let block = &self.all[*index];
-            let key = (block.linear, block.place, block.is_user);
+            let key = (block.linear, block.place, block.mode);
             if self.by_start.get(&key) == Some(index) {
                 self.by_start.remove(&key);
             }

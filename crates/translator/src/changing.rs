@@ -63,8 +63,14 @@ impl Changing {
     }
 
     /// The block at `place` was made from `contents`, and now there is `now`. Notes which numbers have changed.
-    pub(crate) fn note_change(&mut self, contents: &Contents, place: usize, now: &[u8]) {
-        for (before, after) in contents.instructions(now) {
+    pub(crate) fn note_change(
+        &mut self,
+        contents: &Contents,
+        place: usize,
+        now: &[u8],
+        is_32_bit: bool,
+    ) {
+        for (before, after) in contents.instructions(now, is_32_bit) {
             let is_other = before.immediate(1) != after.immediate(1);
             if before.code() == after.code() && has_number(&before) && is_other {
                 self.numbers.insert(place + before.ip32() as usize);
@@ -110,9 +116,9 @@ impl Contents {
     }
 
     /// The instructions that begin at the same offsets as in `now`, in both.
-    fn instructions(&self, now: &[u8]) -> Vec<(Instruction, Instruction)> {
-        let before = decode::decoder(&self.bytes, true, 0).into_iter();
-        let after = decode::decoder(now, true, 0).into_iter();
+    fn instructions(&self, now: &[u8], is_32_bit: bool) -> Vec<(Instruction, Instruction)> {
+        let before = decode::decoder(&self.bytes, is_32_bit, 0).into_iter();
+        let after = decode::decoder(now, is_32_bit, 0).into_iter();
         before.zip(after).take_while(|(before, after)| before.ip32() == after.ip32()).collect()
     }
 

@@ -88,6 +88,18 @@ pub(crate) fn index(linear: u32, mask: u32) -> u32 {
     linear.wrapping_add(linear.rotate_right(INDEX_ROTATION)) & mask
 }
 
+/// A segment as segmented code sees it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct View {
+    /// From where on the bytes that can be read are counted; see [`Limits`](crate::limits::Limits).
+    pub(crate) reads: u64,
+    /// The same for those that can be written.
+    pub(crate) writes: u64,
+    /// The base address.
+    pub(crate) base: u32,
+}
+
 /// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
 #[derive(Debug)]
 #[repr(C, align(16))]
@@ -182,6 +194,12 @@ pub(crate) struct Context {
     pub(crate) selectors: [u16; 6],
     /// A bit for each of them that translated code has loaded.
     pub(crate) loaded: u32,
+    /// The segments ES to GS, for segmented code.
+    pub(crate) views: [View; 6],
+    /// From where on the bytes that can be executed are counted, for where segmented code goes.
+    pub(crate) targets: u64,
+    /// Where a branch goes, while its return address is pushed.
+    pub(crate) branch: u32,
     /// See [`Descriptors`](crate::descriptors::Descriptors).
     pub(crate) slots: [Slot; SLOTS],
     /// What [`Context::base_of`] has for a segment that is to be checked.
@@ -215,7 +233,7 @@ pub(crate) struct Context {
 
 /// Offsets in [`Context`], as displacements.
 pub(crate) mod at {
-    use super::{Context, offset_of};
+    use super::{Context, View, offset_of};
 
     pub(crate) const REGIONS: u32 = offset_of!(Context, regions) as u32;
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
@@ -225,6 +243,13 @@ pub(crate) mod at {
     pub(crate) const SYSTEM_FLAGS: u32 = offset_of!(Context, system_flags) as u32;
     pub(crate) const FLAGS_WITHOUT_IF: u32 = offset_of!(Context, flags_without_if) as u32;
     pub(crate) const SELECTORS: u32 = offset_of!(Context, selectors) as u32;
+    pub(crate) const VIEWS: u32 = offset_of!(Context, views) as u32;
+    pub(crate) const VIEW_SIZE: u32 = size_of::<View>() as u32;
+    pub(crate) const READS: u32 = offset_of!(View, reads) as u32;
+    pub(crate) const WRITES: u32 = offset_of!(View, writes) as u32;
+    pub(crate) const BASE: u32 = offset_of!(View, base) as u32;
+    pub(crate) const TARGETS: u32 = offset_of!(Context, targets) as u32;
+    pub(crate) const BRANCH: u32 = offset_of!(Context, branch) as u32;
     pub(crate) const CONTROL: u32 = offset_of!(Context, control) as u32;
     pub(crate) const LOAD_SEGMENT: u32 = offset_of!(Context, load_segment) as u32;
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
@@ -261,6 +286,9 @@ impl Context {
             interrupt_pin: 0,
             selectors: [0; 6],
             loaded: 0,
+            views: [View::default(); 6],
+            targets: 0,
+            branch: 0,
             slots: [Slot::default(); SLOTS],
             nothing: 0,
             control: [0; 4],

@@ -90,10 +90,19 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
 
 /// Translates an instruction by copying it. False, and what was written is to be thrown away, if it is left to the interpreter.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    translate_with(emitter, instruction, |emitter| address(emitter, instruction))
+}
+
+/// The same, with the memory operand that `address` gives.
+pub(crate) fn translate_with(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
+) -> bool {
     if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) {
         return true;
     }
-    has_general_registers(instruction) && copy(emitter, instruction)
+    has_general_registers(instruction) && copy_with(emitter, instruction, address)
 }
 
 /// All of its registers are general ones, and it is one that is copied.
@@ -125,8 +134,7 @@ fn address_in_region(emitter: &mut Emitter, instruction: &Instruction) -> Option
 
 /// The same for supervisor code that accesses memory of the user too.
 pub(crate) fn translate_for_user(emitter: &mut Emitter, instruction: &Instruction) -> bool {
-    has_general_registers(instruction)
-        && copy_with(emitter, instruction, |emitter| address_in_region(emitter, instruction))
+    translate_with(emitter, instruction, |emitter| address_in_region(emitter, instruction))
 }
 
 /// Copies an instruction whose registers have the same names in 64-bit code. False, and what was written is to be thrown away, if

@@ -292,6 +292,36 @@ impl Emitter {
         self.jump()
     }
 
+    /// A jump if CX is 0, to be told where. R10 is used.
+    pub(crate) fn jump_if_cx_zero(&mut self) -> Branch {
+        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+        self.bytes(&[0x0f, 0xb7, 0xc9]); // movzx ecx, cx
+        self.bytes(&[0xe3, 5]); // jrcxz over the next two
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.bytes(&[0xeb, 8]); // jmp over the next two
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.jump()
+    }
+
+    /// Takes 1 from CX, and jumps if it is not 0 then and the `condition` holds, which is the low four bits of a jump's opcode, to be
+    /// told where. R8 and R10 are used.
+    pub(crate) fn loop_by_cx(&mut self, condition: Option<u8>) -> Branch {
+        self.bytes(&[0x44, 0x8d, 0x41, 0xff]); // lea r8d, [rcx - 1]
+        self.bytes(&[0x66, 0x44, 0x89, 0xc1]); // mov cx, r8w
+        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+        self.bytes(&[0x0f, 0xb7, 0xc9]); // movzx ecx, cx
+        let branch_size = if condition.is_some() { 6 } else { 5 };
+        self.bytes(&[0xe3, 3 + branch_size + 2]); // jrcxz over the next three
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        let branch = match condition {
+            Some(condition) => self.jump_if(condition),
+            None => self.jump(),
+        };
+        self.bytes(&[0xeb, 3]); // jmp over the next one
+        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        branch
+    }
+
     /// Goes on with the indirect jump to R8D: by the jump table, by way of the check at the entry there.
     pub(crate) fn jump_by_table(&mut self) {
         self.look_up();

@@ -144,6 +144,18 @@ impl Range {
         self.map(offset, len, protection, flags, -1, 0)
     }
 
+    /// Lets the host give the `len` bytes at `offset` no large pages, which may take memory even if they are zero.
+    pub(crate) fn keep_small_pages(&self, offset: usize, len: usize) -> io::Result<()> {
+        if !self.contains(offset, len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the bytes are in the range, which is ours.
+        let result = unsafe { libc::madvise(self.at(offset).cast(), len, libc::MADV_NOHUGEPAGE) };
+        // EINVAL: this kernel has no large pages.
+        let error = io::Error::last_os_error();
+        if result == 0 || error.raw_os_error() == Some(libc::EINVAL) { Ok(()) } else { Err(error) }
+    }
+
     /// Makes every access to the `len` bytes at `offset` fault.
     pub(crate) fn unmap(&self, offset: usize, len: usize) -> io::Result<()> {
         self.map_zeros(offset, len, libc::PROT_NONE)

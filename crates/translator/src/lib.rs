@@ -7,12 +7,16 @@
 //! faults, and is then filled in, or left to the interpreter, which is the specification and executes all that is
 //! rare or privileged.
 //!
+//! Flat 32-bit code is that and no more. All other code ([`segmented`]) has segments with bases and limits; [`mode`] tells one from the
+//! other.
+//!
 //! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`descriptors`] has segment registers be loaded without the interpreter;
 //! * [`signals`] catches faults;
 //! * [`changing`] is about pages whose code is written to again and again;
 //! * [`slots`] lets direct branches go into other pages;
+//! * [`targets`] has the jump tables of segmented code, and [`limits`] checks offsets;
 //! * [`returns`] is the host's stack meanwhile;
 //! * [`budget`] stops translated code after an exact number of instructions;
 //! * [`code_cache`] and [`emitter`] hold and write host code;
@@ -32,16 +36,20 @@ mod descriptors;
 mod emitter;
 mod flags;
 mod host_memory;
+mod limits;
 mod map;
+mod mode;
 mod numeric;
 mod returns;
 mod routines;
+mod segmented;
 mod segments;
 mod signals;
 mod slots;
 mod space;
 mod spaces;
 mod strings;
+mod targets;
 mod translator;
 mod window;
 

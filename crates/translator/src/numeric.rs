@@ -104,7 +104,7 @@ impl Numeric {
             return;
         }
         if let Some((block, site)) = blocks.at(instruction as u32) {
-            let eip = block.linear.wrapping_add(site.offset.into());
+            let eip = block.eip.wrapping_add(site.offset.into());
             let (code, data) = self.selectors[usize::from(block.is_user)];
             self.pointers.instruction = (eip, code);
             // Older processors note each operand, and the guest's one those of unmasked exceptions alone.

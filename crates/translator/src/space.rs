@@ -13,7 +13,9 @@ use crate::block::{Block, Second};
 use crate::blocks::Blocks;
 use crate::context::{BRANCH_SLOTS, index, index_mask, slot_index};
 use crate::map::{Map, Set};
+use crate::mode::{self, ModeNumber, SEGMENTED_INDEX_MASK};
 use crate::returns::Returns;
+use crate::targets::Targets;
 use crate::window::Window;
 
 /// What a page-directory entry is for, at least: 2 MiB with PAE paging, and else 4 MiB.
@@ -50,7 +52,10 @@ pub(crate) struct Space {
     /// By the [`index`] of a linear address: where the translated code is that may be for it. Then
     /// [slots](crate::slots) for direct branches, with the code for their targets.
     table: Vec<u32>,
+    segmented: Targets,
     returns: Returns,
+    /// The mode of the code that they lead to.
+    mode: ModeNumber,
     /// What entries of the table have that know nothing.
     miss: u32,
     /// By linear address: pages of 4 KiB, and large ones.
@@ -114,7 +119,9 @@ impl Space {
             window: Window::new()?,
             is_user,
             table,
+            segmented: Targets::new(miss),
             returns: Returns::new()?,
+            mode: 0,
             miss,
             small,
             large,
@@ -137,9 +144,18 @@ impl Space {
         self.is_user
     }
 
-    /// The address of the jump table.
-    pub(crate) fn table(&self) -> u64 {
-        self.table.as_ptr().addr() as u64
+    /// The address of the jump table of code of `mode`, which is about to run, and the bits of its index.
+    pub(crate) fn enter(&mut self, mode: ModeNumber) -> (u64, u32) {
+        if self.mode != mode {
+            // What has an address in one mode has another one, or none, in the other.
+            self.returns.clear();
+            self.mode = mode;
+        }
+        if mode::is_flat(mode) {
+            (self.table.as_ptr().addr() as u64, self.index_mask())
+        } else {
+            (self.segmented.table(mode), SEGMENTED_INDEX_MASK)
+        }
     }
 
     /// Where calls return to.
@@ -147,8 +163,7 @@ impl Space {
         &mut self.returns
     }
 
-    /// The bits of its index.
-    pub(crate) fn index_mask(&self) -> u32 {
+    fn index_mask(&self) -> u32 {
         index_mask(self.is_user)
     }
 
@@ -193,9 +208,13 @@ impl Space {
         Ok(())
     }
 
-    /// Where indirect branches to `linear` go: to code that checks that it is for that address.
-    pub(crate) fn target(&self, linear: u32) -> u32 {
-        self.table[self.index(linear)]
+    /// Where indirect branches to `eip` go: to code that checks that it is for that address.
+    pub(crate) fn target(&self, mode: ModeNumber, eip: u32) -> u32 {
+        if mode::is_flat(mode) {
+            self.table[self.index(eip)]
+        } else {
+            self.segmented.target(mode, eip)
+        }
     }
 
     /// Where the table has `block`: for indirect branches, and for direct ones, with what leads there.
@@ -206,6 +225,9 @@ impl Space {
 
     /// Branches by the table go to `block`.
     pub(crate) fn note_target(&mut self, block: &Block) {
+        if !mode::is_flat(block.mode) {
+            return self.segmented.note(block);
+        }
         for (index, entry) in self.targets(block).into_iter().flatten() {
             self.table[index] = entry;
         }
@@ -214,6 +236,9 @@ impl Space {
     /// Branches by the table no longer go to `block`.
     pub(crate) fn forget_target(&mut self, block: &Block) {
         self.returns.clear();
+        if !mode::is_flat(block.mode) {
+            return self.segmented.forget(block);
+        }
         for (index, entry) in self.targets(block).into_iter().flatten() {
             let known = &mut self.table[index];
             if *known == entry {
@@ -226,6 +251,13 @@ impl Space {
     pub(crate) fn forget_targets(&mut self) {
         self.returns.clear();
         self.table.fill(self.miss);
+        self.segmented.clear();
+    }
+
+    /// Forgets what belongs to the modes of segmented code.
+    pub(crate) fn forget_modes(&mut self) {
+        self.returns.clear();
+        self.segmented.forget_modes();
     }
 
     /// The place of the instruction at `linear`; none where fetching it faults.

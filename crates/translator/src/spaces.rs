@@ -178,6 +178,11 @@ impl Spaces {
         });
     }
 
+    /// Forgets what belongs to the modes of segmented code.
+    pub(crate) fn forget_modes(&mut self) {
+        self.all().for_each(Space::forget_modes);
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         self.all().try_for_each(Space::clear)

@@ -13,7 +13,7 @@ use ring3_x86::decode::{MAX_LENGTH, Op};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
-use ring3_x86::segment::sreg;
+use ring3_x86::segment::{Segment, sreg};
 use thiserror::Error;
 use tracing::{debug, warn};
 
@@ -22,11 +22,15 @@ use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::changing::Changing;
 use crate::code_cache::{self, CodeCache};
-use crate::context::{self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, info, reason};
+use crate::context::{
+    self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, View, info, reason,
+};
 use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
+use crate::limits::Limits;
 use crate::map::{Map, Set};
+use crate::mode::{Loading, Mode, Modes};
 use crate::numeric::{self, Numeric};
 use crate::slots::Slots;
 use crate::spaces::Spaces;
@@ -76,6 +80,8 @@ pub struct Translator {
     /// An address that faults, for [`Context::base_of`].
     _nothing: Range,
     budget: Budget,
+    limits: Limits,
+    modes: Modes,
     cache: CodeCache,
     /// The bytes of the cache that are never dropped.
     stubs: usize,
@@ -190,6 +196,8 @@ impl Translator {
             context,
             _nothing: nothing,
             budget: Budget::new()?,
+            limits: Limits::new()?,
+            modes: Modes::default(),
             stubs: cache.len(),
             cache,
             blocks: Blocks::default(),
@@ -320,39 +328,45 @@ impl Translator {
 
     // Execution ---------------------------------------------------------
 
-    /// Translated code can run in this mode.
-    fn translates(cpu: &Cpu) -> bool {
-        let mode = cpu.code_mode();
-        let code = cpu.segment(sreg::CS);
-        mode.is_32_bit
-            && mode.is_flat
-            && cpu.in_protected_mode()
-            && code.base == 0
-            && code.limit == u32::MAX
-            && matches!(cpu.cpl(), 0 | 3)
-            && !cpu.alignment_is_checked()
+    /// Code in the mode that the processor is in is translated, and that mode is the current one now.
+    fn enter_mode(&mut self, cpu: &Cpu) -> bool {
+        let Some(mode) = Mode::of(cpu) else { return false };
+        if !self.modes.enter(mode) {
+            debug!("there are too many segments of code");
+            self.counters.flushes += 1;
+            self.forget_code();
+            self.spaces.forget_modes();
+            self.modes = Modes::default();
+            return self.modes.enter(mode);
+        }
+        true
     }
 
-    /// The number of the block for `linear`; none where the interpreter is to execute it.
+    /// The number of the block for the address `eip` in CS; none where the interpreter is to execute it.
     fn code_for(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        linear: u32,
+        eip: u32,
     ) -> io::Result<Option<usize>> {
-        let is_user = cpu.is_user();
+        let (mode_number, mode) = self.modes.current();
+        let is_user = mode.is_user;
+        let linear = mode.linear(eip);
+        let Some(inside) = mode.limit().checked_sub(eip) else { return Ok(None) };
+        // Bytes up to the limit of CS.
+        let inside = (inside as usize).saturating_add(1);
         let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, &self.blocks, linear)
         else {
             return Ok(None);
         };
-        if let Some(number) = self.blocks.number(linear, place, is_user) {
+        if let Some(number) = self.blocks.number(linear, place, mode_number) {
             let block = self.blocks.get(number);
             block.slot = self.slots[usize::from(is_user)].find(linear);
             let now = memory.page_from(place).unwrap_or_default();
             match block.second {
                 None => match &block.contents {
                     Some(contents) if !contents.are(now) => {
-                        self.changing.note_change(contents, place, now);
+                        self.changing.note_change(contents, place, now, mode.is_32_bit());
                     }
                     _ => return Ok(Some(number)),
                 },
@@ -380,7 +394,7 @@ impl Translator {
         }
         let is_changing = self.changing.has((place >> PAGE_SHIFT) as u32);
         let mut crossing = None;
-        if memory.page_from(place).is_some_and(block::crosses) {
+        if memory.page_from(place).is_some_and(|bytes| block::crosses(bytes, &mode)) {
             if is_changing {
                 return Ok(None);
             }
@@ -395,13 +409,19 @@ impl Translator {
             both = [bytes, &rest[..MAX_LENGTH]].concat();
             bytes = &both;
         }
+        if inside < bytes.len() {
+            bytes = &bytes[..inside];
+            if block::crosses(bytes, &mode) {
+                return Ok(None);
+            }
+        }
         let source = Source {
             bytes,
             crossing,
-            linear,
+            eip,
             place,
             model: cpu.model,
-            is_user,
+            mode: (mode_number, mode),
             left: &self.left,
             for_user: &self.for_user,
             next_op: self.ops.len() as u32,
@@ -416,8 +436,9 @@ impl Translator {
             }),
         };
         let in_page = |target: u32| {
+            let target = mode.linear(target);
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
-            let block = self.blocks.find(target, place, is_user);
+            let block = self.blocks.find(target, place, mode_number);
             block.map(|block| block.linked_entry)
         };
         let slots = &mut self.slots[usize::from(is_user)];
@@ -462,6 +483,9 @@ impl Translator {
         for register in sreg::ES..=sreg::GS {
             context.selectors[usize::from(register)] = cpu.segment(register).selector;
         }
+        if self.modes.current().1.segmented.is_some() {
+            return self.load_views(cpu);
+        }
         for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
             let segment = cpu.segment(register);
             context.bases[index] = segment.base as u32;
@@ -474,9 +498,38 @@ impl Translator {
         }
     }
 
+    /// Gives the segments to segmented code.
+    fn load_views(&mut self, cpu: &Cpu) {
+        for register in sreg::ES..=sreg::GS {
+            let segment = cpu.segment(register);
+            self.context.views[usize::from(register)] = View {
+                reads: self.limits.for_reading(segment),
+                writes: self.limits.for_writing(segment),
+                base: segment.base as u32,
+            };
+        }
+        self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
+    }
+
+    /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
+    fn store_views(&mut self, cpu: &mut Cpu) {
+        for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
+            let selector = self.context.selectors[usize::from(register)];
+            let base = u64::from(self.context.views[usize::from(register)].base);
+            let old = *cpu.segment(register);
+            if (old.selector, old.base) != (selector, base) {
+                cpu.set_segment(register, Segment::new(selector, base, old.limit, old.attributes));
+            }
+        }
+    }
+
     /// Takes it back.
     fn store(&mut self, cpu: &mut Cpu) {
         self.store_system(cpu);
+        let segmented = self.modes.current().1.segmented;
+        if segmented.is_some_and(|segmented| segmented.loading != Loading::Protected) {
+            self.store_views(cpu);
+        }
         for register in reg::AX..=reg::DI {
             cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
         }
@@ -551,9 +604,10 @@ impl Translator {
         self.numeric.note_selectors(cpu, &self.blocks, &mut self.context.image);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
-        (context.window, context.table) = (space.window().base(), space.table());
-        context.index_mask = space.index_mask();
-        context.target = space.target(context.eip).into();
+        let (mode, _) = self.modes.current();
+        context.window = space.window().base();
+        (context.table, context.index_mask) = space.enter(mode);
+        context.target = space.target(mode, context.eip).into();
         Ok(true)
     }
 
@@ -696,7 +750,7 @@ impl Engine for Translator {
             let mut uses_numeric = true;
             let mut loads = None;
             if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
-                if !self.is_broken && Translator::translates(cpu) {
+                if !self.is_broken && self.enter_mode(cpu) {
                     match self.execute(cpu, memory, deadline) {
                         Ok(Left::Step { is_numeric }) => {
                             self.counters.steps += 1;

@@ -40,7 +40,8 @@ impl Translator {
         }
         // An instruction before it that held interrupts back did so for this one alone.
         context.info = 0;
-        let goes_on = Translator::translates(cpu) && self.enter_space(cpu, memory)?;
+        let is_flat = self.enter_mode(cpu) && self.modes.current().1.segmented.is_none();
+        let goes_on = is_flat && self.enter_space(cpu, memory)?;
         Ok(Some(if goes_on { Left::Again(Middle::default()) } else { Left::Interpret(0) }))
     }
 }

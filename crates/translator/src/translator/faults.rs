@@ -120,12 +120,14 @@ impl Translator {
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
             Fill::OfUser => {
-                let eip = self.context.eip;
-                if self.for_user.contains(&eip) && !self.note_leaving() {
+                let instruction = self.linear_of_instruction();
+                if self.modes.current().1.segmented.is_some() {
+                    // Segmented code of a kernel is rare, and has one window.
+                    self.leave_if_often(cpu, memory, None);
+                } else if self.for_user.contains(&instruction) && !self.note_leaving() {
                     self.set_region(linear, true);
                     return Ok(at.go_on(cpu, deadline));
-                }
-                if self.for_user.insert(eip) {
+                } else if self.for_user.insert(instruction) {
                     self.drop_block(cpu, memory);
                 }
                 Ok(Left::Step { is_numeric: site.is_numeric })
@@ -231,10 +233,15 @@ impl Translator {
         Ok(self.fill(cpu, memory, true, fault.linear, fault.writes)? == Fill::Zeros)
     }
 
+    /// The linear address of the instruction at EIP.
+    fn linear_of_instruction(&self) -> u32 {
+        self.modes.current().1.linear(self.context.eip)
+    }
+
     /// The instruction at EIP is executed by the interpreter. True when that has happened so often that a signal each time is too
     /// much.
     fn note_leaving(&mut self) -> bool {
-        let times = self.leavings.entry(self.context.eip).or_default();
+        let times = self.leavings.entry(self.linear_of_instruction()).or_default();
         *times = times.wrapping_add(1);
         *times == LEAVINGS
     }
@@ -242,19 +249,20 @@ impl Translator {
     /// Has the interpreter execute the instruction at EIP from now on, if it has often done so, maybe as it writes to a page that holds code.
     fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory, written: Option<u32>) {
         if self.note_leaving() {
-            let eip = self.context.eip;
-            self.left.insert(eip);
+            let instruction = self.linear_of_instruction();
+            self.left.insert(instruction);
             let code = self.drop_block(cpu, memory);
             if let (Some(page), Some(code)) = (written, code) {
-                self.changing.note_writer(page, eip, code);
+                self.changing.note_writer(page, instruction, code);
             }
         }
     }
 
     /// Drops the block of the instruction at EIP, which is to be translated in another way. Gives the page that it is in.
     fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<u32> {
+        let linear = self.linear_of_instruction();
         let space = self.spaces.current(cpu.is_user());
-        let place = space.fetch(cpu, memory, &self.blocks, self.context.eip)?;
+        let place = space.fetch(cpu, memory, &self.blocks, linear)?;
         let page = (place >> PAGE_SHIFT) as u32;
         self.drop_page(page);
         Some(page)
@@ -265,7 +273,7 @@ impl Translator {
         let Some((block, site)) = self.blocks.at(rip as u32) else {
             unreachable!("translated code is in blocks");
         };
-        self.context.eip = block.linear.wrapping_add(site.offset.into());
+        self.context.eip = block.eip.wrapping_add(site.offset.into());
         self.context.target = site.host.into();
         let rest_of_block = block.instructions - site.before;
         self.move_stack(site.stack_offset);

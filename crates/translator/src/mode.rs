@@ -1,0 +1,198 @@
+//! In which mode code runs: what its translation depends on beside its bytes.
+//!
+//! Most code is *flat*: 32-bit code in protected mode with CS, SS, DS and ES from 0 to 4 GiB. Its offsets are linear
+//! addresses, and nothing is to be checked. All other code that is translated is *segmented*
+//! ([`segmented`](crate::segmented)).
+//!
+//! Modes have numbers, by which blocks are found and each of which has a jump table of its own, so that no branch leads
+//! from one mode into another.
+
+use ring3_x86::cpu::{Cpu, Cr0};
+use ring3_x86::decode::CodeMode;
+use ring3_x86::segment::{Segment, sreg};
+
+/// The number of a mode.
+pub(crate) type ModeNumber = u16;
+
+/// `mode` is that of flat code of supervisors or users.
+pub(crate) const fn is_flat(mode: ModeNumber) -> bool {
+    mode <= 1
+}
+
+/// The bits of an index in the jump table of segmented code: there are many tables, most of them for little code.
+pub(crate) const SEGMENTED_INDEX_MASK: u32 = 0x3ff;
+
+/// Modes that have numbers at a time. Each code segment of real mode is one.
+const MOST_MODES: usize = 256;
+
+/// What segment registers are loaded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loading {
+    /// Real mode: 16 times the selector becomes the base, and the rest stays.
+    Real,
+    /// Protected mode: a descriptor.
+    Protected,
+    /// Virtual-8086 mode: as in real mode, where the rest is what that mode demands.
+    Virtual8086,
+}
+
+/// Segments that are not all flat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segmented {
+    /// CS.D: operands and addresses have 32 bits by default.
+    pub(crate) is_32_bit: bool,
+    /// SS.B: the stack pointer is ESP, and not SP.
+    pub(crate) has_32_bit_stack: bool,
+    pub(crate) loading: Loading,
+    /// The base address of CS.
+    pub(crate) base: u32,
+    /// The limit of CS.
+    pub(crate) limit: u32,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mode {
+    /// It runs at privilege 3, and not at 0.
+    pub(crate) is_user: bool,
+    /// None for flat code.
+    pub(crate) segmented: Option<Segmented>,
+}
+
+impl Mode {
+    /// That of flat code.
+    pub(crate) const fn flat(is_user: bool) -> Mode {
+        Mode { is_user, segmented: None }
+    }
+
+    /// The mode of the processor; none if its code is left to the interpreter.
+    pub(crate) fn of(cpu: &Cpu) -> Option<Mode> {
+        if !matches!(cpu.cpl(), 0 | 3) || cpu.alignment_is_checked() {
+            return None;
+        }
+        let is_user = cpu.is_user();
+        let CodeMode { is_32_bit, is_flat } = cpu.code_mode();
+        let code = cpu.segment(sreg::CS);
+        let is_protected = cpu.in_protected_mode();
+        if is_flat && is_32_bit && is_protected && code.base == 0 && code.limit == u32::MAX {
+            return Some(Mode::flat(is_user));
+        }
+        let loading = if is_protected {
+            Loading::Protected
+        } else if !cpu.cr0().contains(Cr0::PE) {
+            Loading::Real
+        } else if has_segments_of_virtual_8086_mode(cpu) {
+            Loading::Virtual8086
+        } else {
+            return None;
+        };
+        let segmented = Segmented {
+            is_32_bit,
+            has_32_bit_stack: cpu.segment(sreg::SS).attributes.big(),
+            loading,
+            base: code.base as u32,
+            limit: code.limit,
+        };
+        Some(Mode { is_user, segmented: Some(segmented) })
+    }
+
+    /// How the interpreter decodes its code. It looks at segments where they are not flat.
+    pub(crate) fn code_mode(&self) -> CodeMode {
+        CodeMode { is_32_bit: self.is_32_bit(), is_flat: self.segmented.is_none() }
+    }
+
+    /// CS.D.
+    pub(crate) fn is_32_bit(&self) -> bool {
+        self.segmented.is_none_or(|segmented| segmented.is_32_bit)
+    }
+
+    /// The base address of CS.
+    pub(crate) fn base(&self) -> u32 {
+        self.segmented.map_or(0, |segmented| segmented.base)
+    }
+
+    /// The limit of CS.
+    pub(crate) fn limit(&self) -> u32 {
+        self.segmented.map_or(u32::MAX, |segmented| segmented.limit)
+    }
+
+    /// The linear address of the instruction at `eip`.
+    pub(crate) fn linear(&self, eip: u32) -> u32 {
+        self.base().wrapping_add(eip)
+    }
+}
+
+/// All segments are what loading them in virtual-8086 mode makes them (SDM vol. 3, 21.2.1): then loading one changes its base alone.
+fn has_segments_of_virtual_8086_mode(cpu: &Cpu) -> bool {
+    (sreg::ES..=sreg::GS).all(|register| {
+        let segment = cpu.segment(register);
+        let expected = Segment::real(segment.selector, 3);
+        (segment.limit, segment.attributes) == (expected.limit, expected.attributes)
+    })
+}
+
+/// The modes that have numbers.
+#[derive(Debug)]
+pub(crate) struct Modes {
+    /// The first two are those of flat code.
+    known: Vec<Mode>,
+    current: ModeNumber,
+}
+
+impl Default for Modes {
+    fn default() -> Modes {
+        Modes { known: vec![Mode::flat(false), Mode::flat(true)], current: 0 }
+    }
+}
+
+impl Modes {
+    /// What runs now.
+    pub(crate) fn current(&self) -> (ModeNumber, Mode) {
+        (self.current, self.known[usize::from(self.current)])
+    }
+
+    /// Goes on in `mode`. False where there are too many to give it a number.
+    pub(crate) fn enter(&mut self, mode: Mode) -> bool {
+        if self.known[usize::from(self.current)] == mode {
+            return true;
+        }
+        let known = self.known.iter().position(|known| *known == mode);
+        if known.is_none() && self.known.len() == MOST_MODES {
+            return false;
+        }
+        let number = known.unwrap_or_else(|| {
+            self.known.push(mode);
+            self.known.len() - 1
+        });
+        self.current = number as ModeNumber;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_modes_is_limited() {
+        let mut modes = Modes::default();
+        let real = |base| {
+            let segmented = Segmented {
+                is_32_bit: false,
+                has_32_bit_stack: false,
+                loading: Loading::Real,
+                base,
+                limit: 0xffff,
+            };
+            Mode { is_user: false, segmented: Some(segmented) }
+        };
+        assert!(modes.enter(Mode::flat(true)));
+        assert_eq!(modes.current(), (1, Mode::flat(true)));
+        let entered = (0..1000).take_while(|base| modes.enter(real(base * 16))).count();
+        assert_eq!(entered, MOST_MODES - 2);
+        assert!(modes.enter(real(16)));
+        assert_eq!(modes.current(), (3, real(16)));
+        assert!(!modes.enter(real(1 << 20)));
+        assert_eq!(modes.current().0, 3);
+    }
+}

@@ -1,0 +1,233 @@
+//! Segmented code: real mode, virtual-8086 mode, 16-bit protected mode, and 32-bit code in segments that have a base or a limit.
+//!
+//! What flat code does by an access in the window takes some instructions more here. The offset goes to R8, and
+//! is checked against the limit by a load ([`Limits`](crate::limits::Limits)); the base is added to it; and the window has the rest. No flags are
+//! changed. All that depends on the segment registers is in the context's [`View`](crate::context::View)s, so code that loads
+//! a segment register in real mode goes on with the next instruction.
+
+mod instructions;
+mod strings;
+
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use ring3_x86::decode::has_16_bit_addresses;
+
+pub(crate) use instructions::translate;
+
+use crate::context::at;
+use crate::copy::rename;
+use crate::emitter::{Emitter, displacement_size};
+use crate::mode::Segmented;
+
+/// How memory is accessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// This may be a read too: what can be written can be read.
+    Write,
+}
+
+/// A field of the context.
+fn field(offset: u32) -> MemoryOperand {
+    MemoryOperand::with_base_displ(Register::R14, offset.into())
+}
+
+/// The view of segment register `segment`.
+fn view(segment: Register) -> u32 {
+    at::VIEWS + at::VIEW_SIZE * segment.number() as u32
+}
+
+/// The part of `register`, a general register, with `size` bytes: 2 or 4.
+fn sized(register: Register, size: u32) -> Register {
+    if size == 4 {
+        return register.full_register32();
+    }
+    match register.full_register32() {
+        Register::R8D => Register::R8W,
+        Register::R10D => Register::R10W,
+        Register::R15D => Register::R15W,
+        other => Register::AX + other.number() as u32,
+    }
+}
+
+/// `movzx r32, r16`.
+fn zero_extend(emitter: &mut Emitter, to: Register, from: Register) {
+    emitter.instruction(Instruction::with2(Code::Movzx_r32_rm16, to, from));
+}
+
+/// `mov` between registers of the same size, 2 or 4 bytes.
+fn copy(emitter: &mut Emitter, to: Register, from: Register) {
+    let code = if to.size() == 2 { Code::Mov_r16_rm16 } else { Code::Mov_r32_rm32 };
+    emitter.instruction(Instruction::with2(code, to, from));
+}
+
+/// `lea r32, [a + b]`.
+fn add(emitter: &mut Emitter, to: Register, a: Register, b: Register) {
+    let sum = MemoryOperand::with_base_index(a, b);
+    emitter.instruction(Instruction::with2(Code::Lea_r32_m, to, sum));
+}
+
+/// What is at the linear address in `register`.
+fn in_window(register: Register) -> MemoryOperand {
+    MemoryOperand::new(register, Register::None, 1, 0, 0, false, Register::GS)
+}
+
+/// Loads R8D with the offset in its segment of the memory operand of `instruction`, with `more` added.
+fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more: u32) {
+    let is_16_bit = has_16_bit_addresses(instruction);
+    let displacement = instruction.memory_displacement32().wrapping_add(more);
+    let displacement = if is_16_bit { i32::from(displacement as i16) } else { displacement as i32 };
+    let wide = |register: Register| match register {
+        Register::None => Register::None,
+        register => rename(register.full_register32()),
+    };
+    let (base, index) = (wide(instruction.memory_base()), wide(instruction.memory_index()));
+    if base == Register::None && index == Register::None {
+        let mask = if is_16_bit { 0xffff } else { u32::MAX };
+        emitter.load_number(Register::R8D, displacement as u32 & mask);
+        return;
+    }
+    let size = if base == Register::None { 4 } else { displacement_size(displacement.into()) };
+    let scale = instruction.memory_index_scale();
+    let sum =
+        MemoryOperand::new(base, index, scale, displacement.into(), size, false, Register::None);
+    emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R8D, sum));
+    if is_16_bit {
+        zero_extend(emitter, Register::R8D, Register::R8W);
+    }
+}
+
+/// Faults unless `size` bytes at the offset in R8 of `segment` may be accessed. R9 is used.
+fn check(emitter: &mut Emitter, segment: Register, access: Access, size: u32) {
+    let limit = if access == Access::Write { at::WRITES } else { at::READS };
+    emitter.load_field(Register::R9, view(segment) + limit);
+    touch(emitter, Register::R8, size - 1);
+}
+
+/// Faults unless there is something to read at R9 and `offset` and `more`. R9 is used.
+fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
+    let last = MemoryOperand::with_base_index_scale_displ_size(
+        Register::R9,
+        offset,
+        1,
+        more.into(),
+        displacement_size(more.into()),
+    );
+    emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, last));
+}
+
+/// Faults if the address in CS in R10, which has `size` bytes, is beyond the limit. R9 is used.
+pub(crate) fn check_target(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
+    if segmented.limit < if size == 2 { 0xffff } else { u32::MAX } {
+        emitter.load_field(Register::R9, at::TARGETS);
+        touch(emitter, Register::R10, 0);
+    }
+}
+
+/// Loads `to` with the linear address of the offset in R8 of `segment`. R9 is used.
+fn add_base(emitter: &mut Emitter, to: Register, segment: Register) {
+    emitter.load(Register::R9D, field(view(segment) + at::BASE));
+    add(emitter, to, Register::R8, Register::R9);
+}
+
+/// What is accessed of `size` bytes at the offset in R8 of `segment`, which is R8 afterwards. R9 is used.
+fn access(emitter: &mut Emitter, segment: Register, access: Access, size: u32) -> MemoryOperand {
+    check(emitter, segment, access, size);
+    add_base(emitter, Register::R8D, segment);
+    in_window(Register::R8D)
+}
+
+/// How `instruction` accesses its memory operand, to be on the safe side.
+fn access_of(instruction: &Instruction) -> Access {
+    use Mnemonic as M;
+    let only_reads = instruction.op0_kind() != OpKind::Memory
+        || matches!(
+            instruction.mnemonic(),
+            M::Cmp | M::Test | M::Push | M::Mul | M::Imul | M::Div | M::Idiv | M::Jmp | M::Call
+        );
+    if only_reads { Access::Read } else { Access::Write }
+}
+
+/// The memory operand of `instruction` in the window, by R8; R9 is used. None if it is of a kind that is not translated.
+pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
+    let size = instruction.memory_size().size() as u32;
+    // XLAT adds AL, and BT goes on beyond its operand.
+    let is_plain = match instruction.mnemonic() {
+        Mnemonic::Xlatb => false,
+        Mnemonic::Bt | Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts => {
+            instruction.op1_kind() != OpKind::Register
+        }
+        _ => size > 0,
+    };
+    if !is_plain {
+        return None;
+    }
+    load_offset(emitter, instruction, 0);
+    Some(access(emitter, instruction.memory_segment(), access_of(instruction), size))
+}
+
+// The stack -------------------------------------------------------------
+
+/// Makes R8 the top of the stack: ESP, or SP alone.
+fn set_top(emitter: &mut Emitter, segmented: &Segmented) {
+    if segmented.has_32_bit_stack {
+        emitter.copy(Register::R15D, Register::R8D);
+    } else {
+        copy(emitter, Register::R15W, Register::R8W);
+    }
+}
+
+/// Loads R8 with the address in SS that `register` has.
+fn load_stack_offset(emitter: &mut Emitter, segmented: &Segmented, register: Register) {
+    if segmented.has_32_bit_stack {
+        emitter.copy(Register::R8D, register.full_register32());
+    } else {
+        zero_extend(emitter, Register::R8D, sized(register, 2));
+    }
+}
+
+/// Takes `bytes` bytes from the stack. R8 is used.
+pub(crate) fn release(emitter: &mut Emitter, segmented: &Segmented, bytes: u32) {
+    emitter.add(Register::R8D, Register::R15, bytes as i32);
+    set_top(emitter, segmented);
+}
+
+/// Pushes `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, as `size` bytes. R8 and R9 are used.
+fn push_as(emitter: &mut Emitter, segmented: &Segmented, from: Register, size: u32) {
+    emitter.add(Register::R8D, Register::R15, -(size as i32));
+    if !segmented.has_32_bit_stack {
+        zero_extend(emitter, Register::R8D, Register::R8W);
+    }
+    let written = from.size() as u32;
+    check(emitter, Register::SS, Access::Write, written);
+    add_base(emitter, Register::R9D, Register::SS);
+    let code = if written == 2 { Code::Mov_rm16_r16 } else { Code::Mov_rm32_r32 };
+    emitter.instruction(Instruction::with2(code, in_window(Register::R9D), from));
+    set_top(emitter, segmented);
+}
+
+/// The same, as it is.
+pub(crate) fn push(emitter: &mut Emitter, segmented: &Segmented, from: Register) {
+    push_as(emitter, segmented, from, from.size() as u32);
+}
+
+/// Pushes the low `size` bytes of a number. R8 to R10 are used.
+pub(crate) fn push_number(emitter: &mut Emitter, segmented: &Segmented, number: u32, size: u32) {
+    emitter.load_number(Register::R10D, number);
+    push(emitter, segmented, sized(Register::R10D, size));
+}
+
+/// Loads R10D with the `size` bytes at the address in SS in `register`. R8 and R9 are used.
+fn load_from_stack(emitter: &mut Emitter, segmented: &Segmented, register: Register, size: u32) {
+    load_stack_offset(emitter, segmented, register);
+    let from = access(emitter, Register::SS, Access::Read, size);
+    if size == 2 {
+        emitter.load_word(Register::R10D, from);
+    } else {
+        emitter.load(Register::R10D, from);
+    }
+}
+
+/// Loads R10D with the `size` bytes on top of the stack, which stay. R8 and R9 are used.
+pub(crate) fn peek(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
+    load_from_stack(emitter, segmented, Register::R15D, size);
+}

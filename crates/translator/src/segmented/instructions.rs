@@ -1,0 +1,309 @@
+//! What segmented code does: instructions that are copied, the stack, flags and, where that needs no descriptors, segment
+//! registers.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+
+use super::{
+    Access, access, address, copy, field, load_from_stack, load_offset, peek, push, push_as,
+    push_number, release, set_top, sized, strings, view, zero_extend,
+};
+use crate::context::{STATUS_AND_DIRECTION, at};
+use crate::copy::{rename, translate_with};
+use crate::emitter::Emitter;
+use crate::mode::{Loading, Mode, Segmented};
+use crate::{flags, numeric, segments};
+
+/// Translates an instruction that goes on with the next one. False, and what was written is to be thrown away, if it is
+/// left to the interpreter.
+pub(crate) fn translate(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    mode: &Mode,
+    segmented: &Segmented,
+) -> bool {
+    if numeric::is_numeric(instruction) {
+        return false;
+    }
+    if instruction.is_string_instruction() {
+        return strings::translate(emitter, instruction);
+    }
+    stack(emitter, instruction, segmented)
+        || flags(emitter, instruction, mode, segmented)
+        || segment_registers(emitter, instruction, mode, segmented)
+        || with_high_byte(emitter, instruction)
+        || general(emitter, instruction)
+}
+
+/// PUSH, POP and LEAVE of general registers, memory and numbers.
+fn stack(emitter: &mut Emitter, instruction: &Instruction, segmented: &Segmented) -> bool {
+    let is_register = instruction.op0_kind() == OpKind::Register;
+    let register = rename(instruction.op0_register());
+    let size = if instruction.stack_pointer_increment().abs() == 2 { 2 } else { 4 };
+    match instruction.code() {
+        Code::Push_r16 | Code::Push_r32 | Code::Push_rm16 | Code::Push_rm32 if is_register => {
+            push(emitter, segmented, register);
+        }
+        Code::Push_rm16 | Code::Push_rm32 => {
+            let Some(from) = address(emitter, instruction) else { return false };
+            let value = sized(Register::R10D, size);
+            emitter.instruction(Instruction::with2(mov(value, false), value, from));
+            push(emitter, segmented, value);
+        }
+        Code::Push_imm16 | Code::Pushw_imm8 | Code::Pushd_imm32 | Code::Pushd_imm8 => {
+            push_number(emitter, segmented, instruction.immediate(0) as u32, size);
+        }
+        Code::Pop_r16 | Code::Pop_r32 | Code::Pop_rm16 | Code::Pop_rm32 if is_register => {
+            peek(emitter, segmented, size);
+            release(emitter, segmented, size);
+            copy(emitter, register, sized(Register::R10D, size));
+        }
+        Code::Pop_rm16 | Code::Pop_rm32 => {
+            // The address is that after ESP was incremented (SDM vol. 2, POP).
+            let has_stack_pointer = instruction.memory_base() == Register::ESP;
+            if has_stack_pointer && !segmented.has_32_bit_stack {
+                return false;
+            }
+            peek(emitter, segmented, size);
+            load_offset(emitter, instruction, if has_stack_pointer { size } else { 0 });
+            let to = access(emitter, instruction.memory_segment(), Access::Write, size);
+            let value = sized(Register::R10D, size);
+            emitter.instruction(Instruction::with2(mov(value, true), to, value));
+            release(emitter, segmented, size);
+        }
+        Code::Leavew | Code::Leaved => {
+            let size = if instruction.code() == Code::Leavew { 2 } else { 4 };
+            load_from_stack(emitter, segmented, Register::EBP, size);
+            emitter.add(Register::R8D, Register::RBP, size as i32);
+            set_top(emitter, segmented);
+            copy(emitter, sized(Register::EBP, size), sized(Register::R10D, size));
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// MOV to memory, or from it, of a register of 2 or 4 bytes.
+fn mov(register: Register, to_memory: bool) -> Code {
+    match (register.size(), to_memory) {
+        (2, false) => Code::Mov_r16_rm16,
+        (2, true) => Code::Mov_rm16_r16,
+        (_, false) => Code::Mov_r32_rm32,
+        (_, true) => Code::Mov_rm32_r32,
+    }
+}
+
+/// CLI, STI, PUSHF and POPF, where they depend on nothing (SDM vol. 2).
+fn flags(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    mode: &Mode,
+    segmented: &Segmented,
+) -> bool {
+    if segmented.loading == Loading::Virtual8086 {
+        return false;
+    }
+    let system_flags = field(at::SYSTEM_FLAGS);
+    match instruction.code() {
+        Code::Pushfw | Code::Pushfd => {
+            emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
+            emitter.instruction(Instruction::with1(Code::Pop_r64, Register::R10));
+            emitter.select_bits(Register::R10D, STATUS_AND_DIRECTION);
+            emitter.load(Register::R9D, system_flags);
+            // They have no bits in common.
+            emitter.add_64(Register::R10, Register::R10, Register::R9, 0);
+            let size = if instruction.code() == Code::Pushfw { 2 } else { 4 };
+            push(emitter, segmented, sized(Register::R10D, size));
+        }
+        Code::Popfw if !mode.is_user => {
+            peek(emitter, segmented, 2);
+            emitter.load(Register::R8D, system_flags);
+            copy(emitter, Register::R8W, Register::R10W);
+            emitter.call(at::POPF);
+            release(emitter, segmented, 2);
+        }
+        Code::Popfd if !mode.is_user => {
+            peek(emitter, segmented, 4);
+            emitter.copy(Register::R8D, Register::R10D);
+            emitter.call(at::POPF);
+            release(emitter, segmented, 4);
+        }
+        Code::Cli | Code::Sti => return flags::translate(emitter, instruction, mode.is_user),
+        _ => return false,
+    }
+    true
+}
+
+/// Where the context has the selector of `register`.
+fn selector(register: Register) -> MemoryOperand {
+    field(at::SELECTORS + 2 * register.number() as u32)
+}
+
+/// Moves from segment registers, and where no descriptor is needed to others than CS and SS.
+fn segment_registers(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    mode: &Mode,
+    segmented: &Segmented,
+) -> bool {
+    let register = instruction.op0_register();
+    let loads = |register| {
+        segmented.loading != Loading::Protected
+            && matches!(register, Register::DS | Register::ES | Register::FS | Register::GS)
+    };
+    match instruction.code() {
+        Code::Pushw_ES
+        | Code::Pushw_CS
+        | Code::Pushw_SS
+        | Code::Pushw_DS
+        | Code::Pushw_FS
+        | Code::Pushw_GS => {
+            emitter.load_word(Register::R10D, selector(register));
+            push(emitter, segmented, Register::R10W);
+        }
+        Code::Pushd_ES
+        | Code::Pushd_CS
+        | Code::Pushd_SS
+        | Code::Pushd_DS
+        | Code::Pushd_FS
+        | Code::Pushd_GS => {
+            emitter.load_word(Register::R10D, selector(register));
+            // Only the low word is written (SDM vol. 2, PUSH, on recent processors).
+            push_as(emitter, segmented, Register::R10W, 4);
+        }
+        Code::Mov_rm16_Sreg | Code::Mov_r32m16_Sreg if register != Register::None => {
+            emitter.load_word(Register::R10D, selector(instruction.op1_register()));
+            copy(emitter, rename(register), sized(Register::R10D, register.size() as u32));
+        }
+        Code::Mov_rm16_Sreg | Code::Mov_r32m16_Sreg => {
+            load_offset(emitter, instruction, 0);
+            let to = access(emitter, instruction.memory_segment(), Access::Write, 2);
+            emitter.load_word(Register::R10D, selector(instruction.op1_register()));
+            emitter.instruction(Instruction::with2(Code::Mov_rm16_r16, to, Register::R10W));
+        }
+        Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 if loads(register) => {
+            if instruction.op1_kind() == OpKind::Register {
+                zero_extend(emitter, Register::R8D, sized(rename(instruction.op1_register()), 2));
+            } else {
+                load_offset(emitter, instruction, 0);
+                let from = access(emitter, instruction.memory_segment(), Access::Read, 2);
+                emitter.load_word(Register::R8D, from);
+            }
+            load_segment(emitter, register);
+        }
+        Code::Popw_ES
+        | Code::Popw_DS
+        | Code::Popw_FS
+        | Code::Popw_GS
+        | Code::Popd_ES
+        | Code::Popd_DS
+        | Code::Popd_FS
+        | Code::Popd_GS
+            if loads(register) =>
+        {
+            let size = instruction.stack_pointer_increment() as u32;
+            peek(emitter, segmented, size);
+            release(emitter, segmented, size);
+            zero_extend(emitter, Register::R8D, Register::R10W);
+            load_segment(emitter, register);
+        }
+        Code::Les_r16_m1616
+        | Code::Lds_r16_m1616
+        | Code::Lfs_r16_m1616
+        | Code::Lgs_r16_m1616
+        | Code::Les_r32_m1632
+        | Code::Lds_r32_m1632
+        | Code::Lfs_r32_m1632
+        | Code::Lgs_r32_m1632 => {
+            let to = match instruction.mnemonic() {
+                Mnemonic::Les => Register::ES,
+                Mnemonic::Lds => Register::DS,
+                Mnemonic::Lfs => Register::FS,
+                _ => Register::GS,
+            };
+            let size = register.size() as u32;
+            let from = instruction.memory_segment();
+            if !loads(to) {
+                return false;
+            }
+            load_offset(emitter, instruction, 0);
+            let offset = access(emitter, from, Access::Read, size);
+            let value = sized(Register::R10D, size);
+            emitter.instruction(Instruction::with2(mov(value, false), value, offset));
+            load_offset(emitter, instruction, size);
+            let new_selector = access(emitter, from, Access::Read, 2);
+            emitter.load_word(Register::R8D, new_selector);
+            copy(emitter, rename(register), value);
+            load_segment(emitter, to);
+        }
+        Code::Mov_r32_cr => return segments::translate(emitter, instruction, mode.is_user),
+        _ => return false,
+    }
+    true
+}
+
+/// Loads a segment register with the selector in R8D as real mode does: 16 times that is the base (SDM vol. 3, 21.1.1). R9 is
+/// used.
+fn load_segment(emitter: &mut Emitter, register: Register) {
+    let store = Instruction::with2(Code::Mov_rm16_r16, selector(register), Register::R8W);
+    emitter.instruction(store);
+    emitter.instruction(Instruction::with3(
+        Code::VEX_Rorx_r32_rm32_imm8,
+        Register::R9D,
+        Register::R8D,
+        32 - 4,
+    ));
+    emitter.store(field(view(register) + at::BASE), Register::R9D);
+}
+
+/// Instructions that are copied, and LEA.
+fn general(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    if instruction.mnemonic() == Mnemonic::Lea {
+        let register = rename(instruction.op0_register());
+        load_offset(emitter, instruction, 0);
+        copy(emitter, register, sized(Register::R8D, register.size() as u32));
+        return true;
+    }
+    translate_with(emitter, instruction, |emitter| address(emitter, instruction))
+}
+
+/// Instructions with a memory operand and AH, CH, DH or BH. With the registers that the operand needs, 64-bit code has no
+/// encoding for them (SDM vol. 2, 2.2.1.2), so that byte is moved to where it can be named.
+fn with_high_byte(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    use Mnemonic as M;
+    let is_simple = matches!(
+        instruction.mnemonic(),
+        M::Mov | M::Add | M::Or | M::Adc | M::Sbb | M::And | M::Sub | M::Xor | M::Cmp | M::Test
+    );
+    let (first, second) = (instruction.op0_register(), instruction.op1_register());
+    let mut copied = *instruction;
+    let rotate = |emitter: &mut Emitter, to, from, bits: u32| {
+        let rotated = Instruction::with3(Code::VEX_Rorx_r32_rm32_imm8, to, from, bits);
+        emitter.instruction(rotated);
+    };
+    if is_simple && is_high(second) && instruction.op0_kind() == OpKind::Memory {
+        rotate(emitter, Register::R10D, second.full_register32(), 8);
+        copied.set_op1_register(Register::R10L);
+        return translate_with(emitter, &copied, |emitter| address(emitter, instruction));
+    }
+    if is_simple && is_high(first) && instruction.op1_kind() == OpKind::Memory {
+        let Some(from) = address(emitter, instruction) else { return false };
+        emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, from));
+        let register = first.full_register32();
+        // The byte register of that number without 4.
+        copied.set_op0_register(Register::AL + register.number() as u32);
+        copied.set_op1_kind(OpKind::Register);
+        copied.set_op1_register(Register::R10L);
+        // From here on nothing faults.
+        rotate(emitter, register, register, 8);
+        if !emitter.try_instruction(&copied) {
+            return false;
+        }
+        rotate(emitter, register, register, 32 - 8);
+        return true;
+    }
+    false
+}
+
+fn is_high(register: Register) -> bool {
+    matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
+}

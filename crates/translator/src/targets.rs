@@ -1,0 +1,74 @@
+//! The jump tables of segmented code, in one address space: one for each mode.
+
+use crate::block::Block;
+use crate::context::index;
+use crate::map::Map;
+use crate::mode::{ModeNumber, SEGMENTED_INDEX_MASK};
+
+/// Tables in an address space at most.
+const MOST_TABLES: usize = 64;
+
+/// See the module. The tables are as that of flat code is, without slots, and by addresses in CS.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    tables: Map<ModeNumber, Vec<u32>>,
+    /// What entries have that know nothing.
+    miss: u32,
+}
+
+impl Targets {
+    /// No tables.
+    pub(crate) fn new(miss: u32) -> Targets {
+        Targets { tables: Map::default(), miss }
+    }
+
+    /// The address of the table of `mode`, which stays there until the next call.
+    pub(crate) fn table(&mut self, mode: ModeNumber) -> u64 {
+        if self.tables.len() == MOST_TABLES && !self.tables.contains_key(&mode) {
+            self.tables.clear();
+        }
+        let empty = || vec![self.miss; SEGMENTED_INDEX_MASK as usize + 1];
+        self.tables.entry(mode).or_insert_with(empty).as_ptr().addr() as u64
+    }
+
+    /// Where an indirect branch to `eip` goes.
+    pub(crate) fn target(&self, mode: ModeNumber, eip: u32) -> u32 {
+        let table = self.tables.get(&mode);
+        let target = table.and_then(|table| table.get(index(eip, SEGMENTED_INDEX_MASK) as usize));
+        target.copied().unwrap_or(self.miss)
+    }
+
+    fn entry(&mut self, block: &Block) -> Option<&mut u32> {
+        let table = self.tables.get_mut(&block.mode)?;
+        table.get_mut(index(block.eip, SEGMENTED_INDEX_MASK) as usize)
+    }
+
+    /// Branches by the table go to `block`, if there is one of its mode.
+    pub(crate) fn note(&mut self, block: &Block) {
+        if let Some(entry) = self.entry(block) {
+            *entry = block.checked_entry;
+        }
+    }
+
+    /// Branches by the table no longer go to `block`.
+    pub(crate) fn forget(&mut self, block: &Block) {
+        let miss = self.miss;
+        if let Some(entry) = self.entry(block)
+            && *entry == block.checked_entry
+        {
+            *entry = miss;
+        }
+    }
+
+    /// Forgets where branches go. The tables stay where they are.
+    pub(crate) fn clear(&mut self) {
+        for table in self.tables.values_mut() {
+            table.fill(self.miss);
+        }
+    }
+
+    /// Forgets the tables, as the numbers of modes are given anew.
+    pub(crate) fn forget_modes(&mut self) {
+        self.tables.clear();
+    }
+}

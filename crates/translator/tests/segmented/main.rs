@@ -1,0 +1,208 @@
+//! Segmented code, translated and interpreted: real mode, virtual-8086 mode, and protected mode with 16-bit or 32-bit code in
+//! segments that have bases and limits.
+
+#[path = "../../../x86/tests/common/mod.rs"]
+mod common;
+mod programs;
+mod state;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::anything::instruction;
+use common::random::Random;
+use common::series::Series;
+use iced_x86::Instruction;
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::decode::{self, Op};
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::flags::Eflags;
+use ring3_x86::interpreter::Interpreter;
+use ring3_x86::observer::Observer;
+use ring3_x86::segment::sreg;
+use ring3_x86::undefined::{self, Row, undefined};
+use state::{Edges, MEMORY, Seen, linear, random_cpu};
+use support::translator;
+
+/// Single instructions, and programs.
+const INSTRUCTIONS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
+const PROGRAMS: u64 = 300;
+/// Instructions of a program that are executed.
+const EXECUTED: u64 = 1000;
+
+/// HLT: never translated, so what is before it is a block of its own.
+const HALT: u8 = 0xf4;
+
+/// The counter of that name.
+fn counter(engine: &dyn Engine, name: &str) -> u64 {
+    engine.counters().into_iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+/// Memory with something everywhere.
+fn filled(random: &mut Random, mut memory: Memory) -> Memory {
+    let pattern: Vec<u8> = (0..MEMORY).map(|_| random.bits() as u8).collect();
+    memory.load_image(0, &pattern).unwrap();
+    memory
+}
+
+#[test]
+fn every_form_does_what_the_interpreter_does() {
+    let series = Series::from_environment(INSTRUCTIONS);
+    let Some((mut translator, memory)) = translator(MEMORY) else { return };
+    let mut memory = filled(&mut Random::new(1, 0), memory);
+    let mut memory_then = filled(&mut Random::new(1, 0), Memory::new(MEMORY).unwrap());
+    let mut interpreter = Interpreter::new();
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let mut cpu = random_cpu(&mut random, Edges::Often);
+        let is_32_bit = cpu.code_mode().is_32_bit;
+        let (code, decoded) = random_instruction(&mut random, is_32_bit);
+        let place = linear(&cpu, cpu.ip as u32).into();
+        for memory in [&mut memory, &mut memory_then] {
+            memory.write(place, &code);
+        }
+        let undefined = undefined(&decoded, cpu.gpr(reg::CX) as u8);
+
+        let mut cpu_then = cpu.clone();
+        let expected = interpreter.run(&mut cpu_then, &mut memory_then, 1);
+        let exit = translator.run(&mut cpu, &mut memory, 1);
+        if undefined.destination {
+            for memory in [&mut memory, &mut memory_then] {
+                memory.write(0, &vec![0; MEMORY as usize]);
+            }
+            continue;
+        }
+        let what = || {
+            let seed = series.seed;
+            format!("RING3_FUZZ_SEED={seed} RING3_FUZZ_CASE={case}: {decoded} {code:02x?}")
+        };
+        let seen = |exit: Exit, cpu: &Cpu| Seen::new(&[exit], cpu, Eflags::all() - undefined.flags);
+        assert_eq!(seen(exit, &cpu), seen(expected, &cpu_then), "{}", what());
+        assert!(memory.contents() == memory_then.contents(), "memory differs, {}", what());
+    }
+    let cases = series.cases.end - series.cases.start;
+    let interpreted = counter(&translator, "instructions interpreted");
+    println!("{cases} instructions, {interpreted} of them interpreted");
+    assert!(cases == 1 || interpreted < cases * 9 / 10);
+}
+
+/// An instruction of any form, with what stops translation after it.
+fn random_instruction(random: &mut Random, is_32_bit: bool) -> (Vec<u8>, Instruction) {
+    loop {
+        let mut code = Vec::new();
+        if random.percent(30) {
+            code.push(random.pick(&[0x66, 0x67]));
+        }
+        instruction(random, &mut code);
+        code.resize(32, HALT);
+        let decoded = decode::decoder(&code, is_32_bit, 0).decode();
+        // Most forms are those of x87, MMX and SSE, which are left to the interpreter.
+        let is_numeric = (0..decoded.op_count()).any(|operand| {
+            let register = decoded.op_register(operand);
+            register.is_mm() || register.is_xmm() || register.is_st()
+        });
+        if !decoded.is_invalid() && !is_numeric || random.percent(5) {
+            return (code, decoded);
+        }
+    }
+}
+
+/// Notes when an instruction is executed that may leave flags undefined.
+#[derive(Debug, Default, Clone)]
+struct Watcher(Arc<AtomicBool>);
+
+impl Observer for Watcher {
+    fn instruction(&mut self, _: &Cpu, op: &Op) {
+        let mnemonic = op.form.form().map(|form| form.code.mnemonic());
+        let is_among = |row: &Row| mnemonic.is_some_and(|known| row.mnemonics.contains(&known));
+        if undefined::TABLE.iter().any(is_among) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs `EXECUTED` instructions, some of them at a time. Where that ends, it begins again with other registers.
+fn run(
+    engine: &mut dyn Engine,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    random: &mut Random,
+    edges: Edges,
+) -> Vec<Exit> {
+    let start = cpu.clone();
+    let mut exits = Vec::new();
+    loop {
+        let left = EXECUTED - cpu.instructions;
+        let asked = u64::from(1 + random.below(200)).min(left);
+        let deadline = cpu.instructions + asked;
+        let exit = engine.run(cpu, memory, asked);
+        assert!(exit != Exit::Deadline || cpu.instructions == deadline, "it stops there");
+        if exit != Exit::Deadline {
+            let instructions = cpu.instructions + 1;
+            *cpu = start.clone();
+            cpu.instructions = instructions;
+            state::set_registers(random, cpu, edges);
+            exits.push(exit);
+        }
+        if cpu.instructions >= EXECUTED {
+            return exits;
+        }
+    }
+}
+
+#[test]
+fn programs_do_what_they_do_on_the_interpreter() {
+    let series = Series::from_environment(PROGRAMS);
+    let (mut compared, mut executed, mut interpreted) = (0, 0, 0);
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let edges = if random.percent(30) { Edges::Often } else { Edges::Rarely };
+        let cpu = random_cpu(&mut random, edges);
+        let is_32_bit = cpu.code_mode().is_32_bit;
+        let code = programs::program(&mut random, is_32_bit);
+        let place = linear(&cpu, cpu.ip as u32).into();
+        let state = random.clone();
+        let prepared = |random: &mut Random, memory: Memory| {
+            let mut memory = programs::filled(random, memory, &cpu);
+            memory.write(place, &code);
+            memory
+        };
+
+        let mut memory_then = prepared(&mut random, Memory::new(MEMORY).unwrap());
+        let mut cpu_then = cpu.clone();
+        let watcher = Watcher::default();
+        let mut interpreter = Interpreter::new();
+        interpreter.set_observer(Some(Box::new(watcher.clone())));
+        let exits = run(&mut interpreter, &mut cpu_then, &mut memory_then, &mut random, edges);
+        if watcher.0.load(Ordering::Relaxed) {
+            // It has left the program, and what comes of it is not known.
+            continue;
+        }
+        let expected = Seen::new(&exits, &cpu_then, Eflags::all());
+
+        random = state;
+        let Some((mut translator, memory)) = translator(MEMORY) else { return };
+        let mut memory = prepared(&mut random, memory);
+        let mut cpu = cpu.clone();
+        let exits = run(&mut translator, &mut cpu, &mut memory, &mut random, edges);
+        let what = || {
+            let code_segment = cpu_then.segment(sreg::CS);
+            format!(
+                "RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}: {code_segment:x?} {code:02x?}",
+                series.seed
+            )
+        };
+        assert_eq!(Seen::new(&exits, &cpu, Eflags::all()), expected, "{}", what());
+        assert!(memory.contents() == memory_then.contents(), "memory differs, {}", what());
+        compared += 1;
+        executed += cpu.instructions;
+        interpreted += counter(&translator, "instructions interpreted");
+    }
+    if compared > 1 {
+        println!("{compared} programs, {interpreted} of {executed} instructions interpreted");
+        assert!(interpreted < executed / 2, "{interpreted} of {executed}");
+    }
+}

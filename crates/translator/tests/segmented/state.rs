@@ -1,0 +1,140 @@
+//! Processors in the modes of segmented code.
+
+use ring3_x86::cpu::{Cpu, Cr0, reg};
+use ring3_x86::engine::Exit;
+use ring3_x86::flags::Eflags;
+use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
+
+use super::common::random::Random;
+
+/// Bytes of memory.
+pub(crate) const MEMORY: u64 = 1 << 20;
+
+/// What a run leaves, but for memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    exits: Vec<Exit>,
+    registers: Vec<u64>,
+    eip: u64,
+    flags: Eflags,
+    segments: Vec<Segment>,
+    control: (Cr0, u64),
+    instructions: u64,
+}
+
+impl Seen {
+    /// After `exits`, with those flags that are defined.
+    pub(crate) fn new(exits: &[Exit], cpu: &Cpu, defined: Eflags) -> Seen {
+        Seen {
+            exits: exits.to_vec(),
+            registers: (reg::AX..=reg::DI).map(|number| cpu.gpr(number)).collect(),
+            eip: cpu.ip,
+            flags: cpu.eflags() & defined,
+            segments: (sreg::ES..=sreg::GS).map(|number| *cpu.segment(number)).collect(),
+            control: (cpu.cr0(), cpu.cr2),
+            instructions: cpu.instructions,
+        }
+    }
+}
+
+/// The linear address of `offset` in CS, where there is memory.
+pub(crate) fn linear(cpu: &Cpu, offset: u32) -> u32 {
+    (cpu.segment(sreg::CS).base as u32).wrapping_add(offset)
+}
+
+/// How often segments and registers are such that accesses fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edges {
+    Rarely,
+    Often,
+}
+
+/// A processor in a random mode of segmented code, with registers that are mostly offsets in its segments. EIP is where there
+/// is memory, and room for some code.
+pub(crate) fn random_cpu(random: &mut Random, edges: Edges) -> Cpu {
+    let mut cpu = Cpu::new();
+    let mode = random.below(4);
+    let is_user = mode == 1 || mode > 1 && random.percent(40);
+    let privilege = if is_user { 3 } else { 0 };
+    if mode > 0 {
+        cpu.set_cr0(Cr0::PE);
+    }
+    // With interrupts at privilege 0 (IOPL 0), or anywhere.
+    let mut flags = Eflags::from_bits_truncate(random.bits()) & (Eflags::STATUS | Eflags::IF);
+    flags.set(Eflags::DF, random.percent(20));
+    flags.set(Eflags::IOPL, random.percent(30));
+    flags.set(Eflags::VM, mode == 1);
+    cpu.set_eflags(flags);
+    for register in sreg::ES..=sreg::GS {
+        let segment = match mode {
+            0 => real_segment(random, register, edges),
+            1 => Segment::real(random.below(0xf000) as u16, 3),
+            _ => protected_segment(random, register, privilege, edges),
+        };
+        cpu.set_segment(register, segment);
+    }
+    cpu.idtr = TableRegister { base: 0, limit: random.pick(&[0, 0x3ff]) };
+    set_registers(random, &mut cpu, edges);
+    let limit = cpu.segment(sreg::CS).limit;
+    cpu.ip = random.below(limit.min(0xffff) - 0x200).into();
+    if edges == Edges::Often && random.percent(10) {
+        // Up to the limit, or beyond it.
+        cpu.ip = (limit.min(0xffff) - random.below(4)).into();
+    }
+    cpu
+}
+
+/// Sets the general registers to random numbers.
+pub(crate) fn set_registers(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
+    for register in reg::AX..=reg::DI {
+        let value = if edges == Edges::Often { offset(random) } else { random.below(0x3000) };
+        cpu.set_gpr(register, value.into());
+    }
+    if random.percent(90) {
+        cpu.set_gpr(reg::CX, random.below(40).into());
+    }
+}
+
+/// A register: mostly an offset in 64 KiB, and often one at its edges.
+pub(crate) fn offset(random: &mut Random) -> u32 {
+    match random.below(10) {
+        0 => random.number(),
+        1 => 0xfff8 + random.below(16),
+        2 => random.below(8),
+        3 => random.bits() & 0xffff_0000 | random.below(0x1_0000),
+        4 => random.below(0x1_0000),
+        _ => random.below(0x3000),
+    }
+}
+
+/// What real mode has in a segment register, which may have been loaded in protected mode before.
+fn real_segment(random: &mut Random, register: u8, edges: Edges) -> Segment {
+    let selector = random.below(0xf000) as u16;
+    let segment = Segment::real(selector, 0);
+    if edges == Edges::Rarely || random.percent(75) {
+        return segment;
+    }
+    let big = if random.percent(50) { 0x4000 } else { 0 };
+    let limit = random.pick(&[0xffff, u32::MAX, 0x1_ffff, 0x2fff]);
+    let writable = if register == sreg::CS || random.percent(90) { 0x93 } else { 0x91 };
+    Segment::new(selector, segment.base, limit, Attributes(big | writable))
+}
+
+/// A segment of protected mode.
+fn protected_segment(random: &mut Random, register: u8, privilege: u16, edges: Edges) -> Segment {
+    let selector = (random.below(64) as u16) << 3 | privilege;
+    let is_plain = edges == Edges::Rarely;
+    let data = [0x93, 0x93, 0x93, 0x93, 0x91, 0x97];
+    let kind = match register {
+        sreg::CS => random.pick(&[0x9b, 0x9b, 0x99]),
+        _ if is_plain || register == sreg::SS => 0x93,
+        _ if random.percent(5) => return Segment::null(selector & 3),
+        _ if random.percent(5) => 0x9b,
+        _ => random.pick(&data),
+    };
+    let big = if random.percent(50) { 0x4000 } else { 0 };
+    let base = if random.percent(30) { 0 } else { random.below(0xe_0000) };
+    let limits = [0xffff, u32::MAX, 0xf_ffff, 0x3fff, 0x8123];
+    let limit = random.pick(if is_plain { &limits[..3] } else { &limits });
+    Segment::new(selector, base.into(), limit, Attributes(big | kind | privilege << 5))
+}

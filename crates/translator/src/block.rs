@@ -402,6 +402,9 @@ impl Maker<'_> {
                 if numeric::is_numeric(&instruction) {
                     info |= info::NUMERIC;
                 }
+                if source.left.contains(&linear) {
+                    info |= info::LEFT;
+                }
                 if repeats(&instruction) {
                     info |= info::REPEATS;
                 }

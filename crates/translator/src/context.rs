@@ -60,8 +60,10 @@ pub(crate) mod info {
     pub(crate) const AFTER_STI: u32 = 4;
     /// It is SYSENTER, or SYSEXIT at privilege 0.
     pub(crate) const FAST_CALL: u32 = 8;
+    /// It is one that the interpreter has had to execute again and again.
+    pub(crate) const LEFT: u32 = 16;
     /// The bits from this one on are its number among those that blocks leave to the interpreter.
-    pub(crate) const OP_SHIFT: u32 = 4;
+    pub(crate) const OP_SHIFT: u32 = 5;
 }
 
 /// log2 of the size of a region; see [`Context::regions`].

@@ -34,10 +34,13 @@ use crate::mode::{Loading, Mode, Modes};
 use crate::numeric::{self, Numeric};
 use crate::slots::Slots;
 use crate::spaces::Spaces;
-use faults::PageFault;
+use faults::{PageFault, Patience};
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
+/// The same from an instruction of segmented code on that it has had to execute again and again. There that mostly writes to data
+/// beside code, and does not come alone.
+const INTERPRETED_BESIDE: u64 = 64;
 /// Iterations that it executes at a time of an instruction whose count is beyond the deadline.
 const INTERPRETED_ITERATIONS: u64 = 128;
 /// Iterations of one that it always executes.
@@ -98,6 +101,8 @@ pub struct Translator {
     numeric: Numeric,
     /// The linear addresses of instructions that are left to the interpreter, as it had to execute them again and again.
     left: Set<u32>,
+    /// How long each of them stays so.
+    patience: Map<u32, Patience>,
     /// Those of supervisor code that access memory of the user too.
     for_user: Set<u32>,
     /// The regions of linear addresses that are the user's, as far as is known, for them.
@@ -208,6 +213,7 @@ impl Translator {
             layout: None,
             numeric: Numeric::new(),
             left: Set::default(),
+            patience: Map::default(),
             for_user: Set::default(),
             user_regions: Vec::new(),
             user_window: 0,
@@ -317,6 +323,7 @@ impl Translator {
         self.numeric.note_pointers(&self.blocks, &mut self.context.image);
         self.blocks.clear();
         self.left.clear();
+        self.patience.clear();
         self.for_user.clear();
         self.leavings.clear();
         self.ops.clear();
@@ -685,6 +692,12 @@ impl Translator {
                     let iterations =
                         self.context.gpr[usize::from(reg::CX)].clamp(1, MOST_ITERATIONS);
                     return Ok(Left::Interpret(iterations.into()));
+                }
+                if self.context.info & info::LEFT != 0 {
+                    self.count_left(cpu, memory);
+                    if self.modes.current().1.segmented.is_some() {
+                        return Ok(Left::Interpret(INTERPRETED_BESIDE));
+                    }
                 }
                 Ok(Left::Op {
                     number: (self.context.info >> info::OP_SHIFT) as usize,

@@ -13,6 +13,8 @@ use crate::space::Fill;
 
 /// So many signals for one instruction have it left to the interpreter.
 const LEAVINGS: u8 = 3;
+/// Times that it is executed there before it is translated once more; then twice as many.
+const FIRST_PATIENCE: u32 = 256;
 /// Mappings of the host at most: Linux has a limit of 65530.
 const MAX_MAPPINGS: usize = 40_000;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
@@ -35,6 +37,16 @@ pub(super) struct PageFault {
 fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
     let general = std::array::from_fn(|register| cpu.gpr(register as u8) as u32);
     (general, [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base))
+}
+
+/// How long an instruction that the interpreter has had to execute again and again is left to it. It may write to devices, or to a page with
+/// code, for ever, or may have met some such pages among others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How often it was executed there.
+    executed: u32,
+    /// How often it will be.
+    most: u32,
 }
 
 /// Where translated code was left.
@@ -251,10 +263,26 @@ impl Translator {
         if self.note_leaving() {
             let instruction = self.linear_of_instruction();
             self.left.insert(instruction);
+            let first = Patience { executed: 0, most: FIRST_PATIENCE };
+            self.patience.entry(instruction).or_insert(first);
             let code = self.drop_block(cpu, memory);
             if let (Some(page), Some(code)) = (written, code) {
                 self.changing.note_writer(page, instruction, code);
             }
+        }
+    }
+
+    /// The instruction at EIP, which is left to the interpreter, is executed by it once more. If that was so for long enough, it is
+    /// translated again: a loop that has written over old code, as decompressors do, goes on elsewhere.
+    pub(super) fn count_left(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+        let instruction = self.linear_of_instruction();
+        let Some(patience) = self.patience.get_mut(&instruction) else { return };
+        patience.executed += 1;
+        if patience.executed >= patience.most {
+            *patience = Patience { executed: 0, most: patience.most.saturating_mul(2) };
+            self.left.remove(&instruction);
+            self.leavings.remove(&instruction);
+            self.drop_block(cpu, memory);
         }
     }
 

@@ -25,6 +25,8 @@ impl Vm {
     /// The same without a look at the event log.
     fn run_guest(&mut self, slice_end: u64) -> Option<Ending> {
         let mut slice_end = slice_end;
+        // What a repeated INS that needs no engine asks next.
+        let mut again = None;
         // A slice begins between two instructions: what an OUT does to this line comes after the OUT.
         self.cpu.set_a20(self.board.a20());
         loop {
@@ -50,15 +52,24 @@ impl Vm {
             if budget == 0 && executed >= slice_end {
                 return None;
             }
-            let exit = self.engine.run(&mut self.cpu, &mut self.memory, budget);
+            let exit = match again.take() {
+                Some(exit) if budget > 0 && self.cpu.asks_for_input_again() => exit,
+                _ => self.engine.run(&mut self.cpu, &mut self.memory, budget),
+            };
             self.stats.count(&exit);
             match exit {
                 Exit::Deadline => {}
                 Exit::Halt => return None,
                 Exit::PortRead { port, width } => {
+                    let layout = self.memory.layout_generation();
                     let value =
                         self.access(|board, memory, now| board.read_port(memory, now, port, width));
-                    self.cpu.answer(value.into());
+                    let is_same = self.memory.layout_generation() == layout;
+                    if is_same && self.cpu.input_iteration(&mut self.memory, value) {
+                        again = Some(exit);
+                    } else {
+                        self.cpu.answer(value.into());
+                    }
                 }
                 Exit::PortWrite { port, width, value } => {
                     self.access(|board, memory, now| {

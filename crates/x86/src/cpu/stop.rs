@@ -46,6 +46,7 @@ impl Cpu {
     /// Answers the exit that the engine came back with: what was read, or
     /// anything for a write.
     pub fn answer(&mut self, value: u64) {
+        self.repeated_input = None;
         self.answers.values.push(value);
         self.attention |= Attention::ANSWERED;
     }
@@ -61,6 +62,7 @@ impl Cpu {
             self.answers.used += 1;
             return Ok(*answer);
         }
+        self.repeated_input = None;
         Err(self.stop_for(Stop::Restart(question)))
     }
 

@@ -255,7 +255,13 @@ fn input_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
         let target = masked(cpu, op, reg::DI);
         // What is read from a device is gone: it must have a place to go first.
         cpu.check_writable(memory, sreg::ES, target, W::BYTES)?;
-        let value = cpu.read_port::<W>(port)?;
+        let value = match cpu.read_port::<W>(port) {
+            Err(stopped) if op.repeat != Repeat::None => {
+                cpu.note_repeated_input::<W>(op);
+                return Err(stopped);
+            }
+            value => value?,
+        };
         cpu.write(memory, sreg::ES, target, value)?;
         step::<W>(cpu, op, reg::DI, 1);
         Ok(Iteration::Plain)

@@ -214,13 +214,15 @@ impl Cpu {
         self.translate_both(memory, linear, size, Access::Write, self.is_user()).map(|_| ())
     }
 
-    /// The place of `offset` of segment `register`, where reading
-    /// to the end of the page needs nothing else: a segment without a limit, and the page in the TLB.
-    pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<usize> {
+    /// The place of `offset` of segment `register`, and how many bytes can be read from there on without anything else: to the end of
+    /// the page, which is in the TLB, or to the limit of the segment.
+    pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<(usize, usize)> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        let entry = self.tlb.current(linear);
-        entry.for_read(linear, 1).filter(|_| segment.reads_freely)
+        let place = self.tlb.current(linear).for_read(linear, 1)?;
+        let room = if segment.reads_freely { usize::MAX } else { segment.room(offset) };
+        let allowed = segment.reads_freely || segment.attributes.is_readable();
+        (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
     /// The same, and the page is brought into the TLB if it can be.
@@ -229,10 +231,11 @@ impl Cpu {
         memory: &mut Memory,
         register: u8,
         offset: u64,
-    ) -> Option<usize> {
+    ) -> Option<(usize, usize)> {
         let known = self.plain_source(register, offset);
         let segment = self.segment(register);
-        if known.is_some() || !segment.reads_freely {
+        let may_be_read = segment.reads_freely || segment.attributes.is_readable();
+        if known.is_some() || !may_be_read || !segment.contains(offset as u32, 1) {
             return known;
         }
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
@@ -241,11 +244,13 @@ impl Cpu {
     }
 
     /// The same for writing.
-    pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<usize> {
+    pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<(usize, usize)> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        let entry = self.tlb.current(linear);
-        entry.for_write(linear, 1).filter(|_| segment.writes_freely)
+        let place = self.tlb.current(linear).for_write(linear, 1)?;
+        let room = if segment.writes_freely { usize::MAX } else { segment.room(offset) };
+        let allowed = segment.writes_freely || segment.attributes.is_writable();
+        (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
     /// Reads a processor structure (descriptor, TSS, interrupt table): a supervisor access

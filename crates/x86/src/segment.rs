@@ -227,6 +227,14 @@ impl Segment {
             last <= self.limit
         }
     }
+
+    /// How many bytes from `offset` on are inside the limit, of a segment that is present and does not grow down; 0 for others.
+    pub(crate) fn room(&self, offset: u64) -> usize {
+        if !self.attributes.present() || self.attributes.expands_down() {
+            return 0;
+        }
+        (u64::from(self.limit) + 1).saturating_sub(offset) as usize
+    }
 }
 
 /// GDTR or IDTR.

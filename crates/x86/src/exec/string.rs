@@ -146,29 +146,34 @@ fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 /// Fewer iterations than this are done one by one.
 const WORTH_A_BATCH: u64 = 4;
 
-/// How many iterations on the pages of `places` can be done at once: until one of the
-/// pages ends or the deadline comes, and one less than the count, so
-/// that the instruction ends in the ordinary way.
-fn batch<W: Word>(cpu: &Cpu, op: &Op, places: &[usize]) -> Option<u64> {
-    if cpu.has_flag(Eflags::DF) || op.address_mask() != u32::MAX || !cpu.attention.is_empty() {
+/// How many iterations can be done at once whose index registers, with that many bytes from there on that need nothing else,
+/// are `indices`: until those bytes or the offsets of the address size end, or the deadline comes, and one less than
+/// the count, so that the instruction ends in the ordinary way.
+fn batch<W: Word>(cpu: &Cpu, op: &Op, indices: &[(u8, usize)]) -> Option<u64> {
+    if cpu.has_flag(Eflags::DF) || !cpu.attention.is_empty() {
         return None;
     }
     let budget = cpu.deadline.saturating_sub(cpu.instructions);
-    let in_pages = places.iter().map(|place| ((0x1000 - (place & 0xfff)) / W::BYTES) as u64);
-    let count = in_pages.fold(masked(cpu, op, reg::CX).saturating_sub(1).min(budget), u64::min);
+    let most = masked(cpu, op, reg::CX).saturating_sub(1).min(budget);
+    let offsets = u64::from(op.address_mask()) + 1;
+    let count = indices.iter().fold(most, |most, (register, bytes)| {
+        let room = (*bytes as u64).min(offsets - masked(cpu, op, *register));
+        most.min(room / W::BYTES as u64)
+    });
     (count >= WORTH_A_BATCH).then_some(count)
 }
 
 /// Does many iterations of MOVS within one page of source and target, if that can be done.
 fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
-    let Some(to) = cpu.plain_target(sreg::ES, cpu.gpr(reg::DI)) else {
+    let Some((to, room)) = cpu.plain_target(sreg::ES, masked(cpu, op, reg::DI)) else {
         return false;
     };
     // The two pages may have the same entry of the TLB, and what was written last has left that of the target.
-    let Some(from) = cpu.find_plain_source(memory, op.segment, cpu.gpr(reg::SI)) else {
+    let offset = masked(cpu, op, reg::SI);
+    let Some((from, readable)) = cpu.find_plain_source(memory, op.segment, offset) else {
         return false;
     };
-    let Some(count) = batch::<W>(cpu, op, &[from, to]) else {
+    let Some(count) = batch::<W>(cpu, op, &[(reg::SI, readable), (reg::DI, room)]) else {
         return false;
     };
     if !memory.copy_within_page(from, to, count as usize * W::BYTES) {
@@ -181,10 +186,10 @@ fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
 
 /// Does many iterations of STOS within one page, if that can be done.
 fn store_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
-    let Some(to) = cpu.plain_target(sreg::ES, cpu.gpr(reg::DI)) else {
+    let Some((to, room)) = cpu.plain_target(sreg::ES, masked(cpu, op, reg::DI)) else {
         return false;
     };
-    let Some(count) = batch::<W>(cpu, op, &[to]) else {
+    let Some(count) = batch::<W>(cpu, op, &[(reg::DI, room)]) else {
         return false;
     };
     let Some(page) = memory.plain_page_from(to) else {

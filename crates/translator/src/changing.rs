@@ -52,6 +52,12 @@ impl Changing {
         self.pages.insert(page)
     }
 
+    /// Page `page` is one that changes: programs write to data in it, beside the code.
+    pub(crate) fn add(&mut self, page: u32) {
+        self.drops.remove(&page);
+        self.pages.insert(page);
+    }
+
     /// The interpreter executes what is at `linear`, in page `code`, as it has often written to `page`.
     pub(crate) fn note_writer(&mut self, page: u32, linear: u32, code: u32) {
         self.writers.entry(page).or_default().push((linear, code));

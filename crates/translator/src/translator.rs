@@ -285,12 +285,18 @@ impl Translator {
             }
             self.drop_page(page);
             if self.changing.note_drop(page, instructions) {
-                for (linear, code) in self.changing.take_writers(page) {
-                    self.left.remove(&linear);
-                    self.leavings.remove(&linear);
-                    self.drop_page(code);
-                }
+                self.translate_writers(page);
             }
+        }
+    }
+
+    /// Has the instructions translated again that were left to the interpreter as they write to `page`, which can be written to as any other
+    /// now.
+    fn translate_writers(&mut self, page: u32) {
+        for (linear, code) in self.changing.take_writers(page) {
+            self.left.remove(&linear);
+            self.leavings.remove(&linear);
+            self.drop_page(code);
         }
     }
 

@@ -260,8 +260,27 @@ impl Translator {
 
     /// Has the interpreter execute the instruction at EIP from now on, if it has often done so, maybe as it writes to a page that holds code.
     fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory, written: Option<u32>) {
+        if let Some(page) = written
+            && self.changing.has(page)
+        {
+            // The interpreter has decoded code there.
+            memory.forget_code(page);
+            return;
+        }
         if self.note_leaving() {
             let instruction = self.linear_of_instruction();
+            let is_segmented = self.modes.current().1.segmented.is_some();
+            if let Some(page) = written
+                && is_segmented
+                && self.patience.contains_key(&instruction)
+            {
+                // It goes on writing beside code, as programs in real mode do.
+                self.changing.add(page);
+                memory.forget_code(page);
+                self.drop_page(page);
+                self.translate_writers(page);
+                return;
+            }
             self.left.insert(instruction);
             let first = Patience { executed: 0, most: FIRST_PATIENCE };
             self.patience.entry(instruction).or_insert(first);

@@ -803,11 +803,12 @@ impl Engine for Translator {
                     interpreted = rest.min(INTERPRETED);
                 }
             }
-            self.counters.interpreted += interpreted;
             if uses_numeric {
                 self.numeric.take(cpu, &self.blocks, &mut self.context.image);
             }
+            let before = cpu.instructions;
             let exit = self.interpreter.run(cpu, memory, interpreted);
+            self.counters.interpreted += cpu.instructions - before;
             if let Some(register) = loads {
                 self.descriptors.note(cpu, memory, register, &mut self.context);
             }

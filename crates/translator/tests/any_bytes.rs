@@ -28,7 +28,7 @@ fn any_bytes_in_any_state() {
     }
 }
 
-/// Lets code be translated in protected mode, of any privilege that is.
+/// Makes code flat, of any privilege that is translated; otherwise it is segmented.
 fn make_flat(random: &mut Random, cpu: &mut Cpu) {
     let privilege = random.pick(&[0, 0x60]);
     for register in sreg::ES..=sreg::DS {

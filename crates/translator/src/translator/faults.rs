@@ -165,7 +165,13 @@ impl Translator {
             self.set_user_window(window);
             return again;
         }
-        let Some(linear) = self.spaces.linear_of_user(address) else { return step };
+        let Some(linear) = self.spaces.linear_of_user(address) else {
+            if self.modes.current().1.segmented.is_some() {
+                // Beyond the limit of a segment, or in one that grows down.
+                self.leave_if_often(cpu, memory, None);
+            }
+            return step;
+        };
         let writes = self.context.fault_code & WRITE_FAULT != 0;
         let filled = self.fill(cpu, memory, true, linear, writes)?;
         match filled {

@@ -518,13 +518,11 @@ impl Maker<'_> {
         if operands & 0xc7 != 0x04 || register == reg::SP {
             return false;
         }
-        if !self.is_in_page(target) {
-            let second = Second { linear: target, place, is_crossed_into: false };
-            if self.second.is_some_and(|known| known != second) {
-                return false;
-            }
-            self.second = Some(second);
+        let second = Second { linear: target, place, is_crossed_into: false };
+        if self.is_in_page(target) || self.second.is_some_and(|known| known != second) {
+            return false;
         }
+        self.second = Some(second);
         self.begin_site(call);
         self.instructions += 2;
         self.emitter.store_number(self.emitter.top_of_stack(-4), call.next_ip32());

@@ -105,7 +105,10 @@ pub(crate) struct View {
 /// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
 #[derive(Debug)]
 #[repr(C, align(16))]
-pub(crate) struct Image(pub(crate) [u8; 512]);
+pub(crate) struct Image(pub(crate) [u8; IMAGE]);
+
+/// Its bytes.
+pub(crate) const IMAGE: usize = 512;
 
 impl Image {
     /// The quadword at `offset`.
@@ -298,7 +301,7 @@ impl Context {
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
             check_count: routines::check_count as *const () as u64,
-            image: Image([0; 512]),
+            image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
             numeric_is_live: 0,
             numeric_was_live: 0,
@@ -331,7 +334,7 @@ impl Context {
 
     /// Saves the guest's registers when a signal came in translated code: the general ones as the kernel names them, and the numeric
     /// ones.
-    pub(crate) fn take_registers(&mut self, general: &[greg_t; 23], numeric: Option<&Image>) {
+    pub(crate) fn take_registers(&mut self, general: &[greg_t; 23], numeric: Option<&[u8; IMAGE]>) {
         const GUEST: [c_int; 8] = [
             libc::REG_RAX,
             libc::REG_RCX,
@@ -352,7 +355,7 @@ impl Context {
         if let Some(numeric) = numeric
             && self.numeric_is_live != 0
         {
-            self.image.0 = numeric.0;
+            self.image.0 = *numeric;
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
-use crate::context::{self, Context, Image, reason};
+use crate::context::{self, Context, IMAGE, reason};
 
 /// What translated code may raise.
 const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
@@ -112,7 +112,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         // SAFETY: it is a set of bits, of which the kernel's are the first.
         ours.signal_mask =
             unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() };
-        let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<Image>();
+        let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<[u8; IMAGE]>();
         // SAFETY: the kernel has saved all of them there, as FXSAVE does in 64-bit mode (SDM vol. 1, 13.4.1), if it gave an
         // address. Nothing in this function is to be dropped, and the signals that are blocked for it are those that were
         // before when it is left.

@@ -408,11 +408,9 @@ impl Translator {
         let is_changing = self.changing.has((place >> PAGE_SHIFT) as u32);
         let mut crossing = None;
         if memory.page_from(place).is_some_and(|bytes| block::crosses(bytes, &mode)) {
-            if is_changing {
-                return Ok(None);
-            }
             crossing = self.next_page(cpu, memory, linear);
-            if crossing.is_none() {
+            let keeps = |place: usize| !self.changing.has((place >> PAGE_SHIFT) as u32);
+            if !keeps(place) || crossing.is_none_or(|second| !keeps(second.place)) {
                 return Ok(None);
             }
         }

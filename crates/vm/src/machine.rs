@@ -488,7 +488,9 @@ impl Vm {
 
     /// True when nothing happens before an input or a timer.
     fn is_idle(&self) -> bool {
-        self.cpu.is_halted() && !(self.cpu.interrupt_pin && self.cpu.is_interruptible())
+        // The processor is told of the pin when it runs next, which is after an input that has just come in.
+        let interrupt_pin = self.board.interrupt_requested();
+        self.cpu.is_halted() && !(interrupt_pin && self.cpu.is_interruptible())
     }
 
     /// True when the processor is halted and takes no interrupts. (An NMI would still wake it up; systems that wait for one

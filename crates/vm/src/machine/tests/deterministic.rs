@@ -125,6 +125,49 @@ fn what_comes_at_any_time_is_repeated_by_the_recording() {
     }
 }
 
+/// The same guest, which COM1 interrupts too when a byte has come.
+fn interrupted_echo() -> Vec<u8> {
+    // MOV DX, 3F9h; MOV AL, 1; OUT DX, AL; MOV DX, 3FCh; MOV AL, 8; OUT DX, AL
+    let mut code =
+        vec![0x66, 0xba, 0xf9, 0x03, 0xb0, 1, 0xee, 0x66, 0xba, 0xfc, 0x03, 0xb0, 8, 0xee];
+    let start = code.len();
+    code.extend(CLOCKED_ECHO);
+    let moved = start as u8;
+    for address in [0x08, 0x82, 0x88] {
+        code[start + address] += moved;
+    }
+    // IRQ 0 and 4; an IDT with five gates, of which the last one is like the first.
+    code[start + 0x1d] = 0xee;
+    code[start + 0x80] = 5 * 8 - 1;
+    code.extend([0; 3 * 8]);
+    code.extend_from_within(start + 0x88..start + 0x90);
+    code
+}
+
+#[test]
+fn an_input_that_wakes_the_guest_wakes_it_at_once_when_it_is_repeated() {
+    let kernel = Kernel { image: kernel_of(&interrupted_echo()), ..Kernel::default() };
+    let software = Software::Kernel(kernel);
+    let mut live = Vm::new(config(), software.clone()).unwrap();
+    live.record();
+    let (sender, mut door) = door();
+    let typist = thread::spawn(move || {
+        for byte in *b"nine keysq" {
+            thread::sleep(Duration::from_micros(2300));
+            sender.send(typed(byte));
+        }
+    });
+    let mut sent = Sent::default();
+    assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
+    typist.join().unwrap();
+
+    let mut replayed = Vm::new(config(), software).unwrap();
+    let mut again = Sent::default();
+    let ending = replayed.replay(live.recording(), &mut again).unwrap();
+    assert_eq!((ending, again.0), (Ending::PowerOff, sent.0));
+    assert_eq!(replayed.checkpoint(), live.checkpoint());
+}
+
 /// Host time that passes is none of the guest's business.
 #[test]
 fn a_guest_that_waits_sees_the_same_however_long_the_host_sleeps() {

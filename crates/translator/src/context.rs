@@ -443,14 +443,7 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         "fninit",
         "ldmxcsr [r14 + {host_mxcsr}]",
         "2:",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "ret",
+        "jmp {return_to_engine}",
         host_stack = const offset_of!(Context, host_stack),
         budget = const offset_of!(Context, budget),
         flags = const offset_of!(Context, flags),
@@ -460,6 +453,25 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         image = const offset_of!(Context, image),
         returns = const offset_of!(Context, returns),
         host_mxcsr = const offset_of!(Context, host_mxcsr),
+        return_to_engine = sym return_to_engine,
+    )
+}
+
+/// Returns to where [`enter`] was called.
+///
+/// # Safety
+/// RSP is what [`enter`] has noted.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn return_to_engine() {
+    naked_asm!(
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "ret",
     )
 }
 
@@ -473,24 +485,18 @@ pub(crate) unsafe extern "sysv64" fn leave() {
 pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
     naked_asm!(
         "mov rsp, [rdi + {host_stack}]",
-        "add rsp, 8",
         "lea rsi, [rdi + {signal_mask}]",
         "mov edi, {set_mask}",
         "xor edx, edx",
         "mov r10d, {mask_size}",
         "mov eax, {rt_sigprocmask}",
         "syscall",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "ret",
+        "jmp {return_to_engine}",
         host_stack = const offset_of!(Context, host_stack),
         signal_mask = const offset_of!(Context, signal_mask),
         set_mask = const libc::SIG_SETMASK,
         mask_size = const size_of::<u64>(),
         rt_sigprocmask = const libc::SYS_rt_sigprocmask,
+        return_to_engine = sym return_to_engine,
     )
 }

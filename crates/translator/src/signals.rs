@@ -114,8 +114,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
             unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() };
         let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<[u8; IMAGE]>();
         // SAFETY: the kernel has saved all of them there, as FXSAVE does in 64-bit mode (SDM vol. 1, 13.4.1), if it gave an
-        // address. Nothing in this function is to be dropped, and the signals that are blocked for it are those that were
-        // before when it is left.
+        // address. Nothing in this function is to be dropped, and the mask of signals is set back.
         unsafe {
             ours.take_registers(registers, numeric.as_ref());
             context::leave_signal(ours);

@@ -294,12 +294,12 @@ impl Emitter {
 
     /// A jump if CX is 0, to be told where. R10 is used.
     pub(crate) fn jump_if_cx_zero(&mut self) -> Branch {
-        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+        self.save_rcx();
         self.bytes(&[0x0f, 0xb7, 0xc9]); // movzx ecx, cx
         self.bytes(&[0xe3, 5]); // jrcxz over the next two
-        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.restore_rcx();
         self.bytes(&[0xeb, 8]); // jmp over the next two
-        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.restore_rcx();
         self.jump()
     }
 
@@ -308,17 +308,17 @@ impl Emitter {
     pub(crate) fn loop_by_cx(&mut self, condition: Option<u8>) -> Branch {
         self.bytes(&[0x44, 0x8d, 0x41, 0xff]); // lea r8d, [rcx - 1]
         self.bytes(&[0x66, 0x44, 0x89, 0xc1]); // mov cx, r8w
-        self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
+        self.save_rcx();
         self.bytes(&[0x0f, 0xb7, 0xc9]); // movzx ecx, cx
         let branch_size = if condition.is_some() { 6 } else { 5 };
         self.bytes(&[0xe3, 3 + branch_size + 2]); // jrcxz over the next three
-        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.restore_rcx();
         let branch = match condition {
             Some(condition) => self.jump_if(condition),
             None => self.jump(),
         };
         self.bytes(&[0xeb, 3]); // jmp over the next one
-        self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
+        self.restore_rcx();
         branch
     }
 

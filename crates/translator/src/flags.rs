@@ -5,24 +5,27 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use crate::context::{STATUS_AND_DIRECTION, at};
 use crate::emitter::Emitter;
 
+/// Loads `register`, which has 64 bits, with EFLAGS as PUSHF pushes it. R9 is used.
+pub(crate) fn load(emitter: &mut Emitter, register: Register) {
+    emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
+    emitter.instruction(Instruction::with1(Code::Pop_r64, register));
+    emitter.select_bits(register.full_register32(), STATUS_AND_DIRECTION);
+    let system_flags = MemoryOperand::with_base_displ(Register::R14, at::SYSTEM_FLAGS.into());
+    emitter.load(Register::R9D, system_flags);
+    // They have no bits in common.
+    emitter.add_64(register, register, Register::R9, 0);
+}
+
 /// Translates an instruction of this file. False, and nothing was written, for all others.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
     match instruction.code() {
         Code::Pushfd => {
-            emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
-            emitter.instruction(Instruction::with1(Code::Pop_r64, Register::R8));
-            emitter.select_bits(Register::R8D, STATUS_AND_DIRECTION);
-            let system_flags =
-                MemoryOperand::with_base_displ(Register::R14, at::SYSTEM_FLAGS.into());
-            emitter.load(Register::R9D, system_flags);
-            // They have no bits in common.
-            emitter.add_64(Register::R8, Register::R8, Register::R9, 0);
+            load(emitter, Register::R8);
             emitter.push(Register::R8D);
         }
         Code::Popfd if !is_user => {
-            emitter.load(Register::R8D, emitter.top_of_stack(0));
+            emitter.pop();
             emitter.call(at::POPF);
-            emitter.move_stack(4);
         }
         Code::Cli if !is_user => {
             emitter.copy_byte(at::SYSTEM_FLAGS + 1, at::FLAGS_WITHOUT_IF);

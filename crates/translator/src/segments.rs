@@ -47,11 +47,10 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             load(emitter, instruction);
         }
         Code::Popd_DS | Code::Popd_ES | Code::Popd_FS | Code::Popd_GS if !is_user => {
-            emitter.load(Register::R8D, emitter.top_of_stack(0));
+            emitter.pop();
             let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
             emitter.instruction(word);
             load(emitter, instruction);
-            emitter.move_stack(4);
         }
         Code::Mov_r32_cr if !is_user && instruction.op1_register() <= Register::CR3 => {
             let number = instruction.op1_register() as u32 - Register::CR0 as u32;

@@ -7,7 +7,7 @@ use super::{
     Access, access, address, copy, field, load_from_stack, load_offset, peek, push, push_as,
     push_number, release, set_top, sized, strings, view, zero_extend,
 };
-use crate::context::{STATUS_AND_DIRECTION, at};
+use crate::context::at;
 use crate::copy::{rename, translate_with};
 use crate::emitter::Emitter;
 use crate::mode::{Loading, Mode, Segmented};
@@ -102,21 +102,15 @@ fn flags(
     if segmented.loading == Loading::Virtual8086 {
         return false;
     }
-    let system_flags = field(at::SYSTEM_FLAGS);
     match instruction.code() {
         Code::Pushfw | Code::Pushfd => {
-            emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
-            emitter.instruction(Instruction::with1(Code::Pop_r64, Register::R10));
-            emitter.select_bits(Register::R10D, STATUS_AND_DIRECTION);
-            emitter.load(Register::R9D, system_flags);
-            // They have no bits in common.
-            emitter.add_64(Register::R10, Register::R10, Register::R9, 0);
+            flags::load(emitter, Register::R10);
             let size = if instruction.code() == Code::Pushfw { 2 } else { 4 };
             push(emitter, segmented, sized(Register::R10D, size));
         }
         Code::Popfw if !mode.is_user => {
             peek(emitter, segmented, 2);
-            emitter.load(Register::R8D, system_flags);
+            emitter.load(Register::R8D, field(at::SYSTEM_FLAGS));
             copy(emitter, Register::R8W, Register::R10W);
             emitter.call(at::POPF);
             release(emitter, segmented, 2);

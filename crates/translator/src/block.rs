@@ -606,14 +606,7 @@ impl Maker<'_> {
                 self.emitter.check_room();
                 self.emitter.push_number(next);
                 self.emitter.settle_stack();
-                let target = branch.near_branch32();
-                if self.is_in_page(target) {
-                    let call = self.emitter.call_near();
-                    self.lead(call, target, entry_of);
-                } else {
-                    let index = self.index_of(target);
-                    self.emitter.call_by_table_to(target, index);
-                }
+                self.call(branch.near_branch32(), entry_of);
                 self.landing(next, entry_of);
             }
             Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
@@ -671,6 +664,17 @@ impl Maker<'_> {
             self.lead(branch, target, entry_of);
         } else {
             self.jump_to_other_page(target);
+        }
+    }
+
+    /// Calls `target`.
+    fn call(&mut self, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
+        if self.is_in_page(target) {
+            let call = self.emitter.call_near();
+            self.lead(call, target, entry_of);
+        } else {
+            let index = self.index_of(target);
+            self.emitter.call_by_table_to(target, index);
         }
     }
 

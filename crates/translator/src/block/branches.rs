@@ -64,14 +64,7 @@ impl Maker<'_> {
             Mnemonic::Call if is_relative => {
                 self.emitter.check_room();
                 push_number(&mut self.emitter, segmented, pushed, size);
-                let target = target(branch);
-                if self.is_in_page(target) {
-                    let call = self.emitter.call_near();
-                    self.lead(call, target, entry_of);
-                } else {
-                    let index = self.index_of(target);
-                    self.emitter.call_by_table_to(target, index);
-                }
+                self.call(target(branch), entry_of);
                 self.landing(pushed, entry_of);
             }
             Mnemonic::Jmp => {

@@ -6,6 +6,7 @@
 //! an instruction is seen to change, the instruction reads it from there.
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess};
+use ring3_core::memory::PAGE_SHIFT;
 use ring3_x86::decode;
 
 use crate::emitter::Emitter;
@@ -36,6 +37,11 @@ impl Changing {
     /// Code in page `page` of memory keeps changing.
     pub(crate) fn has(&self, page: u32) -> bool {
         self.pages.contains(&page)
+    }
+
+    /// The same of the page that `place` is in.
+    pub(crate) fn has_place(&self, place: usize) -> bool {
+        self.has((place >> PAGE_SHIFT) as u32)
     }
 
     /// Blocks of a page were dropped after so many instructions. True when it is one that changes from now on.

@@ -405,12 +405,11 @@ impl Translator {
             self.counters.flushes += 1;
             self.forget_code();
         }
-        let is_changing = self.changing.has((place >> PAGE_SHIFT) as u32);
+        let is_changing = self.changing.has_place(place);
         let mut crossing = None;
         if memory.page_from(place).is_some_and(|bytes| block::crosses(bytes, &mode)) {
             crossing = self.next_page(cpu, memory, linear);
-            let keeps = |place: usize| !self.changing.has((place >> PAGE_SHIFT) as u32);
-            if !keeps(place) || crossing.is_none_or(|second| !keeps(second.place)) {
+            if is_changing || crossing.is_none_or(|second| self.changing.has_place(second.place)) {
                 return Ok(None);
             }
         }
@@ -438,8 +437,8 @@ impl Translator {
             next_op: self.ops.len() as u32,
             known_code: &|linear| {
                 let place = self.spaces.get(is_user)?.fetched(linear)?;
-                let keeps = !self.changing.has((place >> PAGE_SHIFT) as u32);
-                keeps.then_some((place, memory.page_from(place)?))
+                let bytes = memory.page_from(place)?;
+                (!self.changing.has_place(place)).then_some((place, bytes))
             },
             changing: is_changing.then(|| ChangingSource {
                 host: bytes.as_ptr().addr() as u64,

@@ -266,13 +266,6 @@ impl Translator {
 
     /// Has the interpreter execute the instruction at EIP from now on, if it has often done so, maybe as it writes to a page that holds code.
     fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory, written: Option<u32>) {
-        if let Some(page) = written
-            && self.changing.has(page)
-        {
-            // The interpreter has decoded code there.
-            memory.forget_code(page);
-            return;
-        }
         if self.note_leaving() {
             let instruction = self.linear_of_instruction();
             let is_segmented = self.modes.current().1.segmented.is_some();

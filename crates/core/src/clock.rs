@@ -55,7 +55,8 @@ impl Time {
     }
 }
 
-const PICOS_PER_NANO: u64 = 1000;
+/// Picoseconds in a nanosecond.
+pub const PICOS_PER_NANO: u64 = 1000;
 
 /// From instructions executed to virtual time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +113,11 @@ impl Clock {
     pub fn skip_to(&mut self, instructions: u64, time: Time) {
         self.base = self.now(instructions).max(time);
         self.base_instructions = instructions;
+    }
+
+    /// The count of instructions from which on it has had its rate, and the time then.
+    pub fn base(&self) -> (u64, Time) {
+        (self.base_instructions, self.base)
     }
 
     /// Picoseconds for each instruction.

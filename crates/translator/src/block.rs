@@ -205,13 +205,17 @@ pub(crate) fn translate(
             maker.go_to(end, &entry_of);
             end
         }
-        End::Interpreter(instruction, info) => {
+        End::Interpreter(instruction, info, routine) => {
             let eip = instruction.ip32();
             let op = decode::to_op(&instruction, mode.code_mode(), source.model);
             left = Some(op.at_offset((mode.linear(eip) & !PAGE_MASK) as u16));
             left_bytes = instruction.len();
             maker.emitter.settle_stack();
-            maker.emitter.leave_to_step(eip, info | source.next_op << info::OP_SHIFT);
+            if routine != at::LEAVE_TO_STEP {
+                // It may be executed after all.
+                maker.begin_site(&instruction);
+            }
+            maker.emitter.leave(routine, eip, info | source.next_op << info::OP_SHIFT);
             eip
         }
     };
@@ -259,8 +263,9 @@ enum End {
     Branch(Instruction),
     /// The instruction at this address, in a block of its own.
     NextBlock(u32),
-    /// This instruction, which is left to the interpreter, with what that is to know of it ([`info`]).
-    Interpreter(Instruction, u32),
+    /// This instruction, which is left to the interpreter, with what that is to know of it ([`info`]), by the routine in this field of the
+    /// context.
+    Interpreter(Instruction, u32, u32),
 }
 
 /// A near branch that is translated.
@@ -378,6 +383,17 @@ impl Maker<'_> {
             if !is_left && is_ending(&instruction, &self.mode) {
                 return End::Branch(instruction);
             }
+            let is_flat = self.mode.segmented.is_none();
+            if !is_left && may_go_on && is_flat && instruction.mnemonic() == Mnemonic::Rdtsc {
+                // Of the budget nothing is taken for what comes after it.
+                self.begin_site(&instruction);
+                self.end_part();
+                self.emitter.call(at::TIME_STAMP);
+                self.begin_part();
+                end = instruction.next_ip32();
+                before_sti = None;
+                continue;
+            }
             let start = Start {
                 mark: self.emitter.mark(),
                 sites: self.sites.len(),
@@ -408,28 +424,25 @@ impl Maker<'_> {
                 if repeats(&instruction) {
                     info |= info::REPEATS;
                 }
-                let is_fast_call = match instruction.mnemonic() {
-                    Mnemonic::Sysenter => true,
-                    Mnemonic::Sysexit => !self.mode.is_user,
-                    _ => false,
+                let routine = match instruction.mnemonic() {
+                    _ if is_left || self.mode.segmented.is_some() => at::LEAVE_TO_STEP,
+                    Mnemonic::Sysenter if self.mode.is_user => at::SYSENTER,
+                    Mnemonic::Sysexit if !self.mode.is_user => at::SYSEXIT,
+                    _ => at::LEAVE_TO_STEP,
                 };
-                let is_flat = self.mode.segmented.is_none();
-                if is_fast_call && is_flat && decode::exists(&instruction, source.model) {
-                    info |= info::FAST_CALL;
-                }
-                break End::Interpreter(instruction, info);
+                break End::Interpreter(instruction, info, routine);
             }
             before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some((start, instruction));
             end = instruction.next_ip32();
         };
         // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
         match (ending, before_sti) {
-            (End::Interpreter(next, info), Some(_)) => {
-                End::Interpreter(next, info | info::AFTER_STI)
+            (End::Interpreter(next, info, routine), Some(_)) => {
+                End::Interpreter(next, info | info::AFTER_STI, routine)
             }
             (_, Some((start, sti))) => {
                 self.go_back(&start);
-                End::Interpreter(sti, 0)
+                End::Interpreter(sti, 0, at::LEAVE_TO_STEP)
             }
             (ending, None) => ending,
         }

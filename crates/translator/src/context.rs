@@ -58,12 +58,10 @@ pub(crate) mod info {
     pub(crate) const REPEATS: u32 = 2;
     /// It comes after STI.
     pub(crate) const AFTER_STI: u32 = 4;
-    /// It is SYSENTER, or SYSEXIT at privilege 0.
-    pub(crate) const FAST_CALL: u32 = 8;
     /// It is one that the interpreter has had to execute again and again.
-    pub(crate) const LEFT: u32 = 16;
+    pub(crate) const LEFT: u32 = 8;
     /// The bits from this one on are its number among those that blocks leave to the interpreter.
-    pub(crate) const OP_SHIFT: u32 = 5;
+    pub(crate) const OP_SHIFT: u32 = 4;
 }
 
 /// log2 of the size of a region; see [`Context::regions`].
@@ -100,6 +98,46 @@ pub(crate) struct View {
     pub(crate) writes: u64,
     /// The base address.
     pub(crate) base: u32,
+}
+
+/// What is different for supervisor code and for user code while one calls the other with SYSENTER and SYSEXIT.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Side {
+    /// [`Context::window`].
+    pub(crate) window: u64,
+    /// [`Context::table`].
+    pub(crate) table: u64,
+    /// [`Context::returns`].
+    pub(crate) returns: u64,
+    /// [`Context::index_mask`].
+    pub(crate) index_mask: u32,
+    /// The selector of CS.
+    pub(crate) code: u16,
+    /// The selector of SS.
+    pub(crate) stack: u16,
+}
+
+/// What the time-stamp counter is: nanoseconds that follow from the number of instructions.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct TimeStamp {
+    /// The budget when the clock of the machine was set, had it been larger by all instructions since then.
+    pub(crate) origin: u64,
+    /// Picoseconds for each instruction; none comes to more than 64 bits before translated code is left.
+    pub(crate) picos_per_instruction: u64,
+    /// What the counter was.
+    pub(crate) base: u64,
+}
+
+/// Values of [`Context::crossed_to`].
+pub(crate) mod crossed_to {
+    /// Neither SYSENTER nor SYSEXIT was executed.
+    pub(crate) const NOTHING: u32 = 0;
+    /// SYSENTER was the last of them.
+    pub(crate) const SUPERVISOR: u32 = 1;
+    /// SYSEXIT was.
+    pub(crate) const USER: u32 = 2;
 }
 
 /// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
@@ -219,6 +257,22 @@ pub(crate) struct Context {
     pub(crate) popf: u64,
     /// Called for a comparison that is repeated.
     pub(crate) check_count: u64,
+    /// Called for RDTSC.
+    pub(crate) time_stamp: u64,
+    /// What RDTSC counts.
+    pub(crate) time: TimeStamp,
+    /// Where SYSENTER goes on: in code of the supervisor, or with the interpreter.
+    pub(crate) sysenter: u64,
+    /// Where SYSEXIT goes on: in code of the user, or with the interpreter.
+    pub(crate) sysexit: u64,
+    /// What is different for the two sides: the supervisor's, and the user's.
+    pub(crate) sides: [Side; 2],
+    /// See [`crossed_to`].
+    pub(crate) crossed_to: u32,
+    /// IA32_SYSENTER_EIP.
+    pub(crate) fast_call_entry: u32,
+    /// IA32_SYSENTER_ESP.
+    pub(crate) fast_call_stack: u32,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
     /// The numeric registers are in the host's.
@@ -260,6 +314,9 @@ pub(crate) mod at {
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
     pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
+    pub(crate) const TIME_STAMP: u32 = offset_of!(Context, time_stamp) as u32;
+    pub(crate) const SYSENTER: u32 = offset_of!(Context, sysenter) as u32;
+    pub(crate) const SYSEXIT: u32 = offset_of!(Context, sysexit) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
@@ -301,6 +358,14 @@ impl Context {
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
             check_count: routines::check_count as *const () as u64,
+            time_stamp: routines::ask_interpreter as *const () as u64,
+            time: TimeStamp::default(),
+            sysenter: routines::leave_to_call as *const () as u64,
+            sysexit: routines::leave_to_call as *const () as u64,
+            sides: [Side::default(); 2],
+            crossed_to: crossed_to::NOTHING,
+            fast_call_entry: 0,
+            fast_call_stack: 0,
             image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
             numeric_is_live: 0,
@@ -320,6 +385,27 @@ impl Context {
     pub(crate) fn set_system_flags(&mut self, cpu: &Cpu) {
         self.system_flags = cpu.pushed_flags() & !STATUS_AND_DIRECTION;
         self.flags_without_if = ((self.system_flags & !Eflags::IF.bits()) >> 8) as u8;
+    }
+
+    /// Has RDTSC count this, or else be executed by the interpreter.
+    pub(crate) fn set_time(&mut self, time: Option<TimeStamp>) {
+        self.time = time.unwrap_or_default();
+        self.time_stamp = match time {
+            Some(_) => routines::time_stamp as *const () as u64,
+            None => routines::ask_interpreter as *const () as u64,
+        };
+    }
+
+    /// Has SYSENTER and SYSEXIT go on in translated code, or else with the interpreter.
+    pub(crate) fn allow_fast_calls(&mut self, are_allowed: bool) {
+        (self.sysenter, self.sysexit) = if are_allowed {
+            (routines::sysenter as *const () as u64, routines::sysexit as *const () as u64)
+        } else {
+            (
+                routines::leave_to_call as *const () as u64,
+                routines::leave_to_call as *const () as u64,
+            )
+        };
     }
 
     /// How the numeric registers are reached when it is entered next.

@@ -487,14 +487,9 @@ impl Emitter {
         self.instruction(Instruction::with1(Code::Call_rm64, routine));
     }
 
-    /// Leaves translated code to have the instruction at `eip` executed by the interpreter.
-    pub(crate) fn leave_to_step(&mut self, eip: u32, info: u32) {
-        self.leave(at::LEAVE_TO_STEP, eip, info);
-    }
-
     /// Leaves translated code by the routine in a field of the context, which reads what comes after the jump to it. There is so much of this
     /// that it is to be short.
-    fn leave(&mut self, field: u32, eip: u32, info: u32) {
+    pub(crate) fn leave(&mut self, field: u32, eip: u32, info: u32) {
         let size = if i8::try_from(field).is_ok() { 4 } else { 7 };
         self.bytes_and(&[0x4c, 0x8d, 0x05], size); // lea r8, [rip + ...]
         self.jump_through(field);

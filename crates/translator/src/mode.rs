@@ -14,6 +14,11 @@ use ring3_x86::segment::{Segment, sreg};
 /// The number of a mode.
 pub(crate) type ModeNumber = u16;
 
+/// The number of flat code, of users or of supervisors.
+pub(crate) const fn flat(is_user: bool) -> ModeNumber {
+    is_user as ModeNumber
+}
+
 /// `mode` is that of flat code of supervisors or users.
 pub(crate) const fn is_flat(mode: ModeNumber) -> bool {
     mode <= 1

@@ -68,6 +68,11 @@ impl Numeric {
         !cpu.cr0().intersects(Cr0::EM | Cr0::TS) && cpu.cr4().contains(Cr4::OSFXSR)
     }
 
+    /// The selector that CS had when code of users, or else of the supervisor, was entered last.
+    pub(crate) fn code_selector(&self, is_user: bool) -> u16 {
+        self.selectors[usize::from(is_user)].0
+    }
+
     /// Moves the registers to the image.
     pub(crate) fn give(&mut self, cpu: &Cpu, image: &mut Image) {
         let registers = cpu.numeric_image();

@@ -7,15 +7,21 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
+use ring3_core::clock::PICOS_PER_NANO;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 
-use crate::context::{Context, HOST_FLAGS, INDEX_ROTATION, STATUS_AND_DIRECTION, leave, reason};
+use crate::context::{
+    Context, HOST_FLAGS, INDEX_ROTATION, STATUS_AND_DIRECTION, Side, TimeStamp, crossed_to, leave,
+    reason,
+};
 use crate::descriptors::{SLOTS, Slot};
 
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
 const LEFT_ALONE: u32 = 0xffdb_802a;
+/// Where the context has the user's side.
+const USER_SIDE: usize = offset_of!(Context, sides) + size_of::<Side>();
 /// Larger counts are for the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
@@ -157,12 +163,48 @@ pub(crate) unsafe extern "sysv64" fn check_count() {
     )
 }
 
+/// RDTSC, which was taken from the budget as the last instruction.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn time_stamp() {
+    naked_asm!(
+        // The instructions before it.
+        "mov r8, r12",
+        "not r8",
+        "mov r9, [r14 + {origin}]",
+        "lea rdx, [r8 + r9]",
+        "mulx r9, r8, [r14 + {picos_per_instruction}]",
+        // Divided by 1000.
+        "mov r9d, 3",
+        "shrx rdx, r8, r9",
+        "mov r8, {reciprocal}",
+        "mulx rdx, r9, r8",
+        "mov r9d, 4",
+        "shrx rdx, rdx, r9",
+        "mov r9, [r14 + {base}]",
+        "lea rdx, [rdx + r9]",
+        "mov eax, edx",
+        "mov r9d, 32",
+        "shrx rdx, rdx, r9",
+        "ret",
+        origin = const offset_of!(Context, time) + offset_of!(TimeStamp, origin),
+        picos_per_instruction =
+            const offset_of!(Context, time) + offset_of!(TimeStamp, picos_per_instruction),
+        reciprocal = const (1u128 << 68).div_ceil(PICOS_PER_NANO as u128 / 8) as u64,
+        base = const offset_of!(Context, time) + offset_of!(TimeStamp, base),
+    )
+}
+
 /// Leaves translated code to have the instruction that called a routine executed by the interpreter. The
 /// guest's flags are on the stack, above them the return address.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn call_interpreter() {
+    naked_asm!("popfq", "jmp {ask_interpreter}", ask_interpreter = sym ask_interpreter)
+}
+
+/// The same with nothing but the return address on the stack.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn ask_interpreter() {
     naked_asm!(
-        "popfq",
         "mov dword ptr [r14 + {reason}], {called}",
         "jmp {leave_call}",
         reason = const offset_of!(Context, reason),
@@ -220,6 +262,83 @@ unsafe extern "sysv64" fn leave_with() {
         eip = const offset_of!(Context, eip),
         info = const offset_of!(Context, info),
         leave = sym leave,
+    )
+}
+
+/// The same for SYSENTER and SYSEXIT, which are taken from the budget already.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn leave_to_call() {
+    naked_asm!("lea r12, [r12 + 1]", "jmp {leave_to_step}", leave_to_step = sym leave_to_step)
+}
+
+/// SYSENTER at privilege 3 (SDM vol. 2): the flags that it clears beside IF are clear in code that is translated.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn sysenter() {
+    naked_asm!(
+        "mov r9b, [r14 + {flags_without_if}]",
+        "mov [r14 + {system_flags} + 1], r9b",
+        "mov r15d, [r14 + {fast_call_stack}]",
+        "mov r8d, [r14 + {fast_call_entry}]",
+        "mov dword ptr [r14 + {crossed_to}], {supervisor}",
+        "mov [r14 + {user} + {returns}], rsp",
+        "lea r10, [r14 + {supervisor_side}]",
+        "jmp {change_sides}",
+        flags_without_if = const offset_of!(Context, flags_without_if),
+        system_flags = const offset_of!(Context, system_flags),
+        fast_call_stack = const offset_of!(Context, fast_call_stack),
+        fast_call_entry = const offset_of!(Context, fast_call_entry),
+        crossed_to = const offset_of!(Context, crossed_to),
+        supervisor = const crossed_to::SUPERVISOR,
+        user = const USER_SIDE,
+        supervisor_side = const offset_of!(Context, sides),
+        returns = const offset_of!(Side, returns),
+        change_sides = sym change_sides,
+    )
+}
+
+/// SYSEXIT at privilege 0.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn sysexit() {
+    naked_asm!(
+        "mov r15d, ecx",
+        "mov r8d, edx",
+        "mov dword ptr [r14 + {crossed_to}], {user}",
+        "mov [r14 + {supervisor_side} + {returns}], rsp",
+        "lea r10, [r14 + {user_side}]",
+        "jmp {change_sides}",
+        crossed_to = const offset_of!(Context, crossed_to),
+        user = const crossed_to::USER,
+        supervisor_side = const offset_of!(Context, sides),
+        user_side = const USER_SIDE,
+        returns = const offset_of!(Side, returns),
+        change_sides = sym change_sides,
+    )
+}
+
+/// Goes on at the address in R8D on the [`Side`] at R10.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn change_sides() {
+    naked_asm!(
+        "movzx r9d, word ptr [r10 + {code}]",
+        "mov [r14 + {selectors} + 2 * {cs}], r9w",
+        "movzx r9d, word ptr [r10 + {stack}]",
+        "mov [r14 + {selectors} + 2 * {ss}], r9w",
+        "mov rsp, [r10 + {returns}]",
+        "mov r13, [r10 + {table}]",
+        "mov r11d, [r10 + {index_mask}]",
+        "mov r9, [r10 + {window}]",
+        "wrgsbase r9",
+        "jmp {jump_by_table}",
+        code = const offset_of!(Side, code),
+        stack = const offset_of!(Side, stack),
+        selectors = const offset_of!(Context, selectors),
+        cs = const sreg::CS,
+        ss = const sreg::SS,
+        returns = const offset_of!(Side, returns),
+        table = const offset_of!(Side, table),
+        index_mask = const offset_of!(Side, index_mask),
+        window = const offset_of!(Side, window),
+        jump_by_table = sym jump_by_table,
     )
 }
 

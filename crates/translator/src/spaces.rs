@@ -82,6 +82,11 @@ impl Spaces {
         Ok(space.map_or(&self.nowhere, Space::window))
     }
 
+    /// User code can be entered with CR3 and nothing else looked at.
+    pub(crate) fn is_ready_for_user(&self) -> bool {
+        self.current.is_some_and(|index| !self.users[index].space.has_stale())
+    }
+
     /// The linear address at `address` in the window of user code; none in that where everything faults.
     pub(crate) fn linear_of_user(&self, address: u64) -> Option<u32> {
         self.users[self.current?].space.window().linear(address)

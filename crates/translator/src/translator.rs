@@ -23,7 +23,7 @@ use crate::budget::{self, Budget};
 use crate::changing::Changing;
 use crate::code_cache::{self, CodeCache};
 use crate::context::{
-    self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, View, info, reason,
+    self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, TimeStamp, View, info, reason,
 };
 use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
@@ -521,6 +521,24 @@ impl Translator {
         self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
     }
 
+    /// Gives the clock to translated code that may execute so many instructions.
+    fn load_time(&mut self, cpu: &Cpu, allowed: u64) {
+        let clock = cpu.clock.as_ref().filter(|_| !cpu.cr4().contains(Cr4::TSD));
+        let time = clock.and_then(|clock| {
+            let (instructions, base) = clock.base();
+            let executed = cpu.instructions.checked_sub(instructions)?;
+            let picos_per_instruction = clock.picos_per_instruction();
+            let most = (executed + allowed).checked_mul(picos_per_instruction)?;
+            base.as_nanos().checked_add(most)?;
+            Some(TimeStamp {
+                origin: self.budget.of(allowed).wrapping_add(executed),
+                picos_per_instruction,
+                base: base.as_nanos().wrapping_sub(cpu.msrs.time_stamp_offset),
+            })
+        });
+        self.context.set_time(time);
+    }
+
     /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
     fn store_views(&mut self, cpu: &mut Cpu) {
         for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
@@ -563,7 +581,6 @@ impl Translator {
         }
         let mut middle = Middle::default();
         loop {
-            let is_user = cpu.is_user();
             // In the middle of a block nothing asks for them again.
             let was_live = self.context.numeric_was_live != 0;
             self.context.set_numeric_entry(match self.numeric.place() {
@@ -573,13 +590,14 @@ impl Translator {
             });
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(middle.counted);
+            self.load_time(cpu, allowed);
             self.counters.entries += 1;
             self.move_stack(-middle.stack_offset);
-            self.context.returns = self.spaces.current(is_user).returns().top();
+            self.load_returns(cpu);
             // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
-            self.spaces.current(is_user).returns().set_top(self.context.returns);
+            self.come_back(cpu);
             let left = match self.left(cpu, memory, allowed, deadline) {
                 Ok(Left::Again(at)) if !memory.has_stale_code() => {
                     middle = at;
@@ -607,10 +625,9 @@ impl Translator {
                 return Ok(false);
             }
             self.spaces.current(true).settle()?;
-        } else {
-            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
-            self.set_user_window(window);
         }
+        let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
+        self.set_user_window(window);
         self.numeric.note_selectors(cpu, &self.blocks, &mut self.context.image);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
@@ -618,6 +635,7 @@ impl Translator {
         context.window = space.window().base();
         (context.table, context.index_mask) = space.enter(mode);
         context.target = space.target(mode, context.eip).into();
+        self.allow_fast_calls(cpu);
         Ok(true)
     }
 
@@ -685,11 +703,6 @@ impl Translator {
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             _ => {
                 cpu.instructions += executed(self);
-                if self.context.info & info::FAST_CALL != 0
-                    && let Some(left) = self.fast_call(cpu, memory, deadline)?
-                {
-                    return Ok(left);
-                }
                 if self.context.info & info::REPEATS != 0 {
                     // All its iterations, and if it ends before them, some of what comes after it.
                     let iterations =

@@ -394,9 +394,9 @@ impl Vm {
         None
     }
 
-    /// Lets the processor see the clock, if it need not ask for the time-stamp counter.
+    /// Lets the processor see the clock, which was set: its time-stamp counter follows it.
     fn show_clock(&mut self) {
-        self.cpu.clock = (!self.config.deterministic).then(|| self.clock.clone());
+        self.cpu.clock = Some(self.clock.clone());
     }
 
     /// Hands the outputs of the devices on; how that ends the run, if it does.

@@ -27,6 +27,7 @@ mod vectors;
 mod x87_scene;
 
 mod code;
+mod fast_calls;
 mod faults;
 mod hosts;
 mod interrupts;

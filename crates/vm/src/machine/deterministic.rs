@@ -16,9 +16,8 @@ use crate::machine::{Console, Ending, Vm, VmError};
 /// How long an instruction takes in a deterministic run, in picoseconds: about what it takes in a normal one.
 pub(super) const PICOS_PER_INSTRUCTION: u64 = 1000;
 
-/// How much longer an access to a device takes, or a look at the time-stamp counter, in nanoseconds: a cycle of the ISA bus, and
-/// about what it costs the host. A guest that polls either until some time has passed would else do so far more often than
-/// in a normal run.
+/// How much longer an access to a device takes, in nanoseconds: a cycle of the ISA bus, and about what it costs the host. A guest
+/// that polls one until some time has passed would else do so far more often than in a normal run.
 const ACCESS_NANOS: u64 = 1000;
 
 /// Instructions between two looks at the door. At their multiples, and where the guest is idle, a script's input comes in.
@@ -162,7 +161,7 @@ impl Vm {
         }
     }
 
-    /// The guest has accessed a device or looked at the time-stamp counter, which takes its time.
+    /// The guest has accessed a device, which takes its time.
     pub(super) fn charge_access(&mut self) {
         if self.config.deterministic {
             self.skip_to(self.now().plus_nanos(ACCESS_NANOS));
@@ -172,6 +171,7 @@ impl Vm {
     /// Nothing has happened until `time`.
     fn skip_to(&mut self, time: Time) {
         self.clock.skip_to(self.cpu.instructions, time);
+        self.show_clock();
     }
 
     /// Goes on to the point of a deterministic run with `instructions` instructions and virtual time `time`, or a later one, as

@@ -96,10 +96,7 @@ impl Vm {
                     let now = self.now();
                     self.board.assert_ferr(&mut self.memory, now);
                 }
-                Exit::TimeStamp => {
-                    self.cpu.answer(self.now().as_nanos());
-                    self.charge_access();
-                }
+                Exit::TimeStamp => self.cpu.answer(self.now().as_nanos()),
                 Exit::ApicBase { value } => {
                     let now = self.now();
                     self.board.set_apic_base(&mut self.memory, now, value);

@@ -442,21 +442,31 @@ impl Cpu {
         self.cr0.contains(Cr0::PE) && self.msrs.sysenter_cs & !3 & 0xffff != 0
     }
 
+    /// The selectors that CS and SS have after SYSEXIT, or else after SYSENTER.
+    pub fn fast_call_selectors(&self, is_user: bool) -> (u16, u16) {
+        let first = self.msrs.sysenter_cs as u16 & !3;
+        if is_user {
+            (first.wrapping_add(16) | 3, first.wrapping_add(24) | 3)
+        } else {
+            (first, first.wrapping_add(8))
+        }
+    }
+
     /// What SYSENTER does where [`Cpu::has_fast_calls`] holds.
     pub fn sysenter(&mut self) {
-        let selector = self.msrs.sysenter_cs as u16 & !3;
+        let (code, stack) = self.fast_call_selectors(false);
         self.change_eflags(Eflags::empty(), Eflags::VM | Eflags::IF | Eflags::RF);
-        self.set_code_segment(flat(selector, CODE, 0), 0);
-        self.set_segment(sreg::SS, flat(selector.wrapping_add(8), DATA, 0));
+        self.set_code_segment(flat(code, CODE, 0), 0);
+        self.set_segment(sreg::SS, flat(stack, DATA, 0));
         self.set(reg::SP, self.msrs.sysenter_esp);
         self.ip = self.msrs.sysenter_eip.into();
     }
 
     /// What SYSEXIT does at privilege 0 where [`Cpu::has_fast_calls`] holds.
     pub fn sysexit(&mut self) {
-        let selector = self.msrs.sysenter_cs as u16 & !3;
-        self.set_code_segment(flat(selector.wrapping_add(16), CODE, 3), 3);
-        self.set_segment(sreg::SS, flat(selector.wrapping_add(24) | 3, DATA, 3));
+        let (code, stack) = self.fast_call_selectors(true);
+        self.set_code_segment(flat(code, CODE, 3), 3);
+        self.set_segment(sreg::SS, flat(stack, DATA, 3));
         self.set(reg::SP, self.get::<u32>(reg::CX));
         self.ip = self.get::<u32>(reg::DX).into();
     }

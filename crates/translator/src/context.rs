@@ -199,6 +199,8 @@ pub(crate) struct Context {
     pub(crate) window: u64,
     /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
     pub(crate) base_of: [u64; 2],
+    /// The bases of FS and GS; [`NO_BASE`] where they are to be checked.
+    pub(crate) near_bases: [u64; 2],
     /// [`leave_to_link`](routines::leave_to_link).
     leave_to_link: u64,
     /// [`leave_to_step`](routines::leave_to_step).
@@ -290,6 +292,9 @@ pub(crate) struct Context {
     host_stack: u64,
 }
 
+/// Near it no address is canonical, so every access faults.
+pub(crate) const NO_BASE: u64 = 1 << 63;
+
 /// Offsets in [`Context`], as displacements.
 pub(crate) mod at {
     use super::{Context, View, offset_of};
@@ -297,6 +302,7 @@ pub(crate) mod at {
     pub(crate) const REGIONS: u32 = offset_of!(Context, regions) as u32;
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
     pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
+    pub(crate) const NEAR_BASES: u32 = offset_of!(Context, near_bases) as u32;
     pub(crate) const LEAVE_TO_LINK: u32 = offset_of!(Context, leave_to_link) as u32;
     pub(crate) const LEAVE_TO_STEP: u32 = offset_of!(Context, leave_to_step) as u32;
     pub(crate) const SYSTEM_FLAGS: u32 = offset_of!(Context, system_flags) as u32;
@@ -342,6 +348,7 @@ impl Context {
             fault_code: 0,
             fault_signal: 0,
             base_of: [0; 2],
+            near_bases: [NO_BASE; 2],
             bases: [0; 2],
             system_flags: 0,
             flags_without_if: 0,

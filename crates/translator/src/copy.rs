@@ -4,7 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::decode::has_16_bit_addresses;
 
 use crate::context::at;
-use crate::emitter::{Emitter, displacement_size};
+use crate::emitter::{Emitter, displacement_size, is_near};
 
 /// The host's register that has the guest's `register`.
 pub(crate) fn rename(register: Register) -> Register {
@@ -42,12 +42,17 @@ fn operand(
     let above = if is_on_stack { emitter.stack_offset() } else { 0 };
     let displacement = i64::from((displacement as i32).wrapping_add(above));
     let has_base = instruction.memory_base() != Register::None;
+    let has_index = instruction.memory_index() != Register::None;
+    let mut base = rename(instruction.memory_base());
+    if segment == Register::GS && has_base && !has_index && is_near(displacement) {
+        base = base.full_register();
+    }
     MemoryOperand::new(
-        rename(instruction.memory_base()),
+        base,
         instruction.memory_index(),
         instruction.memory_index_scale(),
         displacement,
-        if has_base { displacement_size(displacement) } else { 4 },
+        if has_base { displacement_size(base, displacement) } else { 4 },
         false,
         segment,
     )
@@ -69,16 +74,32 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     if !is_translated_address(instruction) {
         return None;
     }
-    let field = match instruction.memory_segment() {
-        Register::FS => at::BASE_OF,
-        Register::GS => at::BASE_OF + 8,
+    let number = match instruction.memory_segment() {
+        Register::FS => 0,
+        Register::GS => 1,
         _ => return plain_address(emitter, instruction),
     };
-    // The base of a segment with a limit is behind an address that faults, so the interpreter looks at it.
-    emitter.load_field(Register::R8, field);
-    emitter.load(Register::R8D, MemoryOperand::with_base(Register::R8));
     let displacement = instruction.memory_displacement32();
-    if instruction.memory_base() == Register::None && instruction.memory_index() == Register::None {
+    let is_number =
+        instruction.memory_base() == Register::None && instruction.memory_index() == Register::None;
+    let offset = i64::from(displacement as i32);
+    // The interpreter looks at segments with a limit: what stands for their base, or for where that is, faults.
+    if is_number && is_near(offset) {
+        emitter.load_field(Register::R8, at::NEAR_BASES + 8 * number);
+        let size = displacement_size(Register::R8, offset);
+        return Some(MemoryOperand::new(
+            Register::R8,
+            Register::None,
+            1,
+            offset,
+            size,
+            false,
+            Register::GS,
+        ));
+    }
+    emitter.load_field(Register::R8, at::BASE_OF + 8 * number);
+    emitter.load(Register::R8D, MemoryOperand::with_base(Register::R8));
+    if is_number {
         emitter.add(Register::R8D, Register::R8, displacement as i32);
     } else {
         let offset = operand(emitter, instruction, displacement, Register::None);
@@ -193,7 +214,13 @@ fn set_memory(instruction: &mut Instruction, memory: &MemoryOperand) {
     instruction.set_memory_base(memory.base);
     instruction.set_memory_index(memory.index);
     instruction.set_memory_index_scale(memory.scale);
-    instruction.set_memory_displacement64(memory.displacement as u32 as u64);
+    let is_64_bit = memory.base.is_gpr64();
+    let displacement = memory.displacement as u64;
+    instruction.set_memory_displacement64(if is_64_bit {
+        displacement
+    } else {
+        displacement & u64::from(u32::MAX)
+    });
     instruction.set_memory_displ_size(memory.displ_size);
     instruction.set_segment_prefix(memory.segment_prefix);
 }

@@ -15,8 +15,8 @@ pub(crate) struct Emitter {
     stack_offset: i32,
     /// Where branches lead.
     branches: Vec<(Branch, u32)>,
-    /// Numbers that were told late, by the addresses where they end.
-    numbers: Vec<(u32, u32)>,
+    /// Counts that were told late, by the addresses where they end.
+    counts: Vec<(Count, i8)>,
 }
 
 /// The end of a number of instructions that has yet to be told.
@@ -35,9 +35,20 @@ pub(crate) struct Mark {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch(u32);
 
-/// The bytes of a displacement from a register.
-pub(crate) fn displacement_size(displacement: i64) -> u32 {
-    if i8::try_from(displacement).is_ok() { 1 } else { 4 }
+/// The bytes of a displacement from the register `base`, as iced-x86 counts them.
+pub(crate) fn displacement_size(base: Register, displacement: i64) -> u32 {
+    match displacement {
+        // RBP without one stands for no base at all (SDM vol. 2, table 2-2).
+        0 if base.full_register() != Register::RBP => 0,
+        _ if i8::try_from(displacement).is_ok() => 1,
+        _ => base.size() as u32,
+    }
+}
+
+/// An address in the window this near to that in a 32-bit register needs no wrap at 4 GiB: beyond the window, where the interpreter
+/// helps out, nothing is mapped for longer than that. Without the prefix for 32-bit addresses code is shorter.
+pub(crate) fn is_near(displacement: i64) -> bool {
+    i16::try_from(displacement).is_ok()
 }
 
 impl Emitter {
@@ -49,7 +60,7 @@ impl Emitter {
             len: 0,
             stack_offset: 0,
             branches: Vec::new(),
-            numbers: Vec::new(),
+            counts: Vec::new(),
         }
     }
 
@@ -61,10 +72,12 @@ impl Emitter {
     /// The code.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let mut code = self.encoder.take_buffer();
-        let distances = self.branches.iter().map(|(Branch(end), to)| (*end, to.wrapping_sub(*end)));
-        for (end, number) in distances.chain(self.numbers) {
+        for (Branch(end), to) in self.branches {
             let offset = (end - self.start) as usize;
-            code[offset - 4..offset].copy_from_slice(&number.to_le_bytes());
+            code[offset - 4..offset].copy_from_slice(&to.wrapping_sub(end).to_le_bytes());
+        }
+        for (Count(end), count) in self.counts {
+            code[(end - self.start) as usize - 1] = count as u8;
         }
         code
     }
@@ -173,16 +186,9 @@ impl Emitter {
     /// `displacement` above the guest's ESP.
     pub(crate) fn top_of_stack(&self, displacement: i32) -> MemoryOperand {
         let displacement = i64::from(self.stack_offset + displacement);
-        let size = displacement_size(displacement);
-        MemoryOperand::new(
-            Register::R15D,
-            Register::None,
-            1,
-            displacement,
-            size,
-            false,
-            Register::GS,
-        )
+        let base = if is_near(displacement) { Register::R15 } else { Register::R15D };
+        let size = displacement_size(base, displacement);
+        MemoryOperand::new(base, Register::None, 1, displacement, size, false, Register::GS)
     }
 
     /// Adds `bytes` to the guest's ESP, in an address of a later instruction or when it is settled.
@@ -444,20 +450,20 @@ impl Emitter {
 
     /// Takes a number of instructions, which is to be told, from the budget.
     pub(crate) fn count(&mut self) -> Count {
-        self.bytes_and(&[0x4d, 0x8d, 0xa4, 0x24], 0); // lea r12, [r12 - ...]
+        self.bytes(&[0x4d, 0x8d, 0x64, 0x24, 0]); // lea r12, [r12 - ...]
         Count(self.here())
     }
 
     /// Stops if a number of instructions, which is to be told, is more than there are.
     pub(crate) fn check_budget(&mut self) -> Count {
         // Not into R9L, which would wait for the rest of R9.
-        self.bytes_and(&[0x45, 0x0f, 0xb6, 0x8c, 0x24], 0); // movzx r9d, byte [r12 - ...]
+        self.bytes(&[0x45, 0x0f, 0xb6, 0x4c, 0x24, 0]); // movzx r9d, byte [r12 - ...]
         Count(self.here())
     }
 
-    /// Tells the number.
-    pub(crate) fn set_count(&mut self, Count(end): Count, instructions: u16) {
-        self.numbers.push((end, u32::from(instructions).wrapping_neg()));
+    /// Tells the number, which is at most 128.
+    pub(crate) fn set_count(&mut self, count: Count, instructions: u16) {
+        self.counts.push((count, (instructions as i8).wrapping_neg()));
     }
 
     /// Where the code is, to throw away what comes after it.

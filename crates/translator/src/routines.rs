@@ -12,8 +12,8 @@ use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 
 use crate::context::{
-    Context, HOST_FLAGS, INDEX_ROTATION, STATUS_AND_DIRECTION, Side, TimeStamp, crossed_to, leave,
-    reason,
+    Context, HOST_FLAGS, INDEX_ROTATION, NO_BASE, STATUS_AND_DIRECTION, Side, TimeStamp,
+    crossed_to, leave, reason,
 };
 use crate::descriptors::{SLOTS, Slot};
 
@@ -108,6 +108,7 @@ pub(crate) unsafe extern "sysv64" fn load_segment() {
         "jb 2f",
         "mov r10d, [r10 + {slot_base}]",
         "mov [r14 + r9 * 4 + {bases} - 4 * {fs}], r10d",
+        "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r10",
         "lea r10, [r14 + r9 * 4 + {bases} - 4 * {fs}]",
         "1:",
         "mov [r14 + r9 * 8 + {base_of} - 8 * {fs}], r10",
@@ -122,6 +123,8 @@ pub(crate) unsafe extern "sysv64" fn load_segment() {
         "3:",
         "cmp r9d, {fs}",
         "jb {call_interpreter}",
+        "mov r10, {no_base}",
+        "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r10",
         "mov r10, [r14 + {nothing}]",
         "jmp 1b",
         "4:",
@@ -139,6 +142,8 @@ pub(crate) unsafe extern "sysv64" fn load_segment() {
         slot_base = const offset_of!(Slot, base),
         bases = const offset_of!(Context, bases),
         base_of = const offset_of!(Context, base_of),
+        near_bases = const offset_of!(Context, near_bases),
+        no_base = const NO_BASE,
         selectors = const offset_of!(Context, selectors),
         loaded = const offset_of!(Context, loaded),
         nothing = const offset_of!(Context, nothing),

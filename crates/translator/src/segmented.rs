@@ -86,7 +86,8 @@ fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more: u32) {
         emitter.load_number(Register::R8D, displacement as u32 & mask);
         return;
     }
-    let size = if base == Register::None { 4 } else { displacement_size(displacement.into()) };
+    let size =
+        if base == Register::None { 4 } else { displacement_size(base, displacement.into()) };
     let scale = instruction.memory_index_scale();
     let sum =
         MemoryOperand::new(base, index, scale, displacement.into(), size, false, Register::None);
@@ -110,7 +111,7 @@ fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
         offset,
         1,
         more.into(),
-        displacement_size(more.into()),
+        displacement_size(Register::R9, more.into()),
     );
     emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, last));
 }

@@ -23,7 +23,8 @@ use crate::budget::{self, Budget};
 use crate::changing::Changing;
 use crate::code_cache::{self, CodeCache};
 use crate::context::{
-    self, Context, HOST_FLAGS, NumericEntry, STATUS_AND_DIRECTION, TimeStamp, View, info, reason,
+    self, Context, HOST_FLAGS, NO_BASE, NumericEntry, STATUS_AND_DIRECTION, TimeStamp, View, info,
+    reason,
 };
 use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
@@ -499,11 +500,10 @@ impl Translator {
         for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
             let segment = cpu.segment(register);
             context.bases[index] = segment.base as u32;
-            let is_free = segment.is_free();
-            context.base_of[index] = if is_free {
-                (&raw const context.bases[index]).addr() as u64
+            (context.base_of[index], context.near_bases[index]) = if segment.is_free() {
+                ((&raw const context.bases[index]).addr() as u64, segment.base)
             } else {
-                context.nothing
+                (context.nothing, NO_BASE)
             };
         }
     }

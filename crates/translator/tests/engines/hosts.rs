@@ -114,7 +114,7 @@ fn more_code_than_there_is_room_for() {
     // JZ to the next instruction, which takes a lot of host code.
     const BRANCH: [u8; 2] = [0x74, 0];
     const FIRST: u32 = 0x40_0000;
-    const BRANCHES: usize = 1 << 20;
+    const BRANCHES: usize = 3 << 19;
     let Some(mut pair) = Pair::new() else { return };
     pair.each(|machine| {
         machine.put(FIRST, &BRANCH.repeat(BRANCHES));

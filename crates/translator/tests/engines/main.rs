@@ -26,6 +26,7 @@ mod vectors;
 #[allow(dead_code, reason = "it is not all needed here")]
 mod x87_scene;
 
+mod addresses;
 mod code;
 mod fast_calls;
 mod faults;

@@ -339,8 +339,9 @@ impl Vm {
         Ok(())
     }
 
-    /// The run has ended: the event log and the recording tell so and are whole.
-    fn finish_files(&mut self, ending: &Ending) -> Result<(), VmError> {
+    /// The run has ended: what was held back goes out, and the event log and the recording tell so and are whole.
+    fn finish(&mut self, ending: &Ending, console: &mut dyn Console) -> Result<(), VmError> {
+        console.flush()?;
         self.tell_log(&What::End(ending));
         if let Some(mut log) = self.event_log.take() {
             log.finish().map_err(VmError::EventLog)?;

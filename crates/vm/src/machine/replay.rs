@@ -99,8 +99,7 @@ impl Vm {
         });
         self.end_replay();
         let ending = ended?;
-        console.flush()?;
-        self.finish_files(&ending)?;
+        self.finish(&ending, console)?;
         Ok(ending)
     }
 

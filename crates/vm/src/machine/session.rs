@@ -44,13 +44,22 @@ impl Vm {
             self.run_paced(door, console)
         };
         let ended = ended.and_then(|ending| {
-            console.flush()?;
-            self.finish_files(&ending)?;
+            self.finish(&ending, console)?;
             Ok(ending)
         });
+        self.end_session(door, ended, |ending| Event::Ended(ending.clone()))
+    }
+
+    /// The run has come to its end, as `ended` says: tells all who are at the door, by an `event` where nothing failed.
+    pub(super) fn end_session<T>(
+        &mut self,
+        door: &mut Door,
+        ended: Result<T, VmError>,
+        event: impl FnOnce(&T) -> Event,
+    ) -> Result<T, VmError> {
         self.stats.host_time = door.host_time();
         door.end(&match &ended {
-            Ok(ending) => Event::Ended(ending.clone()),
+            Ok(came) => event(came),
             Err(error) => Event::Failed(error.to_string()),
         });
         ended

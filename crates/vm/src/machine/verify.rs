@@ -108,21 +108,17 @@ impl Vm {
         console: &mut dyn Console,
     ) -> Result<Verified, VmError> {
         assert!(self.config.deterministic, "runs in host time are not the same twice");
-        let verified = self.verify_to_end(engines, door, console);
-        self.stats.host_time = door.host_time();
-        let verified = verified.and_then(|verified| {
-            console.flush()?;
-            if let Verified::Same(ending) = &verified {
-                self.finish_files(ending)?;
+        let verified = self.verify_to_end(engines, door, console).and_then(|verified| {
+            match &verified {
+                Verified::Same(ending) => self.finish(ending, console)?,
+                Verified::Differs(_) => console.flush()?,
             }
             Ok(verified)
         });
-        door.end(&match &verified {
-            Ok(Verified::Same(ending)) => Event::Ended(ending.clone()),
-            Ok(Verified::Differs(_)) => Event::Failed("the engines differ".to_owned()),
-            Err(error) => Event::Failed(error.to_string()),
-        });
-        verified
+        self.end_session(door, verified, |verified| match verified {
+            Verified::Same(ending) => Event::Ended(ending.clone()),
+            Verified::Differs(_) => Event::Failed("the engines differ".to_owned()),
+        })
     }
 
     fn verify_to_end(

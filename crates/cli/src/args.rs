@@ -192,9 +192,9 @@ pub(crate) struct RepetitionArguments {
     #[arg(long)]
     pub(crate) deterministic: bool,
 
-    /// Run the translator and the interpreter in lock-step, deterministically, and report the first instruction that they do not
-    /// execute in the same way
-    #[arg(long, conflicts_with_all = ["engine", "replay"])]
+    /// Run the translator and the interpreter in lock-step, deterministically or as it was recorded, and report the first
+    /// instruction that they do not execute in the same way
+    #[arg(long, conflicts_with = "engine")]
     pub(crate) verify: bool,
 
     /// Write the machine and all that comes in from outside to this file

@@ -46,6 +46,20 @@ impl RepetitionArguments {
             .map_err(|source| RepetitionError::EventLog { path: path.clone(), source })?;
         Ok(Some(EventLog::new(file, NonZero::new(self.checkpoint))))
     }
+
+    /// How a person comes to the same difference of the engines once more, and to what was before it.
+    pub(crate) fn how_to_see_again(&self) -> String {
+        if let Some(path) = self.record.as_ref().or(self.replay.as_ref()) {
+            let path = path.display();
+            return format!(
+                "to see it again: ring3 run --verify --replay {path}\n\
+                with --event-log to see what happened before"
+            );
+        }
+        "to see it again, run the same once more, with --event-log to see what happened before, and with\n\
+        --record FILE if anything comes in from outside: ring3 run --verify --replay FILE then repeats it"
+            .to_owned()
+    }
 }
 
 /// Opens the recording at `path`.
@@ -54,4 +68,22 @@ pub(crate) fn open(path: &Path) -> Result<Recording, RepetitionError> {
         .map_err(|source| RepetitionError::Open { path: path.to_owned(), source })?;
     Recording::read(BufReader::new(file))
         .map_err(|source| RepetitionError::Recording { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_seen_again_from_the_recording_that_there_is() {
+        let recording = || Some(PathBuf::from("a recording"));
+        let recorded = RepetitionArguments { record: recording(), ..Default::default() };
+        let replayed = RepetitionArguments { replay: recording(), ..Default::default() };
+        for arguments in [recorded, replayed] {
+            let said = arguments.how_to_see_again();
+            assert!(said.contains("--verify --replay a recording\n"), "{said}");
+        }
+        let said = RepetitionArguments::default().how_to_see_again();
+        assert!(said.contains("--record FILE"), "{said}");
+    }
 }

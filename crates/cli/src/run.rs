@@ -114,13 +114,14 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     log::start(arguments.log.as_ref(), arguments.log_file.as_deref())?;
     let repetition = &arguments.repetition;
     let verified = match &repetition.replay {
-        Some(path) => Verified::Same(replay(arguments, path)?),
+        Some(path) => replay(arguments, path)?,
         None => run_anew(arguments)?,
     };
     let ending = match verified {
         Verified::Same(ending) => ending,
         Verified::Differs(difference) => {
-            let _ = writeln!(Stderr, "ring3: {difference}");
+            let again = repetition.how_to_see_again();
+            let _ = writeln!(Stderr, "ring3: {difference}\n{again}");
             return Ok(Status::Different);
         }
     };
@@ -150,8 +151,8 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
     let serial_targets = arguments.serial_targets();
     let config = config(arguments, &drives)?;
     let recorder = repetition.recorder(&config, &software)?;
-    let engine = if repetition.verify { EngineChoice::Translator } else { arguments.engine.into() };
-    let mut vm = Vm::with_engine(config, software, engine).map_err(|error| explain(error, path))?;
+    let mut vm = Vm::with_engine(config, software, engine(arguments))
+        .map_err(|error| explain(error, path))?;
     drives.attach(&mut vm);
     if let Some(recorder) = recorder {
         vm.record_to(recorder);
@@ -174,8 +175,7 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
     let script = repetition.is_deterministic().then_some(&mut door);
     let raw_mode = output.serial.read_stdin(&sender, script)?;
     let ended = if repetition.verify {
-        let (tested, reference) = (&EngineChoice::Translator, &EngineChoice::Interpreter);
-        vm.verify(Engines { tested, reference }, &mut door, &mut output)
+        vm.verify(COMPARED, &mut door, &mut output)
     } else {
         vm.run(&mut door, &mut output).map(Verified::Same)
     };
@@ -191,12 +191,21 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
     ended.map_err(RunError::Machine)
 }
 
+/// The engines that `--verify` compares.
+const COMPARED: Engines<'_> =
+    Engines { tested: &EngineChoice::Translator, reference: &EngineChoice::Interpreter };
+
+/// What executes the guest's instructions, beside what it is compared with.
+fn engine(arguments: &RunArguments) -> EngineChoice {
+    if arguments.repetition.verify { EngineChoice::Translator } else { arguments.engine.into() }
+}
+
 /// Repeats the run that is recorded in the file at `path`.
-fn replay(arguments: &RunArguments, path: &Path) -> Result<Ending, RunError> {
+fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
     let recording = repetition::open(path)?;
     let (config, software) = (recording.config().clone(), recording.software().clone());
-    let mut vm = Vm::with_engine(config, software, EngineChoice::from(arguments.engine))
+    let mut vm = Vm::with_engine(config, software, engine(arguments))
         .map_err(|error| explain(error, path.to_owned()))?;
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
@@ -205,7 +214,11 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Ending, RunError> {
     let (sender, _) = door();
     let serial = SerialPorts::open(&arguments.serial_targets(), &sender)?;
     let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
-    let ended = vm.replay_from(recording, &mut output);
+    let ended = if repetition.verify {
+        vm.verify_replay(COMPARED, recording, &mut output)
+    } else {
+        vm.replay_from(recording, &mut output).map(Verified::Same)
+    };
     output.finish();
     show_stats(arguments, &vm);
     ended.map_err(|source| RunError::Replay { path: path.to_owned(), source })

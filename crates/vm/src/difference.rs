@@ -253,12 +253,7 @@ impl Display for Difference {
         if !self.before.is_empty() {
             write!(f, "\nthe processor before:\n{}", self.before)?;
         }
-        self.show_reports(f)?;
-        write!(
-            f,
-            "\nto see it again, run the same once more, with --event-log to see what happened before:\n\
-            a deterministic run with the same inputs comes to the same instruction"
-        )
+        self.show_reports(f)
     }
 }
 

@@ -6,7 +6,7 @@
 //!   interrupt controllers to each other and to the processor;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens to it;
-//! * [`Vm::verify`] compares two engines, and a [`Difference`] is what it finds;
+//! * [`Vm::verify`] and [`Vm::verify_replay`] compare two engines, and a [`Difference`] is what it finds;
 //! * [`event_log`] is what is told of a run, and [`recording`] a file from which it is repeated;
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;

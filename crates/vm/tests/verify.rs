@@ -2,11 +2,16 @@
 
 mod support;
 
-use ring3_core::input::{DeviceInput, Input};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::Memory;
+use ring3_vm::recording::{Recording, RecordingError, RecordingWriter};
 use ring3_vm::{
     Config, Difference, Ending, EngineChoice, EngineError, EngineMaker, Engines, Kernel, Software,
-    Verified, Vm, door,
+    Verified, Vm, VmError, door,
 };
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
@@ -222,6 +227,180 @@ fn defined_flags_may_not_differ() {
 fn the_translator_counts_like_the_interpreter() {
     let verified = verify(&EngineChoice::Auto);
     assert!(matches!(verified, Verified::Same(Ending::PowerOff)), "{verified:?}");
+}
+
+/// Hashes what comes in by COM1 in EBX up to a q, sends that, and goes on as `COUNTER` with it.
+#[rustfmt::skip]
+const LISTENER: &[u8] = &[
+    0x66, 0xba, 0xfd, 0x03, 0xec, //       100020: MOV DX, 3FDh; IN AL, DX
+    0xa8, 0x01, 0x74, 0xf7, //             100025: TEST AL, 1; JZ 100020
+    0x66, 0xba, 0xf8, 0x03, 0xec, //       100029: MOV DX, 3F8h; IN AL, DX
+    0x69, 0xdb, 0x01, 0x01, 0x00, 0x01, // 10002E: IMUL EBX, EBX, 1000101h
+    0x0f, 0xb6, 0xc8, 0x01, 0xcb, //       100034: MOVZX ECX, AL; ADD EBX, ECX
+    0x3c, b'q', 0x75, 0xe3, //             100039: CMP AL, 'q'; JNE 100020
+    0x88, 0xd8, 0xee, //                   10003D: MOV AL, BL; OUT DX, AL
+];
+
+fn listener() -> Software {
+    let counter = [&COUNTER[..5], &COUNTER[7..]].concat();
+    Software::Kernel(kernel(&[LISTENER, &counter].concat()))
+}
+
+fn typed(byte: u8) -> Input {
+    Input::Device { name: "com1".to_owned(), input: DeviceInput::Serial(vec![byte]) }
+}
+
+fn nobody() -> Until {
+    Until { text: "never", sent: String::new(), sender: None }
+}
+
+/// A file that is read when it has been written.
+#[derive(Clone, Default)]
+struct File(Rc<RefCell<Vec<u8>>>);
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl File {
+    fn recording(&self) -> Recording {
+        Recording::read(io::Cursor::new(self.0.borrow().clone())).unwrap()
+    }
+}
+
+/// A run of the listener in host time, by its inputs, with what it has sent and the instructions that it took.
+fn normal_run() -> (Vec<StampedInput>, String, u64) {
+    let config = Config { deterministic: false, ..config() };
+    let mut vm = Vm::new(config, listener()).unwrap();
+    vm.record();
+    let (sender, mut door) = door();
+    b"typedq".iter().for_each(|byte| sender.send(typed(*byte)));
+    let mut console = nobody();
+    assert_eq!(vm.run(&mut door, &mut console).unwrap(), Ending::PowerOff);
+    (vm.recording().to_vec(), console.sent, vm.stats().instructions)
+}
+
+/// Repeats a normal run of the listener on the engine to be tested beside the interpreter.
+fn verify_normal(
+    inputs: Vec<Result<StampedInput, RecordingError>>,
+    tested: &dyn EngineMaker,
+) -> (Result<Verified, VmError>, String) {
+    let config = Config { deterministic: false, ..config() };
+    let mut vm = Vm::with_engine(config, listener(), tested).unwrap();
+    let reference = &EngineChoice::Interpreter;
+    let mut console = nobody();
+    let engines = Engines { tested, reference };
+    let verified = vm.verify_replay(engines, inputs.into_iter(), &mut console);
+    (verified, console.sent)
+}
+
+fn wrong_bx(cpu: &mut Cpu, _: &mut Memory) {
+    cpu.set_gpr(reg::BX, cpu.gpr(reg::BX) ^ 0x10);
+}
+
+#[track_caller]
+fn expect_difference(verified: Result<Verified, VmError>) -> Difference {
+    match verified {
+        Ok(Verified::Differs(difference)) => *difference,
+        other => panic!("no difference: {other:?}"),
+    }
+}
+
+#[test]
+fn a_difference_is_found_again_in_the_recording() {
+    let tested = &MakeFaulty { before: 4_000_000, fault: wrong_bx };
+    let engines = Engines { tested, reference: &EngineChoice::Interpreter };
+    let file = File::default();
+    let mut vm = Vm::with_engine(config(), listener(), tested).unwrap();
+    vm.record_to(RecordingWriter::new(file.clone(), &config(), &listener()).unwrap());
+    let (_sender, mut door) = door();
+    door.put_script(b"a scriptq".iter().map(|byte| typed(*byte)));
+    let live = expect_difference(vm.verify(engines, &mut door, &mut nobody()));
+    assert_eq!(live.instructions(), 4_000_000);
+
+    let recording = file.recording();
+    let config = recording.config().clone();
+    let mut vm = Vm::with_engine(config.clone(), recording.software().clone(), tested).unwrap();
+    let again = expect_difference(vm.verify_replay(engines, recording, &mut nobody()));
+    assert_eq!(again.to_string(), live.to_string());
+
+    // The recording is whole, and ends where the engines were compared.
+    let mut vm = Vm::new(config, listener()).unwrap();
+    assert_eq!(vm.replay_from(file.recording(), &mut nobody()).unwrap(), Ending::Quit);
+    assert!(vm.stats().instructions > 4_000_000);
+}
+
+#[test]
+fn a_normal_run_is_verified_from_its_recording() {
+    let (inputs, sent, instructions) = normal_run();
+    let inputs = || inputs.iter().cloned().map(Ok).collect();
+    let (verified, again) = verify_normal(inputs(), &EngineChoice::Auto);
+    assert!(matches!(verified, Ok(Verified::Same(Ending::PowerOff))), "{verified:?}");
+    assert_eq!(again, sent);
+
+    // One place among those where it polls its port, others where it counts.
+    for before in [100, instructions / 2, instructions - 10] {
+        let (verified, _) = verify_normal(inputs(), &MakeFaulty { before, fault: wrong_bx });
+        assert_eq!(expect_difference(verified).instructions(), before);
+    }
+}
+
+#[test]
+fn what_was_cut_off_is_verified_up_to_there() {
+    let (inputs, ..) = normal_run();
+    let last = inputs.last().unwrap().instructions;
+    let inputs = || {
+        let cut = Err(RecordingError::CutOff);
+        inputs.iter().cloned().map(Ok).chain([cut]).collect()
+    };
+    let (verified, _) = verify_normal(inputs(), &EngineChoice::Interpreter);
+    assert!(matches!(verified, Err(VmError::Recording(RecordingError::CutOff))), "{verified:?}");
+    let before = last / 2;
+    let (verified, _) = verify_normal(inputs(), &MakeFaulty { before, fault: wrong_bx });
+    assert_eq!(expect_difference(verified).instructions(), before);
+}
+
+/// Both engines do the same, but it is not what was recorded.
+#[test]
+fn the_recording_of_another_guest_is_no_difference() {
+    let (inputs, ..) = normal_run();
+    let inputs: Vec<_> = inputs.into_iter().map(Ok).collect();
+    // CLI; HLT
+    let software = Software::Kernel(kernel(&[0xfa, 0xf4]));
+    let tested = &EngineChoice::Interpreter;
+    let config = Config { deterministic: false, ..config() };
+    let mut vm = Vm::with_engine(config, software, tested).unwrap();
+    let engines = Engines { tested, reference: tested };
+    let verified = vm.verify_replay(engines, inputs.into_iter(), &mut nobody());
+    assert!(matches!(verified, Err(VmError::Diverged(2))), "{verified:?}");
+}
+
+/// A normal run waits for the host's time, and is idle where that says so.
+#[test]
+fn debian_begins_a_normal_start_in_the_same_way() {
+    let debian = |engine| {
+        let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
+        support::debian(config, "linux-686/vmlinuz", "console=ttyS0", engine)
+    };
+    let Some(mut vm) = debian(EngineChoice::Auto) else { return };
+    vm.record();
+    let sent = support::run_until(&mut vm, "clocksource: ");
+    let tested = &EngineChoice::Auto;
+    let mut replayed = debian(*tested).expect("it was there before");
+    let engines = Engines { tested, reference: &EngineChoice::Interpreter };
+    let inputs = vm.recording().to_vec().into_iter().map(Ok);
+    let mut console = nobody();
+    match replayed.verify_replay(engines, inputs, &mut console).unwrap() {
+        Verified::Same(ending) => assert_eq!(ending, Ending::Quit),
+        Verified::Differs(difference) => panic!("{difference}"),
+    }
+    assert_eq!(console.sent, sent);
 }
 
 /// The first part of a start of Debian; a whole one is verified by `ring3 run --verify`.

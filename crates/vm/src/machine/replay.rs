@@ -175,7 +175,7 @@ impl Vm {
 
     /// Goes on to where there were `instructions` instructions, and in a deterministic run virtual time `time`; how the run ended,
     /// if that was before.
-    fn replay_to(
+    pub(super) fn replay_to(
         &mut self,
         instructions: u64,
         time: Time,

@@ -1,27 +1,31 @@
-//! Two engines in lock-step: the same deterministic run on both, compared again and again.
+//! Two engines in lock-step: the same run on both, compared again and again.
 //!
-//! The machine that is run has one engine and takes the inputs; a second one, with a memory of its own and the other engine,
-//! repeats each segment of the run from its recorded inputs. Then processors, devices, memory and virtual time are compared. Where
-//! they differ, the segment is repeated on both from where they were last the same, and halved until the one
-//! instruction is found that did not do the same.
+//! The machine that is run has one engine and takes the inputs, from the door or from a recording ([`source`]); a second one, with a
+//! memory of its own and the other engine, repeats each segment of the run from its recorded inputs. Then processors, devices,
+//! memory and virtual time are compared. Where they differ, the segment is repeated on both from where they were last the
+//! same, and halved until the one instruction is found that did not do the same.
 //!
 //! Flags that the last instructions have left undefined may differ. Then both go on with those of the second machine.
+
+mod source;
 
 use std::io;
 
 use ring3_core::clock::Time;
-use ring3_core::input::StampedInput;
+use ring3_core::input::{Input, StampedInput};
 use ring3_x86::cpu::reg;
 use ring3_x86::flags::Eflags;
 use ring3_x86::undefined::undefined_after;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::control::Event;
 use crate::difference::{Difference, Side};
 use crate::door::Door;
 use crate::engines::EngineMaker;
-use crate::machine::deterministic::Deterministic;
 use crate::machine::{Console, Ending, SavedMachine, Vm, VmError};
+use crate::recording::RecordingError;
+
+use source::{Live, Recorded, Segment, Source};
 
 /// Instructions of the first segment; the others become longer.
 const FIRST_SEGMENT: u64 = 1_000_000;
@@ -108,88 +112,112 @@ impl Vm {
         console: &mut dyn Console,
     ) -> Result<Verified, VmError> {
         assert!(self.config.deterministic, "runs in host time are not the same twice");
-        let verified = self.verify_to_end(engines, door, console).and_then(|verified| {
-            match &verified {
-                Verified::Same(ending) => self.finish(ending, console)?,
-                Verified::Differs(_) => console.flush()?,
-            }
-            Ok(verified)
-        });
+        let verified = self.verify_to_end(engines, &mut Live::new(door), console);
         self.end_session(door, verified, |verified| match verified {
             Verified::Same(ending) => Event::Ended(ending.clone()),
             Verified::Differs(_) => Event::Failed("the engines differ".to_owned()),
         })
     }
 
+    /// The same with the inputs of a recorded run, such as a [`Recording`](crate::recording::Recording): it is repeated from power-on
+    /// or from where the machine was saved, be it a deterministic run or a normal one.
+    ///
+    /// # Errors
+    /// [`VmError::Diverged`] where both engines leave the recording in the same way, [`VmError::Recording`] where it
+    /// cannot be read on; up to there they do the same.
+    pub fn verify_replay(
+        &mut self,
+        engines: Engines<'_>,
+        inputs: impl Iterator<Item = Result<StampedInput, RecordingError>>,
+        console: &mut dyn Console,
+    ) -> Result<Verified, VmError> {
+        self.verify_to_end(engines, &mut Recorded::new(inputs), console)
+    }
+
     fn verify_to_end(
         &mut self,
         engines: Engines<'_>,
-        door: &mut Door,
+        source: &mut dyn Source,
+        console: &mut dyn Console,
+    ) -> Result<Verified, VmError> {
+        let verified = self.verify_segments(engines, source, console)?;
+        match &verified {
+            Verified::Same(ending) => self.finish(ending, console)?,
+            Verified::Differs(_) => {
+                // Who repeats the recording comes to its end here.
+                self.take_input(&Input::Quit);
+                if let Err(error) = self.finish(&Ending::Quit, console) {
+                    warn!("{error}");
+                }
+            }
+        }
+        Ok(verified)
+    }
+
+    fn verify_segments(
+        &mut self,
+        engines: Engines<'_>,
+        source: &mut dyn Source,
         console: &mut dyn Console,
     ) -> Result<Verified, VmError> {
         let mut same = self.save();
         let mut reference = Vm::restore(&same, engines.reference)?;
-        let mut run = Deterministic::default();
-        let mut segment = FIRST_SEGMENT;
+        let mut length = FIRST_SEGMENT;
         loop {
-            self.record();
-            let stop = self.cpu.instructions.saturating_add(segment);
-            let mut tee = Tee { console: Some(&mut *console), sent: Vec::new() };
-            let ended = self.run_until(&mut run, door, &mut tee, stop);
-            let tested_came = Outcome::of(ended, tee.sent)?;
-            let inputs = self.recording.take().unwrap_or_default();
+            let stop = self.cpu.instructions.saturating_add(length);
+            let Segment { inputs, came, target } = source.run(self, stop, console)?;
+            let inputs = up_to(&inputs, target);
+            let reference_came = reference.repeat(inputs, target, None)?;
             let reached = self.cpu.instructions;
-            let is_end = tested_came.ending.is_some();
-            // One that has ended is given an instruction more, so that the other one must have ended too.
-            let target = if is_end { reached.saturating_add(1) } else { reached };
-            let reference_came = reference.repeat(&inputs, target)?;
-            let search = Search { engines, inputs: &inputs, from: &same, target };
+            let search = Search { engines, inputs, from: &same, target };
             let undefined = || search.undefined_flags(reached);
-            if tested_came != reference_came || !self.agrees_with(&mut reference, undefined)? {
+            if came != reference_came || !self.agrees_with(&mut reference, undefined)? {
                 if let Some(difference) = search.find()? {
                     return Ok(Verified::Differs(Box::new(difference)));
                 }
-                let sides = [self.side(&tested_came), reference.side(&reference_came)];
+                let sides = [self.side(&came), reference.side(&reference_came)];
                 let start = instructions_of(&same, engines)?;
                 let difference = Difference::not_repeated(start, reached, sides);
                 return Ok(Verified::Differs(Box::new(difference)));
             }
-            if let Some(ending) = tested_came.ending {
+            if let Some(ending) = came.ending {
                 return Ok(Verified::Same(ending));
             }
+            if let Some(instructions) = came.diverged {
+                return Err(VmError::Diverged(instructions));
+            }
             same = self.save();
-            segment = (segment * 2).min(LONGEST_SEGMENT);
+            length = (length * 2).min(LONGEST_SEGMENT);
         }
     }
 
     /// Repeats a part of a run, up to `target` instructions.
-    fn repeat(&mut self, inputs: &[StampedInput], target: u64) -> Result<Outcome, VmError> {
-        let mut tee = Tee { console: None, sent: Vec::new() };
-        let came = self.replay_part(inputs, target, &mut tee);
+    fn repeat(
+        &mut self,
+        inputs: &[StampedInput],
+        target: u64,
+        console: Option<&mut dyn Console>,
+    ) -> Result<Outcome, VmError> {
+        let mut tee = Tee { console, sent: Vec::new() };
+        let inputs = inputs.to_vec();
+        self.begin_replay(inputs.into_iter().map(Ok));
+        let came = self.replay_inputs(&mut tee).and_then(|ended| match ended {
+            None => self.replay_to(target, Time::ZERO, &mut tee),
+            ended => Ok(ended),
+        });
+        self.end_replay();
+        let came = came.and_then(|ended| match ended {
+            // It waits for an input that does not come.
+            None if self.cpu.instructions < target => Err(VmError::Diverged(self.cpu.instructions)),
+            ended => Ok(ended),
+        });
         Outcome::of(came, tee.sent)
     }
 
     /// Repeats one instruction, after the first `count` ones.
     fn step(&mut self, inputs: &[StampedInput], count: u64) -> Result<(), VmError> {
         let done = inputs.partition_point(|input| input.instructions <= count);
-        self.repeat(up_to(&inputs[done..], count + 1), count + 1).map(|_| ())
-    }
-
-    /// Repeats inputs that are a part of a run, and goes on to `target` instructions.
-    fn replay_part(
-        &mut self,
-        inputs: &[StampedInput],
-        target: u64,
-        console: &mut dyn Console,
-    ) -> Result<Option<Ending>, VmError> {
-        let inputs = inputs.to_vec();
-        self.begin_replay(inputs.into_iter().map(Ok));
-        let ended = self.replay_inputs(console).and_then(|ended| match ended {
-            None => self.advance(target, Time::ZERO, console),
-            ended => Ok(ended),
-        });
-        self.end_replay();
-        ended
+        self.repeat(up_to(&inputs[done..], count + 1), count + 1, None).map(|_| ())
     }
 
     /// True when nothing tells the two machines apart.
@@ -294,8 +322,8 @@ impl Search<'_> {
         let inputs = up_to(inputs, instructions);
         let mut tested = Vm::restore(from, self.engines.tested)?;
         let mut reference = Vm::restore(from, self.engines.reference)?;
-        let tested_came = tested.repeat(inputs, instructions)?;
-        let reference_came = reference.repeat(inputs, instructions)?;
+        let tested_came = tested.repeat(inputs, instructions, None)?;
+        let reference_came = reference.repeat(inputs, instructions, None)?;
         let undefined = || self.undefined_flags(instructions);
         if tested_came == reference_came && tested.agrees_with(&mut reference, undefined)? {
             return Ok(None);
@@ -327,7 +355,7 @@ impl Search<'_> {
         instructions: u64,
     ) -> Result<Vm, VmError> {
         let mut vm = Vm::restore(from, self.engines.reference)?;
-        vm.repeat(up_to(inputs, instructions), instructions)?;
+        vm.repeat(up_to(inputs, instructions), instructions, None)?;
         Ok(vm)
     }
 

@@ -1,6 +1,7 @@
 //! Programs that change themselves all the time: the next instruction, later ones and earlier ones, through another linear address,
 //! by string instructions, by calls and pushes, across pages, in a page that also has data; that jump into the
-//! middle of instructions; and that devices change.
+//! middle of instructions; and that devices change. And programs that change code which is executed only as a part of other
+//! code.
 
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
@@ -164,4 +165,98 @@ fn programs_that_change_themselves() {
             (pair, watch) = watched().expect("there were some before");
         }
     }
+}
+
+/// Runs code at [`CODE`] that changes code at [`USER_CODE`], with 0 in EBX and an address in EDI.
+#[track_caller]
+fn run_beside(code: &[u8], changed: &[(u32, &[u8])], edi: u32) -> Option<Pair> {
+    let mut pair = Pair::new()?;
+    pair.each(|machine| {
+        machine.put(CODE, code);
+        for (at, bytes) in changed {
+            machine.put(*at, bytes);
+        }
+        machine.cpu.set_gpr(reg::BX, 0);
+        machine.cpu.set_gpr(reg::DI, edi.into());
+        machine.cpu.set_gpr(reg::SI, USER_CODE.into());
+    });
+    pair.run_to_halt();
+    Some(pair)
+}
+
+/// Position-independent code finds its address by a call of MOV register, [ESP]; RET, which is executed as a part of the
+/// code that calls it. Here that is changed for another register, again and again.
+#[test]
+fn a_function_that_only_loads_its_address_is_changed() {
+    #[rustfmt::skip]
+    let code = [
+        // Once by itself, so that its page is known to have code.
+        0x8d, 0x47, 0xff, //    LEA EAX, [EDI-1]
+        0xff, 0xd0, //          CALL EAX
+        0xb9, 5, 0, 0, 0, //    MOV ECX, 5
+        0x31, 0xd2, //          XOR EDX, EDX
+        0xff, 0xd6, //          CALL ESI
+        0x01, 0xc3, //          ADD EBX, EAX
+        0x6b, 0xdb, 3, //       IMUL EBX, EBX, 3
+        0x01, 0xd3, //          ADD EBX, EDX
+        0x80, 0x37, 0x10, //    XOR BYTE [EDI], 10h
+        0x49, 0x75, 0xf1, //    DEC ECX; JNZ to the CALL
+        0xf4, //                HLT
+    ];
+    // In the same page, but not in the same 64 bytes, and in another one.
+    for function in [USER_CODE + 0x800, USER_CODE + 0x1800] {
+        let distance = function - (USER_CODE + 10);
+        // MOV EAX, 7; CALL the function; RET
+        let caller = [&[0xb8, 7, 0, 0, 0, 0xe8][..], &distance.to_le_bytes(), &[0xc3]].concat();
+        // MOV EAX, [ESP], and with bit 4 of its second byte set EDX; RET
+        let thunk = [0x8b, 0x04, 0x24, 0xc3];
+        let changed: [(u32, &[u8]); 2] = [(USER_CODE, &caller), (function, &thunk)];
+        let Some(pair) = run_beside(&code, &changed, function + 1) else { return };
+        let returned = USER_CODE + 10;
+        let mut expected = (0_u32, 0_u32);
+        for round in 0..5 {
+            let eax = if round % 2 == 0 { returned } else { 7 };
+            if round % 2 == 1 {
+                expected.1 = returned;
+            }
+            expected.0 = expected.0.wrapping_add(eax).wrapping_mul(3).wrapping_add(expected.1);
+        }
+        assert_eq!((pair.tested.get(reg::BX), pair.tested.get(reg::DX)), expected);
+    }
+}
+
+/// An instruction begins in a page that stays as it is and ends in one whose code keeps changing, as all of it that can be
+/// does.
+#[test]
+fn an_instruction_goes_on_in_a_page_that_keeps_changing() {
+    #[rustfmt::skip]
+    let code = [
+        // Another function in the second page changes, so often that the page counts as one that keeps changing.
+        0xb9, 200, 0, 0, 0, //              MOV ECX, 200
+        0x8d, 0x87, 0x00, 0x01, 0, 0, //    LEA EAX, [EDI+100h]
+        0xff, 0x40, 0x01, //                INC DWORD [EAX+1]
+        0xff, 0xd0, //                      CALL EAX
+        0x01, 0xd3, //                      ADD EBX, EDX
+        0x49, 0x75, 0xf0, //                DEC ECX; JNZ to the LEA
+        // Now the number of the instruction that goes on there.
+        0xb9, 20, 0, 0, 0, //               MOV ECX, 20
+        0x8d, 0x47, 0xfd, //                LEA EAX, [EDI-3]
+        0xff, 0xd0, //                      CALL EAX
+        0x6b, 0xdb, 3, //                   IMUL EBX, EBX, 3
+        0x01, 0xd3, //                      ADD EBX, EDX
+        0xfe, 0x07, //                      INC BYTE [EDI]
+        0x49, 0x75, 0xf1, //                DEC ECX; JNZ to the LEA
+        0xf4, //                            HLT
+    ];
+    let second = USER_CODE + 0x1000;
+    // MOV EDX, 44332211h; RET, with the last two bytes of the number in the second page.
+    let crossing = [0xba, 0x11, 0x22, 0x33, 0x44, 0xc3];
+    // MOV EDX, 0; RET
+    let other = [0xba, 0, 0, 0, 0, 0xc3];
+    let changed: [(u32, &[u8]); 2] = [(second - 3, &crossing), (second + 0x100, &other)];
+    let Some(pair) = run_beside(&code, &changed, second) else { return };
+    let sum = (1..=200).sum::<u32>();
+    let expected = (0..20)
+        .fold(sum, |sum, round| sum.wrapping_mul(3).wrapping_add(0x4433_2211 + (round << 16)));
+    assert_eq!(pair.tested.get(reg::BX), expected);
 }

@@ -34,3 +34,4 @@ mod hosts;
 mod interrupts;
 mod paging;
 mod pair;
+mod virtual_8086;

@@ -6,6 +6,8 @@
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
 mod branches;
+mod links;
+mod segmented_branches;
 
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
@@ -13,17 +15,18 @@ use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, MAX_LENGTH, Op};
 
 use crate::changing::{self, Contents};
-use crate::context::{at, index, index_mask, info, slot_index};
+use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Branch, Count, Emitter, Mark};
+use crate::emitter::{Count, Emitter, Mark};
 use crate::flags;
 use crate::map::Set;
-use crate::mode::{Mode, ModeNumber, SEGMENTED_INDEX_MASK};
+use crate::mode::{Mode, ModeNumber};
 use crate::numeric;
 use crate::segmented;
 use crate::segments;
 use crate::slots::Slots;
 use crate::strings;
+use links::Later;
 
 /// Instructions in a block at most.
 const MAX_INSTRUCTIONS: u16 = 64;
@@ -268,43 +271,6 @@ enum End {
     Interpreter(Instruction, u32, u32),
 }
 
-/// A near branch that is translated.
-fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
-    if let Some(segmented) = &mode.segmented {
-        return branches::is_ending(instruction, segmented);
-    }
-    match instruction.code() {
-        Code::Jmp_rel8_32
-        | Code::Jmp_rel32_32
-        | Code::Call_rel32_32
-        | Code::Retnd
-        | Code::Retnd_imm16
-        | Code::Loop_rel8_32_ECX
-        | Code::Loope_rel8_32_ECX
-        | Code::Loopne_rel8_32_ECX
-        | Code::Jecxz_rel8_32 => true,
-        Code::Jmp_rm32 | Code::Call_rm32 => {
-            instruction.op0_kind() == OpKind::Register || copy::is_translated_address(instruction)
-        }
-        _ => instruction.is_jcc_short_or_near() && instruction.op0_kind() == OpKind::NearBranch32,
-    }
-}
-
-/// A conditional branch forward, after which a block goes on: one back is mostly taken.
-fn goes_on_after(instruction: &Instruction, mode: &Mode) -> bool {
-    instruction.is_jcc_short_or_near()
-        && is_ending(instruction, mode)
-        && branches::target(instruction) > instruction.ip32()
-}
-
-/// What comes after a block's own code.
-enum Later {
-    /// `branch` leads to `target` in the same page, where there is nothing yet.
-    Link { branch: Branch, target: u32 },
-    /// `branch` leads to `target` in another page.
-    Far { branch: Branch, target: u32 },
-}
-
 /// A block that is being made.
 struct Maker<'a> {
     emitter: Emitter,
@@ -364,11 +330,11 @@ impl Maker<'_> {
             // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
             let may_go_on =
                 source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
-            if !is_left && may_go_on && goes_on_after(&instruction, &self.mode) {
+            if !is_left && may_go_on && branches::goes_on_after(&instruction, &self.mode) {
                 self.emitter.settle_stack();
                 self.begin_site(&instruction);
                 self.end_part();
-                let taken = self.emitter.jump_if(condition(&instruction));
+                let taken = self.emitter.jump_if(branches::condition(&instruction));
                 self.lead(taken, branches::target(&instruction), entry_of);
                 self.begin_part();
                 end = instruction.next_ip32();
@@ -380,7 +346,7 @@ impl Maker<'_> {
                 before_sti = None;
                 continue;
             }
-            if !is_left && is_ending(&instruction, &self.mode) {
+            if !is_left && branches::is_ending(&instruction, &self.mode) {
                 return End::Branch(instruction);
             }
             let is_flat = self.mode.segmented.is_none();
@@ -604,167 +570,9 @@ impl Maker<'_> {
         }
         true
     }
-
-    /// The branch at the end.
-    fn ending(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
-        let next = branch.next_ip32();
-        match branch.code() {
-            Code::Call_rel32_32 if branch.near_branch32() == next => {
-                // It is after its own address, and nothing returns there.
-                self.emitter.push_number(next);
-                self.emitter.settle_stack();
-                self.go_to(next, entry_of);
-            }
-            Code::Call_rel32_32 => {
-                self.emitter.check_room();
-                self.emitter.push_number(next);
-                self.emitter.settle_stack();
-                self.call(branch.near_branch32(), entry_of);
-                self.landing(next, entry_of);
-            }
-            Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
-            Code::Retnd | Code::Retnd_imm16 => {
-                let bytes = if branch.code() == Code::Retnd { 0 } else { branch.immediate16() };
-                self.emitter.pop();
-                self.emitter.move_stack(bytes.into());
-                self.emitter.settle_stack();
-                self.emitter.ret();
-            }
-            Code::Jmp_rm32 | Code::Call_rm32 => {
-                let is_call = branch.code() == Code::Call_rm32;
-                if is_call {
-                    self.emitter.check_room();
-                }
-                if branch.op0_kind() == OpKind::Register {
-                    self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
-                } else {
-                    let from = address(&mut self.emitter, branch).expect("was asked before");
-                    self.emitter.load(Register::R8D, from);
-                }
-                if is_call {
-                    self.emitter.push_number(next);
-                    self.emitter.settle_stack();
-                    self.emitter.call_by_table();
-                    self.landing(next, entry_of);
-                } else {
-                    self.emitter.jump_by_table();
-                }
-            }
-            code => {
-                let taken = match code {
-                    Code::Loopne_rel8_32_ECX => self.emitter.loop_if(0xe0),
-                    Code::Loope_rel8_32_ECX => self.emitter.loop_if(0xe1),
-                    Code::Loop_rel8_32_ECX => self.emitter.loop_if(0xe2),
-                    Code::Jecxz_rel8_32 => self.emitter.loop_if(0xe3),
-                    _ => self.emitter.jump_if(condition(branch)),
-                };
-                self.lead(taken, branch.near_branch32(), entry_of);
-                self.go_to(next, entry_of);
-            }
-        }
-    }
-
-    /// What comes after a call, which pushed `next` for the guest.
-    fn landing(&mut self, next: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
-        self.emitter.check_return(next);
-        self.go_to(next, entry_of);
-    }
-
-    /// Goes on at `target`.
-    fn go_to(&mut self, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
-        if self.is_in_page(target) {
-            let branch = self.emitter.jump();
-            self.lead(branch, target, entry_of);
-        } else {
-            self.jump_to_other_page(target);
-        }
-    }
-
-    /// Calls `target`.
-    fn call(&mut self, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
-        if self.is_in_page(target) {
-            let call = self.emitter.call_near();
-            self.lead(call, target, entry_of);
-        } else {
-            let index = self.index_of(target);
-            self.emitter.call_by_table_to(target, index);
-        }
-    }
-
-    /// Where the jump table has `target`, which is in another page.
-    fn index_of(&mut self, target: u32) -> u32 {
-        if self.mode.segmented.is_some() {
-            return index(target, SEGMENTED_INDEX_MASK);
-        }
-        let is_user = self.mode.is_user;
-        let slot = self.slots.find_or_add(target, is_user);
-        // Where the index is for other targets too, it leads to code that checks which one it is.
-        slot.map_or(index(target, index_mask(is_user)), |slot| slot_index(is_user, slot))
-    }
-
-    fn jump_to_other_page(&mut self, target: u32) {
-        let index = self.index_of(target);
-        self.emitter.jump_by_table_to(target, index);
-    }
-
-    /// Lets `branch` lead to `target`.
-    fn lead(&mut self, branch: Branch, target: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
-        if !self.is_in_page(target) {
-            self.later.push(Later::Far { branch, target });
-        } else if target == self.eip && !self.is_changing {
-            self.emitter.lead(branch, self.entry);
-        } else if let Some(entry) = entry_of(target) {
-            self.emitter.lead(branch, entry);
-        } else {
-            self.later.push(Later::Link { branch, target });
-        }
-    }
-
-    fn finish_later(&mut self) {
-        for later in std::mem::take(&mut self.later) {
-            match later {
-                Later::Link { branch, target } => {
-                    self.emitter.land(branch);
-                    self.emitter.leave_to_link(branch, target);
-                }
-                Later::Far { branch, target } => {
-                    self.emitter.land(branch);
-                    self.jump_to_other_page(target);
-                }
-            }
-        }
-    }
-
-    /// A branch within the page leads to what was in memory when this block was made, and the two are dropped together.
-    fn is_in_page(&self, target: u32) -> bool {
-        (self.mode.linear(target) ^ self.mode.linear(self.eip)) & PAGE_MASK == 0
-    }
 }
 
 fn repeats(instruction: &Instruction) -> bool {
     instruction.is_string_instruction()
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
-}
-
-/// The low four bits of a conditional jump's opcode.
-fn condition(branch: &Instruction) -> u8 {
-    use iced_x86::ConditionCode as C;
-    match branch.condition_code() {
-        C::o => 0,
-        C::no => 1,
-        C::b => 2,
-        C::ae => 3,
-        C::e => 4,
-        C::ne => 5,
-        C::be => 6,
-        C::a => 7,
-        C::s => 8,
-        C::ns => 9,
-        C::p => 10,
-        C::np => 11,
-        C::l => 12,
-        C::ge => 13,
-        C::le => 14,
-        C::g | C::None => 15,
-    }
 }

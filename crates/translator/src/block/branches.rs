@@ -1,30 +1,38 @@
-//! Near branches of segmented code. They go to addresses in CS, which are not beyond its limit, and with 16-bit operands
-//! have 16 bits (SDM vol. 2, JMP, CALL, RET, Jcc, LOOP).
+//! Near branches: those of flat code, which has no limits, and what is common to all.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, OpKind, Register};
 
-use super::{Maker, condition};
-use crate::context::at;
-use crate::copy::rename;
-use crate::mode::Segmented;
-use crate::segmented::{address, check_target, peek, push_number, release};
+use super::{Maker, segmented_branches};
+use crate::copy::{self, address};
+use crate::mode::Mode;
 
-/// `branch` is translated.
-pub(super) fn is_ending(branch: &Instruction, segmented: &Segmented) -> bool {
-    let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
-    match branch.mnemonic() {
-        // What goes beyond the limit is left to the interpreter, which raises the exception.
-        Mnemonic::Jmp | Mnemonic::Call if is_relative => target(branch) <= segmented.limit,
-        // The address of a call by the stack pointer would have to outlast the push.
-        Mnemonic::Jmp | Mnemonic::Call => match branch.code() {
-            Code::Jmp_rm16 | Code::Jmp_rm32 | Code::Call_rm16 | Code::Call_rm32 => {
-                !matches!(branch.op0_register(), Register::SP | Register::ESP)
-            }
-            _ => false,
-        },
-        Mnemonic::Ret => true,
-        _ => is_relative && target(branch) <= segmented.limit,
+/// A near branch that is translated.
+pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
+    if let Some(segmented) = &mode.segmented {
+        return segmented_branches::is_ending(instruction, segmented);
     }
+    match instruction.code() {
+        Code::Jmp_rel8_32
+        | Code::Jmp_rel32_32
+        | Code::Call_rel32_32
+        | Code::Retnd
+        | Code::Retnd_imm16
+        | Code::Loop_rel8_32_ECX
+        | Code::Loope_rel8_32_ECX
+        | Code::Loopne_rel8_32_ECX
+        | Code::Jecxz_rel8_32 => true,
+        Code::Jmp_rm32 | Code::Call_rm32 => {
+            instruction.op0_kind() == OpKind::Register || copy::is_translated_address(instruction)
+        }
+        _ => instruction.is_jcc_short_or_near() && instruction.op0_kind() == OpKind::NearBranch32,
+    }
+}
+
+/// A conditional branch forward, after which a block goes on: one back is mostly taken.
+pub(super) fn goes_on_after(instruction: &Instruction, mode: &Mode) -> bool {
+    instruction.is_jcc_short_or_near()
+        && is_ending(instruction, mode)
+        && target(instruction) > instruction.ip32()
 }
 
 /// Where a relative branch leads.
@@ -32,110 +40,92 @@ pub(super) fn target(branch: &Instruction) -> u32 {
     branch.near_branch_target() as u32
 }
 
-/// The bytes of the addresses that `branch` handles: its operand size.
-fn size(branch: &Instruction) -> u32 {
-    match branch.code() {
-        Code::Retnw | Code::Retnw_imm16 | Code::Jmp_rm16 | Code::Call_rm16 => 2,
-        _ if branch.op0_kind() == OpKind::NearBranch16 => 2,
-        _ => 4,
+/// The low four bits of a conditional jump's opcode.
+pub(super) fn condition(branch: &Instruction) -> u8 {
+    use iced_x86::ConditionCode as C;
+    match branch.condition_code() {
+        C::o => 0,
+        C::no => 1,
+        C::b => 2,
+        C::ae => 3,
+        C::e => 4,
+        C::ne => 5,
+        C::be => 6,
+        C::a => 7,
+        C::s => 8,
+        C::ns => 9,
+        C::p => 10,
+        C::np => 11,
+        C::l => 12,
+        C::ge => 13,
+        C::le => 14,
+        C::g | C::None => 15,
     }
 }
 
 impl Maker<'_> {
-    /// The branch at the end of a block.
-    pub(super) fn segmented_ending(
-        &mut self,
-        branch: &Instruction,
-        segmented: &Segmented,
-        entry_of: &impl Fn(u32) -> Option<u32>,
-    ) {
-        let size = size(branch);
+    /// The branch at the end.
+    pub(super) fn ending(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         let next = branch.next_ip32();
-        // What a call pushes.
-        let pushed = if size == 2 { next & 0xffff } else { next };
-        let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
-        match branch.mnemonic() {
-            Mnemonic::Jmp if is_relative => self.go_to(target(branch), entry_of),
-            Mnemonic::Call if is_relative && target(branch) == pushed => {
+        match branch.code() {
+            Code::Call_rel32_32 if branch.near_branch32() == next => {
                 // It is after its own address, and nothing returns there.
-                push_number(&mut self.emitter, segmented, pushed, size);
-                self.go_to(pushed, entry_of);
+                self.emitter.push_number(next);
+                self.emitter.settle_stack();
+                self.go_to(next, entry_of);
             }
-            Mnemonic::Call if is_relative => {
+            Code::Call_rel32_32 => {
                 self.emitter.check_room();
-                push_number(&mut self.emitter, segmented, pushed, size);
-                self.call(target(branch), entry_of);
-                self.landing(pushed, entry_of);
+                self.emitter.push_number(next);
+                self.emitter.settle_stack();
+                self.call(branch.near_branch32(), entry_of);
+                self.landing(next, entry_of);
             }
-            Mnemonic::Jmp => {
-                self.load_target(branch, size);
-                check_target(&mut self.emitter, segmented, size);
-                self.emitter.copy(Register::R8D, Register::R10D);
-                self.emitter.jump_by_table();
-            }
-            Mnemonic::Call => {
-                self.emitter.check_room();
-                self.load_target(branch, size);
-                check_target(&mut self.emitter, segmented, size);
-                let branch_field = MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into());
-                self.emitter.store(branch_field, Register::R10D);
-                push_number(&mut self.emitter, segmented, pushed, size);
-                self.emitter.load(Register::R8D, branch_field);
-                self.emitter.call_by_table();
-                self.landing(pushed, entry_of);
-            }
-            Mnemonic::Ret => {
-                peek(&mut self.emitter, segmented, size);
-                check_target(&mut self.emitter, segmented, size);
-                let has_number = branch.op_count() > 0;
-                let more = if has_number { branch.immediate16() } else { 0 };
-                release(&mut self.emitter, segmented, size + u32::from(more));
-                self.emitter.copy(Register::R8D, Register::R10D);
+            Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
+            Code::Retnd | Code::Retnd_imm16 => {
+                let bytes = if branch.code() == Code::Retnd { 0 } else { branch.immediate16() };
+                self.emitter.pop();
+                self.emitter.move_stack(bytes.into());
+                self.emitter.settle_stack();
                 self.emitter.ret();
             }
-            mnemonic => {
-                let by_cx = matches!(
-                    branch.code(),
-                    Code::Loop_rel8_16_CX
-                        | Code::Loop_rel8_32_CX
-                        | Code::Loope_rel8_16_CX
-                        | Code::Loope_rel8_32_CX
-                        | Code::Loopne_rel8_16_CX
-                        | Code::Loopne_rel8_32_CX
-                        | Code::Jcxz_rel8_16
-                        | Code::Jcxz_rel8_32
-                );
-                let taken = match mnemonic {
-                    Mnemonic::Loopne if !by_cx => self.emitter.loop_if(0xe0),
-                    Mnemonic::Loope if !by_cx => self.emitter.loop_if(0xe1),
-                    Mnemonic::Loop if !by_cx => self.emitter.loop_if(0xe2),
-                    Mnemonic::Jecxz => self.emitter.loop_if(0xe3),
-                    Mnemonic::Jcxz => self.emitter.jump_if_cx_zero(),
-                    Mnemonic::Loopne => self.emitter.loop_by_cx(Some(JNE)),
-                    Mnemonic::Loope => self.emitter.loop_by_cx(Some(JE)),
-                    Mnemonic::Loop => self.emitter.loop_by_cx(None),
+            Code::Jmp_rm32 | Code::Call_rm32 => {
+                let is_call = branch.code() == Code::Call_rm32;
+                if is_call {
+                    self.emitter.check_room();
+                }
+                if branch.op0_kind() == OpKind::Register {
+                    self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
+                } else {
+                    let from = address(&mut self.emitter, branch).expect("was asked before");
+                    self.emitter.load(Register::R8D, from);
+                }
+                if is_call {
+                    self.emitter.push_number(next);
+                    self.emitter.settle_stack();
+                    self.emitter.call_by_table();
+                    self.landing(next, entry_of);
+                } else {
+                    self.emitter.jump_by_table();
+                }
+            }
+            code => {
+                let taken = match code {
+                    Code::Loopne_rel8_32_ECX => self.emitter.loop_if(0xe0),
+                    Code::Loope_rel8_32_ECX => self.emitter.loop_if(0xe1),
+                    Code::Loop_rel8_32_ECX => self.emitter.loop_if(0xe2),
+                    Code::Jecxz_rel8_32 => self.emitter.loop_if(0xe3),
                     _ => self.emitter.jump_if(condition(branch)),
                 };
-                self.lead(taken, target(branch), entry_of);
+                self.lead(taken, branch.near_branch32(), entry_of);
                 self.go_to(next, entry_of);
             }
         }
     }
 
-    /// Loads R10D with where the indirect `branch` goes.
-    fn load_target(&mut self, branch: &Instruction, size: u32) {
-        let emitter = &mut self.emitter;
-        let code = if size == 2 { Code::Movzx_r32_rm16 } else { Code::Mov_r32_rm32 };
-        let load = if branch.op0_kind() == OpKind::Register {
-            Instruction::with2(code, Register::R10D, rename(branch.op0_register()))
-        } else {
-            let from = address(emitter, branch).expect("it has a plain operand");
-            Instruction::with2(code, Register::R10D, from)
-        };
-        emitter.instruction(load);
+    /// What comes after a call, which pushed `next` for the guest.
+    pub(super) fn landing(&mut self, next: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
+        self.emitter.check_return(next);
+        self.go_to(next, entry_of);
     }
 }
-
-/// The low four bits of the opcodes of JE and JNE.
-const JE: u8 = 4;
-const JNE: u8 = 5;

@@ -1,0 +1,137 @@
+//! Near branches of segmented code. They go to addresses in CS, which are not beyond its limit, and with 16-bit operands
+//! have 16 bits (SDM vol. 2, JMP, CALL, RET, Jcc, LOOP).
+
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+
+use super::Maker;
+use super::branches::{condition, target};
+use crate::context::at;
+use crate::copy::rename;
+use crate::mode::Segmented;
+use crate::segmented::{address, check_target, peek, push_number, release};
+
+/// `branch` is translated.
+pub(super) fn is_ending(branch: &Instruction, segmented: &Segmented) -> bool {
+    let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
+    match branch.mnemonic() {
+        // What goes beyond the limit is left to the interpreter, which raises the exception.
+        Mnemonic::Jmp | Mnemonic::Call if is_relative => target(branch) <= segmented.limit,
+        // The address of a call by the stack pointer would have to outlast the push.
+        Mnemonic::Jmp | Mnemonic::Call => match branch.code() {
+            Code::Jmp_rm16 | Code::Jmp_rm32 | Code::Call_rm16 | Code::Call_rm32 => {
+                !matches!(branch.op0_register(), Register::SP | Register::ESP)
+            }
+            _ => false,
+        },
+        Mnemonic::Ret => true,
+        _ => is_relative && target(branch) <= segmented.limit,
+    }
+}
+
+/// The bytes of the addresses that `branch` handles: its operand size.
+fn size(branch: &Instruction) -> u32 {
+    match branch.code() {
+        Code::Retnw | Code::Retnw_imm16 | Code::Jmp_rm16 | Code::Call_rm16 => 2,
+        _ if branch.op0_kind() == OpKind::NearBranch16 => 2,
+        _ => 4,
+    }
+}
+
+impl Maker<'_> {
+    /// The branch at the end of a block.
+    pub(super) fn segmented_ending(
+        &mut self,
+        branch: &Instruction,
+        segmented: &Segmented,
+        entry_of: &impl Fn(u32) -> Option<u32>,
+    ) {
+        let size = size(branch);
+        let next = branch.next_ip32();
+        // What a call pushes.
+        let pushed = if size == 2 { next & 0xffff } else { next };
+        let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
+        match branch.mnemonic() {
+            Mnemonic::Jmp if is_relative => self.go_to(target(branch), entry_of),
+            Mnemonic::Call if is_relative && target(branch) == pushed => {
+                // It is after its own address, and nothing returns there.
+                push_number(&mut self.emitter, segmented, pushed, size);
+                self.go_to(pushed, entry_of);
+            }
+            Mnemonic::Call if is_relative => {
+                self.emitter.check_room();
+                push_number(&mut self.emitter, segmented, pushed, size);
+                self.call(target(branch), entry_of);
+                self.landing(pushed, entry_of);
+            }
+            Mnemonic::Jmp => {
+                self.load_target(branch, size);
+                check_target(&mut self.emitter, segmented, size);
+                self.emitter.copy(Register::R8D, Register::R10D);
+                self.emitter.jump_by_table();
+            }
+            Mnemonic::Call => {
+                self.emitter.check_room();
+                self.load_target(branch, size);
+                check_target(&mut self.emitter, segmented, size);
+                let branch_field = MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into());
+                self.emitter.store(branch_field, Register::R10D);
+                push_number(&mut self.emitter, segmented, pushed, size);
+                self.emitter.load(Register::R8D, branch_field);
+                self.emitter.call_by_table();
+                self.landing(pushed, entry_of);
+            }
+            Mnemonic::Ret => {
+                peek(&mut self.emitter, segmented, size);
+                check_target(&mut self.emitter, segmented, size);
+                let has_number = branch.op_count() > 0;
+                let more = if has_number { branch.immediate16() } else { 0 };
+                release(&mut self.emitter, segmented, size + u32::from(more));
+                self.emitter.copy(Register::R8D, Register::R10D);
+                self.emitter.ret();
+            }
+            mnemonic => {
+                let by_cx = matches!(
+                    branch.code(),
+                    Code::Loop_rel8_16_CX
+                        | Code::Loop_rel8_32_CX
+                        | Code::Loope_rel8_16_CX
+                        | Code::Loope_rel8_32_CX
+                        | Code::Loopne_rel8_16_CX
+                        | Code::Loopne_rel8_32_CX
+                        | Code::Jcxz_rel8_16
+                        | Code::Jcxz_rel8_32
+                );
+                let taken = match mnemonic {
+                    Mnemonic::Loopne if !by_cx => self.emitter.loop_if(0xe0),
+                    Mnemonic::Loope if !by_cx => self.emitter.loop_if(0xe1),
+                    Mnemonic::Loop if !by_cx => self.emitter.loop_if(0xe2),
+                    Mnemonic::Jecxz => self.emitter.loop_if(0xe3),
+                    Mnemonic::Jcxz => self.emitter.jump_if_cx_zero(),
+                    Mnemonic::Loopne => self.emitter.loop_by_cx(Some(JNE)),
+                    Mnemonic::Loope => self.emitter.loop_by_cx(Some(JE)),
+                    Mnemonic::Loop => self.emitter.loop_by_cx(None),
+                    _ => self.emitter.jump_if(condition(branch)),
+                };
+                self.lead(taken, target(branch), entry_of);
+                self.go_to(next, entry_of);
+            }
+        }
+    }
+
+    /// Loads R10D with where the indirect `branch` goes.
+    fn load_target(&mut self, branch: &Instruction, size: u32) {
+        let emitter = &mut self.emitter;
+        let code = if size == 2 { Code::Movzx_r32_rm16 } else { Code::Mov_r32_rm32 };
+        let load = if branch.op0_kind() == OpKind::Register {
+            Instruction::with2(code, Register::R10D, rename(branch.op0_register()))
+        } else {
+            let from = address(emitter, branch).expect("it has a plain operand");
+            Instruction::with2(code, Register::R10D, from)
+        };
+        emitter.instruction(load);
+    }
+}
+
+/// The low four bits of the opcodes of JE and JNE.
+const JE: u8 = 4;
+const JNE: u8 = 5;

@@ -10,7 +10,8 @@ pub(crate) struct Multiply(u64);
 
 impl Hasher for Multiply {
     fn finish(&self) -> u64 {
-        self.0
+        // Maps take the low bits for the place, and the low bits of a product are those of its factors: of all pages' addresses they are the same.
+        self.0.rotate_left(32)
     }
 
     fn write(&mut self, bytes: &[u8]) {

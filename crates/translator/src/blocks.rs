@@ -3,11 +3,35 @@
 use ring3_core::memory::PAGE_SHIFT;
 
 use crate::block::{Block, Site};
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::mode::ModeNumber;
 
 /// By what a block is found: the linear address and the place of its first instruction, and its mode.
 type Key = (u32, usize, ModeNumber);
+
+/// What jump tables have of a block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    number: u32,
+    /// These are as in [`Block`].
+    pub(crate) linear: u32,
+    pub(crate) eip: u32,
+    pub(crate) mode: ModeNumber,
+    pub(crate) is_user: bool,
+    /// Linear address and page of memory of what it is made from in another page.
+    second: Option<(u32, u32)>,
+    pub(crate) entry: u32,
+    pub(crate) checked_entry: u32,
+    pub(crate) slot: Option<u32>,
+}
+
+impl Target {
+    /// What it is made from in another page, if there is that: linear address and place.
+    pub(crate) fn second(&self) -> Option<(u32, usize)> {
+        let place = |linear, page| (page as usize) << PAGE_SHIFT | (linear & 0xfff) as usize;
+        self.second.map(|(linear, page)| (linear, place(linear, page)))
+    }
+}
 
 /// All translated blocks.
 #[derive(Debug, Default)]
@@ -20,6 +44,11 @@ pub(crate) struct Blocks {
     by_start: Map<Key, usize>,
     /// By page of memory. One that is made from two pages is in the lists of both, and may have been dropped with the other.
     by_page: Map<u32, Vec<usize>>,
+    /// Of those that were ever looked up, which the others mostly never are: branches of the same page lead there, and are linked. By page too, and without
+    /// what was dropped. A list is gone through whenever code is first fetched from its page in an address space, so it has all that is needed.
+    targets: Map<u32, Vec<Target>>,
+    /// The numbers of those blocks.
+    looked_up: Set<usize>,
 }
 
 impl Blocks {
@@ -34,16 +63,53 @@ impl Blocks {
     }
 
     /// The block of that number.
-    pub(crate) fn get(&mut self, number: usize) -> &mut Block {
-        &mut self.all[number]
+    pub(crate) fn get(&self, number: usize) -> &Block {
+        &self.all[number]
+    }
+
+    /// The block of that number was looked up.
+    pub(crate) fn note_look_up(&mut self, number: usize) -> Target {
+        let block = &self.all[number];
+        let target = Target {
+            number: number as u32,
+            linear: block.linear,
+            eip: block.eip,
+            mode: block.mode,
+            is_user: block.is_user,
+            entry: block.entry,
+            checked_entry: block.checked_entry,
+            slot: block.slot,
+            second: block.second.map(|second| (second.linear, page_of(second.place))),
+        };
+        if self.looked_up.insert(number) {
+            for page in pages(block) {
+                self.targets.entry(page).or_default().push(target);
+            }
+        }
+        target
+    }
+
+    /// Direct branches to the block of that number go by `slot`.
+    pub(crate) fn set_slot(&mut self, number: usize, slot: Option<u32>) {
+        let block = &mut self.all[number];
+        if block.slot == slot {
+            return;
+        }
+        block.slot = slot;
+        for page in pages(block) {
+            let targets = self.targets.get_mut(&page).into_iter().flatten();
+            for target in targets.filter(|target| target.number == number as u32) {
+                target.slot = slot;
+            }
+        }
     }
 
     /// Adds the block whose code was just added to the cache, and gives its number.
     pub(crate) fn add(&mut self, block: Block) -> usize {
         let index = self.all.len();
         self.by_start.insert((block.linear, block.place, block.mode), index);
-        for place in std::iter::once(block.place).chain(block.second.map(|second| second.place)) {
-            self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(index);
+        for page in pages(&block) {
+            self.by_page.entry(page).or_default().push(index);
         }
         self.all.push(block);
         let part = self.part(self.all[index].checked_entry).unwrap_or_default();
@@ -52,23 +118,26 @@ impl Blocks {
         index
     }
 
-    /// The blocks that begin in a page of memory, or go on in it.
-    pub(crate) fn in_page(&self, page: u32) -> impl Iterator<Item = &Block> {
-        let indices = self.by_page.get(&page).map_or(&[][..], Vec::as_slice);
-        indices.iter().map(|index| &self.all[*index])
+    /// The blocks that begin in a page of memory, or go on in it, and were ever looked up.
+    pub(crate) fn targets(&self, page: u32) -> &[Target] {
+        self.targets.get(&page).map_or(&[], Vec::as_slice)
     }
 
-    /// Drops the blocks of a page of memory, and gives them.
-    pub(crate) fn drop_page(&mut self, page: u32) -> impl Iterator<Item = &Block> {
-        let indices = self.by_page.remove(&page).unwrap_or_default();
-        for index in &indices {
-            let block = &self.all[*index];
+    /// Drops the blocks of a page of memory, and gives those that were ever looked up; none where there are no blocks.
+    pub(crate) fn drop_page(&mut self, page: u32) -> Option<Vec<Target>> {
+        for number in self.by_page.remove(&page)? {
+            let block = &self.all[number];
             let key = (block.linear, block.place, block.mode);
-            if self.by_start.get(&key) == Some(index) {
+            if self.by_start.get(&key) == Some(&number) {
                 self.by_start.remove(&key);
             }
+            for other in pages(block).filter(|other| *other != page) {
+                if let Some(targets) = self.targets.get_mut(&other) {
+                    targets.retain(|target| target.number != number as u32);
+                }
+            }
         }
-        indices.into_iter().map(|index| &self.all[index])
+        Some(self.targets.remove(&page).unwrap_or_default())
     }
 
     /// The block and the instruction whose host code address `host` is in.
@@ -114,4 +183,16 @@ impl Blocks {
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
+}
+
+/// The page of memory that `place` is in.
+fn page_of(place: usize) -> u32 {
+    (place >> PAGE_SHIFT) as u32
+}
+
+/// The pages of memory that a block is made from.
+fn pages(block: &Block) -> impl Iterator<Item = u32> + use<> {
+    let first = page_of(block.place);
+    let second = block.second.map(|second| page_of(second.place));
+    std::iter::once(first).chain(second.filter(|second| *second != first))
 }

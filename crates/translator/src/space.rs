@@ -5,12 +5,12 @@
 use std::fs::File;
 use std::io;
 
-use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
+use ring3_core::memory::{self, Memory, PAGE_SHIFT, PAGE_SIZE};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::paging::{Access, PageEntries};
 
-use crate::block::{Block, Second};
-use crate::blocks::Blocks;
+use crate::block::Second;
+use crate::blocks::{Blocks, Target};
 use crate::context::{BRANCH_SLOTS, index, index_mask, slot_index};
 use crate::map::{Map, Set};
 use crate::mode::{self, ModeNumber, SEGMENTED_INDEX_MASK};
@@ -139,11 +139,6 @@ impl Space {
         &self.window
     }
 
-    /// It is one of user code.
-    pub(crate) fn is_user(&self) -> bool {
-        self.is_user
-    }
-
     /// The address of the jump table of code of `mode`, which is about to run, and the bits of its index.
     pub(crate) fn enter(&mut self, mode: ModeNumber) -> (u64, u32) {
         if self.mode != mode {
@@ -218,13 +213,13 @@ impl Space {
     }
 
     /// Where the table has `block`: for indirect branches, and for direct ones, with what leads there.
-    fn targets(&self, block: &Block) -> [Option<(usize, u32)>; 2] {
+    fn targets(&self, block: &Target) -> [Option<(usize, u32)>; 2] {
         let slot = block.slot.map(|slot| (slot_index(self.is_user, slot) as usize, block.entry));
         [Some((self.index(block.linear), block.checked_entry)), slot]
     }
 
     /// Branches by the table go to `block`.
-    pub(crate) fn note_target(&mut self, block: &Block) {
+    pub(crate) fn note_target(&mut self, block: &Target) {
         if !mode::is_flat(block.mode) {
             return self.segmented.note(block);
         }
@@ -233,9 +228,17 @@ impl Space {
         }
     }
 
-    /// Branches by the table no longer go to `block`.
-    pub(crate) fn forget_target(&mut self, block: &Block) {
+    /// Blocks are not to be reached any more; to those among them that are not `targets` the table does not lead.
+    pub(crate) fn forget_blocks(&mut self, targets: &[Target]) {
         self.returns.clear();
+        let is_user = self.is_user;
+        for block in targets.iter().filter(|block| block.is_user == is_user) {
+            self.forget_target(block);
+        }
+    }
+
+    /// Branches by the table no longer go to `block`.
+    fn forget_target(&mut self, block: &Target) {
         if !mode::is_flat(block.mode) {
             return self.segmented.forget(block);
         }
@@ -273,15 +276,16 @@ impl Space {
         }
         let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
         let mapping = cpu.map_page(memory, linear, Access::Fetch)?;
-        let Target::Place(place) = memory.read_target(mapping.address) else { return None };
+        let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);
         self.has_local |= !mapping.global;
         self.fetched.insert(page, Fetched { place, global: mapping.global, entries });
-        // Most of them are wanted soon, and would each be looked up.
-        for block in blocks.in_page((place >> PAGE_SHIFT) as u32) {
-            let is_here = block.linear & !0xfff == page && block.is_user == cpu.is_user();
-            if is_here && block.second.is_none_or(|second| self.has_fetched(&second)) {
+        // Most of its blocks are wanted soon, and would each be looked up.
+        for block in blocks.targets((place >> PAGE_SHIFT) as u32) {
+            let is_here = block.linear & !0xfff == page && block.is_user == self.is_user;
+            let is_known = |(linear, place)| self.fetched(linear) == Some(place);
+            if is_here && block.second().is_none_or(is_known) {
                 self.note_target(block);
             }
         }
@@ -298,12 +302,9 @@ impl Space {
         self.fetched(second.linear) == Some(second.place)
     }
 
-    /// Branches by the table no longer go to the blocks of a page.
-    fn forget_targets_in(&mut self, fetched: &Fetched, blocks: &Blocks) {
-        self.returns.clear();
-        for block in blocks.in_page((fetched.place >> PAGE_SHIFT) as u32) {
-            self.forget_target(block);
-        }
+    /// No instructions are fetched from `fetched` any more.
+    fn forget_fetched(&mut self, fetched: &Fetched, blocks: &Blocks) {
+        self.forget_blocks(blocks.targets((fetched.place >> PAGE_SHIFT) as u32));
     }
 
     /// Fills the window where an access to `linear` has faulted.
@@ -319,10 +320,10 @@ impl Space {
         let Some(mapping) = cpu.map_page(memory, linear, access) else {
             return Ok(Fill::Faults);
         };
-        let Target::Place(place) = memory.read_target(mapping.address) else {
+        let memory::Target::Place(place) = memory.read_target(mapping.address) else {
             return Ok(Fill::Leave);
         };
-        let is_ram = memory.write_target(mapping.address) == Target::Place(place);
+        let is_ram = memory.write_target(mapping.address) == memory::Target::Place(place);
         if mapping.user && !self.is_user {
             return Ok(Fill::OfUser);
         }
@@ -480,7 +481,7 @@ impl Space {
             && is_stale(&fetched.entries)
         {
             self.fetched.remove(&page);
-            self.forget_targets_in(&fetched, blocks);
+            self.forget_fetched(&fetched, blocks);
         }
         if self.small.get(&page).is_some_and(|mapped| is_stale(&mapped.entries)) {
             self.small.remove(&page);
@@ -541,8 +542,12 @@ impl Space {
         };
         let stale: Vec<_> = self.fetched.extract_if(is_stale).collect();
         self.has_local = has_local;
-        for (_, fetched) in stale {
-            self.forget_targets_in(&fetched, blocks);
+        if self.fetched.is_empty() && !stale.is_empty() {
+            self.forget_targets();
+        } else {
+            for (_, fetched) in stale {
+                self.forget_fetched(&fetched, blocks);
+            }
         }
         self.unmap(dropped)
     }

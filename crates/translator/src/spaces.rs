@@ -6,8 +6,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
 
-use crate::block::Block;
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Target};
 use crate::space::Space;
 use crate::window::Window;
 
@@ -176,11 +175,9 @@ impl Spaces {
         self.all().for_each(Space::forget_targets);
     }
 
-    /// Branches by the jump table no longer go to `block`.
-    pub(crate) fn forget_target(&mut self, block: &Block) {
-        self.all().filter(|space| space.is_user() == block.is_user).for_each(|space| {
-            space.forget_target(block);
-        });
+    /// Blocks were dropped, of which `targets` are those that the jump tables may lead to.
+    pub(crate) fn forget_blocks(&mut self, targets: &[Target]) {
+        self.all().for_each(|space| space.forget_blocks(targets));
     }
 
     /// Forgets what belongs to the modes of segmented code.

@@ -1,6 +1,6 @@
 //! The jump tables of segmented code, in one address space: one for each mode.
 
-use crate::block::Block;
+use crate::blocks::Target;
 use crate::context::index;
 use crate::map::Map;
 use crate::mode::{ModeNumber, SEGMENTED_INDEX_MASK};
@@ -38,20 +38,20 @@ impl Targets {
         target.copied().unwrap_or(self.miss)
     }
 
-    fn entry(&mut self, block: &Block) -> Option<&mut u32> {
+    fn entry(&mut self, block: &Target) -> Option<&mut u32> {
         let table = self.tables.get_mut(&block.mode)?;
         table.get_mut(index(block.eip, SEGMENTED_INDEX_MASK) as usize)
     }
 
     /// Branches by the table go to `block`, if there is one of its mode.
-    pub(crate) fn note(&mut self, block: &Block) {
+    pub(crate) fn note(&mut self, block: &Target) {
         if let Some(entry) = self.entry(block) {
             *entry = block.checked_entry;
         }
     }
 
     /// Branches by the table no longer go to `block`.
-    pub(crate) fn forget(&mut self, block: &Block) {
+    pub(crate) fn forget(&mut self, block: &Target) {
         let miss = self.miss;
         if let Some(entry) = self.entry(block)
             && *entry == block.checked_entry

@@ -303,8 +303,8 @@ impl Translator {
 
     /// Drops all blocks of a page.
     fn drop_page(&mut self, page: u32) {
-        for block in self.blocks.drop_page(page) {
-            self.spaces.forget_target(block);
+        if let Some(targets) = self.blocks.drop_page(page) {
+            self.spaces.forget_blocks(&targets);
         }
     }
 
@@ -374,8 +374,8 @@ impl Translator {
             return Ok(None);
         };
         if let Some(number) = self.blocks.number(linear, place, mode_number) {
+            self.blocks.set_slot(number, self.slots[usize::from(is_user)].find(linear));
             let block = self.blocks.get(number);
-            block.slot = self.slots[usize::from(is_user)].find(linear);
             let now = memory.page_from(place).unwrap_or_default();
             match block.second {
                 None => match &block.contents {
@@ -685,8 +685,8 @@ impl Translator {
                 let Some(number) = self.code_for(cpu, memory, target)? else {
                     return Ok(STEP);
                 };
-                let block = self.blocks.get(number);
-                self.spaces.current(cpu.is_user()).note_target(block);
+                let block = self.blocks.note_look_up(number);
+                self.spaces.current(cpu.is_user()).note_target(&block);
                 self.context.target = block.entry.into();
                 Ok(Left::Again(Middle::default()))
             }

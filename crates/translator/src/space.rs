@@ -2,12 +2,16 @@
 //! and a table of where indirect branches go. Both are what a TLB is to a processor: they may be out of date until software
 //! invalidates them, and then no longer.
 
-use std::fs::File;
+mod fill;
+mod invalidation;
+
 use std::io;
 
 use ring3_core::memory::{self, Memory, PAGE_SHIFT, PAGE_SIZE};
-use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{Access, PageEntries};
+
+pub(crate) use fill::Fill;
 
 use crate::block::Second;
 use crate::blocks::{Blocks, Target};
@@ -76,37 +80,6 @@ pub(crate) struct Space {
     /// Pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a copy
     /// of what was there.
     stale: Vec<u32>,
-}
-
-/// What came of a fault in the window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// The access can be tried again.
-    Done,
-    /// It faults.
-    Faults,
-    /// The interpreter is to do it, and so it will be each time: it is a device's.
-    Leave,
-    /// The same: it writes to this page of memory, which holds code.
-    WritesCode(u32),
-    /// The interpreter is to do it this time: it reads zeros that cannot be written. Mostly it is a page that the system has only one of, and the
-    /// first write, which comes soon, gets another one.
-    Zeros,
-    /// Supervisor code accesses a page of the user, which is not in the window of supervisor code, as it would have to be dropped
-    /// whenever CR3 is loaded.
-    OfUser,
-}
-
-/// Nothing but zeros is in a page.
-fn is_zero(page: &[u8]) -> bool {
-    page.chunks_exact(size_of::<u128>()).all(|part| part == [0; size_of::<u128>()])
-}
-
-impl Fill {
-    /// The page that holds code and was written to.
-    pub(crate) fn written(self) -> Option<u32> {
-        if let Fill::WritesCode(page) = self { Some(page) } else { None }
-    }
 }
 
 impl Space {
@@ -307,128 +280,12 @@ impl Space {
         self.forget_blocks(blocks.targets((fetched.place >> PAGE_SHIFT) as u32));
     }
 
-    /// Fills the window where an access to `linear` has faulted.
-    pub(crate) fn fill(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        file: &File,
-        linear: u32,
-        writes: bool,
-    ) -> io::Result<Fill> {
-        let access = if writes { Access::Write } else { Access::Read };
-        let Some(mapping) = cpu.map_page(memory, linear, access) else {
-            return Ok(Fill::Faults);
-        };
-        let memory::Target::Place(place) = memory.read_target(mapping.address) else {
-            return Ok(Fill::Leave);
-        };
-        let is_ram = memory.write_target(mapping.address) == memory::Target::Place(place);
-        if mapping.user && !self.is_user {
-            return Ok(Fill::OfUser);
-        }
-        // Without WP supervisor code may write what the user may not.
-        let of_user = mapping.user && cpu.cr0().contains(Cr0::WP);
-        if self.is_user && !cpu.is_user() && !of_user {
-            return Ok(Fill::Leave);
-        }
-        if writes && !is_ram {
-            return Ok(Fill::Leave);
-        }
-        if writes && !memory.is_plain(place) {
-            return Ok(Fill::WritesCode((place >> PAGE_SHIFT) as u32));
-        }
-        let page = linear & !0xfff;
-        if self.is_user
-            && !writes
-            && !mapping.writable
-            && self.zeros != Some(page)
-            && memory.page_from(place & !0xfff).is_some_and(is_zero)
-        {
-            self.zeros = Some(page);
-            return Ok(Fill::Zeros);
-        }
-        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
-        self.note_directory(page, &entries);
-        let mut mapped = Mapped {
-            place,
-            len: PAGE_SIZE as usize,
-            writable: mapping.writable && is_ram && memory.is_plain(place),
-            global: mapping.global,
-            entries,
-        };
-        let start = linear & !(mapping.size - 1);
-        if mapping.size > PAGE_SIZE as u32 && !self.has_large(start, mapping.writable) {
-            let address = mapping.address - u64::from(page - start);
-            if let Some(place) = memory.run_of_places(address, mapping.size.into()) {
-                mapped = Mapped {
-                    place,
-                    len: mapping.size as usize,
-                    writable: mapping.writable,
-                    ..mapped
-                };
-                for part in (start..=start + (mapping.size - 1)).step_by(DIRECTORY_STEP as usize) {
-                    self.note_directory(part, &entries);
-                }
-                if let Err(error) = self.map_large(memory, file, start, mapped) {
-                    // Not with some of it protected, and some not.
-                    self.large.remove(&start);
-                    self.window.unmap(start, mapped.len)?;
-                    return Err(error);
-                }
-                return Ok(Fill::Done);
-            }
-        }
-        self.window.map(page, mapped.len, file, place, mapped.writable)?;
-        self.stale.retain(|stale| *stale != page);
-        if !self.is_in_large(page, &mapped) {
-            if mapped.writable {
-                self.writable.insert(mapped.place);
-            }
-            self.has_local |= !mapped.global;
-            self.small.insert(page, mapped);
-        }
-        Ok(Fill::Done)
-    }
-
     fn note_directory(&mut self, linear: u32, entries: &PageEntries) {
         let now = Some(entries.directory);
         let known = self.directories.entry(linear / DIRECTORY_STEP).or_insert(now);
         if *known != now {
             *known = None;
         }
-    }
-
-    fn has_large(&self, start: u32, writable: bool) -> bool {
-        self.large.get(&start).is_some_and(|large| large.writable || !writable)
-    }
-
-    /// `mapped`, at `page`, is part of a large page that is mapped.
-    fn is_in_large(&self, page: u32, mapped: &Mapped) -> bool {
-        self.large.iter().any(|(start, large)| {
-            let offset = page.wrapping_sub(*start) as usize;
-            offset < large.len && large.place + offset == mapped.place
-        })
-    }
-
-    /// Maps a large page, but those parts of it that hold code only for reading.
-    fn map_large(
-        &mut self,
-        memory: &Memory,
-        file: &File,
-        start: u32,
-        mapped: Mapped,
-    ) -> io::Result<()> {
-        self.window.map(start, mapped.len, file, mapped.place, mapped.writable)?;
-        self.small.retain(|page, _| page.wrapping_sub(start) as usize >= mapped.len);
-        self.has_local |= !mapped.global;
-        self.large.insert(start, mapped);
-        for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
-            if mapped.writable && !memory.is_plain(mapped.place + offset) {
-                self.protect_part(start + offset as u32)?;
-            }
-        }
-        Ok(())
     }
 
     /// The page at `place` holds code: writes to it are to fault.
@@ -456,100 +313,6 @@ impl Space {
     fn protect_part(&mut self, page: u32) -> io::Result<()> {
         self.protected += 1;
         self.window.protect(page, PAGE_SIZE as usize, false)
-    }
-
-    /// The page of `linear` was invalidated.
-    pub(crate) fn invalidate(
-        &mut self,
-        cpu: &Cpu,
-        memory: &Memory,
-        blocks: &Blocks,
-        linear: u32,
-    ) -> io::Result<()> {
-        // Where that has changed it was a large page, or another table of pages.
-        let first = linear & !(LARGEST_PAGE - 1);
-        let has_changed = |part: &u32| {
-            let known = self.directories.get(&(part / DIRECTORY_STEP));
-            known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, *part)))
-        };
-        if [first, first + DIRECTORY_STEP].iter().any(has_changed) {
-            return self.invalidate_all(cpu, memory, blocks, true);
-        }
-        let page = linear & !0xfff;
-        let is_stale = |entries: &PageEntries| !entries.leaf_is_unchanged(memory);
-        if let Some(fetched) = self.fetched.get(&page).copied()
-            && is_stale(&fetched.entries)
-        {
-            self.fetched.remove(&page);
-            self.forget_fetched(&fetched, blocks);
-        }
-        if self.small.get(&page).is_some_and(|mapped| is_stale(&mapped.entries)) {
-            self.small.remove(&page);
-            self.stale.push(page);
-            if !self.is_user || self.stale.len() > MOST_STALE {
-                self.settle()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// All that is not global was invalidated, or everything if `with_global`: drops what the page tables say otherwise now.
-    pub(crate) fn invalidate_all(
-        &mut self,
-        cpu: &Cpu,
-        memory: &Memory,
-        blocks: &Blocks,
-        with_global: bool,
-    ) -> io::Result<()> {
-        let mut now = Map::default();
-        for (part, known) in &mut self.directories {
-            let entry = cpu.directory_entry(memory, part * DIRECTORY_STEP);
-            now.insert(*part, entry);
-            if with_global {
-                *known = Some(entry);
-            } else if *known != Some(entry) {
-                *known = None;
-            }
-        }
-        if !self.has_local && !with_global {
-            return Ok(());
-        }
-        let globals_count = cpu.cr4().contains(Cr4::PGE);
-        let mut has_local = false;
-        let mut stays = |page: u32, global: &mut bool, entries: &PageEntries| {
-            let is_unchanged = || {
-                now.get(&(page / DIRECTORY_STEP)) == Some(&entries.directory)
-                    && entries.leaf_is_unchanged(memory)
-            };
-            let stays = *global && !with_global || is_unchanged();
-            // It may have been noted before global pages were enabled.
-            *global |= globals_count && entries.are_global();
-            has_local |= stays && !*global;
-            stays
-        };
-        let mut dropped = Vec::new();
-        for pages in [&mut self.small, &mut self.large] {
-            pages.retain(|start, mapped| {
-                let stays = stays(*start, &mut mapped.global, &mapped.entries);
-                if !stays {
-                    dropped.push((*start, mapped.len));
-                }
-                stays
-            });
-        }
-        let is_stale = |page: &u32, fetched: &mut Fetched| {
-            !stays(*page, &mut fetched.global, &fetched.entries)
-        };
-        let stale: Vec<_> = self.fetched.extract_if(is_stale).collect();
-        self.has_local = has_local;
-        if self.fetched.is_empty() && !stale.is_empty() {
-            self.forget_targets();
-        } else {
-            for (_, fetched) in stale {
-                self.forget_fetched(&fetched, blocks);
-            }
-        }
-        self.unmap(dropped)
     }
 
     /// Forgets everything.

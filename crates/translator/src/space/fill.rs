@@ -1,0 +1,159 @@
+//! Filling a window where an access has faulted, and what comes of that.
+
+use std::fs::File;
+use std::io;
+
+use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
+use ring3_x86::cpu::{Cpu, Cr0};
+use ring3_x86::paging::Access;
+
+use super::{DIRECTORY_STEP, Mapped, Space};
+
+/// What came of a fault in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// The access can be tried again.
+    Done,
+    /// It faults.
+    Faults,
+    /// The interpreter is to do it, and so it will be each time: it is a device's.
+    Leave,
+    /// The same: it writes to this page of memory, which holds code.
+    WritesCode(u32),
+    /// The interpreter is to do it this time: it reads zeros that cannot be written. Mostly it is a page that the system has only one of, and the
+    /// first write, which comes soon, gets another one.
+    Zeros,
+    /// Supervisor code accesses a page of the user, which is not in the window of supervisor code, as it would have to be dropped
+    /// whenever CR3 is loaded.
+    OfUser,
+}
+
+/// Nothing but zeros is in a page.
+fn is_zero(page: &[u8]) -> bool {
+    page.chunks_exact(size_of::<u128>()).all(|part| part == [0; size_of::<u128>()])
+}
+
+impl Fill {
+    /// The page that holds code and was written to.
+    pub(crate) fn written(self) -> Option<u32> {
+        if let Fill::WritesCode(page) = self { Some(page) } else { None }
+    }
+}
+
+impl Space {
+    /// Fills the window where an access to `linear` has faulted.
+    pub(crate) fn fill(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        file: &File,
+        linear: u32,
+        writes: bool,
+    ) -> io::Result<Fill> {
+        let access = if writes { Access::Write } else { Access::Read };
+        let Some(mapping) = cpu.map_page(memory, linear, access) else {
+            return Ok(Fill::Faults);
+        };
+        let Target::Place(place) = memory.read_target(mapping.address) else {
+            return Ok(Fill::Leave);
+        };
+        let is_ram = memory.write_target(mapping.address) == Target::Place(place);
+        if mapping.user && !self.is_user {
+            return Ok(Fill::OfUser);
+        }
+        // Without WP supervisor code may write what the user may not.
+        let of_user = mapping.user && cpu.cr0().contains(Cr0::WP);
+        if self.is_user && !cpu.is_user() && !of_user {
+            return Ok(Fill::Leave);
+        }
+        if writes && !is_ram {
+            return Ok(Fill::Leave);
+        }
+        if writes && !memory.is_plain(place) {
+            return Ok(Fill::WritesCode((place >> PAGE_SHIFT) as u32));
+        }
+        let page = linear & !0xfff;
+        if self.is_user
+            && !writes
+            && !mapping.writable
+            && self.zeros != Some(page)
+            && memory.page_from(place & !0xfff).is_some_and(is_zero)
+        {
+            self.zeros = Some(page);
+            return Ok(Fill::Zeros);
+        }
+        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
+        self.note_directory(page, &entries);
+        let mut mapped = Mapped {
+            place,
+            len: PAGE_SIZE as usize,
+            writable: mapping.writable && is_ram && memory.is_plain(place),
+            global: mapping.global,
+            entries,
+        };
+        let start = linear & !(mapping.size - 1);
+        if mapping.size > PAGE_SIZE as u32 && !self.has_large(start, mapping.writable) {
+            let address = mapping.address - u64::from(page - start);
+            if let Some(place) = memory.run_of_places(address, mapping.size.into()) {
+                mapped = Mapped {
+                    place,
+                    len: mapping.size as usize,
+                    writable: mapping.writable,
+                    ..mapped
+                };
+                for part in (start..=start + (mapping.size - 1)).step_by(DIRECTORY_STEP as usize) {
+                    self.note_directory(part, &entries);
+                }
+                if let Err(error) = self.map_large(memory, file, start, mapped) {
+                    // Not with some of it protected, and some not.
+                    self.large.remove(&start);
+                    self.window.unmap(start, mapped.len)?;
+                    return Err(error);
+                }
+                return Ok(Fill::Done);
+            }
+        }
+        self.window.map(page, mapped.len, file, place, mapped.writable)?;
+        self.stale.retain(|stale| *stale != page);
+        if !self.is_in_large(page, &mapped) {
+            if mapped.writable {
+                self.writable.insert(mapped.place);
+            }
+            self.has_local |= !mapped.global;
+            self.small.insert(page, mapped);
+        }
+        Ok(Fill::Done)
+    }
+
+    fn has_large(&self, start: u32, writable: bool) -> bool {
+        self.large.get(&start).is_some_and(|large| large.writable || !writable)
+    }
+
+    /// `mapped`, at `page`, is part of a large page that is mapped.
+    fn is_in_large(&self, page: u32, mapped: &Mapped) -> bool {
+        self.large.iter().any(|(start, large)| {
+            let offset = page.wrapping_sub(*start) as usize;
+            offset < large.len && large.place + offset == mapped.place
+        })
+    }
+
+    /// Maps a large page, but those parts of it that hold code only for reading.
+    fn map_large(
+        &mut self,
+        memory: &Memory,
+        file: &File,
+        start: u32,
+        mapped: Mapped,
+    ) -> io::Result<()> {
+        self.window.map(start, mapped.len, file, mapped.place, mapped.writable)?;
+        self.small.retain(|page, _| page.wrapping_sub(start) as usize >= mapped.len);
+        self.has_local |= !mapped.global;
+        self.large.insert(start, mapped);
+        for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
+            if mapped.writable && !memory.is_plain(mapped.place + offset) {
+                self.protect_part(start + offset as u32)?;
+            }
+        }
+        Ok(())
+    }
+}

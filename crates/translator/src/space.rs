@@ -35,7 +35,6 @@ struct Mapped {
     place: usize,
     len: usize,
     writable: bool,
-    global: bool,
     entries: PageEntries,
 }
 
@@ -43,7 +42,6 @@ struct Mapped {
 #[derive(Debug, Clone, Copy)]
 struct Fetched {
     place: usize,
-    global: bool,
     entries: PageEntries,
 }
 
@@ -69,8 +67,8 @@ pub(crate) struct Space {
     /// The page-directory entries of all of them, by the number of the 2 MiB that they are for; none where some had
     /// another one.
     directories: Map<u32, Option<u64>>,
-    /// Some of them may not be global.
-    has_local: bool,
+    /// In the space of supervisor code: the addresses of those that may not be global. Few of a kernel's many pages are.
+    local: Set<u32>,
     /// The places of small pages that may be mapped for writing.
     writable: Set<usize>,
     /// How many pages inside of large ones were protected, each of which splits a mapping.
@@ -100,7 +98,7 @@ impl Space {
             large,
             fetched,
             directories,
-            has_local: false,
+            local: Set::default(),
             writable: Set::default(),
             protected: 0,
             zeros: None,
@@ -252,8 +250,8 @@ impl Space {
         let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);
-        self.has_local |= !mapping.global;
-        self.fetched.insert(page, Fetched { place, global: mapping.global, entries });
+        self.note_local(page, mapping.global);
+        self.fetched.insert(page, Fetched { place, entries });
         // Most of its blocks are wanted soon, and would each be looked up.
         for block in blocks.targets((place >> PAGE_SHIFT) as u32) {
             let is_here = block.linear & !0xfff == page && block.is_user == self.is_user;
@@ -278,6 +276,12 @@ impl Space {
     /// No instructions are fetched from `fetched` any more.
     fn forget_fetched(&mut self, fetched: &Fetched, blocks: &Blocks) {
         self.forget_blocks(blocks.targets((fetched.place >> PAGE_SHIFT) as u32));
+    }
+
+    fn note_local(&mut self, page: u32, is_global: bool) {
+        if !self.is_user && !is_global {
+            self.local.insert(page);
+        }
     }
 
     fn note_directory(&mut self, linear: u32, entries: &PageEntries) {
@@ -323,6 +327,7 @@ impl Space {
         self.large.clear();
         self.fetched.clear();
         self.directories.clear();
+        self.local.clear();
         self.protected = 0;
         self.forget_targets();
         self.window.clear()

@@ -88,7 +88,6 @@ impl Space {
             place,
             len: PAGE_SIZE as usize,
             writable: mapping.writable && is_ram && memory.is_plain(place),
-            global: mapping.global,
             entries,
         };
         let start = linear & !(mapping.size - 1);
@@ -104,6 +103,7 @@ impl Space {
                 for part in (start..=start + (mapping.size - 1)).step_by(DIRECTORY_STEP as usize) {
                     self.note_directory(part, &entries);
                 }
+                self.note_local(start, mapping.global);
                 if let Err(error) = self.map_large(memory, file, start, mapped) {
                     // Not with some of it protected, and some not.
                     self.large.remove(&start);
@@ -119,7 +119,7 @@ impl Space {
             if mapped.writable {
                 self.writable.insert(mapped.place);
             }
-            self.has_local |= !mapped.global;
+            self.note_local(page, mapping.global);
             self.small.insert(page, mapped);
         }
         Ok(Fill::Done)
@@ -147,7 +147,6 @@ impl Space {
     ) -> io::Result<()> {
         self.window.map(start, mapped.len, file, mapped.place, mapped.writable)?;
         self.small.retain(|page, _| page.wrapping_sub(start) as usize >= mapped.len);
-        self.has_local |= !mapped.global;
         self.large.insert(start, mapped);
         for offset in (0..mapped.len).step_by(PAGE_SIZE as usize) {
             if mapped.writable && !memory.is_plain(mapped.place + offset) {

@@ -5,10 +5,63 @@ use std::io;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr4};
 use ring3_x86::paging::PageEntries;
+use tracing::debug;
 
-use super::{DIRECTORY_STEP, Fetched, LARGEST_PAGE, MOST_STALE, Space};
+use super::{DIRECTORY_STEP, Fetched, LARGEST_PAGE, MOST_STALE, Mapped, Space};
 use crate::blocks::Blocks;
 use crate::map::Map;
+
+/// What page tables say now.
+struct Now<'a> {
+    cpu: &'a Cpu,
+    memory: &'a Memory,
+    /// For user code.
+    is_user: bool,
+    /// The page-directory entries, by the number of the 2 MiB that they are for.
+    directories: Map<u32, u64>,
+}
+
+impl Now<'_> {
+    /// The page of `linear` is still mapped by `entries`.
+    fn has(&self, linear: u32, entries: &PageEntries) -> bool {
+        self.directories.get(&(linear / DIRECTORY_STEP)) == Some(&entries.directory)
+            && entries.leaf_is_unchanged(self.memory)
+    }
+
+    /// A page that is mapped by `entries` goes when CR3 is loaded.
+    fn is_local(&self, entries: &PageEntries) -> bool {
+        !(self.cpu.cr4().contains(Cr4::PGE) && entries.are_global())
+    }
+}
+
+/// What is different.
+#[derive(Default)]
+struct Changes {
+    /// Pages of the window that are there no longer, with address and length.
+    mapped: Vec<(u32, usize)>,
+    /// What is no longer fetched from.
+    fetched: Vec<Fetched>,
+}
+
+impl Changes {
+    /// `mapped`, at `page`, stays mapped.
+    fn keep_mapped(&mut self, now: &Now, page: u32, mapped: &Mapped) -> bool {
+        let stays = now.has(page, &mapped.entries);
+        if !stays {
+            self.mapped.push((page, mapped.len));
+        }
+        stays
+    }
+
+    /// Instructions are still fetched from `fetched`, at `page`.
+    fn keep_fetched(&mut self, now: &Now, page: u32, fetched: &Fetched) -> bool {
+        let stays = now.has(page, &fetched.entries);
+        if !stays {
+            self.fetched.push(*fetched);
+        }
+        stays
+    }
+}
 
 impl Space {
     /// The page of `linear` was invalidated.
@@ -54,54 +107,87 @@ impl Space {
         blocks: &Blocks,
         with_global: bool,
     ) -> io::Result<()> {
-        let mut now = Map::default();
+        let mut directories = Map::default();
         for (part, known) in &mut self.directories {
             let entry = cpu.directory_entry(memory, part * DIRECTORY_STEP);
-            now.insert(*part, entry);
+            directories.insert(*part, entry);
             if with_global {
                 *known = Some(entry);
             } else if *known != Some(entry) {
                 *known = None;
             }
         }
-        if !self.has_local && !with_global {
-            return Ok(());
-        }
-        let globals_count = cpu.cr4().contains(Cr4::PGE);
-        let mut has_local = false;
-        let mut stays = |page: u32, global: &mut bool, entries: &PageEntries| {
-            let is_unchanged = || {
-                now.get(&(page / DIRECTORY_STEP)) == Some(&entries.directory)
-                    && entries.leaf_is_unchanged(memory)
-            };
-            let stays = *global && !with_global || is_unchanged();
-            // It may have been noted before global pages were enabled.
-            *global |= globals_count && entries.are_global();
-            has_local |= stays && !*global;
-            stays
+        let now = Now { cpu, memory, is_user: self.is_user, directories };
+        let changes = if with_global || self.is_user {
+            self.take_changes(&now)
+        } else {
+            self.take_local_changes(&now)
         };
-        let mut dropped = Vec::new();
-        for pages in [&mut self.small, &mut self.large] {
-            pages.retain(|start, mapped| {
-                let stays = stays(*start, &mut mapped.global, &mapped.entries);
-                if !stays {
-                    dropped.push((*start, mapped.len));
+        if self.fetched.is_empty() && !changes.fetched.is_empty() {
+            self.forget_targets();
+        } else {
+            for fetched in &changes.fetched {
+                self.forget_fetched(fetched, blocks);
+            }
+        }
+        self.unmap(changes.mapped).or_else(|error| {
+            debug!(%error, "the host refuses to change a mapping");
+            self.clear()
+        })
+    }
+
+    /// What has changed in all pages.
+    fn take_changes(&mut self, now: &Now) -> Changes {
+        let mut changes = Changes::default();
+        let Space { local, small, large, fetched, .. } = self;
+        local.clear();
+        let mut note = |page: u32, entries: &PageEntries| {
+            if !now.is_user && now.is_local(entries) {
+                local.insert(page);
+            }
+        };
+        for pages in [small, large] {
+            pages.retain(|page, mapped| {
+                let stays = changes.keep_mapped(now, *page, mapped);
+                if stays {
+                    note(*page, &mapped.entries);
                 }
                 stays
             });
         }
-        let is_stale = |page: &u32, fetched: &mut Fetched| {
-            !stays(*page, &mut fetched.global, &fetched.entries)
-        };
-        let stale: Vec<_> = self.fetched.extract_if(is_stale).collect();
-        self.has_local = has_local;
-        if self.fetched.is_empty() && !stale.is_empty() {
-            self.forget_targets();
-        } else {
-            for (_, fetched) in stale {
-                self.forget_fetched(&fetched, blocks);
+        fetched.retain(|page, fetched| {
+            let stays = changes.keep_fetched(now, *page, fetched);
+            if stays {
+                note(*page, &fetched.entries);
             }
-        }
-        self.unmap(dropped)
+            stays
+        });
+        changes
+    }
+
+    /// What has changed in those that are not global.
+    fn take_local_changes(&mut self, now: &Now) -> Changes {
+        let mut changes = Changes::default();
+        let Space { local, small, large, fetched, .. } = self;
+        local.retain(|page| {
+            let mut stays = false;
+            for pages in [&mut *small, &mut *large] {
+                let Some(mapped) = pages.get(page) else { continue };
+                if changes.keep_mapped(now, *page, mapped) {
+                    stays = true;
+                } else {
+                    pages.remove(page);
+                }
+            }
+            if let Some(known) = fetched.get(page) {
+                if changes.keep_fetched(now, *page, known) {
+                    stays = true;
+                } else {
+                    fetched.remove(page);
+                }
+            }
+            stays
+        });
+        changes
     }
 }

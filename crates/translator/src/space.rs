@@ -174,6 +174,12 @@ impl Space {
         Ok(())
     }
 
+    /// Address and length of the large page that is mapped at `linear`.
+    fn large_at(&self, linear: u32) -> Option<(u32, usize)> {
+        let mut large = self.large.iter().map(|(start, mapped)| (*start, mapped.len));
+        large.find(|(start, len)| (linear.wrapping_sub(*start) as usize) < *len)
+    }
+
     /// Where indirect branches to `eip` go: to code that checks that it is for that address.
     pub(crate) fn target(&self, mode: ModeNumber, eip: u32) -> u32 {
         if mode::is_flat(mode) {

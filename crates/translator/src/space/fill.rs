@@ -113,15 +113,23 @@ impl Space {
                 return Ok(Fill::Done);
             }
         }
+        if self.is_in_large(page, &mapped) {
+            self.window.map(page, mapped.len, file, place, mapped.writable)?;
+            self.stale.retain(|stale| *stale != page);
+            return Ok(Fill::Done);
+        }
+        // Page tables say otherwise than they did when this was mapped.
+        if let Some((start, len)) = self.large_at(page) {
+            self.window.unmap(start, len)?;
+            self.large.remove(&start);
+        }
         self.window.map(page, mapped.len, file, place, mapped.writable)?;
         self.stale.retain(|stale| *stale != page);
-        if !self.is_in_large(page, &mapped) {
-            if mapped.writable {
-                self.writable.insert(mapped.place);
-            }
-            self.note_local(page, mapping.global);
-            self.small.insert(page, mapped);
+        if mapped.writable {
+            self.writable.insert(mapped.place);
         }
+        self.note_local(page, mapping.global);
+        self.small.insert(page, mapped);
         Ok(Fill::Done)
     }
 

@@ -10,6 +10,8 @@ use libc::{c_int, c_void, off_t};
 use memmap2::{MmapMut, MmapOptions};
 use ring3_core::memory::HostPages;
 
+/// Bytes that are accessible at once when they are mapped, at most.
+const MOST_POPULATED: usize = 64 * PAGE;
 /// Bytes in a page of the host.
 pub(crate) const PAGE: usize = 4096;
 
@@ -133,8 +135,8 @@ impl Range {
         file: &File,
         from: usize,
     ) -> io::Result<()> {
-        // A page that is asked for is accessed at once; of large ones only a part may be.
-        let populate = if len == PAGE { libc::MAP_POPULATE } else { 0 };
+        // Pages that are asked for are accessed soon; of large ones only a part may be.
+        let populate = if len <= MOST_POPULATED { libc::MAP_POPULATE } else { 0 };
         self.map(offset, len, protection, libc::MAP_SHARED | populate, file.as_raw_fd(), from)
     }
 

@@ -174,6 +174,11 @@ impl Space {
         Ok(())
     }
 
+    /// The page of `linear` is mapped, alone or as part of a large one.
+    fn is_mapped(&self, linear: u32) -> bool {
+        self.small.contains_key(&(linear & !0xfff)) || self.large_at(linear).is_some()
+    }
+
     /// Address and length of the large page that is mapped at `linear`.
     fn large_at(&self, linear: u32) -> Option<(u32, usize)> {
         let mut large = self.large.iter().map(|(start, mapped)| (*start, mapped.len));

@@ -167,6 +167,35 @@ impl Cpu {
             self.cr2 = cr2;
             return None;
         };
+        Some(self.page_mapping(&mapping))
+    }
+
+    /// The same for the user or the supervisor, and with the entries that map the page, where `access`, which does not write, would change nothing, as
+    /// accessed bits are set already; none where there is no paging. A processor may have such a page in its TLB before anything has accessed it (SDM
+    /// vol. 3, 5.10.2.3).
+    pub fn page_in_advance(
+        &self,
+        memory: &Memory,
+        linear: u32,
+        access: Access,
+        user: bool,
+    ) -> Option<(PageMapping, PageEntries)> {
+        let linear = u64::from(linear);
+        let is_checked =
+            user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses;
+        if is_checked || access == Access::Write || !self.cr0.contains(Cr0::PG) {
+            return None;
+        }
+        let found = self.find(memory, linear).ok()?;
+        let directory = found.directory.map_or(found.leaf, |(_, directory)| directory);
+        if directory & found.leaf & entry::ACCESSED == 0 {
+            return None;
+        }
+        let mapping = self.allowed(&found, access, user)?;
+        Some((self.page_mapping(&mapping), self.entries(&found)))
+    }
+
+    fn page_mapping(&self, mapping: &Mapping) -> PageMapping {
         let has_pages = self.cr0.contains(Cr0::PG);
         let size = match (has_pages, mapping.large) {
             _ if !self.a20() => 4 << 10,
@@ -174,13 +203,13 @@ impl Cpu {
             (true, true) if self.cr4.contains(Cr4::PAE) => 2 << 20,
             _ => 4 << 20,
         };
-        Some(PageMapping {
+        PageMapping {
             address: mapping.page,
             writable: mapping.writable && mapping.dirty,
             global: mapping.global,
             user: mapping.user,
             size,
-        })
+        }
     }
 
     /// Where `linear` is mapped: by the page tables, with all checks and with accessed and dirty bits set, or where there is
@@ -212,13 +241,17 @@ impl Cpu {
             return Some(PageEntries { directory: 0, leaf: None });
         }
         let found = self.find(memory, u64::from(linear)).ok()?;
+        Some(self.entries(&found))
+    }
+
+    fn entries(&self, found: &Found) -> PageEntries {
         let size = if self.cr4.contains(Cr4::PAE) { 8 } else { 4 };
-        Some(match found.directory {
+        match found.directory {
             Some((_, directory)) => {
                 PageEntries { directory, leaf: Some((found.leaf_address, found.leaf, size)) }
             }
             None => PageEntries { directory: found.leaf, leaf: None },
-        })
+        }
     }
 
     /// The page-directory entry for `linear` as it is now, present or not; 0 where there is none.
@@ -268,14 +301,9 @@ impl Cpu {
             Ok(found) => found,
             Err(reason) => return Err(self.page_fault(linear, fault_code | reason)),
         };
-        // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set.
-        let writable = found.rights & entry::WRITABLE != 0 || !user && !self.cr0.contains(Cr0::WP);
-        if user && found.rights & entry::USER == 0
-            || access == Access::Write && !writable
-            || access == Access::Fetch && found.no_execute
-        {
+        let Some(mapping) = self.allowed(&found, access, user) else {
             return Err(self.page_fault(linear, fault_code | code::PROTECTION));
-        }
+        };
         let mut leaf = found.leaf | entry::ACCESSED;
         if access == Access::Write {
             leaf |= entry::DIRTY;
@@ -288,12 +316,22 @@ impl Cpu {
         if leaf != found.leaf {
             note(memory, found.leaf_address, leaf);
         }
-        Ok(Mapping {
+        Ok(Mapping { dirty: leaf & entry::DIRTY != 0, ..mapping })
+    }
+
+    /// The page that was found, if it may be accessed so.
+    fn allowed(&self, found: &Found, access: Access, user: bool) -> Option<Mapping> {
+        // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set.
+        let writable = found.rights & entry::WRITABLE != 0 || !user && !self.cr0.contains(Cr0::WP);
+        let is_refused = user && found.rights & entry::USER == 0
+            || access == Access::Write && !writable
+            || access == Access::Fetch && found.no_execute;
+        (!is_refused).then(|| Mapping {
             page: found.page & self.address_mask,
             writable,
             executable: !found.no_execute,
-            dirty: leaf & entry::DIRTY != 0,
-            global: leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
+            dirty: found.leaf & entry::DIRTY != 0,
+            global: found.leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
             user: found.rights & entry::USER != 0,
             large: found.directory.is_none(),
         })

@@ -5,9 +5,12 @@ use std::io;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::{Cpu, Cr0};
-use ring3_x86::paging::Access;
+use ring3_x86::paging::{Access, PageMapping};
 
 use super::{DIRECTORY_STEP, Mapped, Space};
+
+/// Pages that are mapped on each side of one that is filled, at most.
+const NEIGHBOURS: u32 = 16;
 
 /// What came of a fault in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,16 @@ pub(crate) enum Fill {
 /// Nothing but zeros is in a page.
 fn is_zero(page: &[u8]) -> bool {
     page.chunks_exact(size_of::<u128>()).all(|part| part == [0; size_of::<u128>()])
+}
+
+/// Writes to the page of `mapping` go where it is read, to `place`.
+fn is_ram(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
+    memory.write_target(mapping.address) == Target::Place(place)
+}
+
+/// The page of `mapping`, which is at `place`, can be written to in a window.
+fn is_writable(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
+    mapping.writable && is_ram(memory, mapping, place) && memory.is_plain(place)
 }
 
 impl Fill {
@@ -57,7 +70,7 @@ impl Space {
         let Target::Place(place) = memory.read_target(mapping.address) else {
             return Ok(Fill::Leave);
         };
-        let is_ram = memory.write_target(mapping.address) == Target::Place(place);
+        let is_ram = is_ram(memory, &mapping, place);
         if mapping.user && !self.is_user {
             return Ok(Fill::OfUser);
         }
@@ -87,7 +100,7 @@ impl Space {
         let mut mapped = Mapped {
             place,
             len: PAGE_SIZE as usize,
-            writable: mapping.writable && is_ram && memory.is_plain(place),
+            writable: is_writable(memory, &mapping, place),
             entries,
         };
         let start = linear & !(mapping.size - 1);
@@ -123,14 +136,56 @@ impl Space {
             self.window.unmap(start, len)?;
             self.large.remove(&start);
         }
-        self.window.map(page, mapped.len, file, place, mapped.writable)?;
-        self.stale.retain(|stale| *stale != page);
-        if mapped.writable {
-            self.writable.insert(mapped.place);
+        let pages = self.run(cpu, memory, page, mapped, &mapping);
+        let (start, place) =
+            pages.iter().fold((page, place), |(start, place), (page, mapped, _)| {
+                (start.min(*page), place.min(mapped.place))
+            });
+        let len = pages.len() * PAGE_SIZE as usize;
+        self.window.map(start, len, file, place, mapped.writable)?;
+        for (page, mapped, is_global) in pages {
+            self.stale.retain(|stale| *stale != page);
+            if mapped.writable {
+                self.writable.insert(mapped.place);
+            }
+            self.note_local(page, is_global);
+            self.small.insert(page, mapped);
         }
-        self.note_local(page, mapping.global);
-        self.small.insert(page, mapped);
         Ok(Fill::Done)
+    }
+
+    /// `page`, which is to be `mapped`, and those on both sides of it that can be mapped by the same call of the host: they
+    /// are in a row in memory too, were accessed before, allow the same, and are not mapped yet.
+    fn run(
+        &self,
+        cpu: &Cpu,
+        memory: &Memory,
+        page: u32,
+        mapped: Mapped,
+        mapping: &PageMapping,
+    ) -> Vec<(u32, Mapped, bool)> {
+        let mut pages = vec![(page, mapped, mapping.global)];
+        for step in [PAGE_SIZE as usize, (PAGE_SIZE as usize).wrapping_neg()] {
+            let (mut linear, mut place) = (page, mapped.place);
+            for _ in 0..NEIGHBOURS {
+                linear = linear.wrapping_add(step as u32);
+                place = place.wrapping_add(step);
+                // Of the same page table, whose entry in the directory is noted.
+                if linear / DIRECTORY_STEP != page / DIRECTORY_STEP || self.is_mapped(linear) {
+                    break;
+                }
+                let known = cpu.page_in_advance(memory, linear, Access::Read, self.is_user);
+                let Some((neighbour, entries)) = known else { break };
+                if memory.read_target(neighbour.address) != Target::Place(place)
+                    || neighbour.user != mapping.user
+                    || is_writable(memory, &neighbour, place) != mapped.writable
+                {
+                    break;
+                }
+                pages.push((linear, Mapped { place, entries, ..mapped }, neighbour.global));
+            }
+        }
+        pages
     }
 
     fn has_large(&self, start: u32, writable: bool) -> bool {

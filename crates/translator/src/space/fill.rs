@@ -42,7 +42,7 @@ fn is_ram(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
 }
 
 /// The page of `mapping`, which is at `place`, can be written to in a window.
-fn is_writable(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
+pub(super) fn is_writable(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
     mapping.writable && is_ram(memory, mapping, place) && memory.is_plain(place)
 }
 

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Memory, PAGE_SIZE, Target};
 use ring3_x86::cpu::{Cpu, Cr4};
-use ring3_x86::paging::PageEntries;
+use ring3_x86::paging::{Access, PageEntries};
 use tracing::debug;
 
+use super::fill::is_writable;
 use super::{DIRECTORY_STEP, Fetched, LARGEST_PAGE, MOST_STALE, Mapped, Space};
 use crate::blocks::Blocks;
 use crate::map::Map;
@@ -32,25 +33,47 @@ impl Now<'_> {
     fn is_local(&self, entries: &PageEntries) -> bool {
         !(self.cpu.cr4().contains(Cr4::PGE) && entries.are_global())
     }
+
+    /// A small page whose entries have changed, if it is where it was and can still be read at once: mostly a page that processes share since one was made
+    /// from the other, and that neither may write to now.
+    fn with_other_rights(&self, linear: u32, mapped: &Mapped) -> Option<Mapped> {
+        let (mapping, entries) =
+            self.cpu.page_in_advance(self.memory, linear, Access::Read, self.is_user)?;
+        let is_same = mapping.size as usize == mapped.len
+            && mapping.user == self.is_user
+            && self.memory.read_target(mapping.address) == Target::Place(mapped.place);
+        let writable = mapped.writable && is_writable(self.memory, &mapping, mapped.place);
+        is_same.then_some(Mapped { writable, entries, ..*mapped })
+    }
 }
 
 /// What is different.
 #[derive(Default)]
 struct Changes {
     /// Pages of the window that are there no longer, with address and length.
-    mapped: Vec<(u32, usize)>,
+    dropped: Vec<(u32, usize)>,
+    /// Small pages that can only be read now.
+    protected: Vec<u32>,
     /// What is no longer fetched from.
     fetched: Vec<Fetched>,
 }
 
 impl Changes {
-    /// `mapped`, at `page`, stays mapped.
-    fn keep_mapped(&mut self, now: &Now, page: u32, mapped: &Mapped) -> bool {
-        let stays = now.has(page, &mapped.entries);
-        if !stays {
-            self.mapped.push((page, mapped.len));
+    /// `mapped`, at `page`, stays mapped, maybe for reading only.
+    fn keep_mapped(&mut self, now: &Now, page: u32, mapped: &mut Mapped) -> bool {
+        if now.has(page, &mapped.entries) {
+            return true;
         }
-        stays
+        let is_small = mapped.len == PAGE_SIZE as usize;
+        if is_small && let Some(other) = now.with_other_rights(page, mapped) {
+            if mapped.writable && !other.writable {
+                self.protected.push(page);
+            }
+            *mapped = other;
+            return true;
+        }
+        self.dropped.push((page, mapped.len));
+        false
     }
 
     /// Instructions are still fetched from `fetched`, at `page`.
@@ -130,7 +153,7 @@ impl Space {
                 self.forget_fetched(fetched, blocks);
             }
         }
-        self.unmap(changes.mapped).or_else(|error| {
+        self.change_window(changes).or_else(|error| {
             debug!(%error, "the host refuses to change a mapping");
             self.clear()
         })
@@ -172,7 +195,7 @@ impl Space {
         local.retain(|page| {
             let mut stays = false;
             for pages in [&mut *small, &mut *large] {
-                let Some(mapped) = pages.get(page) else { continue };
+                let Some(mapped) = pages.get_mut(page) else { continue };
                 if changes.keep_mapped(now, *page, mapped) {
                     stays = true;
                 } else {
@@ -189,5 +212,16 @@ impl Space {
             stays
         });
         changes
+    }
+
+    /// Has the window be as it is after `changes`.
+    fn change_window(&mut self, mut changes: Changes) -> io::Result<()> {
+        self.unmap(changes.dropped)?;
+        changes.protected.sort_unstable();
+        let in_a_row = |page: &u32, next: &u32| next - page == PAGE_SIZE as u32;
+        for run in changes.protected.chunk_by(in_a_row) {
+            self.window.protect(run[0], run.len() * PAGE_SIZE as usize, false)?;
+        }
+        Ok(())
     }
 }

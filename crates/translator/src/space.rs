@@ -26,6 +26,8 @@ use crate::window::Window;
 const DIRECTORY_STEP: u32 = 2 << 20;
 /// Pages that stay mapped after they were invalidated, at most.
 const MOST_STALE: usize = 32;
+/// From one page to the next one that is hidden by the same call of the host, at most.
+const MOST_APART: u32 = 64 << 10;
 /// The largest page.
 const LARGEST_PAGE: u32 = 4 << 20;
 
@@ -75,17 +77,15 @@ pub(crate) struct Space {
     protected: usize,
     /// The page that [`Fill::Zeros`] was for last.
     zeros: Option<u32>,
-    /// Pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a copy
-    /// of what was there.
-    stale: Vec<u32>,
+    /// Places of pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a
+    /// copy of what was there.
+    stale: Map<u32, usize>,
 }
 
 impl Space {
     pub(crate) fn new(miss: u32, is_user: bool) -> io::Result<Space> {
         let len = index_mask(is_user) + 1 + BRANCH_SLOTS[usize::from(is_user)];
         let table = vec![miss; len as usize];
-        let (small, large, fetched) = (Map::default(), Map::default(), Map::default());
-        let directories = Map::default();
         Ok(Space {
             window: Window::new()?,
             is_user,
@@ -94,15 +94,15 @@ impl Space {
             returns: Returns::new()?,
             mode: 0,
             miss,
-            small,
-            large,
-            fetched,
-            directories,
+            small: Map::default(),
+            large: Map::default(),
+            fetched: Map::default(),
+            directories: Map::default(),
             local: Set::default(),
             writable: Set::default(),
             protected: 0,
             zeros: None,
-            stale: Vec::new(),
+            stale: Map::default(),
         })
     }
 
@@ -139,7 +139,8 @@ impl Space {
 
     /// How many mappings of the host there are, at most.
     pub(crate) fn mappings(&self) -> usize {
-        self.small.len() + self.large.len() + 2 * self.protected + self.stale.len()
+        let small = self.small.len() + self.stale.len() + self.window.hidden();
+        small + self.large.len() + 2 * self.protected
     }
 
     /// It has pages that are to be [settled](Space::settle) before the window is used.
@@ -152,24 +153,25 @@ impl Space {
         if self.stale.is_empty() {
             return Ok(());
         }
-        let pages = self.stale.iter().map(|page| (*page, PAGE_SIZE as usize)).collect();
-        self.unmap(pages)?;
+        self.hide(self.stale.iter().map(|(page, place)| (*page, *place)).collect())?;
         self.stale.clear();
         Ok(())
     }
 
-    /// Lets accesses to `pages`, of which each has an address and a length, fault.
-    fn unmap(&self, mut pages: Vec<(u32, usize)>) -> io::Result<()> {
+    /// Lets accesses to small pages fault, of which each has an address and a place.
+    fn hide(&mut self, mut pages: Vec<(u32, usize)>) -> io::Result<()> {
         pages.sort_unstable();
-        // Pages in a row are one call of the host.
-        let mut rest = pages.into_iter().peekable();
-        while let Some((start, mut len)) = rest.next() {
-            while let Some((_, more)) =
-                rest.next_if(|(next, _)| *next as usize == start as usize + len)
-            {
-                len += more;
-            }
-            self.window.unmap(start, len)?;
+        // Pages between which there is little, and nothing that is mapped, are one call of the host.
+        let mut rest = &pages[..];
+        while !rest.is_empty() {
+            let is_apart = |pages: &[(u32, usize)]| {
+                let (last, next) = (pages[0].0, pages[1].0);
+                let mut between = (last..next).step_by(PAGE_SIZE as usize).skip(1);
+                next - last > MOST_APART || between.any(|page| self.is_mapped(page))
+            };
+            let len = rest.windows(2).position(is_apart).map_or(rest.len(), |index| index + 1);
+            self.window.hide(&rest[..len])?;
+            rest = &rest[len..];
         }
         Ok(())
     }

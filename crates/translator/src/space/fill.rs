@@ -128,7 +128,7 @@ impl Space {
         }
         if self.is_in_large(page, &mapped) {
             self.window.map(page, mapped.len, file, place, mapped.writable)?;
-            self.stale.retain(|stale| *stale != page);
+            self.stale.remove(&page);
             return Ok(Fill::Done);
         }
         // Page tables say otherwise than they did when this was mapped.
@@ -142,9 +142,13 @@ impl Space {
                 (start.min(*page), place.min(mapped.place))
             });
         let len = pages.len() * PAGE_SIZE as usize;
-        self.window.map(start, len, file, place, mapped.writable)?;
+        if let Err(error) = self.window.map(start, len, file, place, mapped.writable) {
+            // Not with some of it mapped.
+            self.clear()?;
+            return Err(error);
+        }
         for (page, mapped, is_global) in pages {
-            self.stale.retain(|stale| *stale != page);
+            self.stale.remove(&page);
             if mapped.writable {
                 self.writable.insert(mapped.place);
             }

@@ -50,8 +50,10 @@ impl Now<'_> {
 /// What is different.
 #[derive(Default)]
 struct Changes {
-    /// Pages of the window that are there no longer, with address and length.
-    dropped: Vec<(u32, usize)>,
+    /// Small pages of the window that are there no longer, with their places.
+    small: Vec<(u32, usize)>,
+    /// The same of large ones, with their lengths.
+    large: Vec<(u32, usize)>,
     /// Small pages that can only be read now.
     protected: Vec<u32>,
     /// What is no longer fetched from.
@@ -64,15 +66,18 @@ impl Changes {
         if now.has(page, &mapped.entries) {
             return true;
         }
-        let is_small = mapped.len == PAGE_SIZE as usize;
-        if is_small && let Some(other) = now.with_other_rights(page, mapped) {
+        if mapped.len != PAGE_SIZE as usize {
+            self.large.push((page, mapped.len));
+            return false;
+        }
+        if let Some(other) = now.with_other_rights(page, mapped) {
             if mapped.writable && !other.writable {
                 self.protected.push(page);
             }
             *mapped = other;
             return true;
         }
-        self.dropped.push((page, mapped.len));
+        self.small.push((page, mapped.place));
         false
     }
 
@@ -112,9 +117,11 @@ impl Space {
             self.fetched.remove(&page);
             self.forget_fetched(&fetched, blocks);
         }
-        if self.small.get(&page).is_some_and(|mapped| is_stale(&mapped.entries)) {
+        if let Some(mapped) = self.small.get(&page).copied()
+            && is_stale(&mapped.entries)
+        {
             self.small.remove(&page);
-            self.stale.push(page);
+            self.stale.insert(page, mapped.place);
             if !self.is_user || self.stale.len() > MOST_STALE {
                 self.settle()?;
             }
@@ -216,7 +223,10 @@ impl Space {
 
     /// Has the window be as it is after `changes`.
     fn change_window(&mut self, mut changes: Changes) -> io::Result<()> {
-        self.unmap(changes.dropped)?;
+        for (start, len) in changes.large {
+            self.window.unmap(start, len)?;
+        }
+        self.hide(changes.small)?;
         changes.protected.sort_unstable();
         let in_a_row = |page: &u32, next: &u32| next - page == PAGE_SIZE as u32;
         for run in changes.protected.chunk_by(in_a_row) {

@@ -24,12 +24,6 @@ const TOUCH: &[u8] = &[
     0xf4,       // HLT
 ];
 
-/// A number that the engine under test has counted.
-fn counted(pair: &Pair, name: &str) -> u64 {
-    let counters = pair.tested.engine.counters();
-    counters.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
-}
-
 /// Makes the space of the page directory at `directory`: the lowest 4 MiB, and pages from [`START`] on by `tables`.
 fn make_space(machine: &mut Machine, directory: u32, tables: impl IntoIterator<Item = u32>) {
     machine.put_dword(directory, PAGE_TABLE | P | RW | US);
@@ -101,11 +95,11 @@ fn more_pages_than_mappings() {
             make_space(machine, TABLES + space * 0x1000, (0..PAGES / PAGES_OF_TABLE).map(table));
         }
     });
-    let before = counted(&pair, "flushes");
+    let before = pair.counted("flushes");
     for space in 0..SPACES {
         touch(&mut pair, TABLES + space * 0x1000, PAGES);
     }
-    assert!(counted(&pair, "flushes") > before, "they were too many");
+    assert!(pair.counted("flushes") > before, "they were too many");
 }
 
 /// More host code than there is room for.
@@ -121,13 +115,13 @@ fn more_code_than_there_is_room_for() {
         machine.put(FIRST + 2 * BRANCHES as u32, &[0xf4]);
     });
     for _ in 0..2 {
-        let before = counted(&pair, "flushes");
+        let before = pair.counted("flushes");
         pair.each(|machine| {
             machine.reset_processor();
             machine.cpu.ip = FIRST.into();
         });
         pair.run_to_halt();
-        assert!(counted(&pair, "flushes") > before, "it did not fit");
+        assert!(pair.counted("flushes") > before, "it did not fit");
     }
 }
 

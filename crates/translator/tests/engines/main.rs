@@ -32,6 +32,7 @@ mod fast_calls;
 mod faults;
 mod hosts;
 mod interrupts;
+mod neighbours;
 mod paging;
 mod pair;
 mod virtual_8086;

@@ -76,6 +76,12 @@ impl Pair {
         assert!(tested.cpu.save() == right.cpu.save(), "{}", self.reports());
     }
 
+    /// A number that the engine under test has counted.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        let counters = self.tested.engine.counters();
+        counters.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
+    }
+
     /// Both processors, for a person to read.
     pub(crate) fn reports(&self) -> String {
         let report = |machine: &Machine| machine.cpu.report(&machine.memory).to_string();

@@ -1,40 +1,39 @@
 //! The engine.
 
+mod changes;
+mod code;
 mod fast_calls;
 mod faults;
+mod state;
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
-use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
-use ring3_x86::decode::{MAX_LENGTH, Op};
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::decode::Op;
 use ring3_x86::engine::{Engine, Exit};
-use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
-use ring3_x86::segment::{Segment, sreg};
 use thiserror::Error;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use crate::block::{self, Block, ChangingSource, Second, Source};
+use crate::block::Block;
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::changing::Changing;
-use crate::code_cache::{self, CodeCache};
-use crate::context::{
-    self, Context, HOST_FLAGS, NO_BASE, NumericEntry, STATUS_AND_DIRECTION, TimeStamp, View, info,
-    reason,
-};
+use crate::code_cache::CodeCache;
+use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::descriptors::Descriptors;
 use crate::emitter::Emitter;
 use crate::host_memory::{GuestMemory, PAGE, Range};
 use crate::limits::Limits;
 use crate::map::{Map, Set};
-use crate::mode::{Loading, Mode, Modes};
+use crate::mode::{Mode, Modes};
 use crate::numeric::{self, Numeric};
 use crate::slots::Slots;
 use crate::spaces::Spaces;
+use changes::Paging;
 use faults::{PageFault, Patience};
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
@@ -123,25 +122,6 @@ pub struct Translator {
     counters: Counters,
 }
 
-/// What decides on what page tables mean: while it stays, pages whose entries have not changed have not either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Paging {
-    write_protection: bool,
-    extensions: Cr4,
-    no_execute: bool,
-}
-
-impl Paging {
-    /// None while there is no paging.
-    fn of(cpu: &Cpu) -> Option<Paging> {
-        cpu.cr0().contains(Cr0::PG).then(|| Paging {
-            write_protection: cpu.cr0().contains(Cr0::WP),
-            extensions: cpu.cr4() & (Cr4::PSE | Cr4::PAE),
-            no_execute: cpu.msrs.no_execute,
-        })
-    }
-}
-
 /// How translated code was left.
 enum Left {
     /// The interpreter executes one instruction, which may use numeric registers.
@@ -228,120 +208,6 @@ impl Translator {
         })
     }
 
-    // What has changed --------------------------------------------------
-
-    /// Takes in what the interpreter, devices and the machine have changed.
-    fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
-        if self.layout != Some(memory.layout_generation()) {
-            self.layout = Some(memory.layout_generation());
-            self.file = self.guest_memory.file();
-            self.forget_code();
-            self.clear_spaces()?;
-        }
-        if self.a20 != cpu.a20() {
-            self.a20 = cpu.a20();
-            self.clear_spaces()?;
-        }
-        let paging = Paging::of(cpu);
-        if self.paging != paging {
-            self.paging = paging;
-            self.clear_spaces()?;
-        }
-        if memory.has_stale_code() {
-            let pages = memory.take_stale_code();
-            self.interpreter.drop_code(cpu, &pages);
-            self.drop_changed(&pages, cpu.instructions);
-        }
-        let pages = self.interpreter.take_dropped_code();
-        self.drop_changed(&pages, cpu.instructions);
-        if memory.has_marked_code() {
-            self.protect_marked(memory)?;
-        }
-        let invalidations = cpu.take_invalidations();
-        if invalidations.is_empty() {
-            return Ok(());
-        }
-        self.descriptors.invalidate(&invalidations, &mut self.context);
-        self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
-    }
-
-    /// The same. Where the host refuses what that needs, everything is forgotten, which needs less.
-    fn keep_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
-        let Err(error) = self.catch_up(cpu, memory) else { return };
-        self.counters.refusals += 1;
-        debug!(%error, "the host refuses to change a mapping");
-        if let Err(error) = self.clear_spaces()
-            && !self.is_broken
-        {
-            warn!("the interpreter goes on alone, as the host refuses to unmap memory: {error}");
-            self.is_broken = true;
-        }
-    }
-
-    /// Drops the code of pages that were written to. That of pages which keep changing notices it.
-    fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
-        for page in pages.iter().copied() {
-            if self.changing.has(page) {
-                continue;
-            }
-            self.drop_page(page);
-            if self.changing.note_drop(page, instructions) {
-                self.translate_writers(page);
-            }
-        }
-    }
-
-    /// Has the instructions translated again that were left to the interpreter as they write to `page`, which can be written to as any other
-    /// now.
-    fn translate_writers(&mut self, page: u32) {
-        for (linear, code) in self.changing.take_writers(page) {
-            self.left.remove(&linear);
-            self.leavings.remove(&linear);
-            self.drop_page(code);
-        }
-    }
-
-    /// Drops all blocks of a page.
-    fn drop_page(&mut self, page: u32) {
-        if let Some(targets) = self.blocks.drop_page(page) {
-            self.spaces.forget_blocks(&targets);
-        }
-    }
-
-    /// Lets all writes to pages that came to hold code fault.
-    fn protect_marked(&mut self, memory: &mut Memory) -> io::Result<()> {
-        let MarkedCode::Pages(pages) = memory.take_marked_code() else {
-            return self.clear_spaces();
-        };
-        for page in pages {
-            let place = (page as usize) << PAGE_SHIFT;
-            self.spaces.protect_place(place)?;
-        }
-        Ok(())
-    }
-
-    fn clear_spaces(&mut self) -> io::Result<()> {
-        self.counters.flushes += 1;
-        self.descriptors.clear(&mut self.context);
-        self.spaces.clear()
-    }
-
-    fn forget_code(&mut self) {
-        self.numeric.note_pointers(&self.blocks, &mut self.context.image);
-        self.blocks.clear();
-        self.left.clear();
-        self.patience.clear();
-        self.for_user.clear();
-        self.leavings.clear();
-        self.ops.clear();
-        self.slots.iter_mut().for_each(Slots::clear);
-        self.changing.clear();
-        self.cache.truncate(self.stubs);
-        self.spaces.forget_targets();
-    }
-
-    // Execution ---------------------------------------------------------
-
     /// Code in the mode that the processor is in is translated, and that mode is the current one now.
     fn enter_mode(&mut self, cpu: &Cpu) -> bool {
         let Some(mode) = Mode::of(cpu) else { return false };
@@ -354,223 +220,6 @@ impl Translator {
             return self.modes.enter(mode);
         }
         true
-    }
-
-    /// The number of the block for the address `eip` in CS; none where the interpreter is to execute it.
-    fn code_for(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        eip: u32,
-    ) -> io::Result<Option<usize>> {
-        let (mode_number, mode) = self.modes.current();
-        let is_user = mode.is_user;
-        let linear = mode.linear(eip);
-        let Some(inside) = mode.limit().checked_sub(eip) else { return Ok(None) };
-        // Bytes up to the limit of CS.
-        let inside = (inside as usize).saturating_add(1);
-        let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, &self.blocks, linear)
-        else {
-            return Ok(None);
-        };
-        if let Some(number) = self.blocks.number(linear, place, mode_number) {
-            self.blocks.set_slot(number, self.slots[usize::from(is_user)].find(linear));
-            let block = self.blocks.get(number);
-            let now = memory.page_from(place).unwrap_or_default();
-            match block.second {
-                None => match &block.contents {
-                    Some(contents) if !contents.are(now) => {
-                        self.changing.note_change(contents, place, now, mode.is_32_bit());
-                    }
-                    _ => return Ok(Some(number)),
-                },
-                Some(second) if second.is_crossed_into => {
-                    if self.next_page(cpu, memory, linear) == Some(second) {
-                        return Ok(Some(number));
-                    }
-                }
-                Some(second) => {
-                    let space = self.spaces.current(is_user);
-                    if space.has_fetched(&second) {
-                        return Ok(Some(number));
-                    }
-                    // The interpreter begins with it, so that in time the second page is fetched, but not before its turn.
-                    if space.fetched(second.linear).is_none() {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
-            debug!("the code cache is full");
-            self.counters.flushes += 1;
-            self.forget_code();
-        }
-        let is_changing = self.changing.has_place(place);
-        let mut crossing = None;
-        if memory.page_from(place).is_some_and(|bytes| block::crosses(bytes, &mode)) {
-            crossing = self.next_page(cpu, memory, linear);
-            if is_changing || crossing.is_none_or(|second| self.changing.has_place(second.place)) {
-                return Ok(None);
-            }
-        }
-        let both;
-        let Some(mut bytes) = memory.page_from(place) else { return Ok(None) };
-        if let Some(rest) = crossing.and_then(|second| memory.page_from(second.place)) {
-            both = [bytes, &rest[..MAX_LENGTH]].concat();
-            bytes = &both;
-        }
-        if inside < bytes.len() {
-            bytes = &bytes[..inside];
-            if block::crosses(bytes, &mode) {
-                return Ok(None);
-            }
-        }
-        let source = Source {
-            bytes,
-            crossing,
-            eip,
-            place,
-            model: cpu.model,
-            mode: (mode_number, mode),
-            left: &self.left,
-            for_user: &self.for_user,
-            next_op: self.ops.len() as u32,
-            known_code: &|linear| {
-                let place = self.spaces.get(is_user)?.fetched(linear)?;
-                let bytes = memory.page_from(place)?;
-                (!self.changing.has_place(place)).then_some((place, bytes))
-            },
-            changing: is_changing.then(|| ChangingSource {
-                host: bytes.as_ptr().addr() as u64,
-                numbers: self.changing.numbers(),
-            }),
-        };
-        let in_page = |target: u32| {
-            let target = mode.linear(target);
-            let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
-            let block = self.blocks.find(target, place, mode_number);
-            block.map(|block| block.linked_entry)
-        };
-        let slots = &mut self.slots[usize::from(is_user)];
-        let (block, code, op) = block::translate(&source, self.cache.end(), slots, in_page);
-        // What was looked at beyond the block's end decided that it ends.
-        let len = usize::from(block.bytes) + MAX_LENGTH;
-        let len = len.min(PAGE - (place & (PAGE - 1)));
-        if !self.cache.add(&code) {
-            return Ok(None);
-        }
-        self.ops.extend(op);
-        let first = block.contents.is_none().then_some((place, len));
-        let second = block.second.map(|second| (second.place, second.len()));
-        for (place, len) in first.into_iter().chain(second) {
-            if memory.mark_code(place, len) {
-                cpu.protect_code(place & !(PAGE - 1));
-                self.protect_marked(memory)?;
-            }
-        }
-        Ok(Some(self.blocks.add(block)))
-    }
-
-    /// The page after that of `linear`, for an instruction that crosses into it; none where fetching from it faults.
-    fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<Second> {
-        let linear = (linear | 0xfff).wrapping_add(1);
-        let place = self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, linear)?;
-        Some(Second { linear, place, is_crossed_into: true })
-    }
-
-    /// Gives the guest's state to translated code.
-    fn load(&mut self, cpu: &Cpu) {
-        self.descriptors.look_at_gdtr(cpu, &mut self.context);
-        let context = &mut self.context;
-        for register in reg::AX..=reg::DI {
-            context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
-        }
-        context.eip = cpu.ip as u32;
-        context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
-        context.set_system_flags(cpu);
-        context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32];
-        context.interrupt_pin = cpu.interrupt_pin.into();
-        for register in sreg::ES..=sreg::GS {
-            context.selectors[usize::from(register)] = cpu.segment(register).selector;
-        }
-        if self.modes.current().1.segmented.is_some() {
-            return self.load_views(cpu);
-        }
-        for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
-            let segment = cpu.segment(register);
-            context.bases[index] = segment.base as u32;
-            (context.base_of[index], context.near_bases[index]) = if segment.is_free() {
-                ((&raw const context.bases[index]).addr() as u64, segment.base)
-            } else {
-                (context.nothing, NO_BASE)
-            };
-        }
-    }
-
-    /// Gives the segments to segmented code.
-    fn load_views(&mut self, cpu: &Cpu) {
-        for register in sreg::ES..=sreg::GS {
-            let segment = cpu.segment(register);
-            self.context.views[usize::from(register)] = View {
-                reads: self.limits.for_reading(segment),
-                writes: self.limits.for_writing(segment),
-                base: segment.base as u32,
-            };
-        }
-        self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
-    }
-
-    /// Gives the clock to translated code that may execute so many instructions.
-    fn load_time(&mut self, cpu: &Cpu, allowed: u64) {
-        let clock = cpu.clock.as_ref().filter(|_| !cpu.cr4().contains(Cr4::TSD));
-        let time = clock.and_then(|clock| {
-            let (instructions, base) = clock.base();
-            let executed = cpu.instructions.checked_sub(instructions)?;
-            let picos_per_instruction = clock.picos_per_instruction();
-            let most = (executed + allowed).checked_mul(picos_per_instruction)?;
-            base.as_nanos().checked_add(most)?;
-            Some(TimeStamp {
-                origin: self.budget.of(allowed).wrapping_add(executed),
-                picos_per_instruction,
-                base: base.as_nanos().wrapping_sub(cpu.msrs.time_stamp_offset),
-            })
-        });
-        self.context.set_time(time);
-    }
-
-    /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
-    fn store_views(&mut self, cpu: &mut Cpu) {
-        for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
-            let selector = self.context.selectors[usize::from(register)];
-            let base = u64::from(self.context.views[usize::from(register)].base);
-            let old = *cpu.segment(register);
-            if (old.selector, old.base) != (selector, base) {
-                cpu.set_segment(register, Segment::new(selector, base, old.limit, old.attributes));
-            }
-        }
-    }
-
-    /// Takes it back.
-    fn store(&mut self, cpu: &mut Cpu) {
-        self.store_system(cpu);
-        let segmented = self.modes.current().1.segmented;
-        if segmented.is_some_and(|segmented| segmented.loading != Loading::Protected) {
-            self.store_views(cpu);
-        }
-        for register in reg::AX..=reg::DI {
-            cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
-        }
-        cpu.ip = self.context.eip.into();
-        cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
-    }
-
-    /// Takes back what only supervisor code changes.
-    fn store_system(&mut self, cpu: &mut Cpu) {
-        if self.context.loaded != 0 {
-            self.descriptors.store(cpu, &mut self.context);
-        }
-        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
     }
 
     /// Executes translated code, up to `deadline`.
@@ -637,12 +286,6 @@ impl Translator {
         context.target = space.target(mode, context.eip).into();
         self.allow_fast_calls(cpu);
         Ok(true)
-    }
-
-    /// Adds `bytes` to ESP, or to what translated code has instead.
-    fn move_stack(&mut self, bytes: i32) {
-        let stack = &mut self.context.gpr[usize::from(reg::SP)];
-        *stack = stack.wrapping_add_signed(bytes);
     }
 
     /// Looks at why translated code was left, and whether it can go on at once.

@@ -1,0 +1,141 @@
+//! What the interpreter, devices and the machine change, and what is forgotten for that.
+
+use std::io;
+
+use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use tracing::{debug, warn};
+
+use super::Translator;
+use crate::slots::Slots;
+
+/// What decides on what page tables mean: while it stays, pages whose entries have not changed have not either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Paging {
+    write_protection: bool,
+    extensions: Cr4,
+    no_execute: bool,
+}
+
+impl Paging {
+    /// None while there is no paging.
+    fn of(cpu: &Cpu) -> Option<Paging> {
+        cpu.cr0().contains(Cr0::PG).then(|| Paging {
+            write_protection: cpu.cr0().contains(Cr0::WP),
+            extensions: cpu.cr4() & (Cr4::PSE | Cr4::PAE),
+            no_execute: cpu.msrs.no_execute,
+        })
+    }
+}
+
+impl Translator {
+    /// Takes in what the interpreter, devices and the machine have changed.
+    pub(super) fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
+        if self.layout != Some(memory.layout_generation()) {
+            self.layout = Some(memory.layout_generation());
+            self.file = self.guest_memory.file();
+            self.forget_code();
+            self.clear_spaces()?;
+        }
+        if self.a20 != cpu.a20() {
+            self.a20 = cpu.a20();
+            self.clear_spaces()?;
+        }
+        let paging = Paging::of(cpu);
+        if self.paging != paging {
+            self.paging = paging;
+            self.clear_spaces()?;
+        }
+        if memory.has_stale_code() {
+            let pages = memory.take_stale_code();
+            self.interpreter.drop_code(cpu, &pages);
+            self.drop_changed(&pages, cpu.instructions);
+        }
+        let pages = self.interpreter.take_dropped_code();
+        self.drop_changed(&pages, cpu.instructions);
+        if memory.has_marked_code() {
+            self.protect_marked(memory)?;
+        }
+        let invalidations = cpu.take_invalidations();
+        if invalidations.is_empty() {
+            return Ok(());
+        }
+        self.descriptors.invalidate(&invalidations, &mut self.context);
+        self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
+    }
+
+    /// The same. Where the host refuses what that needs, everything is forgotten, which needs less.
+    pub(super) fn keep_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
+        let Err(error) = self.catch_up(cpu, memory) else { return };
+        self.counters.refusals += 1;
+        debug!(%error, "the host refuses to change a mapping");
+        if let Err(error) = self.clear_spaces()
+            && !self.is_broken
+        {
+            warn!("the interpreter goes on alone, as the host refuses to unmap memory: {error}");
+            self.is_broken = true;
+        }
+    }
+
+    /// Drops the code of pages that were written to. That of pages which keep changing notices it.
+    pub(super) fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
+        for page in pages.iter().copied() {
+            if self.changing.has(page) {
+                continue;
+            }
+            self.drop_page(page);
+            if self.changing.note_drop(page, instructions) {
+                self.translate_writers(page);
+            }
+        }
+    }
+
+    /// Has the instructions translated again that were left to the interpreter as they write to `page`, which can be written to as any other
+    /// now.
+    pub(super) fn translate_writers(&mut self, page: u32) {
+        for (linear, code) in self.changing.take_writers(page) {
+            self.left.remove(&linear);
+            self.leavings.remove(&linear);
+            self.drop_page(code);
+        }
+    }
+
+    /// Drops all blocks of a page.
+    pub(super) fn drop_page(&mut self, page: u32) {
+        if let Some(targets) = self.blocks.drop_page(page) {
+            self.spaces.forget_blocks(&targets);
+        }
+    }
+
+    /// Lets all writes to pages that came to hold code fault.
+    pub(super) fn protect_marked(&mut self, memory: &mut Memory) -> io::Result<()> {
+        let MarkedCode::Pages(pages) = memory.take_marked_code() else {
+            return self.clear_spaces();
+        };
+        for page in pages {
+            let place = (page as usize) << PAGE_SHIFT;
+            self.spaces.protect_place(place)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear_spaces(&mut self) -> io::Result<()> {
+        self.counters.flushes += 1;
+        self.descriptors.clear(&mut self.context);
+        self.spaces.clear()
+    }
+
+    pub(super) fn forget_code(&mut self) {
+        self.numeric.note_pointers(&self.blocks, &mut self.context.image);
+        self.blocks.clear();
+        self.left.clear();
+        self.patience.clear();
+        self.for_user.clear();
+        self.leavings.clear();
+        self.ops.clear();
+        self.slots.iter_mut().for_each(Slots::clear);
+        self.changing.clear();
+        self.cache.truncate(self.stubs);
+        self.spaces.forget_targets();
+    }
+}

@@ -1,0 +1,143 @@
+//! Finding the block for an address, or making it.
+
+use std::io;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::decode::MAX_LENGTH;
+use tracing::debug;
+
+use super::{LARGEST_BLOCK, Translator};
+use crate::block::{self, ChangingSource, Second, Source};
+use crate::code_cache;
+use crate::host_memory::PAGE;
+
+impl Translator {
+    /// The number of the block for the address `eip` in CS; none where the interpreter is to execute it.
+    pub(super) fn code_for(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        eip: u32,
+    ) -> io::Result<Option<usize>> {
+        let (mode_number, mode) = self.modes.current();
+        let is_user = mode.is_user;
+        let linear = mode.linear(eip);
+        let Some(inside) = mode.limit().checked_sub(eip) else { return Ok(None) };
+        // Bytes up to the limit of CS.
+        let inside = (inside as usize).saturating_add(1);
+        let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, &self.blocks, linear)
+        else {
+            return Ok(None);
+        };
+        if let Some(number) = self.blocks.number(linear, place, mode_number) {
+            self.blocks.set_slot(number, self.slots[usize::from(is_user)].find(linear));
+            let block = self.blocks.get(number);
+            let now = memory.page_from(place).unwrap_or_default();
+            match block.second {
+                None => match &block.contents {
+                    Some(contents) if !contents.are(now) => {
+                        self.changing.note_change(contents, place, now, mode.is_32_bit());
+                    }
+                    _ => return Ok(Some(number)),
+                },
+                Some(second) if second.is_crossed_into => {
+                    if self.next_page(cpu, memory, linear) == Some(second) {
+                        return Ok(Some(number));
+                    }
+                }
+                Some(second) => {
+                    let space = self.spaces.current(is_user);
+                    if space.has_fetched(&second) {
+                        return Ok(Some(number));
+                    }
+                    // The interpreter begins with it, so that in time the second page is fetched, but not before its turn.
+                    if space.fetched(second.linear).is_none() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
+            debug!("the code cache is full");
+            self.counters.flushes += 1;
+            self.forget_code();
+        }
+        let is_changing = self.changing.has_place(place);
+        let mut crossing = None;
+        if memory.page_from(place).is_some_and(|bytes| block::crosses(bytes, &mode)) {
+            crossing = self.next_page(cpu, memory, linear);
+            if is_changing || crossing.is_none_or(|second| self.changing.has_place(second.place)) {
+                return Ok(None);
+            }
+        }
+        let both;
+        let Some(mut bytes) = memory.page_from(place) else { return Ok(None) };
+        if let Some(rest) = crossing.and_then(|second| memory.page_from(second.place)) {
+            both = [bytes, &rest[..MAX_LENGTH]].concat();
+            bytes = &both;
+        }
+        if inside < bytes.len() {
+            bytes = &bytes[..inside];
+            if block::crosses(bytes, &mode) {
+                return Ok(None);
+            }
+        }
+        let source = Source {
+            bytes,
+            crossing,
+            eip,
+            place,
+            model: cpu.model,
+            mode: (mode_number, mode),
+            left: &self.left,
+            for_user: &self.for_user,
+            next_op: self.ops.len() as u32,
+            known_code: &|linear| {
+                let place = self.spaces.get(is_user)?.fetched(linear)?;
+                let bytes = memory.page_from(place)?;
+                (!self.changing.has_place(place)).then_some((place, bytes))
+            },
+            changing: is_changing.then(|| ChangingSource {
+                host: bytes.as_ptr().addr() as u64,
+                numbers: self.changing.numbers(),
+            }),
+        };
+        let in_page = |target: u32| {
+            let target = mode.linear(target);
+            let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
+            let block = self.blocks.find(target, place, mode_number);
+            block.map(|block| block.linked_entry)
+        };
+        let slots = &mut self.slots[usize::from(is_user)];
+        let (block, code, op) = block::translate(&source, self.cache.end(), slots, in_page);
+        // What was looked at beyond the block's end decided that it ends.
+        let len = usize::from(block.bytes) + MAX_LENGTH;
+        let len = len.min(PAGE - (place & (PAGE - 1)));
+        if !self.cache.add(&code) {
+            return Ok(None);
+        }
+        self.ops.extend(op);
+        let first = block.contents.is_none().then_some((place, len));
+        let second = block.second.map(|second| (second.place, second.len()));
+        for (place, len) in first.into_iter().chain(second) {
+            if memory.mark_code(place, len) {
+                cpu.protect_code(place & !(PAGE - 1));
+                self.protect_marked(memory)?;
+            }
+        }
+        Ok(Some(self.blocks.add(block)))
+    }
+
+    /// The page after that of `linear`, for an instruction that crosses into it; none where fetching from it faults.
+    pub(super) fn next_page(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u32,
+    ) -> Option<Second> {
+        let linear = (linear | 0xfff).wrapping_add(1);
+        let place = self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, linear)?;
+        Some(Second { linear, place, is_crossed_into: true })
+    }
+}

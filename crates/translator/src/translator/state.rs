@@ -1,0 +1,111 @@
+//! The guest's state, between the processor and translated code.
+
+use ring3_x86::cpu::{Cpu, Cr4, reg};
+use ring3_x86::flags::Eflags;
+use ring3_x86::segment::{Segment, sreg};
+
+use super::Translator;
+use crate::context::{HOST_FLAGS, NO_BASE, STATUS_AND_DIRECTION, TimeStamp, View};
+use crate::mode::Loading;
+
+impl Translator {
+    /// Gives the guest's state to translated code.
+    pub(super) fn load(&mut self, cpu: &Cpu) {
+        self.descriptors.look_at_gdtr(cpu, &mut self.context);
+        let context = &mut self.context;
+        for register in reg::AX..=reg::DI {
+            context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
+        }
+        context.eip = cpu.ip as u32;
+        context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
+        context.set_system_flags(cpu);
+        context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32];
+        context.interrupt_pin = cpu.interrupt_pin.into();
+        for register in sreg::ES..=sreg::GS {
+            context.selectors[usize::from(register)] = cpu.segment(register).selector;
+        }
+        if self.modes.current().1.segmented.is_some() {
+            return self.load_views(cpu);
+        }
+        for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
+            let segment = cpu.segment(register);
+            context.bases[index] = segment.base as u32;
+            (context.base_of[index], context.near_bases[index]) = if segment.is_free() {
+                ((&raw const context.bases[index]).addr() as u64, segment.base)
+            } else {
+                (context.nothing, NO_BASE)
+            };
+        }
+    }
+
+    /// Gives the segments to segmented code.
+    pub(super) fn load_views(&mut self, cpu: &Cpu) {
+        for register in sreg::ES..=sreg::GS {
+            let segment = cpu.segment(register);
+            self.context.views[usize::from(register)] = View {
+                reads: self.limits.for_reading(segment),
+                writes: self.limits.for_writing(segment),
+                base: segment.base as u32,
+            };
+        }
+        self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
+    }
+
+    /// Gives the clock to translated code that may execute so many instructions.
+    pub(super) fn load_time(&mut self, cpu: &Cpu, allowed: u64) {
+        let clock = cpu.clock.as_ref().filter(|_| !cpu.cr4().contains(Cr4::TSD));
+        let time = clock.and_then(|clock| {
+            let (instructions, base) = clock.base();
+            let executed = cpu.instructions.checked_sub(instructions)?;
+            let picos_per_instruction = clock.picos_per_instruction();
+            let most = (executed + allowed).checked_mul(picos_per_instruction)?;
+            base.as_nanos().checked_add(most)?;
+            Some(TimeStamp {
+                origin: self.budget.of(allowed).wrapping_add(executed),
+                picos_per_instruction,
+                base: base.as_nanos().wrapping_sub(cpu.msrs.time_stamp_offset),
+            })
+        });
+        self.context.set_time(time);
+    }
+
+    /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
+    pub(super) fn store_views(&mut self, cpu: &mut Cpu) {
+        for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
+            let selector = self.context.selectors[usize::from(register)];
+            let base = u64::from(self.context.views[usize::from(register)].base);
+            let old = *cpu.segment(register);
+            if (old.selector, old.base) != (selector, base) {
+                cpu.set_segment(register, Segment::new(selector, base, old.limit, old.attributes));
+            }
+        }
+    }
+
+    /// Takes it back.
+    pub(super) fn store(&mut self, cpu: &mut Cpu) {
+        self.store_system(cpu);
+        let segmented = self.modes.current().1.segmented;
+        if segmented.is_some_and(|segmented| segmented.loading != Loading::Protected) {
+            self.store_views(cpu);
+        }
+        for register in reg::AX..=reg::DI {
+            cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
+        }
+        cpu.ip = self.context.eip.into();
+        cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
+    }
+
+    /// Takes back what only supervisor code changes.
+    pub(super) fn store_system(&mut self, cpu: &mut Cpu) {
+        if self.context.loaded != 0 {
+            self.descriptors.store(cpu, &mut self.context);
+        }
+        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
+    }
+
+    /// Adds `bytes` to ESP, or to what translated code has instead.
+    pub(super) fn move_stack(&mut self, bytes: i32) {
+        let stack = &mut self.context.gpr[usize::from(reg::SP)];
+        *stack = stack.wrapping_add_signed(bytes);
+    }
+}

@@ -4,7 +4,6 @@
 
 use ring3_x86::cpu::{Cr4, reg};
 use ring3_x86::engine::Exit;
-use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::machine::*;
 use crate::pair::Pair;
@@ -89,24 +88,10 @@ impl World {
 
     /// Runs the code at `eip` with these registers to its end.
     fn go(&mut self, eip: u32, is_user: bool, registers: &[(u8, u32)]) -> Outcome {
-        let exit = self.pair.each(|machine| {
-            let cpu = &mut machine.cpu;
-            let (code, data, dpl) =
-                if is_user { (USER_CS, USER_DS, 0x60) } else { (KERNEL_CODE, KERNEL_DATA, 0) };
-            let segment = |selector, access: u16| {
-                Segment::new(selector, 0, u32::MAX, Attributes(access | dpl))
-            };
-            cpu.set_segment(sreg::CS, segment(code, 0xc09b));
-            for register in [sreg::SS, sreg::DS, sreg::ES] {
-                cpu.set_segment(register, segment(data, 0xc093));
-            }
-            cpu.set_gpr(reg::SP, if is_user { USER_STACK } else { STACK }.into());
-            for (register, value) in registers {
-                cpu.set_gpr(*register, (*value).into());
-            }
-            cpu.ip = eip.into();
-            machine.engine.run(&mut machine.cpu, &mut machine.memory, LIMIT)
-        });
+        self.pair.enter(eip, is_user, registers);
+        let exit = self
+            .pair
+            .each(|machine| machine.engine.run(&mut machine.cpu, &mut machine.memory, LIMIT));
         assert!(matches!(exit, Exit::PortRead { .. }), "{exit:?} {}", self.pair.reports());
         self.pair.compare();
         let machine = &self.pair.right;

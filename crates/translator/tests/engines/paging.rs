@@ -5,7 +5,6 @@
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
-use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::common::random::Random;
 use crate::common::series::Series;
@@ -227,22 +226,7 @@ impl World {
 
     /// Runs the code at `eip`, until it has ended or raised an exception.
     fn go(&mut self, eip: u32, is_user: bool, registers: &[(u8, u32)]) {
-        self.pair.each(|machine| {
-            let cpu = &mut machine.cpu;
-            let (code, data, dpl) =
-                if is_user { (USER_CS, USER_DS, 0x60_u16) } else { (KERNEL_CODE, KERNEL_DATA, 0) };
-            let segment =
-                |selector, access| Segment::new(selector, 0, u32::MAX, Attributes(access | dpl));
-            cpu.set_segment(sreg::CS, segment(code, 0xc09b));
-            for register in [sreg::SS, sreg::DS, sreg::ES] {
-                cpu.set_segment(register, segment(data, 0xc093));
-            }
-            cpu.set_gpr(reg::SP, if is_user { USER_STACK } else { STACK }.into());
-            for (register, value) in registers {
-                cpu.set_gpr(*register, (*value).into());
-            }
-            cpu.ip = eip.into();
-        });
+        self.pair.enter(eip, is_user, registers);
         self.pair.each(|machine| {
             let Machine { cpu, memory, engine, .. } = machine;
             let exit = engine.run(cpu, memory, LIMIT);

@@ -1,11 +1,15 @@
 //! Two machines with the same contents, one on each engine.
 
 use ring3_core::memory::Memory;
+use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::common::coverage::interpreter;
-use crate::machine::{MEMORY, Machine};
+use crate::machine::{
+    KERNEL_CODE, KERNEL_DATA, MEMORY, Machine, STACK, USER_CS, USER_DS, USER_STACK,
+};
 use crate::support::translator;
 
 /// See the module.
@@ -35,6 +39,26 @@ impl Pair {
         let value = action(&mut self.right);
         assert!(action(&mut self.tested) == value, "the engines differ");
         value
+    }
+
+    /// Has both be about to execute the code at `eip`, in flat segments of the user or of the supervisor and with these registers.
+    pub(crate) fn enter(&mut self, eip: u32, is_user: bool, registers: &[(u8, u32)]) {
+        self.each(|machine| {
+            let cpu = &mut machine.cpu;
+            let (code, data, dpl) =
+                if is_user { (USER_CS, USER_DS, 0x60_u16) } else { (KERNEL_CODE, KERNEL_DATA, 0) };
+            let segment =
+                |selector, access| Segment::new(selector, 0, u32::MAX, Attributes(access | dpl));
+            cpu.set_segment(sreg::CS, segment(code, 0xc09b));
+            for register in [sreg::SS, sreg::DS, sreg::ES] {
+                cpu.set_segment(register, segment(data, 0xc093));
+            }
+            cpu.set_gpr(reg::SP, if is_user { USER_STACK } else { STACK }.into());
+            for (register, value) in registers {
+                cpu.set_gpr(*register, (*value).into());
+            }
+            cpu.ip = eip.into();
+        });
     }
 
     /// Runs both for `instructions` instructions at most, and compares all there is.

@@ -4,7 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::decode::has_16_bit_addresses;
 
 use crate::context::at;
-use crate::emitter::{Emitter, displacement_size, is_near};
+use crate::emitter::{Emitter, displacement_size, in_window, is_near};
 
 /// The host's register that has the guest's `register`.
 pub(crate) fn rename(register: Register) -> Register {
@@ -86,16 +86,7 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     // The interpreter looks at segments with a limit: what stands for their base, or for where that is, faults.
     if is_number && is_near(offset) {
         emitter.load_field(Register::R8, at::NEAR_BASES + 8 * number);
-        let size = displacement_size(Register::R8, offset);
-        return Some(MemoryOperand::new(
-            Register::R8,
-            Register::None,
-            1,
-            offset,
-            size,
-            false,
-            Register::GS,
-        ));
+        return Some(in_window(Register::R8D, offset));
     }
     emitter.load_field(Register::R8, at::BASE_OF + 8 * number);
     emitter.load(Register::R8D, MemoryOperand::with_base(Register::R8));

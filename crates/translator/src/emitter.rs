@@ -51,6 +51,13 @@ pub(crate) fn is_near(displacement: i64) -> bool {
     i16::try_from(displacement).is_ok()
 }
 
+/// What is at `displacement` from a register, which has 32 bits, in the window.
+pub(crate) fn in_window(register: Register, displacement: i64) -> MemoryOperand {
+    let base = if is_near(displacement) { register.full_register() } else { register };
+    let size = displacement_size(base, displacement);
+    MemoryOperand::new(base, Register::None, 1, displacement, size, false, Register::GS)
+}
+
 impl Emitter {
     /// For code that begins at address `start`.
     pub(crate) fn new(start: u32) -> Emitter {
@@ -185,10 +192,7 @@ impl Emitter {
 
     /// `displacement` above the guest's ESP.
     pub(crate) fn top_of_stack(&self, displacement: i32) -> MemoryOperand {
-        let displacement = i64::from(self.stack_offset + displacement);
-        let base = if is_near(displacement) { Register::R15 } else { Register::R15D };
-        let size = displacement_size(base, displacement);
-        MemoryOperand::new(base, Register::None, 1, displacement, size, false, Register::GS)
+        in_window(Register::R15D, i64::from(self.stack_offset + displacement))
     }
 
     /// Adds `bytes` to the guest's ESP, in an address of a later instruction or when it is settled.

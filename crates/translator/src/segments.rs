@@ -7,7 +7,7 @@ use crate::copy;
 use crate::emitter::Emitter;
 
 /// Where the context has the selector of `register`.
-fn selector(register: Register) -> MemoryOperand {
+pub(crate) fn selector(register: Register) -> MemoryOperand {
     let field = at::SELECTORS + 2 * register.number() as u32;
     MemoryOperand::with_base_displ(Register::R14, field.into())
 }

@@ -1,7 +1,7 @@
 //! What segmented code does: instructions that are copied, the stack, flags and, where that needs no descriptors, segment
 //! registers.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::{
     Access, access, address, copy, field, load_from_stack, load_offset, peek, push, push_as,
@@ -11,7 +11,8 @@ use crate::context::at;
 use crate::copy::{rename, translate_with};
 use crate::emitter::Emitter;
 use crate::mode::{Loading, Mode, Segmented};
-use crate::{flags, numeric, segments};
+use crate::segments::{self, selector};
+use crate::{flags, numeric};
 
 /// Translates an instruction that goes on with the next one. False, and what was written is to be thrown away, if it is
 /// left to the interpreter.
@@ -125,11 +126,6 @@ fn flags(
         _ => return false,
     }
     true
-}
-
-/// Where the context has the selector of `register`.
-fn selector(register: Register) -> MemoryOperand {
-    field(at::SELECTORS + 2 * register.number() as u32)
 }
 
 /// Moves from segment registers, and where no descriptor is needed to others than CS and SS.

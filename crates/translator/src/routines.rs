@@ -270,7 +270,7 @@ unsafe extern "sysv64" fn leave_with() {
     )
 }
 
-/// The same for SYSENTER and SYSEXIT, which are taken from the budget already.
+/// What [`leave_to_step`] does, for SYSENTER and SYSEXIT: they are taken from the budget already.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave_to_call() {
     naked_asm!("lea r12, [r12 + 1]", "jmp {leave_to_step}", leave_to_step = sym leave_to_step)

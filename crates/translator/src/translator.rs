@@ -407,6 +407,7 @@ const NOTHING: Left = Left::Interpret(0);
 const STEP: Left = Left::Step { is_numeric: true };
 /// Bit of AT_HWCAP2: FSGSBASE is enabled.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
+
 impl Engine for Translator {
     fn name(&self) -> &'static str {
         "translator"

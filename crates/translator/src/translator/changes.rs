@@ -30,7 +30,7 @@ impl Paging {
 
 impl Translator {
     /// Takes in what the interpreter, devices and the machine have changed.
-    pub(super) fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
+    fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
             self.file = self.guest_memory.file();
@@ -78,7 +78,7 @@ impl Translator {
     }
 
     /// Drops the code of pages that were written to. That of pages which keep changing notices it.
-    pub(super) fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
+    fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
         for page in pages.iter().copied() {
             if self.changing.has(page) {
                 continue;

@@ -130,12 +130,7 @@ impl Translator {
     }
 
     /// The page after that of `linear`, for an instruction that crosses into it; none where fetching from it faults.
-    pub(super) fn next_page(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        linear: u32,
-    ) -> Option<Second> {
+    fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<Second> {
         let linear = (linear | 0xfff).wrapping_add(1);
         let place = self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, linear)?;
         Some(Second { linear, place, is_crossed_into: true })

@@ -39,7 +39,7 @@ impl Translator {
     }
 
     /// Gives the segments to segmented code.
-    pub(super) fn load_views(&mut self, cpu: &Cpu) {
+    fn load_views(&mut self, cpu: &Cpu) {
         for register in sreg::ES..=sreg::GS {
             let segment = cpu.segment(register);
             self.context.views[usize::from(register)] = View {
@@ -70,7 +70,7 @@ impl Translator {
     }
 
     /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
-    pub(super) fn store_views(&mut self, cpu: &mut Cpu) {
+    fn store_views(&mut self, cpu: &mut Cpu) {
         for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
             let selector = self.context.selectors[usize::from(register)];
             let base = u64::from(self.context.views[usize::from(register)].base);
@@ -83,7 +83,10 @@ impl Translator {
 
     /// Takes it back.
     pub(super) fn store(&mut self, cpu: &mut Cpu) {
-        self.store_system(cpu);
+        if self.context.loaded != 0 {
+            self.descriptors.store(cpu, &mut self.context);
+        }
+        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
         let segmented = self.modes.current().1.segmented;
         if segmented.is_some_and(|segmented| segmented.loading != Loading::Protected) {
             self.store_views(cpu);
@@ -93,14 +96,6 @@ impl Translator {
         }
         cpu.ip = self.context.eip.into();
         cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
-    }
-
-    /// Takes back what only supervisor code changes.
-    pub(super) fn store_system(&mut self, cpu: &mut Cpu) {
-        if self.context.loaded != 0 {
-            self.descriptors.store(cpu, &mut self.context);
-        }
-        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
     }
 
     /// Adds `bytes` to ESP, or to what translated code has instead.

@@ -2,9 +2,7 @@
 
 mod support;
 
-use std::cell::RefCell;
-use std::io::{self, Write};
-use std::rc::Rc;
+use std::io;
 
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::Memory;
@@ -18,6 +16,7 @@ use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use support::Until;
+use support::file::File;
 
 /// Counts down from 3 million in EAX with a sum in EBX, writes that to memory, sends a letter by COM1 and switches off.
 #[rustfmt::skip]
@@ -254,24 +253,8 @@ fn nobody() -> Until {
     Until { text: "never", sent: String::new(), sender: None }
 }
 
-/// A file that is read when it has been written.
-#[derive(Clone, Default)]
-struct File(Rc<RefCell<Vec<u8>>>);
-
-impl Write for File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl File {
-    fn recording(&self) -> Recording {
-        Recording::read(io::Cursor::new(self.0.borrow().clone())).unwrap()
-    }
+fn recorded(file: &File) -> Recording {
+    Recording::read(io::Cursor::new(file.contents())).unwrap()
 }
 
 /// A run of the listener in host time, by its inputs, with what it has sent and the instructions that it took.
@@ -324,7 +307,7 @@ fn a_difference_is_found_again_in_the_recording() {
     let live = expect_difference(vm.verify(engines, &mut door, &mut nobody()));
     assert_eq!(live.instructions(), 4_000_000);
 
-    let recording = file.recording();
+    let recording = recorded(&file);
     let config = recording.config().clone();
     let mut vm = Vm::with_engine(config.clone(), recording.software().clone(), tested).unwrap();
     let again = expect_difference(vm.verify_replay(engines, recording, &mut nobody()));
@@ -332,7 +315,7 @@ fn a_difference_is_found_again_in_the_recording() {
 
     // The recording is whole, and ends where the engines were compared.
     let mut vm = Vm::new(config, listener()).unwrap();
-    assert_eq!(vm.replay_from(file.recording(), &mut nobody()).unwrap(), Ending::Quit);
+    assert_eq!(vm.replay_from(recorded(&file), &mut nobody()).unwrap(), Ending::Quit);
     assert!(vm.stats().instructions > 4_000_000);
 }
 

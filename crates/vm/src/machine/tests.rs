@@ -1,4 +1,6 @@
 mod deterministic;
+#[path = "../../tests/support/file.rs"]
+mod file;
 
 use std::thread;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! What the tests of this directory share: real guests, and how they are run.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod file;
+
 use std::env;
 use std::fs;
 use std::io;

@@ -1,30 +1,13 @@
 //! Deterministic runs, and what is told of them.
 
-use std::cell::RefCell;
-use std::io::Write;
 use std::num::NonZero;
-use std::rc::Rc;
 
+use super::file::File;
 use super::*;
 
-/// A file that is read when it has been written.
-#[derive(Clone, Default)]
-struct File(Rc<RefCell<Vec<u8>>>);
-
-impl Write for File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl File {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.borrow().clone()).unwrap()
-    }
+/// What was written to `file`.
+fn written(file: &File) -> String {
+    String::from_utf8(file.contents()).unwrap()
 }
 
 fn config() -> Config {
@@ -45,7 +28,7 @@ fn logged(vm: &mut Vm, interval: u64) -> File {
 
 /// The log without checkpoints.
 fn events(log: &File) -> Vec<String> {
-    log.text().lines().filter(|line| !line.contains("checkpoint")).map(str::to_owned).collect()
+    written(log).lines().filter(|line| !line.contains("checkpoint")).map(str::to_owned).collect()
 }
 
 /// Runs a machine that is typed `script` at, and returns what it has sent, and its event log.
@@ -64,14 +47,14 @@ fn a_script_makes_the_same_run_on_every_engine() {
     let script = b"the guest hashes the time-stamp counter at each tickq";
     let (sent, log) = scripted(EngineChoice::Interpreter, script, 100);
     assert_eq!(sent.len(), script.len() - 1);
-    let text = log.text();
+    let text = written(&log);
     let lines = |part| text.lines().filter(|line| line.contains(part)).count();
     assert_eq!(lines("input com1: 1 bytes"), script.len());
     assert!(lines("interrupt 0x00") >= 4 && lines("checkpoint") >= 2, "{text}");
     assert!(text.ends_with("end: the guest has switched the machine off\n"), "{text}");
     for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
         let (again, log_again) = scripted(engine, script, 100);
-        assert_eq!((again, log_again.text()), (sent.clone(), text.clone()));
+        assert_eq!((again, written(&log_again)), (sent.clone(), text.clone()));
     }
     // Who looks at it changes nothing.
     for interval in [0, 7, 333] {
@@ -109,10 +92,10 @@ fn what_comes_at_any_time_is_repeated_by_the_recording() {
     let mut sent = Sent::default();
     assert_eq!(live.run(&mut door, &mut sent).unwrap(), Ending::PowerOff);
     person.join().unwrap();
-    assert!(log.text().contains("reset of the machine"), "{}", log.text());
+    assert!(written(&log).contains("reset of the machine"), "{}", written(&log));
 
     for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
-        let bytes = file.0.borrow().clone();
+        let bytes = file.contents();
         let recording = crate::recording::Recording::read(io::Cursor::new(bytes)).unwrap();
         let (config, software) = (recording.config().clone(), recording.software().clone());
         let mut replayed = Vm::with_engine(config, software, engine).unwrap();
@@ -120,7 +103,7 @@ fn what_comes_at_any_time_is_repeated_by_the_recording() {
         let mut again = Sent::default();
         let ending = replayed.replay_from(recording, &mut again).unwrap();
         assert_eq!((ending, again.0), (Ending::PowerOff, sent.0.clone()));
-        assert_eq!(log_again.text(), log.text());
+        assert_eq!(written(&log_again), written(&log));
         assert_eq!(replayed.checkpoint(), live.checkpoint());
     }
 }
@@ -191,7 +174,7 @@ fn a_guest_that_waits_sees_the_same_however_long_the_host_sleeps() {
         let mut sent = Sent::default();
         assert_eq!(vm.run(&mut door, &mut sent).unwrap(), Ending::Quit);
         person.join().unwrap();
-        logs.push(log.text());
+        logs.push(written(&log));
     }
     let both = logs[0].lines().zip(logs[1].lines()).take_while(|(one, other)| one == other).count();
     // All but where it was ended.

@@ -1,0 +1,235 @@
+//! New images.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Fault, Result};
+use crate::format::{BackingName, Format};
+use crate::image::{Image, OpenOptions};
+use crate::qcow2::{self, Qcow2Options};
+use crate::storage::{HostFile, Storage};
+
+/// What a new image is to be.
+#[derive(Debug, Clone)]
+pub struct CreateOptions {
+    /// Its format.
+    pub format: Format,
+    /// Bytes of the disk.
+    pub size: u64,
+    /// The image on which it stands.
+    pub backing: Option<BackingName>,
+    /// Names and values of what only this format has, as in qemu-img's `-o`.
+    pub specific: Vec<(String, String)>,
+}
+
+/// An image that is being made. Its file has another name until [`NewImage::finish`], and is removed if that never comes.
+#[derive(Debug)]
+pub struct NewImage {
+    path: PathBuf,
+    /// None where the place of the image is a block device: that is written at once.
+    temporary: Option<PathBuf>,
+}
+
+impl NewImage {
+    /// The file to open and fill.
+    pub fn path(&self) -> &Path {
+        self.temporary.as_deref().unwrap_or(&self.path)
+    }
+
+    /// Gives the image its name, in the place of what had it before, and comes back when that is kept.
+    pub fn finish(mut self) -> Result<(), Error> {
+        let fails = |path: &Path, error: io::Error| Error::Create {
+            path: path.to_owned(),
+            fault: error.into(),
+        };
+        if let Some(temporary) = self.temporary.take() {
+            if let Err(error) = fs::rename(&temporary, &self.path) {
+                let error = fails(&self.path, error);
+                self.temporary = Some(temporary);
+                return Err(error);
+            }
+            let parent = parent(&self.path);
+            let synced = fs::File::open(parent).and_then(|directory| directory.sync_all());
+            synced.map_err(|error| fails(&self.path, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewImage {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // There is nobody left to tell.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes an empty image beside `path`, which gets that name by [`NewImage::finish`].
+///
+/// So whoever sees the file of that name sees a whole image, the old one or the new one. Where `path` is a block device it
+/// is written in place. An image at `path` that another process uses is not replaced.
+pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
+    // Behind a symbolic link the file is replaced, and not the link.
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = real.as_path();
+    let is_there = match fs::metadata(path) {
+        Ok(data) if data.is_dir() => return Err(Error::NotAnImage { path: path.to_owned() }),
+        Ok(_) => true,
+        Err(_) => false,
+    };
+    let mut temporary = None;
+    let storage = if is_there {
+        // For its lock, and to see whether it is a device.
+        let there = HostFile::open(path, true, false)?;
+        if there.is_device() { Some(there) } else { None }
+    } else {
+        None
+    };
+    let storage = if let Some(device) = storage {
+        device
+    } else {
+        let name = path.file_name().ok_or_else(|| Error::NotAnImage { path: path.to_owned() })?;
+        let mut new = std::ffi::OsString::from(".");
+        new.push(name);
+        new.push(format!(".{}.new", std::process::id()));
+        let place = parent(path).join(new);
+        let made = HostFile::create(&place).map_err(|error| renamed(error, path))?;
+        temporary = Some(place);
+        made
+    };
+    let new = NewImage { path: path.to_owned(), temporary };
+    create_in(Box::new(storage), options)
+        .map_err(|fault| Error::Create { path: path.to_owned(), fault })?;
+    Ok(new)
+}
+
+/// Tells of the file that the user knows.
+fn renamed(error: Error, path: &Path) -> Error {
+    match error {
+        Error::Create { fault, .. } => Error::Create { path: path.to_owned(), fault },
+        error => error,
+    }
+}
+
+/// Makes an empty image in `storage`, which is empty.
+pub fn create_in(storage: Box<dyn Storage>, options: &CreateOptions) -> Result<(), Fault> {
+    match options.format {
+        Format::Raw => create_raw(&*storage, options),
+        Format::Qcow2 => {
+            qcow2::create(storage, options.size, &qcow2_options(options)?)?;
+            Ok(())
+        }
+    }
+}
+
+/// Opens an image that is being made, for writing.
+pub fn open_new(new: &NewImage, format: Format) -> Result<Image, Error> {
+    let options = OpenOptions { format: Some(format), writes: true, ..OpenOptions::default() };
+    Image::open(new.path(), &options)
+}
+
+fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {
+    if options.backing.is_some() {
+        return Err(Fault::refused("raw images have no backing files"));
+    }
+    for (name, value) in &options.specific {
+        match (name.as_str(), value.as_str()) {
+            ("preallocation", "off") => {}
+            ("preallocation", "falloc" | "full") => {
+                return Err(Fault::unsupported(
+                    "raw images are made without room for their data: preallocation=off",
+                ));
+            }
+            _ => return Err(unknown_option(name, value, "preallocation")),
+        }
+    }
+    storage.set_size(options.size).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput | ErrorKind::FileTooLarge => {
+            Fault::refused(format!("the file system has no files of {} bytes", options.size))
+        }
+        _ => error.into(),
+    })?;
+    Ok(storage.flush()?)
+}
+
+fn unknown_option(name: &str, value: &str, known: &str) -> Fault {
+    Fault::refused(format!("\"{name}={value}\" is not understood; there are {known}"))
+}
+
+fn qcow2_options(options: &CreateOptions) -> Result<Qcow2Options> {
+    let mut new = Qcow2Options { backing: options.backing.clone(), ..Qcow2Options::default() };
+    for (name, value) in &options.specific {
+        match (name.as_str(), value.as_str()) {
+            ("cluster_size", _) => new.cluster_size = size_of_option(name, value)?,
+            ("refcount_bits", _) => new.refcount_bits = size_of_option(name, value)?,
+            ("compat", "0.10" | "v2") => new.is_old = true,
+            ("compat", "1.1" | "v3") => new.is_old = false,
+            ("lazy_refcounts", "on") => new.lazy_refcounts = true,
+            ("compression_type", "zstd") => new.zstd = true,
+            ("compression_type", "zlib") => new.zstd = false,
+            ("preallocation", "metadata") => new.preallocates = true,
+            ("lazy_refcounts" | "preallocation" | "extended_l2" | "encryption", "off") => {}
+            _ => {
+                let known = "cluster_size, compat=0.10|1.1, compression_type=zlib|zstd, \
+                    lazy_refcounts=on|off, preallocation=off|metadata and refcount_bits";
+                return Err(unknown_option(name, value, known));
+            }
+        }
+    }
+    Ok(new)
+}
+
+/// A number with a suffix, as in qemu-img: 64k, 2M.
+fn size_of_option(name: &str, value: &str) -> Result<u64> {
+    parse_size(value).ok_or_else(|| {
+        Fault::refused(format!("\"{name}={value}\" is no size such as 65536 or 64k"))
+    })
+}
+
+/// A size in bytes, or with one of the suffixes b, k, M, G, T, P and E (powers of 1024), as in qemu-img.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let (number, shift) = match text.char_indices().next_back()? {
+        (at, 'b' | 'B') => (&text[..at], 0),
+        (at, 'k' | 'K') => (&text[..at], 10),
+        (at, 'm' | 'M') => (&text[..at], 20),
+        (at, 'g' | 'G') => (&text[..at], 30),
+        (at, 't' | 'T') => (&text[..at], 40),
+        (at, 'p' | 'P') => (&text[..at], 50),
+        (at, 'e' | 'E') => (&text[..at], 60),
+        _ => (text, 0),
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > 9 {
+        return None;
+    }
+    let unit = 1_u64 << shift;
+    let mut bytes = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    if !part.is_empty() {
+        let tenths = u128::from(part.parse::<u64>().ok()?) * u128::from(unit);
+        bytes = bytes.checked_add((tenths / 10_u128.pow(part.len() as u32)) as u64)?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_size("65536"), Some(65536));
+        assert_eq!(parse_size("64k"), Some(65536));
+        assert_eq!(parse_size("1.5G"), Some(3 << 29));
+        assert_eq!(parse_size("7E"), Some(7 << 60));
+        for bad in ["", "k", "-1", "1x", "1.k2", "16E", "0x10", ".5G", "１"] {
+            assert_eq!(parse_size(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Images as their users see them.
+
+mod layer;
+mod open;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::check::{Repair, Report};
+use crate::error::{Error, Fault};
+use crate::format::{
+    BackingName, Details, Extent, Format, Kind, PROBE_SIZE, Snapshot, SnapshotAct,
+};
+
+use crate::storage::Storage;
+use layer::Layer;
+pub use open::{Backing, OpenOptions};
+
+/// A disk image, with all images on which it stands.
+///
+/// Several threads can use it at once. What it does is done when the method comes back, and kept for certain after
+/// the next [`Image::flush`]. Dropping it flushes too, and can only warn of what goes wrong then:
+/// [`Image::close`] tells.
+#[derive(Debug)]
+pub struct Image {
+    layer: Arc<Layer>,
+    writes: bool,
+    /// It was found to be raw: nobody said so.
+    guarded: bool,
+    closed: bool,
+}
+
+/// What is known of a range of the disk, of all images below too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it begins on the disk.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// How many images down it stands: 0 for the image itself.
+    pub depth: usize,
+    /// What stands for it; [`Kind::Absent`] where no image has anything.
+    pub kind: Kind,
+}
+
+impl Mapping {
+    /// It is known to read as zeros.
+    pub fn is_zero(&self) -> bool {
+        !matches!(self.kind, Kind::Data { .. })
+    }
+}
+
+impl Image {
+    /// Opens the image at `path`, or the NBD export with that address.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+        open::open(path, options)
+    }
+
+    /// Opens the image in `storage`, without the image on which it stands. Errors call it `path`.
+    pub fn of_storage(
+        storage: Box<dyn Storage>,
+        path: &Path,
+        format: Format,
+        writes: bool,
+    ) -> Result<Image, Error> {
+        let driver = open::open_driver(format, storage, writes);
+        let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
+        let layer = Layer { path: path.to_owned(), format, driver, below: None };
+        Ok(Image { layer: Arc::new(layer), writes, guarded: false, closed: false })
+    }
+
+    /// The path by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.layer.path
+    }
+
+    /// What it is.
+    pub fn format(&self) -> Format {
+        self.layer.format
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.layer.driver.size()
+    }
+
+    /// What the format tells of it.
+    pub fn details(&self) -> Details {
+        self.layer.driver.details()
+    }
+
+    /// Its own snapshots.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.details().snapshots
+    }
+
+    /// The image on which it stands, as it names it.
+    pub fn backing(&self) -> Option<BackingName> {
+        self.layer.driver.backing()
+    }
+
+    /// The image on which it stands, for reading, if that was opened.
+    pub fn below(&self) -> Option<Image> {
+        let layer = Arc::clone(self.layer.below.as_ref()?);
+        Some(Image { layer, writes: false, guarded: false, closed: false })
+    }
+
+    /// Bytes that its file takes on the host, where that is known.
+    pub fn allocated(&self) -> Option<u64> {
+        self.layer.driver.allocated()
+    }
+
+    /// Reads all of `bytes` from `offset` on.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.check_range(offset, bytes.len() as u64)?;
+        if bytes.is_empty() { Ok(()) } else { self.said(self.layer.read(bytes, offset)) }
+    }
+
+    /// Writes all of `bytes` from `offset` on.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.check_write(offset, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.said(self.guard(bytes, offset))?;
+        self.said(self.layer.driver.write(bytes, offset, self.layer.beneath()))
+    }
+
+    /// Makes zeros of a range, without room for them where the format can.
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check_write(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.said(self.layer.driver.write_zeroes(offset, len, self.layer.beneath()))
+    }
+
+    /// A hint that a range is not needed. What is read there afterwards is zeros or what was there.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check_write(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.said(self.layer.driver.discard(offset, len, self.layer.beneath()))
+    }
+
+    /// Comes back when all that was written before is kept, whatever happens to the host.
+    pub fn flush(&self) -> Result<(), Error> {
+        if self.writes { self.said(self.layer.driver.flush()) } else { Ok(()) }
+    }
+
+    /// Flushes and closes it.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.closed = true;
+        self.flush()
+    }
+
+    /// What stands for the bytes from `offset` on in this image alone, `max` at most.
+    pub fn extent(&self, offset: u64, max: u64) -> Result<Extent, Error> {
+        self.check_range(offset, 1)?;
+        let max = max.clamp(1, self.size() - offset);
+        let extent = self.said(self.layer.driver.extent(offset, max))?;
+        Ok(Extent { kind: extent.kind, len: extent.len.clamp(1, max) })
+    }
+
+    /// What stands for the bytes from `offset` on in this image or those below, `max` at most.
+    pub fn map(&self, offset: u64, max: u64) -> Result<Mapping, Error> {
+        self.check_range(offset, 1)?;
+        self.said(self.layer.map(offset, max.clamp(1, self.size() - offset)))
+    }
+
+    /// Gives the disk another size; new bytes are zeros.
+    pub fn resize(&self, size: u64) -> Result<(), Error> {
+        self.check_write(0, 0)?;
+        let before = self.size();
+        self.said(self.layer.driver.resize(size))?;
+        // What the backing file has behind the old end must not show.
+        let below = self.layer.below.as_ref().map_or(0, |below| below.driver.size());
+        if size > before && below > before {
+            self.write_zeroes(before, size.min(below) - before)?;
+        }
+        self.flush()
+    }
+
+    /// Looks for damage, and repairs what `repair` says.
+    pub fn check(&self, repair: Repair) -> Result<Report, Error> {
+        if repair != Repair::Nothing {
+            self.check_write(0, 0)?;
+        }
+        self.said(self.layer.driver.check(repair))
+    }
+
+    /// Writes one whole cluster compressed, or the last part of the disk, where nothing was written before.
+    pub fn write_compressed(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.check_write(offset, bytes.len() as u64)?;
+        self.said(self.layer.driver.write_compressed(bytes, offset))
+    }
+
+    /// Names another image on which it stands, or none. What the disk shows changes if that shows something else.
+    pub fn set_backing(&self, backing: Option<&BackingName>) -> Result<(), Error> {
+        self.check_write(0, 0)?;
+        self.said(self.layer.driver.set_backing(backing))
+    }
+
+    /// Forgets all that this image has, so that the one below shows everywhere.
+    pub fn make_empty(&self) -> Result<(), Error> {
+        self.check_write(0, 0)?;
+        self.said(self.layer.driver.make_empty())
+    }
+
+    /// Makes, applies or deletes a snapshot of its own.
+    pub fn snapshot(&self, act: &SnapshotAct) -> Result<(), Error> {
+        self.check_write(0, 0)?;
+        self.said(self.layer.driver.snapshot(act))
+    }
+
+    /// Refuses to make another format's header of the start of an image that was found to be raw.
+    fn guard(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+        if !self.guarded || offset >= PROBE_SIZE as u64 {
+            return Ok(());
+        }
+        let mut head = vec![0; PROBE_SIZE.min(self.size() as usize)];
+        self.layer.read(&mut head, 0)?;
+        let part = &mut head[offset as usize..];
+        let len = part.len().min(bytes.len());
+        part[..len].copy_from_slice(&bytes[..len]);
+        let other = Format::probe(&head);
+        if other == Format::Raw {
+            return Ok(());
+        }
+        Err(Fault::refused(format!(
+            "it was found to be raw, and this write would make a {other} image of it: say format=raw (-f raw)"
+        )))
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let size = self.size();
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            end => {
+                let end = end.unwrap_or(u64::MAX);
+                self.said(Err(Fault::OutOfRange { offset, end, size }))
+            }
+        }
+    }
+
+    fn check_write(&self, offset: u64, len: u64) -> Result<(), Error> {
+        if !self.writes {
+            return self.said(Err(Fault::ReadOnly));
+        }
+        self.check_range(offset, len)
+    }
+
+    fn said<T>(&self, result: Result<T, Fault>) -> Result<T, Error> {
+        result.map_err(|fault| Error::In { path: self.layer.path.clone(), fault })
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if self.closed {
+            return;
+        }
+        if let Err(error) = self.flush() {
+            tracing::error!("what was written last may be lost: {error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Opening an image and those below it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Image, Layer};
+use crate::error::{Error, Fault};
+use crate::format::{BackingName, Driver, Format, PROBE_SIZE};
+use crate::qcow2::Qcow2;
+use crate::raw::Raw;
+use crate::storage::{HostFile, Storage, read_padded};
+
+/// The most images of a chain.
+const CHAIN_MAX: usize = 64;
+
+/// How to open an image.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// The format; if not given, it is found out by what the image begins with, which is safe only for images of which no
+    /// guest has written the start (see [`Format::probe`]).
+    pub format: Option<Format>,
+    /// Open it for writing too.
+    pub writes: bool,
+    /// Open it without locks: another process may be writing to it. Only for reading.
+    pub shares: bool,
+    /// What to do about the image that it stands on.
+    pub backing: Backing,
+}
+
+/// What to do about the image on which one stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// Open it, and those on which it stands.
+    #[default]
+    Follow,
+    /// Leave it alone: it reads as zeros.
+    Ignore,
+    /// Take this one for it, or none.
+    Other(Option<BackingName>),
+}
+
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+    let mut seen = Vec::new();
+    let (layer, guarded) = open_layer(path, options, &mut seen)?;
+    Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
+}
+
+/// Opens one image and, if `options` say so, those below. `seen` are the files above.
+fn open_layer(
+    path: &Path,
+    options: &OpenOptions,
+    seen: &mut Vec<PathBuf>,
+) -> Result<(Layer, bool), Error> {
+    // Two names of one file make a loop as well.
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if seen.contains(&real) {
+        return Err(Error::Loop { path: path.to_owned() });
+    }
+    if seen.len() == CHAIN_MAX {
+        return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
+    }
+    seen.push(real);
+    let storage: Box<dyn Storage> = Box::new(HostFile::open(path, options.writes, options.shares)?);
+    let in_image = |fault| Error::In { path: path.to_owned(), fault };
+    let mut head = [0; PROBE_SIZE];
+    read_padded(&*storage, &mut head, 0).map_err(|error| in_image(error.into()))?;
+    let format = options.format.unwrap_or_else(|| Format::probe(&head));
+    let guarded = options.format.is_none() && format == Format::Raw;
+    let driver = open_driver(format, storage, options.writes).map_err(in_image)?;
+    let named = match &options.backing {
+        Backing::Follow => driver.backing(),
+        Backing::Ignore => None,
+        Backing::Other(other) => other.clone(),
+    };
+    let below = named.map(|named| open_backing(path, &named, options, seen)).transpose()?;
+    let layer = Layer { path: path.to_owned(), format, driver, below: below.map(Arc::new) };
+    Ok((layer, guarded))
+}
+
+pub(super) fn open_driver(
+    format: Format,
+    storage: Box<dyn Storage>,
+    writes: bool,
+) -> Result<Box<dyn Driver>, Fault> {
+    Ok(match format {
+        Format::Raw => Box::new(Raw::open(storage)?),
+        Format::Qcow2 => Box::new(Qcow2::open(storage, writes)?),
+    })
+}
+
+fn open_backing(
+    above: &Path,
+    named: &BackingName,
+    options: &OpenOptions,
+    seen: &mut Vec<PathBuf>,
+) -> Result<Layer, Error> {
+    let fails = |fault| Error::In { path: above.to_owned(), fault };
+    let format = match named.format.as_deref() {
+        None => None,
+        // QEMU's names for "as it is".
+        Some("file" | "host_device") => Some(Format::Raw),
+        Some(name) => Some(name.parse().map_err(|error| {
+            fails(Fault::unsupported(format!("the format of its backing file: {error}")))
+        })?),
+    };
+    let path = backing_path(above, &named.name).map_err(fails)?;
+    let below =
+        OpenOptions { format, writes: false, shares: options.shares, backing: Backing::Follow };
+    let opened = open_layer(&path, &below, seen);
+    let (layer, _) = opened.map_err(|source| match source {
+        Error::Loop { .. } | Error::Deep { .. } => source,
+        source => Error::Backing { path: above.to_owned(), source: Box::new(source) },
+    })?;
+    Ok(layer)
+}
+
+/// The file that `name` means in an image at `above`.
+pub(crate) fn backing_path(above: &Path, name: &str) -> Result<PathBuf, Fault> {
+    if name.starts_with("json:") {
+        return Err(Fault::unsupported(
+            "its backing file is given as JSON, which is not understood; name the file with \"ring3 img rebase -u\"",
+        ));
+    }
+    let name = name.strip_prefix("file:").unwrap_or(name);
+    Ok(above.parent().unwrap_or(Path::new("")).join(name))
+}

@@ -1,0 +1,302 @@
+//! Taking clusters, and writing where there were none.
+
+use super::compression::{pack, unpack};
+use super::entry::{COPIED, Cluster, ZERO, compressed};
+use super::state::State;
+use crate::error::{Fault, Result};
+use crate::format::{Below, Kind};
+use crate::storage::{Storage, read_padded};
+
+/// What writing needs beside the tables.
+#[derive(Clone, Copy)]
+pub(super) struct Host<'a> {
+    pub(super) storage: &'a dyn Storage,
+    pub(super) below: &'a dyn Below,
+}
+
+/// Room that was taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub(super) at: u64,
+    pub(super) clusters: u64,
+    /// Nothing was ever written there, so it reads as zeros.
+    pub(super) fresh: bool,
+}
+
+impl State {
+    /// Takes `clusters` in a row.
+    pub(super) fn take(&mut self, storage: &dyn Storage, clusters: u64) -> Result<Room> {
+        let from = self.refcounts.first_free;
+        let first = self.refcounts.take(storage, from, clusters)?;
+        if clusters == 1 || first == from {
+            self.refcounts.first_free = first + clusters;
+        }
+        self.room(first, clusters)
+    }
+
+    /// Takes `max` clusters in a row, or as many as there are where the first free one is.
+    pub(super) fn take_some(&mut self, storage: &dyn Storage, max: u64) -> Result<Room> {
+        let (first, clusters) =
+            self.refcounts.take_some(storage, self.refcounts.first_free, max)?;
+        self.refcounts.first_free = first + clusters;
+        self.room(first, clusters)
+    }
+
+    fn room(&mut self, first: u64, clusters: u64) -> Result<Room> {
+        self.note_growth();
+        let bits = self.header.cluster_bits;
+        if self.metadata.range(first..first + clusters).next().is_some() || first == 0 {
+            return Err(Fault::damaged(format!(
+                "cluster {first} holds a table and is called free; run \"ring3 img check -r all\""
+            )));
+        }
+        let at = first << bits;
+        let fresh = at >= self.end;
+        self.end = self.end.max(at + (clusters << bits));
+        Ok(Room { at, clusters, fresh })
+    }
+
+    /// Takes note of the clusters that reference counts have taken for themselves.
+    pub(super) fn note_growth(&mut self) {
+        let bits = self.header.cluster_bits;
+        for (first, count) in std::mem::take(&mut self.refcounts.new_metadata) {
+            self.metadata.extend(first..first + count);
+            self.end = self.end.max((first + count) << bits);
+        }
+    }
+
+    /// Makes sure that there is an L2 table for `offset` that belongs to this image alone.
+    pub(super) fn own_table(&mut self, storage: &dyn Storage, offset: u64) -> Result<()> {
+        let index = self.indices(offset).0;
+        if index >= self.l1.len() {
+            return Err(Fault::damaged("the L1 table is too short"));
+        }
+        let old = self.table_at(offset)?;
+        if old.is_some() && self.owns_table(index) {
+            return Ok(());
+        }
+        let entries = match old {
+            None => vec![0; self.table_len()],
+            Some(at) => {
+                self.load(storage, at)?;
+                self.tables.get(&at).map(|table| table.entries.clone()).unwrap_or_default()
+            }
+        };
+        let room = self.take(storage, 1)?;
+        self.add_metadata(room.at, 1);
+        self.insert(room.at, entries, true);
+        self.set_l1(index, room.at | COPIED);
+        if let Some(at) = old {
+            // A snapshot has it still.
+            self.freed.push((at >> self.header.cluster_bits, 1, false));
+        }
+        Ok(())
+    }
+
+    /// Writes the first of `bytes`, where they cannot be written in place: how many.
+    pub(super) fn write(&mut self, host: Host, bytes: &[u8], offset: u64) -> Result<u64> {
+        self.own_table(host.storage, offset)?;
+        let size = self.header.cluster_size();
+        let inside = offset % size;
+        let left = self.left_in_table(offset).min(bytes.len() as u64);
+        let bytes = &bytes[..left as usize];
+        let one = ((size - inside) as usize).min(bytes.len());
+        match self.cluster(offset)? {
+            Cluster::Data { at, copied: true } => {
+                self.check_place(at, size)?;
+                host.storage.write_at(&bytes[..one], at + inside)?;
+                return Ok(one as u64);
+            }
+            Cluster::Zero { at: Some(at), copied: true } => {
+                self.check_place(at, size)?;
+                let room = Room { at, clusters: 1, fresh: false };
+                self.fill(host, room, &bytes[..one], offset)?;
+                self.set_entry(offset, at | COPIED)?;
+                return Ok(one as u64);
+            }
+            Cluster::Parts { .. } => return Err(extended()),
+            _ => {}
+        }
+        let mut clusters = 1;
+        let wanted = (inside + bytes.len() as u64).div_ceil(size);
+        while clusters < wanted && self.needs_room(offset - inside + clusters * size)? {
+            clusters += 1;
+        }
+        let room = self.take_some(host.storage, clusters)?;
+        let clusters = room.clusters;
+        let len = (clusters * size - inside).min(bytes.len() as u64);
+        if let Err(fault) = self.fill(host, room, &bytes[..len as usize], offset) {
+            // Nothing refers to them.
+            self.give_back(host.storage, room)?;
+            return Err(fault);
+        }
+        for cluster in 0..clusters {
+            let of = offset - inside + cluster * size;
+            let old = self.cluster(of)?;
+            self.set_entry(of, (room.at + cluster * size) | COPIED)?;
+            self.free_cluster(old);
+        }
+        Ok(len)
+    }
+
+    /// The cluster at `offset` cannot be written where it is.
+    fn needs_room(&self, offset: u64) -> Result<bool> {
+        Ok(match self.cluster(offset)? {
+            Cluster::Absent | Cluster::Zero { at: None, .. } | Cluster::Compressed { .. } => true,
+            Cluster::Zero { copied, .. } | Cluster::Data { copied, .. } => !copied,
+            Cluster::Parts { .. } => return Err(extended()),
+        })
+    }
+
+    fn give_back(&mut self, storage: &dyn Storage, room: Room) -> Result<()> {
+        let first = room.at >> self.header.cluster_bits;
+        for cluster in first..first + room.clusters {
+            self.refcounts.add(storage, cluster, -1)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes`, which begin in the first cluster of `room` and end in the last one, and around them
+    /// what the disk has there.
+    fn fill(&self, host: Host, room: Room, bytes: &[u8], offset: u64) -> Result<()> {
+        let size = self.header.cluster_size();
+        let inside = offset % size;
+        let end = inside + bytes.len() as u64;
+        let whole = room.clusters * size;
+        self.copy(host, room, 0, offset - inside, inside)?;
+        host.storage.write_at(bytes, room.at + inside)?;
+        self.copy(host, room, end, offset - inside + end, whole - end)
+    }
+
+    /// Copies `len` bytes of the disk from `offset` on to byte `start` of `room`.
+    fn copy(&self, host: Host, room: Room, start: u64, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let is_zero = match self.cluster(offset)? {
+            Cluster::Absent => host.below.size() <= offset,
+            Cluster::Zero { .. } => true,
+            _ => false,
+        };
+        if is_zero && room.fresh {
+            return Ok(());
+        }
+        let mut bytes = vec![0; len as usize];
+        if !is_zero {
+            self.read(host, &mut bytes, offset)?;
+        }
+        Ok(host.storage.write_at(&bytes, room.at + start)?)
+    }
+
+    /// Reads what stands for `bytes` according to the tables, which must be loaded.
+    pub(super) fn read(&self, host: Host, bytes: &mut [u8], offset: u64) -> Result<()> {
+        let (mut offset, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let extent = self.extent(offset, rest.len() as u64)?;
+            let (part, after) = rest.split_at_mut(extent.len as usize);
+            match extent.kind {
+                Kind::Data { at: Some(at) } => read_padded(host.storage, part, at)?,
+                Kind::Data { at: None } => {
+                    let cluster = self.unpack(host.storage, offset)?;
+                    let inside = (offset % self.header.cluster_size()) as usize;
+                    part.copy_from_slice(&cluster[inside..inside + part.len()]);
+                }
+                Kind::Zero { .. } => part.fill(0),
+                Kind::Absent => host.below.read(part, offset)?,
+            }
+            (offset, rest) = (offset + extent.len, after);
+        }
+        Ok(())
+    }
+
+    /// The compressed cluster with `offset`.
+    pub(super) fn unpack(&self, storage: &dyn Storage, offset: u64) -> Result<Vec<u8>> {
+        let Cluster::Compressed { at, len } = self.cluster(offset)? else {
+            return Err(Fault::damaged("a cluster is not compressed"));
+        };
+        // What is behind the compressed bytes does not matter, and so the file may end there.
+        let there = storage.size()?.saturating_sub(at).min(len);
+        let mut packed = vec![0; there as usize];
+        storage.read_at(&mut packed, at)?;
+        let mut cluster = vec![0; self.header.cluster_size() as usize];
+        unpack(self.header.compression, &packed, &mut cluster)?;
+        Ok(cluster)
+    }
+
+    /// Writes a whole cluster, compressed if that makes it shorter.
+    pub(super) fn write_packed(&mut self, host: Host, bytes: &[u8], offset: u64) -> Result<()> {
+        self.own_table(host.storage, offset)?;
+        if self.cluster(offset)? != Cluster::Absent {
+            return Err(Fault::refused("a cluster that has data cannot be written compressed"));
+        }
+        let size = self.header.cluster_size();
+        let mut cluster = bytes.to_vec();
+        cluster.resize(size as usize, 0);
+        let Some(packed) = pack(self.header.compression, &cluster) else {
+            self.write(host, &cluster, offset)?;
+            return Ok(());
+        };
+        let at = self.take_bytes(host.storage, packed.len() as u64)?;
+        host.storage.write_at(&packed, at)?;
+        self.set_entry(offset, compressed(at, packed.len() as u64, self.header.cluster_bits))
+    }
+
+    /// Room for compressed bytes, behind the last ones where that is possible: each cluster of it gets one reference more.
+    fn take_bytes(&mut self, storage: &dyn Storage, len: u64) -> Result<u64> {
+        let size = self.header.cluster_size();
+        let mut at = None;
+        if let Some(end) = self.packed_end {
+            let left = end.next_multiple_of(size) - end;
+            let first = end >> self.header.cluster_bits;
+            let has_room = left > 0 && self.refcounts.get(storage, first)? < self.refcounts.max();
+            if has_room && len <= left {
+                at = Some(end);
+            } else if has_room {
+                // On into the next cluster, if that is the next one that is free.
+                let room = self.take(storage, 1)?;
+                if room.at == end + left {
+                    at = Some(end);
+                } else {
+                    self.packed_end = Some(room.at + len);
+                    return Ok(room.at);
+                }
+            }
+            if at.is_some() {
+                self.refcounts.add(storage, first, 1)?;
+            }
+        }
+        let at = match at {
+            Some(at) => at,
+            None => self.take(storage, 1)?.at,
+        };
+        self.packed_end = Some(at + len);
+        Ok(at)
+    }
+
+    /// Makes zeros of a whole cluster without room for it, or lets what is below show.
+    pub(super) fn clear(&mut self, host: Host, offset: u64) -> Result<()> {
+        let shows = host.below.size() > offset;
+        let old = match self.table_at(offset)? {
+            None => Cluster::Absent,
+            Some(at) => {
+                self.load(host.storage, at)?;
+                self.cluster(offset)?
+            }
+        };
+        match old {
+            Cluster::Absent if !shows => return Ok(()),
+            Cluster::Zero { at: None, .. } => return Ok(()),
+            Cluster::Parts { .. } => return Err(extended()),
+            _ => {}
+        }
+        self.own_table(host.storage, offset)?;
+        self.set_entry(offset, if shows { ZERO } else { 0 })?;
+        self.free_cluster(old);
+        Ok(())
+    }
+}
+
+/// Images with extended L2 entries are only read.
+pub(super) fn extended() -> Fault {
+    Fault::unsupported("it has extended L2 entries and can only be read; convert it to write to it")
+}

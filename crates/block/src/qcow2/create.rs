@@ -1,0 +1,136 @@
+//! New images.
+
+use super::Qcow2;
+use super::header::{CLUSTER_BITS, Compression, HEAD_MAX, Header, LAZY_REFCOUNTS};
+use super::refcounts::put;
+use crate::error::{Fault, Result};
+use crate::format::{BackingName, Driver};
+use crate::storage::Storage;
+
+/// What a new image is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Qcow2Options {
+    /// Bytes of a cluster: a power of 2 from 512 to 2 MiB.
+    pub(crate) cluster_size: u64,
+    /// Version 2 ("compat=0.10").
+    pub(crate) is_old: bool,
+    /// Bits of a reference count: 1, 2, 4, ... 64.
+    pub(crate) refcount_bits: u64,
+    pub(crate) lazy_refcounts: bool,
+    pub(crate) zstd: bool,
+    pub(crate) backing: Option<BackingName>,
+    /// Make all tables and take all clusters at once.
+    pub(crate) preallocates: bool,
+}
+
+impl Default for Qcow2Options {
+    fn default() -> Qcow2Options {
+        Qcow2Options {
+            cluster_size: 64 << 10,
+            is_old: false,
+            refcount_bits: 16,
+            lazy_refcounts: false,
+            zstd: false,
+            backing: None,
+            preallocates: false,
+        }
+    }
+}
+
+/// Makes an image of `size` bytes in `storage`, which is empty.
+pub(crate) fn create(
+    storage: Box<dyn Storage>,
+    size: u64,
+    options: &Qcow2Options,
+) -> Result<Qcow2> {
+    let bits = options.cluster_size.trailing_zeros();
+    if !options.cluster_size.is_power_of_two() || !CLUSTER_BITS.contains(&bits) {
+        return Err(Fault::refused("the cluster size must be a power of 2 from 512 to 2M"));
+    }
+    if !options.refcount_bits.is_power_of_two() || options.refcount_bits > 64 {
+        return Err(Fault::refused("the refcount bits must be 1, 2, 4, 8, 16, 32 or 64"));
+    }
+    if options.is_old && (options.refcount_bits != 16 || options.lazy_refcounts || options.zstd) {
+        return Err(Fault::refused(
+            "compat=0.10 has 16 refcount bits, no lazy refcounts and no zstd; say compat=1.1",
+        ));
+    }
+    let compression = if options.zstd { Compression::Zstd } else { Compression::Zlib };
+    let version = if options.is_old { 2 } else { 3 };
+    let order = options.refcount_bits.trailing_zeros();
+    let mut header = Header::new(version, bits, order, compression);
+    header.backing.clone_from(&options.backing);
+    if options.lazy_refcounts {
+        header.compatible |= LAZY_REFCOUNTS;
+    }
+    // An image of no bytes: header, refcount table, one block with their counts, and an L1 table. The rest is growth.
+    let cluster = options.cluster_size;
+    header.refcount_offset = cluster;
+    header.refcount_clusters = 1;
+    header.l1_offset = 3 * cluster;
+    header.l1_entries = 1;
+    if header.encode().is_none() {
+        // The smallest clusters have no room for the names of features.
+        header.extensions.clear();
+    }
+    let head = header.encode();
+    let head = head.ok_or_else(|| {
+        Fault::refused("the name of the backing file does not fit into the header")
+    })?;
+    let mut block = vec![0; cluster as usize];
+    for index in 0..4 {
+        put(&mut block, index, order, 1);
+    }
+    let mut table = vec![0; cluster as usize];
+    table[..8].copy_from_slice(&(2 * cluster).to_be_bytes());
+    storage.set_size(4 * cluster)?;
+    storage.write_at(&table, cluster)?;
+    storage.write_at(&block, 2 * cluster)?;
+    storage.write_at(&vec![0; cluster as usize], 3 * cluster)?;
+    storage.flush()?;
+    debug_assert!(head.len() as u64 <= HEAD_MAX);
+    storage.write_at(&head, 0)?;
+    let image = Qcow2::open(storage, true)?;
+    if size > 0 {
+        image.resize(size)?;
+    }
+    if options.preallocates {
+        image.preallocate()?;
+    }
+    image.flush()?;
+    Ok(image)
+}
+
+impl Qcow2 {
+    /// Takes all clusters of the disk, in their order.
+    fn preallocate(&self) -> Result<()> {
+        let mut state = self.alone();
+        let size = state.header.cluster_size();
+        let mut offset = 0;
+        while offset < state.header.size {
+            let left = (state.header.size - offset).min(state.left_in_table(offset));
+            let taken = state.preallocate(&*self.storage, offset, left.div_ceil(size))?;
+            self.commit_if_many(&mut state)?;
+            offset += taken * size;
+        }
+        let end = state.end;
+        if self.storage.size()? < end {
+            self.storage.set_size(end)?;
+        }
+        Ok(())
+    }
+}
+
+impl super::state::State {
+    /// Takes up to `max` clusters for the disk from `offset` on, which has none: how many.
+    fn preallocate(&mut self, storage: &dyn Storage, offset: u64, max: u64) -> Result<u64> {
+        self.own_table(storage, offset)?;
+        let room = self.take_some(storage, max)?;
+        let size = self.header.cluster_size();
+        for cluster in 0..room.clusters {
+            let entry = (room.at + cluster * size) | super::entry::COPIED;
+            self.set_entry(offset + cluster * size, entry)?;
+        }
+        Ok(room.clusters)
+    }
+}

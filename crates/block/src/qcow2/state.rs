@@ -1,0 +1,306 @@
+//! The tables in memory, and what they say.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::entry::{COPIED, Cluster, OFFSET, SUBCLUSTERS};
+use super::header::Header;
+use super::refcounts::Refcounts;
+use crate::error::{Fault, Result};
+use crate::format::{Extent, Kind};
+use crate::storage::Storage;
+
+/// Bytes of L2 tables that are kept in memory.
+const TABLES_MAX: u64 = 32 << 20;
+/// L2 tables that are kept at least.
+const TABLES_MIN: usize = 16;
+
+/// An L2 table.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) entries: Vec<u64>,
+    pub(super) dirty: bool,
+    used: AtomicU64,
+}
+
+/// What changes while an image is in use.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) header: Header,
+    pub(super) l1: Vec<u64>,
+    /// Sectors of the L1 table that differ from the file.
+    pub(super) l1_dirty: BTreeSet<usize>,
+    /// L2 tables by their place in the file.
+    pub(super) tables: HashMap<u64, Table>,
+    pub(super) refcounts: Refcounts,
+    /// Clusters that nothing in memory refers to any more, but the file may: number of the first one, how many, and
+    /// whether they held data. They are given back by the next commit.
+    pub(super) freed: Vec<(u64, u64, bool)>,
+    /// Clusters that hold metadata, which no entry may call data.
+    pub(super) metadata: BTreeSet<u64>,
+    /// Where the file ends as far as clusters were handed out: what is behind was never written.
+    pub(super) end: u64,
+    /// Where the next compressed cluster can begin.
+    pub(super) packed_end: Option<u64>,
+    clock: AtomicU64,
+}
+
+/// Reads a table of big-endian numbers, all of which must be in the file.
+pub(super) fn read_table(storage: &dyn Storage, at: u64, entries: u64) -> Result<Vec<u64>> {
+    let outside = || Fault::damaged(format!("a table at {at:#x}, which is not all in the file"));
+    let len = entries * 8;
+    let end = at.checked_add(len).ok_or_else(outside)?;
+    if end > storage.size()? {
+        return Err(outside());
+    }
+    let mut bytes = vec![0; len as usize];
+    storage.read_at(&mut bytes, at)?;
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+    Ok(bytes.chunks_exact(8).map(number).collect())
+}
+
+/// The bytes of a table.
+pub(super) fn table_bytes(entries: &[u64]) -> Vec<u8> {
+    entries.iter().flat_map(|entry| entry.to_be_bytes()).collect()
+}
+
+impl State {
+    pub(super) fn new(header: Header, l1: Vec<u64>, refcounts: Refcounts, end: u64) -> State {
+        State {
+            header,
+            l1,
+            l1_dirty: BTreeSet::new(),
+            tables: HashMap::new(),
+            refcounts,
+            freed: Vec::new(),
+            metadata: BTreeSet::new(),
+            end,
+            packed_end: None,
+            clock: AtomicU64::new(0),
+        }
+    }
+
+    /// Numbers in an L2 table.
+    pub(super) fn table_len(&self) -> usize {
+        (self.header.cluster_size() / 8) as usize
+    }
+
+    /// The most tables in memory.
+    pub(super) fn tables_max(&self) -> usize {
+        ((TABLES_MAX / self.header.cluster_size()) as usize).max(TABLES_MIN)
+    }
+
+    /// The index into the L1 table, and into the L2 table, of the cluster with byte `offset` of the disk.
+    pub(super) fn indices(&self, offset: u64) -> (usize, usize) {
+        let cluster = offset >> self.header.cluster_bits;
+        let l2 = cluster & ((1 << self.header.l2_bits()) - 1);
+        ((cluster >> self.header.l2_bits()) as usize, l2 as usize)
+    }
+
+    /// Bytes from `offset` to the end of what its L2 table describes.
+    pub(super) fn left_in_table(&self, offset: u64) -> u64 {
+        let span = 1_u64 << (self.header.cluster_bits + self.header.l2_bits());
+        span - offset % span
+    }
+
+    /// Where the L2 table for `offset` is; none if there is none.
+    pub(super) fn table_at(&self, offset: u64) -> Result<Option<u64>> {
+        let entry = self.l1.get(self.indices(offset).0).copied().unwrap_or(0);
+        self.table_of(entry)
+    }
+
+    /// Where the L2 table of an entry of an L1 table is.
+    pub(super) fn table_of(&self, entry: u64) -> Result<Option<u64>> {
+        let at = entry & OFFSET;
+        if !at.is_multiple_of(self.header.cluster_size()) {
+            return Err(Fault::damaged(format!("an L2 table at {at:#x}, where no cluster begins")));
+        }
+        Ok((at != 0).then_some(at))
+    }
+
+    /// What is needed to know what stands for `offset` is in memory.
+    pub(super) fn is_loaded(&self, offset: u64) -> Result<bool> {
+        Ok(self.table_at(offset)?.is_none_or(|at| self.tables.contains_key(&at)))
+    }
+
+    /// Brings the L2 table at `at` into memory.
+    pub(super) fn load(&mut self, storage: &dyn Storage, at: u64) -> Result<()> {
+        if !self.tables.contains_key(&at) {
+            self.make_room();
+            let entries = read_table(storage, at, self.table_len() as u64)?;
+            self.insert(at, entries, false);
+        }
+        Ok(())
+    }
+
+    /// Puts an L2 table into memory.
+    pub(super) fn insert(&mut self, at: u64, entries: Vec<u64>, dirty: bool) {
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        self.tables.insert(at, Table { entries, dirty, used });
+    }
+
+    /// Drops the tables that were not used for the longest time, a quarter of them at once, when there are too many.
+    fn make_room(&mut self) {
+        if self.tables.len() < self.tables_max() {
+            return;
+        }
+        let clean = self.tables.iter().filter(|(_, table)| !table.dirty);
+        let mut ages: Vec<_> =
+            clean.map(|(at, table)| (table.used.load(Ordering::Relaxed), *at)).collect();
+        ages.sort_unstable();
+        for (_, at) in ages.into_iter().take(self.tables_max() / 4) {
+            self.tables.remove(&at);
+        }
+    }
+
+    /// How many tables in memory differ from the file.
+    pub(super) fn dirty_tables(&self) -> usize {
+        self.tables.values().filter(|table| table.dirty).count()
+    }
+
+    /// What stands for the cluster with `offset`, whose table must be loaded.
+    pub(super) fn cluster(&self, offset: u64) -> Result<Cluster> {
+        let Some(at) = self.table_at(offset)? else { return Ok(Cluster::Absent) };
+        let Some(table) = self.tables.get(&at) else { return Err(not_loaded()) };
+        table.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let index = self.indices(offset).1;
+        if self.header.has_subclusters() {
+            Cluster::of(table.entries[index * 2], table.entries[index * 2 + 1], &self.header)
+        } else {
+            Cluster::of(table.entries[index], 0, &self.header)
+        }
+    }
+
+    /// The L2 entry of the cluster with `offset`, whose table must be loaded and belong to the image alone.
+    pub(super) fn set_entry(&mut self, offset: u64, entry: u64) -> Result<()> {
+        let index = self.indices(offset).1;
+        let at = self.table_at(offset)?.ok_or_else(not_loaded)?;
+        let table = self.tables.get_mut(&at).ok_or_else(not_loaded)?;
+        table.entries[index] = entry;
+        table.dirty = true;
+        Ok(())
+    }
+
+    /// Changes an entry of the L1 table.
+    pub(super) fn set_l1(&mut self, index: usize, entry: u64) {
+        self.l1[index] = entry;
+        // 64 entries to a sector.
+        self.l1_dirty.insert(index / 64);
+    }
+
+    /// What stands for the bytes from `offset` on, at most to the end of its L2 table, which must be loaded.
+    pub(super) fn extent(&self, offset: u64, max: u64) -> Result<Extent> {
+        let max = max.min(self.left_in_table(offset));
+        if self.table_at(offset)?.is_none() {
+            return Ok(Extent { kind: Kind::Absent, len: max });
+        }
+        let mut whole = self.piece(offset)?;
+        while whole.len < max {
+            let Extent { kind, len } = self.piece(offset + whole.len)?;
+            let goes_on = match (whole.kind, kind) {
+                (Kind::Absent, Kind::Absent)
+                | (Kind::Zero { at: None }, Kind::Zero { at: None }) => true,
+                (Kind::Data { at: Some(first) }, Kind::Data { at: Some(next) })
+                | (Kind::Zero { at: Some(first) }, Kind::Zero { at: Some(next) }) => {
+                    first + whole.len == next
+                }
+                _ => false,
+            };
+            if !goes_on {
+                break;
+            }
+            whole.len += len;
+        }
+        whole.len = whole.len.min(max);
+        Ok(whole)
+    }
+
+    /// The same, to the end of the cluster or subcluster.
+    fn piece(&self, offset: u64) -> Result<Extent> {
+        let cluster_size = self.header.cluster_size();
+        let inside = offset % cluster_size;
+        let left = cluster_size - inside;
+        let behind = |at: Option<u64>| at.map(|at| at + inside);
+        let (kind, len) = match self.cluster(offset)? {
+            Cluster::Absent => (Kind::Absent, left),
+            Cluster::Zero { at, .. } => (Kind::Zero { at: behind(at) }, left),
+            Cluster::Data { at, .. } => (Kind::Data { at: behind(Some(at)) }, left),
+            Cluster::Compressed { .. } => (Kind::Data { at: None }, left),
+            Cluster::Parts { at, data, zero } => {
+                let size = cluster_size / SUBCLUSTERS;
+                let bit = 1_u32 << (inside / size);
+                let kind = match (data & bit != 0, zero & bit != 0) {
+                    (true, true) => {
+                        return Err(Fault::damaged("a subcluster that is both data and zeros"));
+                    }
+                    (true, false) if at.is_none() => {
+                        return Err(Fault::damaged("a subcluster with data nowhere"));
+                    }
+                    (true, false) => Kind::Data { at: behind(at) },
+                    (false, true) => Kind::Zero { at: behind(at) },
+                    (false, false) => Kind::Absent,
+                };
+                (kind, size - inside % size)
+            }
+        };
+        Ok(Extent { kind, len })
+    }
+
+    /// Bytes from `at` on can be written in place: they are in the file, and no metadata.
+    pub(super) fn check_place(&self, at: u64, len: u64) -> Result<()> {
+        let (first, last) =
+            (at >> self.header.cluster_bits, (at + len - 1) >> self.header.cluster_bits);
+        if at + len > self.end {
+            return Err(Fault::damaged(format!(
+                "a cluster at {at:#x}, behind the end of the file"
+            )));
+        }
+        if self.metadata.range(first..=last).next().is_some() {
+            return Err(Fault::damaged(format!(
+                "a cluster of data at {at:#x}, where there is a table"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Notes that `count` clusters from the one at `at` on hold metadata.
+    pub(super) fn add_metadata(&mut self, at: u64, count: u64) {
+        let first = at >> self.header.cluster_bits;
+        self.metadata.extend(first..first + count);
+    }
+
+    /// Notes that they do not any more, and gives them back with the next commit.
+    pub(super) fn free_metadata(&mut self, at: u64, count: u64) {
+        let first = at >> self.header.cluster_bits;
+        for cluster in first..first + count {
+            self.metadata.remove(&cluster);
+        }
+        self.freed.push((first, count, false));
+    }
+
+    /// Gives back what an L2 entry refers to, with the next commit.
+    pub(super) fn free_cluster(&mut self, cluster: Cluster) {
+        let bits = self.header.cluster_bits;
+        match cluster {
+            Cluster::Absent | Cluster::Zero { at: None, .. } | Cluster::Parts { at: None, .. } => {}
+            Cluster::Zero { at: Some(at), .. }
+            | Cluster::Data { at, .. }
+            | Cluster::Parts { at: Some(at), .. } => self.freed.push((at >> bits, 1, true)),
+            Cluster::Compressed { at, len } => {
+                // Nothing may be put behind compressed bytes in a cluster that is perhaps free soon.
+                self.packed_end = None;
+                let (first, last) = (at >> bits, (at + len - 1) >> bits);
+                self.freed.push((first, last - first + 1, true));
+            }
+        }
+    }
+
+    /// The entry of the L1 table leads to a table of this image alone.
+    pub(super) fn owns_table(&self, index: usize) -> bool {
+        self.l1[index] & COPIED != 0
+    }
+}
+
+fn not_loaded() -> Fault {
+    Fault::Io(std::io::Error::other("an L2 table is not in memory"))
+}

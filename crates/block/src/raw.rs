@@ -1,0 +1,72 @@
+//! Raw images: the sectors one after the other.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+use crate::format::{Below, Details, Driver, Extent, Kind};
+use crate::storage::{Storage, read_padded};
+
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
+
+/// A raw image. It has the size of its file, rounded up to a whole sector as QEMU does.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    storage: Box<dyn Storage>,
+    size: AtomicU64,
+}
+
+impl Raw {
+    pub(crate) fn open(storage: Box<dyn Storage>) -> io::Result<Raw> {
+        let size = AtomicU64::new(storage.size()?.next_multiple_of(SECTOR));
+        Ok(Raw { storage, size })
+    }
+}
+
+impl Driver for Raw {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn extent(&self, offset: u64, max: u64) -> Result<Extent> {
+        let (is_data, end) = self.storage.run_at(offset, offset + max)?;
+        let kind =
+            if is_data { Kind::Data { at: Some(offset) } } else { Kind::Zero { at: Some(offset) } };
+        Ok(Extent { kind, len: end - offset })
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64, _below: &dyn Below) -> Result<()> {
+        Ok(read_padded(&*self.storage, bytes, offset)?)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64, _below: &dyn Below) -> Result<()> {
+        Ok(self.storage.write_at(bytes, offset)?)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
+        Ok(self.storage.write_zeroes(offset, len)?)
+    }
+
+    fn discard(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
+        Ok(self.storage.discard(offset, len)?)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.storage.flush()?)
+    }
+
+    fn resize(&self, size: u64) -> Result<()> {
+        self.storage.set_size(size)?;
+        self.size.store(size.next_multiple_of(SECTOR), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn details(&self) -> Details {
+        Details::default()
+    }
+
+    fn allocated(&self) -> Option<u64> {
+        self.storage.allocated()
+    }
+}

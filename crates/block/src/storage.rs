@@ -1,0 +1,110 @@
+//! What holds the bytes of an image: a file or block device of the host, or memory.
+//!
+//! Formats know nothing but this trait, so that a test can put storage beneath them that loses
+//! whatever was not flushed.
+
+mod host;
+mod locks;
+mod memory;
+
+use std::fmt::Debug;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use host::HostFile;
+pub use memory::Memory;
+
+/// Bytes that are read and written at offsets, by several threads.
+pub trait Storage: Debug + Send + Sync {
+    /// Reads all of `bytes` from `offset` on; an error of kind `UnexpectedEof` where the storage ends before.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `bytes` from `offset` on; the storage grows where it ends before. It is not kept for certain
+    /// before the next [`Storage::flush`].
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Comes back when all that was written before is kept, whatever happens to the host.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Its size in bytes.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Makes it that many bytes long; new ones are zeros.
+    fn set_size(&self, size: u64) -> io::Result<()>;
+
+    /// Makes zeros of that range, which may end behind the storage: it then grows.
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// A hint that the bytes there are not needed any more. What is read there afterwards is zeros or what was there.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Whether there are data at `offset` or a hole, and where that ends (at most `end`).
+    fn run_at(&self, offset: u64, end: u64) -> io::Result<(bool, u64)>;
+
+    /// The file, where it is one.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Bytes that it takes on the host, where that is known.
+    fn allocated(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Storage that is used from elsewhere too.
+impl<S: Storage> Storage for Arc<S> {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        (**self).write_at(bytes, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        (**self).size()
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        (**self).set_size(size)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).write_zeroes(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).discard(offset, len)
+    }
+
+    fn run_at(&self, offset: u64, end: u64) -> io::Result<(bool, u64)> {
+        (**self).run_at(offset, end)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        (**self).path()
+    }
+
+    fn allocated(&self) -> Option<u64> {
+        (**self).allocated()
+    }
+}
+
+/// Reads `bytes` at `offset`; what lies behind the end of the storage is zeros.
+pub(crate) fn read_padded(storage: &dyn Storage, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    match storage.read_at(bytes, offset) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            let there = storage.size()?.saturating_sub(offset).min(bytes.len() as u64) as usize;
+            let (inside, behind) = bytes.split_at_mut(there);
+            behind.fill(0);
+            if inside.is_empty() { Ok(()) } else { storage.read_at(inside, offset) }
+        }
+        result => result,
+    }
+}

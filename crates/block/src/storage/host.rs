@@ -1,0 +1,176 @@
+//! Files and block devices of the host.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::io::Errno;
+
+use super::{Storage, locks};
+use crate::error::Error;
+
+/// How many zeros are written at once, where the file system has no other way.
+const ZEROS: usize = 64 << 10;
+
+/// An image file, or a block device of the host.
+#[derive(Debug)]
+pub struct HostFile {
+    path: PathBuf,
+    file: File,
+    is_device: bool,
+}
+
+impl HostFile {
+    /// Opens the file at `path`, for writing too where `writes`.
+    ///
+    /// It is locked until it is dropped, if not `shares`: one writer or any number of readers. The locks are those
+    /// of QEMU's programs, and flock(2).
+    pub fn open(path: &Path, writes: bool, shares: bool) -> Result<HostFile, Error> {
+        // Without O_NONBLOCK, opening a pipe waits for its other end.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let opened = OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
+        let fails = |error| open_error(path, writes, error);
+        let file = opened.map_err(fails)?;
+        let kind = file.metadata().map_err(fails)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Error::NotAnImage { path: path.to_owned() });
+        }
+        if !shares {
+            locks::take(&file, path, writes)?;
+        }
+        Ok(HostFile { path: path.to_owned(), file, is_device: kind.is_block_device() })
+    }
+
+    /// Makes a file at `path` for reading and writing, which must not be there yet.
+    pub fn create(path: &Path) -> Result<HostFile, Error> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let file =
+            file.map_err(|source| Error::Create { path: path.to_owned(), fault: source.into() })?;
+        locks::take(&file, path, true)?;
+        Ok(HostFile { path: path.to_owned(), file, is_device: false })
+    }
+
+    /// It is a block device: its size is what it is.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), Errno> {
+        // The kernel refuses a range of no bytes.
+        if len == 0 { Ok(()) } else { fallocate(&self.file, flags, offset, len) }
+    }
+
+    fn write_zero_bytes(&self, mut offset: u64, len: u64) -> io::Result<()> {
+        let zeros = vec![0; ZEROS.min(len as usize)];
+        let end = offset + len;
+        while offset < end {
+            let count = (end - offset).min(zeros.len() as u64);
+            self.file.write_all_at(&zeros[..count as usize], offset)?;
+            offset += count;
+        }
+        Ok(())
+    }
+}
+
+fn open_error(path: &Path, writes: bool, source: io::Error) -> Error {
+    let path = path.to_owned();
+    match source.kind() {
+        ErrorKind::NotFound => Error::Missing { path },
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem if writes => {
+            Error::Permission {
+                path,
+                what: "read and write",
+                hint: "it can be used for reading only",
+            }
+        }
+        ErrorKind::PermissionDenied => {
+            Error::Permission { path, what: "read", hint: "its owner can grant it" }
+        }
+        ErrorKind::IsADirectory => Error::NotAnImage { path },
+        _ => Error::Open { path, source },
+    }
+}
+
+/// The operation is none that this file or kernel has.
+fn is_missing(error: Errno) -> bool {
+    matches!(error, Errno::NOTSUP | Errno::NOSYS | Errno::INVAL | Errno::NODEV)
+}
+
+impl Storage for HostFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        // The only size that a block device tells in the same way as a file. All else here is by offset.
+        (&self.file).seek(SeekFrom::End(0))
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        if self.is_device {
+            let there = self.size()?;
+            let message = format!("the device has {there} bytes, and {size} are needed");
+            return if size <= there { Ok(()) } else { Err(io::Error::other(message)) };
+        }
+        self.file.set_len(size)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.checked_add(len).ok_or(ErrorKind::FileTooLarge)?;
+        let there = self.size()?;
+        if end > there {
+            self.set_size(end)?;
+        }
+        let inside = there.saturating_sub(offset).min(len);
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match self.fallocate(punch, offset, inside) {
+            Err(error) if is_missing(error) => {}
+            result => return result.map_err(Into::into),
+        }
+        self.write_zero_bytes(offset, inside)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let len = self.size()?.saturating_sub(offset).min(len);
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match self.fallocate(punch, offset, len) {
+            Err(error) if is_missing(error) => Ok(()),
+            result => result.map_err(Into::into),
+        }
+    }
+
+    fn run_at(&self, offset: u64, end: u64) -> io::Result<(bool, u64)> {
+        use rustix::fs::{SeekFrom, seek};
+        match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) if data > offset => Ok((false, data.min(end))),
+            Ok(_) => match seek(&self.file, SeekFrom::Hole(offset)) {
+                Ok(hole) if hole > offset => Ok((true, hole.min(end))),
+                _ => Ok((true, end)),
+            },
+            // No data from there on.
+            Err(Errno::NXIO) => Ok((false, end)),
+            // A file system or device that does not know: all may be data.
+            Err(error) if is_missing(error) => Ok((true, end)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn allocated(&self) -> Option<u64> {
+        // stat(2): blocks of 512 bytes.
+        self.file.metadata().ok().map(|data| data.blocks() * 512)
+    }
+}

@@ -1,0 +1,187 @@
+//! What the tests of images share: QEMU's tools, and random operations on an image and a model of it.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub(crate) mod power;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use proptest::prelude::*;
+use ring3_block::{
+    BackingName, CreateOptions, Error, Format, Image, NewImage, OpenOptions, create,
+};
+
+/// Runs qemu-img, which must succeed: what it prints.
+pub(crate) fn qemu_img(arguments: &[&str]) -> String {
+    let output = qemu_img_output(arguments);
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "qemu-img {}: {said}", arguments.join(" "));
+    said
+}
+
+pub(crate) fn qemu_img_output(arguments: &[&str]) -> Output {
+    Command::new("qemu-img")
+        .args(arguments)
+        .output()
+        .expect("qemu-img runs: Debian package qemu-utils")
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary path is text")
+}
+
+pub(crate) fn options(format: Format, size: u64, specific: &[(&str, &str)]) -> CreateOptions {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    CreateOptions { format, size, backing: None, specific: specific.iter().map(owned).collect() }
+}
+
+pub(crate) fn backing(path: &Path, format: &str) -> BackingName {
+    BackingName { name: text(path).to_owned(), format: Some(format.to_owned()) }
+}
+
+/// Makes an image at `path`.
+pub(crate) fn make(path: &Path, options: &CreateOptions) {
+    create(path, options).and_then(NewImage::finish).unwrap();
+}
+
+pub(crate) fn open(path: &Path, format: Format, writes: bool) -> Image {
+    let options = OpenOptions { format: Some(format), writes, ..OpenOptions::default() };
+    // A process that another test starts has all locks of this one until it executes its program.
+    for _ in 0..200 {
+        match Image::open(path, &options) {
+            Err(Error::InUse { .. }) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} stays in use", path.display())
+}
+
+/// All bytes of an image.
+pub(crate) fn read_all(image: &Image) -> Vec<u8> {
+    let mut bytes = vec![0; image.size() as usize];
+    image.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Something that is done with an image.
+#[derive(Debug, Clone)]
+pub(crate) enum Operation {
+    Write { offset: u64, len: usize, byte: u8 },
+    Zero { offset: u64, len: u64 },
+    Discard { offset: u64, len: u64 },
+    Read { offset: u64, len: usize },
+    Flush,
+    Reopen,
+}
+
+/// Operations on an image of `size` bytes, at places that are often near the bounds of clusters.
+pub(crate) fn operations(size: u64, count: usize) -> impl Strategy<Value = Vec<Operation>> {
+    let offset = prop_oneof![
+        0..size,
+        (0..size / 512).prop_map(|sector| sector * 512),
+        (0..size.div_ceil(65536), 0..3_u64)
+            .prop_map(move |(at, beside)| (at * 65536 + beside).saturating_sub(1).min(size - 1)),
+    ];
+    let len = prop_oneof![
+        1..4096_u64,
+        (1..400_u64).prop_map(|sectors| sectors * 512),
+        Just(65536),
+        1..size
+    ];
+    let operation = (0..12, offset, len, 1..=255_u8).prop_map(move |(kind, offset, len, byte)| {
+        let len = len.min(size - offset);
+        match kind {
+            0..=5 => Operation::Write { offset, len: len as usize, byte },
+            6 => Operation::Zero { offset, len },
+            7 => Operation::Discard { offset, len },
+            8 | 9 => Operation::Read { offset, len: len as usize },
+            10 => Operation::Flush,
+            _ => Operation::Reopen,
+        }
+    });
+    prop::collection::vec(operation, 1..count)
+}
+
+/// Bytes of which each tells where it is.
+pub(crate) fn pattern(offset: u64, len: usize, byte: u8) -> Vec<u8> {
+    (offset..offset + len as u64)
+        .map(|at| (at as u8).wrapping_mul(31) ^ (at >> 9) as u8 ^ byte)
+        .collect()
+}
+
+/// Does the operations with the image and with the model; what is read must be the same. `reopen` gives the image anew.
+pub(crate) fn act(
+    mut image: Image,
+    model: &mut [u8],
+    operations: &[Operation],
+    reopen: &dyn Fn() -> Image,
+) -> Image {
+    for operation in operations {
+        match *operation {
+            Operation::Write { offset, len, byte } => {
+                let bytes = pattern(offset, len, byte);
+                image.write_at(&bytes, offset).unwrap();
+                model[offset as usize..][..len].copy_from_slice(&bytes);
+            }
+            Operation::Zero { offset, len } => {
+                image.write_zeroes(offset, len).unwrap();
+                model[offset as usize..][..len as usize].fill(0);
+            }
+            Operation::Discard { offset, len } => {
+                image.discard(offset, len).unwrap();
+                let mut bytes = vec![0; len as usize];
+                image.read_at(&mut bytes, offset).unwrap();
+                let before = &mut model[offset as usize..][..len as usize];
+                for (now, before) in bytes.iter().zip(before) {
+                    assert!(
+                        *now == 0 || now == before,
+                        "what was discarded is neither zeros nor what was there"
+                    );
+                    *before = *now;
+                }
+            }
+            Operation::Read { offset, len } => {
+                let mut bytes = vec![0; len];
+                image.read_at(&mut bytes, offset).unwrap();
+                assert!(
+                    bytes == model[offset as usize..][..len],
+                    "{operation:?} reads something else"
+                );
+            }
+            Operation::Flush => image.flush().unwrap(),
+            Operation::Reopen => {
+                image.close().unwrap();
+                image = reopen();
+            }
+        }
+    }
+    image
+}
+
+/// The map of the image covers it, and says zeros only where zeros are read.
+pub(crate) fn check_map(image: &Image) {
+    let all = read_all(image);
+    let mut offset = 0;
+    while offset < image.size() {
+        let mapping = image.map(offset, image.size() - offset).unwrap();
+        assert_eq!(mapping.start, offset);
+        let bytes = &all[offset as usize..(offset + mapping.len) as usize];
+        assert!(!mapping.is_zero() || bytes.iter().all(|byte| *byte == 0), "{mapping:?}");
+        offset += mapping.len;
+    }
+    assert_eq!(offset, image.size());
+}
+
+/// QEMU finds the image sound, and reads the same from it.
+pub(crate) fn check_with_qemu(path: &Path, format: Format, model: &[u8], can_check: bool) {
+    if can_check {
+        qemu_img(&["check", "-q", "-f", format.name(), text(path)]);
+    }
+    let raw: PathBuf = path.with_extension("model");
+    std::fs::write(&raw, model).unwrap();
+    qemu_img(&["compare", "-f", format.name(), "-F", "raw", text(path), text(&raw)]);
+}

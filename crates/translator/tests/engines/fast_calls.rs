@@ -173,3 +173,34 @@ fn alignment_is_checked_in_the_program_alone() {
     pair.run_to_halt();
     assert_eq!(pair.right.exception().map(|exception| exception.vector), Some(17));
 }
+
+#[test]
+fn strings_access_what_their_side_may_access() {
+    let Some(mut pair) = Pair::new() else { return };
+    // Calls, and reads at ESI, which after the last call is what the supervisor has written.
+    let program = [
+        &[0xbe][..], // MOV ESI, USER_LOG
+        &USER_LOG.to_le_bytes(),
+        &[0xba], // MOV EDX, back
+        &(USER_CODE + 14).to_le_bytes(),
+        &[0x89, 0xe1, 0x0f, 0x34], // MOV ECX, ESP; SYSENTER
+        &[0xad, 0xeb, 0xef],       // back: LODSD; JMP to the first one
+    ];
+    let mut supervisor = vec![0x56, 0x57, 0x51, 0x0f, 0x01, 0x05]; // PUSH ESI; PUSH EDI; PUSH ECX; SGDT [SUPERVISOR_LOG]
+    supervisor.extend(SUPERVISOR_LOG.to_le_bytes());
+    supervisor.push(0xbe); // MOV ESI, SUPERVISOR_LOG
+    supervisor.extend(SUPERVISOR_LOG.to_le_bytes());
+    supervisor.extend([0x8d, 0x7e, 0x40, 0xb9, 4, 0, 0, 0]); // LEA EDI, [ESI+64]; MOV ECX, 4
+    supervisor.extend([0xf3, 0xa5, 0x59, 0x5f, 0x5e]); // REP MOVSD; POP ECX; POP EDI; POP ESI
+    supervisor.extend([0x4d, 0x75, 0x05, 0xbe]); // DEC EBP; JNZ over the next one; MOV ESI, SUPERVISOR_LOG
+    supervisor.extend(SUPERVISOR_LOG.to_le_bytes());
+    supervisor.extend([0xfb, 0x0f, 0x35]); // STI; SYSEXIT
+    pair.each(|machine| {
+        begin(machine, Cr4::empty());
+        machine.put(USER_CODE, &program.concat());
+        machine.put(ENTRY, &supervisor);
+    });
+    pair.run_to_halt();
+    assert_eq!(pair.right.exception().map(|exception| exception.vector), Some(14));
+    assert_eq!(pair.right.cpu.cr2, SUPERVISOR_LOG.into());
+}

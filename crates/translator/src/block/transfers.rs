@@ -1,0 +1,67 @@
+//! INT n and IRET of flat code. The routines that do them look at all that may raise an exception, but for the stack, which is accessed here, before anything of
+//! the guest's state changes.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use crate::context::at;
+use crate::emitter::{Emitter, in_window};
+use crate::segments::selector;
+
+/// `instruction` is one of this file.
+pub(super) fn is_translated(instruction: &Instruction, is_user: bool) -> bool {
+    match instruction.code() {
+        Code::Int_imm8 => true,
+        Code::Iretd => !is_user,
+        _ => false,
+    }
+}
+
+/// Translates it, in code of the user or of the supervisor. Where it is left to the interpreter after all, that is to know `info` of it.
+pub(super) fn translate(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    is_user: bool,
+    info: u32,
+) {
+    if instruction.code() == Code::Iretd {
+        interrupt_return(emitter, instruction.ip32(), info);
+    } else {
+        interrupt(emitter, instruction, is_user, info);
+    }
+}
+
+/// INT n: what the gate says comes first.
+fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, info: u32) {
+    let side = usize::from(is_user);
+    // A gate has 8 bytes.
+    emitter.load_number(Register::R10D, u32::from(instruction.immediate8()) * 8);
+    emitter.leave(at::INTERRUPT[side], instruction.ip32(), info);
+    let mut offset = 0;
+    let mut slot = || {
+        offset -= 4;
+        in_window(Register::R10D, offset)
+    };
+    if is_user {
+        emitter.load_word(Register::R8D, selector(Register::SS));
+        emitter.store(slot(), Register::R8D);
+        emitter.store(slot(), Register::R15D);
+    }
+    emitter.store(slot(), Register::R9D);
+    emitter.load_word(Register::R8D, selector(Register::CS));
+    emitter.store(slot(), Register::R8D);
+    emitter.store_number(slot(), instruction.next_ip32());
+    emitter.jump_through(at::ENTER_HANDLER[side]);
+}
+
+/// IRET: what is only popped on the way to user code comes when that is known.
+fn interrupt_return(emitter: &mut Emitter, eip: u32, info: u32) {
+    let [to_any, to_user] = at::INTERRUPT_RETURN;
+    emitter.load(Register::R9D, emitter.top_of_stack(0));
+    emitter.store(MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into()), Register::R9D);
+    emitter.load(Register::R9D, emitter.top_of_stack(4));
+    emitter.load(Register::R10D, emitter.top_of_stack(8));
+    emitter.leave(to_any, eip, info);
+    emitter.load(Register::R10D, emitter.top_of_stack(12));
+    emitter.load(Register::R9D, emitter.top_of_stack(16));
+    emitter.leave(to_user, eip, info);
+}

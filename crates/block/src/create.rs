@@ -37,6 +37,11 @@ impl NewImage {
         self.temporary.as_deref().unwrap_or(&self.path)
     }
 
+    /// It is written where it is to be, a block device: what was there before shows where nothing is written.
+    pub fn is_in_place(&self) -> bool {
+        self.temporary.is_none()
+    }
+
     /// Gives the image its name, in the place of what had it before, and comes back when that is kept.
     pub fn finish(mut self) -> Result<(), Error> {
         let fails = |path: &Path, error: io::Error| Error::Create {

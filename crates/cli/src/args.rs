@@ -13,6 +13,7 @@ use crate::bench::BenchArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
+use crate::img::ImgCommand;
 use crate::log::LogFilter;
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
@@ -32,6 +33,10 @@ pub(crate) enum Command {
 
     /// Measure whole systems beside what else is installed
     Bench(BenchArguments),
+
+    /// Make, convert, check and change disk images; the options are those of qemu-img
+    #[command(subcommand)]
+    Img(ImgCommand),
 
     /// Say what this host permits, and which engine runs on it
     Doctor(DoctorArguments),
@@ -433,7 +438,7 @@ mod tests {
         let all = ["ring3", "run"].iter().chain(arguments);
         Arguments::try_parse_from(all).map(|arguments| match arguments.command {
             Command::Run(run) => *run,
-            Command::Bench(_) | Command::Doctor(_) | Command::Qemu { .. } => {
+            Command::Bench(_) | Command::Doctor(_) | Command::Img(_) | Command::Qemu { .. } => {
                 panic!("not asked for")
             }
         })

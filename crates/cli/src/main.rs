@@ -13,6 +13,7 @@
 //! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
 //! * [`bench`]: `ring3 bench`;
 //! * [`doctor`]: `ring3 doctor`;
+//! * [`img`]: `ring3 img`;
 //! * [`drives`]: its drives;
 //! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial ports;
@@ -31,6 +32,7 @@ mod debug_console;
 mod display;
 mod doctor;
 mod drives;
+mod img;
 mod log;
 mod output;
 mod qemu;
@@ -57,6 +59,18 @@ fn main() -> ExitCode {
             Err(status) => return status,
         },
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
+        Command::Img(command) => {
+            return match log::start(None, None)
+                .map_err(|error| error.to_string())
+                .and_then(|()| img::run(&command))
+            {
+                Ok(status) => status,
+                Err(error) => {
+                    complain(&error);
+                    command.error_status()
+                }
+            };
+        }
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),

@@ -1,0 +1,212 @@
+//! `ring3 img`: disk images, with the options and statuses of qemu-img.
+//!
+//! * [`create`], [`convert`]: new images, which get their names when they are whole;
+//! * [`info`], [`map`], [`compare`], [`check`]: what is in an image;
+//! * [`change`]: sizes, snapshots, backing files;
+//! * [`progress`]: how far it is.
+
+mod change;
+mod check;
+mod compare;
+mod convert;
+mod create;
+mod info;
+mod map;
+mod progress;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use ring3_block::{Backing, BackingName, Format, Image, OpenOptions, parse_size};
+
+/// What `ring3 img` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImgCommand {
+    /// Make an image
+    Create(create::CreateArguments),
+    /// Say what an image is
+    Info(info::InfoArguments),
+    /// Copy an image into a new one, of another format perhaps
+    Convert(convert::ConvertArguments),
+    /// Say whether two images have the same contents: status 0 if so, 1 if not, 2 where that failed
+    Compare(compare::CompareArguments),
+    /// Say where in which file the contents of an image are
+    Map(map::MapArguments),
+    /// Look for damage, and repair it: status 0 if there is none, 1 where the check failed, 2 if there is damage, 3 if only
+    /// room is lost
+    Check(check::CheckArguments),
+    /// Give the disk another size
+    Resize(change::ResizeArguments),
+    /// List, make, apply or delete snapshots inside of an image
+    Snapshot(change::SnapshotArguments),
+    /// Put an image on another backing file
+    Rebase(change::RebaseArguments),
+    /// Write what an image has into its backing file
+    Commit(change::CommitArguments),
+}
+
+impl ImgCommand {
+    /// The status with which an error ends.
+    pub(crate) fn error_status(&self) -> ExitCode {
+        ExitCode::from(if matches!(self, ImgCommand::Compare(_)) { 2 } else { 1 })
+    }
+}
+
+/// How to say what was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Human,
+    /// For programs
+    Json,
+}
+
+/// The image and how to open it.
+#[derive(Debug, Args)]
+struct Source {
+    /// The image
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Its format; if not given, it is found out
+    #[arg(short, long, value_name = "FORMAT")]
+    format: Option<Format>,
+
+    /// Open it even if another process writes to it; what is read may then be of several moments
+    #[arg(short = 'U', long)]
+    force_share: bool,
+}
+
+impl Source {
+    fn options(&self) -> OpenOptions {
+        OpenOptions {
+            format: self.format,
+            writes: false,
+            shares: self.force_share,
+            backing: Backing::Follow,
+        }
+    }
+
+    fn open(&self) -> Result<Image, String> {
+        said(Image::open(&self.file, &self.options()))
+    }
+}
+
+/// Does what the command line says.
+pub(crate) fn run(command: &ImgCommand) -> Result<ExitCode, String> {
+    match command {
+        ImgCommand::Create(arguments) => create::run(arguments),
+        ImgCommand::Info(arguments) => info::run(arguments),
+        ImgCommand::Convert(arguments) => convert::run(arguments),
+        ImgCommand::Compare(arguments) => return compare::run(arguments),
+        ImgCommand::Map(arguments) => map::run(arguments),
+        ImgCommand::Check(arguments) => return check::run(arguments),
+        ImgCommand::Resize(arguments) => change::resize(arguments),
+        ImgCommand::Snapshot(arguments) => change::snapshot(arguments),
+        ImgCommand::Rebase(arguments) => change::rebase(arguments),
+        ImgCommand::Commit(arguments) => change::commit(arguments),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn said<T, E: ToString>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+/// Prints to standard output; who closes that does not want to read it.
+fn print(text: &str) -> Result<(), String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| format!("standard output cannot be written: {error}")),
+    }
+}
+
+/// An object or array for programs.
+fn print_json(value: &serde_json::Value) -> Result<(), String> {
+    print(&format!("{value:#}\n"))
+}
+
+/// A size on the command line.
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| "give a size in bytes, or as 512k, 20M, 4G or 1T".to_owned())
+}
+
+/// Options of a format, `name=value,name=value`.
+fn specific(texts: &[String]) -> Result<Vec<(String, String)>, String> {
+    let pairs = texts.iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            // A name alone switches something on.
+            let (name, value) = pair.split_once('=').unwrap_or((pair, "on"));
+            if name.is_empty() {
+                Err(format!("give options as name=value, not \"{pair}\""))
+            } else {
+                Ok((name.to_owned(), value.to_owned()))
+            }
+        })
+        .collect()
+}
+
+/// What a new image at `file` is to stand on: the name that it gets, and the size of that disk.
+///
+/// Its format is found out where it is not given, which is as safe as it was to trust it until now, and kept in the new image.
+fn backing(file: &Path, base: &str, format: Option<Format>) -> Result<(BackingName, u64), String> {
+    // The name is relative to the new image.
+    let path = file.parent().unwrap_or(Path::new("")).join(base);
+    let image = said(Image::open(&path, &OpenOptions { format, ..OpenOptions::default() }))?;
+    let name =
+        BackingName { name: base.to_owned(), format: Some(image.format().name().to_owned()) };
+    Ok((name, image.size()))
+}
+
+/// A size for people, as qemu-img has it: 1.5 GiB.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn human(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = match value {
+        _ if value.fract() == 0.0 => 0,
+        _ if value >= 100.0 => 0,
+        _ if value >= 10.0 => 1,
+        _ => 2,
+    };
+    let number = format!("{value:.digits$}");
+    let number =
+        if digits > 0 { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
+    format!("{number} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_said_as_qemu_says_them() {
+        for (bytes, expected) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1024, "1 KiB"),
+            (1000, "0.98 KiB"),
+            (196 << 10, "196 KiB"),
+            (3 << 29, "1.5 GiB"),
+            (1 << 40, "1 TiB"),
+        ] {
+            assert_eq!(human(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn options_of_formats_are_read() {
+        let read = specific(&["a=1,b".to_owned(), "c=x=y".to_owned()]).unwrap();
+        let expected = [("a", "1"), ("b", "on"), ("c", "x=y")];
+        assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(specific(&["=1".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! `ring3 img resize`, `snapshot`, `rebase` and `commit`.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use ring3_block::{Backing, Format, Image, Kind, OpenOptions, SnapshotAct};
+
+use super::compare::read_padded;
+use super::{Source, backing, human, info, print, progress, said, size};
+
+/// Bytes that are copied at once.
+const CHUNK: u64 = 1 << 20;
+
+/// What `ring3 img resize` is told.
+#[derive(Debug, Args)]
+pub(crate) struct ResizeArguments {
+    #[command(flatten)]
+    source: Source,
+
+    /// The new size, or how much more (+1G) or less (-1G)
+    #[arg(value_name = "SIZE", allow_hyphen_values = true)]
+    size: String,
+
+    /// Let it become smaller: what is behind the new end is lost
+    #[arg(long)]
+    shrink: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What `ring3 img snapshot` is told.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArguments {
+    #[command(flatten)]
+    source: Source,
+
+    /// List them, which is done if nothing else is said
+    #[arg(short, long)]
+    list: bool,
+
+    /// Make one with this name
+    #[arg(short, long, value_name = "NAME", conflicts_with_all = ["list", "apply", "delete"])]
+    create: Option<String>,
+
+    /// Make this one the present state of the disk
+    #[arg(short, long, value_name = "NAME", conflicts_with_all = ["list", "delete"])]
+    apply: Option<String>,
+
+    /// Delete this one
+    #[arg(short, long, value_name = "NAME", conflicts_with = "list")]
+    delete: Option<String>,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What `ring3 img rebase` is told.
+#[derive(Debug, Args)]
+pub(crate) struct RebaseArguments {
+    #[command(flatten)]
+    source: Source,
+
+    /// The new backing file, as the image is to say it; "" for none
+    #[arg(short, long, value_name = "FILE")]
+    backing: String,
+
+    /// The format of that
+    #[arg(short = 'F', long, value_name = "FORMAT")]
+    backing_format: Option<Format>,
+
+    /// Only change the name: the new file is known to have the same contents as the old one
+    #[arg(short = 'u', long = "unsafe")]
+    unsafe_backing: bool,
+
+    /// Show how far it is
+    #[arg(short, long)]
+    progress: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What `ring3 img commit` is told.
+#[derive(Debug, Args)]
+pub(crate) struct CommitArguments {
+    /// The image
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Its format; if not given, it is found out
+    #[arg(short, long, value_name = "FORMAT")]
+    format: Option<Format>,
+
+    /// Leave what was committed in the image too
+    #[arg(short = 'd', long)]
+    keep: bool,
+
+    /// Show how far it is
+    #[arg(short, long)]
+    progress: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Source {
+    fn open_to_change(&self) -> Result<Image, String> {
+        if self.force_share {
+            return Err("an image is not changed while others use it: leave out -U".to_owned());
+        }
+        said(Image::open(&self.file, &OpenOptions { writes: true, ..self.options() }))
+    }
+}
+
+pub(super) fn resize(arguments: &ResizeArguments) -> Result<(), String> {
+    let image = arguments.source.open_to_change()?;
+    let before = image.size();
+    let out_of_bounds = || {
+        format!(
+            "{} has {before} bytes, and so cannot become {} larger or smaller",
+            arguments.source.file.display(),
+            arguments.size
+        )
+    };
+    let new = match arguments.size.split_at_checked(1) {
+        Some(("+", more)) => before.checked_add(size(more)?).ok_or_else(out_of_bounds)?,
+        Some(("-", less)) => before.checked_sub(size(less)?).ok_or_else(out_of_bounds)?,
+        _ => size(&arguments.size)?,
+    };
+    if new < before && !arguments.shrink {
+        return Err(format!(
+            "the disk would lose its last {} bytes; say --shrink if that is wanted",
+            before - new
+        ));
+    }
+    said(image.resize(new))?;
+    said(image.close())?;
+    if arguments.quiet {
+        Ok(())
+    } else {
+        print(&format!("{} has {} now.\n", arguments.source.file.display(), human(new)))
+    }
+}
+
+pub(super) fn snapshot(arguments: &SnapshotArguments) -> Result<(), String> {
+    let act = match (&arguments.create, &arguments.apply, &arguments.delete) {
+        (Some(name), _, _) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            SnapshotAct::Create {
+                name: name.clone(),
+                date: (now.as_secs() as u32, now.subsec_nanos()),
+            }
+        }
+        (_, Some(name), _) => SnapshotAct::Apply(name.clone()),
+        (_, _, Some(name)) => SnapshotAct::Delete(name.clone()),
+        _ => {
+            let snapshots = arguments.source.open()?.snapshots();
+            return if snapshots.is_empty() { Ok(()) } else { print(&info::snapshots(&snapshots)) };
+        }
+    };
+    let image = arguments.source.open_to_change()?;
+    said(image.snapshot(&act))?;
+    said(image.close())
+}
+
+pub(super) fn rebase(arguments: &RebaseArguments) -> Result<(), String> {
+    let file = &arguments.source.file;
+    let named = match arguments.backing.as_str() {
+        "" => None,
+        base if arguments.unsafe_backing => {
+            let format = arguments.backing_format.map(|format| format.name().to_owned());
+            Some(ring3_block::BackingName { name: base.to_owned(), format })
+        }
+        base => Some(backing(file, base, arguments.backing_format)?.0),
+    };
+    if arguments.unsafe_backing {
+        let options =
+            OpenOptions { writes: true, backing: Backing::Ignore, ..arguments.source.options() };
+        let image = said(Image::open(file, &options))?;
+        said(image.set_backing(named.as_ref()))?;
+        return said(image.close());
+    }
+    let image = arguments.source.open_to_change()?;
+    let new = OpenOptions {
+        format: arguments.source.format,
+        backing: Backing::Other(named.clone()),
+        shares: true,
+        writes: false,
+    };
+    let new = said(Image::open(file, &new))?.below();
+    let old = image.below();
+    let bar = progress::bar(image.size(), arguments.progress && !arguments.quiet);
+    let mut buffers = [vec![0; CHUNK as usize], vec![0; CHUNK as usize]];
+    let mut offset = 0;
+    while offset < image.size() {
+        bar.set_position(offset);
+        let extent = said(image.extent(offset, CHUNK))?;
+        if extent.kind == Kind::Absent {
+            // What shows now must show afterwards.
+            let len = extent.len as usize;
+            for (below, buffer) in [&old, &new].into_iter().zip(&mut buffers) {
+                match below {
+                    Some(below) => read_padded(below, &mut buffer[..len], offset)?,
+                    None => buffer[..len].fill(0),
+                }
+            }
+            let [old, new] = &buffers;
+            let parts = old[..len]
+                .chunks(65536)
+                .zip(new[..len].chunks(65536))
+                .zip((offset..).step_by(65536));
+            for ((old, new), at) in parts {
+                if old != new {
+                    said(image.write_at(old, at))?;
+                }
+            }
+        }
+        offset += extent.len;
+    }
+    bar.finish_and_clear();
+    said(image.flush())?;
+    said(image.set_backing(named.as_ref()))?;
+    said(image.close())
+}
+
+pub(super) fn commit(arguments: &CommitArguments) -> Result<(), String> {
+    // Without what it stands on: that is opened for writing.
+    let options = OpenOptions {
+        format: arguments.format,
+        writes: !arguments.keep,
+        backing: Backing::Ignore,
+        ..OpenOptions::default()
+    };
+    let image = said(Image::open(&arguments.file, &options))?;
+    let Some(named) = image.backing() else {
+        return Err(format!("{} has no backing file to write to", arguments.file.display()));
+    };
+    let path = arguments.file.parent().map_or_else(PathBuf::new, |parent| parent.join(&named.name));
+    let format = named.format.as_deref().map(str::parse).transpose();
+    let format = format.map_err(|error: ring3_block::format::UnknownFormat| {
+        format!("its backing file: {error}")
+    })?;
+    let base =
+        said(Image::open(&path, &OpenOptions { format, writes: true, ..OpenOptions::default() }))?;
+    if base.size() < image.size() {
+        said(base.resize(image.size()))?;
+    }
+    let bar = progress::bar(image.size(), arguments.progress && !arguments.quiet);
+    let mut buffer = vec![0; CHUNK as usize];
+    let mut offset = 0;
+    while offset < image.size() {
+        bar.set_position(offset);
+        let extent = said(image.extent(offset, CHUNK))?;
+        let bytes = &mut buffer[..extent.len as usize];
+        match extent.kind {
+            Kind::Absent => {}
+            Kind::Zero { .. } => said(base.write_zeroes(offset, extent.len))?,
+            Kind::Data { .. } => {
+                said(image.read_at(bytes, offset))?;
+                said(base.write_at(bytes, offset))?;
+            }
+        }
+        offset += extent.len;
+    }
+    bar.finish_and_clear();
+    // The base has all of it before the image forgets it.
+    said(base.close())?;
+    if !arguments.keep {
+        said(image.make_empty())?;
+    }
+    said(image.close())?;
+    if arguments.quiet {
+        Ok(())
+    } else {
+        print(&format!("{} has all of {} now.\n", path.display(), arguments.file.display()))
+    }
+}

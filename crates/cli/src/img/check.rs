@@ -1,0 +1,105 @@
+//! `ring3 img check`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use ring3_block::{Backing, Image, Repair, Report};
+use serde_json::json;
+
+use super::{Form, Source, print, print_json, said};
+
+/// What `ring3 img check` is told.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    #[command(flatten)]
+    source: Source,
+
+    /// Repair what is found
+    #[arg(short, long, value_name = "WHAT")]
+    repair: Option<What>,
+
+    /// How to say it
+    #[arg(long, value_name = "FORM", default_value = "human")]
+    output: Form,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Only room that is lost
+    Leaks,
+    /// All that can be repaired
+    All,
+}
+
+pub(super) fn run(arguments: &CheckArguments) -> Result<ExitCode, String> {
+    let repair = match arguments.repair {
+        None => Repair::Nothing,
+        Some(What::Leaks) => Repair::Leaks,
+        Some(What::All) => Repair::All,
+    };
+    let mut options = arguments.source.options();
+    (options.writes, options.backing) = (repair != Repair::Nothing, Backing::Ignore);
+    let image = said(Image::open(&arguments.source.file, &options))?;
+    let report = said(image.check(repair))?;
+    let format = image.format().name();
+    said(image.close())?;
+    match arguments.output {
+        Form::Json => print_json(&json!({
+            "filename": arguments.source.file.to_string_lossy(),
+            "format": format,
+            "check-errors": 0,
+            "corruptions": report.corruptions,
+            "corruptions-fixed": report.corruptions_fixed,
+            "leaks": report.leaks,
+            "leaks-fixed": report.leaks_fixed,
+            "total-clusters": report.total_clusters,
+            "allocated-clusters": report.allocated_clusters,
+            "compressed-clusters": report.compressed_clusters,
+            "image-end-offset": report.end,
+        }))?,
+        Form::Human if arguments.quiet => {}
+        Form::Human => print(&text(&report))?,
+    }
+    Ok(ExitCode::from(match () {
+        () if !report.is_sound() => 2,
+        () if report.leaks > report.leaks_fixed => 3,
+        () => 0,
+    }))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for message in &report.messages {
+        let _ = writeln!(text, "{message}");
+    }
+    // Writing to a string does not fail.
+    if report.corruptions == 0 && report.leaks == 0 {
+        text.push_str("No errors were found on the image.\n");
+    } else {
+        let (found, leaks) = (report.corruptions, report.leaks);
+        let _ = writeln!(
+            text,
+            "{found} errors, {} repaired; {leaks} leaked clusters, {} given back",
+            report.corruptions_fixed, report.leaks_fixed
+        );
+    }
+    if report.total_clusters > 0 {
+        let part = |of: u64, whole: u64| of as f64 * 100.0 / whole.max(1) as f64;
+        let (allocated, compressed) = (report.allocated_clusters, report.compressed_clusters);
+        let _ = writeln!(
+            text,
+            "{allocated}/{} = {:.2}% allocated, {:.2}% compressed clusters",
+            report.total_clusters,
+            part(allocated, report.total_clusters),
+            part(compressed, allocated),
+        );
+        let _ = writeln!(text, "Image end offset: {}", report.end);
+    }
+    text
+}

@@ -1,0 +1,197 @@
+//! `ring3 img convert`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ring3_block::{CreateOptions, Format, Image, create, open_new};
+
+use super::compare::read_padded;
+use super::{Source, backing, progress, said, size, specific};
+
+/// Bytes that are copied at once: no less than the largest cluster.
+const CHUNK: u64 = 2 << 20;
+
+/// What `ring3 img convert` is told.
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArguments {
+    #[command(flatten)]
+    source: Source,
+
+    /// The new image; an image of that name is replaced when the new one is whole
+    #[arg(value_name = "NEW")]
+    target: PathBuf,
+
+    /// The format of the new image
+    #[arg(short = 'O', long, value_name = "FORMAT", default_value = "raw")]
+    output_format: Format,
+
+    /// What only this format has: name=value,...
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+
+    /// Compress it
+    #[arg(short, long)]
+    compress: bool,
+
+    /// The image on which the new one stands, which gets only what differs: its name as the new image is to say it
+    #[arg(short = 'B', long, visible_short_alias = 'b', value_name = "FILE")]
+    backing: Option<String>,
+
+    /// The format of that
+    #[arg(short = 'F', long, value_name = "FORMAT", requires = "backing")]
+    backing_format: Option<Format>,
+
+    /// Zeros take no room where so many are in a row; 0 to write all zeros
+    #[arg(short = 'S', long, value_name = "SIZE", value_parser = size, default_value = "4k")]
+    sparse_size: u64,
+
+    /// Show how far it is
+    #[arg(short, long)]
+    progress: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(super) fn run(arguments: &ConvertArguments) -> Result<(), String> {
+    let source = arguments.source.open()?;
+    let named = arguments.backing.as_deref();
+    let named =
+        named.map(|base| backing(&arguments.target, base, arguments.backing_format)).transpose()?;
+    let has_backing = named.is_some();
+    if has_backing && arguments.compress {
+        return Err(
+            "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
+        );
+    }
+    let options = CreateOptions {
+        format: arguments.output_format,
+        size: source.size(),
+        backing: named.map(|(name, _)| name),
+        specific: specific(&arguments.options)?,
+    };
+    let new = said(create(&arguments.target, &options))?;
+    let target = said(open_new(&new, arguments.output_format))?;
+    let copy = Copy {
+        source: &source,
+        target: &target,
+        // What is there already shows through where nothing is written.
+        compares: has_backing || new.is_in_place(),
+        sparse: arguments.sparse_size,
+        cluster: if arguments.compress { target.details().cluster_size } else { None },
+    };
+    if arguments.compress && copy.cluster.is_none() {
+        return Err(format!("{} images cannot be compressed", arguments.output_format));
+    }
+    let bar = progress::bar(source.size(), arguments.progress && !arguments.quiet);
+    let mut offset = 0;
+    while offset < source.size() {
+        bar.set_position(offset);
+        offset += copy.step(offset)?;
+    }
+    bar.finish_and_clear();
+    said(target.close())?;
+    said(new.finish())
+}
+
+struct Copy<'a> {
+    source: &'a Image,
+    target: &'a Image,
+    /// The target has contents, and gets what differs.
+    compares: bool,
+    sparse: u64,
+    /// Clusters are written compressed.
+    cluster: Option<u64>,
+}
+
+impl Copy<'_> {
+    /// Copies what begins at `offset`: how much.
+    fn step(&self, offset: u64) -> Result<u64, String> {
+        let left = self.source.size() - offset;
+        let range = said(self.source.map(offset, left))?;
+        let keeps_chunks = |len: u64| if len == left { len } else { len / CHUNK * CHUNK };
+        if range.is_zero() && !self.compares && self.sparse > 0 {
+            // Whole chunks only, so that clusters stay together.
+            let len = keeps_chunks(range.len);
+            if len > 0 {
+                return Ok(len);
+            }
+        }
+        let len = left.min(CHUNK);
+        let mut bytes = vec![0; len as usize];
+        said(self.source.read_at(&mut bytes, offset))?;
+        if self.compares {
+            self.write_differences(&bytes, offset)?;
+        } else if let Some(cluster) = self.cluster {
+            for (part, at) in
+                bytes.chunks(cluster as usize).zip((offset..).step_by(cluster as usize))
+            {
+                if self.sparse == 0 || !is_zero(part) {
+                    said(self.target.write_compressed(part, at))?;
+                }
+            }
+        } else if self.sparse == 0 {
+            said(self.target.write_at(&bytes, offset))?;
+        } else {
+            for (start, end) in data_runs(&bytes, self.sparse.next_multiple_of(512)) {
+                said(self.target.write_at(&bytes[start..end], offset + start as u64))?;
+            }
+        }
+        Ok(len)
+    }
+
+    fn write_differences(&self, bytes: &[u8], offset: u64) -> Result<(), String> {
+        let mut there = vec![0; bytes.len()];
+        read_padded(self.target, &mut there, offset)?;
+        let parts = bytes.chunks(65536).zip(there.chunks(65536)).zip((offset..).step_by(65536));
+        for ((new, old), at) in parts {
+            if new == old {
+                continue;
+            }
+            if is_zero(new) {
+                said(self.target.write_zeroes(at, new.len() as u64))?;
+            } else {
+                said(self.target.write_at(new, at))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Where data begin and end, by pieces of `grain` bytes, without pieces that are zeros.
+fn data_runs(bytes: &[u8], grain: u64) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    let grain = grain as usize;
+    for (index, piece) in bytes.chunks(grain).enumerate() {
+        let (start, end) = (index * grain, index * grain + piece.len());
+        if is_zero(piece) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => runs.push((start, end)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_left_out() {
+        let mut bytes = vec![0; 10_000];
+        bytes[600] = 1;
+        bytes[1024] = 1;
+        bytes[9_999] = 1;
+        assert_eq!(data_runs(&bytes, 512), [(512, 1536), (9728, 10_000)]);
+        assert_eq!(data_runs(&bytes, 4096), [(0, 4096), (8192, 10_000)]);
+        assert_eq!(data_runs(&[0; 100], 512), []);
+    }
+}

@@ -1,0 +1,90 @@
+//! `ring3 img map`.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use ring3_block::{Image, Kind, Mapping};
+use serde_json::{Value, json};
+
+use super::{Form, Source, print, print_json, said};
+
+/// What `ring3 img map` is told.
+#[derive(Debug, Args)]
+pub(crate) struct MapArguments {
+    #[command(flatten)]
+    source: Source,
+
+    /// How to say it
+    #[arg(long, value_name = "FORM", default_value = "human")]
+    output: Form,
+}
+
+pub(super) fn run(arguments: &MapArguments) -> Result<(), String> {
+    let image = arguments.source.open()?;
+    let ranges = ranges(&image)?;
+    match arguments.output {
+        Form::Json => print_json(&ranges.iter().map(object).collect()),
+        Form::Human => {
+            let mut files = Vec::new();
+            let mut below = Some(image);
+            while let Some(image) = below {
+                files.push(image.path().display().to_string());
+                below = image.below();
+            }
+            let mut text = "Offset          Length          Mapped to       File\n".to_owned();
+            for range in ranges {
+                if let Kind::Data { at: Some(at) } = range.kind {
+                    let (start, len) = (format!("{:#x}", range.start), format!("{:#x}", range.len));
+                    // Writing to a string does not fail.
+                    let _ = writeln!(
+                        text,
+                        "{start:<15} {len:<15} {:<15} {}",
+                        format!("{at:#x}"),
+                        files[range.depth]
+                    );
+                }
+            }
+            print(&text)
+        }
+    }
+}
+
+/// All of the disk, neighbours of a kind put together.
+fn ranges(image: &Image) -> Result<Vec<Mapping>, String> {
+    let mut ranges: Vec<Mapping> = Vec::new();
+    let mut offset = 0;
+    while offset < image.size() {
+        let next = said(image.map(offset, image.size() - offset))?;
+        offset += next.len;
+        match ranges.last_mut() {
+            Some(last) if last.depth == next.depth && follows(last, &next) => last.len += next.len,
+            _ => ranges.push(next),
+        }
+    }
+    Ok(ranges)
+}
+
+fn follows(last: &Mapping, next: &Mapping) -> bool {
+    match (last.kind, next.kind) {
+        (Kind::Data { at: Some(first) }, Kind::Data { at: Some(second) })
+        | (Kind::Zero { at: Some(first) }, Kind::Zero { at: Some(second) }) => {
+            first + last.len == second
+        }
+        (first, second) => first == second,
+    }
+}
+
+fn object(range: &Mapping) -> Value {
+    let mut object = json!({
+        "start": range.start,
+        "length": range.len,
+        "depth": range.depth,
+        "present": range.kind != Kind::Absent,
+        "zero": range.is_zero(),
+        "data": matches!(range.kind, Kind::Data { .. }),
+    });
+    if let Kind::Data { at: Some(at) } | Kind::Zero { at: Some(at) } = range.kind {
+        object["offset"] = at.into();
+    }
+    object
+}

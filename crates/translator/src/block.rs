@@ -17,7 +17,7 @@ use ring3_x86::decode::{self, MAX_LENGTH, Op};
 use crate::changing::{self, Contents};
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Count, Emitter, Mark};
+use crate::emitter::{CONDITIONAL_SIZE, Count, Emitter, Mark};
 use crate::flags;
 use crate::map::Set;
 use crate::mode::{Mode, ModeNumber};
@@ -295,7 +295,8 @@ struct Maker<'a> {
     part: Option<(Count, u16)>,
 }
 
-/// What there was before an instruction, to leave it to the interpreter after all.
+/// What there was before an instruction, to leave it to the interpreter after all or to translate it again.
+#[derive(Clone, Copy)]
 struct Start {
     mark: Mark,
     sites: usize,
@@ -308,8 +309,8 @@ impl Maker<'_> {
     fn instructions(&mut self, source: &Source, entry_of: &impl Fn(u32) -> Option<u32>) -> End {
         let mut decoder = decode::decoder(source.bytes, self.mode.is_32_bit(), source.eip);
         let mut end = source.eip;
-        // Before STI, if that was the last one.
-        let mut before_sti = None;
+        // The last one, if it was no branch, and what there was before it.
+        let mut last: Option<(Start, Instruction)> = None;
         let mut has_written = false;
         let ending = loop {
             let at_end =
@@ -331,6 +332,7 @@ impl Maker<'_> {
             let may_go_on =
                 source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
             if !is_left && may_go_on && branches::goes_on_after(&instruction, &self.mode) {
+                self.align_pair(last, source);
                 self.emitter.settle_stack();
                 self.begin_site(&instruction);
                 self.end_part();
@@ -338,15 +340,18 @@ impl Maker<'_> {
                 self.lead(taken, branches::target(&instruction), entry_of);
                 self.begin_part();
                 end = instruction.next_ip32();
-                before_sti = None;
+                last = None;
                 continue;
             }
             if !is_left && may_go_on && self.reads_its_address(&instruction, source) {
                 end = instruction.next_ip32();
-                before_sti = None;
+                last = None;
                 continue;
             }
             if !is_left && branches::is_ending(&instruction, &self.mode) {
+                if instruction.is_jcc_short_or_near() {
+                    self.align_pair(last, source);
+                }
                 return End::Branch(instruction);
             }
             let is_flat = self.mode.segmented.is_none();
@@ -357,7 +362,7 @@ impl Maker<'_> {
                 self.emitter.call(at::TIME_STAMP);
                 self.begin_part();
                 end = instruction.next_ip32();
-                before_sti = None;
+                last = None;
                 continue;
             }
             let start = Start {
@@ -366,18 +371,9 @@ impl Maker<'_> {
                 instructions: self.instructions,
                 is_numeric: self.is_numeric,
             };
-            let is_plain = instruction.flow_control() == FlowControl::Next;
-            if !is_left && is_plain {
-                if copy::needs_stack_pointer(&instruction) {
-                    self.emitter.settle_stack();
-                }
-                self.begin_site(&instruction);
-            }
-            let for_user = !self.mode.is_user && source.for_user.contains(&linear);
-            let is_done = is_plain
+            let is_done = instruction.flow_control() == FlowControl::Next
                 && !is_left
-                && (self.reads_its_number(&instruction, source)
-                    || self.body(&instruction, for_user));
+                && self.plain(&instruction, source);
             if !is_done {
                 self.go_back(&start);
                 let mut info = 0;
@@ -398,11 +394,12 @@ impl Maker<'_> {
                 };
                 break End::Interpreter(instruction, info, routine);
             }
-            before_sti = (instruction.mnemonic() == Mnemonic::Sti).then_some((start, instruction));
+            last = Some((start, instruction));
             end = instruction.next_ip32();
         };
         // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
-        match (ending, before_sti) {
+        let is_sti = |last: &(Start, Instruction)| last.1.mnemonic() == Mnemonic::Sti;
+        match (ending, last.filter(is_sti)) {
             (End::Interpreter(next, info, routine), Some(_)) => {
                 End::Interpreter(next, info | info::AFTER_STI, routine)
             }
@@ -411,6 +408,30 @@ impl Maker<'_> {
                 End::Interpreter(sti, 0, at::LEAVE_TO_STEP)
             }
             (ending, None) => ending,
+        }
+    }
+
+    /// Translates an instruction that goes on with the next one. False if it is left to the interpreter, and then what was written is to be thrown away.
+    fn plain(&mut self, instruction: &Instruction, source: &Source) -> bool {
+        if copy::needs_stack_pointer(instruction) {
+            self.emitter.settle_stack();
+        }
+        self.begin_site(instruction);
+        let linear = self.mode.linear(instruction.ip32());
+        let for_user = !self.mode.is_user && source.for_user.contains(&linear);
+        self.reads_its_number(instruction, source) || self.body(instruction, for_user)
+    }
+
+    /// A conditional jump comes now. If the processor will fuse the `last` instruction with it, the two are moved on to where they cross no boundary.
+    fn align_pair(&mut self, last: Option<(Start, Instruction)>, source: &Source) {
+        let Some((start, instruction)) = last.filter(|(_, last)| branches::fuses(last)) else {
+            return;
+        };
+        let are_adjacent = self.emitter.stack_offset() == 0;
+        if are_adjacent && self.emitter.crosses_since(start.mark, CONDITIONAL_SIZE) {
+            self.go_back(&start);
+            self.emitter.align();
+            self.plain(&instruction, source);
         }
     }
 

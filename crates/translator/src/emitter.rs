@@ -1,9 +1,16 @@
 //! Writes the host's instructions.
 
+mod alignment;
+
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use crate::context::{INDEX_ROTATION, REGION_SHIFT, at};
-use crate::returns::ROOM;
+use crate::returns::ROOM_CHECK;
+
+/// The bytes of a near jump or call.
+const JUMP_SIZE: u32 = 5;
+/// The bytes of a conditional one.
+pub(crate) const CONDITIONAL_SIZE: u32 = 6;
 
 /// Code that is being made for one place.
 pub(crate) struct Emitter {
@@ -259,28 +266,40 @@ impl Emitter {
 
     /// `jmp`, to be told where.
     pub(crate) fn jump(&mut self) -> Branch {
+        self.align_branch(JUMP_SIZE);
+        self.unaligned_jump()
+    }
+
+    fn unaligned_jump(&mut self) -> Branch {
         self.bytes_and(&[0xe9], 0);
         Branch(self.here())
     }
 
     /// `call`, to be told where.
     pub(crate) fn call_near(&mut self) -> Branch {
+        self.align_branch(JUMP_SIZE);
         self.bytes_and(&[0xe8], 0);
         Branch(self.here())
     }
 
     /// Faults where there is no room for one more return.
     pub(crate) fn check_room(&mut self) {
-        self.bytes_and(&[0x44, 0x0f, 0xb6, 0x8c, 0x24], (ROOM as u32).wrapping_neg()); // movzx r9d, byte [rsp - ...]
+        self.bytes_and(&[0x44, 0x0f, 0xb6, 0x8c, 0x24], (ROOM_CHECK as u32).wrapping_neg()); // movzx r9d, byte [rsp - ...]
     }
 
     /// `ret`.
     pub(crate) fn ret(&mut self) {
+        self.align_branch(1);
         self.bytes(&[0xc3]);
     }
 
     /// A conditional jump; `condition` is the low four bits of its opcode.
     pub(crate) fn jump_if(&mut self, condition: u8) -> Branch {
+        self.align_branch(CONDITIONAL_SIZE);
+        self.unaligned_jump_if(condition)
+    }
+
+    fn unaligned_jump_if(&mut self, condition: u8) -> Branch {
         self.bytes_and(&[0x0f, 0x80 | condition], 0);
         Branch(self.here())
     }
@@ -299,7 +318,7 @@ impl Emitter {
     pub(crate) fn loop_if(&mut self, opcode: u8) -> Branch {
         // Taken: over the short jump, which goes over the long one.
         self.bytes(&[0x67, opcode, 2, 0xeb, 5]);
-        self.jump()
+        self.unaligned_jump()
     }
 
     /// A jump if CX is 0, to be told where. R10 is used.
@@ -310,7 +329,7 @@ impl Emitter {
         self.restore_rcx();
         self.bytes(&[0xeb, 8]); // jmp over the next two
         self.restore_rcx();
-        self.jump()
+        self.unaligned_jump()
     }
 
     /// Takes 1 from CX, and jumps if it is not 0 then and the `condition` holds, which is the low four bits of a jump's opcode, to be
@@ -324,8 +343,8 @@ impl Emitter {
         self.bytes(&[0xe3, 3 + branch_size + 2]); // jrcxz over the next three
         self.restore_rcx();
         let branch = match condition {
-            Some(condition) => self.jump_if(condition),
-            None => self.jump(),
+            Some(condition) => self.unaligned_jump_if(condition),
+            None => self.unaligned_jump(),
         };
         self.bytes(&[0xeb, 3]); // jmp over the next one
         self.restore_rcx();
@@ -335,12 +354,14 @@ impl Emitter {
     /// Goes on with the indirect jump to R8D: by the jump table, by way of the check at the entry there.
     pub(crate) fn jump_by_table(&mut self) {
         self.look_up();
+        self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
     /// The same with a call.
     pub(crate) fn call_by_table(&mut self) {
         self.look_up();
+        self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
     }
 
@@ -365,12 +386,14 @@ impl Emitter {
     /// Goes on with a jump to `target`, which the jump table has at `index`.
     pub(crate) fn jump_by_table_to(&mut self, target: u32, index: u32) {
         self.look_up_number(target, index);
+        self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
     /// The same with a call.
     pub(crate) fn call_by_table_to(&mut self, target: u32, index: u32) {
         self.look_up_number(target, index);
+        self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
     }
 
@@ -419,7 +442,7 @@ impl Emitter {
             self.add(Register::ECX, Register::RCX, (value as i32).wrapping_neg());
         }
         self.bytes(&[0xe3, 5]); // jrcxz over the next one
-        self.jump()
+        self.unaligned_jump()
     }
 
     /// `mov r8, imm64`: an address of this process.
@@ -437,6 +460,7 @@ impl Emitter {
     fn check_address(&mut self, linear: u32, otherwise: u32) {
         self.save_rcx();
         self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
+        self.align_branch(2);
         self.bytes(&[0xe3, 0]); // jrcxz over the next two
         let skip = self.len;
         self.restore_rcx();

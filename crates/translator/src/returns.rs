@@ -11,9 +11,11 @@ use std::io;
 use crate::host_memory::{PAGE, Range};
 use crate::routines;
 
-/// Below the stack there is room for handlers of signals that do not ask for a stack of their own, at least so many bytes.
-/// A call reads what is so far below, and faults where the stack is full.
-pub(crate) const ROOM: usize = 64 << 10;
+/// Below the stack there is room for handlers of signals that do not ask for a stack of their own, about so many bytes.
+const ROOM: usize = 64 << 10;
+/// A call reads what is so far below, and faults where the stack is full. It is no multiple of 4 KiB: the processor would have the read
+/// wait for the last call's write, whose address has the same low bits (Intel's optimization manual, "4-KByte aliasing").
+pub(crate) const ROOM_CHECK: usize = ROOM - PAGE / 2;
 /// Bytes for returns.
 const RETURNS: usize = 64 << 10;
 /// Bytes above them.

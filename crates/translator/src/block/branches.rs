@@ -1,6 +1,6 @@
 //! Near branches: those of flat code, which has no limits, and what is common to all.
 
-use iced_x86::{Code, Instruction, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::{Maker, segmented_branches};
 use crate::copy::{self, address};
@@ -33,6 +33,20 @@ pub(super) fn goes_on_after(instruction: &Instruction, mode: &Mode) -> bool {
     instruction.is_jcc_short_or_near()
         && is_ending(instruction, mode)
         && target(instruction) > instruction.ip32()
+}
+
+/// The processor may execute the instruction together with a conditional jump after it (Intel's optimization manual, "Macro-Fusion").
+pub(super) fn fuses(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Cmp
+            | Mnemonic::Test
+            | Mnemonic::Add
+            | Mnemonic::Sub
+            | Mnemonic::And
+            | Mnemonic::Inc
+            | Mnemonic::Dec
+    )
 }
 
 /// Where a relative branch leads.

@@ -1,0 +1,49 @@
+//! Where branches may lie. Many of Intel's processors (those up to 2019 that came after Skylake) do not keep code in their cache of
+//! decoded instructions if a branch in it crosses a multiple of 32, or ends there; a macro-fused pair counts as one branch (Intel,
+//! "Mitigations for Jump Conditional Code Erratum", section 2). Loops took up to twice as long, depending on where they happened to be.
+
+use super::{Emitter, Mark};
+
+/// No branch may cross a multiple of it.
+const BOUNDARY: u32 = 32;
+/// By their size, less one (SDM vol. 2, NOP).
+const NOPS: [&[u8]; 9] = [
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0x00],
+    &[0x0f, 0x1f, 0x40, 0x00],
+    &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+    &[0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+];
+
+impl Emitter {
+    /// Appends NOPs if a branch of `size` bytes would cross a boundary or end at it.
+    pub(super) fn align_branch(&mut self, size: u32) {
+        if self.would_cross(self.len, size) {
+            self.align();
+        }
+    }
+
+    /// The same for what was appended since `mark` and `size` bytes more.
+    pub(crate) fn crosses_since(&self, mark: Mark, size: u32) -> bool {
+        self.would_cross(mark.len, self.len - mark.len + size)
+    }
+
+    /// Appends NOPs up to the next boundary.
+    pub(crate) fn align(&mut self) {
+        let mut rest = (BOUNDARY - self.here() % BOUNDARY) as usize % BOUNDARY as usize;
+        while rest > 0 {
+            let nop = NOPS[rest.min(NOPS.len()) - 1];
+            self.bytes(nop);
+            rest -= nop.len();
+        }
+    }
+
+    /// What begins after `len` bytes of code and has `size` bytes.
+    fn would_cross(&self, len: u32, size: u32) -> bool {
+        (self.start + len) % BOUNDARY + size >= BOUNDARY
+    }
+}

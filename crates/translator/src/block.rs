@@ -180,21 +180,21 @@ pub(crate) fn translate(
         second: source.crossing,
         free: Vec::new(),
         part: None,
+        check: None,
+        is_landing: false,
     };
     let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.eip);
     let to_check = source.changing.map(|_| maker.emitter.jump());
     maker.entry = maker.emitter.here();
     maker.begin_part();
-    let check = maker.emitter.check_budget();
+    maker.begin_check();
     let mut left = None;
     let mut left_bytes = 0;
     // The address of the first byte that is not part of it.
     let end = match maker.instructions(source, &entry_of) {
         End::Branch(branch) => {
-            if !branch.is_stack_instruction() || copy::needs_stack_pointer(&branch) {
-                maker.emitter.settle_stack();
-            }
+            maker.settle_for_branch(&branch);
             maker.begin_site(&branch);
             maker.end_part();
             match mode.segmented {
@@ -223,9 +223,8 @@ pub(crate) fn translate(
         }
     };
     maker.end_part();
+    maker.end_check();
     maker.finish_later();
-    let in_first_part = maker.sites.first().map_or(0, |site| site.counted);
-    maker.emitter.set_count(check, maker.instructions - in_first_part);
     let bytes = end.wrapping_sub(source.eip) as u16;
     let contents = source.changing.map(|code| {
         let made_from = &source.bytes[..usize::from(bytes) + left_bytes];
@@ -293,6 +292,10 @@ struct Maker<'a> {
     free: Vec<usize>,
     /// Where instructions are taken from the budget for what was translated since, and how many there were before.
     part: Option<(Count, u16)>,
+    /// Where the budget is compared with what was translated since, and how many instructions there were before.
+    check: Option<(Count, u16)>,
+    /// A call returns to what comes now.
+    is_landing: bool,
 }
 
 /// What there was before an instruction, to leave it to the interpreter after all or to translate it again.
@@ -302,6 +305,9 @@ struct Start {
     sites: usize,
     instructions: u16,
     is_numeric: bool,
+    part: Option<(Count, u16)>,
+    check: Option<(Count, u16)>,
+    is_landing: bool,
 }
 
 impl Maker<'_> {
@@ -348,6 +354,12 @@ impl Maker<'_> {
                 last = None;
                 continue;
             }
+            if !is_left && may_go_on && self.goes_on_after_call(&instruction, entry_of) {
+                self.call_and_go_on(&instruction, entry_of);
+                end = instruction.next_ip32();
+                last = None;
+                continue;
+            }
             if !is_left && branches::is_ending(&instruction, &self.mode) {
                 if instruction.is_jcc_short_or_near() {
                     self.align_pair(last, source);
@@ -370,6 +382,9 @@ impl Maker<'_> {
                 sites: self.sites.len(),
                 instructions: self.instructions,
                 is_numeric: self.is_numeric,
+                part: self.part,
+                check: self.check,
+                is_landing: self.is_landing,
             };
             let is_done = instruction.flow_control() == FlowControl::Next
                 && !is_left
@@ -451,12 +466,41 @@ impl Maker<'_> {
         }
     }
 
+    /// What comes now, up to the end or to the next call, is what the budget must be enough for here.
+    fn begin_check(&mut self) {
+        self.check = Some((self.emitter.check_budget(), self.instructions));
+    }
+
+    /// No more of it comes. Its first part was taken from the budget before the check.
+    fn end_check(&mut self) {
+        if let Some((check, before)) = self.check.take() {
+            let first = self.sites.iter().rev().take_while(|site| site.before >= before).last();
+            let counted = first.map_or(before, |first| first.counted);
+            self.emitter.set_count(check, self.instructions - counted);
+        }
+    }
+
+    /// Translates a call after which the block goes on.
+    fn call_and_go_on(&mut self, call: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
+        self.settle_for_branch(call);
+        self.begin_site(call);
+        self.end_part();
+        self.end_check();
+        self.make_call(call, entry_of);
+        // The function may have executed any number of instructions, and lost the numeric registers.
+        self.is_landing = true;
+        self.is_numeric = false;
+    }
+
     /// Throws away what was made since `start`.
     fn go_back(&mut self, start: &Start) {
         self.emitter.go_back(start.mark);
         self.sites.truncate(start.sites);
         self.instructions = start.instructions;
         self.is_numeric = start.is_numeric;
+        self.part = start.part;
+        self.check = start.check;
+        self.is_landing = start.is_landing;
     }
 
     /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
@@ -466,6 +510,10 @@ impl Maker<'_> {
     }
 
     fn begin_site(&mut self, instruction: &Instruction) {
+        let is_landing = std::mem::take(&mut self.is_landing);
+        if is_landing {
+            self.begin_part();
+        }
         self.sites.push(Site {
             host: self.emitter.here(),
             offset: instruction.ip32().wrapping_sub(self.eip) as u16,
@@ -477,6 +525,10 @@ impl Maker<'_> {
             is_numeric: numeric::is_numeric(instruction),
             loads: self.loads(instruction),
         });
+        if is_landing {
+            // In the site: this is no entry, and what is before it was counted.
+            self.begin_check();
+        }
         self.instructions += 1;
     }
 

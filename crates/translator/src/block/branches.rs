@@ -88,12 +88,9 @@ impl Maker<'_> {
                 self.emitter.settle_stack();
                 self.go_to(next, entry_of);
             }
-            Code::Call_rel32_32 => {
-                self.emitter.check_room();
-                self.emitter.push_number(next);
-                self.emitter.settle_stack();
-                self.call(branch.near_branch32(), entry_of);
-                self.landing(next, entry_of);
+            Code::Call_rel32_32 | Code::Call_rm32 => {
+                self.make_call(branch, entry_of);
+                self.go_to(next, entry_of);
             }
             Code::Jmp_rel8_32 | Code::Jmp_rel32_32 => self.go_to(branch.near_branch32(), entry_of),
             Code::Retnd | Code::Retnd_imm16 => {
@@ -103,25 +100,9 @@ impl Maker<'_> {
                 self.emitter.settle_stack();
                 self.emitter.ret();
             }
-            Code::Jmp_rm32 | Code::Call_rm32 => {
-                let is_call = branch.code() == Code::Call_rm32;
-                if is_call {
-                    self.emitter.check_room();
-                }
-                if branch.op0_kind() == OpKind::Register {
-                    self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
-                } else {
-                    let from = address(&mut self.emitter, branch).expect("was asked before");
-                    self.emitter.load(Register::R8D, from);
-                }
-                if is_call {
-                    self.emitter.push_number(next);
-                    self.emitter.settle_stack();
-                    self.emitter.call_by_table();
-                    self.landing(next, entry_of);
-                } else {
-                    self.emitter.jump_by_table();
-                }
+            Code::Jmp_rm32 => {
+                self.load_flat_target(branch);
+                self.emitter.jump_by_table();
             }
             code => {
                 let taken = match code {
@@ -137,9 +118,56 @@ impl Maker<'_> {
         }
     }
 
-    /// What comes after a call, which pushed `next` for the guest.
-    pub(super) fn landing(&mut self, next: u32, entry_of: &impl Fn(u32) -> Option<u32>) {
+    /// Makes R15D what a branch needs.
+    pub(super) fn settle_for_branch(&mut self, branch: &Instruction) {
+        if !branch.is_stack_instruction() || copy::needs_stack_pointer(branch) {
+            self.emitter.settle_stack();
+        }
+    }
+
+    /// A near call in flat code after which the block may go on: nothing leads to what comes next yet. Code that keeps changing ends there, as it is
+    /// compared when it is entered.
+    pub(super) fn goes_on_after_call(
+        &self,
+        instruction: &Instruction,
+        entry_of: &impl Fn(u32) -> Option<u32>,
+    ) -> bool {
+        let next = instruction.next_ip32();
+        let is_call = match instruction.code() {
+            Code::Call_rel32_32 => instruction.near_branch32() != next,
+            code => code == Code::Call_rm32,
+        };
+        is_call
+            && self.mode.segmented.is_none()
+            && !self.is_changing
+            && is_ending(instruction, &self.mode)
+            && entry_of(next).is_none()
+    }
+
+    /// A near call in flat code, up to where it has returned.
+    pub(super) fn make_call(&mut self, call: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
+        let next = call.next_ip32();
+        self.emitter.check_room();
+        if call.code() == Code::Call_rel32_32 {
+            self.emitter.push_number(next);
+            self.emitter.settle_stack();
+            self.call(call.near_branch32(), entry_of);
+        } else {
+            self.load_flat_target(call);
+            self.emitter.push_number(next);
+            self.emitter.settle_stack();
+            self.emitter.call_by_table();
+        }
         self.emitter.check_return(next);
-        self.go_to(next, entry_of);
+    }
+
+    /// Loads R8D with where an indirect branch goes.
+    fn load_flat_target(&mut self, branch: &Instruction) {
+        if branch.op0_kind() == OpKind::Register {
+            self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));
+        } else {
+            let from = address(&mut self.emitter, branch).expect("was asked before");
+            self.emitter.load(Register::R8D, from);
+        }
     }
 }

@@ -61,7 +61,8 @@ impl Maker<'_> {
                 self.emitter.check_room();
                 push_number(&mut self.emitter, segmented, pushed, size);
                 self.call(target(branch), entry_of);
-                self.landing(pushed, entry_of);
+                self.emitter.check_return(pushed);
+                self.go_to(pushed, entry_of);
             }
             Mnemonic::Jmp => {
                 self.load_target(branch, size);
@@ -78,7 +79,8 @@ impl Maker<'_> {
                 push_number(&mut self.emitter, segmented, pushed, size);
                 self.emitter.load(Register::R8D, branch_field);
                 self.emitter.call_by_table();
-                self.landing(pushed, entry_of);
+                self.emitter.check_return(pushed);
+                self.go_to(pushed, entry_of);
             }
             Mnemonic::Ret => {
                 peek(&mut self.emitter, segmented, size);

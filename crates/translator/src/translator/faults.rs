@@ -96,6 +96,10 @@ impl Translator {
                 let most = if site.compares { INTERPRETED_ITERATIONS } else { rest };
                 return Ok(Left::Interpret(rest.min(most)));
             }
+            if site.before > 0 {
+                // After a call that the block went on after.
+                return Ok(at.go_on(cpu, deadline));
+            }
             // At the block's entry: nothing of it is counted.
             if u64::from(rest_of_block) > rest {
                 return Ok(Left::Interpret(rest));

@@ -584,6 +584,9 @@ impl Maker<'_> {
 
     /// An instruction that goes on with the next one. False if it is left to the interpreter.
     fn body(&mut self, instruction: &Instruction, for_user: bool) -> bool {
+        if copy::does_nothing(instruction) {
+            return true;
+        }
         let emitter = &mut self.emitter;
         if let Some(segmented) = &self.mode.segmented {
             return segmented::translate(emitter, instruction, &self.mode, segmented);

@@ -15,6 +15,21 @@ pub(crate) fn rename(register: Register) -> Register {
     }
 }
 
+/// Compilers fill up with NOPs, and with others that do nothing, and kernels have some wherever they might be traced. Of all that, nothing is left but
+/// its count.
+pub(crate) fn does_nothing(instruction: &Instruction) -> bool {
+    let to = instruction.op0_register();
+    match instruction.code() {
+        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 => to == instruction.op1_register(),
+        Code::Lea_r32_m => {
+            instruction.memory_base() == to
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement32() == 0
+        }
+        _ => instruction.mnemonic() == Mnemonic::Nop,
+    }
+}
+
 /// `instruction` needs ESP itself, and not only as the base of an address or to push and pop.
 pub(crate) fn needs_stack_pointer(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {

@@ -27,6 +27,7 @@ mod vectors;
 mod x87_scene;
 
 mod addresses;
+mod calls;
 mod code;
 mod fast_calls;
 mod faults;

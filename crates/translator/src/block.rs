@@ -17,7 +17,7 @@ use ring3_x86::decode::{self, MAX_LENGTH, Op};
 use crate::changing::{self, Contents};
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{CONDITIONAL_SIZE, Count, Emitter, Mark};
+use crate::emitter::{Branch, CONDITIONAL_SIZE, Count, Emitter, Mark};
 use crate::flags;
 use crate::map::Set;
 use crate::mode::{Mode, ModeNumber};
@@ -182,6 +182,8 @@ pub(crate) fn translate(
         part: None,
         check: None,
         is_landing: false,
+        leaving: Vec::new(),
+        round: None,
     };
     let checked_entry = maker.emitter.here();
     maker.emitter.check_target(source.eip);
@@ -224,7 +226,7 @@ pub(crate) fn translate(
     };
     maker.end_part();
     maker.end_check();
-    maker.finish_later();
+    maker.finish_later(&entry_of);
     let bytes = end.wrapping_sub(source.eip) as u16;
     let contents = source.changing.map(|code| {
         let made_from = &source.bytes[..usize::from(bytes) + left_bytes];
@@ -296,6 +298,11 @@ struct Maker<'a> {
     check: Option<(Count, u16)>,
     /// A call returns to what comes now.
     is_landing: bool,
+    /// Branches out of the loop that the block is, to an address, and the numbers of their sites. What was taken from the budget for what comes after
+    /// them is given back.
+    leaving: Vec<(Branch, u32, usize)>,
+    /// How many instructions a round of that loop has.
+    round: Option<u16>,
 }
 
 /// What there was before an instruction, to leave it to the interpreter after all or to translate it again.
@@ -347,6 +354,13 @@ impl Maker<'_> {
                 self.begin_part();
                 end = instruction.next_ip32();
                 last = None;
+                continue;
+            }
+            if !is_left && may_go_on && self.comes_again(&instruction) {
+                self.align_pair(last.take(), source);
+                self.go_round(&instruction);
+                decoder = decode::decoder(source.bytes, self.mode.is_32_bit(), source.eip);
+                end = source.eip;
                 continue;
             }
             if !is_left && may_go_on && self.reads_its_address(&instruction, source) {

@@ -482,6 +482,11 @@ impl Emitter {
         Count(self.here())
     }
 
+    /// Gives back that many, at most 127.
+    pub(crate) fn give_back(&mut self, instructions: u16) {
+        self.bytes(&[0x4d, 0x8d, 0x64, 0x24, instructions as u8]); // lea r12, [r12 + ...]
+    }
+
     /// Stops if a number of instructions, which is to be told, is more than there are.
     pub(crate) fn check_budget(&mut self) -> Count {
         // Not into R9L, which would wait for the rest of R9.

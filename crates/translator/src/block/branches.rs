@@ -6,6 +6,9 @@ use super::{Maker, segmented_branches};
 use crate::copy::{self, address};
 use crate::mode::Mode;
 
+/// Instructions in a block at most, where those of a loop come several times.
+const MAX_UNROLLED: u16 = 24;
+
 /// A near branch that is translated.
 pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
     if let Some(segmented) = &mode.segmented {
@@ -115,6 +118,30 @@ impl Maker<'_> {
                 self.lead(taken, branch.near_branch32(), entry_of);
                 self.go_to(next, entry_of);
             }
+        }
+    }
+
+    /// A branch back to the beginning of the block, after which the instructions come once more, as there is room for them: the budget is
+    /// looked at once for several rounds of a short loop.
+    pub(super) fn comes_again(&self, branch: &Instruction) -> bool {
+        let is_jump = branch.is_jcc_short_or_near() || branch.is_jmp_short_or_near();
+        let round = self.round.unwrap_or(self.instructions + 1);
+        is_jump
+            && self.mode.segmented.is_none()
+            && !self.is_changing
+            && is_ending(branch, &self.mode)
+            && target(branch) == self.eip
+            && self.instructions + 1 + round <= MAX_UNROLLED
+    }
+
+    /// Goes on with the block's instructions once more, after this branch.
+    pub(super) fn go_round(&mut self, branch: &Instruction) {
+        self.emitter.settle_stack();
+        self.begin_site(branch);
+        self.round.get_or_insert(self.instructions);
+        if branch.is_jcc_short_or_near() {
+            let leaves = self.emitter.jump_if(condition(branch) ^ 1);
+            self.leaving.push((leaves, branch.next_ip32(), self.sites.len() - 1));
         }
     }
 

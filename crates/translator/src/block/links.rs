@@ -69,7 +69,13 @@ impl Maker<'_> {
         }
     }
 
-    pub(super) fn finish_later(&mut self) {
+    pub(super) fn finish_later(&mut self, entry_of: &impl Fn(u32) -> Option<u32>) {
+        for (branch, target, site) in std::mem::take(&mut self.leaving) {
+            let site = self.sites[site];
+            self.emitter.land(branch);
+            self.emitter.give_back(site.counted - site.before - 1);
+            self.go_to(target, entry_of);
+        }
         for later in std::mem::take(&mut self.later) {
             match later {
                 Later::Link { branch, target } => {

@@ -33,6 +33,7 @@ mod fast_calls;
 mod faults;
 mod hosts;
 mod interrupts;
+mod loops;
 mod neighbours;
 mod paging;
 mod pair;

@@ -1,25 +1,25 @@
 //! From guest code to host code, a block at a time.
 //!
 //! A block ends where control goes elsewhere, before an instruction that the interpreter is to execute, and at the
-//! end of its page; conditional branches forward may leave it before. Each instruction is one *site*: where its host code begins is a place at which the
+//! end of its page; conditional branches forward may leave it before. It goes on after calls, and has a short loop several times. Each instruction is one *site*: where its host code begins is a place at which the
 //! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
 mod branches;
+mod counts;
 mod links;
 mod segmented_branches;
+mod source;
 
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
-use ring3_x86::cpuid::Model;
-use ring3_x86::decode::{self, MAX_LENGTH, Op};
+use ring3_x86::decode::{self, Op};
 
 use crate::changing::{self, Contents};
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, CONDITIONAL_SIZE, Count, Emitter, Mark};
 use crate::flags;
-use crate::map::Set;
 use crate::mode::{Mode, ModeNumber};
 use crate::numeric;
 use crate::segmented;
@@ -27,11 +27,10 @@ use crate::segments;
 use crate::slots::Slots;
 use crate::strings;
 use links::Later;
+pub(crate) use source::{ChangingSource, Second, Source, crosses};
 
 /// Instructions in a block at most.
 const MAX_INSTRUCTIONS: u16 = 64;
-/// The bytes of MOV register, [ESP] and RET.
-const READS_ITS_ADDRESS: usize = 4;
 /// Guest pages.
 const PAGE_MASK: u32 = !0xfff;
 
@@ -91,68 +90,6 @@ pub(crate) struct Block {
     pub(crate) instructions: u16,
     /// Its instructions, in order.
     pub(crate) sites: Vec<Site>,
-}
-
-/// Code in a second page that a block is made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Second {
-    /// Its linear address.
-    pub(crate) linear: u32,
-    /// Its place.
-    pub(crate) place: usize,
-    /// The first instruction goes on there, so the processor fetches it with that.
-    pub(crate) is_crossed_into: bool,
-}
-
-impl Second {
-    /// How many bytes it is at most.
-    pub(crate) fn len(&self) -> usize {
-        if self.is_crossed_into { MAX_LENGTH } else { READS_ITS_ADDRESS }
-    }
-}
-
-/// What a block is made from.
-pub(crate) struct Source<'a> {
-    /// The bytes from its first instruction to the end of the page; where it [crosses](Source::crossing), those of that
-    /// instruction and what comes after it.
-    pub(crate) bytes: &'a [u8],
-    /// The beginning of the next page, if the first instruction goes on there. It is a block of its own.
-    pub(crate) crossing: Option<Second>,
-    /// The address in CS of the first one.
-    pub(crate) eip: u32,
-    /// Its place.
-    pub(crate) place: usize,
-    /// Which processor it is for.
-    pub(crate) model: Model,
-    /// The mode of the code, and its number.
-    pub(crate) mode: (ModeNumber, Mode),
-    /// The linear addresses of instructions that are left to the interpreter.
-    pub(crate) left: &'a Set<u32>,
-    /// The same of instructions of supervisor code that access memory of the user too.
-    pub(crate) for_user: &'a Set<u32>,
-    /// The number of the next instruction that is left to it by a block.
-    pub(crate) next_op: u32,
-    /// The place of a linear address in a page that instructions were fetched from before, and the bytes from there to the end of
-    /// the page.
-    pub(crate) known_code: &'a dyn Fn(u32) -> Option<(usize, &'a [u8])>,
-    /// The page keeps changing.
-    pub(crate) changing: Option<ChangingSource<'a>>,
-}
-
-/// Where code is that keeps changing.
-#[derive(Clone, Copy)]
-pub(crate) struct ChangingSource<'a> {
-    /// The address in this process of the block's first byte.
-    pub(crate) host: u64,
-    /// The places of instructions that read their number from memory.
-    pub(crate) numbers: &'a Set<usize>,
-}
-
-/// The bytes from an instruction to the end of its page, or to the limit of CS, do not have all of it.
-pub(crate) fn crosses(bytes: &[u8], mode: &Mode) -> bool {
-    let mut decoder = decode::decoder(bytes, mode.is_32_bit(), 0);
-    let instruction = decoder.decode();
-    bytes.len() < MAX_LENGTH && decode::goes_on(&decoder, &instruction)
 }
 
 /// Translates the block at `source` for address `host`. `entry_of` knows where there are blocks in the same page.
@@ -461,36 +398,6 @@ impl Maker<'_> {
             self.go_back(&start);
             self.emitter.align();
             self.plain(&instruction, source);
-        }
-    }
-
-    /// What comes now is taken from the budget here.
-    fn begin_part(&mut self) {
-        self.part = Some((self.emitter.count(), self.instructions));
-    }
-
-    /// No more of it comes.
-    fn end_part(&mut self) {
-        if let Some((count, before)) = self.part.take() {
-            let counted = self.instructions;
-            self.emitter.set_count(count, counted - before);
-            for site in self.sites.iter_mut().rev().take_while(|site| site.before >= before) {
-                site.counted = counted;
-            }
-        }
-    }
-
-    /// What comes now, up to the end or to the next call, is what the budget must be enough for here.
-    fn begin_check(&mut self) {
-        self.check = Some((self.emitter.check_budget(), self.instructions));
-    }
-
-    /// No more of it comes. Its first part was taken from the budget before the check.
-    fn end_check(&mut self) {
-        if let Some((check, before)) = self.check.take() {
-            let first = self.sites.iter().rev().take_while(|site| site.before >= before).last();
-            let counted = first.map_or(before, |first| first.counted);
-            self.emitter.set_count(check, self.instructions - counted);
         }
     }
 

@@ -9,6 +9,8 @@ use crate::format::{BackingName, Format};
 use crate::image::{Image, OpenOptions};
 use crate::qcow2::{self, Qcow2Options};
 use crate::storage::{HostFile, Storage};
+use crate::vdi::Vdi;
+use crate::{vmdk, vpc};
 
 /// What a new image is to be.
 #[derive(Debug, Clone)]
@@ -109,7 +111,8 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
         made
     };
     let new = NewImage { path: path.to_owned(), temporary };
-    create_in(Box::new(storage), options)
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    create_in(Box::new(storage), &name, options)
         .map_err(|fault| Error::Create { path: path.to_owned(), fault })?;
     Ok(new)
 }
@@ -122,15 +125,54 @@ fn renamed(error: Error, path: &Path) -> Error {
     }
 }
 
-/// Makes an empty image in `storage`, which is empty.
-pub fn create_in(storage: Box<dyn Storage>, options: &CreateOptions) -> Result<(), Fault> {
+/// Makes an empty image in `storage`, which is empty. Where a format names its own file it is `name`.
+pub fn create_in(
+    storage: Box<dyn Storage>,
+    name: &str,
+    options: &CreateOptions,
+) -> Result<(), Fault> {
+    let size = options.size;
+    let refuse_backing = || match &options.backing {
+        None => Ok(()),
+        Some(_) => Err(Fault::refused(format!(
+            "{} images are not made on backing files; qcow2 images are",
+            options.format
+        ))),
+    };
     match options.format {
         Format::Raw => create_raw(&*storage, options),
         Format::Qcow2 => {
             qcow2::create(storage, options.size, &qcow2_options(options)?)?;
             Ok(())
         }
+        Format::Vdi => {
+            refuse_backing()?;
+            let is_fixed = switch(&options.specific, "preallocation", ["off", "metadata"])?;
+            Vdi::create(&*storage, size, is_fixed)
+        }
+        Format::Vpc => {
+            refuse_backing()?;
+            let is_fixed = switch(&options.specific, "subformat", ["dynamic", "fixed"])?;
+            vpc::create(&*storage, size, is_fixed)
+        }
+        Format::Vmdk => {
+            refuse_backing()?;
+            switch(&options.specific, "subformat", ["monolithicSparse", "monolithicSparse"])?;
+            vmdk::create(&*storage, size, name)
+        }
     }
+}
+
+/// The one option of a format: whether it has the second one of two values.
+fn switch(specific: &[(String, String)], option: &str, values: [&str; 2]) -> Result<bool> {
+    let mut is_second = false;
+    for (name, value) in specific {
+        if name != option || !values.contains(&value.as_str()) {
+            return Err(unknown_option(name, value, &format!("{option}={}", values.join("|"))));
+        }
+        is_second = value == values[1] && values[0] != values[1];
+    }
+    Ok(is_second)
 }
 
 /// Opens an image that is being made, for writing.

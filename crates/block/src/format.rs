@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::check::{Repair, Report};
 use crate::error::{Fault, Result};
+use crate::{vdi, vmdk, vpc};
 
 /// A format of images, or a way to reach one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,17 +17,27 @@ pub enum Format {
     Raw,
     /// QEMU's format, versions 2 and 3.
     Qcow2,
+    /// VirtualBox's format.
+    Vdi,
+    /// VMware's format.
+    Vmdk,
+    /// VHD, the format of Virtual PC and Hyper-V.
+    Vpc,
 }
 
 impl Format {
     /// All of them, raw first.
-    pub const ALL: [Format; 2] = [Format::Raw, Format::Qcow2];
+    pub const ALL: [Format; 5] =
+        [Format::Raw, Format::Qcow2, Format::Vdi, Format::Vmdk, Format::Vpc];
 
     /// Its name as in qemu-img.
     pub fn name(self) -> &'static str {
         match self {
             Format::Raw => "raw",
             Format::Qcow2 => "qcow2",
+            Format::Vdi => "vdi",
+            Format::Vmdk => "vmdk",
+            Format::Vpc => "vpc",
         }
     }
 
@@ -39,6 +50,9 @@ impl Format {
     pub fn probe(head: &[u8]) -> Format {
         match head.get(..8) {
             Some([b'Q', b'F', b'I', 0xfb, 0, 0, 0, 2 | 3]) => Format::Qcow2,
+            _ if vdi::is_one(head) => Format::Vdi,
+            _ if vmdk::is_one(head) => Format::Vmdk,
+            _ if vpc::is_one(head) => Format::Vpc,
             _ => Format::Raw,
         }
     }

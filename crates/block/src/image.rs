@@ -63,7 +63,7 @@ impl Image {
         format: Format,
         writes: bool,
     ) -> Result<Image, Error> {
-        let driver = open::open_driver(format, storage, writes);
+        let driver = open::open_driver(format, storage, writes, false);
         let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
         let layer = Layer { path: path.to_owned(), format, driver, below: None };
         Ok(Image { layer: Arc::new(layer), writes, guarded: false, closed: false })

@@ -6,7 +6,7 @@
 //! * [`storage`]: what holds the bytes: files and block devices of the host, memory;
 //! * [`mod@format`]: which formats there are, and the trait that each of them implements;
 //! * [`image`]: images as their users see them, with the chain of those on which they stand;
-//! * a module for each format: `raw`, `qcow2`.
+//! * a module for each format: `raw`, `qcow2`, `vdi`, `vmdk`, `vpc`; `blocks` and `flat` are what some of them have in common.
 //!
 //! # Rules for formats
 //!
@@ -31,14 +31,20 @@
 //! * it takes no locks.
 #![forbid(unsafe_code)]
 
+mod blocks;
+mod bytes;
 mod check;
 mod create;
 mod error;
+mod flat;
 pub mod format;
 pub mod image;
 mod qcow2;
 mod raw;
 pub mod storage;
+mod vdi;
+mod vmdk;
+mod vpc;
 
 pub use check::{Repair, Report};
 pub use create::{CreateOptions, NewImage, create, create_in, open_new, parse_size};

@@ -119,6 +119,31 @@ fn qcow2_of_qemu_with_changed_bytes() {
 }
 
 #[test]
+fn others_with_changed_bytes() {
+    for (seed, format) in [Format::Vdi, Format::Vmdk, Format::Vpc].into_iter().enumerate() {
+        mutate(&good(format, &[], false), format, seed as u64 + 20);
+    }
+}
+
+#[test]
+fn stream_optimized_vmdk_with_changed_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (raw, path) = (directory.path().join("raw"), directory.path().join("image"));
+    std::fs::write(&raw, [pattern(0, 300_000, 1), vec![5; 300_000], vec![0; 424_000]].concat())
+        .unwrap();
+    qemu_img(&[
+        "convert",
+        "-O",
+        "vmdk",
+        "-o",
+        "subformat=streamOptimized",
+        text(&raw),
+        text(&path),
+    ]);
+    mutate(&std::fs::read(&path).unwrap(), Format::Vmdk, 30);
+}
+
+#[test]
 fn anything_is_opened_or_refused() {
     let mut random = Random(99);
     for _ in 0..300 {

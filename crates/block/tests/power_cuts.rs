@@ -12,8 +12,6 @@ use ring3_block::{Format, Image, Repair, SnapshotAct, create_in};
 use support::power::{Power, Random, left_after};
 use support::*;
 
-const SIZE: usize = 300 << 10;
-
 /// The image as it was when a flush had come back, and what was done since.
 #[derive(Clone)]
 struct Known {
@@ -39,6 +37,11 @@ impl Known {
 
 /// Cuts the power of a workload at many moments.
 fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool) {
+    // Some blocks of each.
+    let size: usize = match format {
+        Format::Vdi | Format::Vpc => 3 << 20,
+        _ => 300 << 10,
+    };
     let cuts: u64 = std::env::var("RING3_POWER_CUTS")
         .ok()
         .map_or(300, |text| text.parse().expect("RING3_POWER_CUTS is a number"));
@@ -48,21 +51,22 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
     let mut done = 0;
     while done < cuts {
         let power = Arc::new(Power::default());
-        create_in(Box::new(Arc::clone(&power)), &options(format, SIZE as u64, specific)).unwrap();
+        create_in(Box::new(Arc::clone(&power)), "image", &options(format, size as u64, specific))
+            .unwrap();
         let name = Path::new("image");
         let image = Image::of_storage(Box::new(Arc::clone(&power)), name, format, true).unwrap();
         let start = power.len();
-        let mut model = vec![0; SIZE];
+        let mut model = vec![0; size];
         // What is known after so many events.
         let mut known = vec![(start, Known { flushed: model.clone(), since: vec![] })];
         for step in 0..40 {
-            let offset = random.below(SIZE as u64 / 512) as usize * 512;
+            let offset = random.below(size as u64 / 512) as usize * 512;
             let len = match random.below(3) {
                 0 => 512,
                 1 => 4096,
                 _ => 1 + random.below(60_000) as usize,
             };
-            let len = len.min(SIZE - offset);
+            let len = len.min(size - offset);
             let mut latest = known.last().unwrap().1.clone();
             match random.below(10) {
                 0 | 1 => {
@@ -116,7 +120,7 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
             let image =
                 Image::of_storage(Box::new(Arc::clone(&memory)), name, format, true).unwrap();
             let mut now = read_all(&image);
-            let (offset, bytes) = (random.below(SIZE as u64 - 5000), pattern(0, 5000, 0x77));
+            let (offset, bytes) = (random.below(size as u64 - 5000), pattern(0, 5000, 0x77));
             image.write_at(&bytes, offset).unwrap();
             now[offset as usize..][..5000].copy_from_slice(&bytes);
             image.close().unwrap();
@@ -164,6 +168,21 @@ fn qcow2_of_version_2_loses_nothing() {
 #[test]
 fn qcow2_with_snapshots_loses_nothing() {
     cut(Format::Qcow2, &[("cluster_size", "4k")], 4, true);
+}
+
+#[test]
+fn vdi_loses_nothing() {
+    cut(Format::Vdi, &[], 6, false);
+}
+
+#[test]
+fn vmdk_loses_nothing() {
+    cut(Format::Vmdk, &[], 7, false);
+}
+
+#[test]
+fn vhd_loses_nothing() {
+    cut(Format::Vpc, &[], 8, false);
 }
 
 #[test]

@@ -9,6 +9,9 @@ use crate::format::{BackingName, Driver, Format, PROBE_SIZE};
 use crate::qcow2::Qcow2;
 use crate::raw::Raw;
 use crate::storage::{HostFile, Storage, read_padded};
+use crate::vdi::Vdi;
+use crate::vmdk::{self, Access};
+use crate::vpc;
 
 /// The most images of a chain.
 const CHAIN_MAX: usize = 64;
@@ -66,7 +69,7 @@ fn open_layer(
     read_padded(&*storage, &mut head, 0).map_err(|error| in_image(error.into()))?;
     let format = options.format.unwrap_or_else(|| Format::probe(&head));
     let guarded = options.format.is_none() && format == Format::Raw;
-    let driver = open_driver(format, storage, options.writes).map_err(in_image)?;
+    let driver = open_driver(format, storage, options.writes, options.shares).map_err(in_image)?;
     let named = match &options.backing {
         Backing::Follow => driver.backing(),
         Backing::Ignore => None,
@@ -81,10 +84,14 @@ pub(super) fn open_driver(
     format: Format,
     storage: Box<dyn Storage>,
     writes: bool,
+    shares: bool,
 ) -> Result<Box<dyn Driver>, Fault> {
     Ok(match format {
         Format::Raw => Box::new(Raw::open(storage)?),
         Format::Qcow2 => Box::new(Qcow2::open(storage, writes)?),
+        Format::Vdi => Box::new(Vdi::open(storage)?),
+        Format::Vmdk => vmdk::open(storage, Access { writes, shares })?,
+        Format::Vpc => vpc::open(storage)?,
     })
 }
 

@@ -1,0 +1,451 @@
+//! What VDI, VHD and VMDK have in common: the disk is cut into blocks of one size, and a table says where each is.
+//!
+//! The table is in memory as a whole. A new block goes to the end of the file, and its entry into the file with the next
+//! flush, when the storage has kept the block.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::check::{Repair, Report};
+use crate::error::{Fault, Result};
+use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
+use crate::storage::{Storage, read_padded};
+
+/// The most entries of a table: 64 MiB.
+pub(crate) const ENTRIES_MAX: u64 = 16 << 20;
+/// Entries of which one that has changed makes all be written: a sector of them.
+const GROUP: usize = 128;
+/// Zeros are written in pieces of so many bytes.
+const ZEROS: u64 = 64 << 10;
+
+/// What an entry says of its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nothing.
+    Absent,
+    /// It reads as zeros.
+    Zero,
+    /// It begins at this byte of the file.
+    At(u64),
+    /// It is compressed there.
+    Packed(u64),
+}
+
+/// How a format lays out its table and blocks.
+pub(crate) trait Layout: Debug + Send + Sync {
+    /// What an entry means.
+    fn place(&self, entry: u32) -> Place;
+
+    /// The entry of a block at this byte of the file; none if there is no such entry.
+    fn entry(&self, at: u64) -> Option<u32>;
+
+    /// Bytes in front of the data of a block, all ones: a bit for each sector, in VHD.
+    fn bitmap_len(&self) -> u64 {
+        0
+    }
+
+    /// The bits are to be looked at: sectors whose bit is 0 are not here, but below.
+    fn has_parts(&self) -> bool {
+        false
+    }
+
+    /// Blocks begin at multiples of so many bytes behind [`Layout::data_start`].
+    fn alignment(&self) -> u64;
+
+    /// Where the first block can be; before it are the header and the table.
+    fn data_start(&self) -> u64;
+
+    /// Writes the entries from `first` on to their place in the table.
+    fn write_entries(&self, storage: &dyn Storage, first: usize, entries: &[u32]) -> Result<()>;
+
+    /// Writes what has to follow a change of the table: how many blocks there are, or what is behind the last one.
+    fn finish(&self, storage: &dyn Storage, allocated: u64, end: u64) -> Result<()>;
+
+    /// The bytes of the compressed block at `at`.
+    fn unpack(&self, _storage: &dyn Storage, _at: u64, _block: &mut [u8]) -> Result<()> {
+        Err(Fault::unsupported("compressed blocks"))
+    }
+
+    /// What is special about the image, for people.
+    fn specific(&self) -> Vec<(&'static str, String)>;
+
+    /// The image on which it stands.
+    fn backing(&self) -> Option<BackingName> {
+        None
+    }
+}
+
+/// An image that is a table of blocks.
+#[derive(Debug)]
+pub(crate) struct Blocks<L> {
+    storage: Box<dyn Storage>,
+    layout: L,
+    /// Bytes of the disk.
+    size: u64,
+    /// Bytes of a block.
+    block: u64,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: Vec<u32>,
+    /// Groups of entries that differ from the file.
+    dirty: BTreeSet<usize>,
+    /// Where the next block goes.
+    end: u64,
+}
+
+impl<L: Layout> Blocks<L> {
+    /// An image whose table has these entries. New blocks go to byte `end` of the file, or behind it.
+    pub(crate) fn new(
+        storage: Box<dyn Storage>,
+        layout: L,
+        size: u64,
+        block: u64,
+        entries: Vec<u32>,
+        end: u64,
+    ) -> Blocks<L> {
+        let start = layout.data_start();
+        let end = start + end.saturating_sub(start).next_multiple_of(layout.alignment());
+        Blocks {
+            storage,
+            layout,
+            size,
+            block,
+            state: RwLock::new(State { entries, dirty: BTreeSet::new(), end }),
+        }
+    }
+
+    fn shared(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What stands for the block with byte `offset` of the disk.
+    fn place(&self, state: &State, offset: u64) -> Place {
+        let entry = state.entries.get((offset / self.block) as usize);
+        entry.map_or(Place::Absent, |entry| self.layout.place(*entry))
+    }
+
+    /// A run of bytes within a block that are here (true) or below, and its length. `at` is where the block begins.
+    fn part(&self, at: u64, inside: u64, max: u64) -> Result<(bool, u64)> {
+        if !self.layout.has_parts() {
+            return Ok((true, max));
+        }
+        let mut bits = vec![0; self.layout.bitmap_len() as usize];
+        read_padded(&*self.storage, &mut bits, at)?;
+        let is_here = |sector: u64| {
+            bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (7 - sector % 8) & 1 != 0)
+        };
+        let (first, last) = (inside / 512, (inside + max - 1) / 512);
+        let here = is_here(first);
+        let other = (first..=last).find(|sector| is_here(*sector) != here);
+        Ok((here, other.map_or(max, |sector| sector * 512 - inside)))
+    }
+
+    /// Where data of a block can be written in place.
+    fn check_place(&self, state: &State, at: u64) -> Result<()> {
+        let end = at.checked_add(self.layout.bitmap_len() + self.block);
+        if at < self.layout.data_start() || end.is_none_or(|end| end > state.end) {
+            return Err(Fault::damaged(format!(
+                "a block at {at:#x}, which is not where blocks are"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Brings those sectors of a block that are below into it, so that it can be written in place.
+    fn complete(&self, at: u64, start: u64, below: &dyn Below) -> Result<()> {
+        let mut inside = 0;
+        let mut is_whole = true;
+        while inside < self.block {
+            let (here, len) = self.part(at, inside, self.block - inside)?;
+            if !here {
+                let mut bytes = vec![0; len as usize];
+                below.read(&mut bytes, start + inside)?;
+                self.storage.write_at(&bytes, at + self.layout.bitmap_len() + inside)?;
+                is_whole = false;
+            }
+            inside += len;
+        }
+        if !is_whole {
+            self.storage.flush()?;
+            self.storage.write_at(&vec![0xff; self.layout.bitmap_len() as usize], at)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes`, which are all in one block.
+    fn write_piece(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()> {
+        let inside = offset % self.block;
+        {
+            let state = self.shared();
+            if let Place::At(at) = self.place(&state, offset)
+                && self.part(at, inside, bytes.len() as u64)? == (true, bytes.len() as u64)
+            {
+                self.check_place(&state, at)?;
+                return Ok(self.storage.write_at(bytes, at + self.layout.bitmap_len() + inside)?);
+            }
+        }
+        let mut state = self.alone();
+        let start = offset - inside;
+        match self.place(&state, offset) {
+            Place::At(at) => {
+                self.check_place(&state, at)?;
+                self.complete(at, start, below)?;
+                return Ok(self.storage.write_at(bytes, at + self.layout.bitmap_len() + inside)?);
+            }
+            Place::Packed(_) => {
+                return Err(Fault::unsupported(
+                    "images with compressed blocks can only be read; convert it to write to it",
+                ));
+            }
+            Place::Absent | Place::Zero => {}
+        }
+        let at = state.end;
+        let index = (offset / self.block) as usize;
+        let too_large = || Fault::refused("the file is as large as the format allows");
+        let entry = self.layout.entry(at).ok_or_else(too_large)?;
+        if index >= state.entries.len() {
+            return Err(Fault::damaged("the table is too short"));
+        }
+        let data = at + self.layout.bitmap_len();
+        self.storage.write_at(&vec![0xff; self.layout.bitmap_len() as usize], at)?;
+        if self.place(&state, offset) == Place::Absent && below.size() > start {
+            let mut all = vec![0; self.block as usize];
+            below.read(&mut all, start)?;
+            all[inside as usize..][..bytes.len()].copy_from_slice(bytes);
+            self.storage.write_at(&all, data)?;
+        } else {
+            // What is behind the end of the file reads as zeros, and so does the rest of the block.
+            self.storage.write_at(bytes, data + inside)?;
+        }
+        let end = data + self.block;
+        if self.storage.size()? < end {
+            self.storage.set_size(end)?;
+        }
+        state.end = self.layout.data_start()
+            + (end - self.layout.data_start()).next_multiple_of(self.layout.alignment());
+        state.entries[index] = entry;
+        state.dirty.insert(index / GROUP);
+        Ok(())
+    }
+
+    fn count(&self, state: &State) -> u64 {
+        state
+            .entries
+            .iter()
+            .filter(|entry| matches!(self.layout.place(**entry), Place::At(_) | Place::Packed(_)))
+            .count() as u64
+    }
+}
+
+impl<L: Layout> Driver for Blocks<L> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn extent(&self, offset: u64, max: u64) -> Result<Extent> {
+        let state = self.shared();
+        let piece = |offset: u64| -> Result<Extent> {
+            let inside = offset % self.block;
+            let left = self.block - inside;
+            Ok(match self.place(&state, offset) {
+                Place::Absent => Extent { kind: Kind::Absent, len: left },
+                Place::Zero => Extent { kind: Kind::Zero { at: None }, len: left },
+                Place::Packed(_) => Extent { kind: Kind::Data { at: None }, len: left },
+                Place::At(at) => match self.part(at, inside, left)? {
+                    (true, len) => Extent {
+                        kind: Kind::Data {
+                            at: Some(at.saturating_add(self.layout.bitmap_len() + inside)),
+                        },
+                        len,
+                    },
+                    (false, len) => Extent { kind: Kind::Absent, len },
+                },
+            })
+        };
+        let mut whole = piece(offset)?;
+        while whole.len < max {
+            let next = piece(offset + whole.len)?;
+            let goes_on = match (whole.kind, next.kind) {
+                (Kind::Data { at: Some(first) }, Kind::Data { at: Some(second) }) => {
+                    first.checked_add(whole.len) == Some(second)
+                }
+                (Kind::Data { .. }, _) => false,
+                (first, second) => first == second,
+            };
+            if !goes_on {
+                break;
+            }
+            whole.len += next.len;
+        }
+        Ok(whole)
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64, below: &dyn Below) -> Result<()> {
+        let (mut offset, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let inside = offset % self.block;
+            let len = (self.block - inside).min(rest.len() as u64);
+            let state = self.shared();
+            let place = self.place(&state, offset);
+            let (here, len) = match place {
+                Place::At(at) => self.part(at, inside, len)?,
+                _ => (true, len),
+            };
+            let (piece, after) = rest.split_at_mut(len as usize);
+            match place {
+                Place::At(at) if here => {
+                    let at = at.checked_add(self.layout.bitmap_len() + inside);
+                    let at = at.ok_or_else(|| Fault::damaged("a block behind all files"))?;
+                    read_padded(&*self.storage, piece, at)?;
+                }
+                Place::At(_) | Place::Absent => below.read(piece, offset)?,
+                Place::Zero => piece.fill(0),
+                Place::Packed(at) => {
+                    let mut block = vec![0; self.block as usize];
+                    self.layout.unpack(&*self.storage, at, &mut block)?;
+                    piece.copy_from_slice(&block[inside as usize..][..piece.len()]);
+                }
+            }
+            (offset, rest) = (offset + len, after);
+        }
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()> {
+        let (mut offset, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let len = (self.block - offset % self.block).min(rest.len() as u64);
+            let (piece, after) = rest.split_at(len as usize);
+            self.write_piece(piece, offset, below)?;
+            (offset, rest) = (offset + len, after);
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()> {
+        let end = offset + len;
+        let mut offset = offset;
+        while offset < end {
+            let inside = offset % self.block;
+            let len = (self.block - inside).min(end - offset);
+            let state = self.shared();
+            let place = self.place(&state, offset);
+            match place {
+                Place::Zero => {}
+                Place::Absent if below.size() <= offset => {}
+                Place::At(at) if self.part(at, inside, len)? == (true, len) => {
+                    self.check_place(&state, at)?;
+                    self.storage.write_zeroes(at + self.layout.bitmap_len() + inside, len)?;
+                }
+                _ => {
+                    drop(state);
+                    let zeros = vec![0; len.min(ZEROS) as usize];
+                    for start in (0..len).step_by(ZEROS as usize) {
+                        let len = (len - start).min(ZEROS);
+                        self.write_piece(&zeros[..len as usize], offset + start, below)?;
+                    }
+                }
+            }
+            offset += len;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
+        let end = offset + len;
+        let mut offset = offset;
+        while offset < end {
+            let inside = offset % self.block;
+            let len = (self.block - inside).min(end - offset);
+            let state = self.shared();
+            if let Place::At(at) = self.place(&state, offset)
+                && self.part(at, inside, len)? == (true, len)
+            {
+                self.check_place(&state, at)?;
+                self.storage.discard(at + self.layout.bitmap_len() + inside, len)?;
+            }
+            offset += len;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.shared().dirty.is_empty() {
+            return Ok(self.storage.flush()?);
+        }
+        let mut state = self.alone();
+        self.storage.flush()?;
+        for group in &state.dirty {
+            let first = group * GROUP;
+            let end = (first + GROUP).min(state.entries.len());
+            self.layout.write_entries(&*self.storage, first, &state.entries[first..end])?;
+        }
+        self.layout.finish(&*self.storage, self.count(&state), state.end)?;
+        self.storage.flush()?;
+        state.dirty.clear();
+        Ok(())
+    }
+
+    fn check(&self, repair: Repair) -> Result<Report> {
+        if repair != Repair::Nothing {
+            return Err(Fault::unsupported(
+                "images of this format are checked, but not repaired; convert it to keep what can be read",
+            ));
+        }
+        let state = self.shared();
+        let mut report =
+            Report { total_clusters: self.size.div_ceil(self.block), ..Report::default() };
+        let file = self.storage.size()?;
+        let mut seen = Vec::new();
+        for (index, entry) in state.entries.iter().enumerate() {
+            match self.layout.place(*entry) {
+                Place::At(at) => {
+                    let data = at.saturating_add(self.layout.bitmap_len());
+                    // The last block may be cut short.
+                    if at < self.layout.data_start() || data >= file.max(state.end) {
+                        report.corruption(format!(
+                            "block {index} is at {at:#x}, which is not where blocks are"
+                        ));
+                    }
+                    report.end = report.end.max(data.saturating_add(self.block));
+                    seen.push(at);
+                }
+                Place::Packed(at) => {
+                    report.compressed_clusters += 1;
+                    seen.push(at);
+                }
+                Place::Absent | Place::Zero => {}
+            }
+        }
+        report.allocated_clusters = seen.len() as u64;
+        seen.sort_unstable();
+        for pair in seen.windows(2).filter(|pair| pair[0] == pair[1]) {
+            report.corruption(format!("two blocks are at {:#x}", pair[0]));
+        }
+        Ok(report)
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            cluster_size: Some(self.block),
+            specific: self.layout.specific(),
+            ..Details::default()
+        }
+    }
+
+    fn backing(&self) -> Option<BackingName> {
+        self.layout.backing()
+    }
+
+    fn allocated(&self) -> Option<u64> {
+        self.storage.allocated()
+    }
+}

@@ -1,0 +1,96 @@
+//! VMDK, VMware's format ("VMware Virtual Disk Format 1.1").
+//!
+//! Numbers are little-endian, and places are in sectors. Images in one sparse file are read, written and made; images of several files, flat or
+//! sparse, are read and written; stream-optimized ones are read. An image may stand on another one.
+//!
+//! * [`descriptor`]: the text that says what an image consists of;
+//! * [`sparse`]: a sparse file; [`extents`]: an image of several files.
+
+mod descriptor;
+mod extents;
+mod sparse;
+
+use std::path::Path;
+
+use crate::error::{Fault, Result};
+use crate::flat::Flat;
+use crate::format::Driver;
+use crate::storage::{HostFile, Storage};
+use descriptor::{Descriptor, Part};
+use extents::Extents;
+
+pub(crate) use sparse::create;
+
+/// The most bytes of a descriptor.
+const DESCRIPTOR_MAX: u64 = 64 << 10;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
+/// What a sparse file begins with.
+const MAGIC: &[u8; 4] = b"KDMV";
+/// What a descriptor begins with.
+const TEXT: &[u8] = b"# Disk DescriptorFile";
+
+/// The image begins as one of this format.
+pub(crate) fn is_one(head: &[u8]) -> bool {
+    head.starts_with(MAGIC) || head.starts_with(TEXT)
+}
+
+/// How other files are opened: for writing, and without locks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) writes: bool,
+    pub(crate) shares: bool,
+}
+
+/// Opens the image in `storage`, and the files that belong to it.
+pub(crate) fn open(storage: Box<dyn Storage>, access: Access) -> Result<Box<dyn Driver>> {
+    let size = storage.size()?;
+    let mut head = vec![0; size.min(DESCRIPTOR_MAX) as usize];
+    storage.read_at(&mut head, 0)?;
+    if head.starts_with(MAGIC) {
+        return sparse::open(storage, None, access.writes);
+    }
+    if !head.starts_with(TEXT) {
+        return Err(Fault::refused("it is no VMDK image"));
+    }
+    let descriptor = Descriptor::parse(&head)?;
+    let directory = storage.path().map(|path| path.parent().unwrap_or(Path::new("")).to_owned());
+    let directory = directory.ok_or_else(|| Fault::unsupported("it consists of several files"))?;
+    let open = |name: &str, writes: bool| -> Result<Box<dyn Storage>> {
+        let file = HostFile::open(&directory.join(name), writes, access.shares);
+        Ok(Box::new(file.map_err(|error| Fault::refused(error.to_string()))?))
+    };
+    let mut parts: Vec<(u64, Option<Box<dyn Driver>>)> = Vec::new();
+    for (sectors, part) in &descriptor.parts {
+        let len = sectors.checked_mul(SECTOR).filter(|len| i64::try_from(*len).is_ok());
+        let len = len.ok_or_else(|| Fault::damaged(format!("a part of {sectors} sectors")))?;
+        let driver: Option<Box<dyn Driver>> = match part {
+            Part::Zero => None,
+            Part::Flat { name, start } => {
+                let file = open(name, access.writes)?;
+                let start =
+                    start.checked_mul(SECTOR).filter(|start| *start <= i64::MAX as u64 - len);
+                let start =
+                    start.ok_or_else(|| Fault::damaged("a part that is behind all files"))?;
+                if file.size()? < start + len {
+                    return Err(Fault::damaged(format!(
+                        "{name} is shorter than its part of the disk"
+                    )));
+                }
+                Some(Box::new(Flat::new(file, start, len, vec![])))
+            }
+            Part::Sparse { name } => {
+                let driver =
+                    sparse::open(open(name, access.writes)?, Some(*sectors), access.writes)?;
+                if driver.size() < len {
+                    return Err(Fault::damaged(format!(
+                        "{name} is shorter than its part of the disk"
+                    )));
+                }
+                Some(driver)
+            }
+        };
+        parts.push((len, driver));
+    }
+    Ok(Box::new(Extents::new(parts, &descriptor)?))
+}

@@ -1,0 +1,217 @@
+//! The formats of others, beside QEMU's.
+
+mod support;
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use ring3_block::{Error, Fault, Format, Image, OpenOptions, Repair};
+use support::*;
+
+/// Formats and options of images that are written.
+const KINDS: [(Format, &[(&str, &str)]); 6] = [
+    (Format::Raw, &[]),
+    (Format::Vdi, &[]),
+    (Format::Vdi, &[("preallocation", "metadata")]),
+    (Format::Vmdk, &[]),
+    (Format::Vpc, &[]),
+    (Format::Vpc, &[("subformat", "fixed")]),
+];
+const SIZE: u64 = (5 << 20) + 1536;
+
+/// qemu-img can check it.
+fn can_check(format: Format) -> bool {
+    matches!(format, Format::Vdi | Format::Vmdk)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn operations_do_what_they_do_to_a_model(kind in 0..KINDS.len(), operations in operations(SIZE, 30)) {
+        let (format, specific) = KINDS[kind];
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let mut model = vec![0; SIZE as usize];
+        make(&path, &options(format, SIZE, specific));
+        let reopen = || open(&path, format, true);
+        let image = act(reopen(), &mut model, &operations, &reopen);
+        prop_assert!(read_all(&image) == model);
+        check_map(&image);
+        if let Ok(report) = image.check(Repair::Nothing) {
+            prop_assert_eq!(report.corruptions, 0, "{:?}", report.messages);
+        }
+        image.close().unwrap();
+        check_with_qemu(&path, format, &model, can_check(format));
+    }
+}
+
+/// Data, and zeros.
+fn source(len: usize) -> Vec<u8> {
+    let mut bytes = pattern(0, len, 3);
+    for (index, part) in bytes.chunks_mut(300_000).enumerate() {
+        if index % 2 == 0 {
+            part.fill(if index % 4 == 0 { 0 } else { 7 });
+        }
+    }
+    bytes
+}
+
+#[test]
+fn images_that_qemu_makes_are_read_and_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("raw");
+    let bytes = source(5 << 20);
+    std::fs::write(&raw, &bytes).unwrap();
+    let kinds = [
+        (Format::Vdi, "", true),
+        (Format::Vdi, "static=on", true),
+        (Format::Vmdk, "subformat=monolithicSparse", true),
+        (Format::Vmdk, "subformat=monolithicSparse,zeroed_grain=on", true),
+        (Format::Vmdk, "subformat=monolithicFlat", true),
+        (Format::Vmdk, "subformat=twoGbMaxExtentFlat", true),
+        (Format::Vmdk, "subformat=twoGbMaxExtentSparse", true),
+        (Format::Vmdk, "subformat=streamOptimized", false),
+        (Format::Vpc, "subformat=dynamic,force_size=on", true),
+        (Format::Vpc, "subformat=fixed,force_size=on", true),
+        (Format::Vpc, "subformat=dynamic", true),
+    ];
+    for (format, options, writes) in kinds {
+        let path = directory.path().join(format!("{}.{format}", options.replace([',', '='], "-")));
+        let mut arguments = vec!["convert", "-f", "raw", "-O", format.name()];
+        if !options.is_empty() {
+            arguments.extend(["-o", options]);
+        }
+        arguments.extend([text(&raw), text(&path)]);
+        qemu_img(&arguments);
+        let image = open(&path, format, false);
+        let mut model = bytes.clone();
+        // Rounded up to whole cylinders, where that counts.
+        assert!(image.size() >= 5 << 20, "{options}");
+        model.resize(image.size() as usize, 0);
+        assert!(read_all(&image) == model, "{format} {options}");
+        check_map(&image);
+        drop(image);
+        if options != "subformat=fixed,force_size=on" {
+            // Fixed VHD images have nothing at their start that tells.
+            assert_eq!(
+                Image::open(&path, &OpenOptions::default()).unwrap().format(),
+                format,
+                "{options}"
+            );
+        }
+        if !writes {
+            let options =
+                OpenOptions { format: Some(format), writes: true, ..OpenOptions::default() };
+            let error = Image::open(&path, &options).unwrap_err();
+            assert!(matches!(error, Error::In { fault: Fault::Unsupported(_), .. }), "{error}");
+            continue;
+        }
+        let image = open(&path, format, true);
+        for offset in [0, 70_000, 1 << 20, 4_500_001] {
+            image.write_at(&[0xee; 3000], offset).unwrap();
+            model[offset as usize..][..3000].fill(0xee);
+        }
+        image.write_zeroes(2_000_000, 1_000_000).unwrap();
+        model[2_000_000..3_000_000].fill(0);
+        assert!(read_all(&image) == model, "{format} {options}");
+        image.close().unwrap();
+        check_with_qemu(&path, format, &model, can_check(format));
+    }
+}
+
+#[test]
+fn vmdk_images_stand_on_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (base, raw) = (directory.path().join("base.vmdk"), directory.path().join("raw"));
+    let mut model = source(3 << 20);
+    std::fs::write(&raw, &model).unwrap();
+    qemu_img(&["convert", "-O", "vmdk", text(&raw), text(&base)]);
+    let path = directory.path().join("above.vmdk");
+    qemu_img(&["create", "-f", "vmdk", "-b", text(&base), "-F", "vmdk", text(&path)]);
+    let image = open(&path, Format::Vmdk, true);
+    image.write_at(&[1; 1000], 400_000).unwrap();
+    model[400_000..401_000].fill(1);
+    image.write_zeroes(600_000, 10).unwrap();
+    model[600_000..600_010].fill(0);
+    assert!(read_all(&image) == model);
+    image.close().unwrap();
+    check_with_qemu(&path, Format::Vmdk, &model, true);
+}
+
+/// The checksum of VHD.
+fn set_checksum(bytes: &mut [u8], at: usize) {
+    bytes[at..at + 4].fill(0);
+    let sum = !bytes.iter().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
+    bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Makes a differencing image of a dynamic one without data: type 4, and the name of the one below.
+fn make_differencing(path: &Path, below: &str) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let end = bytes.len() - 512;
+    for at in [0, end] {
+        bytes[at + 60..at + 64].copy_from_slice(&4_u32.to_be_bytes());
+        set_checksum(&mut bytes[at..at + 512], 64);
+    }
+    for (index, unit) in below.encode_utf16().enumerate() {
+        bytes[512 + 64 + index * 2..][..2].copy_from_slice(&unit.to_be_bytes());
+    }
+    set_checksum(&mut bytes[512..1536], 36);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn differencing_vhd_images_are_read_and_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (base, path) = (directory.path().join("base.vhd"), directory.path().join("above.vhd"));
+    let mut model = source(5 << 20);
+    make(&base, &options(Format::Vpc, 5 << 20, &[]));
+    let image = open(&base, Format::Vpc, true);
+    image.write_at(&model, 0).unwrap();
+    image.close().unwrap();
+    make(&path, &options(Format::Vpc, 5 << 20, &[]));
+    make_differencing(&path, "base.vhd");
+    let image = open(&path, Format::Vpc, true);
+    assert!(read_all(&image) == model);
+    image.write_at(&[5; 700], 2_100_000).unwrap();
+    model[2_100_000..2_100_700].fill(5);
+    assert!(read_all(&image) == model);
+    image.close().unwrap();
+    // Another program sets the bits of what it has written alone: here those of the first 8 sectors of the block.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let entry = u32::from_be_bytes(bytes[1536 + 4..1536 + 8].try_into().unwrap()) as usize * 512;
+    bytes[entry + 1..entry + 512].fill(0);
+    bytes[entry + 512..entry + 512 + 8 * 512].fill(0xab);
+    std::fs::write(&path, &bytes).unwrap();
+    let below = read_all(&open(&base, Format::Vpc, false));
+    model[2 << 20..4 << 20].copy_from_slice(&below[2 << 20..4 << 20]);
+    model[2 << 20..(2 << 20) + 8 * 512].fill(0xab);
+    let image = open(&path, Format::Vpc, true);
+    assert!(read_all(&image) == model);
+    check_map(&image);
+    image.write_at(&[6; 1000], (2 << 20) + 4000).unwrap();
+    model[(2 << 20) + 4000..][..1000].fill(6);
+    assert!(read_all(&image) == model);
+    image.close().unwrap();
+    assert!(read_all(&open(&path, Format::Vpc, false)) == model);
+}
+
+#[test]
+fn what_a_format_cannot_do_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    make(&path, &options(Format::Vdi, 1 << 20, &[]));
+    let image = open(&path, Format::Vdi, true);
+    let error = image.resize(2 << 20).unwrap_err().to_string();
+    assert!(error.ends_with("the size of images of this format cannot be changed"), "{error}");
+    let error = image.write_compressed(&[0; 512], 0).unwrap_err().to_string();
+    assert!(error.ends_with("this format cannot be written compressed"), "{error}");
+    let mut on = options(Format::Vdi, 1 << 20, &[]);
+    on.backing = Some(backing(&path, "vdi"));
+    let error = ring3_block::create(&directory.path().join("new"), &on).unwrap_err().to_string();
+    assert!(
+        error.ends_with("vdi images are not made on backing files; qcow2 images are"),
+        "{error}"
+    );
+}

@@ -1,4 +1,4 @@
-//! What VDI, VHD and VMDK have in common: the disk is cut into blocks of one size, and a table says where each is.
+//! What VDI, VHD, VMDK and images of Bochs have in common: the disk is cut into blocks of one size, and a table says where each is.
 //!
 //! The table is in memory as a whole. A new block goes to the end of the file, and its entry into the file with the next
 //! flush, when the storage has kept the block.
@@ -40,7 +40,7 @@ pub(crate) trait Layout: Debug + Send + Sync {
     /// The entry of a block at this byte of the file; none if there is no such entry.
     fn entry(&self, at: u64) -> Option<u32>;
 
-    /// Bytes in front of the data of a block, all ones: a bit for each sector, in VHD.
+    /// Bytes in front of the data of a block: a bit for each sector, all of them set.
     fn bitmap_len(&self) -> u64 {
         0
     }
@@ -48,6 +48,11 @@ pub(crate) trait Layout: Debug + Send + Sync {
     /// The bits are to be looked at: sectors whose bit is 0 are not here, but below.
     fn has_parts(&self) -> bool {
         false
+    }
+
+    /// The bit of a sector; this is the order of VHD.
+    fn is_here(&self, bits: &[u8], sector: u64) -> bool {
+        bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (7 - sector % 8) & 1 != 0)
     }
 
     /// Blocks begin at multiples of so many bytes behind [`Layout::data_start`].
@@ -139,9 +144,7 @@ impl<L: Layout> Blocks<L> {
         }
         let mut bits = vec![0; self.layout.bitmap_len() as usize];
         read_padded(&*self.storage, &mut bits, at)?;
-        let is_here = |sector: u64| {
-            bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (7 - sector % 8) & 1 != 0)
-        };
+        let is_here = |sector: u64| self.layout.is_here(&bits, sector);
         let (first, last) = (inside / 512, (inside + max - 1) / 512);
         let here = is_here(first);
         let other = (first..=last).find(|sector| is_here(*sector) != here);

@@ -10,6 +10,7 @@ use crate::image::{Image, OpenOptions};
 use crate::qcow2::{self, Qcow2Options};
 use crate::storage::{HostFile, Storage};
 use crate::vdi::Vdi;
+use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 use crate::{vmdk, vpc};
 
 /// What a new image is to be.
@@ -150,6 +151,19 @@ pub fn create_in(
             let is_fixed = switch(&options.specific, "preallocation", ["off", "metadata"])?;
             Vdi::create(&*storage, size, is_fixed)
         }
+        Format::Qcow => {
+            no_options(&options.specific)?;
+            Qcow::create(&*storage, size, options.backing.as_ref())
+        }
+        Format::Cow => {
+            no_options(&options.specific)?;
+            Cow::create(&*storage, size, options.backing.as_ref())
+        }
+        Format::Bochs => {
+            refuse_backing()?;
+            no_options(&options.specific)?;
+            Bochs::create(&*storage, size)
+        }
         Format::Vpc => {
             refuse_backing()?;
             let is_fixed = switch(&options.specific, "subformat", ["dynamic", "fixed"])?;
@@ -160,6 +174,13 @@ pub fn create_in(
             switch(&options.specific, "subformat", ["monolithicSparse", "monolithicSparse"])?;
             vmdk::create(&*storage, size, name)
         }
+    }
+}
+
+fn no_options(specific: &[(String, String)]) -> Result<()> {
+    match specific.first() {
+        None => Ok(()),
+        Some((name, value)) => Err(unknown_option(name, value, "no options for this format")),
     }
 }
 

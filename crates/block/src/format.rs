@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::check::{Repair, Report};
 use crate::error::{Fault, Result};
-use crate::{vdi, vmdk, vpc};
+use crate::{bochs, cow, qcow, vdi, vmdk, vpc};
 
 /// A format of images, or a way to reach one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,18 +17,32 @@ pub enum Format {
     Raw,
     /// QEMU's format, versions 2 and 3.
     Qcow2,
+    /// The same, version 1.
+    Qcow,
     /// VirtualBox's format.
     Vdi,
     /// VMware's format.
     Vmdk,
     /// VHD, the format of Virtual PC and Hyper-V.
     Vpc,
+    /// Growing images of Bochs.
+    Bochs,
+    /// The format of User Mode Linux, and of QEMU before version 2.2.
+    Cow,
 }
 
 impl Format {
     /// All of them, raw first.
-    pub const ALL: [Format; 5] =
-        [Format::Raw, Format::Qcow2, Format::Vdi, Format::Vmdk, Format::Vpc];
+    pub const ALL: [Format; 8] = [
+        Format::Raw,
+        Format::Qcow2,
+        Format::Qcow,
+        Format::Vdi,
+        Format::Vmdk,
+        Format::Vpc,
+        Format::Bochs,
+        Format::Cow,
+    ];
 
     /// Its name as in qemu-img.
     pub fn name(self) -> &'static str {
@@ -38,6 +52,9 @@ impl Format {
             Format::Vdi => "vdi",
             Format::Vmdk => "vmdk",
             Format::Vpc => "vpc",
+            Format::Qcow => "qcow",
+            Format::Bochs => "bochs",
+            Format::Cow => "cow",
         }
     }
 
@@ -53,6 +70,9 @@ impl Format {
             _ if vdi::is_one(head) => Format::Vdi,
             _ if vmdk::is_one(head) => Format::Vmdk,
             _ if vpc::is_one(head) => Format::Vpc,
+            _ if qcow::is_one(head) => Format::Qcow,
+            _ if bochs::is_one(head) => Format::Bochs,
+            _ if cow::is_one(head) => Format::Cow,
             _ => Format::Raw,
         }
     }

@@ -6,7 +6,7 @@
 //! * [`storage`]: what holds the bytes: files and block devices of the host, memory;
 //! * [`mod@format`]: which formats there are, and the trait that each of them implements;
 //! * [`image`]: images as their users see them, with the chain of those on which they stand;
-//! * a module for each format: `raw`, `qcow2`, `vdi`, `vmdk`, `vpc`; `blocks` and `flat` are what some of them have in common.
+//! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`; `blocks` and `flat` are what some of them have in common.
 //!
 //! # Rules for formats
 //!
@@ -32,13 +32,16 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod bochs;
 mod bytes;
 mod check;
+mod cow;
 mod create;
 mod error;
 mod flat;
 pub mod format;
 pub mod image;
+mod qcow;
 mod qcow2;
 mod raw;
 pub mod storage;

@@ -120,7 +120,9 @@ fn qcow2_of_qemu_with_changed_bytes() {
 
 #[test]
 fn others_with_changed_bytes() {
-    for (seed, format) in [Format::Vdi, Format::Vmdk, Format::Vpc].into_iter().enumerate() {
+    let formats =
+        [Format::Vdi, Format::Vmdk, Format::Vpc, Format::Qcow, Format::Bochs, Format::Cow];
+    for (seed, format) in formats.into_iter().enumerate() {
         mutate(&good(format, &[], false), format, seed as u64 + 20);
     }
 }

@@ -142,7 +142,9 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
                         "{what}: {said}"
                     );
                 }
-                check_with_qemu(&file, format, &now, false);
+                if format != Format::Cow {
+                    check_with_qemu(&file, format, &now, false);
+                }
             }
             done += 1;
         }
@@ -183,6 +185,21 @@ fn vmdk_loses_nothing() {
 #[test]
 fn vhd_loses_nothing() {
     cut(Format::Vpc, &[], 8, false);
+}
+
+#[test]
+fn qcow_loses_nothing() {
+    cut(Format::Qcow, &[], 9, false);
+}
+
+#[test]
+fn bochs_loses_nothing() {
+    cut(Format::Bochs, &[], 10, false);
+}
+
+#[test]
+fn cow_loses_nothing() {
+    cut(Format::Cow, &[], 11, false);
 }
 
 #[test]

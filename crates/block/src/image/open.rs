@@ -12,6 +12,7 @@ use crate::storage::{HostFile, Storage, read_padded};
 use crate::vdi::Vdi;
 use crate::vmdk::{self, Access};
 use crate::vpc;
+use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 
 /// The most images of a chain.
 const CHAIN_MAX: usize = 64;
@@ -92,6 +93,9 @@ pub(super) fn open_driver(
         Format::Vdi => Box::new(Vdi::open(storage)?),
         Format::Vmdk => vmdk::open(storage, Access { writes, shares })?,
         Format::Vpc => vpc::open(storage)?,
+        Format::Qcow => Box::new(Qcow::open(storage)?),
+        Format::Bochs => Box::new(Bochs::open(storage)?),
+        Format::Cow => Box::new(Cow::open(storage)?),
     })
 }
 

@@ -110,7 +110,7 @@ fn images_that_qemu_makes_are_read_and_written() {
         if options != "subformat=fixed,force_size=on" {
             // Fixed VHD images have nothing at their start that tells.
             assert_eq!(
-                Image::open(&path, &OpenOptions::default()).unwrap().format(),
+                open_as(&path, &OpenOptions::default()).unwrap().format(),
                 format,
                 "{options}"
             );
@@ -118,7 +118,7 @@ fn images_that_qemu_makes_are_read_and_written() {
         if !writes {
             let options =
                 OpenOptions { format: Some(format), writes: true, ..OpenOptions::default() };
-            let error = Image::open(&path, &options).unwrap_err();
+            let error = open_as(&path, &options).unwrap_err();
             assert!(matches!(error, Error::In { fault: Fault::Unsupported(_), .. }), "{error}");
             continue;
         }
@@ -156,7 +156,7 @@ fn compressed_qcow_images_are_read_and_written() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[39] = 1;
     std::fs::write(&path, bytes).unwrap();
-    let error = Image::open(&path, &OpenOptions::default()).unwrap_err().to_string();
+    let error = open_as(&path, &OpenOptions::default()).unwrap_err().to_string();
     assert!(error.contains("it is encrypted"), "{error}");
 }
 
@@ -195,7 +195,7 @@ fn cow_images_of_old_programs_are_read_and_written() {
         model[5000..5700].fill(1);
         image.close().unwrap();
         assert!(read_all(&open(&path, Format::Cow, false)) == model, "{is_wide}");
-        assert_eq!(Image::open(&path, &OpenOptions::default()).unwrap().format(), Format::Cow);
+        assert_eq!(open_as(&path, &OpenOptions::default()).unwrap().format(), Format::Cow);
     }
 }
 

@@ -15,8 +15,8 @@ fn one_writes_or_many_read() {
     let reads = OpenOptions::default();
     let writes = OpenOptions { writes: true, ..OpenOptions::default() };
     let shares = OpenOptions { shares: true, ..OpenOptions::default() };
-    let first = Image::open(&path, &reads).unwrap();
-    let second = Image::open(&path, &reads).unwrap();
+    let first = open_as(&path, &reads).unwrap();
+    let second = open_as(&path, &reads).unwrap();
     assert!(matches!(Image::open(&path, &writes), Err(Error::InUse { writes: true, .. })));
     drop((first, second));
     let _writer = open(&path, Format::Qcow2, true);
@@ -56,7 +56,7 @@ fn a_raw_image_does_not_become_another_one_unasked() {
     let path = directory.path().join("image");
     make(&path, &options(Format::Raw, 1 << 20, &[]));
     let writes = OpenOptions { writes: true, ..OpenOptions::default() };
-    let image = Image::open(&path, &writes).unwrap();
+    let image = open_as(&path, &writes).unwrap();
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
     let error = image.write_at(&header, 0).unwrap_err().to_string();
@@ -74,9 +74,9 @@ fn a_raw_image_does_not_become_another_one_unasked() {
 fn what_is_no_image_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
-    let says = Image::open(&missing, &OpenOptions::default()).unwrap_err().to_string();
+    let says = open_as(&missing, &OpenOptions::default()).unwrap_err().to_string();
     assert_eq!(says, format!("there is no image {}", missing.display()));
-    let says = Image::open(directory.path(), &OpenOptions::default()).unwrap_err().to_string();
+    let says = open_as(directory.path(), &OpenOptions::default()).unwrap_err().to_string();
     assert!(says.ends_with("is neither a file nor a block device"), "{says}");
     let path = directory.path().join("image");
     make(&path, &options(Format::Raw, 4096, &[]));

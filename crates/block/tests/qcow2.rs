@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use ring3_block::{Format, Image, OpenOptions, Repair, SnapshotAct};
+use ring3_block::{Format, OpenOptions, Repair, SnapshotAct};
 use support::*;
 
 /// Options of images that are written.
@@ -126,7 +126,7 @@ fn images_that_qemu_makes_are_read() {
         all.extend(arguments);
         all.extend([text(&raw), text(&path)]);
         qemu_img(&all);
-        let image = Image::open(&path, &OpenOptions::default()).unwrap();
+        let image = open_as(&path, &OpenOptions::default()).unwrap();
         assert_eq!((image.format(), image.size()), (Format::Qcow2, 3 << 20));
         assert!(read_all(&image) == bytes, "{arguments:?}");
         check_map(&image);
@@ -139,7 +139,7 @@ fn images_that_qemu_makes_are_read() {
         );
         drop(image);
         let options = OpenOptions { writes: true, ..OpenOptions::default() };
-        let opened = Image::open(&path, &options);
+        let opened = open_as(&path, &options);
         if !writes {
             let says = opened.unwrap_err().to_string();
             assert!(says.contains("extended L2 entries and can only be read"), "{says}");

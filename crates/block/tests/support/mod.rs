@@ -49,12 +49,16 @@ pub(crate) fn make(path: &Path, options: &CreateOptions) {
 }
 
 pub(crate) fn open(path: &Path, format: Format, writes: bool) -> Image {
-    let options = OpenOptions { format: Some(format), writes, ..OpenOptions::default() };
+    open_as(path, &OpenOptions { format: Some(format), writes, ..OpenOptions::default() }).unwrap()
+}
+
+/// Opens an image that nobody uses.
+pub(crate) fn open_as(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
     // A process that another test starts has all locks of this one until it executes its program.
     for _ in 0..200 {
-        match Image::open(path, &options) {
+        match Image::open(path, options) {
             Err(Error::InUse { .. }) => std::thread::sleep(std::time::Duration::from_millis(10)),
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
     panic!("{} stays in use", path.display())

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use proptest::prelude::*;
-use ring3_block::{Error, Fault, Format, Image, OpenOptions, Repair};
+use ring3_block::{Error, Fault, Format, OpenOptions, Repair};
 use support::*;
 
 /// Formats and options of images that are written.

@@ -3,7 +3,7 @@
 //! An [`Image`] is a disk in a file, whatever its format: it is read, written, flushed and told about in the same way by the
 //! machine and by the tools. [`create`] makes one.
 //!
-//! * [`storage`]: what holds the bytes: files and block devices of the host, memory;
+//! * [`storage`]: what holds the bytes: files and block devices of the host, memory; [`nbd`]: exports of servers;
 //! * [`mod@format`]: which formats there are, and the trait that each of them implements;
 //! * [`image`]: images as their users see them, with the chain of those on which they stand;
 //! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`; `blocks` and `flat` are what some of them have in common.
@@ -41,6 +41,7 @@ mod error;
 mod flat;
 pub mod format;
 pub mod image;
+pub mod nbd;
 mod qcow;
 mod qcow2;
 mod raw;

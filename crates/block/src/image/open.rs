@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Image, Layer};
 use crate::error::{Error, Fault};
 use crate::format::{BackingName, Driver, Format, PROBE_SIZE};
+use crate::nbd::Nbd;
 use crate::qcow2::Qcow2;
 use crate::raw::Raw;
 use crate::storage::{HostFile, Storage, read_padded};
@@ -64,7 +65,11 @@ fn open_layer(
         return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
     }
     seen.push(real);
-    let storage: Box<dyn Storage> = Box::new(HostFile::open(path, options.writes, options.shares)?);
+    let storage: Box<dyn Storage> = if Nbd::is_address(path) {
+        Box::new(Nbd::connect(path, options.writes)?)
+    } else {
+        Box::new(HostFile::open(path, options.writes, options.shares)?)
+    };
     let in_image = |fault| Error::In { path: path.to_owned(), fault };
     let mut head = [0; PROBE_SIZE];
     read_padded(&*storage, &mut head, 0).map_err(|error| in_image(error.into()))?;
@@ -131,6 +136,9 @@ pub(crate) fn backing_path(above: &Path, name: &str) -> Result<PathBuf, Fault> {
         return Err(Fault::unsupported(
             "its backing file is given as JSON, which is not understood; name the file with \"ring3 img rebase -u\"",
         ));
+    }
+    if Nbd::is_address(Path::new(name)) {
+        return Ok(name.into());
     }
     let name = name.strip_prefix("file:").unwrap_or(name);
     Ok(above.parent().unwrap_or(Path::new("")).join(name))

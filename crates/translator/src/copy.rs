@@ -117,7 +117,12 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
 
 /// Translates an instruction by copying it. False, and what was written is to be thrown away, if it is left to the interpreter.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
-    translate_with(emitter, instruction, |emitter| address(emitter, instruction))
+    let mark = emitter.mark();
+    let address = |emitter: &mut Emitter| address(emitter, instruction);
+    translate_with(emitter, instruction, address) || {
+        emitter.go_back(mark);
+        with_high_byte(emitter, instruction, address)
+    }
 }
 
 /// The same, with the memory operand that `address` gives.
@@ -130,6 +135,52 @@ pub(crate) fn translate_with(
         return true;
     }
     has_general_registers(instruction) && copy_with(emitter, instruction, address)
+}
+
+/// Instructions with a memory operand, which `address` gives, and AH, CH, DH or BH. With the registers that the operand may need, 64-bit code has no
+/// encoding for them (SDM vol. 2, 2.2.1.2), so that byte is moved to where it can be named. R10 is used.
+pub(crate) fn with_high_byte(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
+) -> bool {
+    use Mnemonic as M;
+    let is_simple = matches!(
+        instruction.mnemonic(),
+        M::Mov | M::Add | M::Or | M::Adc | M::Sbb | M::And | M::Sub | M::Xor | M::Cmp | M::Test
+    );
+    let (first, second) = (instruction.op0_register(), instruction.op1_register());
+    let mut copied = *instruction;
+    let rotate = |emitter: &mut Emitter, to, from, bits: u32| {
+        let rotated = Instruction::with3(Code::VEX_Rorx_r32_rm32_imm8, to, from, bits);
+        emitter.instruction(rotated);
+    };
+    if is_simple && is_high(second) && instruction.op0_kind() == OpKind::Memory {
+        rotate(emitter, Register::R10D, second.full_register32(), 8);
+        copied.set_op1_register(Register::R10L);
+        return translate_with(emitter, &copied, address);
+    }
+    if is_simple && is_high(first) && instruction.op1_kind() == OpKind::Memory {
+        let Some(from) = address(emitter) else { return false };
+        emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, from));
+        let register = first.full_register32();
+        // The byte register of that number without 4.
+        copied.set_op0_register(Register::AL + register.number() as u32);
+        copied.set_op1_kind(OpKind::Register);
+        copied.set_op1_register(Register::R10L);
+        // From here on nothing faults.
+        rotate(emitter, register, register, 8);
+        if !emitter.try_instruction(&copied) {
+            return false;
+        }
+        rotate(emitter, register, register, 32 - 8);
+        return true;
+    }
+    false
+}
+
+fn is_high(register: Register) -> bool {
+    matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
 }
 
 /// All of its registers are general ones, and it is one that is copied.

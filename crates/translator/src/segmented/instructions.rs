@@ -8,7 +8,7 @@ use super::{
     push_number, release, set_top, sized, strings, view, zero_extend,
 };
 use crate::context::at;
-use crate::copy::{rename, translate_with};
+use crate::copy::{rename, translate_with, with_high_byte};
 use crate::emitter::Emitter;
 use crate::mode::{Loading, Mode, Segmented};
 use crate::segments::{self, selector};
@@ -31,7 +31,7 @@ pub(crate) fn translate(
     stack(emitter, instruction, segmented)
         || flags(emitter, instruction, mode, segmented)
         || segment_registers(emitter, instruction, mode, segmented)
-        || with_high_byte(emitter, instruction)
+        || with_high_byte(emitter, instruction, |emitter| address(emitter, instruction))
         || general(emitter, instruction)
 }
 
@@ -254,46 +254,4 @@ fn general(emitter: &mut Emitter, instruction: &Instruction) -> bool {
         return true;
     }
     translate_with(emitter, instruction, |emitter| address(emitter, instruction))
-}
-
-/// Instructions with a memory operand and AH, CH, DH or BH. With the registers that the operand needs, 64-bit code has no
-/// encoding for them (SDM vol. 2, 2.2.1.2), so that byte is moved to where it can be named.
-fn with_high_byte(emitter: &mut Emitter, instruction: &Instruction) -> bool {
-    use Mnemonic as M;
-    let is_simple = matches!(
-        instruction.mnemonic(),
-        M::Mov | M::Add | M::Or | M::Adc | M::Sbb | M::And | M::Sub | M::Xor | M::Cmp | M::Test
-    );
-    let (first, second) = (instruction.op0_register(), instruction.op1_register());
-    let mut copied = *instruction;
-    let rotate = |emitter: &mut Emitter, to, from, bits: u32| {
-        let rotated = Instruction::with3(Code::VEX_Rorx_r32_rm32_imm8, to, from, bits);
-        emitter.instruction(rotated);
-    };
-    if is_simple && is_high(second) && instruction.op0_kind() == OpKind::Memory {
-        rotate(emitter, Register::R10D, second.full_register32(), 8);
-        copied.set_op1_register(Register::R10L);
-        return translate_with(emitter, &copied, |emitter| address(emitter, instruction));
-    }
-    if is_simple && is_high(first) && instruction.op1_kind() == OpKind::Memory {
-        let Some(from) = address(emitter, instruction) else { return false };
-        emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, from));
-        let register = first.full_register32();
-        // The byte register of that number without 4.
-        copied.set_op0_register(Register::AL + register.number() as u32);
-        copied.set_op1_kind(OpKind::Register);
-        copied.set_op1_register(Register::R10L);
-        // From here on nothing faults.
-        rotate(emitter, register, register, 8);
-        if !emitter.try_instruction(&copied) {
-            return false;
-        }
-        rotate(emitter, register, register, 32 - 8);
-        return true;
-    }
-    false
-}
-
-fn is_high(register: Register) -> bool {
-    matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
 }

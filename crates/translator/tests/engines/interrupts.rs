@@ -84,6 +84,9 @@ fn program() -> Program {
         &[0xff, 0x33],             // PUSH DWORD [EBX]
         &[0x8f, 0x43, 0x08],       // POP DWORD [EBX+8]
         &[0x59],                   // POP ECX
+        &[0x8a, 0x64, 0x24, 0xfc], // MOV AH, [ESP-4]
+        &[0x12, 0x6c, 0x24, 0xfd], // ADC CH, [ESP-3]
+        &[0x28, 0x74, 0x24, 0xfd], // SUB [ESP-3], DH
         &[0x87, 0x4b, 0x04],       // XCHG [EBX+4], ECX
         &[0x0f, 0xb1, 0x0b],       // CMPXCHG [EBX], ECX
         &[0x25, 0x07, 0, 0, 0],    // AND EAX, 7

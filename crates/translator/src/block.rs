@@ -10,6 +10,7 @@ mod counts;
 mod links;
 mod segmented_branches;
 mod source;
+mod transfers;
 
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
@@ -148,17 +149,23 @@ pub(crate) fn translate(
             end
         }
         End::Interpreter(instruction, info, routine) => {
-            let eip = instruction.ip32();
-            let op = decode::to_op(&instruction, mode.code_mode(), source.model);
-            left = Some(op.at_offset((mode.linear(eip) & !PAGE_MASK) as u16));
-            left_bytes = instruction.len();
+            (left, left_bytes) = (Some(instruction), instruction.len());
             maker.emitter.settle_stack();
             if routine != at::LEAVE_TO_STEP {
                 // It may be executed after all.
                 maker.begin_site(&instruction);
             }
-            maker.emitter.leave(routine, eip, info | source.next_op << info::OP_SHIFT);
-            eip
+            let info = info | source.next_op << info::OP_SHIFT;
+            maker.emitter.leave(routine, instruction.ip32(), info);
+            instruction.ip32()
+        }
+        End::Transfer(instruction, info) => {
+            (left, left_bytes) = (Some(instruction), instruction.len());
+            maker.emitter.settle_stack();
+            maker.begin_site(&instruction);
+            let info = info | source.next_op << info::OP_SHIFT;
+            transfers::translate(&mut maker.emitter, &instruction, mode.is_user, info);
+            instruction.ip32()
         }
     };
     maker.end_part();
@@ -195,6 +202,10 @@ pub(crate) fn translate(
         instructions: maker.instructions,
         sites: maker.sites,
     };
+    let left = left.map(|instruction| {
+        let op = decode::to_op(&instruction, mode.code_mode(), source.model);
+        op.at_offset((mode.linear(instruction.ip32()) & !PAGE_MASK) as u16)
+    });
     (block, maker.emitter.finish(), left)
 }
 
@@ -207,6 +218,8 @@ enum End {
     /// This instruction, which is left to the interpreter, with what that is to know of it ([`info`]), by the routine in this field of the
     /// context.
     Interpreter(Instruction, u32, u32),
+    /// This INT n or IRET, with what the interpreter is to know of it where it is left to that.
+    Transfer(Instruction, u32),
 }
 
 /// A block that is being made.
@@ -352,6 +365,13 @@ impl Maker<'_> {
                 if repeats(&instruction) {
                     info |= info::REPEATS;
                 }
+                if !is_left
+                    && !source.for_user.contains(&linear)
+                    && is_flat
+                    && transfers::is_translated(&instruction, self.mode.is_user)
+                {
+                    break End::Transfer(instruction, info::TRANSFERS);
+                }
                 let routine = match instruction.mnemonic() {
                     _ if is_left || self.mode.segmented.is_some() => at::LEAVE_TO_STEP,
                     Mnemonic::Sysenter if self.mode.is_user => at::SYSENTER,
@@ -369,6 +389,7 @@ impl Maker<'_> {
             (End::Interpreter(next, info, routine), Some(_)) => {
                 End::Interpreter(next, info | info::AFTER_STI, routine)
             }
+            (End::Transfer(next, info), Some(_)) => End::Transfer(next, info | info::AFTER_STI),
             (_, Some((start, sti))) => {
                 self.go_back(&start);
                 End::Interpreter(sti, 0, at::LEAVE_TO_STEP)

@@ -16,6 +16,8 @@
 //! | GS | its base is the window |
 //! | RSP | the [`Returns`](crate::returns::Returns) |
 
+mod sides;
+
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
@@ -25,6 +27,7 @@ use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 
 use crate::descriptors::{SLOTS, Slot};
 use crate::routines;
+pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
 
 /// Why translated code was left.
 pub(crate) mod reason {
@@ -60,8 +63,10 @@ pub(crate) mod info {
     pub(crate) const AFTER_STI: u32 = 4;
     /// It is one that the interpreter has had to execute again and again.
     pub(crate) const LEFT: u32 = 8;
+    /// It is INT n or IRET, which loads CS and mostly SS.
+    pub(crate) const TRANSFERS: u32 = 16;
     /// The bits from this one on are its number among those that blocks leave to the interpreter.
-    pub(crate) const OP_SHIFT: u32 = 4;
+    pub(crate) const OP_SHIFT: u32 = 5;
 }
 
 /// log2 of the size of a region; see [`Context::regions`].
@@ -100,24 +105,6 @@ pub(crate) struct View {
     pub(crate) base: u32,
 }
 
-/// What is different for supervisor code and for user code while one calls the other with SYSENTER and SYSEXIT.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub(crate) struct Side {
-    /// [`Context::window`].
-    pub(crate) window: u64,
-    /// [`Context::table`].
-    pub(crate) table: u64,
-    /// [`Context::returns`].
-    pub(crate) returns: u64,
-    /// [`Context::index_mask`].
-    pub(crate) index_mask: u32,
-    /// The selector of CS.
-    pub(crate) code: u16,
-    /// The selector of SS.
-    pub(crate) stack: u16,
-}
-
 /// What the time-stamp counter is: nanoseconds that follow from the number of instructions.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -128,16 +115,6 @@ pub(crate) struct TimeStamp {
     pub(crate) picos_per_instruction: u64,
     /// What the counter was.
     pub(crate) base: u64,
-}
-
-/// Values of [`Context::crossed_to`].
-pub(crate) mod crossed_to {
-    /// Neither SYSENTER nor SYSEXIT was executed.
-    pub(crate) const NOTHING: u32 = 0;
-    /// SYSENTER was the last of them.
-    pub(crate) const SUPERVISOR: u32 = 1;
-    /// SYSEXIT was.
-    pub(crate) const USER: u32 = 2;
 }
 
 /// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
@@ -267,6 +244,18 @@ pub(crate) struct Context {
     pub(crate) sysenter: u64,
     /// Where SYSEXIT goes on: in code of the user, or with the interpreter.
     pub(crate) sysexit: u64,
+    /// Where INT n goes on in code of the supervisor, and of the user: with the gate, or with the interpreter.
+    pub(crate) interrupt: [u64; 2],
+    /// Where it goes on in either after it has pushed.
+    enter_handler: [u64; 2],
+    /// Where IRET goes on in code of the supervisor, and then if it is to code of the user: with what was popped, or with the interpreter.
+    pub(crate) interrupt_return: [u64; 2],
+    /// See [`Tables`].
+    pub(crate) tables: Tables,
+    /// See [`Transfer`].
+    pub(crate) transfer: Transfer,
+    /// INT n or IRET has loaded CS, and SS, with what [`Context::selectors`] say.
+    pub(crate) transferred: [bool; 2],
     /// What is different for the two sides: the supervisor's, and the user's.
     pub(crate) sides: [Side; 2],
     /// See [`crossed_to`].
@@ -323,9 +312,18 @@ pub(crate) mod at {
     pub(crate) const TIME_STAMP: u32 = offset_of!(Context, time_stamp) as u32;
     pub(crate) const SYSENTER: u32 = offset_of!(Context, sysenter) as u32;
     pub(crate) const SYSEXIT: u32 = offset_of!(Context, sysexit) as u32;
+    /// Of INT n in supervisor code, and in user code.
+    pub(crate) const INTERRUPT: [u32; 2] = both(offset_of!(Context, interrupt));
+    pub(crate) const ENTER_HANDLER: [u32; 2] = both(offset_of!(Context, enter_handler));
+    pub(crate) const INTERRUPT_RETURN: [u32; 2] = both(offset_of!(Context, interrupt_return));
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
+
+    /// Those of two addresses one after the other.
+    const fn both(first: usize) -> [u32; 2] {
+        [first as u32, first as u32 + 8]
+    }
 }
 
 impl Context {
@@ -367,8 +365,17 @@ impl Context {
             check_count: routines::check_count as *const () as u64,
             time_stamp: routines::ask_interpreter as *const () as u64,
             time: TimeStamp::default(),
-            sysenter: routines::leave_to_call as *const () as u64,
-            sysexit: routines::leave_to_call as *const () as u64,
+            sysenter: routines::sides::leave_to_call as *const () as u64,
+            sysexit: routines::sides::leave_to_call as *const () as u64,
+            interrupt: [routines::sides::leave_to_call as *const () as u64; 2],
+            enter_handler: [
+                routines::sides::enter_handler_within as *const () as u64,
+                routines::sides::enter_handler_inward as *const () as u64,
+            ],
+            interrupt_return: [routines::sides::leave_to_call as *const () as u64; 2],
+            tables: Tables::default(),
+            transfer: Transfer::default(),
+            transferred: [false; 2],
             sides: [Side::default(); 2],
             crossed_to: crossed_to::NOTHING,
             fast_call_entry: 0,
@@ -400,18 +407,6 @@ impl Context {
         self.time_stamp = match time {
             Some(_) => routines::time_stamp as *const () as u64,
             None => routines::ask_interpreter as *const () as u64,
-        };
-    }
-
-    /// Has SYSENTER and SYSEXIT go on in translated code, or else with the interpreter.
-    pub(crate) fn allow_fast_calls(&mut self, are_allowed: bool) {
-        (self.sysenter, self.sysexit) = if are_allowed {
-            (routines::sysenter as *const () as u64, routines::sysexit as *const () as u64)
-        } else {
-            (
-                routines::leave_to_call as *const () as u64,
-                routines::leave_to_call as *const () as u64,
-            )
         };
     }
 

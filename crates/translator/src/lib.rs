@@ -12,7 +12,7 @@
 //!
 //! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
-//! * [`descriptors`] has segment registers be loaded without the interpreter;
+//! * [`descriptors`] has segment registers be loaded, and INT n and IRET find their way, without the interpreter;
 //! * [`signals`] catches faults;
 //! * [`changing`] is about pages whose code is written to again and again;
 //! * [`slots`] lets direct branches go into other pages;

@@ -4,6 +4,8 @@
 //! Translated code alone calls them, with its registers as [`context`](crate::context) says and the return address on the
 //! host's stack.
 
+pub(crate) mod sides;
+
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
@@ -12,16 +14,13 @@ use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 
 use crate::context::{
-    Context, HOST_FLAGS, INDEX_ROTATION, NO_BASE, STATUS_AND_DIRECTION, Side, TimeStamp,
-    crossed_to, leave, reason,
+    Context, HOST_FLAGS, INDEX_ROTATION, NO_BASE, STATUS_AND_DIRECTION, TimeStamp, leave, reason,
 };
 use crate::descriptors::{SLOTS, Slot};
 
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
 const LEFT_ALONE: u32 = 0xffdb_802a;
-/// Where the context has the user's side.
-const USER_SIDE: usize = offset_of!(Context, sides) + size_of::<Side>();
 /// Larger counts are for the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
@@ -86,24 +85,10 @@ pub(crate) unsafe extern "sysv64" fn load_segment() {
         "pushfq",
         "test r8d, {index_and_table}",
         "jz 3f",
-        "test r8d, {local}",
-        "jnz {call_interpreter}",
-        "mov r10d, r8d",
-        "shr r10d, 3",
-        "and r10d, {slot_mask}",
-        "shl r10d, {slot_shift}",
-        "lea r10, [r14 + r10 + {slots}]",
-        "cmp [r10 + {selector}], r8d",
-        "jne {call_interpreter}",
         "push rax",
-        "mov eax, [r10 + {registers}]",
-        "bt eax, r9d",
-        "jnc 4f",
-        "mov rax, [r10 + {descriptor_host}]",
-        "mov rax, [rax]",
-        "cmp rax, [r10 + {descriptor}]",
-        "jne 4f",
+        "call {known_descriptor}",
         "pop rax",
+        "jc {call_interpreter}",
         "cmp r9d, {fs}",
         "jb 2f",
         "mov r10d, [r10 + {slot_base}]",
@@ -127,18 +112,8 @@ pub(crate) unsafe extern "sysv64" fn load_segment() {
         "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r10",
         "mov r10, [r14 + {nothing}]",
         "jmp 1b",
-        "4:",
-        "pop rax",
-        "jmp {call_interpreter}",
         index_and_table = const 0xfffc,
-        local = const 4,
-        slot_mask = const SLOTS - 1,
-        slot_shift = const size_of::<Slot>().ilog2(),
-        slots = const offset_of!(Context, slots),
-        selector = const offset_of!(Slot, selector),
-        registers = const offset_of!(Slot, registers),
-        descriptor_host = const offset_of!(Slot, host),
-        descriptor = const offset_of!(Slot, descriptor),
+        known_descriptor = sym known_descriptor,
         slot_base = const offset_of!(Slot, base),
         bases = const offset_of!(Context, bases),
         base_of = const offset_of!(Context, base_of),
@@ -149,6 +124,39 @@ pub(crate) unsafe extern "sysv64" fn load_segment() {
         nothing = const offset_of!(Context, nothing),
         fs = const sreg::FS,
         call_interpreter = sym call_interpreter,
+    )
+}
+
+/// Finds what is known of the descriptor of the selector in R8D: R10 is the address of its [`Slot`]. CF is set where the segment register of number R9D
+/// may be loaded with anything else than the last time. RAX is used.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn known_descriptor() {
+    naked_asm!(
+        "mov r10d, r8d",
+        "shr r10d, 3",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne 2f",
+        "mov eax, [r10 + {registers}]",
+        "bt eax, r9d",
+        "jnc 2f",
+        "mov rax, [r10 + {descriptor_host}]",
+        "mov rax, [rax]",
+        "cmp rax, [r10 + {descriptor}]",
+        "jne 2f",
+        "ret",
+        "2:",
+        "stc",
+        "ret",
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        registers = const offset_of!(Slot, registers),
+        descriptor_host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
     )
 }
 
@@ -267,85 +275,6 @@ unsafe extern "sysv64" fn leave_with() {
         eip = const offset_of!(Context, eip),
         info = const offset_of!(Context, info),
         leave = sym leave,
-    )
-}
-
-/// What [`leave_to_step`] does, for SYSENTER and SYSEXIT: they are taken from the budget already.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn leave_to_call() {
-    naked_asm!("lea r12, [r12 + 1]", "jmp {leave_to_step}", leave_to_step = sym leave_to_step)
-}
-
-/// SYSENTER at privilege 3 (SDM vol. 2): the flags that it clears beside IF are clear in code that is translated.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn sysenter() {
-    naked_asm!(
-        "mov r9b, [r14 + {flags_without_if}]",
-        "mov [r14 + {system_flags} + 1], r9b",
-        "mov r15d, [r14 + {fast_call_stack}]",
-        "mov r8d, [r14 + {fast_call_entry}]",
-        "mov dword ptr [r14 + {crossed_to}], {supervisor}",
-        "mov [r14 + {user} + {returns}], rsp",
-        "lea r10, [r14 + {supervisor_side}]",
-        "jmp {change_sides}",
-        flags_without_if = const offset_of!(Context, flags_without_if),
-        system_flags = const offset_of!(Context, system_flags),
-        fast_call_stack = const offset_of!(Context, fast_call_stack),
-        fast_call_entry = const offset_of!(Context, fast_call_entry),
-        crossed_to = const offset_of!(Context, crossed_to),
-        supervisor = const crossed_to::SUPERVISOR,
-        user = const USER_SIDE,
-        supervisor_side = const offset_of!(Context, sides),
-        returns = const offset_of!(Side, returns),
-        change_sides = sym change_sides,
-    )
-}
-
-/// SYSEXIT at privilege 0.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn sysexit() {
-    naked_asm!(
-        "mov r15d, ecx",
-        "mov r8d, edx",
-        "mov dword ptr [r14 + {crossed_to}], {user}",
-        "mov [r14 + {supervisor_side} + {returns}], rsp",
-        "lea r10, [r14 + {user_side}]",
-        "jmp {change_sides}",
-        crossed_to = const offset_of!(Context, crossed_to),
-        user = const crossed_to::USER,
-        supervisor_side = const offset_of!(Context, sides),
-        user_side = const USER_SIDE,
-        returns = const offset_of!(Side, returns),
-        change_sides = sym change_sides,
-    )
-}
-
-/// Goes on at the address in R8D on the [`Side`] at R10.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn change_sides() {
-    naked_asm!(
-        "movzx r9d, word ptr [r10 + {code}]",
-        "mov [r14 + {selectors} + 2 * {cs}], r9w",
-        "movzx r9d, word ptr [r10 + {stack}]",
-        "mov [r14 + {selectors} + 2 * {ss}], r9w",
-        "mov rsp, [r10 + {returns}]",
-        "mov r13, [r10 + {table}]",
-        "mov r11d, [r10 + {index_mask}]",
-        "mov r9, [r10 + {side_window}]",
-        "mov [r14 + {window}], r9",
-        "wrgsbase r9",
-        "jmp {jump_by_table}",
-        code = const offset_of!(Side, code),
-        stack = const offset_of!(Side, stack),
-        selectors = const offset_of!(Context, selectors),
-        cs = const sreg::CS,
-        ss = const sreg::SS,
-        returns = const offset_of!(Side, returns),
-        table = const offset_of!(Side, table),
-        index_mask = const offset_of!(Side, index_mask),
-        side_window = const offset_of!(Side, window),
-        window = const offset_of!(Context, window),
-        jump_by_table = sym jump_by_table,
     )
 }
 

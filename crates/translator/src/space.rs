@@ -259,7 +259,7 @@ impl Space {
             return Some(place);
         }
         let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
-        let mapping = cpu.map_page(memory, linear, Access::Fetch)?;
+        let mapping = cpu.map_page(memory, linear, Access::Fetch, self.is_user)?;
         let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);

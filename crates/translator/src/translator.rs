@@ -2,8 +2,8 @@
 
 mod changes;
 mod code;
-mod fast_calls;
 mod faults;
+mod sides;
 mod state;
 
 use std::fs::File;
@@ -135,6 +135,8 @@ enum Left {
         number: usize,
         /// It may.
         is_numeric: bool,
+        /// It is INT n or IRET.
+        transfers: bool,
     },
     /// The interpreter executes one instruction, which loads this segment register.
     Segment(u8),
@@ -284,7 +286,7 @@ impl Translator {
         context.window = space.window().base();
         (context.table, context.index_mask) = space.enter(mode);
         context.target = space.target(mode, context.eip).into();
-        self.allow_fast_calls(cpu);
+        self.allow_transfers(cpu);
         Ok(true)
     }
 
@@ -361,6 +363,7 @@ impl Translator {
                 Ok(Left::Op {
                     number: (self.context.info >> info::OP_SHIFT) as usize,
                     is_numeric: self.context.info & info::NUMERIC != 0,
+                    transfers: self.context.info & info::TRANSFERS != 0,
                 })
             }
         }
@@ -429,11 +432,16 @@ impl Engine for Translator {
                             self.counters.steps += 1;
                             uses_numeric = is_numeric;
                         }
-                        Ok(Left::Op { number, is_numeric }) if cpu.instructions < deadline => {
-                            match self.execute_op(cpu, memory, number, is_numeric) {
-                                Some(exit) => return exit,
-                                None => continue,
+                        Ok(Left::Op { number, is_numeric, transfers })
+                            if cpu.instructions < deadline =>
+                        {
+                            if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
+                                return exit;
                             }
+                            if transfers {
+                                self.descriptors.note_transfer(cpu, memory, &mut self.context);
+                            }
+                            continue;
                         }
                         Ok(Left::Op { .. }) => {}
                         Ok(Left::Segment(register)) => {

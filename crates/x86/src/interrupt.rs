@@ -110,6 +110,11 @@ impl Cpu {
         Event { vector: vector::NMI, error_code: None, source: Source::External }
     }
 
+    /// An NMI was taken, and none is taken before the next IRET.
+    pub fn nmi_is_blocked(&self) -> bool {
+        self.nmi_blocked
+    }
+
     /// IRET, whatever comes of it: NMIs are taken again.
     pub(crate) fn unblock_nmi(&mut self) {
         self.nmi_blocked = false;

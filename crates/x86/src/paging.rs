@@ -149,16 +149,16 @@ impl Cpu {
         Ok(mapping.page | linear & 0xfff)
     }
 
-    /// The page of `linear`, which the running code accesses as `access` says, with accessed and dirty bits
+    /// The page of `linear`, which `access` is to, of the user or else of the supervisor, with accessed and dirty bits
     /// set; none, and nothing is changed, where the access faults, or is to be checked each time.
     pub fn map_page(
         &mut self,
         memory: &mut Memory,
         linear: u32,
         access: Access,
+        user: bool,
     ) -> Option<PageMapping> {
         let linear = u64::from(linear);
-        let user = self.is_user();
         if user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses {
             return None;
         }
@@ -170,7 +170,7 @@ impl Cpu {
         Some(self.page_mapping(&mapping))
     }
 
-    /// The same for the user or the supervisor, and with the entries that map the page, where `access`, which does not write, would change nothing, as
+    /// The same with the entries that map the page, where `access`, which does not write, would change nothing, as
     /// accessed bits are set already; none where there is no paging. A processor may have such a page in its TLB before anything has accessed it (SDM
     /// vol. 3, 5.10.2.3).
     pub fn page_in_advance(

@@ -127,13 +127,15 @@ unsafe extern "sysv64" fn change_sides() {
         "mov rsp, [r10 + {returns}]",
         "mov r13, [r10 + {table}]",
         "mov r11d, [r10 + {index_mask}]",
-        "mov r9, [r10 + {window}]",
+        "mov r9, [r10 + {side_window}]",
+        "mov [r14 + {window}], r9",
         "wrgsbase r9",
         "jmp {jump_by_table}",
         returns = const offset_of!(Side, returns),
         table = const offset_of!(Side, table),
         index_mask = const offset_of!(Side, index_mask),
-        window = const offset_of!(Side, window),
+        side_window = const offset_of!(Side, window),
+        window = const offset_of!(Context, window),
         jump_by_table = sym jump_by_table,
     )
 }

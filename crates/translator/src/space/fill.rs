@@ -64,7 +64,9 @@ impl Space {
         writes: bool,
     ) -> io::Result<Fill> {
         let access = if writes { Access::Write } else { Access::Read };
-        let Some(mapping) = cpu.map_page(memory, linear, access) else {
+        // The stack of the supervisor is written to by INT n, which user code executes.
+        let by_user = self.is_user && cpu.is_user();
+        let Some(mapping) = cpu.map_page(memory, linear, access, by_user) else {
             return Ok(Fill::Faults);
         };
         let Target::Place(place) = memory.read_target(mapping.address) else {

@@ -112,6 +112,11 @@ impl Translator {
         }
         let writes = self.context.fault_code & WRITE_FAULT != 0;
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
+            if let Some(linear) = self.spaces.current(false).window().linear(address)
+                && is_user
+            {
+                return self.push_faulted(cpu, memory, at, linear, deadline);
+            }
             return self.user_faulted(cpu, memory, at, deadline);
         };
         let filled = self.fill(cpu, memory, is_user, linear, writes)?;
@@ -187,6 +192,26 @@ impl Translator {
                 step
             }
         }
+    }
+
+    /// INT n in user code has met a fault at `linear`, in the stack of the supervisor.
+    fn push_faulted(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        at: At,
+        linear: u32,
+        deadline: u64,
+    ) -> io::Result<Left> {
+        let filled = self.fill(cpu, memory, false, linear, true)?;
+        match filled {
+            Fill::Done => return Ok(at.go_on(cpu, deadline)),
+            Fill::Faults | Fill::Zeros => {}
+            Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
+                self.leave_if_often(cpu, memory, filled.written());
+            }
+        }
+        Ok(Left::Step { is_numeric: false })
     }
 
     /// Fills the window of user code, or that of supervisor code, where an access to `linear` has faulted.

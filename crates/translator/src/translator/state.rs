@@ -11,7 +11,7 @@ use crate::mode::Loading;
 impl Translator {
     /// Gives the guest's state to translated code.
     pub(super) fn load(&mut self, cpu: &Cpu) {
-        self.descriptors.look_at_gdtr(cpu, &mut self.context);
+        self.descriptors.look_at_registers(cpu, &mut self.context);
         let context = &mut self.context;
         for register in reg::AX..=reg::DI {
             context.gpr[usize::from(register)] = cpu.gpr(register) as u32;

@@ -37,4 +37,5 @@ mod loops;
 mod neighbours;
 mod paging;
 mod pair;
+mod software_interrupts;
 mod virtual_8086;

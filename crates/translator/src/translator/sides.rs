@@ -1,0 +1,104 @@
+//! Code of the user and that of the supervisor, and what leads from one to the other: most calls of a system begin and end with SYSENTER and
+//! SYSEXIT, or INT n and IRET. Translated code goes from one side to the other by itself, with what it needs there in the context, and the
+//! processor learns of it when translated code is left.
+
+use ring3_x86::cpu::{Cpu, Cr0};
+use ring3_x86::flags::Eflags;
+use ring3_x86::segment::{Segment, Selector, sreg};
+
+use super::Translator;
+use crate::context::{AllowedTransfers, Side, crossed_to};
+use crate::mode;
+
+/// IRET to privilege 3 keeps `segment` where its selector is 0 or has RPL 3, as it does in protected mode unless real mode has left something.
+fn is_told_by_selector(segment: &Segment) -> bool {
+    match Selector(segment.selector) {
+        Selector(0) => *segment == Segment::null(0),
+        selector if selector.rpl() == 3 => {
+            segment.attributes.dpl() == 3 || segment.attributes.is_conforming()
+        }
+        _ => true,
+    }
+}
+
+impl Translator {
+    /// Lets SYSENTER, SYSEXIT, INT n and IRET stay in translated code, if all that is looked at before code of the other side is entered would be as
+    /// it should. Else the interpreter executes them.
+    pub(super) fn allow_transfers(&mut self, cpu: &Cpu) {
+        let is_flat = mode::is_flat(self.modes.current().0);
+        let is_ready = is_flat
+            && !(cpu.cr0().contains(Cr0::AM) && cpu.eflags().contains(Eflags::AC))
+            && self.page_fault.is_none()
+            && self.spaces.is_ready_for_user();
+        let fast_calls = is_ready
+            && cpu.has_fast_calls()
+            && !cpu.interrupt_pin
+            && [false, true].into_iter().all(|is_user| {
+                self.numeric.code_selector(is_user) == cpu.fast_call_selectors(is_user).0
+            });
+        for is_user in [false, true] {
+            let side = &mut self.context.sides[usize::from(is_user)];
+            side.known_code = self.numeric.code_selector(is_user);
+            if is_ready {
+                let space = self.spaces.current(is_user);
+                (side.table, side.index_mask) = space.enter(mode::flat(is_user));
+                side.window = space.window().base();
+            }
+            if fast_calls {
+                (side.code, side.stack) = cpu.fast_call_selectors(is_user);
+            }
+        }
+        if fast_calls {
+            self.context.fast_call_entry = cpu.msrs.sysenter_eip;
+            self.context.fast_call_stack = cpu.msrs.sysenter_esp;
+        }
+        let data = [sreg::ES, sreg::DS, sreg::FS, sreg::GS];
+        let returns_within = is_flat && !cpu.nmi_is_blocked();
+        self.context.allow_transfers(&AllowedTransfers {
+            fast_calls,
+            interrupts_within: is_flat,
+            interrupts_inward: is_ready,
+            returns_within,
+            returns_outward: returns_within
+                && is_ready
+                && data.into_iter().all(|register| is_told_by_selector(cpu.segment(register))),
+        });
+    }
+
+    /// Gives where calls return to, of the code that runs and of the other side, to translated code.
+    pub(super) fn load_returns(&mut self, cpu: &Cpu) {
+        let is_user = cpu.is_user();
+        self.context.returns = self.spaces.current(is_user).returns().top();
+        if self.spaces.is_ready_for_user() {
+            let top = self.spaces.current(!is_user).returns().top();
+            self.context.sides[usize::from(!is_user)].returns = top;
+        }
+    }
+
+    /// Translated code was left, maybe on another side than it was entered: takes back where calls return to, and has the processor be there.
+    pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
+        let is_user = match std::mem::take(&mut self.context.crossed_to) {
+            crossed_to::NOTHING => {
+                self.descriptors.store_transferred(cpu, &mut self.context);
+                let returns = self.spaces.current(cpu.is_user()).returns();
+                return returns.set_top(self.context.returns);
+            }
+            side => side == crossed_to::USER,
+        };
+        let [_, has_loaded_stack] = self.context.transferred;
+        // Registers and IF are taken from the context later.
+        match is_user {
+            _ if has_loaded_stack => {}
+            false => cpu.sysenter(),
+            true => cpu.sysexit(),
+        }
+        self.descriptors.store_transferred(cpu, &mut self.context);
+        self.enter_mode(cpu);
+        let context = &mut self.context;
+        self.spaces.current(is_user).returns().set_top(context.returns);
+        let other = context.sides[usize::from(!is_user)];
+        self.spaces.current(!is_user).returns().set_top(other.returns);
+        let Side { window, table, index_mask, .. } = context.sides[usize::from(is_user)];
+        (context.window, context.table, context.index_mask) = (window, table, index_mask);
+    }
+}

@@ -1,0 +1,349 @@
+//! A program that calls the supervisor again and again with INT n, whose handler executes another INT n; both go back with IRET. What all of
+//! them see is logged, and must be the same on both engines, wherever execution stops between, and whatever the handler changes
+//! of tables, of its stack and of what it goes back to.
+
+use ring3_x86::cpu::{Cr0, Cr4, reg};
+use ring3_x86::engine::Exit;
+use ring3_x86::flags::Eflags;
+use ring3_x86::segment::{TableRegister, sreg};
+
+use crate::machine::*;
+use crate::pair::Pair;
+
+/// The program's interrupt, and that of its handler.
+const OUTER: u8 = 0x80;
+const INNER: u8 = 0x81;
+/// Its handler stands elsewhere, which counts and does the same as that of [`OUTER`].
+const OTHER: u8 = 0xc0;
+/// The one of the interrupt controller, whose handler counts and goes back.
+const EXTERNAL: u8 = 0x40;
+
+const OUTER_HANDLER: u32 = CODE;
+const COUNTED: u32 = DATA;
+/// Where the next record of the supervisor goes.
+const LOG: u32 = DATA + 4;
+/// In pages of the supervisor alone.
+const RECORDS: u32 = 0x5_2000;
+const USER_LOG: u32 = 0x6_0000;
+/// A second IDT.
+const OTHER_IDT: u32 = 0x5_4000;
+
+const CALLS: u32 = 24;
+/// More instructions than all of it has.
+const LIMIT: u64 = 20_000;
+
+/// Logs at EDI what a program sees, and calls, until EBP is 0.
+fn program() -> Vec<u8> {
+    let code = [
+        &[0xfc, 0x8c, 0xc8, 0xab][..], // CLD; MOV EAX, CS; STOSD
+        &[0x8c, 0xd0, 0xab],           // MOV EAX, SS; STOSD
+        &[0x8c, 0xe0, 0xab],           // MOV EAX, FS; STOSD
+        &[0x8c, 0xe8, 0xab],           // MOV EAX, GS; STOSD
+        &[0x89, 0xe0, 0xab],           // MOV EAX, ESP; STOSD
+        &[0x9c, 0x58, 0xab],           // PUSHFD; POP EAX; STOSD
+        &[0x4d, 0x74, 0x05],           // DEC EBP; JZ over the next three
+        &[0xf9, 0xcd, OUTER],          // STC; INT n
+        &[0xeb, 0xe5, 0xf4],           // JMP to the first one; HLT, which is not allowed
+    ]
+    .concat();
+    assert_eq!(code.len(), 28);
+    code
+}
+
+/// Logs what the supervisor sees, executes `change` at every fourth call, and goes back.
+fn outer_handler(change: &[u8]) -> Vec<u8> {
+    let log = LOG.to_le_bytes();
+    let handler = [
+        &[0x60, 0xfc, 0x8b, 0x3d][..], // PUSHAD; CLD; MOV EDI, [LOG]
+        &log,
+        &[0x89, 0xe6],                    // MOV ESI, ESP
+        &[0xb9, 13, 0, 0, 0, 0xf3, 0xa5], // MOV ECX, 13; REP MOVSD
+        &[0x8c, 0xc8, 0xab],              // MOV EAX, CS; STOSD
+        &[0x8c, 0xd0, 0xab],              // MOV EAX, SS; STOSD
+        &[0x9c, 0x58, 0xab],              // PUSHFD; POP EAX; STOSD
+        &[0x89, 0x3d],                    // MOV [LOG], EDI
+        &log,
+        &[0xf7, 0xc5, 3, 0, 0, 0, 0x75, change.len() as u8], // TEST EBP, 3; JNZ over the next ones
+        change,
+        &[0xf9, 0xcd, INNER, 0x61, 0xcf], // STC; INT n; POPAD; IRETD
+    ];
+    handler.concat()
+}
+
+/// XOR BYTE [address], bits
+fn flip_byte(address: u32, bits: u8) -> Vec<u8> {
+    [&[0x80, 0x35][..], &address.to_le_bytes(), &[bits]].concat()
+}
+
+/// XOR DWORD [address], bits
+fn flip(address: u32, bits: u32) -> Vec<u8> {
+    [&[0x81, 0x35][..], &address.to_le_bytes(), &bits.to_le_bytes()].concat()
+}
+
+/// XOR DWORD [ESP+offset], bits: of what INT n has pushed.
+fn flip_pushed(offset: u8, bits: u32) -> Vec<u8> {
+    [&[0x81, 0x74, 0x24, 32 + offset][..], &bits.to_le_bytes()].concat()
+}
+
+const PUSHED_CS: u8 = 4;
+const PUSHED_FLAGS: u8 = 8;
+const PUSHED_SS: u8 = 16;
+
+fn begin(machine: &mut Machine, change: &[u8]) {
+    machine.reset_processor();
+    machine.enable_paging();
+    machine.put(USER_CODE, &program());
+    machine.put(OUTER_HANDLER, &outer_handler(change));
+    let supervisors = [CODE, RECORDS, RECORDS + 0x1000, INNER_STACK - 0x1000, COUNTED, GDT, IDT];
+    for page in supervisors.into_iter().chain([TSS, OTHER_IDT, HANDLERS, HANDLERS + 0x1000]) {
+        machine.map(page, page, P | RW);
+    }
+    machine.put_dword(COUNTED, 0);
+    machine.put_dword(LOG, RECORDS);
+    // What another run may have changed.
+    machine.set_descriptor(KERNEL_CODE, flat(CODE_SEGMENT));
+    machine.set_descriptor(KERNEL_DATA, flat(DATA_SEGMENT));
+    machine.set_descriptor(USER_CS, flat(CODE_SEGMENT | DPL3));
+    machine.set_descriptor(USER_DS, flat(DATA_SEGMENT | DPL3));
+    machine.set_inner_stack(0, INNER_STACK, KERNEL_DATA);
+    let count = [&[0xff, 0x05][..], &COUNTED.to_le_bytes()].concat(); // INC DWORD [COUNTED]
+    let jump_from = |at: u32| (OUTER_HANDLER.wrapping_sub(at + 5)).to_le_bytes();
+    let to_outer = |at: u32| [&[0xe9][..], &jump_from(at)].concat();
+    machine.put(handler(OUTER), &to_outer(handler(OUTER)));
+    let other = handler(OTHER);
+    machine.put(other, &[&count[..], &to_outer(other + count.len() as u32)].concat());
+    machine.put(handler(EXTERNAL), &[&count[..], &[0xcf]].concat());
+    // XOR DWORD [ESP+8], CF; IRETD
+    machine.put(handler(INNER), &[&count[..], &[0x83, 0x74, 0x24, 8, 1, 0xcf]].concat());
+    machine.set_gate(OUTER, KERNEL_CODE, INTERRUPT_GATE | DPL3);
+    machine.set_gate(INNER, KERNEL_CODE, TRAP_GATE);
+    let mut gates = [0; 0x800];
+    machine.memory.read(IDT.into(), &mut gates);
+    machine.put(OTHER_IDT, &gates);
+    let at = OTHER_IDT + u32::from(OUTER) * 8;
+    machine.put_dword(at, machine.dword(IDT + u32::from(OTHER) * 8));
+    machine.accesses.clear();
+    machine.interrupt = None;
+    machine.enter_user();
+    let cpu = &mut machine.cpu;
+    cpu.set_cr4(Cr4::empty());
+    cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
+    cpu.set_eflags(Eflags::IF);
+    cpu.set_gpr(reg::BP, CALLS.into());
+    cpu.set_gpr(reg::DI, USER_LOG.into());
+    let data = *cpu.segment(sreg::DS);
+    cpu.set_segment(sreg::FS, data);
+    cpu.set_segment(sreg::GS, ring3_x86::segment::Segment::null(0));
+}
+
+/// Runs the program with `change` in its handler to its end, in slices of several lengths; gives the last exit.
+#[track_caller]
+fn compare(pair: &mut Pair, change: &[u8]) -> Exit {
+    let mut last = Exit::Halt;
+    for slice in [1, 2, 3, 7, 50, 333, LIMIT, LIMIT] {
+        pair.each(|machine| begin(machine, change));
+        let begun = pair.right.cpu.instructions;
+        loop {
+            last = pair.each(|machine| machine.run_for(slice));
+            pair.compare_processors();
+            if last != Exit::Deadline {
+                break;
+            }
+            assert!(pair.right.cpu.instructions - begun < LIMIT, "{}", pair.reports());
+        }
+        pair.compare();
+    }
+    last
+}
+
+/// All calls are made, and the program ends as it does by itself.
+#[track_caller]
+fn compare_to_the_end(pair: &mut Pair, change: &[u8]) {
+    assert_eq!(compare(pair, change), Exit::Halt);
+    let exception = pair.right.exception().map(|exception| (exception.vector, exception.cs));
+    assert_eq!(exception, Some((13, USER_CS)), "{}", pair.reports());
+    assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+}
+
+#[test]
+fn calls_stay_in_translated_code() {
+    let Some(mut pair) = Pair::new() else { return };
+    compare_to_the_end(&mut pair, &[]);
+    let before = pair.counted("instructions left to the interpreter");
+    pair.each(|machine| begin(machine, &[]));
+    pair.run_to_halt();
+    let left = pair.counted("instructions left to the interpreter") - before;
+    // There are four INT n and IRET in each, beside PUSHAD and POPAD.
+    assert!(left < 3 * u64::from(CALLS), "{left} instructions for {CALLS} calls");
+}
+
+#[test]
+fn tables_change_between_calls() {
+    let Some(mut pair) = Pair::new() else { return };
+    let gate = IDT + u32::from(OUTER) * 8;
+    // The available bit of a descriptor, which its segment register shows, and its accessed bit.
+    let available = |selector: u16| flip_byte(GDT + u32::from(selector & !7) + 6, 0x10);
+    let accessed = |selector: u16| flip_byte(GDT + u32::from(selector & !7) + 5, 1);
+    let mut changes = vec![
+        vec![0x0f, 0x20, 0xd8, 0x0f, 0x22, 0xd8], // MOV EAX, CR3; MOV CR3, EAX
+        flip_byte(gate + 5, 1),                   // to a trap gate, and back
+        flip(gate, handler(OUTER) ^ handler(OTHER)),
+        flip(TSS + 4, 0x40),
+        flip(TSS + 8, u32::from(KERNEL_DATA ^ FREE)),
+        [&[0x0f, 0x01, 0x3d][..], &gate.to_le_bytes()].concat(), // INVLPG [gate]
+    ];
+    for selector in [KERNEL_CODE, KERNEL_DATA, USER_CS, USER_DS] {
+        changes.extend([available(selector), accessed(selector)]);
+    }
+    for change in changes {
+        pair.each(|machine| machine.set_descriptor(FREE, flat(DATA_SEGMENT)));
+        compare_to_the_end(&mut pair, &change);
+    }
+}
+
+#[test]
+fn another_table_of_gates() {
+    let Some(mut pair) = Pair::new() else { return };
+    let registers = DATA + 0x10;
+    for limit in [0x7ffu16, 0x406, 0x407] {
+        pair.each(|machine| {
+            machine.put(registers, &limit.to_le_bytes());
+            machine.put(registers + 2, &OTHER_IDT.to_le_bytes());
+        });
+        // LIDT [registers]
+        compare(&mut pair, &[&[0x0f, 0x01, 0x1d][..], &registers.to_le_bytes()].concat());
+        let idtr = TableRegister { base: OTHER_IDT.into(), limit };
+        assert!(pair.right.cpu.idtr == idtr, "{}", pair.reports());
+    }
+}
+
+#[test]
+fn what_is_gone_back_to_changes() {
+    let Some(mut pair) = Pair::new() else { return };
+    for flag in [
+        Eflags::DF,
+        Eflags::IF,
+        Eflags::AC,
+        Eflags::ID,
+        Eflags::NT,
+        Eflags::RF,
+        Eflags::IOPL,
+        Eflags::VIF,
+        Eflags::STATUS,
+    ] {
+        let ends = compare(&mut pair, &flip_pushed(PUSHED_FLAGS, flag.bits()));
+        assert!(ends == Exit::Halt || flag == Eflags::NT, "{}", pair.reports());
+    }
+    // Data segments of the supervisor become null in the program.
+    for load in [[0x8e, 0xe0], [0x8e, 0xe8]] {
+        for selector in [KERNEL_DATA, 3, 0, USER_DS] {
+            let change = [&[0x66, 0xb8][..], &selector.to_le_bytes(), &load].concat(); // MOV AX, selector; MOV FS/GS, AX
+            compare_to_the_end(&mut pair, &change);
+        }
+    }
+    // MOV AX, KERNEL_DATA; MOV DS, AX
+    let change = [&[0x66, 0xb8][..], &KERNEL_DATA.to_le_bytes(), &[0x8e, 0xd8]].concat();
+    assert_eq!(compare(&mut pair, &change), Exit::Halt);
+}
+
+#[test]
+fn returns_that_fault() {
+    let Some(mut pair) = Pair::new() else { return };
+    let vectors = [
+        (PUSHED_CS, USER_CS ^ USER_DS, 13),
+        (PUSHED_CS, USER_CS, 13),
+        (PUSHED_CS, USER_CS ^ (KERNEL_CODE | 3), 13),
+        (PUSHED_CS, USER_CS ^ 0x103, 13),
+        (PUSHED_SS, USER_DS ^ KERNEL_DATA, 13),
+        (PUSHED_SS, USER_DS, 13),
+        (PUSHED_SS, USER_DS ^ USER_CS, 13),
+    ];
+    for (pushed, bits, vector) in vectors {
+        assert_eq!(compare(&mut pair, &flip_pushed(pushed, bits.into())), Exit::Halt);
+        let exception = pair.right.exception().map(|exception| (exception.vector, exception.cs));
+        assert_eq!(exception, Some((vector, KERNEL_CODE)), "{}", pair.reports());
+    }
+    // The segments of the program are no longer present.
+    for (selector, vector) in [(USER_CS, 11), (USER_DS, 12)] {
+        let change = flip_byte(GDT + u32::from(selector & !7) + 5, 0x80);
+        assert_eq!(compare(&mut pair, &change), Exit::Halt);
+        assert_eq!(pair.right.exception().map(|exception| exception.vector), Some(vector));
+    }
+}
+
+#[test]
+fn calls_that_fault() {
+    let Some(mut pair) = Pair::new() else { return };
+    let gate = IDT + u32::from(OUTER) * 8;
+    let vectors = [
+        (flip_byte(gate + 5, DPL3), 13),
+        (flip_byte(gate + 5, PRESENT), 11),
+        (flip_byte(gate + 5, 2), 13),
+        (flip_byte(gate + 2, (KERNEL_CODE ^ KERNEL_DATA) as u8), 13),
+        // SS0: of the program, of another kind, and null.
+        (flip(TSS + 8, u32::from(KERNEL_DATA ^ KERNEL_CODE)), 10),
+        (flip(TSS + 8, u32::from(KERNEL_DATA ^ USER_DS)), 10),
+        (flip(TSS + 8, KERNEL_DATA.into()), 10),
+    ];
+    for (change, vector) in vectors {
+        compare(&mut pair, &change);
+        if vector != 10 {
+            let exception = pair.right.exception();
+            assert_eq!(exception.map(|exception| exception.vector), Some(vector), "{change:x?}");
+        }
+    }
+    // The stack of the supervisor is not there, or half of what is pushed. There is no other one, so the processor shuts down.
+    for pointer in [0x5_6000, 0x5_5008, 0x5_5010, 0, 8, 0x14] {
+        let present = pointer == 0x5_5008 || pointer == 0x5_5010;
+        pair.each(|machine| {
+            machine.map(0x5_4000, 0x5_4000, P | RW);
+            machine.map(0x5_5000, 0x5_5000, if present { P | RW } else { 0 });
+        });
+        let change = flip(TSS + 4, INNER_STACK ^ pointer);
+        compare(&mut pair, &change);
+    }
+}
+
+#[test]
+fn the_stack_is_in_pages_of_any_kind() {
+    let Some(mut pair) = Pair::new() else { return };
+    let stack = INNER_STACK - 0x1000;
+    // The user's, and one that holds code too.
+    for (page, bits) in [(stack, P | RW | US), (stack, P | RW), (OUTER_HANDLER + 0x1000, P | RW)] {
+        for slice in [1, 5, LIMIT] {
+            pair.each(|machine| {
+                begin(machine, &[]);
+                machine.map(page, page, bits);
+                machine.set_inner_stack(0, page + 0x1000, KERNEL_DATA);
+                // NOP; IRETD, which is executed beside the stack.
+                machine.put(page + 0x800, &[0x90, 0xcf]);
+                let offset = (page + 0x800) & 0xffff;
+                let at = IDT + u32::from(INNER) * 8;
+                machine.put_dword(at, u32::from(KERNEL_CODE) << 16 | offset);
+                machine.put_dword(at + 4, page & 0xffff_0000 | u32::from(TRAP_GATE) << 8);
+            });
+            while pair.each(|machine| machine.run_for(slice)) == Exit::Deadline {
+                pair.compare_processors();
+            }
+            pair.compare();
+            assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+        }
+    }
+}
+
+#[test]
+fn interrupts_at_every_instruction_of_calls() {
+    let Some(mut pair) = Pair::new() else { return };
+    // IF is changed in what is gone back to, so that it is off now and then.
+    for change in [vec![], flip_pushed(PUSHED_FLAGS, Eflags::IF.bits())] {
+        // From when on nothing is new to the translator.
+        let first = 200;
+        for before in first..first + 140 {
+            pair.each(|machine| begin(machine, &change));
+            pair.each(|machine| machine.run_for(before));
+            pair.each(|machine| machine.interrupt = Some(EXTERNAL));
+            pair.run_to_halt();
+            assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+        }
+    }
+}

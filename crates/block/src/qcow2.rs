@@ -32,6 +32,7 @@ use crate::format::{
 };
 use crate::storage::{Storage, read_padded};
 use alloc::{Host, extended};
+use compression::pack;
 use entry::{Cluster, OFFSET};
 use header::{HEAD_MAX, Header, LAZY_REFCOUNTS, incompatible};
 use refcounts::{BLOCK_OFFSET, Refcounts};
@@ -305,15 +306,22 @@ impl Driver for Qcow2 {
     }
 
     fn write_compressed(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let mut state = self.loaded_alone(offset)?;
-        let size = state.header.cluster_size();
-        let whole = bytes.len() as u64 == size || offset + bytes.len() as u64 == state.header.size;
+        let (size, disk, kind) = {
+            let state = self.shared();
+            (state.header.cluster_size(), state.header.size, state.header.compression)
+        };
+        let whole = bytes.len() as u64 == size || offset + bytes.len() as u64 == disk;
         if !offset.is_multiple_of(size) || bytes.len() as u64 > size || !whole {
             return Err(Fault::refused(format!(
                 "compressed data are written by clusters of {size} bytes"
             )));
         }
-        state.write_packed(self.host(&Nothing), bytes, offset)?;
+        let mut cluster = bytes.to_vec();
+        cluster.resize(size as usize, 0);
+        // Without the lock: several threads compress at once.
+        let packed = pack(kind, &cluster);
+        let mut state = self.loaded_alone(offset)?;
+        state.write_packed(self.host(&Nothing), &cluster, packed.as_deref(), offset)?;
         self.commit_if_many(&mut state)
     }
 

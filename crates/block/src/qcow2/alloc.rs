@@ -1,6 +1,6 @@
 //! Taking clusters, and writing where there were none.
 
-use super::compression::{pack, unpack};
+use super::compression::unpack;
 use super::entry::{COPIED, Cluster, ZERO, compressed};
 use super::state::State;
 use crate::error::{Fault, Result};
@@ -223,21 +223,24 @@ impl State {
         Ok(cluster)
     }
 
-    /// Writes a whole cluster, compressed if that makes it shorter.
-    pub(super) fn write_packed(&mut self, host: Host, bytes: &[u8], offset: u64) -> Result<()> {
+    /// Writes a whole cluster: `packed`, if compression made it shorter.
+    pub(super) fn write_packed(
+        &mut self,
+        host: Host,
+        cluster: &[u8],
+        packed: Option<&[u8]>,
+        offset: u64,
+    ) -> Result<()> {
         self.own_table(host.storage, offset)?;
         if self.cluster(offset)? != Cluster::Absent {
             return Err(Fault::refused("a cluster that has data cannot be written compressed"));
         }
-        let size = self.header.cluster_size();
-        let mut cluster = bytes.to_vec();
-        cluster.resize(size as usize, 0);
-        let Some(packed) = pack(self.header.compression, &cluster) else {
-            self.write(host, &cluster, offset)?;
+        let Some(packed) = packed else {
+            self.write(host, cluster, offset)?;
             return Ok(());
         };
         let at = self.take_bytes(host.storage, packed.len() as u64)?;
-        host.storage.write_at(&packed, at)?;
+        host.storage.write_at(packed, at)?;
         self.set_entry(offset, compressed(at, packed.len() as u64, self.header.cluster_bits))
     }
 

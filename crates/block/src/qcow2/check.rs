@@ -300,6 +300,7 @@ impl State {
         self.refcounts = Refcounts::load(storage, &self.header)?;
         self.end = self.end.max((first + blocks + clusters) << bits);
         self.tables.clear();
+        self.dirty.clear();
         self.check_copied(&mut found, &mut new, Repair::All)?;
         self.commit(storage)
     }

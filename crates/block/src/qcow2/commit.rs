@@ -33,12 +33,12 @@ impl State {
         if self.write_refcount_table(storage)? {
             storage.flush()?;
         }
-        let mut wrote = false;
-        for (at, table) in self.tables.iter().filter(|(_, table)| table.dirty) {
-            storage.write_at(&table_bytes(&table.entries), *at)?;
-            wrote = true;
+        for at in &self.dirty {
+            if let Some(table) = self.tables.get(at) {
+                storage.write_at(&table_bytes(&table.entries), *at)?;
+            }
         }
-        if wrote {
+        if !self.dirty.is_empty() {
             storage.flush()?;
         }
         if !self.l1_dirty.is_empty() {
@@ -54,9 +54,7 @@ impl State {
         for block in self.refcounts.blocks.values_mut() {
             block.dirty = false;
         }
-        for table in self.tables.values_mut() {
-            table.dirty = false;
-        }
+        self.dirty.clear();
         self.l1_dirty.clear();
         self.refcounts.table_dirty.clear();
         self.release(storage)

@@ -19,7 +19,6 @@ const TABLES_MIN: usize = 16;
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) entries: Vec<u64>,
-    pub(super) dirty: bool,
     used: AtomicU64,
 }
 
@@ -32,6 +31,8 @@ pub(super) struct State {
     pub(super) l1_dirty: BTreeSet<usize>,
     /// L2 tables by their place in the file.
     pub(super) tables: HashMap<u64, Table>,
+    /// Those of them that differ from the file.
+    pub(super) dirty: BTreeSet<u64>,
     pub(super) refcounts: Refcounts,
     /// Clusters that nothing in memory refers to any more, but the file may: number of the first one, how many, and
     /// whether they held data. They are given back by the next commit.
@@ -71,6 +72,7 @@ impl State {
             l1,
             l1_dirty: BTreeSet::new(),
             tables: HashMap::new(),
+            dirty: BTreeSet::new(),
             refcounts,
             freed: Vec::new(),
             metadata: BTreeSet::new(),
@@ -136,7 +138,10 @@ impl State {
     /// Puts an L2 table into memory.
     pub(super) fn insert(&mut self, at: u64, entries: Vec<u64>, dirty: bool) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        self.tables.insert(at, Table { entries, dirty, used });
+        self.tables.insert(at, Table { entries, used });
+        if dirty {
+            self.dirty.insert(at);
+        }
     }
 
     /// Drops the tables that were not used for the longest time, a quarter of them at once, when there are too many.
@@ -144,7 +149,7 @@ impl State {
         if self.tables.len() < self.tables_max() {
             return;
         }
-        let clean = self.tables.iter().filter(|(_, table)| !table.dirty);
+        let clean = self.tables.iter().filter(|(at, _)| !self.dirty.contains(at));
         let mut ages: Vec<_> =
             clean.map(|(at, table)| (table.used.load(Ordering::Relaxed), *at)).collect();
         ages.sort_unstable();
@@ -155,7 +160,7 @@ impl State {
 
     /// How many tables in memory differ from the file.
     pub(super) fn dirty_tables(&self) -> usize {
-        self.tables.values().filter(|table| table.dirty).count()
+        self.dirty.len()
     }
 
     /// What stands for the cluster with `offset`, whose table must be loaded.
@@ -177,7 +182,7 @@ impl State {
         let at = self.table_at(offset)?.ok_or_else(not_loaded)?;
         let table = self.tables.get_mut(&at).ok_or_else(not_loaded)?;
         table.entries[index] = entry;
-        table.dirty = true;
+        self.dirty.insert(at);
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! `ring3 img convert`.
 
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use clap::Args;
 use ring3_block::{CreateOptions, Format, Image, create, open_new};
@@ -124,13 +127,7 @@ impl Copy<'_> {
         if self.compares {
             self.write_differences(&bytes, offset)?;
         } else if let Some(cluster) = self.cluster {
-            for (part, at) in
-                bytes.chunks(cluster as usize).zip((offset..).step_by(cluster as usize))
-            {
-                if self.sparse == 0 || !is_zero(part) {
-                    said(self.target.write_compressed(part, at))?;
-                }
-            }
+            self.write_compressed(&bytes, offset, cluster)?;
         } else if self.sparse == 0 {
             said(self.target.write_at(&bytes, offset))?;
         } else {
@@ -139,6 +136,23 @@ impl Copy<'_> {
             }
         }
         Ok(len)
+    }
+
+    /// Compresses clusters on all processors; in which order they come in the file does not matter.
+    fn write_compressed(&self, bytes: &[u8], offset: u64, cluster: u64) -> Result<(), String> {
+        let parts = bytes.chunks(cluster as usize).zip((offset..).step_by(cluster as usize));
+        let parts = Mutex::new(parts.filter(|(part, _)| self.sparse == 0 || !is_zero(part)));
+        let work = || loop {
+            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((part, at)) = next else { return Ok(()) };
+            said(self.target.write_compressed(part, at))?;
+        };
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let died = || Err("a thread that compresses has ended".to_owned());
+            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| died()))
+        })
     }
 
     fn write_differences(&self, bytes: &[u8], offset: u64) -> Result<(), String> {

@@ -10,6 +10,9 @@ APPEND ?= console=ttyS0
 MEMORY ?= 128M
 ARGS ?=
 
+# For `make power-cuts`: how many for each kind of image.
+CUTS ?= 10000
+
 # For `make fuzz-cpu`: how many random instructions to compare, for each of the testers.
 CASES ?= 10000000
 
@@ -17,9 +20,10 @@ CASES ?= 10000000
 COVERAGE := $(CURDIR)/target/cpu-coverage
 PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverage $(COVERAGE)
 
-# For `make fuzz-bytes`: how long to look, and where new cases are kept.
+# For `make fuzz-bytes` and `make fuzz-images`: how long to look, and where new cases are kept.
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
+FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 
 SCRIPTS := .ci/run $(addprefix tests/guests/,disk fetch init initramfs install-needs iso suite)
 
@@ -71,6 +75,18 @@ fuzz-bytes: needs ## look for FUZZ_SECONDS for bytes on which the processor pani
 	mkdir -p $(FUZZ_CASES)
 	cd crates/x86 && cargo fuzz run --sanitizer none any_bytes $(FUZZ_CASES) fuzz/corpus/any_bytes \
 		-- -max_total_time=$(FUZZ_SECONDS) -max_len=384 -len_control=0 -timeout=20
+
+.PHONY: fuzz-images
+fuzz-images: needs ## look for FUZZ_SECONDS for images on which a format panics or hangs
+	@command -v cargo-fuzz >/dev/null || \
+		{ echo "cargo-fuzz is missing; get it with: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	mkdir -p $(FUZZ_IMAGES)
+	cd crates/block && cargo fuzz run --sanitizer none images $(FUZZ_IMAGES) \
+		-- -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -rss_limit_mb=1024
+
+.PHONY: power-cuts
+power-cuts: needs ## cut the power of each kind of image CUTS times, and look at what is left
+	RING3_POWER_CUTS=$(CUTS) cargo test --release -p ring3-block --test power_cuts
 
 .PHONY: cpu-coverage
 cpu-coverage: needs ## print which instruction forms which test has executed, none first

@@ -1,6 +1,7 @@
 //! What the tests of images share: QEMU's tools, and random operations on an image and a model of it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod abuse;
 pub(crate) mod power;
 
 use std::path::{Path, PathBuf};

@@ -16,15 +16,15 @@ use support::*;
 #[derive(Debug, Default)]
 struct Full {
     memory: Memory,
-    is_full: AtomicBool,
-    fails_all: AtomicBool,
+    refuses: AtomicBool,
+    refuses_all: AtomicBool,
 }
 
 impl Full {
     fn check(&self, end: u64) -> io::Result<()> {
         let grows = end > self.memory.size()?;
-        let is_full = self.is_full.load(Ordering::Relaxed);
-        if is_full && (grows || self.fails_all.load(Ordering::Relaxed)) {
+        let is_full = self.refuses.load(Ordering::Relaxed);
+        if is_full && (grows || self.refuses_all.load(Ordering::Relaxed)) {
             return Err(ErrorKind::StorageFull.into());
         }
         Ok(())
@@ -86,8 +86,8 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
         let mut model = vec![0; SIZE as usize];
         let mut failures = 0;
         for step in 0..120_u8 {
-            storage.is_full.store(random.below(3) == 0, Ordering::Relaxed);
-            storage.fails_all.store(random.below(3) == 0, Ordering::Relaxed);
+            storage.refuses.store(random.below(3) == 0, Ordering::Relaxed);
+            storage.refuses_all.store(random.below(3) == 0, Ordering::Relaxed);
             let offset = random.below(SIZE - 70_000);
             let len = 1 + random.below(70_000);
             let range = offset as usize..(offset + len) as usize;
@@ -115,7 +115,7 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
             );
         }
         assert!(failures > 5, "{failures}");
-        storage.is_full.store(false, Ordering::Relaxed);
+        storage.refuses.store(false, Ordering::Relaxed);
         image.close().unwrap();
         let image = open();
         assert!(read_all(&image) == model, "{format} {specific:?}: something was lost");

@@ -56,16 +56,18 @@ impl Image {
         open::open(path, options)
     }
 
-    /// Opens the image in `storage`, without the image on which it stands. Errors call it `path`.
+    /// Opens the image in `storage`, on the image `below`, whatever it says itself. Errors call it `path`.
     pub fn of_storage(
         storage: Box<dyn Storage>,
         path: &Path,
         format: Format,
         writes: bool,
+        below: Option<&Image>,
     ) -> Result<Image, Error> {
         let driver = open::open_driver(format, storage, writes, false);
         let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
-        let layer = Layer { path: path.to_owned(), format, driver, below: None };
+        let below = below.map(|below| Arc::clone(&below.layer));
+        let layer = Layer { path: path.to_owned(), format, driver, below };
         Ok(Image { layer: Arc::new(layer), writes, guarded: false, closed: false })
     }
 

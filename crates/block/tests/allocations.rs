@@ -23,7 +23,7 @@ fn most_for(bytes: &[u8], format: Format) -> usize {
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let storage = Box::new(Memory::new(bytes.to_vec()));
-    if let Ok(image) = Image::of_storage(storage, Path::new("image"), format, false) {
+    if let Ok(image) = Image::of_storage(storage, Path::new("image"), format, false, None) {
         let mut buffer = vec![0; 4096];
         let size = image.size();
         for offset in [0, size / 2, size.saturating_sub(4096)] {

@@ -79,8 +79,14 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
         create_in(Box::new(Arc::clone(&storage)), "image", &options(format, SIZE, specific))
             .unwrap();
         let open = || {
-            Image::of_storage(Box::new(Arc::clone(&storage)), Path::new("image"), format, true)
-                .unwrap()
+            Image::of_storage(
+                Box::new(Arc::clone(&storage)),
+                Path::new("image"),
+                format,
+                true,
+                None,
+            )
+            .unwrap()
         };
         let image = open();
         let mut model = vec![0; SIZE as usize];

@@ -130,8 +130,13 @@ fn tables_that_are_too_large_are_refused() {
     let mut bytes = good(Format::Qcow2, &[], false);
     // Entries of the L1 table.
     bytes[36..40].copy_from_slice(&(5_u32 << 20).to_be_bytes());
-    let image =
-        Image::of_storage(Box::new(Memory::new(bytes)), Path::new("image"), Format::Qcow2, false);
+    let image = Image::of_storage(
+        Box::new(Memory::new(bytes)),
+        Path::new("image"),
+        Format::Qcow2,
+        false,
+        None,
+    );
     assert_eq!(
         image.unwrap_err().to_string(),
         "image: the image is damaged: an L1 table of 5242880 entries"

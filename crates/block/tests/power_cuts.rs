@@ -37,6 +37,15 @@ impl Known {
 
 /// Cuts the power of a workload at many moments.
 fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool) {
+    cut_on(format, specific, seed, has_snapshots, &[]);
+}
+
+/// The same with an image that stands on another one, in which there is `base`.
+fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool, base: &[u8]) {
+    let below = (!base.is_empty()).then(|| {
+        let storage = Box::new(Memory::new(base.to_vec()));
+        Image::of_storage(storage, Path::new("base"), Format::Raw, false, None).unwrap()
+    });
     // Some blocks of each.
     let size: usize = match format {
         Format::Vdi | Format::Vpc => 3 << 20,
@@ -56,9 +65,12 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
         create_in(Box::new(Arc::clone(&power)), "image", &options(format, size as u64, specific))
             .unwrap();
         let name = Path::new("image");
-        let image = Image::of_storage(Box::new(Arc::clone(&power)), name, format, true).unwrap();
+        let image =
+            Image::of_storage(Box::new(Arc::clone(&power)), name, format, true, below.as_ref())
+                .unwrap();
         let start = power.len();
         let mut model = vec![0; size];
+        model[..base.len()].copy_from_slice(base);
         // What is known after so many events.
         let mut known = vec![(start, Known { flushed: model.clone(), since: vec![] })];
         for step in 0..40 {
@@ -110,8 +122,14 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
             let left = left_after(&events, cut, &mut random);
             let at = known.iter().rposition(|(events, _)| *events <= cut).unwrap();
             let what = format!("{format} {specific:?}, cut {cut} of {}", events.len());
-            let image = Image::of_storage(Box::new(Memory::new(left.clone())), name, format, false)
-                .unwrap();
+            let image = Image::of_storage(
+                Box::new(Memory::new(left.clone())),
+                name,
+                format,
+                false,
+                below.as_ref(),
+            )
+            .unwrap();
             known[at].1.check(&read_all(&image), &what);
             if let Ok(report) = image.check(Repair::Nothing) {
                 assert_eq!(report.corruptions, 0, "{what}: {:?}", report.messages);
@@ -119,8 +137,14 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
             drop(image);
             // It can be written again.
             let memory = Arc::new(Memory::new(left));
-            let image =
-                Image::of_storage(Box::new(Arc::clone(&memory)), name, format, true).unwrap();
+            let image = Image::of_storage(
+                Box::new(Arc::clone(&memory)),
+                name,
+                format,
+                true,
+                below.as_ref(),
+            )
+            .unwrap();
             let mut now = read_all(&image);
             let (offset, bytes) = (random.below(size as u64 - 5000), pattern(0, 5000, 0x77));
             image.write_at(&bytes, offset).unwrap();
@@ -144,7 +168,8 @@ fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool
                         "{what}: {said}"
                     );
                 }
-                if format != Format::Cow {
+                // Without what it stands on, QEMU has nothing to compare.
+                if format != Format::Cow && base.is_empty() {
                     check_with_qemu(&file, format, &now, false);
                 }
             }
@@ -202,6 +227,16 @@ fn bochs_loses_nothing() {
 #[test]
 fn cow_loses_nothing() {
     cut(Format::Cow, &[], 11, false);
+}
+
+#[test]
+fn what_is_below_is_not_lost() {
+    let base = pattern(0, 200 << 10, 0x5a);
+    cut_on(Format::Qcow2, &[], 12, false, &base);
+    cut_on(Format::Qcow2, &[("cluster_size", "4k")], 13, false, &base);
+    cut_on(Format::Qcow, &[], 14, false, &base);
+    cut_on(Format::Cow, &[], 15, false, &base);
+    cut_on(Format::Vmdk, &[], 16, false, &base);
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(crate) fn use_all(bytes: &[u8], format: Format) {
     let name = Path::new("image");
     for writes in [false, true] {
         let storage = Box::new(Memory::new(bytes.to_vec()));
-        let Ok(image) = Image::of_storage(storage, name, format, writes) else { continue };
+        let Ok(image) = Image::of_storage(storage, name, format, writes, None) else { continue };
         let size = image.size();
         let mut buffer = vec![0; 70_000];
         for offset in [0, 1 << 16, size / 2, size.saturating_sub(70_000)] {

@@ -176,6 +176,11 @@ impl fmt::Debug for Script {
 }
 
 impl Door {
+    /// Another sender for it.
+    pub(crate) fn sender(&self) -> Sender {
+        Sender { shared: self.shared.clone() }
+    }
+
     /// Host time since the door was made, without pauses.
     pub fn host_time(&self) -> Time {
         let now = self.paused.unwrap_or_else(Instant::now);
@@ -277,6 +282,19 @@ impl Door {
         let next = waiting.inputs.iter().position(accepts)?;
         self.shared.changed.notify_all();
         waiting.inputs.remove(next)
+    }
+
+    /// Waits for an input that `accepts`, and takes it. It is certain to come.
+    pub(crate) fn wait_for(&mut self, accepts: impl Fn(&Input) -> bool) -> Input {
+        let mut waiting = self.shared.lock();
+        loop {
+            let next = waiting.inputs.iter().position(&accepts);
+            if let Some(input) = next.and_then(|next| waiting.inputs.remove(next)) {
+                self.shared.changed.notify_all();
+                return input;
+            }
+            waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Puts inputs at the door that are all there before the machine runs: in a deterministic run it takes each as soon as its

@@ -2,15 +2,20 @@
 //!
 //! A [`Drive`] does what a device asks: [`RawFile`] with an image file, [`Overlay`] with one that
 //! stays as it is while the guest writes, [`Empty`] without a medium.
+//!
+//! In a normal run a thread for each drive does it, and the guest runs on; what needs no waiting for the host is done at once.
+//! In a deterministic run all is, so that answers come in the same place each time.
 
 mod overlay;
 mod raw;
+mod worker;
 
-use std::fmt::{self, Debug, Formatter};
+use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ring3_core::disk::{DiskError, DiskOperation, Medium};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
 use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
 use thiserror::Error;
@@ -20,11 +25,21 @@ pub use raw::{Access, BlockSize, RawFile};
 
 use crate::config::Config;
 use crate::control::DriveInfo;
+use crate::door::Sender;
+use worker::{Shared, Worker};
 
 /// The host's side of a drive: a file, memory, or whatever holds sectors.
 pub trait Drive: Debug + Send {
     /// Does `operation`; the bytes read, none for other operations.
     fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError>;
+
+    /// The same, if it needs no waiting for the host; else nothing is done.
+    fn execute_at_once(
+        &mut self,
+        _operation: &DiskOperation,
+    ) -> Option<Result<Vec<u8>, DiskError>> {
+        None
+    }
 
     /// What is in the drive.
     fn medium(&self) -> Option<Medium>;
@@ -43,6 +58,10 @@ impl Drive for Empty {
             DiskOperation::Eject => Ok(Vec::new()),
             _ => Err(DiskError::NoMedium),
         }
+    }
+
+    fn execute_at_once(&mut self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
+        Some(self.execute(operation))
     }
 
     fn medium(&self) -> Option<Medium> {
@@ -121,28 +140,147 @@ pub enum ImageError {
     },
 }
 
-/// The drives of a machine, each by the name of its device and its number there.
-#[derive(Default)]
-pub(crate) struct Drives(Vec<(String, u8, Box<dyn Drive>)>);
+/// The drives of a machine.
+#[derive(Debug, Default)]
+pub(crate) struct Drives {
+    all: Vec<Attached>,
+    /// Where answers go that come later. Without it all is done at once.
+    door: Option<Sender>,
+}
 
-impl Debug for Drives {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(device, unit, _)| (device, unit))).finish()
+/// A drive behind a device.
+#[derive(Debug)]
+struct Attached {
+    /// The name of the device.
+    device: String,
+    /// Its number there.
+    unit: u8,
+    drive: Shared,
+    medium: Option<Medium>,
+    file: Option<PathBuf>,
+    /// From the first request on that is not done at once.
+    worker: Option<Worker>,
+    /// The requests that it has not answered, by their tags.
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    tag: u64,
+    /// It is an [`DiskOperation::Eject`].
+    ejects: bool,
+}
+
+impl Attached {
+    fn new(device: &str, unit: u8, drive: Box<dyn Drive>) -> Attached {
+        Attached {
+            device: device.to_owned(),
+            unit,
+            medium: drive.medium(),
+            file: drive.file().map(Path::to_owned),
+            drive: Arc::new(Mutex::new(drive)),
+            worker: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Does `operation` now, if it waits for nothing or `may_wait`.
+    fn execute(
+        &mut self,
+        operation: &DiskOperation,
+        may_wait: bool,
+    ) -> Option<Result<Vec<u8>, DiskError>> {
+        let mut drive = self.drive.lock().unwrap_or_else(PoisonError::into_inner);
+        if may_wait { Some(drive.execute(operation)) } else { drive.execute_at_once(operation) }
+    }
+
+    /// Has the worker do `request`. False if there can be none.
+    fn ask_worker(&mut self, request: DiskRequest, door: &Sender) -> bool {
+        if self.worker.is_none() {
+            match Worker::start(&self.device, self.drive.clone(), door.clone()) {
+                Ok(worker) => self.worker = Some(worker),
+                Err(error) => {
+                    tracing::warn!("there can be no thread for a drive: {error}");
+                    return false;
+                }
+            }
+        }
+        let ejects = request.operation == DiskOperation::Eject;
+        self.waiting.push(Waiting { tag: request.tag, ejects });
+        self.worker.as_ref().is_some_and(|worker| worker.ask(request))
     }
 }
 
 impl Drives {
     /// Attaches `drive`, in the place of the one that was there.
     pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
-        self.0.retain(|(of, number, _)| (of.as_str(), *number) != (device, unit));
-        self.0.push((device.to_owned(), unit, drive));
+        self.all.retain(|at| (at.device.as_str(), at.unit) != (device, unit));
+        self.all.push(Attached::new(device, unit, drive));
     }
 
-    /// The drive `unit` of device `device`.
-    pub(crate) fn find(&mut self, device: &str, unit: u8) -> Option<&mut (dyn Drive + 'static)> {
-        let found =
-            self.0.iter_mut().find(|(of, number, _)| (of.as_str(), *number) == (device, unit));
-        found.map(|(_, _, drive)| drive.as_mut())
+    /// From now on, what may have to wait for the host is done by threads, and answered at `door`.
+    pub(crate) fn answer_at(&mut self, door: Sender) {
+        self.door = Some(door);
+    }
+
+    /// From now on all is done at once again. Nothing may be [waited for](Drives::are_waiting).
+    pub(crate) fn answer_at_once(&mut self) {
+        self.door = None;
+        for at in &mut self.all {
+            at.worker = None;
+        }
+    }
+
+    /// Some requests are not answered yet.
+    pub(crate) fn are_waiting(&self) -> bool {
+        self.all.iter().any(|at| !at.waiting.is_empty())
+    }
+
+    /// Asks drive `unit` of the device `device`. The answer, if there is one at once.
+    pub(crate) fn ask(
+        &mut self,
+        device: &str,
+        unit: u8,
+        request: DiskRequest,
+    ) -> Option<DiskAnswer> {
+        let tag = request.tag;
+        let place = |at: &&mut Attached| (at.device.as_str(), at.unit) == (device, unit);
+        let Some(at) = self.all.iter_mut().find(place) else {
+            return Some(DiskAnswer { tag, result: Err(DiskError::NoMedium) });
+        };
+        // What was asked before comes before.
+        let is_next = at.waiting.is_empty();
+        let ejects = request.operation == DiskOperation::Eject;
+        let result = match &self.door {
+            None => at.execute(&request.operation, true)?,
+            Some(_) if is_next && let Some(result) = at.execute(&request.operation, false) => {
+                result
+            }
+            Some(door) => {
+                let door = door.clone();
+                if at.ask_worker(request, &door) {
+                    return None;
+                }
+                at.waiting.retain(|waiting| waiting.tag != tag);
+                Err(DiskError::Host)
+            }
+        };
+        if ejects && result.is_ok() {
+            self.attach(device, unit, Box::new(Empty));
+        }
+        Some(DiskAnswer { tag, result })
+    }
+
+    /// A drive of `device` has answered later.
+    pub(crate) fn note_answer(&mut self, device: &str, answer: &DiskAnswer) {
+        for at in self.all.iter_mut().filter(|at| at.device == device) {
+            let Some(index) = at.waiting.iter().position(|asked| asked.tag == answer.tag) else {
+                continue;
+            };
+            if at.waiting.remove(index).ejects && answer.result.is_ok() {
+                *at = Attached::new(device, at.unit, Box::new(Empty));
+            }
+        }
     }
 
     /// What the drives of a machine of that shape are. Whether the guest holds their media, the board knows.
@@ -156,16 +294,15 @@ impl Drives {
             Some((floppy::NAME, unit, true))
         });
         let info = |(device, unit, removable): (&str, u8, bool)| {
-            let place =
-                |(of, number, _): &&(String, u8, _)| (of.as_str(), *number) == (device, unit);
-            let drive = self.0.iter().find(place).map(|(_, _, drive)| drive);
+            let place = |at: &&Attached| (at.device.as_str(), at.unit) == (device, unit);
+            let at = self.all.iter().find(place);
             DriveInfo {
                 device: device.to_owned(),
                 unit,
                 removable,
                 locked: false,
-                medium: drive.and_then(|drive| drive.medium()),
-                file: drive.and_then(|drive| drive.file()).map(Path::to_owned),
+                medium: at.and_then(|at| at.medium),
+                file: at.and_then(|at| at.file.clone()),
             }
         };
         ide.chain(diskettes).map(info).collect()

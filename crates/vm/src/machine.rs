@@ -15,7 +15,7 @@ use std::time::Instant;
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, Output};
-use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
+use ring3_core::disk::DiskRequest;
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
@@ -30,7 +30,7 @@ use tracing::info;
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Software};
-use crate::drives::{Drive, Drives, Empty};
+use crate::drives::{Drive, Drives};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
@@ -378,6 +378,9 @@ impl Vm {
         self.tell_log(&What::Input(input));
         match input {
             Input::Device { name, input } => {
+                if let DeviceInput::Disk(answer) = input {
+                    self.drives.note_answer(name, answer);
+                }
                 self.board.input(
                     &mut self.memory,
                     self.clock.now(self.cpu.instructions),
@@ -423,7 +426,7 @@ impl Vm {
                 }
                 Output::DebugConsole(byte) => console.debug(byte)?,
                 Output::Disk { device, unit, request } => {
-                    self.ask_drive(device, unit, &request)?;
+                    self.ask_drive(device, unit, request)?;
                 }
                 Output::Exit(status) => {
                     info!("the guest has ended the run with status {status}");
@@ -462,28 +465,23 @@ impl Vm {
         Ok(ending)
     }
 
-    /// Has a drive do what its device asks, and gives it the answer.
+    /// Has a drive do what its device asks, and gives it the answer, if that is there at once.
     fn ask_drive(
         &mut self,
         device: DeviceId,
         unit: u8,
-        request: &DiskRequest,
+        request: DiskRequest,
     ) -> Result<(), VmError> {
         let name = self.board.name(device).to_owned();
         if let Some(replay) = &mut self.replay {
-            let answer = replay.take_answer(self.cpu.instructions, &name, request.tag)?;
-            self.take_input(&answer);
+            if let Some(answer) = replay.take_answer(self.cpu.instructions, &name, request.tag)? {
+                self.take_input(&answer);
+            }
             return Ok(());
         }
-        let result = match self.drives.find(&name, unit) {
-            Some(drive) => drive.execute(&request.operation),
-            None => Err(DiskError::NoMedium),
-        };
-        if request.operation == DiskOperation::Eject && result.is_ok() {
-            self.drives.attach(&name, unit, Box::new(Empty));
+        if let Some(answer) = self.drives.ask(&name, unit, request) {
+            self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
         }
-        let answer = DiskAnswer { tag: request.tag, result };
-        self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
         Ok(())
     }
 

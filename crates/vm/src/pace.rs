@@ -14,6 +14,9 @@ use ring3_core::input::Input;
 /// How often to look at the host's clock while the guest works, in nanoseconds.
 pub const INTERVAL_NANOS: u64 = 2_000_000;
 
+/// The same while a drive is to answer: the guest is to see that soon.
+const SHORT_INTERVAL_NANOS: u64 = 50_000;
+
 /// A guess at the start, in picoseconds for each instruction.
 pub const INITIAL_PICOS: u64 = 10_000;
 
@@ -48,6 +51,11 @@ impl Pace {
     /// Instructions until the next look.
     pub fn interval(&self) -> u64 {
         (INTERVAL_NANOS * 1000 / self.picos_per_instruction).max(1)
+    }
+
+    /// The same while an input is to come soon.
+    pub fn short_interval(&self) -> u64 {
+        (SHORT_INTERVAL_NANOS * 1000 / self.picos_per_instruction).max(1)
     }
 
     /// A look at the host's clock, which says `time`, after `instructions` instructions.

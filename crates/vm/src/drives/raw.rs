@@ -1,13 +1,13 @@
 //! An image file that holds a medium's sectors one after the other.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
 use super::{Drive, ImageError};
 
@@ -171,6 +171,28 @@ impl Drive for RawFile {
             DiskOperation::Eject => {}
         }
         Ok(Vec::new())
+    }
+
+    /// Reads what the host has in memory, and writes where it only has to remember what.
+    fn execute_at_once(&mut self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
+        let at_once = ReadWriteFlags::NOWAIT;
+        match operation {
+            DiskOperation::Read { sector, count } => {
+                let mut bytes = RawFile::buffer(*count).ok()?;
+                let offset = self.offset(*sector, bytes.len() as u64).ok()?;
+                let buffers = &mut [IoSliceMut::new(&mut bytes)];
+                let len = preadv2(&self.file, buffers, offset, at_once).ok()?;
+                (len == bytes.len()).then_some(Ok(bytes))
+            }
+            DiskOperation::Write { sector, data }
+                if !self.medium.read_only && data.len().is_multiple_of(SECTOR_SIZE) =>
+            {
+                let offset = self.offset(*sector, data.len() as u64).ok()?;
+                let len = pwritev2(&self.file, &[IoSlice::new(data)], offset, at_once).ok()?;
+                (len == data.len()).then_some(Ok(Vec::new()))
+            }
+            _ => None,
+        }
     }
 
     fn medium(&self) -> Option<Medium> {

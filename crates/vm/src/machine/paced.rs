@@ -32,7 +32,13 @@ impl Vm {
                 session.note(door, &input);
                 ending = ending.or(self.take_input(&input));
             }
-            let slice = if paused { 0 } else { pace.interval() };
+            let slice = if paused {
+                0
+            } else if self.drives.are_waiting() {
+                pace.short_interval()
+            } else {
+                pace.interval()
+            };
             let slice_end = self.cpu.instructions + slice;
             ending = ending.or_else(|| self.run_slice(slice_end));
             let ended = self.finish_slice(&mut session, door, console)?;

@@ -13,6 +13,8 @@ pub(super) struct Replay {
     inputs: Peekable<Box<dyn Iterator<Item = Result<StampedInput, RecordingError>>>>,
     /// How many were taken.
     taken: u64,
+    /// Requests to drives that were not answered at once, by device and tag.
+    waiting: Vec<(String, u64)>,
 }
 
 impl Replay {
@@ -30,33 +32,49 @@ impl Replay {
         Ok(self.inputs.next().transpose()?)
     }
 
-    /// What the drive behind `device` has answered to its request `tag`, which is made after `instructions` instructions.
+    /// What the drive behind `device` has answered at once to its request `tag`, which is made after `instructions` instructions;
+    /// nothing, if it answered later.
     pub(super) fn take_answer(
         &mut self,
         instructions: u64,
         device: &str,
         tag: u64,
-    ) -> Result<Input, VmError> {
-        let next = self.take()?.filter(|next| next.instructions == instructions);
-        let answer = next.map(|next| next.input).filter(|input| match input {
-            Input::Device { name, input: DeviceInput::Disk(answer) } => {
-                name == device && answer.tag == tag
-            }
-            _ => false,
-        });
-        answer.ok_or(VmError::Diverged(instructions))
+    ) -> Result<Option<Input>, VmError> {
+        let asked = (device.to_owned(), tag);
+        let next = self.peek()?.filter(|next| next.instructions == instructions);
+        if next.and_then(|next| answered(&next.input)).as_ref() == Some(&asked) {
+            return Ok(self.take()?.map(|next| next.input));
+        }
+        self.waiting.push(asked);
+        Ok(None)
+    }
+
+    /// `answer` comes later than what it answers.
+    fn was_waited_for(&mut self, answer: &(String, u64)) -> bool {
+        let index = self.waiting.iter().position(|asked| asked == answer);
+        index.map(|index| self.waiting.swap_remove(index)).is_some()
+    }
+}
+
+/// The device and the tag of the request which `input` answers.
+fn answered(input: &Input) -> Option<(String, u64)> {
+    match input {
+        Input::Device { name, input: DeviceInput::Disk(answer) } => {
+            Some((name.clone(), answer.tag))
+        }
+        _ => None,
     }
 }
 
 /// Where the next input came in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Point {
     instructions: u64,
     time: Time,
     /// It was a look at the host's clock.
     is_host_time: bool,
-    /// It was the answer of a drive, which is taken when the guest asks for it.
-    is_answer: bool,
+    /// It was the answer of a drive, to this device and request.
+    answered: Option<(String, u64)>,
 }
 
 impl From<&StampedInput> for Point {
@@ -66,7 +84,7 @@ impl From<&StampedInput> for Point {
             instructions: stamped.instructions,
             time: stamped.time,
             is_host_time: matches!(input, Input::HostTime { .. }),
-            is_answer: matches!(input, Input::Device { input: DeviceInput::Disk(_), .. }),
+            answered: answered(input),
         }
     }
 }
@@ -109,7 +127,7 @@ impl Vm {
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,
     ) {
         let inputs: Box<dyn Iterator<Item = _>> = Box::new(inputs);
-        self.replay = Some(Replay { inputs: inputs.peekable(), taken: 0 });
+        self.replay = Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new() });
     }
 
     /// The inputs are used up; drives are asked again.
@@ -128,8 +146,13 @@ impl Vm {
             // A normal run looked at the host's clock at the end of each slice.
             let is_slice_end = !is_first && point.is_host_time && !self.config.deterministic;
             is_first = false;
+            // One that came at once is taken where the guest asks.
+            let is_at_once = match (&mut self.replay, &point.answered) {
+                (Some(replay), Some(answer)) => !replay.was_waited_for(answer),
+                _ => false,
+            };
             if is_slice_end
-                || point.is_answer
+                || is_at_once
                 || self.config.deterministic
                 || self.cpu.instructions < point.instructions
             {
@@ -138,7 +161,7 @@ impl Vm {
                     return Ok(ending);
                 }
             }
-            if point.is_answer {
+            if is_at_once {
                 if self.inputs_replayed() == taken {
                     return Err(VmError::Diverged(self.cpu.instructions));
                 }

@@ -41,13 +41,27 @@ impl Vm {
         let ended = if self.config.deterministic {
             self.run_deterministically(door, console)
         } else {
-            self.run_paced(door, console)
+            self.drives.answer_at(door.sender());
+            let ended = self.run_paced(door, console);
+            self.wait_for_drives(door);
+            ended
         };
         let ended = ended.and_then(|ending| {
             self.finish(&ending, console)?;
             Ok(ending)
         });
         self.end_session(door, ended, |ending| Event::Ended(ending.clone()))
+    }
+
+    /// Waits for what drives have not answered yet, so that it is part of what is saved.
+    fn wait_for_drives(&mut self, door: &mut Door) {
+        while self.drives.are_waiting() {
+            let answer = door.wait_for(|input| {
+                matches!(input, Input::Device { input: DeviceInput::Disk(_), .. })
+            });
+            self.take_input(&answer);
+        }
+        self.drives.answer_at_once();
     }
 
     /// The run has come to its end, as `ended` says: tells all who are at the door, by an `event` where nothing failed.

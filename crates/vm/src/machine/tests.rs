@@ -1,4 +1,5 @@
 mod deterministic;
+mod drives;
 #[path = "../../tests/support/file.rs"]
 mod file;
 
@@ -13,6 +14,7 @@ use super::*;
 use crate::config::Kernel;
 use crate::control::{ChangeError, Ended, Event, MediumHeld, Status};
 use crate::door::door;
+use crate::drives::Empty;
 use crate::linux::tests::kernel_of;
 
 /// A guest whose every step depends on time and input: it lets the timer interrupt it a
@@ -110,7 +112,7 @@ fn a_run_is_repeated_by_its_inputs_alone() {
 /// Asserts that the recording of `live`, which sent `sent` and switched itself off, repeats it.
 #[track_caller]
 fn assert_repeats(live: &mut Vm, sent: &Sent) {
-    let mut replayed = vm();
+    let mut replayed = Vm::new(live.config.clone(), live.software.clone()).unwrap();
     let mut again = Sent::default();
     let ending = replayed.replay(live.recording(), &mut again).unwrap();
     assert_eq!(ending, Ending::PowerOff);

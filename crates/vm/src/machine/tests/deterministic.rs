@@ -2,6 +2,8 @@
 
 use std::num::NonZero;
 
+use ring3_core::disk::DiskAnswer;
+
 use super::file::File;
 use super::*;
 

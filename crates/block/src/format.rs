@@ -208,6 +208,16 @@ pub(crate) trait Driver: Debug + Send + Sync {
     /// Writes all of `bytes`. They are kept for certain after the next [`Driver::flush`].
     fn write(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()>;
 
+    /// Reads all of `bytes`, if that needs no waiting for the host. False if it did not; `bytes` then are anything.
+    fn read_at_once(&self, _bytes: &mut [u8], _offset: u64) -> bool {
+        false
+    }
+
+    /// Writes all of `bytes`, if that needs no waiting for the host. False if it did not, but perhaps a part of it.
+    fn write_at_once(&self, _bytes: &[u8], _offset: u64) -> bool {
+        false
+    }
+
     /// Makes zeros of a range, without room for them where the format can.
     fn write_zeroes(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()>;
 

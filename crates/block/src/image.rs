@@ -128,6 +128,20 @@ impl Image {
         self.said(self.layer.driver.write(bytes, offset, self.layer.beneath()))
     }
 
+    /// Reads all of `bytes` from `offset` on, if that needs no waiting for the host. False if it did not; `bytes` then are anything.
+    pub fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
+        self.check_range(offset, bytes.len() as u64).is_ok()
+            && self.layer.driver.read_at_once(bytes, offset)
+    }
+
+    /// Writes all of `bytes` from `offset` on, if that needs no waiting for the host. False if it did not, but perhaps a part of it.
+    pub fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
+        let is_guarded = self.guarded && offset < PROBE_SIZE as u64;
+        self.check_write(offset, bytes.len() as u64).is_ok()
+            && !is_guarded
+            && self.layer.driver.write_at_once(bytes, offset)
+    }
+
     /// Makes zeros of a range, without room for them where the format can.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_write(offset, len)?;

@@ -44,6 +44,14 @@ impl Driver for Raw {
         Ok(self.storage.write_at(bytes, offset)?)
     }
 
+    fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
+        self.storage.read_at_once(bytes, offset)
+    }
+
+    fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
+        self.storage.write_at_once(bytes, offset)
+    }
+
     fn write_zeroes(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
         Ok(self.storage.write_zeroes(offset, len)?)
     }

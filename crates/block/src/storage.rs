@@ -24,6 +24,16 @@ pub trait Storage: Debug + Send + Sync {
     /// before the next [`Storage::flush`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Reads all of `bytes`, if that needs no waiting for the host. False if it did not; `bytes` then are anything.
+    fn read_at_once(&self, _bytes: &mut [u8], _offset: u64) -> bool {
+        false
+    }
+
+    /// Writes all of `bytes`, if that needs no waiting for the host. False if it did not, but perhaps a part of it.
+    fn write_at_once(&self, _bytes: &[u8], _offset: u64) -> bool {
+        false
+    }
+
     /// Comes back when all that was written before is kept, whatever happens to the host.
     fn flush(&self) -> io::Result<()>;
 
@@ -61,6 +71,14 @@ impl<S: Storage> Storage for Arc<S> {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         (**self).write_at(bytes, offset)
+    }
+
+    fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
+        (**self).read_at_once(bytes, offset)
+    }
+
+    fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
+        (**self).write_at_once(bytes, offset)
     }
 
     fn flush(&self) -> io::Result<()> {

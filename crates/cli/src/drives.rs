@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
+use ring3_block::format::{Format, UnknownFormat};
 use ring3_core::disk::Medium;
 use ring3_devices::{floppy, ide};
-use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, Overlay, RawFile};
+use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, ImageFile, Overlay};
 use ring3_vm::{BootDevice, Config, DisketteDrive, Vm};
 use thiserror::Error;
 
@@ -38,7 +39,7 @@ impl Interface {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Drives")]
 pub(crate) struct DriveArguments {
-    /// A raw image or block device as the first hard disk (primary master)
+    /// A disk image or block device as the first hard disk (primary master)
     #[arg(long, value_name = "FILE")]
     pub(crate) hda: Option<PathBuf>,
 
@@ -66,7 +67,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw,readonly=on|off,snapshot=on|off
+    /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -89,6 +90,8 @@ pub(crate) struct DriveProperties {
     /// Which of its interface's drives it is; the first free one, if that is not said.
     pub(crate) index: Option<u8>,
     pub(crate) is_cdrom: bool,
+    /// The format of the file; what it begins like, if that is not said.
+    pub(crate) format: Option<Format>,
     pub(crate) read_only: bool,
     pub(crate) snapshot: bool,
 }
@@ -101,6 +104,7 @@ impl Default for DriveProperties {
             interface: Interface::Ide,
             index: None,
             is_cdrom: false,
+            format: None,
             read_only: false,
             snapshot: false,
         }
@@ -120,6 +124,8 @@ pub(crate) enum BadProperties {
     Value { key: &'static str, expected: &'static str, value: String },
     #[error("give letters out of a, b, c and d, or order=LETTERS,once=LETTERS,menu=on|off")]
     Boot,
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
 }
 
 fn switch(key: &'static str, value: &str) -> Result<bool, BadProperties> {
@@ -161,8 +167,7 @@ impl FromStr for DriveProperties {
                         _ => return Err(wrong("media", "disk or cdrom")),
                     };
                 }
-                "format" if value == "raw" => {}
-                "format" => return Err(wrong("format", "raw")),
+                "format" => drive.format = Some(value.parse()?),
                 "readonly" | "read-only" => drive.read_only = switch("readonly", value)?,
                 "snapshot" => drive.snapshot = switch("snapshot", value)?,
                 _ => return Err(BadProperties::Unknown(key.to_owned())),
@@ -282,9 +287,7 @@ impl Drives {
         };
         let is_cdrom = properties.is_cdrom && interface == Interface::Ide;
         let drive = match &properties.file {
-            Some(path) => {
-                open(path, is_cdrom, properties.read_only, properties.snapshot || snapshot)?
-            }
+            Some(path) => open(path, properties, properties.snapshot || snapshot)?,
             None if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
             None => return Err(DriveError::NoFile),
         };
@@ -357,16 +360,17 @@ impl Drives {
 
 fn open(
     path: &Path,
-    is_cdrom: bool,
-    read_only: bool,
+    properties: &DriveProperties,
     snapshot: bool,
 ) -> Result<Box<dyn Drive>, ImageError> {
+    let is_cdrom = properties.is_cdrom && properties.interface == Interface::Ide;
     let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
     if snapshot && !is_cdrom {
-        return Ok(Box::new(Overlay::open(path, block)?));
+        return Ok(Box::new(Overlay::open(path, properties.format, block)?));
     }
-    let access = if is_cdrom || read_only { Access::ReadOnly } else { Access::ReadWrite };
-    Ok(Box::new(RawFile::open(path, access, block)?))
+    let is_read_only = is_cdrom || properties.read_only;
+    let access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
+    Ok(Box::new(ImageFile::open(path, properties.format, access, block)?))
 }
 
 #[cfg(test)]
@@ -387,7 +391,7 @@ mod tests {
             "file=/tmp/a,if=floppy,index=1,readonly=on,format=raw".parse().unwrap();
         assert_eq!((drive.interface, drive.index), (Interface::Floppy, Some(1)));
         assert!(drive.read_only && !drive.snapshot);
-        for wrong in ["file", "size=1", "if=scsi", "index=x", "format=qcow2", "snapshot=yes"] {
+        for wrong in ["file", "size=1", "if=scsi", "index=x", "format=qcow9", "snapshot=yes"] {
             assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
         }
     }

@@ -168,9 +168,6 @@ fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure>
     }]))
 }
 
-/// The one format of image files that there is.
-pub(crate) const IMAGE_FORMAT: &str = "raw";
-
 /// A drive as query-block shows it. Members that QEMU always has say that there is no such thing: no limits, no encryption.
 fn block_info(drive: &DriveInfo) -> Value {
     let mut info = json!({
@@ -186,14 +183,15 @@ fn block_info(drive: &DriveInfo) -> Value {
     }
     if let Some(Medium { sectors, read_only }) = drive.medium {
         let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());
+        let format = drive.format.unwrap_or(ring3_block::Format::Raw.name());
         info["inserted"] = json!({
             "file": file,
-            "drv": IMAGE_FORMAT,
+            "drv": format,
             "ro": read_only,
             "encrypted": false,
             "image": {
                 "filename": file,
-                "format": IMAGE_FORMAT,
+                "format": format,
                 "virtual-size": sectors.saturating_mul(SECTOR_SIZE as u64),
             },
             "cache": {"writeback": true, "direct": false, "no-flush": false},

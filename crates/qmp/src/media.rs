@@ -5,13 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
+use ring3_block::format::{Format, UnknownFormat};
 use ring3_devices::floppy::{self, DriveKind};
 use ring3_vm::control::{ChangeError, DriveInfo};
-use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, RawFile};
+use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, ImageFile};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::commands::{IMAGE_FORMAT, Machine, done};
+use crate::commands::{Machine, done};
 use crate::protocol::{Arguments, Failure, read};
 
 /// What a client calls `drive`: as query-block says.
@@ -86,16 +87,16 @@ fn insert(
     mode: ReadOnlyMode,
     force: bool,
 ) -> Result<Value, Failure> {
-    if let Some(format) = format.filter(|format| *format != IMAGE_FORMAT) {
-        return Err(Failure::generic(format!("images are {IMAGE_FORMAT}, not {format}")));
-    }
+    let format = format.map(str::parse).transpose();
+    let format = format.map_err(|error: UnknownFormat| Failure::generic(error.to_string()))?;
     let drive = find(machine, device)?;
     let present = drive.file.as_deref().is_some_and(|present| is_same_file(present, path));
     // The file is locked as long as it is in use.
     if present {
         put(machine, &drive, Box::new(Empty), force)?;
     }
-    let image = open(&drive, path, mode).map_err(|error| Failure::generic(error.to_string()))?;
+    let image =
+        open(&drive, path, format, mode).map_err(|error| Failure::generic(error.to_string()))?;
     if drive.device == floppy::NAME
         && image.medium().is_none_or(|medium| DriveKind::for_image(medium.sectors).is_none())
     {
@@ -124,16 +125,21 @@ fn put(
 }
 
 /// The image at `path` as the medium of `drive`.
-fn open(drive: &DriveInfo, path: &Path, mode: ReadOnlyMode) -> Result<RawFile, ImageError> {
+fn open(
+    drive: &DriveInfo,
+    path: &Path,
+    format: Option<Format>,
+    mode: ReadOnlyMode,
+) -> Result<ImageFile, ImageError> {
     if drive.device != floppy::NAME {
-        return RawFile::open(path, Access::ReadOnly, BlockSize::CdRom);
+        return ImageFile::open(path, format, Access::ReadOnly, BlockSize::CdRom);
     }
     let access = match (mode, drive.medium) {
         (ReadOnlyMode::ReadOnly, _) => Access::ReadOnly,
         (ReadOnlyMode::Retain, Some(medium)) if medium.read_only => Access::ReadOnly,
         _ => Access::ReadWrite,
     };
-    RawFile::open(path, access, BlockSize::Disk)
+    ImageFile::open(path, format, access, BlockSize::Disk)
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {

@@ -74,6 +74,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
         locked: true,
         medium: Some(Medium { sectors: 8, read_only: true }),
         file: Some("cd.iso".into()),
+        format: Some("raw"),
     };
     let hard_disk =
         DriveInfo { unit: 0, removable: false, locked: false, medium: None, ..disc.clone() };
@@ -260,8 +261,8 @@ fn discs_are_changed() {
     fs::write(&image, [0; 100]).unwrap();
     for (arguments, part) in [
         (json!({"device": "ide-2", "filename": image}), "no whole number of 2048-byte sectors"),
-        (json!({"device": "ide-2", "filename": "/no/such"}), "no image file /no/such"),
-        (json!({"device": "ide-2", "filename": "a", "format": "qcow2"}), "not qcow2"),
+        (json!({"device": "ide-2", "filename": "/no/such"}), "no image /no/such"),
+        (json!({"device": "ide-2", "filename": "a", "format": "qcow9"}), "no image format"),
         (json!({"device": "ide-0", "filename": "a"}), "'ide-0' is not removable"),
         (json!({"device": "ide-7", "filename": "a"}), "'ide-7' not found"),
         (json!({"filename": "a"}), "'device' and 'id'"),

@@ -118,6 +118,8 @@ pub struct DriveInfo {
     pub medium: Option<Medium>,
     /// The file with the sectors of that medium.
     pub file: Option<PathBuf>,
+    /// The format of that file, as qemu-img calls it.
+    pub format: Option<&'static str>,
 }
 
 /// What a [`Control`] asks of the machine.

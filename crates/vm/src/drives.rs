@@ -1,13 +1,13 @@
 //! What stands behind the drives of the machine.
 //!
-//! A [`Drive`] does what a device asks: [`RawFile`] with an image file, [`Overlay`] with one that
+//! A [`Drive`] does what a device asks: [`ImageFile`] with a disk image, [`Overlay`] with one that
 //! stays as it is while the guest writes, [`Empty`] without a medium.
 //!
 //! In a normal run a thread for each drive does it, and the guest runs on; what needs no waiting for the host is done at once.
 //! In a deterministic run all is, so that answers come in the same place each time.
 
+mod image;
 mod overlay;
-mod raw;
 mod worker;
 
 use std::fmt::Debug;
@@ -15,13 +15,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
 use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
 use thiserror::Error;
 
+pub use image::{Access, BlockSize, ImageFile};
 pub use overlay::Overlay;
-pub use raw::{Access, BlockSize, RawFile};
 
 use crate::config::Config;
 use crate::control::DriveInfo;
@@ -46,6 +47,11 @@ pub trait Drive: Debug + Send {
 
     /// The file with its sectors, if there is one.
     fn file(&self) -> Option<&Path>;
+
+    /// The format of that file.
+    fn format(&self) -> Option<Format> {
+        None
+    }
 }
 
 /// A drive without a medium.
@@ -76,36 +82,9 @@ impl Drive for Empty {
 /// Why an image file cannot be a drive.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// It is not there.
-    #[error("there is no image file {path}")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The user may not read it, or write it where that was asked.
-    #[error("no permission to {what} {path}; {hint}")]
-    Permission {
-        /// The file.
-        path: PathBuf,
-        /// What was tried: to read, or to read and write.
-        what: &'static str,
-        /// What may help.
-        hint: &'static str,
-    },
-    /// Something else went wrong.
-    #[error("{path} cannot be opened as an image: {source}")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the host says.
-        source: io::Error,
-    },
-    /// It is a directory, a pipe or the like.
-    #[error("{path} is neither a file nor a block device")]
-    NotAnImage {
-        /// The file.
-        path: PathBuf,
-    },
+    /// It cannot be opened.
+    #[error(transparent)]
+    Image(#[from] ring3_block::Error),
     /// It is empty, or ends within a sector.
     #[error(
         "{path} has {len} bytes, which is no whole number of {block}-byte sectors: it is cut short or no raw image"
@@ -117,14 +96,6 @@ pub enum ImageError {
         len: u64,
         /// Bytes of a sector.
         block: u64,
-    },
-    /// Another drive, perhaps of another virtual machine, uses it.
-    #[error(
-        "{path} is in use by another drive or virtual machine; a second one may only read it, where neither writes"
-    )]
-    InUse {
-        /// The file.
-        path: PathBuf,
     },
     /// There is no room for what the guest writes.
     #[error(
@@ -158,6 +129,7 @@ struct Attached {
     drive: Shared,
     medium: Option<Medium>,
     file: Option<PathBuf>,
+    format: Option<Format>,
     /// From the first request on that is not done at once.
     worker: Option<Worker>,
     /// The requests that it has not answered, by their tags.
@@ -178,6 +150,7 @@ impl Attached {
             unit,
             medium: drive.medium(),
             file: drive.file().map(Path::to_owned),
+            format: drive.format(),
             drive: Arc::new(Mutex::new(drive)),
             worker: None,
             waiting: Vec::new(),
@@ -303,6 +276,7 @@ impl Drives {
                 locked: false,
                 medium: at.and_then(|at| at.medium),
                 file: at.and_then(|at| at.file.clone()),
+                format: at.and_then(|at| at.format).map(Format::name),
             }
         };
         ide.chain(diskettes).map(info).collect()

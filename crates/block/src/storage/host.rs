@@ -1,12 +1,12 @@
 //! Files and block devices of the host.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
 use super::{Storage, locks};
 use crate::error::Error;
@@ -105,6 +105,20 @@ impl Storage for HostFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    /// What the host has in memory.
+    fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
+        let len = bytes.len();
+        let read =
+            preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT);
+        read == Ok(len)
+    }
+
+    /// Where the host only has to remember what is to be written.
+    fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
+        let written = pwritev2(&self.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::NOWAIT);
+        written == Ok(bytes.len())
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -31,9 +31,9 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("media", "disk") => set(&mut drive.is_cdrom, false),
         ("media", "cdrom") => set(&mut drive.is_cdrom, true),
         ("media", _) => reason("media is disk or cdrom"),
-        ("format" | "driver", "raw") => Ok(()),
-        ("format" | "driver", _) => {
-            reason("images are raw; qemu-img convert -O raw makes one of others")
+        ("format" | "driver", value) => {
+            let format = value.parse().map_err(|error| format!("{error}"))?;
+            set(&mut drive.format, Some(format))
         }
         ("readonly" | "read-only", value) => set(&mut drive.read_only, switch(key, value)?),
         ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),

@@ -128,6 +128,7 @@ fn drives_by_their_properties() {
             DriveProperties {
                 file: Some("a,b".into()),
                 index: Some(1),
+                format: Some(ring3_block::Format::Raw),
                 snapshot: true,
                 ..hard_disk.clone()
             },
@@ -184,7 +185,7 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-serial unix:/s", "add server=on"),
         ("-qmp tcp:localhost:4444", "give stdio or unix:PATH"),
         ("-drive file=a,if=virtio", "if=ide or if=floppy"),
-        ("-drive file=a,format=qcow2", "qemu-img convert -O raw"),
+        ("-drive file=a,format=qcow9", "no image format \"qcow9\""),
         ("-drive file=a,index=0,bus=0", "either index"),
         ("-drive file=a,index=300", "index is a number"),
         ("-drive file=a,size=1", "size is not known"),

@@ -7,9 +7,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use ring3_block::Format;
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
-use super::{Access, BlockSize, Drive, ImageError, RawFile};
+use super::{Access, BlockSize, Drive, ImageError, ImageFile};
 
 /// Sectors for which one word of [`Overlay::written`] stands.
 const GROUP: u64 = u64::BITS as u64;
@@ -19,7 +20,7 @@ const GROUP: u64 = u64::BITS as u64;
 /// The temporary file has no name, is sparse, and lies in the directory that TMPDIR names.
 #[derive(Debug)]
 pub struct Overlay {
-    base: RawFile,
+    base: ImageFile,
     medium: Medium,
     /// Each written sector is at its own place here.
     over: File,
@@ -28,9 +29,13 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Opens the image at `path` as [`RawFile::open`] does for reading.
-    pub fn open(path: &Path, block: BlockSize) -> Result<Overlay, ImageError> {
-        let base = RawFile::open(path, Access::ReadOnly, block)?;
+    /// Opens the image at `path` as [`ImageFile::open`] does for reading.
+    pub fn open(
+        path: &Path,
+        format: Option<Format>,
+        block: BlockSize,
+    ) -> Result<Overlay, ImageError> {
+        let base = ImageFile::open(path, format, Access::ReadOnly, block)?;
         let over = tempfile::tempfile().map_err(|source| ImageError::Temporary {
             path: path.to_owned(),
             directory: std::env::temp_dir(),
@@ -47,7 +52,7 @@ impl Overlay {
     }
 
     fn read(&self, sector: u64, count: u32) -> Result<Vec<u8>, DiskError> {
-        let mut bytes = RawFile::buffer(count)?;
+        let mut bytes = ImageFile::buffer(count)?;
         self.base.offset(sector, bytes.len() as u64)?;
         let end = sector + u64::from(count);
         let (mut first, mut rest) = (sector, bytes.as_mut_slice());
@@ -107,6 +112,10 @@ impl Drive for Overlay {
     fn file(&self) -> Option<&Path> {
         self.base.file()
     }
+
+    fn format(&self) -> Option<Format> {
+        self.base.format()
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +129,7 @@ mod tests {
         let mut expected: Vec<u8> = (0..200 * 512).map(|index| (index / 512) as u8).collect();
         std::fs::write(&path, &expected).unwrap();
         let before = expected.clone();
-        let mut drive = Overlay::open(&path, BlockSize::Disk).unwrap();
+        let mut drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         assert_eq!(drive.medium(), Some(Medium { sectors: 200, read_only: false }));
         for (sector, count, byte) in [(3, 1, 0xa1), (60, 10, 0xa2), (199, 1, 0xa3), (62, 2, 0xa4)] {
             let data = vec![byte; count * 512];
@@ -139,7 +148,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [0; 1024]).unwrap();
-        let mut drive = Overlay::open(&path, BlockSize::Disk).unwrap();
+        let mut drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         for (sector, len) in [(2, 512), (1, 1024), (u64::MAX, 512), (0, 511)] {
             let write = DiskOperation::Write { sector, data: vec![0; len] };
             assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
@@ -154,13 +163,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [7; 512]).unwrap();
-        let mut first = Overlay::open(&path, BlockSize::Disk).unwrap();
-        let mut second = Overlay::open(&path, BlockSize::Disk).unwrap();
+        let mut first = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let mut second = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![8; 512] };
         first.execute(&write).unwrap();
         let read = DiskOperation::Read { sector: 0, count: 1 };
         assert_eq!(second.execute(&read), Ok(vec![7; 512]));
-        let writer = RawFile::open(&path, Access::ReadWrite, BlockSize::Disk);
-        assert!(matches!(writer, Err(ImageError::InUse { .. })));
+        let writer = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk);
+        assert!(matches!(writer, Err(ImageError::Image(ring3_block::Error::InUse { .. }))));
     }
 }

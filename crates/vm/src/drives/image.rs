@@ -1,13 +1,9 @@
-//! An image file that holds a medium's sectors one after the other.
+//! A disk image, of any format, or a block device of the host.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use ring3_block::{Error, Format, Image, OpenOptions};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
 use super::{Drive, ImageError};
 
@@ -41,42 +37,42 @@ pub enum Access {
     ReadWrite,
 }
 
-/// An image file, or a block device of the host.
+/// See the module.
 #[derive(Debug)]
-pub struct RawFile {
-    path: PathBuf,
-    file: File,
+pub struct ImageFile {
+    image: Image,
     medium: Medium,
 }
 
-impl RawFile {
-    /// Opens the image at `path`, whose size is to be a whole number of `block`s.
+impl ImageFile {
+    /// Opens the image at `path`, whose size is to be a whole number of `block`s. Without a `format` it is what it begins
+    /// like.
     ///
-    /// The file is locked (by flock(2), which only programs heed that do the same) until it is dropped.
-    pub fn open(path: &Path, access: Access, block: BlockSize) -> Result<RawFile, ImageError> {
+    /// It is locked against other users until it is dropped.
+    pub fn open(
+        path: &Path,
+        format: Option<Format>,
+        access: Access,
+        block: BlockSize,
+    ) -> Result<ImageFile, ImageError> {
         let writes = access == Access::ReadWrite;
-        // Without O_NONBLOCK, opening a pipe waits for its other end.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let opened = OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
-        let fails = |error| open_error(path, writes, error);
-        let mut file = opened.map_err(fails)?;
-        let kind = file.metadata().map_err(fails)?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(ImageError::NotAnImage { path: path.to_owned() });
-        }
-        lock(&file, path, writes)?;
-        let len = file.seek(SeekFrom::End(0)).map_err(fails)?;
+        let image = Image::open(path, &OpenOptions { format, writes, ..OpenOptions::default() })?;
+        // A raw image has the size of its file, rounded up.
+        let len = match (image.format(), std::fs::metadata(path)) {
+            (Format::Raw, Ok(file)) if file.is_file() => file.len(),
+            _ => image.size(),
+        };
         if len == 0 || !len.is_multiple_of(block.bytes()) {
             let block = block.bytes();
             return Err(ImageError::Truncated { path: path.to_owned(), len, block });
         }
         let medium = Medium { sectors: len / SECTOR_SIZE as u64, read_only: !writes };
-        Ok(RawFile { path: path.to_owned(), file, medium })
+        Ok(ImageFile { image, medium })
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.image.path()
     }
 
     /// The byte at which `len` bytes from `sector` on begin, when they are all there.
@@ -90,7 +86,7 @@ impl RawFile {
     /// Reads whole sectors from `sector` on.
     pub(super) fn read(&self, sector: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
         let offset = self.offset(sector, bytes.len() as u64)?;
-        self.check(self.file.read_exact_at(bytes, offset), "reading")
+        check(self.image.read_at(bytes, offset))
     }
 
     /// Room for `count` sectors.
@@ -101,97 +97,57 @@ impl RawFile {
         Ok(vec![0; count as usize * SECTOR_SIZE])
     }
 
-    fn write(&self, sector: u64, data: &[u8]) -> Result<(), DiskError> {
+    /// Where `data` are to be written, if they can be.
+    fn place(&self, sector: u64, data: &[u8]) -> Result<u64, DiskError> {
         if self.medium.read_only {
             return Err(DiskError::ReadOnly);
         }
         if !data.len().is_multiple_of(SECTOR_SIZE) {
             return Err(DiskError::OutOfRange);
         }
-        let offset = self.offset(sector, data.len() as u64)?;
-        self.check(self.file.write_all_at(data, offset), "writing")
-    }
-
-    /// Warns of an error of the host; the guest is only told that there was one.
-    fn check(&self, result: io::Result<()>, what: &str) -> Result<(), DiskError> {
-        result.map_err(|error| {
-            tracing::warn!("{what} {} failed: {error}", self.path.display());
-            DiskError::Host
-        })
+        self.offset(sector, data.len() as u64)
     }
 }
 
-fn open_error(path: &Path, writes: bool, source: io::Error) -> ImageError {
-    let path = path.to_owned();
-    match source.kind() {
-        ErrorKind::NotFound => ImageError::Missing { path },
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem if writes => {
-            let hint = "it can be attached read-only, or with its writes thrown away";
-            ImageError::Permission { path, what: "read and write", hint }
-        }
-        ErrorKind::PermissionDenied => {
-            let hint = "its owner can grant it";
-            ImageError::Permission { path, what: "read", hint }
-        }
-        ErrorKind::IsADirectory => ImageError::NotAnImage { path },
-        _ => ImageError::Open { path, source },
-    }
+/// Warns of an error; the guest is only told that there was one.
+fn check(result: Result<(), Error>) -> Result<(), DiskError> {
+    result.map_err(|error| {
+        tracing::warn!("{error}");
+        DiskError::Host
+    })
 }
 
-fn lock(file: &File, path: &Path, writes: bool) -> Result<(), ImageError> {
-    let operation = if writes {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    match flock(file, operation) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(ImageError::InUse { path: path.to_owned() }),
-        // A file system without locks: better unprotected than unusable.
-        Err(Errno::NOTSUP | Errno::NOLCK | Errno::INVAL | Errno::NOSYS) => {
-            tracing::warn!("{} cannot be locked against a second user", path.display());
-            Ok(())
-        }
-        Err(error) => Err(ImageError::Open { path: path.to_owned(), source: error.into() }),
-    }
-}
-
-impl Drive for RawFile {
+impl Drive for ImageFile {
     fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
         match operation {
             DiskOperation::Read { sector, count } => {
-                let mut bytes = RawFile::buffer(*count)?;
+                let mut bytes = ImageFile::buffer(*count)?;
                 self.read(*sector, &mut bytes)?;
                 return Ok(bytes);
             }
-            DiskOperation::Write { sector, data } => self.write(*sector, data)?,
-            DiskOperation::Flush if self.medium.read_only => {}
-            DiskOperation::Flush => self.check(self.file.sync_data(), "flushing")?,
+            DiskOperation::Write { sector, data } => {
+                let offset = self.place(*sector, data)?;
+                check(self.image.write_at(data, offset))?;
+            }
+            DiskOperation::Flush => check(self.image.flush())?,
             // The machine puts an empty drive in the place of this one.
             DiskOperation::Eject => {}
         }
         Ok(Vec::new())
     }
 
-    /// Reads what the host has in memory, and writes where it only has to remember what.
     fn execute_at_once(&mut self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
-        let at_once = ReadWriteFlags::NOWAIT;
         match operation {
             DiskOperation::Read { sector, count } => {
-                let mut bytes = RawFile::buffer(*count).ok()?;
+                let mut bytes = ImageFile::buffer(*count).ok()?;
                 let offset = self.offset(*sector, bytes.len() as u64).ok()?;
-                let buffers = &mut [IoSliceMut::new(&mut bytes)];
-                let len = preadv2(&self.file, buffers, offset, at_once).ok()?;
-                (len == bytes.len()).then_some(Ok(bytes))
+                self.image.read_at_once(&mut bytes, offset).then_some(Ok(bytes))
             }
-            DiskOperation::Write { sector, data }
-                if !self.medium.read_only && data.len().is_multiple_of(SECTOR_SIZE) =>
-            {
-                let offset = self.offset(*sector, data.len() as u64).ok()?;
-                let len = pwritev2(&self.file, &[IoSlice::new(data)], offset, at_once).ok()?;
-                (len == data.len()).then_some(Ok(Vec::new()))
+            DiskOperation::Write { sector, data } => {
+                let offset = self.place(*sector, data).ok()?;
+                self.image.write_at_once(data, offset).then_some(Ok(Vec::new()))
             }
-            _ => None,
+            DiskOperation::Flush | DiskOperation::Eject => None,
         }
     }
 
@@ -200,12 +156,18 @@ impl Drive for RawFile {
     }
 
     fn file(&self) -> Option<&Path> {
-        Some(&self.path)
+        Some(self.path())
+    }
+
+    fn format(&self) -> Option<Format> {
+        Some(self.image.format())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn image(directory: &tempfile::TempDir, len: usize) -> PathBuf {
@@ -216,14 +178,14 @@ mod tests {
     }
 
     fn message(path: &Path, access: Access, block: BlockSize) -> String {
-        RawFile::open(path, access, block).unwrap_err().to_string()
+        ImageFile::open(path, None, access, block).unwrap_err().to_string()
     }
 
     #[test]
     fn sectors_are_read_and_written_in_place() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let mut drive = RawFile::open(&path, Access::ReadWrite, BlockSize::CdRom).unwrap();
+        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::CdRom).unwrap();
         assert_eq!(drive.medium(), Some(Medium { sectors: 8, read_only: false }));
         let read = drive.execute(&DiskOperation::Read { sector: 2, count: 2 }).unwrap();
         assert_eq!(read, [[2; 512], [3; 512]].concat());
@@ -237,7 +199,7 @@ mod tests {
     fn requests_that_leave_the_image_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let mut drive = RawFile::open(&path, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         for (sector, count) in [(8, 1), (7, 2), (u64::MAX, 1), (u64::MAX / 512, 1), (0, u32::MAX)] {
             let read = DiskOperation::Read { sector, count };
             assert_eq!(drive.execute(&read), Err(DiskError::OutOfRange));
@@ -253,7 +215,7 @@ mod tests {
     fn an_image_for_reading_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 512);
-        let mut drive = RawFile::open(&path, Access::ReadOnly, BlockSize::Disk).unwrap();
+        let mut drive = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![9; 512] };
         assert_eq!(drive.execute(&write), Err(DiskError::ReadOnly));
         assert_eq!(drive.execute(&DiskOperation::Flush), Ok(Vec::new()));
@@ -263,11 +225,11 @@ mod tests {
     fn one_writer_or_many_readers_use_an_image() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 512);
-        let first = RawFile::open(&path, Access::ReadOnly, BlockSize::Disk).unwrap();
-        let second = RawFile::open(&path, Access::ReadOnly, BlockSize::Disk).unwrap();
+        let first = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
+        let second = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
         assert!(message(&path, Access::ReadWrite, BlockSize::Disk).contains("is in use"));
         drop((first, second));
-        let _writer = RawFile::open(&path, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let _writer = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         assert!(message(&path, Access::ReadOnly, BlockSize::Disk).contains("is in use"));
     }
 
@@ -276,7 +238,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");
         let says = message(&missing, Access::ReadOnly, BlockSize::Disk);
-        assert_eq!(says, format!("there is no image file {}", missing.display()));
+        assert_eq!(says, format!("there is no image {}", missing.display()));
         for access in [Access::ReadOnly, Access::ReadWrite] {
             let says = message(directory.path(), access, BlockSize::Disk);
             assert!(says.ends_with("is neither a file nor a block device"), "{says}");
@@ -303,12 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_host_reach_the_guest_as_such() {
+    fn what_an_image_refuses_is_an_error_for_the_guest() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let mut drive = RawFile::open(&path, Access::ReadWrite, BlockSize::Disk).unwrap();
-        File::options().write(true).open(&path).unwrap().set_len(1024).unwrap();
-        let read = DiskOperation::Read { sector: 1, count: 2 };
-        assert_eq!(drive.execute(&read), Err(DiskError::Host));
+        let mut header = vec![0; 512];
+        header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
+        let write = DiskOperation::Write { sector: 0, data: header };
+        // Nobody said that it is raw, and with that it would not be.
+        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        assert_eq!(drive.execute_at_once(&write), None);
+        assert_eq!(drive.execute(&write), Err(DiskError::Host));
+        drop(drive);
+        let raw = Some(Format::Raw);
+        let mut drive = ImageFile::open(&path, raw, Access::ReadWrite, BlockSize::Disk).unwrap();
+        assert_eq!(drive.execute(&write), Ok(Vec::new()));
     }
 }

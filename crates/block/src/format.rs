@@ -1,6 +1,7 @@
 //! Which formats there are, how they are told apart, and what each has to do.
 
 use std::fmt::{self, Debug, Display, Formatter};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -8,6 +9,7 @@ use thiserror::Error;
 
 use crate::check::{Repair, Report};
 use crate::error::{Fault, Result};
+use crate::nbd::Nbd;
 use crate::{bochs, cow, qcow, vdi, vmdk, vpc};
 
 /// A format of images, or a way to reach one.
@@ -158,6 +160,34 @@ pub struct BackingName {
     pub name: String,
     /// The format, if the image says it.
     pub format: Option<String>,
+}
+
+impl BackingName {
+    /// Where that is for an image at `above`.
+    pub fn path(&self, above: &Path) -> Result<PathBuf> {
+        if self.name.starts_with("json:") {
+            return Err(Fault::unsupported(
+                "its backing file is given as JSON, which is not understood; name the file with \"ring3 img rebase -u\"",
+            ));
+        }
+        if Nbd::is_address(Path::new(&self.name)) {
+            return Ok(self.name.as_str().into());
+        }
+        let name = self.name.strip_prefix("file:").unwrap_or(&self.name);
+        Ok(above.parent().unwrap_or(Path::new("")).join(name))
+    }
+
+    /// The format, if the image says it, and it is known.
+    pub fn known_format(&self) -> Result<Option<Format>> {
+        match self.format.as_deref() {
+            None => Ok(None),
+            // QEMU's names for "as it is".
+            Some("file" | "host_device") => Ok(Some(Format::Raw)),
+            Some(name) => name.parse().map(Some).map_err(|error| {
+                Fault::unsupported(format!("the format of its backing file: {error}"))
+            }),
+        }
+    }
 }
 
 /// A state of the disk that an image keeps.

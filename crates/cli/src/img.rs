@@ -153,12 +153,11 @@ fn specific(texts: &[String]) -> Result<Vec<(String, String)>, String> {
 ///
 /// Its format is found out where it is not given, which is as safe as it was to trust it until now, and kept in the new image.
 fn backing(file: &Path, base: &str, format: Option<Format>) -> Result<(BackingName, u64), String> {
-    // The name is relative to the new image.
-    let path = file.parent().unwrap_or(Path::new("")).join(base);
+    let mut named = BackingName { name: base.to_owned(), format: None };
+    let path = said(named.path(file))?;
     let image = said(Image::open(&path, &OpenOptions { format, ..OpenOptions::default() }))?;
-    let name =
-        BackingName { name: base.to_owned(), format: Some(image.format().name().to_owned()) };
-    Ok((name, image.size()))
+    named.format = Some(image.format().name().to_owned());
+    Ok((named, image.size()))
 }
 
 /// A size for people, as qemu-img has it: 1.5 GiB.

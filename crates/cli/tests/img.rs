@@ -242,7 +242,9 @@ fn chains_are_made_moved_and_joined() {
     // And into the file below.
     place.img("convert -O qcow2 one base");
     place.img("create -f qcow2 -b base above");
-    place.img("rebase -b base -F qcow2 image");
+    place.img("rebase -b file:base -F qcow2 image");
+    let full = &place.json("info --output json image")["full-backing-filename"];
+    assert_eq!(full, "base", "as it is opened");
     place.img("commit image");
     place.img("compare base top");
     place.img("compare image top");

@@ -111,15 +111,8 @@ fn open_backing(
     seen: &mut Vec<PathBuf>,
 ) -> Result<Layer, Error> {
     let fails = |fault| Error::In { path: above.to_owned(), fault };
-    let format = match named.format.as_deref() {
-        None => None,
-        // QEMU's names for "as it is".
-        Some("file" | "host_device") => Some(Format::Raw),
-        Some(name) => Some(name.parse().map_err(|error| {
-            fails(Fault::unsupported(format!("the format of its backing file: {error}")))
-        })?),
-    };
-    let path = backing_path(above, &named.name).map_err(fails)?;
+    let format = named.known_format().map_err(fails)?;
+    let path = named.path(above).map_err(fails)?;
     let below =
         OpenOptions { format, writes: false, shares: options.shares, backing: Backing::Follow };
     let opened = open_layer(&path, &below, seen);
@@ -128,18 +121,4 @@ fn open_backing(
         source => Error::Backing { path: above.to_owned(), source: Box::new(source) },
     })?;
     Ok(layer)
-}
-
-/// The file that `name` means in an image at `above`.
-pub(crate) fn backing_path(above: &Path, name: &str) -> Result<PathBuf, Fault> {
-    if name.starts_with("json:") {
-        return Err(Fault::unsupported(
-            "its backing file is given as JSON, which is not understood; name the file with \"ring3 img rebase -u\"",
-        ));
-    }
-    if Nbd::is_address(Path::new(name)) {
-        return Ok(name.into());
-    }
-    let name = name.strip_prefix("file:").unwrap_or(name);
-    Ok(above.parent().unwrap_or(Path::new("")).join(name))
 }

@@ -241,11 +241,8 @@ pub(super) fn commit(arguments: &CommitArguments) -> Result<(), String> {
     let Some(named) = image.backing() else {
         return Err(format!("{} has no backing file to write to", arguments.file.display()));
     };
-    let path = arguments.file.parent().map_or_else(PathBuf::new, |parent| parent.join(&named.name));
-    let format = named.format.as_deref().map(str::parse).transpose();
-    let format = format.map_err(|error: ring3_block::format::UnknownFormat| {
-        format!("its backing file: {error}")
-    })?;
+    let path = said(named.path(&arguments.file))?;
+    let format = said(named.known_format())?;
     let base =
         said(Image::open(&path, &OpenOptions { format, writes: true, ..OpenOptions::default() }))?;
     if base.size() < image.size() {

@@ -125,7 +125,7 @@ fn object(image: &Image) -> Value {
         put("cluster-size", bytes.into());
     }
     if let Some(backing) = image.backing() {
-        let full = image.path().parent().map(|parent| parent.join(&backing.name));
+        let full = backing.path(image.path());
         put(
             "full-backing-filename",
             full.map_or(Value::Null, |path| path.to_string_lossy().into()),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::bytes::pieces;
 use crate::check::{Repair, Report};
 use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
@@ -323,22 +324,16 @@ impl<L: Layout> Driver for Blocks<L> {
     }
 
     fn write(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()> {
-        let (mut offset, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            let len = (self.block - offset % self.block).min(rest.len() as u64);
-            let (piece, after) = rest.split_at(len as usize);
-            self.write_piece(piece, offset, below)?;
-            (offset, rest) = (offset + len, after);
+        for (start, len) in pieces(offset, bytes.len() as u64, self.block) {
+            let piece = &bytes[(start - offset) as usize..][..len as usize];
+            self.write_piece(piece, start, below)?;
         }
         Ok(())
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()> {
-        let end = offset + len;
-        let mut offset = offset;
-        while offset < end {
+        for (offset, len) in pieces(offset, len, self.block) {
             let inside = offset % self.block;
-            let len = (self.block - inside).min(end - offset);
             let state = self.shared();
             let place = self.place(&state, offset);
             match place {
@@ -357,17 +352,13 @@ impl<L: Layout> Driver for Blocks<L> {
                     }
                 }
             }
-            offset += len;
         }
         Ok(())
     }
 
     fn discard(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
-        let end = offset + len;
-        let mut offset = offset;
-        while offset < end {
+        for (offset, len) in pieces(offset, len, self.block) {
             let inside = offset % self.block;
-            let len = (self.block - inside).min(end - offset);
             let state = self.shared();
             if let Place::At(at) = self.place(&state, offset)
                 && self.part(at, inside, len)? == (true, len)
@@ -375,7 +366,6 @@ impl<L: Layout> Driver for Blocks<L> {
                 self.check_place(&state, at)?;
                 self.storage.discard(at + self.layout.bitmap_len() + inside, len)?;
             }
-            offset += len;
         }
         Ok(())
     }

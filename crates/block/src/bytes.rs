@@ -1,4 +1,4 @@
-//! Numbers in headers.
+//! Numbers in headers, and ranges in pieces.
 
 use crate::error::{Fault, Result};
 
@@ -25,6 +25,14 @@ pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
 /// The 64-bit big-endian number at byte `at`.
 pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Cuts the `len` bytes from `offset` on where units of `unit` bytes end: where each piece begins, and its length.
+pub(crate) fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset + len;
+    let piece =
+        move |start: u64| (start < end).then(|| (start, (unit - start % unit).min(end - start)));
+    std::iter::successors(piece(offset), move |(start, len)| piece(start + len))
 }
 
 /// A UUID of version 4 (RFC 9562, 5.4).

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use flate2::{Decompress, FlushDecompress};
 
-use crate::bytes::{be32, be64};
+use crate::bytes::{be32, be64, pieces};
 use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
 use crate::storage::{Storage, read_padded};
@@ -334,23 +334,17 @@ impl Driver for Qcow {
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64, below: &dyn Below) -> Result<()> {
-        let (mut offset, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            let len = (self.cluster_size() - offset % self.cluster_size()).min(rest.len() as u64);
-            let (piece, after) = rest.split_at_mut(len as usize);
-            self.read_piece(&*self.loaded(offset)?, piece, offset, below)?;
-            (offset, rest) = (offset + len, after);
+        for (start, len) in pieces(offset, bytes.len() as u64, self.cluster_size()) {
+            let piece = &mut bytes[(start - offset) as usize..][..len as usize];
+            self.read_piece(&*self.loaded(start)?, piece, start, below)?;
         }
         Ok(())
     }
 
     fn write(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()> {
-        let (mut offset, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            let len = (self.cluster_size() - offset % self.cluster_size()).min(rest.len() as u64);
-            let (piece, after) = rest.split_at(len as usize);
-            self.write_piece(piece, offset, below)?;
-            (offset, rest) = (offset + len, after);
+        for (start, len) in pieces(offset, bytes.len() as u64, self.cluster_size()) {
+            let piece = &bytes[(start - offset) as usize..][..len as usize];
+            self.write_piece(piece, start, below)?;
         }
         Ok(())
     }

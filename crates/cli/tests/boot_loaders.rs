@@ -5,8 +5,8 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::Directory;
 use support::guest::{Guest, PROMPT, file};
+use support::{Directory, output, read_ext2, system_program};
 
 /// SeaBIOS reads GRUB from the disc, GRUB in turn the kernel and its RAM disk by the BIOS's INT 13h.
 #[test]
@@ -22,25 +22,7 @@ fn grub_boots_linux_from_a_disc() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// What `command` writes to its standard output.
-fn output(command: &mut Command) -> Vec<u8> {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    output.stdout
-}
-
-/// The program `name` of those that Debian has where only root looks for programs.
-fn system_program(name: &str) -> Command {
-    let path = Path::new("/usr/sbin").join(name);
-    Command::new(if path.exists() { path } else { name.into() })
-}
-
-/// The bytes of `file` in the ext2 file system in the image `disk`.
-fn read_ext2(disk: &Path, file: &str) -> Vec<u8> {
-    output(system_program("debugfs").arg("-R").arg(format!("cat {file}")).arg(disk))
-}
-
-/// The same for a FAT file system.
+/// The bytes of `file` in the FAT file system in the image `disk`.
 fn read_fat(disk: &Path, file: &str) -> Vec<u8> {
     output(Command::new("mcopy").arg("-i").arg(disk).arg(format!("::{file}")).arg("-"))
 }

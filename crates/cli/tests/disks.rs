@@ -6,23 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use support::guest::{Guest, PROMPT, file};
-use support::{Directory, ring3};
+use support::{Directory, output, read_ext2, ring3, system_program};
 
 /// Those that a guest can write to, as many as there are IDE drives.
 const FORMATS: [&str; 4] = ["qcow2", "vdi", "vpc", "vmdk"];
 const SIZE: &str = "64M";
-
-/// Runs `command`, which is to succeed, and gives what it writes.
-#[track_caller]
-fn output(command: &mut Command) -> Vec<u8> {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    output.stdout
-}
-
-fn system_program(name: &str) -> Command {
-    Command::new(Path::new("/usr/sbin").join(name))
-}
 
 fn create(directory: &Directory, format: &str) -> PathBuf {
     let path = directory.path(&format!("disk.{format}"));
@@ -48,11 +36,6 @@ fn raw(image: &Path, format: &str) -> PathBuf {
         Command::new("qemu-img").args(["convert", "-f", format, "-O", "raw"]).arg(image).arg(&raw),
     );
     raw
-}
-
-/// The bytes of `file` in the ext2 file system in the raw image `disk`.
-fn read_file(disk: &Path, file: &str) -> Vec<u8> {
-    output(system_program("debugfs").args(["-R", &format!("cat {file}")]).arg(disk))
 }
 
 /// Linux with the first IDE drives behind these images.
@@ -101,8 +84,8 @@ fn what_linux_writes_is_in_images_of_every_format() {
         }
         let raw = raw(path, format);
         output(system_program("e2fsck").args(["-fn"]).arg(&raw));
-        assert!(read_file(&raw, "/numbers") == numbers(1_000_000), "{format}");
-        assert!(read_file(&raw, "/more") == numbers(500_000), "{format}");
+        assert!(read_ext2(&raw, "/numbers") == numbers(1_000_000), "{format}");
+        assert!(read_ext2(&raw, "/more") == numbers(500_000), "{format}");
         output(
             ring3().args(["img", "compare", "-q", "-f", format, "-F", "raw"]).arg(path).arg(&raw),
         );
@@ -125,7 +108,7 @@ fn a_machine_that_is_killed_leaves_what_was_flushed() {
         // Room that nothing leads to may be left (3), but nothing is wrong (2).
         assert!(matches!(status.code(), Some(0 | 3)), "{status}");
     }
-    let (found, expected) = (read_file(&raw(&image, "qcow2"), "/numbers"), numbers(100_000));
+    let (found, expected) = (read_ext2(&raw(&image, "qcow2"), "/numbers"), numbers(100_000));
     let other = found.iter().zip(&expected).position(|(found, expected)| found != expected);
     assert!(found == expected, "{} bytes, another one at {other:?}", found.len());
 }

@@ -36,6 +36,26 @@ pub(crate) fn ring3() -> Command {
     command
 }
 
+/// What `command`, which is to succeed, writes to its standard output.
+#[track_caller]
+pub(crate) fn output(command: &mut Command) -> Vec<u8> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output.stdout
+}
+
+/// The program `name` of those that Debian has where only root looks for programs.
+pub(crate) fn system_program(name: &str) -> Command {
+    let path = Path::new("/usr/sbin").join(name);
+    Command::new(if path.exists() { path } else { name.into() })
+}
+
+/// The bytes of `file` in the ext2 file system in the raw image `disk`.
+#[track_caller]
+pub(crate) fn read_ext2(disk: &Path, file: &str) -> Vec<u8> {
+    output(system_program("debugfs").arg("-R").arg(format!("cat {file}")).arg(disk))
+}
+
 /// SeaBIOS where Debian has it; a host without it is told on standard error, and the test passes.
 pub(crate) fn seabios() -> Option<PathBuf> {
     let path = PathBuf::from("/usr/share/seabios/bios-256k.bin");

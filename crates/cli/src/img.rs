@@ -160,6 +160,21 @@ fn backing(file: &Path, base: &str, format: Option<Format>) -> Result<(BackingNa
     Ok((named, image.size()))
 }
 
+/// Reads from an image; zeros behind its end.
+fn read_padded(image: &Image, bytes: &mut [u8], offset: u64) -> Result<(), String> {
+    let there = image.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
+    let (inside, behind) = bytes.split_at_mut(there);
+    behind.fill(0);
+    if inside.is_empty() { Ok(()) } else { said(image.read_at(inside, offset)) }
+}
+
+/// The parts of 64 KiB in which `new` differs from `old`, which is as long: where each begins, and what `new` has there.
+fn differences<'a>(new: &'a [u8], old: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
+    const PART: usize = 64 << 10;
+    let parts = (0..).step_by(PART).zip(new.chunks(PART).zip(old.chunks(PART)));
+    parts.filter(|(_, (new, old))| new != old).map(|(at, (new, _))| (at, new))
+}
+
 /// A size for people, as qemu-img has it: 1.5 GiB.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn human(bytes: u64) -> String {
@@ -207,5 +222,15 @@ mod tests {
         let expected = [("a", "1"), ("b", "on"), ("c", "x=y")];
         assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(specific(&["=1".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn parts_that_differ_are_found() {
+        let old = vec![0; 200_000];
+        let mut new = old.clone();
+        (new[70_000], new[199_999]) = (1, 2);
+        let found: Vec<_> = differences(&new, &old).collect();
+        assert_eq!(found, [(65_536, &new[65_536..131_072]), (196_608, &new[196_608..])]);
+        assert_eq!(differences(&old, &old).count(), 0);
     }
 }

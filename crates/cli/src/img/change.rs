@@ -6,8 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use ring3_block::{Backing, Format, Image, Kind, OpenOptions, SnapshotAct};
 
-use super::compare::read_padded;
-use super::{Source, backing, human, info, print, progress, said, size};
+use super::{Source, backing, differences, human, info, print, progress, read_padded, said, size};
 
 /// Bytes that are copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -211,14 +210,8 @@ pub(super) fn rebase(arguments: &RebaseArguments) -> Result<(), String> {
                 }
             }
             let [old, new] = &buffers;
-            let parts = old[..len]
-                .chunks(65536)
-                .zip(new[..len].chunks(65536))
-                .zip((offset..).step_by(65536));
-            for ((old, new), at) in parts {
-                if old != new {
-                    said(image.write_at(old, at))?;
-                }
+            for (at, old) in differences(&old[..len], &new[..len]) {
+                said(image.write_at(old, offset + at))?;
             }
         }
         offset += extent.len;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ring3_block::{Format, Image, OpenOptions};
 
-use super::{print, progress, said};
+use super::{print, progress, read_padded, said};
 
 /// Bytes that are compared at once.
 const CHUNK: u64 = 1 << 20;
@@ -107,12 +107,4 @@ fn zeros_at(image: &Image, offset: u64, end: u64) -> Result<Option<u64>, String>
     }
     let range = said(image.map(offset, image.size() - offset))?;
     Ok(range.is_zero().then_some(range.len))
-}
-
-/// Reads from an image; zeros behind its end.
-pub(super) fn read_padded(image: &Image, bytes: &mut [u8], offset: u64) -> Result<(), String> {
-    let there = image.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
-    let (inside, behind) = bytes.split_at_mut(there);
-    behind.fill(0);
-    if inside.is_empty() { Ok(()) } else { said(image.read_at(inside, offset)) }
 }

@@ -8,8 +8,7 @@ use std::thread;
 use clap::Args;
 use ring3_block::{CreateOptions, Format, Image, create, open_new};
 
-use super::compare::read_padded;
-use super::{Source, backing, progress, said, size, specific};
+use super::{Source, backing, differences, progress, read_padded, said, size, specific};
 
 /// Bytes that are copied at once: no less than the largest cluster.
 const CHUNK: u64 = 2 << 20;
@@ -158,15 +157,11 @@ impl Copy<'_> {
     fn write_differences(&self, bytes: &[u8], offset: u64) -> Result<(), String> {
         let mut there = vec![0; bytes.len()];
         read_padded(self.target, &mut there, offset)?;
-        let parts = bytes.chunks(65536).zip(there.chunks(65536)).zip((offset..).step_by(65536));
-        for ((new, old), at) in parts {
-            if new == old {
-                continue;
-            }
+        for (at, new) in differences(bytes, &there) {
             if is_zero(new) {
-                said(self.target.write_zeroes(at, new.len() as u64))?;
+                said(self.target.write_zeroes(offset + at, new.len() as u64))?;
             } else {
-                said(self.target.write_at(new, at))?;
+                said(self.target.write_at(new, offset + at))?;
             }
         }
         Ok(())

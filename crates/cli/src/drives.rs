@@ -136,6 +136,13 @@ fn switch(key: &'static str, value: &str) -> Result<bool, BadProperties> {
     }
 }
 
+impl DriveProperties {
+    /// It is a drive for CDs and DVDs, which floppy drives are not, whatever `media` says.
+    fn takes_discs(&self) -> bool {
+        self.is_cdrom && self.interface == Interface::Ide
+    }
+}
+
 impl FromStr for DriveProperties {
     type Err = BadProperties;
 
@@ -285,7 +292,7 @@ impl Drives {
                 .find(|unit| !is_taken(*unit))
                 .ok_or(DriveError::Full { device, room: interface.units() })?,
         };
-        let is_cdrom = properties.is_cdrom && interface == Interface::Ide;
+        let is_cdrom = properties.takes_discs();
         let drive = match &properties.file {
             Some(path) => open(path, properties, properties.snapshot || snapshot)?,
             None if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
@@ -363,7 +370,7 @@ fn open(
     properties: &DriveProperties,
     snapshot: bool,
 ) -> Result<Box<dyn Drive>, ImageError> {
-    let is_cdrom = properties.is_cdrom && properties.interface == Interface::Ide;
+    let is_cdrom = properties.takes_discs();
     let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
     if snapshot && !is_cdrom {
         return Ok(Box::new(Overlay::open(path, properties.format, block)?));

@@ -50,12 +50,17 @@ impl Pace {
 
     /// Instructions until the next look.
     pub fn interval(&self) -> u64 {
-        (INTERVAL_NANOS * 1000 / self.picos_per_instruction).max(1)
+        self.instructions_in(INTERVAL_NANOS)
     }
 
     /// The same while an input is to come soon.
     pub fn short_interval(&self) -> u64 {
-        (SHORT_INTERVAL_NANOS * 1000 / self.picos_per_instruction).max(1)
+        self.instructions_in(SHORT_INTERVAL_NANOS)
+    }
+
+    /// How many instructions take `nanos` nanoseconds.
+    fn instructions_in(&self, nanos: u64) -> u64 {
+        (nanos * 1000 / self.picos_per_instruction).max(1)
     }
 
     /// A look at the host's clock, which says `time`, after `instructions` instructions.

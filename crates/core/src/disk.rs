@@ -37,6 +37,22 @@ pub enum DiskOperation {
     },
     /// Whatever was written is to survive a power cut before the answer comes.
     Flush,
+    /// `count` sectors from `sector` on are not needed any more: from now on they read as zeros or as what was there.
+    Discard {
+        /// The first sector.
+        sector: u64,
+        /// How many.
+        count: u32,
+    },
+    /// Make zeros of `count` sectors from `sector` on.
+    WriteZeroes {
+        /// The first sector.
+        sector: u64,
+        /// How many; the device sees to it that this is no more than some MiB.
+        count: u32,
+        /// The medium may give up the room of these sectors; if not, it keeps room to write them again.
+        gives_up_room: bool,
+    },
     /// The medium is to be taken out, if it can be.
     Eject,
 }

@@ -153,6 +153,9 @@ impl Machine {
                 Ok(Vec::new())
             }
             DiskOperation::Eject => Ok(Vec::new()),
+            DiskOperation::Discard { .. } | DiskOperation::WriteZeroes { .. } => {
+                panic!("no drive here can do that: {operation:?}")
+            }
         }
     }
 

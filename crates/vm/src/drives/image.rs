@@ -99,14 +99,34 @@ impl ImageFile {
 
     /// Where `data` are to be written, if they can be.
     fn place(&self, sector: u64, data: &[u8]) -> Result<u64, DiskError> {
-        if self.medium.read_only {
-            return Err(DiskError::ReadOnly);
-        }
         if !data.len().is_multiple_of(SECTOR_SIZE) {
             return Err(DiskError::OutOfRange);
         }
-        self.offset(sector, data.len() as u64)
+        self.place_of(sector, data.len() as u64)
     }
+
+    /// Where `len` bytes from `sector` on are to be changed, if they can be.
+    fn place_of(&self, sector: u64, len: u64) -> Result<u64, DiskError> {
+        if self.medium.read_only {
+            return Err(DiskError::ReadOnly);
+        }
+        self.offset(sector, len)
+    }
+
+    /// Writes `len` bytes of zero at `offset` as any others, so that they have room.
+    fn write_zero_bytes(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        static ZEROS: [u8; 0x1_0000] = [0; 0x1_0000];
+        for done in (0..len).step_by(ZEROS.len()) {
+            let part = (len - done).min(ZEROS.len() as u64) as usize;
+            check(self.image.write_at(&ZEROS[..part], offset + done))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of `count` sectors.
+pub(super) fn bytes_of(count: u32) -> u64 {
+    u64::from(count) * SECTOR_SIZE as u64
 }
 
 /// Warns of an error; the guest is only told that there was one.
@@ -130,6 +150,19 @@ impl Drive for ImageFile {
                 check(self.image.write_at(data, offset))?;
             }
             DiskOperation::Flush => check(self.image.flush())?,
+            DiskOperation::Discard { sector, count } => {
+                let len = bytes_of(*count);
+                check(self.image.discard(self.place_of(*sector, len)?, len))?;
+            }
+            DiskOperation::WriteZeroes { sector, count, gives_up_room } => {
+                let len = bytes_of(*count);
+                let offset = self.place_of(*sector, len)?;
+                if *gives_up_room {
+                    check(self.image.write_zeroes(offset, len))?;
+                } else {
+                    self.write_zero_bytes(offset, len)?;
+                }
+            }
             // The machine puts an empty drive in the place of this one.
             DiskOperation::Eject => {}
         }
@@ -147,7 +180,10 @@ impl Drive for ImageFile {
                 let offset = self.place(*sector, data).ok()?;
                 self.image.write_at_once(data, offset).then_some(Ok(Vec::new()))
             }
-            DiskOperation::Flush | DiskOperation::Eject => None,
+            DiskOperation::Flush
+            | DiskOperation::Discard { .. }
+            | DiskOperation::WriteZeroes { .. }
+            | DiskOperation::Eject => None,
         }
     }
 
@@ -196,6 +232,40 @@ mod tests {
     }
 
     #[test]
+    fn zeros_are_written_with_room_and_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = image(&directory, 1 << 20);
+        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        // A little more than what is written at once.
+        for (sector, count, gives_up_room) in [(1, 2, false), (1024, 1000, true), (300, 129, false)]
+        {
+            let zeroes = DiskOperation::WriteZeroes { sector, count, gives_up_room };
+            assert_eq!(drive.execute_at_once(&zeroes), None);
+            assert_eq!(drive.execute(&zeroes), Ok(Vec::new()));
+            let read = DiskOperation::Read { sector: sector - 1, count: count + 2 };
+            let (before, after) = ((sector - 1) as u8, (sector + u64::from(count)) as u8);
+            let zeros = vec![0; count as usize * 512];
+            let expected = [vec![before; 512], zeros, vec![after; 512]].concat();
+            assert_eq!(drive.execute(&read), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_discarded_takes_no_room() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = image(&directory, 1 << 20);
+        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let room = || std::fs::metadata(&path).unwrap().blocks();
+        let before = room();
+        let discard = DiskOperation::Discard { sector: 8, count: 1024 };
+        assert_eq!(drive.execute(&discard), Ok(Vec::new()));
+        assert!(room() + 1024 <= before, "{} blocks of {before}", room());
+        let read = DiskOperation::Read { sector: 7, count: 1 };
+        assert_eq!(drive.execute(&read), Ok(vec![7; 512]));
+    }
+
+    #[test]
     fn requests_that_leave_the_image_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
@@ -208,6 +278,14 @@ mod tests {
             let write = DiskOperation::Write { sector, data: vec![0; len] };
             assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
         }
+        for (sector, count) in [(8, 1), (7, 2), (u64::MAX, 1), (0, u32::MAX)] {
+            let discard = DiskOperation::Discard { sector, count };
+            assert_eq!(drive.execute(&discard), Err(DiskError::OutOfRange));
+            for gives_up_room in [false, true] {
+                let zeroes = DiskOperation::WriteZeroes { sector, count, gives_up_room };
+                assert_eq!(drive.execute(&zeroes), Err(DiskError::OutOfRange));
+            }
+        }
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
     }
 
@@ -218,6 +296,8 @@ mod tests {
         let mut drive = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![9; 512] };
         assert_eq!(drive.execute(&write), Err(DiskError::ReadOnly));
+        let discard = DiskOperation::Discard { sector: 0, count: 1 };
+        assert_eq!(drive.execute(&discard), Err(DiskError::ReadOnly));
         assert_eq!(drive.execute(&DiskOperation::Flush), Ok(Vec::new()));
     }
 

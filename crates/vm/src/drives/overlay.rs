@@ -9,7 +9,9 @@ use std::path::Path;
 
 use ring3_block::Format;
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
+use rustix::fs::{FallocateFlags, fallocate};
 
+use super::image::bytes_of;
 use super::{Access, BlockSize, Drive, ImageError, ImageFile};
 
 /// Sectors for which one word of [`Overlay::written`] stands.
@@ -78,9 +80,35 @@ impl Overlay {
         }
         let offset = self.base.offset(sector, data.len() as u64)?;
         self.check(self.over.write_all_at(data, offset))?;
-        for sector in sector..sector + (data.len() / SECTOR_SIZE) as u64 {
+        self.mark_written(sector, (data.len() / SECTOR_SIZE) as u64);
+        Ok(())
+    }
+
+    /// Makes the temporary file at least `len` bytes long.
+    fn reach(&self, len: u64) -> io::Result<()> {
+        if self.over.metadata()?.len() < len { self.over.set_len(len) } else { Ok(()) }
+    }
+
+    fn mark_written(&mut self, sector: u64, count: u64) {
+        for sector in sector..sector + count {
             *self.written.entry(sector / GROUP).or_default() |= 1 << (sector % GROUP);
         }
+    }
+
+    /// Makes zeros of `count` sectors. The temporary file gives up their room: nobody counts on it.
+    fn write_zeroes(&mut self, sector: u64, count: u32) -> Result<(), DiskError> {
+        let len = bytes_of(count);
+        let offset = self.base.offset(sector, len)?;
+        self.check(self.reach(offset + len))?;
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if len > 0 && fallocate(&self.over, punch, offset, len).is_err() {
+            static ZEROS: [u8; 0x1_0000] = [0; 0x1_0000];
+            for done in (0..len).step_by(ZEROS.len()) {
+                let part = (len - done).min(ZEROS.len() as u64) as usize;
+                self.check(self.over.write_all_at(&ZEROS[..part], offset + done))?;
+            }
+        }
+        self.mark_written(sector, count.into());
         Ok(())
     }
 
@@ -99,6 +127,13 @@ impl Drive for Overlay {
         match operation {
             DiskOperation::Read { sector, count } => return self.read(*sector, *count),
             DiskOperation::Write { sector, data } => self.write(*sector, data)?,
+            DiskOperation::WriteZeroes { sector, count, .. } => {
+                self.write_zeroes(*sector, *count)?;
+            }
+            // They read as what was there.
+            DiskOperation::Discard { sector, count } => {
+                self.base.offset(*sector, bytes_of(*count))?;
+            }
             // Nothing is to survive.
             DiskOperation::Flush | DiskOperation::Eject => {}
         }
@@ -144,6 +179,25 @@ mod tests {
     }
 
     #[test]
+    fn zeros_hide_what_is_below_and_what_is_discarded_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let mut expected = vec![7; 200 * 512];
+        std::fs::write(&path, &expected).unwrap();
+        let mut drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let write = DiskOperation::Write { sector: 3, data: vec![9; 512] };
+        assert_eq!(drive.execute(&write), Ok(Vec::new()));
+        for (sector, count, gives_up_room) in [(2, 3, false), (150, 50, true)] {
+            let zeroes = DiskOperation::WriteZeroes { sector, count, gives_up_room };
+            assert_eq!(drive.execute(&zeroes), Ok(Vec::new()));
+            expected[sector as usize * 512..][..count as usize * 512].fill(0);
+        }
+        let discard = DiskOperation::Discard { sector: 100, count: 20 };
+        assert_eq!(drive.execute(&discard), Ok(Vec::new()));
+        assert_eq!(drive.execute(&DiskOperation::Read { sector: 0, count: 200 }), Ok(expected));
+    }
+
+    #[test]
     fn what_is_not_on_the_image_cannot_be_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
@@ -152,6 +206,12 @@ mod tests {
         for (sector, len) in [(2, 512), (1, 1024), (u64::MAX, 512), (0, 511)] {
             let write = DiskOperation::Write { sector, data: vec![0; len] };
             assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
+        }
+        for (sector, count) in [(2, 1), (1, 2), (u64::MAX, 1)] {
+            let discard = DiskOperation::Discard { sector, count };
+            assert_eq!(drive.execute(&discard), Err(DiskError::OutOfRange));
+            let zeroes = DiskOperation::WriteZeroes { sector, count, gives_up_room: true };
+            assert_eq!(drive.execute(&zeroes), Err(DiskError::OutOfRange));
         }
         let read = DiskOperation::Read { sector: 2, count: 1 };
         assert_eq!(drive.execute(&read), Err(DiskError::OutOfRange));

@@ -39,6 +39,11 @@ impl Budget {
         self.zero() + instructions.min(LONGEST)
     }
 
+    /// An address that can be read only if `can_be_read`.
+    pub(crate) fn end(&self, can_be_read: bool) -> u64 {
+        self.zero() - u64::from(!can_be_read)
+    }
+
     /// How many instructions are left at `address`; less than none when a block has just taken more than there were.
     pub(crate) fn left(&self, address: u64) -> i64 {
         address.wrapping_sub(self.zero()) as i64

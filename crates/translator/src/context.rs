@@ -194,6 +194,8 @@ pub(crate) struct Context {
     pub(crate) info: u32,
     /// R10, in which a repeated instruction keeps the count with which it began.
     pub(crate) count: u64,
+    /// What a repeated instruction reads when it has done all its iterations, and faults if they are only a part of them.
+    pub(crate) after_repeating: u64,
     /// The signals that were blocked when one came.
     pub(crate) signal_mask: u64,
     /// The address that was accessed, when a signal came for that.
@@ -309,6 +311,7 @@ pub(crate) mod at {
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
     pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
+    pub(crate) const AFTER_REPEATING: u32 = offset_of!(Context, after_repeating) as u32;
     pub(crate) const TIME_STAMP: u32 = offset_of!(Context, time_stamp) as u32;
     pub(crate) const SYSENTER: u32 = offset_of!(Context, sysenter) as u32;
     pub(crate) const SYSEXIT: u32 = offset_of!(Context, sysexit) as u32;
@@ -340,6 +343,7 @@ impl Context {
             target: 0,
             info: 0,
             count: 0,
+            after_repeating: 0,
             signal_mask: 0,
             fault_address: 0,
             fault_rip: 0,

@@ -79,6 +79,12 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, for_us
         emitter.copy(low, low);
     }
     if let Some(skip) = skip {
+        if !compares(instruction) {
+            // Faults if these were not all the iterations.
+            emitter.load_field(Register::R9, at::AFTER_REPEATING);
+            let there = MemoryOperand::with_base(Register::R9);
+            emitter.instruction(Instruction::with2(Code::Mov_r8_rm8, Register::R9L, there));
+        }
         // Each iteration counts as one instruction; one was counted at the block's entry. NOT is one less than the
         // negative.
         emitter.add_64(Register::R12, Register::R12, Register::RCX, 0);

@@ -43,6 +43,8 @@ const INTERPRETED: u64 = 512;
 const INTERPRETED_BESIDE: u64 = 64;
 /// Iterations that it executes at a time of an instruction whose count is beyond the deadline.
 const INTERPRETED_ITERATIONS: u64 = 128;
+/// Iterations of one that end at the deadline and are worth their faults in translated code.
+const LEAST_ITERATIONS: u64 = 2048;
 /// Iterations of one that it always executes.
 const MOST_ITERATIONS: u32 = 4096;
 /// Bytes that a block's code needs at most.
@@ -119,6 +121,8 @@ pub struct Translator {
     descriptors: Descriptors,
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
+    /// Iterations of the present instruction that ECX has not, as they come after the deadline.
+    put_off: u32,
     counters: Counters,
 }
 
@@ -172,6 +176,8 @@ impl Translator {
         let mut stub = Emitter::new(miss);
         stub.jump_through(context::at::MISS);
         cache.add(&stub.finish());
+        let budget = Budget::new()?;
+        context.after_repeating = budget.end(true);
         let nothing = Range::reserve(PAGE)?;
         let mut spaces = Spaces::new(miss)?;
         context.regions.fill(spaces.current(false).window().base());
@@ -183,7 +189,7 @@ impl Translator {
             file: None,
             context,
             _nothing: nothing,
-            budget: Budget::new()?,
+            budget,
             limits: Limits::new()?,
             modes: Modes::default(),
             stubs: cache.len(),
@@ -206,6 +212,7 @@ impl Translator {
             slots: Default::default(),
             descriptors: Descriptors::new(),
             page_fault: None,
+            put_off: 0,
             counters: Counters::default(),
         })
     }

@@ -1,13 +1,15 @@
 //! Signals in translated code: pages that are not in the window yet, and accesses that only the interpreter can do.
 
 use std::io;
+use std::mem;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::segment::sreg;
 
-use super::{INTERPRETED_ITERATIONS, Left, Middle, STEP, Translator};
+use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Left, Middle, STEP, Translator};
 use crate::block::Site;
+use crate::budget;
 use crate::context::REGION_SHIFT;
 use crate::space::Fill;
 
@@ -91,10 +93,18 @@ impl Translator {
         }
         if self.budget.is_used_up_at(address) {
             let rest = deadline - cpu.instructions;
+            if site.repeats && site.compares {
+                // It may end long before its count does.
+                return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
+            }
             if site.repeats {
-                // All that is left is for its iterations, unless a comparison ends it long before.
-                let most = if site.compares { INTERPRETED_ITERATIONS } else { rest };
-                return Ok(Left::Interpret(rest.min(most)));
+                // All that is left is for its iterations.
+                let before_rest = rest.min(budget::LONGEST).saturating_sub(rest_of_block.into());
+                if before_rest < LEAST_ITERATIONS {
+                    return Ok(Left::Interpret(rest));
+                }
+                self.put_off_after(before_rest);
+                return Ok(at.go_on(cpu, deadline));
             }
             if site.before > 0 {
                 // After a call that the block went on after.
@@ -343,6 +353,15 @@ impl Translator {
         Some(page)
     }
 
+    /// The instruction at EIP, which repeats more than `iterations` times, does so many and then meets a fault.
+    fn put_off_after(&mut self, iterations: u64) {
+        let count = &mut self.context.gpr[usize::from(reg::CX)];
+        let now = iterations.min((*count).into()) as u32;
+        self.put_off = *count - now;
+        *count = now;
+        self.context.after_repeating = self.budget.end(false);
+    }
+
     /// Makes the guest's state that before the instruction whose host code was left at `rip`.
     pub(super) fn return_to_site(&mut self, cpu: &mut Cpu, rip: u64, allowed: u64) -> At {
         let Some((block, site)) = self.blocks.at(rip as u32) else {
@@ -358,6 +377,8 @@ impl Translator {
         if site.repeats && self.context.count >= count {
             left -= (self.context.count - count) as i64;
         }
+        self.context.gpr[usize::from(reg::CX)] += mem::take(&mut self.put_off);
+        self.context.after_repeating = self.budget.end(true);
         cpu.instructions += (allowed as i64 - left) as u64;
         At { site, rest_of_block }
     }

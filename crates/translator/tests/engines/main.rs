@@ -37,5 +37,6 @@ mod loops;
 mod neighbours;
 mod paging;
 mod pair;
+mod repeats;
 mod software_interrupts;
 mod virtual_8086;

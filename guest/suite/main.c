@@ -33,10 +33,10 @@ static const struct benchmark benchmarks[] = {
     {"flow_conditional", "cpu", 10000000, flow_conditional, NO_FILE},
     {"flow_jumptable", "cpu", 600000, flow_jumptable, NO_FILE},
     {"memory_load_random", "cpu", 5000000, memory_load_random, NO_FILE},
-    {"memory_load_sequential", "cpu", 5, memory_load_sequential, NO_FILE},
+    {"memory_load_sequential", "cpu", 20, memory_load_sequential, NO_FILE},
     {"memory_store_random", "cpu", 5000000, memory_store_random, NO_FILE},
-    {"memory_store_sequential", "cpu", 5, memory_store_sequential, NO_FILE},
-    {"memory_copy", "cpu", 3, memory_copy, NO_FILE},
+    {"memory_store_sequential", "cpu", 20, memory_store_sequential, NO_FILE},
+    {"memory_copy", "cpu", 30, memory_copy, NO_FILE},
 
     {"arithmetic_float", "float", 2000000, arithmetic_float, NO_FILE},
     {"float_scalar", "float", 2000000, float_scalar, NO_FILE},

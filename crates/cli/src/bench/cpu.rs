@@ -33,6 +33,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
 
     show("Milliseconds of processor's time, and how many times the host's own. What the same")?;
     show("program takes that has nothing to do (count 0) is subtracted; see the last line.")?;
+    show("Times are medians, and so are the ratios to the host's time in the same turn.")?;
     show(&format!(
         "Interpreters do 1/{SLOW_SHARE} of the work; their times are those of all of it."
     ))?;
@@ -134,6 +135,18 @@ impl Times {
         let time = (median(self.all.clone()) - median(self.none.clone())) * factor;
         (time > 0.0).then_some(time)
     }
+
+    /// How many times the work of `other` in the same turns its work takes, `factor` times: the median. What else the machine does comes and
+    /// goes, and slows both down.
+    fn ratio(&self, factor: f64, other: &Times) -> Option<f64> {
+        let of = |times: &Times| {
+            let none = median(times.none.clone());
+            times.all.iter().map(move |all| all - none).collect::<Vec<_>>()
+        };
+        let turns = of(self).into_iter().zip(of(other)).map(|(own, other)| own * factor / other);
+        let ratio = median(turns.collect());
+        (ratio > 0.0).then_some(ratio)
+    }
 }
 
 /// Measures one benchmark: what it takes, and what starting it does.
@@ -160,19 +173,21 @@ fn measure_one(
         }
     }
     let factor = |system: &System| f64::from(benchmark.count) / f64::from(system.count(benchmark));
+    let with_factors = || systems.iter().map(factor).zip(&times);
     let row = Row {
         name: benchmark.name.clone(),
         group: benchmark.group.clone(),
         native: on_host.work(1.0),
-        times: systems.iter().zip(&times).map(|(s, times)| times.work(factor(s))).collect(),
+        times: with_factors().map(|(factor, times)| times.work(factor)).collect(),
+        ratios: with_factors().map(|(factor, times)| times.ratio(factor, &on_host)).collect(),
     };
     let some = |times: &Times| (!times.none.is_empty()).then(|| median(times.none.clone()));
-    let start = Row {
-        name: row.name.clone(),
-        group: row.group.clone(),
-        native: some(&on_host),
-        times: times.iter().map(some).collect(),
-    };
+    let start = Row::of_times(
+        &benchmark.name,
+        &benchmark.group,
+        some(&on_host),
+        times.iter().map(some).collect(),
+    );
     Ok((row, start))
 }
 
@@ -186,12 +201,12 @@ fn checksum(benchmark: &Benchmark, native: &Native, count: u32) -> Result<u32, B
 fn median_row(rows: &[Row]) -> Row {
     let kinds = rows.first().map_or(0, |row| row.times.len());
     let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));
-    Row {
-        name: "(nothing, the median)".into(),
-        group: String::new(),
-        native: some(rows.iter().filter_map(|row| row.native).collect()),
-        times: (0..kinds)
+    Row::of_times(
+        "(nothing, the median)",
+        "",
+        some(rows.iter().filter_map(|row| row.native).collect()),
+        (0..kinds)
             .map(|kind| some(rows.iter().filter_map(|row| row.times[kind]).collect()))
             .collect(),
-    }
+    )
 }

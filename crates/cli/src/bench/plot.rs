@@ -17,8 +17,7 @@ const NAMES: u32 = 190;
 
 /// Writes the ratios of `rows` to an SVG file, but for the calibrations and what has none. Errors are texts for people.
 pub(super) fn write(path: &Path, kinds: &[Kind], rows: &[Row]) -> Result<(), String> {
-    let has_bars =
-        |row: &&Row| row.group != CALIBRATION && row.ratios().any(|ratio| ratio.is_some());
+    let has_bars = |row: &&Row| row.group != CALIBRATION && row.ratios.iter().any(Option::is_some);
     let shown: Vec<_> = rows.iter().filter(has_bars).cloned().collect();
     let picture = draw(kinds, &shown)?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
@@ -66,7 +65,7 @@ fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawEr
     for (index, kind) in kinds.iter().enumerate() {
         let colour = Palette99::pick(index).to_rgba();
         let bars = rows.iter().enumerate().filter_map(|(at, row)| {
-            let ratio = row.ratios().nth(index)??;
+            let ratio = row.ratios[index]?;
             let top = top_of(at) - index as i32;
             Some(Rectangle::new([(1.0, top), (ratio, top - 1)], colour.filled()))
         });
@@ -87,7 +86,7 @@ fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawEr
 
 /// The powers of ten around all ratios, and 1 among them.
 fn range(rows: &[Row]) -> (f64, f64) {
-    let ratios = rows.iter().flat_map(Row::ratios).flatten();
+    let ratios = rows.iter().flat_map(|row| &row.ratios).copied().flatten();
     let (least, most) =
         ratios.fold((1.0f64, 10.0f64), |(least, most), ratio| (least.min(ratio), most.max(ratio)));
     (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()))
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, times: [Option<f64>; 2]) -> Row {
-        Row { name: name.into(), group: "cpu".into(), native: Some(0.01), times: times.to_vec() }
+        Row::of_times(name, "cpu", Some(0.01), times.to_vec())
     }
 
     #[test]

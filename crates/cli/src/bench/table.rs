@@ -11,12 +11,20 @@ pub(super) struct Row {
     pub(super) native: Option<f64>,
     /// In the order of the kinds.
     pub(super) times: Vec<Option<f64>>,
+    /// How many times the host's own time each of them takes.
+    pub(super) ratios: Vec<Option<f64>>,
 }
 
 impl Row {
-    /// How many times the host's own time each kind takes.
-    pub(super) fn ratios(&self) -> impl Iterator<Item = Option<f64>> {
-        self.times.iter().map(|time| Some((*time)? / self.native?))
+    /// One whose ratios are those of its times.
+    pub(super) fn of_times(
+        name: &str,
+        group: &str,
+        native: Option<f64>,
+        times: Vec<Option<f64>>,
+    ) -> Row {
+        let ratios = times.iter().map(|time| Some((*time)? / native?)).collect();
+        Row { name: name.into(), group: group.into(), native, times, ratios }
     }
 }
 
@@ -52,8 +60,8 @@ impl Table {
 
     pub(super) fn line(&self, row: &Row) -> String {
         let mut cells = vec![format!("{:<25}{}", row.name, milliseconds(row.native, 9))];
-        for (time, ratio) in row.times.iter().zip(row.ratios()) {
-            cells.push(format!("{}{}", milliseconds(*time, 11), times(ratio, 9)));
+        for (time, ratio) in row.times.iter().zip(&row.ratios) {
+            cells.push(format!("{}{}", milliseconds(*time, 11), times(*ratio, 9)));
         }
         if self.compares() {
             cells.push(times(self.gain(row), 13));
@@ -71,7 +79,7 @@ impl Table {
             }
             let mut cells = vec![format!("{:<34}", format!("{title}, geometric mean"))];
             for kind in 0..self.kinds.len() {
-                let ratios = members.iter().filter_map(|row| row.ratios().nth(kind)?);
+                let ratios = members.iter().filter_map(|row| row.ratios[kind]);
                 cells.push(times(geometric_mean(ratios), 20));
             }
             if self.compares() {
@@ -119,7 +127,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, native: Option<f64>, times: [f64; 2]) -> Row {
-        Row { name: name.into(), group: "cpu".into(), native, times: times.map(Some).to_vec() }
+        Row::of_times(name, "cpu", native, times.map(Some).to_vec())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
-use ring3_core::input::Input;
+use ring3_core::input::{DeviceInput, Input};
 
 use crate::control::{Event, Request, Status, Subscriber};
 
@@ -50,8 +50,12 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// True when `input`, which is neither [`Input::Quit`] nor [`Input::Reset`], must wait outside.
+    /// True when `input`, which is neither [`Input::Quit`] nor [`Input::Reset`], must wait outside. Answers of drives need not: there
+    /// are no more than the guest has asked for, and the machine may itself wait for the thread that brings them.
     fn is_full_for(&self, input: &Input) -> bool {
+        if let Input::Device { input: DeviceInput::Disk(_), .. } = input {
+            return false;
+        }
         let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device_of(input));
         of_the_same.count() >= CAPACITY
     }
@@ -94,8 +98,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends `input`, waiting while its device has too much of it; [`Input::Quit`] and
-    /// [`Input::Reset`] never wait. What is sent to a machine that has ended is lost.
+    /// Sends `input`, waiting while its device has too much of it; [`Input::Quit`],
+    /// [`Input::Reset`] and the answers of drives never wait. What is sent to a machine that has ended is lost.
     pub fn send(&self, input: Input) {
         let mut waiting = self.shared.lock();
         if !waiting.takes_at_once(&input) {
@@ -351,8 +355,6 @@ impl Drop for Door {
 #[cfg(test)]
 mod tests {
     use std::thread;
-
-    use ring3_core::input::DeviceInput;
 
     use super::*;
 

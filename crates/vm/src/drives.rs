@@ -3,17 +3,17 @@
 //! A [`Drive`] does what a device asks: [`ImageFile`] with a disk image, [`Overlay`] with one that
 //! stays as it is while the guest writes, [`Empty`] without a medium.
 //!
-//! In a normal run a thread for each drive does it, and the guest runs on; what needs no waiting for the host is done at once.
+//! In a normal run threads of the drive do it, several requests side by side, and the guest runs on; what needs no waiting for the host is done at once.
 //! In a deterministic run all is, so that answers come in the same place each time.
 
 mod image;
 mod overlay;
-mod worker;
+mod pool;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
@@ -27,18 +27,15 @@ pub use overlay::Overlay;
 use crate::config::Config;
 use crate::control::DriveInfo;
 use crate::door::Sender;
-use worker::{Shared, Worker};
+use pool::Pool;
 
-/// The host's side of a drive: a file, memory, or whatever holds sectors.
-pub trait Drive: Debug + Send {
+/// The host's side of a drive: a file, memory, or whatever holds sectors. It is asked by several threads at once.
+pub trait Drive: Debug + Send + Sync {
     /// Does `operation`; the bytes read, none for other operations.
-    fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError>;
+    fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError>;
 
     /// The same, if it needs no waiting for the host; else nothing is done.
-    fn execute_at_once(
-        &mut self,
-        _operation: &DiskOperation,
-    ) -> Option<Result<Vec<u8>, DiskError>> {
+    fn execute_at_once(&self, _operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
         None
     }
 
@@ -59,14 +56,14 @@ pub trait Drive: Debug + Send {
 pub struct Empty;
 
 impl Drive for Empty {
-    fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+    fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
         match operation {
             DiskOperation::Eject => Ok(Vec::new()),
             _ => Err(DiskError::NoMedium),
         }
     }
 
-    fn execute_at_once(&mut self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
+    fn execute_at_once(&self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
         Some(self.execute(operation))
     }
 
@@ -126,12 +123,12 @@ struct Attached {
     device: String,
     /// Its number there.
     unit: u8,
-    drive: Shared,
+    drive: Arc<dyn Drive>,
     medium: Option<Medium>,
     file: Option<PathBuf>,
     format: Option<Format>,
     /// From the first request on that is not done at once.
-    worker: Option<Worker>,
+    pool: Option<Pool>,
     /// The requests that it has not answered, by their tags.
     waiting: Vec<Waiting>,
 }
@@ -151,36 +148,26 @@ impl Attached {
             medium: drive.medium(),
             file: drive.file().map(Path::to_owned),
             format: drive.format(),
-            drive: Arc::new(Mutex::new(drive)),
-            worker: None,
+            drive: Arc::from(drive),
+            pool: None,
             waiting: Vec::new(),
         }
     }
 
-    /// Does `operation` now, if it waits for nothing or `may_wait`.
-    fn execute(
-        &mut self,
-        operation: &DiskOperation,
-        may_wait: bool,
-    ) -> Option<Result<Vec<u8>, DiskError>> {
-        let mut drive = self.drive.lock().unwrap_or_else(PoisonError::into_inner);
-        if may_wait { Some(drive.execute(operation)) } else { drive.execute_at_once(operation) }
-    }
-
-    /// Has the worker do `request`. False if there can be none.
-    fn ask_worker(&mut self, request: DiskRequest, door: &Sender) -> bool {
-        if self.worker.is_none() {
-            match Worker::start(&self.device, self.drive.clone(), door.clone()) {
-                Ok(worker) => self.worker = Some(worker),
-                Err(error) => {
-                    tracing::warn!("there can be no thread for a drive: {error}");
-                    return false;
-                }
+    /// Has threads do `request`, which answer at `door`. False if there can be none.
+    fn ask_pool(&mut self, request: DiskRequest, door: &Sender) -> bool {
+        let asked = Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject };
+        let new = || Pool::new(&self.device, Arc::clone(&self.drive), door.clone());
+        match self.pool.get_or_insert_with(new).ask(request) {
+            Ok(()) => {
+                self.waiting.push(asked);
+                true
+            }
+            Err(error) => {
+                tracing::warn!("there can be no thread for a drive: {error}");
+                false
             }
         }
-        let ejects = request.operation == DiskOperation::Eject;
-        self.waiting.push(Waiting { tag: request.tag, ejects });
-        self.worker.as_ref().is_some_and(|worker| worker.ask(request))
     }
 }
 
@@ -200,7 +187,7 @@ impl Drives {
     pub(crate) fn answer_at_once(&mut self) {
         self.door = None;
         for at in &mut self.all {
-            at.worker = None;
+            at.pool = None;
         }
     }
 
@@ -221,21 +208,18 @@ impl Drives {
         let Some(at) = self.all.iter_mut().find(place) else {
             return Some(DiskAnswer { tag, result: Err(DiskError::NoMedium) });
         };
-        // What was asked before comes before.
-        let is_next = at.waiting.is_empty();
         let ejects = request.operation == DiskOperation::Eject;
         let result = match &self.door {
-            None => at.execute(&request.operation, true)?,
-            Some(_) if is_next && let Some(result) = at.execute(&request.operation, false) => {
-                result
-            }
+            None => at.drive.execute(&request.operation),
             Some(door) => {
-                let door = door.clone();
-                if at.ask_worker(request, &door) {
-                    return None;
+                // Nothing overtakes that the medium is taken out.
+                let is_next = !at.waiting.iter().any(|asked| asked.ejects);
+                let at_once = is_next.then(|| at.drive.execute_at_once(&request.operation));
+                match at_once.flatten() {
+                    Some(result) => result,
+                    None if at.ask_pool(request, door) => return None,
+                    None => Err(DiskError::Host),
                 }
-                at.waiting.retain(|waiting| waiting.tag != tag);
-                Err(DiskError::Host)
             }
         };
         if ejects && result.is_ok() {

@@ -138,7 +138,7 @@ fn check(result: Result<(), Error>) -> Result<(), DiskError> {
 }
 
 impl Drive for ImageFile {
-    fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+    fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
         match operation {
             DiskOperation::Read { sector, count } => {
                 let mut bytes = ImageFile::buffer(*count)?;
@@ -169,7 +169,7 @@ impl Drive for ImageFile {
         Ok(Vec::new())
     }
 
-    fn execute_at_once(&mut self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
+    fn execute_at_once(&self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
         match operation {
             DiskOperation::Read { sector, count } => {
                 let mut bytes = ImageFile::buffer(*count).ok()?;
@@ -221,7 +221,7 @@ mod tests {
     fn sectors_are_read_and_written_in_place() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::CdRom).unwrap();
+        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::CdRom).unwrap();
         assert_eq!(drive.medium(), Some(Medium { sectors: 8, read_only: false }));
         let read = drive.execute(&DiskOperation::Read { sector: 2, count: 2 }).unwrap();
         assert_eq!(read, [[2; 512], [3; 512]].concat());
@@ -235,7 +235,7 @@ mod tests {
     fn zeros_are_written_with_room_and_without() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
-        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         // A little more than what is written at once.
         for (sector, count, gives_up_room) in [(1, 2, false), (1024, 1000, true), (300, 129, false)]
         {
@@ -255,7 +255,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
-        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         let room = || std::fs::metadata(&path).unwrap().blocks();
         let before = room();
         let discard = DiskOperation::Discard { sector: 8, count: 1024 };
@@ -269,7 +269,7 @@ mod tests {
     fn requests_that_leave_the_image_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         for (sector, count) in [(8, 1), (7, 2), (u64::MAX, 1), (u64::MAX / 512, 1), (0, u32::MAX)] {
             let read = DiskOperation::Read { sector, count };
             assert_eq!(drive.execute(&read), Err(DiskError::OutOfRange));
@@ -293,7 +293,7 @@ mod tests {
     fn an_image_for_reading_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 512);
-        let mut drive = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
+        let drive = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![9; 512] };
         assert_eq!(drive.execute(&write), Err(DiskError::ReadOnly));
         let discard = DiskOperation::Discard { sector: 0, count: 1 };
@@ -352,12 +352,12 @@ mod tests {
         header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
         let write = DiskOperation::Write { sector: 0, data: header };
         // Nobody said that it is raw, and with that it would not be.
-        let mut drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         assert_eq!(drive.execute_at_once(&write), None);
         assert_eq!(drive.execute(&write), Err(DiskError::Host));
         drop(drive);
         let raw = Some(Format::Raw);
-        let mut drive = ImageFile::open(&path, raw, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive = ImageFile::open(&path, raw, Access::ReadWrite, BlockSize::Disk).unwrap();
         assert_eq!(drive.execute(&write), Ok(Vec::new()));
     }
 }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{PoisonError, RwLock};
 
 use ring3_block::Format;
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
@@ -27,7 +28,7 @@ pub struct Overlay {
     /// Each written sector is at its own place here.
     over: File,
     /// Which sectors were written: a bit each, by groups of [`GROUP`]. Groups without any are not there.
-    written: BTreeMap<u64, u64>,
+    written: RwLock<BTreeMap<u64, u64>>,
 }
 
 impl Overlay {
@@ -38,19 +39,31 @@ impl Overlay {
         block: BlockSize,
     ) -> Result<Overlay, ImageError> {
         let base = ImageFile::open(path, format, Access::ReadOnly, block)?;
-        let over = tempfile::tempfile().map_err(|source| ImageError::Temporary {
+        let sectors = base.medium().map_or(0, |medium| medium.sectors);
+        let make = || {
+            let over = tempfile::tempfile()?;
+            over.set_len(sectors * SECTOR_SIZE as u64)?;
+            Ok(over)
+        };
+        let over = make().map_err(|source| ImageError::Temporary {
             path: path.to_owned(),
             directory: std::env::temp_dir(),
             source,
         })?;
-        let sectors = base.medium().map_or(0, |medium| medium.sectors);
         let medium = Medium { sectors, read_only: false };
-        Ok(Overlay { base, medium, over, written: BTreeMap::new() })
+        Ok(Overlay { base, medium, over, written: RwLock::default() })
     }
 
-    fn is_written(&self, sector: u64) -> bool {
-        let group = self.written.get(&(sector / GROUP)).copied().unwrap_or(0);
-        group >> (sector % GROUP) & 1 != 0
+    /// Whether the sectors from `first` on were written, and where that ends, at most at `end`.
+    fn run(&self, first: u64, end: u64) -> (bool, u64) {
+        let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
+        let is_written = |sector: u64| {
+            let group = written.get(&(sector / GROUP)).copied().unwrap_or(0);
+            group >> (sector % GROUP) & 1 != 0
+        };
+        let is_first = is_written(first);
+        let next = (first + 1..end).find(|sector| is_written(*sector) != is_first);
+        (is_first, next.unwrap_or(end))
     }
 
     fn read(&self, sector: u64, count: u32) -> Result<Vec<u8>, DiskError> {
@@ -60,9 +73,7 @@ impl Overlay {
         let (mut first, mut rest) = (sector, bytes.as_mut_slice());
         while first < end {
             // As many sectors at once as are at the same place.
-            let written = self.is_written(first);
-            let next = (first + 1..end).find(|sector| self.is_written(*sector) != written);
-            let next = next.unwrap_or(end);
+            let (written, next) = self.run(first, end);
             let (run, after) = rest.split_at_mut((next - first) as usize * SECTOR_SIZE);
             if written {
                 self.check(self.over.read_exact_at(run, first * SECTOR_SIZE as u64))?;
@@ -74,7 +85,7 @@ impl Overlay {
         Ok(bytes)
     }
 
-    fn write(&mut self, sector: u64, data: &[u8]) -> Result<(), DiskError> {
+    fn write(&self, sector: u64, data: &[u8]) -> Result<(), DiskError> {
         if !data.len().is_multiple_of(SECTOR_SIZE) {
             return Err(DiskError::OutOfRange);
         }
@@ -84,22 +95,17 @@ impl Overlay {
         Ok(())
     }
 
-    /// Makes the temporary file at least `len` bytes long.
-    fn reach(&self, len: u64) -> io::Result<()> {
-        if self.over.metadata()?.len() < len { self.over.set_len(len) } else { Ok(()) }
-    }
-
-    fn mark_written(&mut self, sector: u64, count: u64) {
+    fn mark_written(&self, sector: u64, count: u64) {
+        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
         for sector in sector..sector + count {
-            *self.written.entry(sector / GROUP).or_default() |= 1 << (sector % GROUP);
+            *written.entry(sector / GROUP).or_default() |= 1 << (sector % GROUP);
         }
     }
 
     /// Makes zeros of `count` sectors. The temporary file gives up their room: nobody counts on it.
-    fn write_zeroes(&mut self, sector: u64, count: u32) -> Result<(), DiskError> {
+    fn write_zeroes(&self, sector: u64, count: u32) -> Result<(), DiskError> {
         let len = bytes_of(count);
         let offset = self.base.offset(sector, len)?;
-        self.check(self.reach(offset + len))?;
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if len > 0 && fallocate(&self.over, punch, offset, len).is_err() {
             static ZEROS: [u8; 0x1_0000] = [0; 0x1_0000];
@@ -123,7 +129,7 @@ impl Overlay {
 }
 
 impl Drive for Overlay {
-    fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+    fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
         match operation {
             DiskOperation::Read { sector, count } => return self.read(*sector, *count),
             DiskOperation::Write { sector, data } => self.write(*sector, data)?,
@@ -164,7 +170,7 @@ mod tests {
         let mut expected: Vec<u8> = (0..200 * 512).map(|index| (index / 512) as u8).collect();
         std::fs::write(&path, &expected).unwrap();
         let before = expected.clone();
-        let mut drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         assert_eq!(drive.medium(), Some(Medium { sectors: 200, read_only: false }));
         for (sector, count, byte) in [(3, 1, 0xa1), (60, 10, 0xa2), (199, 1, 0xa3), (62, 2, 0xa4)] {
             let data = vec![byte; count * 512];
@@ -175,7 +181,7 @@ mod tests {
         let all = DiskOperation::Read { sector: 0, count: 200 };
         assert_eq!(drive.execute(&all), Ok(expected));
         assert_eq!(std::fs::read(&path).unwrap(), before);
-        assert_eq!(drive.written.keys().copied().collect::<Vec<_>>(), [0, 1, 3]);
+        assert_eq!(drive.written.read().unwrap().keys().copied().collect::<Vec<_>>(), [0, 1, 3]);
     }
 
     #[test]
@@ -184,7 +190,7 @@ mod tests {
         let path = directory.path().join("image");
         let mut expected = vec![7; 200 * 512];
         std::fs::write(&path, &expected).unwrap();
-        let mut drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         let write = DiskOperation::Write { sector: 3, data: vec![9; 512] };
         assert_eq!(drive.execute(&write), Ok(Vec::new()));
         for (sector, count, gives_up_room) in [(2, 3, false), (150, 50, true)] {
@@ -202,7 +208,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [0; 1024]).unwrap();
-        let mut drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         for (sector, len) in [(2, 512), (1, 1024), (u64::MAX, 512), (0, 511)] {
             let write = DiskOperation::Write { sector, data: vec![0; len] };
             assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
@@ -215,7 +221,7 @@ mod tests {
         }
         let read = DiskOperation::Read { sector: 2, count: 1 };
         assert_eq!(drive.execute(&read), Err(DiskError::OutOfRange));
-        assert!(drive.written.is_empty());
+        assert!(drive.written.read().unwrap().is_empty());
     }
 
     #[test]
@@ -223,8 +229,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [7; 512]).unwrap();
-        let mut first = Overlay::open(&path, None, BlockSize::Disk).unwrap();
-        let mut second = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let first = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let second = Overlay::open(&path, None, BlockSize::Disk).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![8; 512] };
         first.execute(&write).unwrap();
         let read = DiskOperation::Read { sector: 0, count: 1 };

@@ -1,7 +1,7 @@
 //! Drives that take their time.
 
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 
 use ring3_core::disk::{DiskError, DiskOperation};
 
@@ -29,12 +29,12 @@ const SECTOR: u8 = 0x5a;
 
 /// One that does nothing before it is told to.
 #[derive(Debug)]
-struct Slow(mpsc::Receiver<()>);
+struct Slow(Mutex<mpsc::Receiver<()>>);
 
 impl Drive for Slow {
-    fn execute(&mut self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+    fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
         let DiskOperation::Read { count, .. } = operation else { return Ok(Vec::new()) };
-        self.0.recv().map_err(|_| DiskError::Host)?;
+        self.0.lock().unwrap().recv().map_err(|_| DiskError::Host)?;
         Ok(vec![SECTOR; *count as usize * 512])
     }
 
@@ -68,7 +68,7 @@ impl Console for GoOn {
 
 fn reader() -> (Vm, GoOn) {
     let (go_on, told) = mpsc::channel();
-    let drive = Slow(told);
+    let drive = Slow(Mutex::new(told));
     let kind = DriveKind::Disk(drive.medium().unwrap());
     let model = DriveModel { kind, model: "drive".to_owned(), serial: "1".to_owned() };
     let config = Config {

@@ -8,7 +8,7 @@ use crate::error::{Error, Fault, Result};
 use crate::format::{BackingName, Format};
 use crate::image::{Image, OpenOptions};
 use crate::qcow2::{self, Qcow2Options};
-use crate::storage::{HostFile, Storage};
+use crate::storage::{Access, HostFile, Storage};
 use crate::vdi::Vdi;
 use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 use crate::{vmdk, vpc};
@@ -94,7 +94,7 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
     let mut temporary = None;
     let storage = if is_there {
         // For its lock, and to see whether it is a device.
-        let there = HostFile::open(path, true, false)?;
+        let there = HostFile::open(path, Access { writes: true, ..Access::default() })?;
         if there.is_device() { Some(there) } else { None }
     } else {
         None

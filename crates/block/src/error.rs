@@ -95,6 +95,16 @@ pub enum Error {
         /// What the host says.
         source: io::Error,
     },
+    /// The file system has no access past the host's cache.
+    #[error(
+        "{} cannot be used past the host's cache, as cache=none and cache=directsync have it: its file system does not allow \
+         that; use cache=writeback, or another file system",
+        .path.display()
+    )]
+    Direct {
+        /// The file.
+        path: PathBuf,
+    },
     /// A new image cannot be written.
     #[error("{} cannot be made: {fault}", .path.display())]
     Create {

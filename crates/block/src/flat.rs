@@ -49,6 +49,10 @@ impl Driver for Flat {
         Ok(self.storage.write_zeroes(self.start + offset, len)?)
     }
 
+    fn write_zeroes_in_place(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
+        Ok(self.storage.write_zeroes_in_place(self.start + offset, len)?)
+    }
+
     fn discard(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
         Ok(self.storage.discard(self.start + offset, len)?)
     }

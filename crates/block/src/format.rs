@@ -251,6 +251,12 @@ pub(crate) trait Driver: Debug + Send + Sync {
     /// Makes zeros of a range, without room for them where the format can.
     fn write_zeroes(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()>;
 
+    /// Makes zeros of a range. A format that has the disk's bytes as they are in its storage keeps the room for them; in others
+    /// there is room for them again as long as there is for anything.
+    fn write_zeroes_in_place(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()> {
+        self.write_zeroes(offset, len, below)
+    }
+
     /// A hint that a range is not needed. What is read there afterwards is zeros or what was there.
     fn discard(&self, _offset: u64, _len: u64, _below: &dyn Below) -> Result<()> {
         Ok(())

@@ -12,7 +12,7 @@ use crate::format::{
     BackingName, Details, Extent, Format, Kind, PROBE_SIZE, Snapshot, SnapshotAct,
 };
 
-use crate::storage::Storage;
+use crate::storage::{Access, Storage};
 use layer::Layer;
 pub use open::{Backing, OpenOptions};
 
@@ -64,7 +64,7 @@ impl Image {
         writes: bool,
         below: Option<&Image>,
     ) -> Result<Image, Error> {
-        let driver = open::open_driver(format, storage, writes, false);
+        let driver = open::open_driver(format, storage, Access { writes, ..Access::default() });
         let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
         let below = below.map(|below| Arc::clone(&below.layer));
         let layer = Layer { path: path.to_owned(), format, driver, below };
@@ -149,6 +149,15 @@ impl Image {
             return Ok(());
         }
         self.said(self.layer.driver.write_zeroes(offset, len, self.layer.beneath()))
+    }
+
+    /// Makes zeros of a range, for which the image keeps its room on the host where it has the disk's bytes as they are.
+    pub fn write_zeroes_in_place(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check_write(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.said(self.layer.driver.write_zeroes_in_place(offset, len, self.layer.beneath()))
     }
 
     /// A hint that a range is not needed. What is read there afterwards is zeros or what was there.

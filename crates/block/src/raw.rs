@@ -56,6 +56,10 @@ impl Driver for Raw {
         Ok(self.storage.write_zeroes(offset, len)?)
     }
 
+    fn write_zeroes_in_place(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
+        Ok(self.storage.write_zeroes_in_place(offset, len)?)
+    }
+
     fn discard(&self, offset: u64, len: u64, _below: &dyn Below) -> Result<()> {
         Ok(self.storage.discard(offset, len)?)
     }

@@ -3,6 +3,7 @@
 //! Formats know nothing but this trait, so that a test can put storage beneath them that loses
 //! whatever was not flushed.
 
+mod direct;
 mod host;
 mod locks;
 mod memory;
@@ -14,6 +15,17 @@ use std::sync::Arc;
 
 pub use host::HostFile;
 pub use memory::Memory;
+
+/// How a file of the host is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Access {
+    /// For writing too.
+    pub writes: bool,
+    /// Without locks: another process may be writing to it. Only for reading.
+    pub shares: bool,
+    /// Past the host's cache (`O_DIRECT`).
+    pub direct: bool,
+}
 
 /// Bytes that are read and written at offsets, by several threads.
 pub trait Storage: Debug + Send + Sync {
@@ -45,6 +57,11 @@ pub trait Storage: Debug + Send + Sync {
 
     /// Makes zeros of that range, which may end behind the storage: it then grows.
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// The same, and room is kept for that range, or made where the storage can.
+    fn write_zeroes_in_place(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.write_zeroes(offset, len)
+    }
 
     /// A hint that the bytes there are not needed any more. What is read there afterwards is zeros or what was there.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
@@ -95,6 +112,10 @@ impl<S: Storage> Storage for Arc<S> {
 
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
         (**self).write_zeroes(offset, len)
+    }
+
+    fn write_zeroes_in_place(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).write_zeroes_in_place(offset, len)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -15,7 +15,7 @@ use std::path::Path;
 use crate::error::{Fault, Result};
 use crate::flat::Flat;
 use crate::format::Driver;
-use crate::storage::{HostFile, Storage};
+use crate::storage::{Access, HostFile, Storage};
 use descriptor::{Descriptor, Part};
 use extents::Extents;
 
@@ -35,14 +35,7 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(MAGIC) || head.starts_with(TEXT)
 }
 
-/// How other files are opened: for writing, and without locks.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Access {
-    pub(crate) writes: bool,
-    pub(crate) shares: bool,
-}
-
-/// Opens the image in `storage`, and the files that belong to it.
+/// Opens the image in `storage`, and the files that belong to it in the same way.
 pub(crate) fn open(storage: Box<dyn Storage>, access: Access) -> Result<Box<dyn Driver>> {
     let size = storage.size()?;
     let mut head = vec![0; size.min(DESCRIPTOR_MAX) as usize];
@@ -57,7 +50,7 @@ pub(crate) fn open(storage: Box<dyn Storage>, access: Access) -> Result<Box<dyn 
     let directory = storage.path().map(|path| path.parent().unwrap_or(Path::new("")).to_owned());
     let directory = directory.ok_or_else(|| Fault::unsupported("it consists of several files"))?;
     let open = |name: &str, writes: bool| -> Result<Box<dyn Storage>> {
-        let file = HostFile::open(&directory.join(name), writes, access.shares);
+        let file = HostFile::open(&directory.join(name), Access { writes, ..access });
         Ok(Box::new(file.map_err(|error| Fault::refused(error.to_string()))?))
     };
     let mut parts: Vec<(u64, Option<Box<dyn Driver>>)> = Vec::new();

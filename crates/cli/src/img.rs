@@ -85,6 +85,7 @@ impl Source {
             format: self.format,
             writes: false,
             shares: self.force_share,
+            direct: false,
             backing: Backing::Follow,
         }
     }

@@ -9,9 +9,9 @@ use crate::format::{BackingName, Driver, Format, PROBE_SIZE};
 use crate::nbd::Nbd;
 use crate::qcow2::Qcow2;
 use crate::raw::Raw;
-use crate::storage::{HostFile, Storage, read_padded};
+use crate::storage::{Access, HostFile, Storage, read_padded};
 use crate::vdi::Vdi;
-use crate::vmdk::{self, Access};
+use crate::vmdk;
 use crate::vpc;
 use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 
@@ -28,6 +28,8 @@ pub struct OpenOptions {
     pub writes: bool,
     /// Open it without locks: another process may be writing to it. Only for reading.
     pub shares: bool,
+    /// Use its files past the host's cache (`O_DIRECT`), and those on which it stands.
+    pub direct: bool,
     /// What to do about the image that it stands on.
     pub backing: Backing,
 }
@@ -65,17 +67,18 @@ fn open_layer(
         return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
     }
     seen.push(real);
+    let access = Access { writes: options.writes, shares: options.shares, direct: options.direct };
     let storage: Box<dyn Storage> = if Nbd::is_address(path) {
         Box::new(Nbd::connect(path, options.writes)?)
     } else {
-        Box::new(HostFile::open(path, options.writes, options.shares)?)
+        Box::new(HostFile::open(path, access)?)
     };
     let in_image = |fault| Error::In { path: path.to_owned(), fault };
     let mut head = [0; PROBE_SIZE];
     read_padded(&*storage, &mut head, 0).map_err(|error| in_image(error.into()))?;
     let format = options.format.unwrap_or_else(|| Format::probe(&head));
     let guarded = options.format.is_none() && format == Format::Raw;
-    let driver = open_driver(format, storage, options.writes, options.shares).map_err(in_image)?;
+    let driver = open_driver(format, storage, access).map_err(in_image)?;
     let named = match &options.backing {
         Backing::Follow => driver.backing(),
         Backing::Ignore => None,
@@ -89,14 +92,13 @@ fn open_layer(
 pub(super) fn open_driver(
     format: Format,
     storage: Box<dyn Storage>,
-    writes: bool,
-    shares: bool,
+    access: Access,
 ) -> Result<Box<dyn Driver>, Fault> {
     Ok(match format {
         Format::Raw => Box::new(Raw::open(storage)?),
-        Format::Qcow2 => Box::new(Qcow2::open(storage, writes)?),
+        Format::Qcow2 => Box::new(Qcow2::open(storage, access.writes)?),
         Format::Vdi => Box::new(Vdi::open(storage)?),
-        Format::Vmdk => vmdk::open(storage, Access { writes, shares })?,
+        Format::Vmdk => vmdk::open(storage, access)?,
         Format::Vpc => vpc::open(storage)?,
         Format::Qcow => Box::new(Qcow::open(storage)?),
         Format::Bochs => Box::new(Bochs::open(storage)?),
@@ -113,8 +115,8 @@ fn open_backing(
     let fails = |fault| Error::In { path: above.to_owned(), fault };
     let format = named.known_format().map_err(fails)?;
     let path = named.path(above).map_err(fails)?;
-    let below =
-        OpenOptions { format, writes: false, shares: options.shares, backing: Backing::Follow };
+    let (shares, direct) = (options.shares, options.direct);
+    let below = OpenOptions { format, writes: false, shares, direct, backing: Backing::Follow };
     let opened = open_layer(&path, &below, seen);
     let (layer, _) = opened.map_err(|source| match source {
         Error::Loop { .. } | Error::Deep { .. } => source,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
-use super::{Storage, locks};
+use super::direct::Direct;
+use super::{Access, Storage, locks};
 use crate::error::Error;
 
 /// How many zeros are written at once, where the file system has no other way.
@@ -20,19 +21,27 @@ pub struct HostFile {
     path: PathBuf,
     file: File,
     is_device: bool,
+    /// It is used past the host's cache.
+    direct: Option<Direct>,
 }
 
 impl HostFile {
-    /// Opens the file at `path`, for writing too where `writes`.
+    /// Opens the file at `path`.
     ///
-    /// It is locked until it is dropped, if not `shares`: one writer or any number of readers. The locks are those
+    /// It is locked until it is dropped, if it is not shared: one writer or any number of readers. The locks are those
     /// of QEMU's programs, and flock(2).
-    pub fn open(path: &Path, writes: bool, shares: bool) -> Result<HostFile, Error> {
+    pub fn open(path: &Path, access: Access) -> Result<HostFile, Error> {
+        let Access { writes, shares, direct } = access;
         // Without O_NONBLOCK, opening a pipe waits for its other end.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let flags = OFlags::NONBLOCK | if direct { OFlags::DIRECT } else { OFlags::empty() };
+        let flags = flags.bits().cast_signed();
         let opened = OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
         let fails = |error| open_error(path, writes, error);
-        let file = opened.map_err(fails)?;
+        let file = opened.map_err(|error| match error.kind() {
+            // So says a file system that has none, open(2).
+            ErrorKind::InvalidInput if direct => Error::Direct { path: path.to_owned() },
+            _ => fails(error),
+        })?;
         let kind = file.metadata().map_err(fails)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Error::NotAnImage { path: path.to_owned() });
@@ -40,7 +49,8 @@ impl HostFile {
         if !shares {
             locks::take(&file, path, writes)?;
         }
-        Ok(HostFile { path: path.to_owned(), file, is_device: kind.is_block_device() })
+        let direct = direct.then(|| Direct::of(&file));
+        Ok(HostFile { path: path.to_owned(), file, is_device: kind.is_block_device(), direct })
     }
 
     /// Makes a file at `path` for reading and writing, which must not be there yet.
@@ -49,7 +59,7 @@ impl HostFile {
         let file =
             file.map_err(|source| Error::Create { path: path.to_owned(), fault: source.into() })?;
         locks::take(&file, path, true)?;
-        Ok(HostFile { path: path.to_owned(), file, is_device: false })
+        Ok(HostFile { path: path.to_owned(), file, is_device: false, direct: None })
     }
 
     /// It is a block device: its size is what it is.
@@ -67,7 +77,7 @@ impl HostFile {
         let end = offset + len;
         while offset < end {
             let count = (end - offset).min(zeros.len() as u64);
-            self.file.write_all_at(&zeros[..count as usize], offset)?;
+            self.write_at(&zeros[..count as usize], offset)?;
             offset += count;
         }
         Ok(())
@@ -100,15 +110,24 @@ fn is_missing(error: Errno) -> bool {
 
 impl Storage for HostFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(bytes, offset)
+        match &self.direct {
+            Some(direct) => direct.read(&self.file, bytes, offset),
+            None => self.file.read_exact_at(bytes, offset),
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        match &self.direct {
+            Some(direct) => direct.write(&self.file, bytes, offset),
+            None => self.file.write_all_at(bytes, offset),
+        }
     }
 
     /// What the host has in memory.
     fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
+        if self.direct.is_some() {
+            return false;
+        }
         let len = bytes.len();
         let read =
             preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT);
@@ -117,6 +136,9 @@ impl Storage for HostFile {
 
     /// Where the host only has to remember what is to be written.
     fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
+        if self.direct.is_some() {
+            return false;
+        }
         let written = pwritev2(&self.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::NOWAIT);
         written == Ok(bytes.len())
     }
@@ -152,6 +174,19 @@ impl Storage for HostFile {
             result => return result.map_err(Into::into),
         }
         self.write_zero_bytes(offset, inside)
+    }
+
+    fn write_zeroes_in_place(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.checked_add(len).ok_or(ErrorKind::FileTooLarge)?;
+        match self.fallocate(FallocateFlags::ZERO_RANGE, offset, len) {
+            Err(error) if is_missing(error) => {}
+            result => return result.map_err(Into::into),
+        }
+        let there = self.size()?;
+        if end > there {
+            self.set_size(end)?;
+        }
+        self.write_zero_bytes(offset, len)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

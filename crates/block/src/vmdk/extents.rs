@@ -135,6 +135,16 @@ impl Driver for Extents {
         })
     }
 
+    fn write_zeroes_in_place(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()> {
+        self.each(offset, len, |part, inside, range| match &part.driver {
+            None => Ok(()),
+            Some(driver) => {
+                let below = Shifted { below, by: part.start };
+                driver.write_zeroes_in_place(inside, range.len() as u64, &below)
+            }
+        })
+    }
+
     fn flush(&self) -> Result<()> {
         self.parts
             .iter()

@@ -190,7 +190,7 @@ pub(super) fn rebase(arguments: &RebaseArguments) -> Result<(), String> {
         format: arguments.source.format,
         backing: Backing::Other(named.clone()),
         shares: true,
-        writes: false,
+        ..OpenOptions::default()
     };
     let new = said(Image::open(file, &new))?.below();
     let old = image.below();

@@ -7,7 +7,10 @@ use clap::Args;
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_core::disk::Medium;
 use ring3_devices::{floppy, ide};
-use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, ImageFile, Overlay};
+use ring3_vm::drives::{
+    Access, BlockSize, Cache, DetectZeroes, Drive, Empty, ImageError, ImageFile, ImageOptions,
+    Overlay,
+};
 use ring3_vm::{BootDevice, Config, DisketteDrive, Vm};
 use thiserror::Error;
 
@@ -67,7 +70,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off
+    /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -94,6 +97,10 @@ pub(crate) struct DriveProperties {
     pub(crate) format: Option<Format>,
     pub(crate) read_only: bool,
     pub(crate) snapshot: bool,
+    pub(crate) cache: Cache,
+    pub(crate) detect_zeroes: DetectZeroes,
+    /// What the guest does not need any more takes no room.
+    pub(crate) discard: bool,
 }
 
 impl Default for DriveProperties {
@@ -107,18 +114,23 @@ impl Default for DriveProperties {
             format: None,
             read_only: false,
             snapshot: false,
+            cache: Cache::default(),
+            detect_zeroes: DetectZeroes::Off,
+            discard: false,
         }
     }
 }
+
+/// The properties of a drive.
+pub(crate) const KNOWN: &str =
+    "file, if, index, media, format, readonly, snapshot, cache, discard and detect-zeroes";
 
 /// Why a `--drive` or `--boot` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadProperties {
     #[error("\"{0}\" is no property: give KEY=VALUE, with a comma between two of them")]
     NoProperty(String),
-    #[error(
-        "\"{0}\" is not known; there are file, if, index, media, format, readonly and snapshot"
-    )]
+    #[error("\"{0}\" is not known; there are {KNOWN}")]
     Unknown(String),
     #[error("{key} is {expected}, not \"{value}\"")]
     Value { key: &'static str, expected: &'static str, value: String },
@@ -140,6 +152,35 @@ impl DriveProperties {
     /// It is a drive for CDs and DVDs, which floppy drives are not, whatever `media` says.
     fn takes_discs(&self) -> bool {
         self.is_cdrom && self.interface == Interface::Ide
+    }
+
+    /// Sets a property that says how the image is used. None if `key` is no such property.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), BadProperties>> {
+        let wrong = |key, expected| BadProperties::Value { key, expected, value: value.to_owned() };
+        let set = match key {
+            "cache" => Cache::of_mode(value).map(|cache| self.cache = cache).ok_or_else(|| {
+                wrong("cache", "writeback, none, unsafe, writethrough or directsync")
+            }),
+            "cache.direct" => {
+                switch("cache.direct", value).map(|direct| self.cache.direct = direct)
+            }
+            "cache.no-flush" => {
+                switch("cache.no-flush", value).map(|no_flush| self.cache.no_flush = no_flush)
+            }
+            "discard" => {
+                let discard = match value {
+                    "on" | "unmap" => Ok(true),
+                    "off" | "ignore" => Ok(false),
+                    _ => Err(wrong("discard", "on (unmap) or off (ignore)")),
+                };
+                discard.map(|discard| self.discard = discard)
+            }
+            "detect-zeroes" => DetectZeroes::of_word(value)
+                .map(|detect_zeroes| self.detect_zeroes = detect_zeroes)
+                .ok_or_else(|| wrong("detect-zeroes", "on, off or unmap")),
+            _ => return None,
+        };
+        Some(set)
     }
 }
 
@@ -177,7 +218,10 @@ impl FromStr for DriveProperties {
                 "format" => drive.format = Some(value.parse()?),
                 "readonly" | "read-only" => drive.read_only = switch("readonly", value)?,
                 "snapshot" => drive.snapshot = switch("snapshot", value)?,
-                _ => return Err(BadProperties::Unknown(key.to_owned())),
+                _ => match drive.set(key, value) {
+                    Some(set) => set?,
+                    None => return Err(BadProperties::Unknown(key.to_owned())),
+                },
             }
         }
         Ok(drive)
@@ -225,6 +269,10 @@ pub(crate) enum DriveError {
     Taken { device: &'static str, index: u8 },
     #[error("{device} has room for {room} drives; leave some out")]
     Full { device: &'static str, room: u8 },
+    #[error(
+        "detect-zeroes=unmap gives room back, which discard=off forbids: give discard=on, or detect-zeroes=on"
+    )]
+    KeepsRoom,
     #[error("a drive for a hard disk needs a file: give file=FILE")]
     NoFile,
     #[error("{path} has no size that a diskette has (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
@@ -292,6 +340,9 @@ impl Drives {
                 .find(|unit| !is_taken(*unit))
                 .ok_or(DriveError::Full { device, room: interface.units() })?,
         };
+        if properties.detect_zeroes == DetectZeroes::Unmap && !properties.discard {
+            return Err(DriveError::KeepsRoom);
+        }
         let is_cdrom = properties.takes_discs();
         let drive = match &properties.file {
             Some(path) => open(path, properties, properties.snapshot || snapshot)?,
@@ -370,14 +421,15 @@ fn open(
     properties: &DriveProperties,
     snapshot: bool,
 ) -> Result<Box<dyn Drive>, ImageError> {
+    let DriveProperties { format, read_only, cache, detect_zeroes, discard, .. } = *properties;
     let is_cdrom = properties.takes_discs();
     let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
+    let access = if is_cdrom || read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let options = ImageOptions { format, access, block, cache, detect_zeroes, discard };
     if snapshot && !is_cdrom {
-        return Ok(Box::new(Overlay::open(path, properties.format, block)?));
+        return Ok(Box::new(Overlay::open(path, options)?));
     }
-    let is_read_only = is_cdrom || properties.read_only;
-    let access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
-    Ok(Box::new(ImageFile::open(path, properties.format, access, block)?))
+    Ok(Box::new(ImageFile::open(path, options)?))
 }
 
 #[cfg(test)]
@@ -398,9 +450,33 @@ mod tests {
             "file=/tmp/a,if=floppy,index=1,readonly=on,format=raw".parse().unwrap();
         assert_eq!((drive.interface, drive.index), (Interface::Floppy, Some(1)));
         assert!(drive.read_only && !drive.snapshot);
-        for wrong in ["file", "size=1", "if=scsi", "index=x", "format=qcow9", "snapshot=yes"] {
+        for wrong in [
+            "file",
+            "size=1",
+            "if=scsi",
+            "index=x",
+            "format=qcow9",
+            "snapshot=yes",
+            "cache=fast",
+            "cache.direct=1",
+            "discard=yes",
+            "detect-zeroes=no",
+        ] {
             assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_use_of_images_is_read() {
+        let drive = |text: &str| text.parse::<DriveProperties>().unwrap();
+        for (mode, cache) in Cache::MODES {
+            assert_eq!(drive(&format!("file=a,cache={mode}")).cache, cache);
+        }
+        let none = drive("cache.direct=on,cache.no-flush=on");
+        assert_eq!(none.cache, Cache { writeback: true, direct: true, no_flush: true });
+        let unmap = drive("discard=unmap,detect-zeroes=unmap");
+        assert!(unmap.discard && unmap.detect_zeroes == DetectZeroes::Unmap);
+        assert!(!drive("discard=on,discard=ignore").discard);
     }
 
     #[test]

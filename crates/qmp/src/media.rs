@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_devices::floppy::{self, DriveKind};
 use ring3_vm::control::{ChangeError, DriveInfo};
-use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, ImageFile};
+use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, ImageFile, ImageOptions};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -131,15 +131,18 @@ fn open(
     format: Option<Format>,
     mode: ReadOnlyMode,
 ) -> Result<ImageFile, ImageError> {
+    // What becomes of writes stays as it is with the medium that is there.
+    let DriveInfo { cache, detect_zeroes, .. } = *drive;
+    let options = ImageOptions { format, cache, detect_zeroes, ..ImageOptions::default() };
     if drive.device != floppy::NAME {
-        return ImageFile::open(path, format, Access::ReadOnly, BlockSize::CdRom);
+        return ImageFile::open(path, ImageOptions { block: BlockSize::CdRom, ..options });
     }
     let access = match (mode, drive.medium) {
         (ReadOnlyMode::ReadOnly, _) => Access::ReadOnly,
         (ReadOnlyMode::Retain, Some(medium)) if medium.read_only => Access::ReadOnly,
         _ => Access::ReadWrite,
     };
-    ImageFile::open(path, format, access, BlockSize::Disk)
+    ImageFile::open(path, ImageOptions { access, ..options })
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {

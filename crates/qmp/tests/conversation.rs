@@ -75,6 +75,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
         medium: Some(Medium { sectors: 8, read_only: true }),
         file: Some("cd.iso".into()),
         format: Some("raw"),
+        ..DriveInfo::default()
     };
     let hard_disk =
         DriveInfo { unit: 0, removable: false, locked: false, medium: None, ..disc.clone() };

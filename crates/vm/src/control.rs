@@ -34,7 +34,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::door::Sender;
-use crate::drives::Drive;
+use crate::drives::{Cache, DetectZeroes, Drive};
 use crate::machine::Ending;
 use crate::stats::Stats;
 
@@ -120,6 +120,10 @@ pub struct DriveInfo {
     pub file: Option<PathBuf>,
     /// The format of that file, as qemu-img calls it.
     pub format: Option<&'static str>,
+    /// What becomes of writes to it.
+    pub cache: Cache,
+    /// What becomes of writes that are zeros.
+    pub detect_zeroes: DetectZeroes,
 }
 
 /// What a [`Control`] asks of the machine.

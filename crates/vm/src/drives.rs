@@ -7,6 +7,7 @@
 //! In a deterministic run all is, so that answers come in the same place each time.
 
 mod image;
+mod options;
 mod overlay;
 mod pool;
 
@@ -21,7 +22,8 @@ use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
 use thiserror::Error;
 
-pub use image::{Access, BlockSize, ImageFile};
+pub use image::ImageFile;
+pub use options::{Access, BlockSize, Cache, DetectZeroes, ImageOptions};
 pub use overlay::Overlay;
 
 use crate::config::Config;
@@ -48,6 +50,16 @@ pub trait Drive: Debug + Send + Sync {
     /// The format of that file.
     fn format(&self) -> Option<Format> {
         None
+    }
+
+    /// What becomes of writes.
+    fn cache(&self) -> Cache {
+        Cache::default()
+    }
+
+    /// What becomes of writes that are zeros.
+    fn detect_zeroes(&self) -> DetectZeroes {
+        DetectZeroes::default()
     }
 }
 
@@ -124,9 +136,6 @@ struct Attached {
     /// Its number there.
     unit: u8,
     drive: Arc<dyn Drive>,
-    medium: Option<Medium>,
-    file: Option<PathBuf>,
-    format: Option<Format>,
     /// From the first request on that is not done at once.
     pool: Option<Pool>,
     /// The requests that it has not answered, by their tags.
@@ -145,9 +154,6 @@ impl Attached {
         Attached {
             device: device.to_owned(),
             unit,
-            medium: drive.medium(),
-            file: drive.file().map(Path::to_owned),
-            format: drive.format(),
             drive: Arc::from(drive),
             pool: None,
             waiting: Vec::new(),
@@ -252,15 +258,17 @@ impl Drives {
         });
         let info = |(device, unit, removable): (&str, u8, bool)| {
             let place = |at: &&Attached| (at.device.as_str(), at.unit) == (device, unit);
-            let at = self.all.iter().find(place);
+            let drive = self.all.iter().find(place).map(|at| &*at.drive);
             DriveInfo {
                 device: device.to_owned(),
                 unit,
                 removable,
                 locked: false,
-                medium: at.and_then(|at| at.medium),
-                file: at.and_then(|at| at.file.clone()),
-                format: at.and_then(|at| at.format).map(Format::name),
+                medium: drive.and_then(Drive::medium),
+                file: drive.and_then(Drive::file).map(Path::to_owned),
+                format: drive.and_then(Drive::format).map(Format::name),
+                cache: drive.map(Drive::cache).unwrap_or_default(),
+                detect_zeroes: drive.map(Drive::detect_zeroes).unwrap_or_default(),
             }
         };
         ide.chain(diskettes).map(info).collect()

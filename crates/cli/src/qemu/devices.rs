@@ -3,7 +3,7 @@
 use crate::args::RepetitionArguments;
 use crate::args::{self, Engine, MemorySize, QmpTarget, Vga};
 use crate::display::DisplayTarget;
-use crate::drives::{DriveProperties, Interface};
+use crate::drives::{DriveProperties, Interface, KNOWN};
 use crate::rtc::RtcBase;
 use crate::serial::SerialTarget;
 
@@ -11,7 +11,7 @@ use super::properties::{switch, unknown};
 use super::{Properties, Reason, Translation, add_drive, no_kvm, reason, set};
 
 /// Properties of drives that say how QEMU uses the host, and so mean nothing here.
-const DRIVE_TUNING: [&str; 5] = ["aio", "cache", "detect-zeroes", "discard", "id"];
+const DRIVE_TUNING: [&str; 2] = ["aio", "id"];
 
 /// `-drive`.
 pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
@@ -38,9 +38,10 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("readonly" | "read-only", value) => set(&mut drive.read_only, switch(key, value)?),
         ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
         (key, _) if DRIVE_TUNING.contains(&key) => Ok(()),
-        (key, _) => {
-            unknown(key, "file, if, index, bus, unit, media, format, readonly and snapshot")
-        }
+        (key, value) => match drive.set(key, value) {
+            Some(set) => set.map_err(|error| error.to_string()),
+            None => unknown(key, &format!("bus, unit, {KNOWN}")),
+        },
     })?;
     match (drive.index, bus, unit) {
         (_, None, None) => {}

@@ -1,5 +1,7 @@
 //! Command lines as people write them, and what becomes of them.
 
+use ring3_vm::drives::Cache;
+
 use super::*;
 use crate::args::Engine;
 use crate::drives::{BootOptions, Interface};
@@ -130,6 +132,7 @@ fn drives_by_their_properties() {
                 index: Some(1),
                 format: Some(ring3_block::Format::Raw),
                 snapshot: true,
+                cache: Cache { direct: true, ..Cache::default() },
                 ..hard_disk.clone()
             },
             DriveProperties {

@@ -5,58 +5,28 @@ use std::path::Path;
 use ring3_block::{Error, Format, Image, OpenOptions};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
-use super::{Drive, ImageError};
+use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions};
 
 /// The most sectors that one request may read: a device asks for less.
 const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
-
-/// What the sectors of a medium are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockSize {
-    /// 512 bytes: hard disks and floppies.
-    Disk,
-    /// 2048 bytes: CDs and DVDs.
-    CdRom,
-}
-
-impl BlockSize {
-    fn bytes(self) -> u64 {
-        match self {
-            BlockSize::Disk => SECTOR_SIZE as u64,
-            BlockSize::CdRom => 2048,
-        }
-    }
-}
-
-/// What may be done with an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// It is read, and others may read it at the same time.
-    ReadOnly,
-    /// It is read and written, and nobody else may use it.
-    ReadWrite,
-}
 
 /// See the module.
 #[derive(Debug)]
 pub struct ImageFile {
     image: Image,
     medium: Medium,
+    options: ImageOptions,
 }
 
 impl ImageFile {
-    /// Opens the image at `path`, whose size is to be a whole number of `block`s. Without a `format` it is what it begins
-    /// like.
+    /// Opens the image at `path`, whose size is to be a whole number of sectors.
     ///
     /// It is locked against other users until it is dropped.
-    pub fn open(
-        path: &Path,
-        format: Option<Format>,
-        access: Access,
-        block: BlockSize,
-    ) -> Result<ImageFile, ImageError> {
+    pub fn open(path: &Path, options: ImageOptions) -> Result<ImageFile, ImageError> {
+        let ImageOptions { format, access, block, cache, .. } = options;
         let writes = access == Access::ReadWrite;
-        let image = Image::open(path, &OpenOptions { format, writes, ..OpenOptions::default() })?;
+        let image = OpenOptions { format, writes, direct: cache.direct, ..OpenOptions::default() };
+        let image = Image::open(path, &image)?;
         // A raw image has the size of its file, rounded up.
         let len = match (image.format(), std::fs::metadata(path)) {
             (Format::Raw, Ok(file)) if file.is_file() => file.len(),
@@ -67,7 +37,7 @@ impl ImageFile {
             return Err(ImageError::Truncated { path: path.to_owned(), len, block });
         }
         let medium = Medium { sectors: len / SECTOR_SIZE as u64, read_only: !writes };
-        Ok(ImageFile { image, medium })
+        Ok(ImageFile { image, medium, options })
     }
 
     /// The file.
@@ -113,15 +83,29 @@ impl ImageFile {
         self.offset(sector, len)
     }
 
-    /// Writes `len` bytes of zero at `offset` as any others, so that they have room.
-    fn write_zero_bytes(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        static ZEROS: [u8; 0x1_0000] = [0; 0x1_0000];
-        for done in (0..len).step_by(ZEROS.len()) {
-            let part = (len - done).min(ZEROS.len() as u64) as usize;
-            check(self.image.write_at(&ZEROS[..part], offset + done))?;
+    fn write(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        match self.options.detect_zeroes {
+            DetectZeroes::Off => self.image.write_at(data, offset),
+            _ if !is_zero(data) => self.image.write_at(data, offset),
+            DetectZeroes::On => self.image.write_zeroes_in_place(offset, data.len() as u64),
+            DetectZeroes::Unmap => self.image.write_zeroes(offset, data.len() as u64),
         }
-        Ok(())
     }
+
+    /// Keeps what was written, where that does not wait for the guest to ask for it.
+    fn written(&self) -> Result<(), Error> {
+        if self.options.cache.writeback { Ok(()) } else { self.image.flush() }
+    }
+
+    /// `data` may be written as they are, without waiting for a flush.
+    fn is_written_at_once(&self, data: &[u8]) -> bool {
+        let as_zeros = self.options.detect_zeroes != DetectZeroes::Off && is_zero(data);
+        self.options.cache.writeback && !as_zeros
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Bytes of `count` sectors.
@@ -147,21 +131,26 @@ impl Drive for ImageFile {
             }
             DiskOperation::Write { sector, data } => {
                 let offset = self.place(*sector, data)?;
-                check(self.image.write_at(data, offset))?;
+                check(self.write(data, offset).and_then(|()| self.written()))?;
             }
+            DiskOperation::Flush if self.options.cache.no_flush => {}
             DiskOperation::Flush => check(self.image.flush())?,
             DiskOperation::Discard { sector, count } => {
                 let len = bytes_of(*count);
-                check(self.image.discard(self.place_of(*sector, len)?, len))?;
+                let offset = self.place_of(*sector, len)?;
+                if self.options.discard {
+                    check(self.image.discard(offset, len))?;
+                }
             }
             DiskOperation::WriteZeroes { sector, count, gives_up_room } => {
                 let len = bytes_of(*count);
                 let offset = self.place_of(*sector, len)?;
-                if *gives_up_room {
-                    check(self.image.write_zeroes(offset, len))?;
+                let zeroed = if *gives_up_room && self.options.discard {
+                    self.image.write_zeroes(offset, len)
                 } else {
-                    self.write_zero_bytes(offset, len)?;
-                }
+                    self.image.write_zeroes_in_place(offset, len)
+                };
+                check(zeroed.and_then(|()| self.written()))?;
             }
             // The machine puts an empty drive in the place of this one.
             DiskOperation::Eject => {}
@@ -178,8 +167,11 @@ impl Drive for ImageFile {
             }
             DiskOperation::Write { sector, data } => {
                 let offset = self.place(*sector, data).ok()?;
-                self.image.write_at_once(data, offset).then_some(Ok(Vec::new()))
+                let is_written =
+                    self.is_written_at_once(data) && self.image.write_at_once(data, offset);
+                is_written.then_some(Ok(Vec::new()))
             }
+            DiskOperation::Flush if self.options.cache.no_flush => Some(Ok(Vec::new())),
             DiskOperation::Flush
             | DiskOperation::Discard { .. }
             | DiskOperation::WriteZeroes { .. }
@@ -198,12 +190,21 @@ impl Drive for ImageFile {
     fn format(&self) -> Option<Format> {
         Some(self.image.format())
     }
+
+    fn cache(&self) -> Cache {
+        self.options.cache
+    }
+
+    fn detect_zeroes(&self) -> DetectZeroes {
+        self.options.detect_zeroes
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
+    use super::super::BlockSize;
     use super::*;
 
     fn image(directory: &tempfile::TempDir, len: usize) -> PathBuf {
@@ -213,15 +214,24 @@ mod tests {
         path
     }
 
+    fn options(format: Option<Format>, access: Access, block: BlockSize) -> ImageOptions {
+        ImageOptions { format, access, block, ..ImageOptions::default() }
+    }
+
+    fn with_discard(discard: bool) -> ImageOptions {
+        ImageOptions { discard, ..options(None, Access::ReadWrite, BlockSize::Disk) }
+    }
+
     fn message(path: &Path, access: Access, block: BlockSize) -> String {
-        ImageFile::open(path, None, access, block).unwrap_err().to_string()
+        ImageFile::open(path, options(None, access, block)).unwrap_err().to_string()
     }
 
     #[test]
     fn sectors_are_read_and_written_in_place() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::CdRom).unwrap();
+        let drive =
+            ImageFile::open(&path, options(None, Access::ReadWrite, BlockSize::CdRom)).unwrap();
         assert_eq!(drive.medium(), Some(Medium { sectors: 8, read_only: false }));
         let read = drive.execute(&DiskOperation::Read { sector: 2, count: 2 }).unwrap();
         assert_eq!(read, [[2; 512], [3; 512]].concat());
@@ -235,8 +245,7 @@ mod tests {
     fn zeros_are_written_with_room_and_without() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
-        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
-        // A little more than what is written at once.
+        let drive = ImageFile::open(&path, with_discard(true)).unwrap();
         for (sector, count, gives_up_room) in [(1, 2, false), (1024, 1000, true), (300, 129, false)]
         {
             let zeroes = DiskOperation::WriteZeroes { sector, count, gives_up_room };
@@ -255,10 +264,14 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
-        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
         let room = || std::fs::metadata(&path).unwrap().blocks();
         let before = room();
         let discard = DiskOperation::Discard { sector: 8, count: 1024 };
+        let drive = ImageFile::open(&path, with_discard(false)).unwrap();
+        assert_eq!(drive.execute(&discard), Ok(Vec::new()));
+        assert_eq!(room(), before);
+        drop(drive);
+        let drive = ImageFile::open(&path, with_discard(true)).unwrap();
         assert_eq!(drive.execute(&discard), Ok(Vec::new()));
         assert!(room() + 1024 <= before, "{} blocks of {before}", room());
         let read = DiskOperation::Read { sector: 7, count: 1 };
@@ -269,7 +282,8 @@ mod tests {
     fn requests_that_leave_the_image_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
-        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive =
+            ImageFile::open(&path, options(None, Access::ReadWrite, BlockSize::Disk)).unwrap();
         for (sector, count) in [(8, 1), (7, 2), (u64::MAX, 1), (u64::MAX / 512, 1), (0, u32::MAX)] {
             let read = DiskOperation::Read { sector, count };
             assert_eq!(drive.execute(&read), Err(DiskError::OutOfRange));
@@ -293,7 +307,8 @@ mod tests {
     fn an_image_for_reading_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 512);
-        let drive = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
+        let drive =
+            ImageFile::open(&path, options(None, Access::ReadOnly, BlockSize::Disk)).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![9; 512] };
         assert_eq!(drive.execute(&write), Err(DiskError::ReadOnly));
         let discard = DiskOperation::Discard { sector: 0, count: 1 };
@@ -305,11 +320,14 @@ mod tests {
     fn one_writer_or_many_readers_use_an_image() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 512);
-        let first = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
-        let second = ImageFile::open(&path, None, Access::ReadOnly, BlockSize::Disk).unwrap();
+        let first =
+            ImageFile::open(&path, options(None, Access::ReadOnly, BlockSize::Disk)).unwrap();
+        let second =
+            ImageFile::open(&path, options(None, Access::ReadOnly, BlockSize::Disk)).unwrap();
         assert!(message(&path, Access::ReadWrite, BlockSize::Disk).contains("is in use"));
         drop((first, second));
-        let _writer = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let _writer =
+            ImageFile::open(&path, options(None, Access::ReadWrite, BlockSize::Disk)).unwrap();
         assert!(message(&path, Access::ReadOnly, BlockSize::Disk).contains("is in use"));
     }
 
@@ -352,12 +370,88 @@ mod tests {
         header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
         let write = DiskOperation::Write { sector: 0, data: header };
         // Nobody said that it is raw, and with that it would not be.
-        let drive = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive =
+            ImageFile::open(&path, options(None, Access::ReadWrite, BlockSize::Disk)).unwrap();
         assert_eq!(drive.execute_at_once(&write), None);
         assert_eq!(drive.execute(&write), Err(DiskError::Host));
         drop(drive);
         let raw = Some(Format::Raw);
-        let drive = ImageFile::open(&path, raw, Access::ReadWrite, BlockSize::Disk).unwrap();
+        let drive =
+            ImageFile::open(&path, options(raw, Access::ReadWrite, BlockSize::Disk)).unwrap();
         assert_eq!(drive.execute(&write), Ok(Vec::new()));
+    }
+
+    fn write(byte: u8) -> DiskOperation {
+        DiskOperation::Write { sector: 8, data: vec![byte; 64 << 10] }
+    }
+
+    #[test]
+    fn writes_past_the_hosts_cache_are_in_the_file() {
+        // A file system in memory, where temporary files are on some hosts, may have nothing else.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = image(&directory, 1 << 20);
+        for mode in ["none", "directsync"] {
+            let cache = Cache::of_mode(mode).unwrap();
+            let options =
+                ImageOptions { access: Access::ReadWrite, cache, ..ImageOptions::default() };
+            let drive = match ImageFile::open(&path, options) {
+                Err(ImageError::Image(Error::Direct { .. })) => {
+                    eprintln!("skipped: this file system has no O_DIRECT");
+                    return;
+                }
+                opened => opened.unwrap(),
+            };
+            assert_eq!(drive.execute_at_once(&write(9)), None);
+            assert_eq!(drive.execute(&write(9)), Ok(Vec::new()));
+            let read = drive.execute(&DiskOperation::Read { sector: 7, count: 2 }).unwrap();
+            assert_eq!(read, [[7; 512], [9; 512]].concat(), "{mode}");
+            drop(drive);
+            assert_eq!(std::fs::read(&path).unwrap()[4096..4608], [9; 512]);
+        }
+    }
+
+    #[test]
+    fn what_must_be_kept_is_not_written_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = image(&directory, 1 << 20);
+        let access = Access::ReadWrite;
+        for (mode, writes, flushes) in
+            [("writeback", true, false), ("unsafe", true, true), ("writethrough", false, false)]
+        {
+            let cache = Cache::of_mode(mode).unwrap();
+            let options = ImageOptions { access, cache, ..ImageOptions::default() };
+            let drive = ImageFile::open(&path, options).unwrap();
+            // The host may always say that it would have to wait.
+            let written = drive.execute_at_once(&write(1)).is_some();
+            assert!(writes || !written, "{mode}");
+            let flushed = drive.execute_at_once(&DiskOperation::Flush).is_some();
+            assert_eq!(flushed, flushes, "{mode}");
+            assert_eq!(drive.execute(&write(2)), Ok(Vec::new()));
+            assert_eq!(drive.execute(&DiskOperation::Flush), Ok(Vec::new()));
+        }
+        assert_eq!(Cache::of_mode("fast"), None);
+    }
+
+    #[test]
+    fn zeros_take_room_as_the_user_says() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        for (detect_zeroes, gives_back) in
+            [(DetectZeroes::Off, false), (DetectZeroes::On, false), (DetectZeroes::Unmap, true)]
+        {
+            let path = image(&directory, 1 << 20);
+            std::fs::File::open(&path).unwrap().sync_all().unwrap();
+            let access = Access::ReadWrite;
+            let options = ImageOptions { access, detect_zeroes, ..ImageOptions::default() };
+            let drive = ImageFile::open(&path, options).unwrap();
+            let before = drive.image.allocated().unwrap();
+            if detect_zeroes != DetectZeroes::Off {
+                assert_eq!(drive.execute_at_once(&write(0)), None);
+            }
+            assert_eq!(drive.execute(&write(0)), Ok(Vec::new()));
+            let after = drive.image.allocated().unwrap();
+            assert_eq!(after < before, gives_back, "{detect_zeroes:?}: {before}, {after}");
+            let read = drive.execute(&DiskOperation::Read { sector: 7, count: 2 }).unwrap();
+            assert_eq!(read, [[7; 512], [0; 512]].concat());
+        }
     }
 }

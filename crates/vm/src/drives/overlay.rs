@@ -13,7 +13,7 @@ use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::image::bytes_of;
-use super::{Access, BlockSize, Drive, ImageError, ImageFile};
+use super::{Access, Drive, ImageError, ImageFile, ImageOptions};
 
 /// Sectors for which one word of [`Overlay::written`] stands.
 const GROUP: u64 = u64::BITS as u64;
@@ -32,13 +32,9 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Opens the image at `path` as [`ImageFile::open`] does for reading.
-    pub fn open(
-        path: &Path,
-        format: Option<Format>,
-        block: BlockSize,
-    ) -> Result<Overlay, ImageError> {
-        let base = ImageFile::open(path, format, Access::ReadOnly, block)?;
+    /// Opens the image at `path` as [`ImageFile::open`] does for reading. What is said of writes means nothing here.
+    pub fn open(path: &Path, options: ImageOptions) -> Result<Overlay, ImageError> {
+        let base = ImageFile::open(path, ImageOptions { access: Access::ReadOnly, ..options })?;
         let sectors = base.medium().map_or(0, |medium| medium.sectors);
         let make = || {
             let over = tempfile::tempfile()?;
@@ -170,7 +166,7 @@ mod tests {
         let mut expected: Vec<u8> = (0..200 * 512).map(|index| (index / 512) as u8).collect();
         std::fs::write(&path, &expected).unwrap();
         let before = expected.clone();
-        let drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let drive = Overlay::open(&path, ImageOptions::default()).unwrap();
         assert_eq!(drive.medium(), Some(Medium { sectors: 200, read_only: false }));
         for (sector, count, byte) in [(3, 1, 0xa1), (60, 10, 0xa2), (199, 1, 0xa3), (62, 2, 0xa4)] {
             let data = vec![byte; count * 512];
@@ -190,7 +186,7 @@ mod tests {
         let path = directory.path().join("image");
         let mut expected = vec![7; 200 * 512];
         std::fs::write(&path, &expected).unwrap();
-        let drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let drive = Overlay::open(&path, ImageOptions::default()).unwrap();
         let write = DiskOperation::Write { sector: 3, data: vec![9; 512] };
         assert_eq!(drive.execute(&write), Ok(Vec::new()));
         for (sector, count, gives_up_room) in [(2, 3, false), (150, 50, true)] {
@@ -208,7 +204,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [0; 1024]).unwrap();
-        let drive = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let drive = Overlay::open(&path, ImageOptions::default()).unwrap();
         for (sector, len) in [(2, 512), (1, 1024), (u64::MAX, 512), (0, 511)] {
             let write = DiskOperation::Write { sector, data: vec![0; len] };
             assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
@@ -229,13 +225,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [7; 512]).unwrap();
-        let first = Overlay::open(&path, None, BlockSize::Disk).unwrap();
-        let second = Overlay::open(&path, None, BlockSize::Disk).unwrap();
+        let first = Overlay::open(&path, ImageOptions::default()).unwrap();
+        let second = Overlay::open(&path, ImageOptions::default()).unwrap();
         let write = DiskOperation::Write { sector: 0, data: vec![8; 512] };
         first.execute(&write).unwrap();
         let read = DiskOperation::Read { sector: 0, count: 1 };
         assert_eq!(second.execute(&read), Ok(vec![7; 512]));
-        let writer = ImageFile::open(&path, None, Access::ReadWrite, BlockSize::Disk);
+        let writer = ImageFile::open(
+            &path,
+            ImageOptions { access: Access::ReadWrite, ..ImageOptions::default() },
+        );
         assert!(matches!(writer, Err(ImageError::Image(ring3_block::Error::InUse { .. }))));
     }
 }

@@ -13,6 +13,16 @@ use serde::{Deserialize, Serialize};
 pub struct IrqLines {
     state: LineLevels,
     changes: Vec<(u8, bool)>,
+    messages: Vec<Message>,
+}
+
+/// An interrupt that a PCI device sends without a line: it writes to an address (PCI Local Bus Specification 3.0, 6.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// Where: a local APIC listens at FEE00000h to FEEFFFFFh.
+    pub address: u64,
+    /// What.
+    pub data: u32,
 }
 
 /// What drives the lines: what a saved machine keeps.
@@ -110,6 +120,16 @@ impl IrqLines {
     /// The changes since the last call, oldest first: line and new level.
     pub fn drain_changes(&mut self) -> std::vec::Drain<'_, (u8, bool)> {
         self.changes.drain(..)
+    }
+
+    /// Sends an interrupt as a message.
+    pub fn send_message(&mut self, message: Message) {
+        self.messages.push(message);
+    }
+
+    /// The messages since the last call, oldest first.
+    pub fn drain_messages(&mut self) -> std::vec::Drain<'_, Message> {
+        self.messages.drain(..)
     }
 
     /// True when [`IrqLines::drain_changes`] would return something.

@@ -334,6 +334,19 @@ impl Memory {
         (0..len).step_by(PAGE_SIZE as usize).all(is_in_row).then_some(first)
     }
 
+    /// True when all of the `len` bytes at guest-physical address `start` are at places, for reads and for writes: no device is there, no
+    /// ROM, and not nothing.
+    pub fn holds(&self, start: u64, len: u64) -> bool {
+        let Some(end) = start.checked_add(len).filter(|end| *end <= MAPPED_SPACE) else {
+            return false;
+        };
+        let is_place = |target| matches!(target, Target::Place(_));
+        (start >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE)).all(|page| {
+            let address = page << PAGE_SHIFT;
+            is_place(self.read_target(address)) && is_place(self.write_target(address))
+        })
+    }
+
     /// Changes whenever the map changes.
     pub fn layout_generation(&self) -> u64 {
         self.layout
@@ -579,6 +592,25 @@ mod tests {
         assert_eq!(read, [7, 7, 0xff, 0xff, 0xff, 0xff]);
         memory.read(0x3ffe, &mut read);
         assert_eq!(read, [0xff, 0xff, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn memory_is_held_where_it_can_be_read_and_written() {
+        let mut memory = memory();
+        memory.map(0x2000, 0x1000, Backing::Ram, Backing::Nothing).unwrap();
+        assert!(memory.holds(0x1000, 0x1000) && memory.holds(0x3000, (1 << 20) - 0x3000));
+        for (start, len) in [
+            (0x1fff, 2),
+            (0x2000, 1),
+            (1 << 20, 1),
+            ((1 << 20) - 1, 2),
+            (u64::MAX, 1),
+            (u64::MAX, 2),
+            (1 << 32, 1),
+            (0, u64::MAX),
+        ] {
+            assert!(!memory.holds(start, len), "{start:#x} {len:#x}");
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@
 //! * [`fw_cfg`]: what the machine tells its firmware;
 //! * [`debug_ports`]: a console and an exit for those who work on firmware and systems;
 //! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives;
-//! * [`vga`]: the display adapter.
+//! * [`vga`]: the display adapter;
+//! * [`virtio`]: virtio devices on PCI, and the disk among them.
 //!
 //! A device is a pure state machine over virtual time (see
 //! [`ring3_core::device`]): the same model runs in a machine, in a unit test and in a
@@ -59,6 +60,7 @@ pub mod port92;
 pub mod rtc;
 pub mod uart16550;
 pub mod vga;
+pub mod virtio;
 
 mod bytewise;
 #[cfg(test)]

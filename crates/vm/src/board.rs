@@ -26,6 +26,9 @@ use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
 use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
+use ring3_devices::virtio;
+use ring3_devices::virtio::block::Block;
+use ring3_devices::virtio::pci::VirtioPci;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
@@ -93,6 +96,8 @@ const ISA_BRIDGE: (u8, u8) = (1, 0);
 const IDE: (u8, u8) = (1, 1);
 const POWER_MANAGEMENT: (u8, u8) = (1, 3);
 const DISPLAY: (u8, u8) = (2, 0);
+/// PCI device number of the first virtio disk; the others follow.
+const FIRST_VIRTIO_DISK: u8 = 4;
 
 /// Bytes of the CMOS memory that say what is there.
 mod cmos {
@@ -111,6 +116,11 @@ pub struct VideoParts {
     pub memory: Area,
     /// The image of its firmware.
     pub rom: Option<Area>,
+}
+
+/// PCI device number of virtio disk `index`.
+pub(crate) fn virtio_disk_slot(index: u8) -> u8 {
+    FIRST_VIRTIO_DISK + index
 }
 
 impl Board {
@@ -176,6 +186,12 @@ impl Board {
             let vga = Vga::new(memory, rom);
             let ports = vga.ports();
             board.attach_pci(vga, &ports, DISPLAY)?;
+        }
+        for (index, (disk, name)) in (0..).zip(config.virtio_disks.iter().zip(virtio::block::NAMES))
+        {
+            let slot = virtio_disk_slot(index);
+            let block = Block::new(name, disk.model.clone());
+            board.attach_pci(VirtioPci::new(slot, disk.interfaces, block), &[], (slot, 0))?;
         }
         board.attach(DebugConsole, &DebugConsole.ports())?;
         if let Some(port) = config.debug_exit_port {
@@ -619,6 +635,9 @@ impl Board {
         }
         for (line, high) in self.irq.drain_changes() {
             self.interrupts.set_line(line, high);
+        }
+        for message in self.irq.drain_messages() {
+            self.interrupts.message(message);
         }
         self.interrupts.settle();
     }

@@ -3,6 +3,8 @@
 use ring3_core::disk::Medium;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::ide::DriveModel;
+use ring3_devices::virtio::block::DiskModel;
+use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::{Features, Model};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -40,6 +42,9 @@ pub struct Config {
     /// The IDE drives: primary master and slave, secondary master and slave. What does their work is attached by
     /// [`Vm::attach_drive`](crate::Vm::attach_drive) as units 0 to 3 of the device `ide`.
     pub ide: [Option<DriveModel>; 4],
+    /// The virtio disks, up to 16, each a PCI function of its own. What does the work of number n is attached as unit 0 of the device
+    /// `virtio-blkn`.
+    pub virtio_disks: Vec<VirtioDisk>,
     /// The diskette drives A and B: units 0 and 1 of the device `floppy`.
     pub diskettes: [Option<DisketteDrive>; 2],
     /// Where firmware looks for a system, the first place first; where it likes, if there is none.
@@ -77,6 +82,7 @@ impl Default for Config {
             serial_ports: 1,
             display: false,
             ide: [const { None }; 4],
+            virtio_disks: Vec::new(),
             diskettes: [None; 2],
             boot_order: Vec::new(),
             boot_once: Vec::new(),
@@ -87,6 +93,15 @@ impl Default for Config {
             ends_when_stuck: false,
         }
     }
+}
+
+/// A virtio disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtioDisk {
+    /// What it is.
+    pub model: DiskModel,
+    /// Which drivers it is for.
+    pub interfaces: Interfaces,
 }
 
 /// A diskette drive.
@@ -105,6 +120,8 @@ pub enum BootDevice {
     Diskette(u8),
     /// An IDE drive, 0 to 3.
     Ide(u8),
+    /// A virtio disk, from 0.
+    Virtio(u8),
 }
 
 /// What the processor executes first.
@@ -162,6 +179,9 @@ pub enum ConfigError {
     /// A PC has at most four serial ports.
     #[error("a machine has at most 4 serial ports, not {0}")]
     SerialPorts(u8),
+    /// There are too many virtio disks.
+    #[error("a machine has at most 16 virtio disks, not {0}")]
+    VirtioDisks(usize),
 }
 
 #[cfg(test)]

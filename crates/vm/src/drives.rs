@@ -20,6 +20,7 @@ use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
 use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
+use ring3_devices::virtio;
 use thiserror::Error;
 
 pub use image::ImageFile;
@@ -252,6 +253,8 @@ impl Drives {
             let removable = matches!(drive.as_ref()?.kind, DriveKind::CdRom(_));
             Some((ide::NAME, unit, removable))
         });
+        let virtio = virtio::block::NAMES.into_iter().zip(&config.virtio_disks);
+        let virtio = virtio.map(|(device, _)| (device, 0, false));
         let diskettes = config.diskettes.iter().zip(0..).filter_map(|(drive, unit)| {
             drive.as_ref()?;
             Some((floppy::NAME, unit, true))
@@ -271,6 +274,6 @@ impl Drives {
                 detect_zeroes: drive.map(Drive::detect_zeroes).unwrap_or_default(),
             }
         };
-        ide.chain(diskettes).map(info).collect()
+        ide.chain(virtio).chain(diskettes).map(info).collect()
     }
 }

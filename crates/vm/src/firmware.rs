@@ -13,6 +13,7 @@ use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
 
 use crate::acpi;
+use crate::board::virtio_disk_slot;
 use crate::config::{BootDevice, Config};
 
 /// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.
@@ -83,6 +84,10 @@ fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
     let names = devices.iter().map(|device| match device {
         BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}"),
         BootDevice::Ide(unit) => format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}", unit / 2, unit % 2),
+        // By the class of the function; the number is in hexadecimal.
+        BootDevice::Virtio(unit) => {
+            format!("/pci@i0cf8/scsi@{:x}/disk@0,0", virtio_disk_slot(*unit))
+        }
     });
     let mut text = names.collect::<Vec<_>>().join("\n");
     text.push('\0');

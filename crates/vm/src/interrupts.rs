@@ -13,9 +13,10 @@
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, DeviceId, Width};
+use ring3_core::lines;
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::io_apic::{self, INPUT_INTR, INPUT_IRQ0, IoApic};
-use ring3_devices::local_apic::{self, LINT_INTR, LocalApic};
+use ring3_devices::local_apic::{self, Delivery, LINT_INTR, LocalApic, Message};
 use ring3_devices::pic::PicPair;
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +151,31 @@ impl Interrupts {
             && let Some(apics) = &mut self.apics
         {
             apics.set_input(if line == 0 { INPUT_IRQ0 } else { line }, high);
+        }
+    }
+
+    /// A device has sent an interrupt as a message. What is no address of local APICs goes nowhere (SDM vol. 3, 12.11).
+    pub fn message(&mut self, sent: lines::Message) {
+        const ADDRESS_BITS: u64 = !0xf_ffff;
+        const LOCAL_APICS: u64 = 0xfee0_0000;
+        /// In the address: the destination is a logical one.
+        const LOGICAL: u64 = 1 << 2;
+        /// In the data: the trigger is a level.
+        const LEVEL: u32 = 1 << 15;
+        let lines::Message { address, data } = sent;
+        let (Some(Apics { local, .. }), Some(delivery)) =
+            (&mut self.apics, Delivery::from_register(data))
+        else {
+            return;
+        };
+        if address & ADDRESS_BITS == LOCAL_APICS {
+            local.accept(Message {
+                destination: (address >> 12) as u8,
+                logical: address & LOGICAL != 0,
+                delivery,
+                vector: data as u8,
+                level: data & LEVEL != 0,
+            });
         }
     }
 
@@ -291,6 +317,29 @@ mod tests {
         all.set_line(9, true);
         assert!(all.requested());
         assert_eq!(all.acknowledge(), 0x71);
+        assert!(!all.requested());
+    }
+
+    #[test]
+    fn messages_of_devices_reach_the_local_apic() {
+        let (mut all, mut bench) = machine(true);
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
+        let to = |address, data| lines::Message { address, data };
+        // Another APIC, memory, a reserved kind, and one above 4 GiB.
+        for lost in [
+            to(0xfee0_1000, 0x41),
+            to(0xfed0_0000, 0x41),
+            to(0xfee0_0000, 0x341),
+            to(0x1_fee0_0000, 0x41),
+        ] {
+            all.message(lost);
+            assert!(!all.requested(), "{lost:x?}");
+        }
+        all.message(to(0xfee0_0000, 0x4041));
+        assert!(all.requested());
+        assert_eq!(all.acknowledge(), 0x41);
+        let (mut all, _) = machine(false);
+        all.message(to(0xfee0_0000, 0x4041));
         assert!(!all.requested());
     }
 

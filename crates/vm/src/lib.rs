@@ -65,7 +65,7 @@ mod set_up;
 pub mod socket;
 mod stats;
 
-pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software};
+pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software, VirtioDisk};
 pub use control::Control;
 pub use difference::Difference;
 pub use door::{Door, Sender, door};

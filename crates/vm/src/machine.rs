@@ -42,6 +42,7 @@ use crate::pace::INITIAL_PICOS;
 use crate::recording::{RecordingError, RecordingWriter};
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
+use ring3_devices::virtio;
 
 use deterministic::PICOS_PER_INSTRUCTION;
 use replay::Replay;
@@ -199,6 +200,9 @@ impl Vm {
     ) -> Result<Vm, VmError> {
         if config.serial_ports > 4 {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
+        }
+        if config.virtio_disks.len() > virtio::block::NAMES.len() {
+            return Err(ConfigError::VirtioDisks(config.virtio_disks.len()).into());
         }
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;

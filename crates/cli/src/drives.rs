@@ -6,27 +6,44 @@ use std::str::FromStr;
 use clap::Args;
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_core::disk::Medium;
-use ring3_devices::{floppy, ide};
+use ring3_devices::virtio::block::DiskModel;
+use ring3_devices::{floppy, ide, virtio};
 use ring3_vm::drives::{
     Access, BlockSize, Cache, DetectZeroes, Drive, Empty, ImageError, ImageFile, ImageOptions,
     Overlay,
 };
-use ring3_vm::{BootDevice, Config, DisketteDrive, Vm};
+use ring3_vm::{BootDevice, Config, DisketteDrive, VirtioDisk, Vm};
 use thiserror::Error;
+
+mod virtio_disk;
+
+pub(crate) use virtio_disk::VirtioProperties;
 
 /// Where a drive is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interface {
     Ide,
     Floppy,
+    Virtio,
 }
 
 impl Interface {
-    /// The name of its device.
-    fn device(self) -> &'static str {
+    /// What it is called.
+    fn name(self) -> &'static str {
         match self {
             Interface::Ide => "ide",
             Interface::Floppy => "floppy",
+            Interface::Virtio => "virtio",
+        }
+    }
+
+    /// The device with drive `unit`, and which of that device's drives it is.
+    fn device(self, unit: u8) -> (&'static str, u8) {
+        match self {
+            Interface::Ide => (ide::NAME, unit),
+            Interface::Floppy => (floppy::NAME, unit),
+            // Each disk is a device.
+            Interface::Virtio => (virtio::block::NAMES[usize::from(unit)], 0),
         }
     }
 
@@ -34,6 +51,7 @@ impl Interface {
         match self {
             Interface::Ide => ide::UNITS,
             Interface::Floppy => 2,
+            Interface::Virtio => virtio::block::NAMES.len() as u8,
         }
     }
 }
@@ -70,7 +88,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE,if=ide|floppy,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap
+    /// A drive by its properties: file=FILE,if=ide|floppy|virtio,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -101,6 +119,7 @@ pub(crate) struct DriveProperties {
     pub(crate) detect_zeroes: DetectZeroes,
     /// What the guest does not need any more takes no room.
     pub(crate) discard: bool,
+    pub(crate) virtio: VirtioProperties,
 }
 
 impl Default for DriveProperties {
@@ -117,6 +136,7 @@ impl Default for DriveProperties {
             cache: Cache::default(),
             detect_zeroes: DetectZeroes::Off,
             discard: false,
+            virtio: VirtioProperties::default(),
         }
     }
 }
@@ -130,12 +150,20 @@ pub(crate) const KNOWN: &str =
 pub(crate) enum BadProperties {
     #[error("\"{0}\" is no property: give KEY=VALUE, with a comma between two of them")]
     NoProperty(String),
-    #[error("\"{0}\" is not known; there are {KNOWN}")]
+    #[error(
+        "\"{0}\" is not known; there are {KNOWN}, and with if=virtio serial, num-queues, disable-legacy and disable-modern"
+    )]
     Unknown(String),
     #[error("{key} is {expected}, not \"{value}\"")]
     Value { key: &'static str, expected: &'static str, value: String },
     #[error("give letters out of a, b, c and d, or order=LETTERS,once=LETTERS,menu=on|off")]
     Boot,
+    #[error(
+        "serial, num-queues, disable-legacy and disable-modern are for virtio disks: add if=virtio"
+    )]
+    NotVirtio,
+    #[error("a virtio disk is for some drivers: leave disable-legacy or disable-modern out")]
+    NoInterface,
     #[error(transparent)]
     Format(#[from] UnknownFormat),
 }
@@ -201,7 +229,8 @@ impl FromStr for DriveProperties {
                     drive.interface = match value {
                         "ide" => Interface::Ide,
                         "floppy" => Interface::Floppy,
-                        _ => return Err(wrong("if", "ide or floppy")),
+                        "virtio" => Interface::Virtio,
+                        _ => return Err(wrong("if", "ide, floppy or virtio")),
                     };
                 }
                 "index" => {
@@ -218,12 +247,13 @@ impl FromStr for DriveProperties {
                 "format" => drive.format = Some(value.parse()?),
                 "readonly" | "read-only" => drive.read_only = switch("readonly", value)?,
                 "snapshot" => drive.snapshot = switch("snapshot", value)?,
-                _ => match drive.set(key, value) {
+                _ => match drive.set(key, value).or_else(|| drive.virtio.set(key, value)) {
                     Some(set) => set?,
                     None => return Err(BadProperties::Unknown(key.to_owned())),
                 },
             }
         }
+        drive.check()?;
         Ok(drive)
     }
 }
@@ -288,6 +318,7 @@ struct Attached {
     unit: u8,
     is_cdrom: bool,
     diskette: Option<floppy::DriveKind>,
+    virtio: VirtioProperties,
     medium: Option<Medium>,
     drive: Box<dyn Drive>,
 }
@@ -322,13 +353,18 @@ impl Drives {
             drives.add(properties, arguments.snapshot)?;
         }
         // Firmware tries the drives of a kind in this order.
-        drives.0.sort_by_key(|attached| attached.unit);
+        drives.0.sort_by_key(|attached| (attached.interface == Interface::Virtio, attached.unit));
+        // Virtio disks come one after the other.
+        let virtio = drives.0.iter_mut().filter(|at| at.interface == Interface::Virtio);
+        for (attached, unit) in virtio.zip(0..) {
+            attached.unit = unit;
+        }
         Ok(drives)
     }
 
     fn add(&mut self, properties: &DriveProperties, snapshot: bool) -> Result<(), DriveError> {
         let interface = properties.interface;
-        let device = interface.device();
+        let device = interface.name();
         let is_taken = |unit| self.0.iter().any(|at| (at.interface, at.unit) == (interface, unit));
         let unit = match properties.index {
             Some(index) if index >= interface.units() => {
@@ -356,9 +392,10 @@ impl Drives {
                     .ok_or_else(|| DriveError::NoDiskette(path.clone()))?,
             ),
             (Interface::Floppy, ..) => Some(floppy::DriveKind::Mb1_44),
-            (Interface::Ide, ..) => None,
+            (Interface::Ide | Interface::Virtio, ..) => None,
         };
-        self.0.push(Attached { interface, unit, is_cdrom, diskette, medium, drive });
+        let virtio = properties.virtio.clone();
+        self.0.push(Attached { interface, unit, is_cdrom, diskette, virtio, medium, drive });
         Ok(())
     }
 
@@ -379,7 +416,13 @@ impl Drives {
                     let model = ide::DriveModel { kind, model: model.to_owned(), serial };
                     config.ide[slot] = Some(model);
                 }
-                (Interface::Floppy, None, _) => {}
+                (Interface::Virtio, _, Some(medium)) => {
+                    let VirtioProperties { serial, queues, interfaces } = attached.virtio.clone();
+                    let serial = serial.unwrap_or_default();
+                    let model = DiskModel { medium, serial, queues };
+                    config.virtio_disks.push(VirtioDisk { model, interfaces });
+                }
+                (Interface::Floppy | Interface::Virtio, ..) => {}
             }
         }
         config.boot_menu = arguments.boot.menu;
@@ -395,12 +438,14 @@ impl Drives {
                 (b'a', Interface::Floppy) => attached.unit == 0,
                 (b'b', Interface::Floppy) => attached.unit == 1,
                 (b'c', Interface::Ide) => !attached.is_cdrom,
+                (b'c', Interface::Virtio) => true,
                 (b'd', Interface::Ide) => attached.is_cdrom,
                 _ => false,
             };
             devices.extend(self.0.iter().filter(of_letter).map(
                 |attached| match attached.interface {
                     Interface::Ide => BootDevice::Ide(attached.unit),
+                    Interface::Virtio => BootDevice::Virtio(attached.unit),
                     Interface::Floppy => BootDevice::Diskette(attached.unit),
                 },
             ));
@@ -411,7 +456,8 @@ impl Drives {
     /// Puts the drives behind their devices.
     pub(crate) fn attach(self, vm: &mut Vm) {
         for Attached { interface, unit, drive, .. } in self.0 {
-            vm.attach_drive(interface.device(), unit, drive);
+            let (device, unit) = interface.device(unit);
+            vm.attach_drive(device, unit, drive);
         }
     }
 }
@@ -450,6 +496,18 @@ mod tests {
             "file=/tmp/a,if=floppy,index=1,readonly=on,format=raw".parse().unwrap();
         assert_eq!((drive.interface, drive.index), (Interface::Floppy, Some(1)));
         assert!(drive.read_only && !drive.snapshot);
+        let disk = "file=a,if=virtio,num-queues=4,disable-legacy=on,serial=x";
+        let disk: DriveProperties = disk.parse().unwrap();
+        assert_eq!((disk.interface, disk.virtio.queues), (Interface::Virtio, 4));
+        assert!(!disk.virtio.interfaces.legacy && disk.virtio.interfaces.modern);
+        for wrong in [
+            "num-queues=2",
+            "if=virtio,num-queues=0",
+            "if=virtio,num-queues=17",
+            "if=virtio,disable-legacy=on,disable-modern=on",
+        ] {
+            assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
+        }
         for wrong in [
             "file",
             "size=1",

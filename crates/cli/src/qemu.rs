@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
 use crate::display::DisplayTarget;
-use crate::drives::DriveProperties;
+use crate::drives::{DriveProperties, Interface, VirtioProperties};
 use crate::serial::SerialTarget;
 use properties::Properties;
 
@@ -71,7 +71,11 @@ const OPTIONS: &[QemuOption] = &[
     option("display", "none|curses|vnc=WHERE", |all, value| {
         set(&mut all.display, Some(devices::display(value)?))
     }),
-    option("drive", "file=FILE[,if=ide|floppy][,index=N][,media=disk|cdrom]...", devices::drive),
+    option(
+        "drive",
+        "file=FILE[,if=ide|floppy|virtio|none][,index=N][,media=disk|cdrom]...",
+        devices::drive,
+    ),
     flag("enable-kvm", |_, _| no_kvm()),
     option("fda", "FILE", |all, value| set(&mut all.run.drives.fda, Some(value.into()))),
     option("fdb", "FILE", |all, value| set(&mut all.run.drives.fdb, Some(value.into()))),
@@ -161,6 +165,9 @@ struct Translation {
     debugcon_at_402: bool,
     no_graphic: bool,
     no_defaults: bool,
+    /// Drives with if=none, by their id, and the disks that are to have them.
+    loose_drives: Vec<(String, DriveProperties)>,
+    virtio_disks: Vec<(String, VirtioProperties)>,
 }
 
 /// Translates a command line: QEMU's options, with or without the name of its program before them. With `has_terminal` there is one to
@@ -223,6 +230,21 @@ impl Translation {
         let impossible = |option: &str, reason: &str| {
             Err(QemuError::Impossible { option: option.to_owned(), reason: reason.to_owned() })
         };
+        for (id, disk) in std::mem::take(&mut self.virtio_disks) {
+            let is_it = |(name, _): &(String, DriveProperties)| *name == id;
+            let Some(index) = self.loose_drives.iter().position(is_it) else {
+                return impossible(
+                    "-device virtio-blk-pci",
+                    "there is no such drive: give -drive if=none,id=ID,file=FILE once for each",
+                );
+            };
+            let (_, drive) = self.loose_drives.remove(index);
+            let drive = DriveProperties { interface: Interface::Virtio, virtio: disk, ..drive };
+            if let Err(error) = drive.check() {
+                return impossible("-device virtio-blk-pci", &error.to_string());
+            }
+            self.run.drives.drive.push(drive);
+        }
         let run = &mut self.run;
         if run.kernel.is_none() && !(run.initrd.is_empty() && run.append.is_empty()) {
             return impossible(

@@ -3,20 +3,18 @@
 use crate::args::RepetitionArguments;
 use crate::args::{self, Engine, MemorySize, QmpTarget, Vga};
 use crate::display::DisplayTarget;
-use crate::drives::{DriveProperties, Interface, KNOWN};
+use crate::drives::{DriveProperties, Interface, KNOWN, VirtioProperties};
 use crate::rtc::RtcBase;
 use crate::serial::SerialTarget;
 
 use super::properties::{switch, unknown};
 use super::{Properties, Reason, Translation, add_drive, no_kvm, reason, set};
 
-/// Properties of drives that say how QEMU uses the host, and so mean nothing here.
-const DRIVE_TUNING: [&str; 2] = ["aio", "id"];
-
 /// `-drive`.
 pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut drive = DriveProperties::default();
     let (mut bus, mut unit) = (None, None);
+    let (mut id, mut is_loose) = (None, false);
     let number = |key: &str, value: &str| {
         value.parse::<u8>().map_err(|_| format!("{key} is a number from 0"))
     };
@@ -24,7 +22,10 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("file", file) => set(&mut drive.file, Some(file.into())),
         ("if", "ide") => set(&mut drive.interface, Interface::Ide),
         ("if", "floppy") => set(&mut drive.interface, Interface::Floppy),
-        ("if", _) => reason("drives are attached by if=ide or if=floppy"),
+        ("if", "virtio") => set(&mut drive.interface, Interface::Virtio),
+        ("if", "none") => set(&mut is_loose, true),
+        ("if", _) => reason("drives are attached by if=ide, if=floppy, if=virtio or if=none"),
+        ("id", value) => set(&mut id, Some(value.to_owned())),
         ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
         ("bus", value) => set(&mut bus, Some(number(key, value)?)),
         ("unit", value) => set(&mut unit, Some(number(key, value)?)),
@@ -37,7 +38,8 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         }
         ("readonly" | "read-only", value) => set(&mut drive.read_only, switch(key, value)?),
         ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
-        (key, _) if DRIVE_TUNING.contains(&key) => Ok(()),
+        // How QEMU uses the host.
+        ("aio", _) => Ok(()),
         (key, value) => match drive.set(key, value) {
             Some(set) => set.map_err(|error| error.to_string()),
             None => unknown(key, &format!("bus, unit, {KNOWN}")),
@@ -52,7 +54,11 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
             drive.index = Some(index);
         }
     }
-    add_drive(all, drive);
+    match id {
+        Some(id) if is_loose => all.loose_drives.push((id, drive)),
+        None if is_loose => return reason("a device finds the drive by its id; add id=NAME"),
+        _ => add_drive(all, drive),
+    }
     Ok(())
 }
 
@@ -123,14 +129,21 @@ pub(super) fn processors(value: &str) -> Result<(), Reason> {
 pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
     /// Where QEMU has the exit if it is not told.
     const DEBUG_EXIT: u16 = 0x501;
+    let properties = Properties::parse(value, Some("driver"));
     let mut driver = String::new();
     let mut port = None;
     let mut other = None;
-    Properties::parse(value, Some("driver")).for_each(|key, value| match key {
+    properties.for_each(|key, value| match key {
         "driver" => set(&mut driver, value.to_owned()),
+        _ => Ok(()),
+    })?;
+    if matches!(driver.as_str(), "virtio-blk-pci" | "virtio-blk") {
+        return virtio_disk(all, &properties);
+    }
+    properties.for_each(|key, value| match key {
         "iobase" => set(&mut port, Some(args::port(value).map_err(|error| error.to_string())?)),
         // It answers at four ports, and programs only write to the first.
-        "iosize" => Ok(()),
+        "driver" | "iosize" => Ok(()),
         _ => set(&mut other, Some(key.to_owned())),
     })?;
     match (driver.as_str(), other) {
@@ -139,8 +152,31 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("isa-debug-exit" | "VGA", Some(key)) => {
             unknown(&key, "iobase and iosize, for isa-debug-exit")
         }
-        _ => reason("the only devices that can be added are isa-debug-exit and VGA"),
+        _ => {
+            reason("the only devices that can be added are isa-debug-exit, VGA and virtio-blk-pci")
+        }
     }
+}
+
+/// `-device virtio-blk-pci`. The drive that it names may come later.
+fn virtio_disk(all: &mut Translation, properties: &Properties) -> Result<(), Reason> {
+    let mut disk = VirtioProperties::default();
+    let mut drive = String::new();
+    properties.for_each(|key, value| match key {
+        "driver" | "id" => Ok(()),
+        "drive" => set(&mut drive, value.to_owned()),
+        // A transitional device is what it is.
+        "disable-legacy" if value == "auto" => Ok(()),
+        _ => match disk.set(key, value) {
+            Some(result) => result.map_err(|error| error.to_string()),
+            None => unknown(key, "drive, serial, num-queues, disable-legacy and disable-modern"),
+        },
+    })?;
+    if drive.is_empty() {
+        return reason("which drive it is, is missing: add drive=ID");
+    }
+    all.virtio_disks.push((drive, disk));
+    Ok(())
 }
 
 /// `-name`.

@@ -387,6 +387,10 @@ impl<L: Layout> Driver for Blocks<L> {
         Ok(())
     }
 
+    fn is_behind(&self) -> bool {
+        !self.shared().dirty.is_empty()
+    }
+
     fn check(&self, repair: Repair) -> Result<Report> {
         if repair != Repair::Nothing {
             return Err(Fault::unsupported(

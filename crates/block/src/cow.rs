@@ -237,6 +237,10 @@ impl Driver for Cow {
         Ok(())
     }
 
+    fn is_behind(&self) -> bool {
+        !self.state.read().unwrap_or_else(PoisonError::into_inner).dirty.is_empty()
+    }
+
     fn details(&self) -> Details {
         Details { cluster_size: Some(SECTOR), ..Details::default() }
     }

@@ -1,6 +1,7 @@
 //! Which formats there are, how they are told apart, and what each has to do.
 
 use std::fmt::{self, Debug, Display, Formatter};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -264,6 +265,16 @@ pub(crate) trait Driver: Debug + Send + Sync {
 
     /// Comes back when all that was written before is kept.
     fn flush(&self) -> Result<()>;
+
+    /// What was written is lost, if this process ends now: tables that lead to it are in memory alone.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// The file in which the disk stands byte by byte from its beginning on.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Gives the disk another size.
     fn resize(&self, _size: u64) -> Result<()> {

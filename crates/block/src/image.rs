@@ -3,6 +3,7 @@
 mod layer;
 mod open;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -172,6 +173,23 @@ impl Image {
     /// Comes back when all that was written before is kept, whatever happens to the host.
     pub fn flush(&self) -> Result<(), Error> {
         if self.writes { self.said(self.layer.driver.flush()) } else { Ok(()) }
+    }
+
+    /// Something that was written is lost, if this process ends before the next flush. Otherwise only a power cut can lose it.
+    pub fn is_behind(&self) -> bool {
+        self.writes && self.layer.driver.is_behind()
+    }
+
+    /// A file of the host in which `len` bytes of the disk stand at the same `offset`, to be read there, or written where
+    /// `writes`; where the file is shorter the disk is zeros. None where it takes this image to find them.
+    pub fn file_at(&self, offset: u64, len: u64, writes: bool) -> Option<BorrowedFd<'_>> {
+        let is_guarded = self.guarded && offset < PROBE_SIZE as u64;
+        let allowed = if writes {
+            !is_guarded && self.check_write(offset, len).is_ok()
+        } else {
+            self.check_range(offset, len).is_ok()
+        };
+        allowed.then(|| self.layer.driver.file()).flatten()
     }
 
     /// Flushes and closes it.

@@ -3,10 +3,11 @@
 //! An export of a server is storage, so any format may be in it. Requests go over one connection, one after the other.
 //! A connection that fails stays failed: what was not flushed may be lost, and all that comes after is refused.
 //!
-//! * [`address`]: how an export is named; [`connection`]: what is said to the server.
+//! * [`address`]: how an export is named; [`connection`]: what is said to the server; [`protocol`]: the numbers in it.
 
 mod address;
 mod connection;
+pub mod protocol;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,7 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::Error;
 use crate::storage::Storage;
 use address::Address;
-use connection::{Command, Connection, Export};
+use connection::{Connection, Export};
+use protocol::Command;
 
 /// Bytes of the largest request: less than what all servers take (32 MiB), and a multiple of all block sizes.
 const REQUEST_MAX: u64 = 1 << 20;

@@ -365,6 +365,11 @@ impl Driver for Qcow {
         Ok(())
     }
 
+    fn is_behind(&self) -> bool {
+        let state = self.shared();
+        !state.l1_dirty.is_empty() || state.tables.values().any(|(_, is_dirty)| *is_dirty)
+    }
+
     fn flush(&self) -> Result<()> {
         let mut state = self.alone();
         self.storage.flush()?;

@@ -286,6 +286,10 @@ impl Driver for Qcow2 {
         self.alone().commit(&*self.storage)
     }
 
+    fn is_behind(&self) -> bool {
+        !self.shared().is_clean()
+    }
+
     fn resize(&self, size: u64) -> Result<()> {
         if !self.snapshots().is_empty() {
             return Err(Fault::refused(

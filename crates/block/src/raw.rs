@@ -1,6 +1,7 @@
 //! Raw images: the sectors one after the other.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
@@ -66,6 +67,10 @@ impl Driver for Raw {
 
     fn flush(&self) -> Result<()> {
         Ok(self.storage.flush()?)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.storage.file()
     }
 
     fn resize(&self, size: u64) -> Result<()> {

@@ -10,6 +10,7 @@ mod memory;
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,6 +75,11 @@ pub trait Storage: Debug + Send + Sync {
         None
     }
 
+    /// Where it is a file of the host, that to read from and write to by offset.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Bytes that it takes on the host, where that is known.
     fn allocated(&self) -> Option<u64> {
         None
@@ -128,6 +134,10 @@ impl<S: Storage> Storage for Arc<S> {
 
     fn path(&self) -> Option<&Path> {
         (**self).path()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        (**self).file()
     }
 
     fn allocated(&self) -> Option<u64> {

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::address::{Address, Place};
+use super::protocol::*;
 use crate::bytes::{be32, be64};
 
 /// How long a server may take for each step of the handshake.
@@ -17,66 +18,6 @@ const REPLY_MAX: u32 = 16 << 10;
 const PARTS_MAX: usize = 0x1_0000;
 /// The largest block size that is accepted.
 const BLOCK_MAX: u32 = 64 << 10;
-
-/// "NBDMAGIC" and "IHAVEOPT".
-const MAGIC: &[u8; 16] = b"NBDMAGICIHAVEOPT";
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-const REQUEST: u32 = 0x2560_9513;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-const STRUCTURED_REPLY: u32 = 0x668e_33ef;
-
-/// Handshake flags.
-const FIXED_NEWSTYLE: u16 = 1;
-const NO_ZEROES: u16 = 2;
-
-/// Options.
-const EXPORT_NAME: u32 = 1;
-const GO: u32 = 7;
-const STRUCTURED: u32 = 8;
-const SET_META_CONTEXT: u32 = 10;
-
-/// Types of replies to options.
-const ACK: u32 = 1;
-const INFO: u32 = 3;
-const META_CONTEXT: u32 = 4;
-const UNSUPPORTED: u32 = 1 << 31 | 1;
-
-/// Kinds of information.
-const INFO_EXPORT: u16 = 0;
-const INFO_BLOCK_SIZE: u16 = 3;
-
-/// Transmission flags.
-mod flag {
-    pub(super) const READ_ONLY: u16 = 1 << 1;
-    pub(super) const FLUSH: u16 = 1 << 2;
-    pub(super) const TRIM: u16 = 1 << 5;
-    pub(super) const WRITE_ZEROES: u16 = 1 << 6;
-}
-
-/// Types of parts of a structured reply.
-mod part {
-    pub(super) const NONE: u16 = 0;
-    pub(super) const DATA: u16 = 1;
-    pub(super) const HOLE: u16 = 2;
-    pub(super) const BLOCK_STATUS: u16 = 5;
-    pub(super) const ERROR: u16 = 1 << 15;
-}
-
-/// The context of block status that everybody has, and its bit for zeros.
-const ALLOCATION: &str = "base:allocation";
-const READS_AS_ZERO: u32 = 2;
-
-/// What is asked of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Command {
-    Read = 0,
-    Write = 1,
-    Disconnect = 2,
-    Flush = 3,
-    Trim = 4,
-    WriteZeroes = 6,
-    BlockStatus = 7,
-}
 
 /// What the server says of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -371,7 +312,7 @@ impl Connection {
                     )));
                 }
             }
-            if flags & 1 != 0 {
+            if flags & DONE != 0 {
                 return Ok(error);
             }
         }

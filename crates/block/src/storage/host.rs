@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -216,6 +217,11 @@ impl Storage for HostFile {
 
     fn path(&self) -> Option<&Path> {
         Some(&self.path)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        // Past the cache not every place will do.
+        self.direct.is_none().then(|| self.file.as_fd())
     }
 
     fn allocated(&self) -> Option<u64> {

@@ -152,6 +152,10 @@ impl Driver for Extents {
             .try_for_each(|driver| driver.flush())
     }
 
+    fn is_behind(&self) -> bool {
+        self.parts.iter().filter_map(|part| part.driver.as_ref()).any(|driver| driver.is_behind())
+    }
+
     fn details(&self) -> Details {
         let specific = vec![("create type", self.create_type.clone())];
         Details { specific, ..Details::default() }

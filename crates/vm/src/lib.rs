@@ -62,7 +62,7 @@ pub mod pace;
 pub mod recording;
 pub mod screenshot;
 mod set_up;
-pub mod socket;
+pub use ring3_socket as socket;
 mod stats;
 
 pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software, VirtioDisk};

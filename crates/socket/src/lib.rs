@@ -1,4 +1,5 @@
 //! Unix sockets to which this user's programs connect.
+#![forbid(unsafe_code)]
 
 use std::fs::{self, Metadata};
 use std::io;

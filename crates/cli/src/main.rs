@@ -14,6 +14,7 @@
 //! * [`bench`]: `ring3 bench`;
 //! * [`doctor`]: `ring3 doctor`;
 //! * [`img`]: `ring3 img`;
+//! * [`vblock`]: `ring3 vblock`;
 //! * [`drives`]: its drives;
 //! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial ports;
@@ -40,6 +41,7 @@ mod repetition;
 mod rtc;
 mod run;
 mod serial;
+mod vblock;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -71,6 +73,10 @@ fn main() -> ExitCode {
                 }
             };
         }
+        Command::Vblock(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| vblock::run(&arguments))
+            .map(|()| run::Status::Ended),
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),

@@ -8,7 +8,7 @@
 //! * [`devices`]: drives, serial ports and the like, from such lists.
 
 mod devices;
-mod properties;
+pub(crate) mod properties;
 #[cfg(test)]
 mod tests;
 

@@ -5,11 +5,11 @@ use super::Reason;
 
 /// The properties of an option, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Properties(Vec<(String, String)>);
+pub(crate) struct Properties(Vec<(String, String)>);
 
 impl Properties {
     /// Reads `text`. `first` is the key of a first value without one; others without a value are `on`.
-    pub(super) fn parse(text: &str, first: Option<&str>) -> Properties {
+    pub(crate) fn parse(text: &str, first: Option<&str>) -> Properties {
         let parts = split(text);
         let property = |(index, part): (usize, &String)| match (part.split_once('='), first) {
             (Some((key, value)), _) => (key.to_owned(), value.to_owned()),
@@ -20,12 +20,17 @@ impl Properties {
         Properties(named.map(property).collect())
     }
 
+    /// Keys and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Does `each` for every property, which is to be refused where it is not known.
     pub(super) fn for_each(
         &self,
         mut each: impl FnMut(&str, &str) -> Result<(), Reason>,
     ) -> Result<(), Reason> {
-        self.0.iter().try_for_each(|(key, value)| each(key, value))
+        self.iter().try_for_each(|(key, value)| each(key, value))
     }
 }
 
@@ -49,7 +54,7 @@ pub(super) fn unknown<T>(key: &str, known: &str) -> Result<T, Reason> {
 }
 
 /// `on` or `off`, or one of QEMU's other words for them.
-pub(super) fn switch(key: &str, value: &str) -> Result<bool, Reason> {
+pub(crate) fn switch(key: &str, value: &str) -> Result<bool, Reason> {
     match value {
         "on" | "yes" | "true" => Ok(true),
         "off" | "no" | "false" => Ok(false),

@@ -1,0 +1,307 @@
+//! `ring3 vblock`: a server of disk images, and telling one what to do.
+
+use std::io::{self, Write};
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use clap::{Args, Subcommand};
+use ring3_block::format::{Format, UnknownFormat};
+use ring3_vblock::{Access, ControlSocket, DeviceOptions, NbdAddress, Server, VhostUserOptions};
+use serde_json::{Map, Value};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thiserror::Error;
+use tracing::info;
+
+use crate::qemu::properties::{Properties, switch};
+
+/// What `ring3 vblock --help` says below the options.
+const HELP: &str = "\
+Examples:
+  ring3 vblock --device disk,file=disk.qcow2 --client vm1=disk:rw,socket=vm1.sock
+      a machine uses it: qemu-system-x86_64 -m 1G
+        -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem
+        -chardev socket,id=c,path=vm1.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c
+  ring3 vblock --device disk,file=disk.qcow2 --client backup=disk:r --nbd backup=backup.sock
+      anybody else: qemu-img convert 'nbd+unix:///disk?socket=backup.sock' copy.qcow2
+  ring3 vblock --control vblock.sock
+      and, while it runs:
+      ring3 vblock ctl vblock.sock device-add name=disk file=disk.qcow2
+      ring3 vblock ctl vblock.sock grant client=vm1 device=disk access=rw socket=vm1.sock
+
+Exit status: 0 after quit, SIGTERM or SIGINT, 1 where something failed, 2 for a wrong command line";
+
+/// The options of `ring3 vblock`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = HELP)]
+pub(crate) struct VblockArguments {
+    #[command(subcommand)]
+    act: Option<VblockCommand>,
+
+    /// A device: [name=]NAME,file=FILE|nbd:…[,format=raw|qcow2|…][,readonly=on|off]
+    #[arg(long, value_name = "PROPERTIES")]
+    device: Vec<DeviceProperties>,
+
+    /// What a client may do, and where it comes: CLIENT=DEVICE:r|rw[,socket=PATH][,num-queues=N]
+    #[arg(long, value_name = "RIGHT")]
+    client: Vec<ClientProperties>,
+
+    /// An NBD server with the devices of a client: CLIENT=PATH for a Unix socket, CLIENT=HOST:PORT for TCP on this host
+    #[arg(long, value_name = "CLIENT=ADDRESS")]
+    nbd: Vec<NbdProperties>,
+
+    /// Take commands at this Unix socket, see "ring3 vblock ctl"
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum VblockCommand {
+    /// Tell a running server to do something: query-devices, query-clients, device-add, device-del, grant, revoke,
+    /// nbd-server-start, nbd-server-stop, quit
+    Ctl {
+        /// Its control socket
+        #[arg(value_name = "SOCKET")]
+        socket: PathBuf,
+
+        /// What to do
+        #[arg(value_name = "COMMAND")]
+        command: String,
+
+        /// With what: KEY=VALUE, where true, false and numbers are such
+        #[arg(value_name = "KEY=VALUE")]
+        arguments: Vec<String>,
+    },
+}
+
+/// Why the options are refused.
+#[derive(Debug, Error)]
+enum BadProperties {
+    #[error("{0}")]
+    Property(String),
+    #[error("give [name=]NAME,file=FILE; there are format and readonly too")]
+    Device,
+    #[error("give CLIENT=DEVICE:r or CLIENT=DEVICE:rw; there are socket and num-queues too")]
+    Client,
+    #[error("num-queues is a number, for a client with a socket")]
+    Queues,
+    #[error("give CLIENT=PATH or CLIENT=HOST:PORT")]
+    Nbd,
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
+}
+
+/// A `--device`.
+#[derive(Debug, Clone)]
+struct DeviceProperties {
+    name: String,
+    options: DeviceOptions,
+}
+
+impl FromStr for DeviceProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<DeviceProperties, BadProperties> {
+        let (mut name, mut file, mut format, mut read_only) = (None, None, None, false);
+        for (key, value) in Properties::parse(text, Some("name")).iter() {
+            match key {
+                "name" => name = Some(value.to_owned()),
+                "file" => file = Some(PathBuf::from(value)),
+                "format" => format = Some(value.parse::<Format>()?),
+                "readonly" | "read-only" => {
+                    read_only = switch(key, value).map_err(BadProperties::Property)?;
+                }
+                _ => return Err(BadProperties::Device),
+            }
+        }
+        let (Some(name), Some(file)) = (name, file) else { return Err(BadProperties::Device) };
+        Ok(DeviceProperties { name, options: DeviceOptions { file, format, read_only } })
+    }
+}
+
+/// A `--client`.
+#[derive(Debug, Clone)]
+struct ClientProperties {
+    client: String,
+    device: String,
+    access: Access,
+    vhost_user: Option<VhostUserOptions>,
+}
+
+impl FromStr for ClientProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<ClientProperties, BadProperties> {
+        let mut right = None;
+        let (mut socket, mut queues) = (None, None);
+        for (key, value) in Properties::parse(text, None).iter() {
+            match key {
+                "socket" => socket = Some(PathBuf::from(value)),
+                "num-queues" => {
+                    queues = Some(value.parse().map_err(|_| BadProperties::Queues)?);
+                }
+                client if right.is_none() => {
+                    let (device, access) = value.split_once(':').ok_or(BadProperties::Client)?;
+                    let access = match access {
+                        "r" => Access::Read,
+                        "rw" => Access::ReadWrite,
+                        _ => return Err(BadProperties::Client),
+                    };
+                    right = Some((client.to_owned(), device.to_owned(), access));
+                }
+                _ => return Err(BadProperties::Client),
+            }
+        }
+        let (client, device, access) = right.ok_or(BadProperties::Client)?;
+        let vhost_user = match (socket, queues) {
+            (None, None) => None,
+            (None, Some(_)) => return Err(BadProperties::Queues),
+            (Some(socket), queues) => {
+                Some(VhostUserOptions { socket, queues: queues.unwrap_or(1) })
+            }
+        };
+        Ok(ClientProperties { client, device, access, vhost_user })
+    }
+}
+
+/// A `--nbd`.
+#[derive(Debug, Clone)]
+struct NbdProperties {
+    client: String,
+    address: NbdAddress,
+}
+
+impl FromStr for NbdProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<NbdProperties, BadProperties> {
+        let (client, address) = text.split_once('=').ok_or(BadProperties::Nbd)?;
+        let is_port =
+            |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let is_tcp = !address.contains('/')
+            && address.rsplit_once(':').is_some_and(|(_, port)| is_port(port));
+        let address = if is_tcp {
+            let mut found = address.to_socket_addrs().map_err(|_| BadProperties::Nbd)?;
+            NbdAddress::Tcp(found.next().ok_or(BadProperties::Nbd)?)
+        } else if address.is_empty() {
+            return Err(BadProperties::Nbd);
+        } else {
+            NbdAddress::Unix(address.into())
+        };
+        Ok(NbdProperties { client: client.to_owned(), address })
+    }
+}
+
+/// Serves until it is told to end, or tells another one what to do.
+pub(crate) fn run(arguments: &VblockArguments) -> Result<(), String> {
+    match &arguments.act {
+        Some(VblockCommand::Ctl { socket, command, arguments }) => tell(socket, command, arguments),
+        None => serve(arguments),
+    }
+}
+
+fn serve(arguments: &VblockArguments) -> Result<(), String> {
+    if arguments.device.is_empty() && arguments.control.is_none() {
+        return Err("nothing to serve: give --device, or --control to be told later".to_owned());
+    }
+    let said = |error: ring3_vblock::Error| error.to_string();
+    let (quit, told) = mpsc::channel();
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
+    let mut signals = signals.map_err(|error| format!("signals cannot be taken: {error}"))?;
+    let handle = signals.handle();
+    let at_signal = quit.clone();
+    let waiting = thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            if at_signal.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    waiting.map_err(|error| format!("no thread can be started: {error}"))?;
+    let server = Arc::new(Server::default());
+    for DeviceProperties { name, options } in &arguments.device {
+        server.add_device(name, options).map_err(said)?;
+    }
+    for ClientProperties { client, device, access, vhost_user } in &arguments.client {
+        server.grant(client, device, *access, vhost_user.as_ref()).map_err(said)?;
+    }
+    for NbdProperties { client, address } in &arguments.nbd {
+        server.start_nbd(client, address).map_err(said)?;
+    }
+    let path = arguments.control.as_deref();
+    let control = path.map(|path| ControlSocket::start(&server, path, quit)).transpose();
+    let control = control.map_err(said)?;
+    // It is never disconnected: the thread for signals has the other end.
+    let _ = told.recv();
+    info!("the server ends");
+    handle.close();
+    drop(control);
+    Ok(())
+}
+
+/// Sends a command, and prints what is returned.
+fn tell(socket: &Path, command: &str, arguments: &[String]) -> Result<(), String> {
+    let mut object = Map::new();
+    for argument in arguments {
+        let (key, value) = argument
+            .split_once('=')
+            .ok_or_else(|| format!("give KEY=VALUE, not \"{argument}\""))?;
+        object.insert(key.to_owned(), value_of(key, value));
+    }
+    let result = ring3_vblock::ask(socket, command, &Value::Object(object));
+    let result = result.map_err(|error| error.to_string())?;
+    let is_nothing = result.as_object().is_some_and(Map::is_empty);
+    if !is_nothing {
+        // Who closes standard output does not want to read it.
+        let _ = writeln!(io::stdout(), "{result:#}");
+    }
+    Ok(())
+}
+
+/// What of a command is no text.
+fn value_of(key: &str, value: &str) -> Value {
+    match (key, value) {
+        ("read-only", "on" | "true") => Value::Bool(true),
+        ("read-only", "off" | "false") => Value::Bool(false),
+        ("num-queues", _) => {
+            value.parse::<u64>().map_or_else(|_| Value::String(value.to_owned()), Value::from)
+        }
+        _ => Value::String(value.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_rights_are_read() {
+        let device: DeviceProperties = "disk,file=a,,b.img,format=raw,readonly=on".parse().unwrap();
+        assert_eq!(device.name, "disk");
+        assert_eq!(device.options.file, PathBuf::from("a,b.img"));
+        assert_eq!(device.options.format, Some(Format::Raw));
+        assert!(device.options.read_only);
+        let right: ClientProperties = "vm1=disk:rw,socket=/run/vm1,num-queues=4".parse().unwrap();
+        assert_eq!((right.client.as_str(), right.device.as_str()), ("vm1", "disk"));
+        assert_eq!(right.access, Access::ReadWrite);
+        let socket = PathBuf::from("/run/vm1");
+        assert_eq!(right.vhost_user, Some(VhostUserOptions { socket, queues: 4 }));
+        let nbd: NbdProperties = "b=127.0.0.1:10809".parse().unwrap();
+        assert_eq!(nbd.address, NbdAddress::Tcp(([127, 0, 0, 1], 10809).into()));
+        let nbd: NbdProperties = "b=/run/a:1".parse().unwrap();
+        assert_eq!(nbd.address, NbdAddress::Unix("/run/a:1".into()));
+        for bad in ["", "disk", "file=x", "disk,file=x,size=1"] {
+            assert!(bad.parse::<DeviceProperties>().is_err(), "{bad}");
+        }
+        for bad in ["", "vm1", "vm1=disk", "vm1=disk:w", "vm1=disk:r,num-queues=2", "a=b:r,c=d:r"] {
+            assert!(bad.parse::<ClientProperties>().is_err(), "{bad}");
+        }
+        for bad in ["", "b", "b="] {
+            assert!(bad.parse::<NbdProperties>().is_err(), "{bad}");
+        }
+    }
+}

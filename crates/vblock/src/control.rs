@@ -1,0 +1,288 @@
+//! The control socket: by which who supervises changes devices and rights while the server runs.
+//!
+//! It is spoken as QMP is (QEMU, "QEMU Machine Protocol Specification"): a message is a JSON object in a line; the server
+//! greets with `{"QMP": …}`, and answers `{"execute": NAME, "arguments": {…}}` with `{"return": …}` or `{"error": …}`. Whoever
+//! can connect has all rights, so the socket is for its user alone.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use ring3_block::Format;
+use ring3_socket::{SocketFile, listen_at};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+use tracing::{debug, warn};
+
+use crate::NbdAddress;
+use crate::device::DeviceOptions;
+use crate::error::Error;
+use crate::listening::{Ending, Front};
+use crate::server::{Access, Server, VhostUserOptions};
+
+/// The most bytes of a message.
+const MESSAGE_MAX: u64 = 64 << 10;
+/// The most connections.
+const CONNECTIONS_MAX: usize = 16;
+/// How long a client may take to read an answer, or the server to give one.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the server can be told.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    tag = "execute",
+    content = "arguments",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
+pub enum Command {
+    /// Nothing: QMP's clients begin with it.
+    #[serde(rename = "qmp_capabilities")]
+    Capabilities {},
+    /// The devices.
+    QueryDevices {},
+    /// The clients and their rights.
+    QueryClients {},
+    /// Opens an image.
+    DeviceAdd {
+        /// What it is to be called.
+        name: String,
+        /// The image.
+        file: PathBuf,
+        /// Its format.
+        format: Option<String>,
+        /// Nobody may write to it.
+        #[serde(default)]
+        read_only: bool,
+    },
+    /// Closes it.
+    DeviceDel {
+        /// The device.
+        name: String,
+    },
+    /// Gives a right.
+    Grant {
+        /// To whom.
+        client: String,
+        /// To what.
+        device: String,
+        /// To do what.
+        access: Access,
+        /// The socket for vhost-user-blk.
+        socket: Option<PathBuf>,
+        /// How many queues it has there.
+        num_queues: Option<u16>,
+    },
+    /// Takes it back.
+    Revoke {
+        /// From whom.
+        client: String,
+        /// To what.
+        device: String,
+    },
+    /// Starts a client's NBD server.
+    NbdServerStart {
+        /// Whose.
+        client: String,
+        /// The Unix socket.
+        socket: Option<PathBuf>,
+        /// Or the address and port.
+        address: Option<SocketAddr>,
+    },
+    /// Ends it.
+    NbdServerStop {
+        /// Whose.
+        client: String,
+    },
+    /// Ends the server.
+    Quit {},
+}
+
+/// Why a command is not done.
+#[derive(Debug, Error)]
+enum Refusal {
+    #[error("the message is no command: {0}")]
+    Message(#[from] serde_json::Error),
+    #[error(transparent)]
+    Format(#[from] ring3_block::format::UnknownFormat),
+    #[error("give socket or address, and not both")]
+    Address,
+    #[error("num-queues is for clients with a socket; give one too")]
+    Queues,
+    #[error(transparent)]
+    Server(#[from] Error),
+}
+
+/// Listens for commands until it is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    _front: Front,
+    _file: SocketFile,
+}
+
+impl ControlSocket {
+    /// Listens at `path`. Something is sent by `quit` when the server is told to end.
+    pub fn start(
+        server: &Arc<Server>,
+        path: &Path,
+        quit: Sender<()>,
+    ) -> Result<ControlSocket, Error> {
+        let (listener, file) = listen_at(path)?;
+        let server = Arc::clone(server);
+        let front =
+            Front::start("control", move |ending| serve(&listener, &server, &quit, ending))?;
+        Ok(ControlSocket { _front: front, _file: file })
+    }
+}
+
+fn serve(listener: &UnixListener, server: &Arc<Server>, quit: &Sender<()>, ending: &Ending) {
+    while ending.wait_for(listener) {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            // It has gone in the meantime.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) => {
+                warn!("no more commands: {error}");
+                return;
+            }
+        };
+        if ending.connections() >= CONNECTIONS_MAX {
+            warn!("{CONNECTIONS_MAX} give commands; another one is refused");
+            continue;
+        }
+        let Some(connection) = ending.connect(&stream) else { return };
+        let (server, quit) = (Arc::clone(server), quit.clone());
+        let thread = thread::Builder::new().name("commands".into());
+        let started = thread.spawn(move || {
+            if let Err(error) = talk(&stream, &server, &quit) {
+                debug!("who gave commands has gone: {error}");
+            }
+            drop(connection);
+        });
+        if let Err(error) = started {
+            warn!("commands cannot be taken: {error}");
+        }
+    }
+}
+
+fn talk(stream: &UnixStream, server: &Server, quit: &Sender<()>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut output = stream;
+    let version = json!({ "package": concat!("ring3 vblock ", env!("CARGO_PKG_VERSION")) });
+    let greeting = json!({ "QMP": { "version": version, "capabilities": [] } });
+    output.write_all(format!("{greeting}\r\n").as_bytes())?;
+    let mut input = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if (&mut input).take(MESSAGE_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let mut message = serde_json::from_str(&line).unwrap_or(Value::Null);
+        let is_quit = message["execute"] == "quit";
+        let mut answer = match answer(server, &mut message) {
+            Ok(result) => json!({ "return": result }),
+            Err(refusal) => {
+                json!({ "error": { "class": "GenericError", "desc": refusal.to_string() } })
+            }
+        };
+        // QMP: what a client calls its message is in the answer.
+        if let Some(id) = message.get("id") {
+            answer["id"] = id.clone();
+        }
+        output.write_all(format!("{answer}\r\n").as_bytes())?;
+        if is_quit {
+            // Nobody is there to hear it when the server ends already.
+            let _ = quit.send(());
+        }
+    }
+}
+
+fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
+    if let Value::Object(fields) = message {
+        fields.entry("arguments").or_insert_with(|| json!({}));
+    }
+    let nothing = json!({});
+    match Command::deserialize(&*message)? {
+        Command::Capabilities {} | Command::Quit {} => {}
+        Command::QueryDevices {} => return Ok(serde_json::to_value(server.devices())?),
+        Command::QueryClients {} => return Ok(serde_json::to_value(server.clients())?),
+        Command::DeviceAdd { name, file, format, read_only } => {
+            let format: Option<Format> = format.map(|format| format.parse()).transpose()?;
+            server.add_device(&name, &DeviceOptions { file, format, read_only })?;
+        }
+        Command::DeviceDel { name } => server.remove_device(&name)?,
+        Command::Grant { client, device, access, socket, num_queues } => {
+            let vhost_user = match (socket, num_queues) {
+                (None, Some(_)) => return Err(Refusal::Queues),
+                (None, None) => None,
+                (Some(socket), queues) => {
+                    Some(VhostUserOptions { socket, queues: queues.unwrap_or(1) })
+                }
+            };
+            server.grant(&client, &device, access, vhost_user.as_ref())?;
+        }
+        Command::Revoke { client, device } => server.revoke(&client, &device)?,
+        Command::NbdServerStart { client, socket, address } => {
+            let address = match (socket, address) {
+                (Some(path), None) => NbdAddress::Unix(path),
+                (None, Some(address)) => NbdAddress::Tcp(address),
+                _ => return Err(Refusal::Address),
+            };
+            let address = server.start_nbd(&client, &address)?;
+            return Ok(json!({ "uri": address.to_string() }));
+        }
+        Command::NbdServerStop { client } => server.stop_nbd(&client)?,
+    }
+    Ok(nothing)
+}
+
+/// Why a server does not do what it is told.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// It is not there.
+    #[error("no server answers at {path}: {source}", path = .path.display())]
+    Connect {
+        /// The control socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It goes away, or is none.
+    #[error("what is at {path} does not answer as a vblock server", path = .0.display())]
+    Silent(PathBuf),
+    /// It refuses.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Tells the server with the control socket `path` to do something; what it returns.
+pub fn ask(path: &Path, command: &str, arguments: &Value) -> Result<Value, ControlError> {
+    let connect = |source| ControlError::Connect { path: path.to_owned(), source };
+    let silent = || ControlError::Silent(path.to_owned());
+    let mut stream = UnixStream::connect(path).map_err(connect)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(connect)?;
+    let message = json!({ "execute": command, "arguments": arguments });
+    stream.write_all(format!("{message}\n").as_bytes()).map_err(|_| silent())?;
+    let mut lines = BufReader::new(stream).lines();
+    let greeting = lines.next().and_then(Result::ok).ok_or_else(silent)?;
+    if !greeting.contains("ring3 vblock") {
+        return Err(silent());
+    }
+    let answer = lines.next().and_then(Result::ok).ok_or_else(silent)?;
+    let answer: Value = serde_json::from_str(&answer).map_err(|_| silent())?;
+    match (answer.get("return"), answer["error"]["desc"].as_str()) {
+        (Some(result), _) => Ok(result.clone()),
+        (None, Some(why)) => Err(ControlError::Refused(why.to_owned())),
+        (None, None) => Err(silent()),
+    }
+}

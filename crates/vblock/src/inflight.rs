@@ -1,0 +1,231 @@
+//! Which requests are in flight, kept where it outlives this process.
+//!
+//! The vhost-user specification ("Inflight I/O tracking", split virtqueues) has the back-end keep this in memory that
+//! the front-end holds on to. When a server dies, the next one is given the same memory, and does again what was taken from
+//! the ring and not put back. For each queue there are, in this order, 8 bytes of features, then 16-bit numbers: version, number of descriptors, the head
+//! that was completed last, the index of the used ring; then 16 bytes for each descriptor: whether it is in flight (one
+//! byte), at byte 6 the head that was completed before it, at byte 8 a number by which requests have an order.
+//!
+//! The client can write to it as well, so nothing in it is trusted but for the client's own requests.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
+
+use crate::memory::{MemoryError, check};
+
+/// Where the fields are.
+mod at {
+    pub(super) const VERSION: usize = 8;
+    pub(super) const COUNT: usize = 10;
+    pub(super) const LAST: usize = 12;
+    pub(super) const USED: usize = 14;
+    pub(super) const DESCRIPTORS: usize = 16;
+    /// In the 16 bytes of a descriptor.
+    pub(super) const NEXT: usize = 6;
+    pub(super) const ORDER: usize = 8;
+}
+
+/// Bytes of a descriptor's state.
+const STATE: usize = 16;
+/// What a queue's part is a multiple of.
+const ALIGNMENT: usize = 64;
+/// The only version that there is.
+const VERSION: u16 = 1;
+
+/// Bytes of a queue's part.
+fn part(size: u16) -> usize {
+    (at::DESCRIPTORS + usize::from(size) * STATE).next_multiple_of(ALIGNMENT)
+}
+
+/// The memory for all queues of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Inflight {
+    mapping: Arc<MmapRegion>,
+    queues: u16,
+    size: u16,
+}
+
+impl Inflight {
+    /// Bytes for so many queues of that size.
+    pub(crate) fn len(queues: u16, size: u16) -> u64 {
+        (usize::from(queues) * part(size)) as u64
+    }
+
+    /// A new file for it.
+    pub(crate) fn create(queues: u16, size: u16) -> io::Result<File> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create("ring3 requests in flight", flags)?);
+        file.set_len(Inflight::len(queues, size))?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(file)
+    }
+
+    /// What the client gives back.
+    pub(crate) fn map(
+        file: File,
+        offset: u64,
+        queues: u16,
+        size: u16,
+    ) -> Result<Inflight, MemoryError> {
+        let len = Inflight::len(queues, size);
+        check(&file, offset, len)?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file, offset), len as usize)
+            .map_err(|error| MemoryError::Map(io::Error::other(error)))?;
+        Ok(Inflight { mapping: Arc::new(mapping), queues, size })
+    }
+
+    /// The part of queue `index`, which has `size` descriptors; none if it has no room for that.
+    pub(crate) fn queue(&self, index: u16, size: u16) -> Option<Tracker> {
+        let fits = index < self.queues && size <= self.size;
+        let start = usize::from(index) * part(self.size);
+        fits.then(|| Tracker { mapping: Arc::clone(&self.mapping), start, size, order: 0 })
+    }
+}
+
+/// The part of one queue.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    mapping: Arc<MmapRegion>,
+    start: usize,
+    size: u16,
+    /// Of the request that was taken last.
+    order: u64,
+}
+
+impl Tracker {
+    fn number(&self, at: usize) -> &AtomicU16 {
+        self.mapping.get_atomic_ref(self.start + at).expect("it is in the part of the queue")
+    }
+
+    fn is_in_flight(&self, head: u16) -> &AtomicU8 {
+        let at = self.start + Tracker::state(head);
+        self.mapping.get_atomic_ref(at).expect("it is in the part of the queue")
+    }
+
+    fn order(&self, head: u16) -> &AtomicU64 {
+        let at = self.start + Tracker::state(head) + at::ORDER;
+        self.mapping.get_atomic_ref(at).expect("it is in the part of the queue")
+    }
+
+    fn next(&self, head: u16) -> &AtomicU16 {
+        self.number(Tracker::state(head) + at::NEXT)
+    }
+
+    fn state(head: u16) -> usize {
+        at::DESCRIPTORS + usize::from(head) * STATE
+    }
+
+    /// Finds out what another server has left, where the ring's used index is `used`: the heads of requests that must be done
+    /// again, in their order. None if nobody had it before.
+    pub(crate) fn recover(&mut self, used: u16) -> Option<Vec<u16>> {
+        if self.number(at::VERSION).load(Ordering::Acquire) == 0 {
+            self.number(at::VERSION).store(VERSION, Ordering::Release);
+            self.number(at::COUNT).store(self.size, Ordering::Release);
+            self.number(at::USED).store(used, Ordering::Release);
+            return None;
+        }
+        // The other one was stopped between the index of the ring and this one: what it completed is not in flight.
+        let batch = used.wrapping_sub(self.number(at::USED).load(Ordering::Acquire));
+        let mut head = self.number(at::LAST).load(Ordering::Acquire);
+        for _ in 0..batch.min(self.size) {
+            if head >= self.size {
+                break;
+            }
+            self.is_in_flight(head).store(0, Ordering::Release);
+            head = self.next(head).load(Ordering::Acquire);
+        }
+        self.number(at::USED).store(used, Ordering::Release);
+        let mut heads: Vec<_> = (0..self.size)
+            .filter(|head| self.is_in_flight(*head).load(Ordering::Acquire) == 1)
+            .map(|head| (self.order(head).load(Ordering::Acquire), head))
+            .collect();
+        heads.sort_unstable();
+        self.order = heads.last().map_or(0, |(order, _)| *order);
+        Some(heads.into_iter().map(|(_, head)| head).collect())
+    }
+
+    /// The request of `head`, a descriptor of the queue, was taken from the ring.
+    pub(crate) fn take(&mut self, head: u16) {
+        self.order = self.order.wrapping_add(1);
+        self.order(head).store(self.order, Ordering::Release);
+        self.is_in_flight(head).store(1, Ordering::Release);
+    }
+
+    /// The request of `head` is about to be put into the used ring.
+    pub(crate) fn complete(&mut self, head: u16) {
+        let last = self.number(at::LAST).load(Ordering::Acquire);
+        self.next(head).store(last, Ordering::Release);
+        self.number(at::LAST).store(head, Ordering::Release);
+    }
+
+    /// It is in the used ring, whose index is `used` now.
+    pub(crate) fn completed(&mut self, head: u16, used: u16) {
+        self.is_in_flight(head).store(0, Ordering::Release);
+        self.number(at::USED).store(used, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trackers(file: &File, queues: u16, size: u16) -> Vec<Tracker> {
+        let inflight = Inflight::map(file.try_clone().unwrap(), 0, queues, size).unwrap();
+        (0..queues).map(|index| inflight.queue(index, size).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_was_taken_and_not_put_back_is_done_again_in_its_order() {
+        let file = Inflight::create(2, 8).unwrap();
+        let mut first = trackers(&file, 2, 8);
+        assert_eq!(first[1].recover(5), None);
+        for head in [3, 0, 7] {
+            first[1].take(head);
+        }
+        first[1].complete(0);
+        first[1].completed(0, 6);
+        let mut second = trackers(&file, 2, 8);
+        assert_eq!(second[0].recover(0), None);
+        assert_eq!(second[1].recover(6).unwrap(), [3, 7]);
+        // New ones come after those.
+        second[1].take(1);
+        assert_eq!(trackers(&file, 2, 8)[1].recover(6).unwrap(), [3, 7, 1]);
+    }
+
+    #[test]
+    fn a_stop_at_any_step_of_a_completion_repeats_or_completes_once() {
+        // Before the index of the ring is written the request is done again; after that it is not.
+        for (used, expected) in [(0, vec![2, 4]), (1, vec![2])] {
+            let file = Inflight::create(1, 8).unwrap();
+            let mut first = trackers(&file, 1, 8).remove(0);
+            first.recover(0);
+            first.take(2);
+            first.take(4);
+            first.complete(4);
+            assert_eq!(trackers(&file, 1, 8)[0].recover(used).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_client_writes_there_harms_nobody() {
+        let file = Inflight::create(1, 8).unwrap();
+        let mut tracker = trackers(&file, 1, 8).remove(0);
+        tracker.recover(0);
+        tracker.take(1);
+        tracker.number(at::LAST).store(0xffff, Ordering::Relaxed);
+        assert_eq!(tracker.recover(0x8000).unwrap(), [1]);
+        tracker.number(at::LAST).store(1, Ordering::Relaxed);
+        tracker.next(1).store(1, Ordering::Relaxed);
+        assert_eq!(tracker.recover(0).unwrap(), [] as [u16; 0]);
+        // A file that is not sealed, or too short.
+        let open = tempfile::tempfile().unwrap();
+        open.set_len(4096).unwrap();
+        assert!(matches!(Inflight::map(open, 0, 1, 8), Err(MemoryError::NotSealed)));
+        assert!(matches!(Inflight::map(file, 64, 1, 8), Err(MemoryError::Short)));
+    }
+}

@@ -1,0 +1,73 @@
+//! The vblock server: a process that owns disk images, and lets clients use them.
+//!
+//! A *device* is an image, of any format of `ring3_block`, or an export of an NBD server, so whoever runs one can be the
+//! provider of a disk. A *client* is whoever was given a name and rights: to read a device, or to write it too. It reaches a device by a
+//! socket that was made for it and that device alone, over vhost-user-blk, or by an NBD server of its own, whose exports are
+//! the devices to which it has rights. So what a client can do is what its sockets allow, and only who has the
+//! [control socket](ControlSocket), or starts the server, gives rights.
+//!
+//! * [`Server`]: devices, clients and their rights; [`ControlSocket`]: the same from another process;
+//! * `device`: an image and the threads that work on it; `pool`: these;
+//! * `vhost_user`: the front for virtual machines: guest memory and rings are shared, and no data go over the socket;
+//!   `memory`, `chain`, `request`, `transfer`: what is in the shared memory; `inflight`: what outlives a killed server;
+//! * `nbd`: the front for all others; `listening`: what both have in common.
+//!
+//! # A server that is killed loses nothing
+//!
+//! * Requests that were taken from a ring and are not complete are told by memory that the client keeps (`inflight`); the next
+//!   server does them again, in their order. A request is complete when its entry is in the used ring, and no sooner and no later.
+//! * A write is complete when it outlives the process. For a raw image that is so when the host has it; formats with tables have those
+//!   flushed first, where the write has changed them (`Device::settle`).
+//! * Its sockets have paths, which the next server makes anew. An image is locked by the process that has it open, and a killed
+//!   process has none.
+//!
+//! # Clients are hostile
+//!
+//! No ring, address, message or descriptor of a client makes the server panic, wait for ever, or use memory without bound.
+//! Memory that could become shorter while it is mapped is refused (`memory`).
+#![deny(unsafe_code)]
+
+mod chain;
+mod control;
+mod device;
+mod error;
+mod inflight;
+mod listening;
+mod memory;
+mod nbd;
+mod pool;
+mod request;
+mod server;
+mod transfer;
+mod vhost_user;
+
+use std::fmt::{self, Display, Formatter};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use control::{Command, ControlError, ControlSocket, ask};
+pub use device::DeviceOptions;
+pub use error::Error;
+pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
+
+/// The most queues of a device.
+pub const QUEUES_MAX: u16 = 16;
+
+/// Where an NBD server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// At a Unix socket.
+    Unix(PathBuf),
+    /// At a port of this host; 0 is any one.
+    Tcp(SocketAddr),
+}
+
+/// As NBD clients take it (doc/uri.md of the NBD project), without an export.
+impl Display for NbdAddress {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            NbdAddress::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
+            NbdAddress::Tcp(address) => write!(f, "nbd://{address}"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! vhost-user-blk: a client's guest memory and rings are here, its disk as well, and no data go over the socket.
+//!
+//! The protocol is QEMU's `docs/interop/vhost-user`; its messages are those of the crate `vhost`. (`vhost-user-backend`, which
+//! has rings and threads too, refuses descriptors of requests in flight, without which a killed server loses requests.)
+//!
+//! * [`session`]: what a client says; [`ring`]: a running queue; [`polling`]: when it sleeps;
+//! * [`config`]: what a guest is told of its disk.
+
+mod config;
+mod polling;
+mod ring;
+mod session;
+
+use std::io::{self, ErrorKind};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use ring3_socket::{SocketFile, listen_at};
+use tracing::{debug, info, warn};
+use vhost::vhost_user::{BackendReqHandler, Error as Message};
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::listening::{Ending, Front};
+use session::Session;
+
+/// What is granted by a socket.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) client: String,
+    pub(crate) device: Arc<Device>,
+    pub(crate) writes: bool,
+    pub(crate) queues: u16,
+}
+
+/// A socket by which one client uses one device.
+#[derive(Debug)]
+pub(crate) struct VhostUser {
+    path: PathBuf,
+    queues: u16,
+    front: Front,
+    _file: SocketFile,
+}
+
+impl VhostUser {
+    /// Listens at `path`.
+    pub(crate) fn start(path: &Path, grant: Grant) -> Result<VhostUser, Error> {
+        let (listener, file) = listen_at(path)?;
+        let queues = grant.queues;
+        let name = format!("client {}", grant.client);
+        let front = Front::start(&name, move |ending| serve(&listener, &grant, ending))?;
+        Ok(VhostUser { path: path.to_owned(), queues, front, _file: file })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn queues(&self) -> u16 {
+        self.queues
+    }
+
+    /// A client is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.front.connections() > 0
+    }
+}
+
+/// Serves one client after the other, until it is to end.
+fn serve(listener: &UnixListener, grant: &Grant, ending: &Ending) {
+    while ending.wait_for(listener) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let Some(_connection) = ending.connect(&stream) else { return };
+                info!("{} is connected with {}", grant.client, grant.device.name());
+                match talk(stream, grant) {
+                    Ok(()) => info!("{} has gone", grant.client),
+                    Err(error) => {
+                        warn!("{} and {}: {error}", grant.client, grant.device.name());
+                    }
+                }
+            }
+            // It has gone in the meantime.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => {
+                warn!("no more clients for {}: {error}", grant.device.name());
+                return;
+            }
+        }
+    }
+}
+
+/// Answers a client's messages to their end. Its queues are stopped then, with all requests complete.
+fn talk(stream: UnixStream, grant: &Grant) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    let session = Arc::new(Mutex::new(Session::new(grant)));
+    let mut handler = BackendReqHandler::from_stream(stream, session);
+    loop {
+        match handler.handle_request() {
+            Ok(()) => {}
+            Err(Message::Disconnected | Message::PartialMessage) => return Ok(()),
+            Err(Message::SocketBroken(error) | Message::SocketError(error)) => {
+                debug!("the socket ends: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! A running virtqueue: a thread that takes requests from it, and what puts them back.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use tracing::{debug, warn};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::polling::Polling;
+use crate::chain::walk;
+use crate::device::Device;
+use crate::inflight::Tracker;
+use crate::request::{Mode, Outcome, Request};
+
+/// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
+const NO_INTERRUPT: u16 = 1;
+
+/// What the client has said of a queue when it is to run.
+pub(super) struct Setting {
+    pub(super) size: u16,
+    pub(super) descriptors: GuestAddress,
+    pub(super) available: GuestAddress,
+    pub(super) used: GuestAddress,
+    /// The next index of the available ring, where `tracker` does not know better.
+    pub(super) next: u16,
+    pub(super) has_event_index: bool,
+    /// Tells that there are requests. Without one nobody does, and the queue does not run.
+    pub(super) kick: Arc<OwnedFd>,
+    /// By which the guest is told that requests are complete; none if it looks itself.
+    pub(super) call: Option<Arc<OwnedFd>>,
+    /// By which the client is told that the queue is broken.
+    pub(super) error: Option<Arc<OwnedFd>>,
+    pub(super) tracker: Option<Tracker>,
+    pub(super) memory: Arc<GuestMemoryMmap>,
+}
+
+/// What the queue's thread and those of the device share.
+struct Shared {
+    device: Arc<Device>,
+    mode: Arc<Mode>,
+    memory: Arc<GuestMemoryMmap>,
+    call: Option<Arc<OwnedFd>>,
+    error: Option<Arc<OwnedFd>>,
+    state: Mutex<State>,
+    /// The last request in flight is complete.
+    drained: Condvar,
+}
+
+struct State {
+    queue: Queue,
+    tracker: Option<Tracker>,
+    /// Requests with the threads of the device.
+    in_flight: usize,
+    /// The rings make no sense; nothing more is done with them.
+    broken: bool,
+}
+
+/// A queue that runs. It must be stopped to know where it is.
+pub(super) struct Ring {
+    shared: Arc<Shared>,
+    stop: OwnedFd,
+    thread: JoinHandle<()>,
+}
+
+impl Ring {
+    /// Starts it, and does again what an earlier server has left undone.
+    pub(super) fn start(
+        device: &Arc<Device>,
+        mode: &Arc<Mode>,
+        setting: Setting,
+    ) -> io::Result<Ring> {
+        let invalid = |error: virtio_queue::Error| io::Error::other(error.to_string());
+        let memory = setting.memory;
+        let mut queue = Queue::new(setting.size).map_err(invalid)?;
+        queue.try_set_desc_table_address(setting.descriptors).map_err(invalid)?;
+        queue.try_set_avail_ring_address(setting.available).map_err(invalid)?;
+        queue.try_set_used_ring_address(setting.used).map_err(invalid)?;
+        queue.set_event_idx(setting.has_event_index);
+        queue.set_ready(true);
+        if !queue.is_valid(&*memory) {
+            return Err(io::Error::other("its rings are not in memory"));
+        }
+        let used = queue.used_idx(&*memory, Ordering::Acquire).map_err(invalid)?.0;
+        queue.set_next_used(used);
+        queue.set_next_avail(setting.next);
+        let mut tracker = setting.tracker;
+        let mut left = Vec::new();
+        if let Some(heads) = tracker.as_mut().and_then(|tracker| tracker.recover(used)) {
+            left = heads;
+            // All that was taken is used, or in flight.
+            queue.set_next_avail(used.wrapping_add(left.len() as u16));
+        }
+        let state = State { queue, tracker, in_flight: 0, broken: false };
+        let shared = Arc::new(Shared {
+            device: Arc::clone(device),
+            mode: Arc::clone(mode),
+            memory,
+            call: setting.call,
+            error: setting.error,
+            state: Mutex::new(state),
+            drained: Condvar::new(),
+        });
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // Edges: what a client's descriptor has to read is never read, so it cannot make this thread wait.
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&events, &setting.kick, epoll::EventData::new_u64(0), edge)?;
+        epoll::add(&events, &stop, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        let thread = thread::Builder::new().name(format!("queue {}", device.name()));
+        let thread = thread.spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                if !left.is_empty() {
+                    debug!("{} requests are done again", left.len());
+                }
+                for head in left {
+                    shared.start(head, false);
+                }
+                shared.run(&events);
+            }
+        })?;
+        Ok(Ring { shared, stop, thread })
+    }
+
+    /// Stops it when all requests that it has taken are complete; the next index of the available ring.
+    pub(super) fn stop(self) -> u16 {
+        signal(&self.stop);
+        // What it executes is caught.
+        let _ = self.thread.join();
+        let mut state = self.shared.lock();
+        while state.in_flight > 0 {
+            state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.queue.next_avail()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes requests until it is to stop.
+    fn run(self: &Arc<Self>, events: &OwnedFd) {
+        let mut polling = Polling::default();
+        let mut list = Vec::with_capacity(2);
+        loop {
+            if self.work() {
+                // The next one often comes as soon as the guest knows of this one.
+                if polling.wait(|| self.has_more()) {
+                    continue;
+                }
+            }
+            // Requests that come from here on are told by a kick, and those that came before are seen here.
+            if self.wants_kicks() {
+                continue;
+            }
+            list.clear();
+            let slept = Instant::now();
+            match epoll::wait(events, rustix::buffer::spare_capacity(&mut list), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    warn!("the queue of {} ends: {error}", self.device.name());
+                    return;
+                }
+            }
+            if list.iter().any(|event| event.data.u64() == 1) {
+                return;
+            }
+            polling.slept(slept.elapsed());
+            // A hint alone: kicks that come all the same are harmless.
+            let _ = self.lock().queue.disable_notification(&*self.memory);
+        }
+    }
+
+    /// Does what there is to do; whether there was anything.
+    fn work(self: &Arc<Self>) -> bool {
+        let mut worked = false;
+        let mut completed = false;
+        loop {
+            let mut state = self.lock();
+            let (head, is_last) = match self.take(&mut state) {
+                Some(taken) if !state.broken => taken,
+                _ => break,
+            };
+            drop(state);
+            worked = true;
+            completed |= self.start(head, is_last);
+        }
+        if completed {
+            self.tell();
+        }
+        worked
+    }
+
+    /// The head of the next request, and whether there is none behind it.
+    fn take(&self, state: &mut State) -> Option<(u16, bool)> {
+        if state.broken {
+            return None;
+        }
+        let memory = &*self.memory;
+        let available = state.queue.avail_idx(memory, Ordering::Acquire);
+        let next = state.queue.next_avail();
+        let waiting = match available {
+            Ok(available) => available.0.wrapping_sub(next),
+            Err(_) => u16::MAX,
+        };
+        if waiting == 0 {
+            return None;
+        }
+        // A driver that keeps to the specification has no more descriptors than that.
+        let fits =
+            waiting <= state.queue.size() && state.in_flight < usize::from(state.queue.size());
+        let head = fits
+            .then(|| state.queue.pop_descriptor_chain(memory))
+            .flatten()
+            .map(|chain| chain.head_index())
+            .filter(|head| *head < state.queue.size());
+        let Some(head) = head else {
+            self.break_down(state, "its available ring makes no sense");
+            return None;
+        };
+        if let Some(tracker) = &mut state.tracker {
+            tracker.take(head);
+        }
+        Some((head, waiting == 1))
+    }
+
+    /// Does a request that was taken, or has it done; whether it is complete. `is_alone` if no other one waits for this thread.
+    fn start(self: &Arc<Self>, head: u16, is_alone: bool) -> bool {
+        let (table, size) = {
+            let state = self.lock();
+            (GuestAddress(state.queue.desc_table()), state.queue.size())
+        };
+        let memory = &self.memory;
+        let buffers = walk(memory, table, size, head);
+        let request = buffers.ok().and_then(|buffers| Request::parse(memory, buffers));
+        let Some(request) = request else {
+            // There is no place for an answer, but the guest has its buffers back.
+            self.complete(head, Outcome { written: 0 });
+            return true;
+        };
+        let mut outcome = request.execute_at_once(memory, &self.device, &self.mode);
+        if outcome.is_none()
+            && is_alone
+            && request.is_short()
+            && request.writes_to_file(&self.device)
+        {
+            outcome = Some(request.execute(memory, &self.device, &self.mode));
+        }
+        if let Some(outcome) = outcome {
+            self.complete(head, outcome);
+            return true;
+        }
+        self.lock().in_flight += 1;
+        let shared = Arc::clone(self);
+        self.device.ask(move || {
+            let act = || request.execute(&shared.memory, &shared.device, &shared.mode);
+            // Even where our own code fails the guest is answered.
+            let outcome = catch_unwind(AssertUnwindSafe(act))
+                .unwrap_or_else(|_| request.fail(&shared.memory));
+            shared.complete(head, outcome);
+            shared.tell();
+            let mut state = shared.lock();
+            state.in_flight -= 1;
+            if state.in_flight == 0 {
+                shared.drained.notify_all();
+            }
+        });
+        false
+    }
+
+    /// Puts a request into the used ring.
+    fn complete(&self, head: u16, outcome: Outcome) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        if let Some(tracker) = &mut state.tracker {
+            tracker.complete(head);
+        }
+        if let Err(error) = state.queue.add_used(&*self.memory, head, outcome.written) {
+            self.break_down(state, &error.to_string());
+        } else if let Some(tracker) = &mut state.tracker {
+            tracker.completed(head, state.queue.next_used());
+        }
+    }
+
+    /// Tells the guest of requests that are complete, if it wants to know.
+    fn tell(&self) {
+        let Some(call) = &self.call else { return };
+        let mut state = self.lock();
+        let wants = if state.queue.event_idx_enabled() {
+            state.queue.needs_notification(&*self.memory).unwrap_or(true)
+        } else {
+            // What was written to the used ring before must be seen by who asks for calls after this is read.
+            fence(Ordering::SeqCst);
+            let flags = GuestAddress(state.queue.avail_ring());
+            let flags: Result<u16, _> = self.memory.load(flags, Ordering::Relaxed);
+            flags.map_or(true, |flags| u16::from_le(flags) & NO_INTERRUPT == 0)
+        };
+        drop(state);
+        if wants {
+            signal(call);
+        }
+    }
+
+    /// There are requests.
+    fn has_more(&self) -> bool {
+        let state = self.lock();
+        let available = state.queue.avail_idx(&*self.memory, Ordering::Acquire);
+        !state.broken && available.is_ok_and(|available| available.0 != state.queue.next_avail())
+    }
+
+    /// Asks the guest for kicks; true if there are requests already.
+    fn wants_kicks(&self) -> bool {
+        let mut state = self.lock();
+        let more = state.queue.enable_notification(&*self.memory);
+        !state.broken && more.unwrap_or(false)
+    }
+
+    fn break_down(&self, state: &mut State, why: &str) {
+        if !state.broken {
+            warn!("a queue of {} is broken: {why}", self.device.name());
+        }
+        state.broken = true;
+        if let Some(error) = &self.error {
+            signal(error);
+        }
+    }
+}
+
+/// Adds one to an event descriptor; it may be at its end, or gone.
+fn signal(event: &impl AsFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}

@@ -23,7 +23,7 @@ use crate::fpu::Fpu;
 use crate::interrupt::Event;
 use crate::jumps::Jumps;
 use crate::observer::MemoryAccess;
-use crate::repeated_input::RepeatedInput;
+use crate::port_access::PortAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
@@ -251,7 +251,7 @@ pub struct Cpu {
     pub(crate) attention: Attention,
     answers: Answers,
     /// The repeated INS that the last exit is for.
-    pub(crate) repeated_input: Option<RepeatedInput>,
+    pub(crate) port_access: Option<PortAccess>,
     /// Why the last instruction stopped.
     pub(crate) stop: Stop,
     /// Its number among the decoded instructions of its page.
@@ -336,7 +336,7 @@ impl Cpu {
             event: None,
             attention: Attention::empty(),
             answers: Answers::default(),
-            repeated_input: None,
+            port_access: None,
             stop: Stop::Unfinished,
             stopped_at: 0,
             block: 0,

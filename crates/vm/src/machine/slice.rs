@@ -25,8 +25,6 @@ impl Vm {
     /// The same without a look at the event log.
     fn run_guest(&mut self, slice_end: u64) -> Option<Ending> {
         let mut slice_end = slice_end;
-        // What a repeated INS that needs no engine asks next.
-        let mut again = None;
         // A slice begins between two instructions: what an OUT does to this line comes after the OUT.
         self.cpu.set_a20(self.board.a20());
         loop {
@@ -52,9 +50,10 @@ impl Vm {
             if budget == 0 && executed >= slice_end {
                 return None;
             }
-            let exit = match again.take() {
-                Some(exit) if budget > 0 && self.cpu.asks_for_input_again() => exit,
-                _ => self.engine.run(&mut self.cpu, &mut self.memory, budget),
+            let next = if budget > 0 { self.cpu.next_port_access(&self.memory) } else { None };
+            let exit = match next {
+                Some(exit) => exit,
+                None => self.engine.run(&mut self.cpu, &mut self.memory, budget),
             };
             self.stats.count(&exit);
             match exit {
@@ -64,21 +63,17 @@ impl Vm {
                     let layout = self.memory.layout_generation();
                     let value =
                         self.access(|board, memory, now| board.read_port(memory, now, port, width));
-                    let is_same = self.memory.layout_generation() == layout;
-                    if is_same && self.cpu.input_iteration(&mut self.memory, value) {
-                        again = Some(exit);
-                    } else {
-                        self.cpu.answer(value.into());
-                    }
+                    self.finish_port_access(layout, value);
                 }
                 Exit::PortWrite { port, width, value } => {
+                    let layout = self.memory.layout_generation();
                     self.access(|board, memory, now| {
                         board.write_port(memory, now, port, width, value);
                     });
                     if self.board.take_ignne() {
                         self.cpu.ignore_numeric_error();
                     }
-                    self.cpu.answer(0);
+                    self.finish_port_access(layout, 0);
                 }
                 Exit::MmioRead { address, width } => {
                     let value = self.access(|board, memory, now| {
@@ -119,9 +114,18 @@ impl Vm {
                 }
             }
             if self.board.has_urgent_outputs() || self.board.a20() != self.cpu.a20() {
-                // Not at once: a slice ends between two instructions.
-                slice_end = slice_end.min(self.cpu.instructions + 1);
+                // A slice ends between two instructions, and not in one that is to have its answer yet.
+                let rest = u64::from(self.cpu.has_answers());
+                slice_end = slice_end.min(self.cpu.instructions + rest);
             }
+        }
+    }
+
+    /// The access to a port, for which the guest has asked when [`Memory::layout_generation`] was `layout`, is done, and `value` was read.
+    fn finish_port_access(&mut self, layout: u64, value: u32) {
+        let is_same = self.memory.layout_generation() == layout;
+        if !is_same || !self.cpu.finish_port_access(&mut self.memory, value) {
+            self.cpu.answer(value.into());
         }
     }
 

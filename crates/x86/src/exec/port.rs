@@ -2,7 +2,7 @@
 
 use ring3_core::memory::Memory;
 
-use crate::cpu::{Cpu, Cr0, reg};
+use crate::cpu::{Cpu, Cr0, reg, width_of};
 use crate::decode::Op;
 use crate::exec::Done;
 use crate::table::{Rows, plain, sizes};
@@ -49,30 +49,31 @@ pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: us
     Ok(())
 }
 
-fn input_from<W: Word>(cpu: &mut Cpu, memory: &mut Memory, port: u16) -> Done {
+fn input_from<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op, port: u16) -> Done {
     check_port(cpu, memory, port, W::BYTES)?;
-    let value = cpu.read_port::<W>(port)?;
+    let value = cpu.read_port::<W>(port).inspect_err(|_| cpu.note_input(op, width_of::<W>()))?;
     cpu.set(reg::AX, value);
     Ok(())
 }
 
-fn output_to<W: Word>(cpu: &mut Cpu, memory: &mut Memory, port: u16) -> Done {
+fn output_to<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op, port: u16) -> Done {
     check_port(cpu, memory, port, W::BYTES)?;
-    cpu.write_port(port, cpu.get::<W>(reg::AX))
+    let value = cpu.get::<W>(reg::AX);
+    cpu.write_port(port, value).inspect_err(|_| cpu.note_output(op, width_of::<W>()))
 }
 
-fn input<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    input_from::<W>(cpu, memory, cpu.get(reg::DX))
+fn input<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    input_from::<W>(cpu, memory, op, cpu.get(reg::DX))
 }
 
-fn output<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    output_to::<W>(cpu, memory, cpu.get(reg::DX))
+fn output<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    output_to::<W>(cpu, memory, op, cpu.get(reg::DX))
 }
 
 fn input_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    input_from::<W>(cpu, memory, u16::from(op.immediate::<u8>()))
+    input_from::<W>(cpu, memory, op, u16::from(op.immediate::<u8>()))
 }
 
 fn output_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    output_to::<W>(cpu, memory, u16::from(op.immediate::<u8>()))
+    output_to::<W>(cpu, memory, op, u16::from(op.immediate::<u8>()))
 }

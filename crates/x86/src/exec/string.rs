@@ -5,7 +5,7 @@
 
 use ring3_core::memory::Memory;
 
-use crate::cpu::{Attention, Cpu, reg};
+use crate::cpu::{Attention, Cpu, reg, width_of};
 use crate::decode::{Op, Repeat};
 use crate::exception::{Stop, Stopped};
 use crate::exec::Done;
@@ -260,13 +260,9 @@ fn input_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
         let target = masked(cpu, op, reg::DI);
         // What is read from a device is gone: it must have a place to go first.
         cpu.check_writable(memory, sreg::ES, target, W::BYTES)?;
-        let value = match cpu.read_port::<W>(port) {
-            Err(stopped) if op.repeat != Repeat::None => {
-                cpu.note_repeated_input::<W>(op);
-                return Err(stopped);
-            }
-            value => value?,
-        };
+        let value = cpu
+            .read_port::<W>(port)
+            .inspect_err(|_| cpu.note_string_access(op, width_of::<W>(), true))?;
         cpu.write(memory, sreg::ES, target, value)?;
         step::<W>(cpu, op, reg::DI, 1);
         Ok(Iteration::Plain)
@@ -279,7 +275,8 @@ fn output_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
         let port = cpu.get(reg::DX);
         check_port(cpu, memory, port, W::BYTES)?;
         let value = cpu.read::<W>(memory, op.segment, masked(cpu, op, reg::SI))?;
-        cpu.write_port(port, value)?;
+        cpu.write_port(port, value)
+            .inspect_err(|_| cpu.note_string_access(op, width_of::<W>(), false))?;
         step::<W>(cpu, op, reg::SI, 1);
         Ok(Iteration::Plain)
     })

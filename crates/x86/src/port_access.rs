@@ -1,0 +1,311 @@
+//! The rest of a port access without the engine. A guest that asks the machine for what is at a port leaves the engine, which would begin the
+//! instruction anew to give it the answer. Where nothing surrounds the instruction, the machine has the processor finish it instead; and where it
+//! is a repeated INS or OUTS, by which discs and networks are read and written word by word, takes it as asked for the next element.
+
+use ring3_core::device::Width;
+use ring3_core::memory::Memory;
+
+use crate::cpu::{Attention, Cpu, reg};
+use crate::decode::{Op, Repeat};
+use crate::engine::Exit;
+use crate::flags::Eflags;
+use crate::segment::sreg;
+
+/// An instruction that has asked for an access to a port, and has only this left to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortAccess {
+    width: Width,
+    /// Bytes of the instruction.
+    length: u8,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    In,
+    Out,
+    /// A repeated INS or OUTS.
+    String(Element),
+}
+
+/// Where a repeated instruction has its elements.
+#[derive(Debug, Clone, Copy)]
+struct Element {
+    /// It is INS.
+    is_input: bool,
+    segment: u8,
+    /// The bits of SI, DI and CX that count.
+    address_mask: u32,
+}
+
+impl Element {
+    /// The register with its offset.
+    fn index(self) -> u8 {
+        if self.is_input { reg::DI } else { reg::SI }
+    }
+}
+
+impl Cpu {
+    /// `op`, an IN, has asked for what is at its port.
+    pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
+        self.port_access = Some(PortAccess { width, length: op.length, kind: Kind::In });
+    }
+
+    /// `op`, an OUT, has asked for its access.
+    pub(crate) fn note_output(&mut self, op: &Op, width: Width) {
+        self.port_access = Some(PortAccess { width, length: op.length, kind: Kind::Out });
+    }
+
+    /// `op`, an INS, or else an OUTS, has asked for the access for one element.
+    pub(crate) fn note_string_access(&mut self, op: &Op, width: Width, is_input: bool) {
+        if op.repeat == Repeat::None {
+            return;
+        }
+        let segment = if is_input { sreg::ES } else { op.segment };
+        let element = Element { is_input, segment, address_mask: op.address_mask() };
+        let kind = Kind::String(element);
+        self.port_access = Some(PortAccess { width, length: op.length, kind });
+    }
+
+    /// Finishes the instruction, or the iteration of a repeated one, for which the engine came back with [`Exit::PortRead`] or
+    /// [`Exit::PortWrite`]; `value` is what was read. False, and nothing was done, where that needs the engine: the value is to be given as an
+    /// [answer](Cpu::answer) then. The machine must not have changed the map of memory since the exit.
+    pub fn finish_port_access(&mut self, memory: &mut Memory, value: u32) -> bool {
+        let Some(access) = self.port_access.take() else { return false };
+        let PortAccess { width, length, kind } = access;
+        let is_plain = (self.attention - Attention::RESUME).is_empty();
+        if !is_plain || memory.has_stale_code() {
+            return false;
+        }
+        let is_over = match kind {
+            Kind::In => {
+                match width {
+                    Width::Byte => self.set(reg::AX, value as u8),
+                    Width::Word => self.set(reg::AX, value as u16),
+                    Width::Dword => self.set(reg::AX, value),
+                }
+                true
+            }
+            Kind::Out => true,
+            Kind::String(element) => {
+                let Some(rest) = self.finish_iteration(memory, element, width, value) else {
+                    return false;
+                };
+                rest == 0
+            }
+        };
+        self.instructions += 1;
+        if is_over {
+            self.ip = (self.ip + u64::from(length)) & 0xffff_ffff;
+            if self.attention.contains(Attention::RESUME) {
+                self.use_resume_flag();
+            }
+        } else {
+            // As after any iteration but the last one.
+            self.set_resume_flag();
+            self.port_access = Some(access);
+        }
+        true
+    }
+
+    /// Does an iteration of a repeated instruction, whose access is done. Gives how many are left; none if it is not done.
+    fn finish_iteration(
+        &mut self,
+        memory: &mut Memory,
+        element: Element,
+        width: Width,
+        value: u32,
+    ) -> Option<u64> {
+        let mask = u64::from(element.address_mask);
+        let count = self.gpr(reg::CX) & mask;
+        let needs_rights = self.cpl() > self.iopl() || self.in_virtual_8086_mode();
+        if count == 0 || needs_rights {
+            return None;
+        }
+        if element.is_input {
+            let place = self.place_of(element, width)?;
+            match width {
+                Width::Byte => memory.store(place, [value as u8]),
+                Width::Word => memory.store(place, (value as u16).to_le_bytes()),
+                Width::Dword => memory.store(place, value.to_le_bytes()),
+            }
+        }
+        let step = u64::from(width.bytes());
+        let offset = self.gpr(element.index()) & mask;
+        let next = if self.has_flag(Eflags::DF) {
+            offset.wrapping_sub(step)
+        } else {
+            offset.wrapping_add(step)
+        };
+        for (register, value) in [(element.index(), next), (reg::CX, count - 1)] {
+            self.set_gpr(register, self.gpr(register) & !mask & 0xffff_ffff | value & mask);
+        }
+        Some(count - 1)
+    }
+
+    /// The place in memory of the present element, if the processor gets there at once.
+    fn place_of(&self, element: Element, width: Width) -> Option<usize> {
+        let bytes = width.bytes() as usize;
+        let offset = self.gpr(element.index()) & u64::from(element.address_mask);
+        let segment = self.segment(element.segment);
+        let attributes = segment.attributes;
+        let allows =
+            if element.is_input { attributes.is_writable() } else { attributes.is_readable() };
+        if !allows || !attributes.present() || !segment.contains(offset as u32, bytes as u32) {
+            return None;
+        }
+        let linear = segment.base.wrapping_add(offset) & 0xffff_ffff;
+        let entry = self.tlb.current(linear);
+        if element.is_input {
+            entry.for_write(linear, bytes)
+        } else {
+            entry.for_read(linear, bytes)
+        }
+    }
+
+    /// After [`Cpu::finish_port_access`]: what the processor asks next, if it is the same repeated instruction that does and the engine need not look
+    /// at it. Otherwise, and where there are no instructions left to execute, the engine is to go on.
+    pub fn next_port_access(&mut self, memory: &Memory) -> Option<Exit> {
+        let access = self.port_access.take()?;
+        let PortAccess { width, kind: Kind::String(element), .. } = access else { return None };
+        let is_interrupted = self.interrupt_pin && self.is_interruptible();
+        if is_interrupted || memory.has_stale_code() || !self.begins_to_run_plainly() {
+            return None;
+        }
+        let port = self.get(reg::DX);
+        let exit = if element.is_input {
+            Exit::PortRead { port, width }
+        } else {
+            let place = self.place_of(element, width)?;
+            let value = match width {
+                Width::Byte => memory.load::<1>(place)[0].into(),
+                Width::Word => u16::from_le_bytes(memory.load(place)).into(),
+                Width::Dword => u32::from_le_bytes(memory.load(place)),
+            };
+            Exit::PortWrite { port, width, value }
+        };
+        self.port_access = Some(access);
+        Some(exit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Engine, Exit};
+    use crate::interpreter::Interpreter;
+    use crate::segment::{Attributes, Segment};
+
+    const PORT: u16 = 0x1f0;
+
+    /// What a run did.
+    struct Run {
+        cpu: Cpu,
+        memory: Memory,
+        exit: Exit,
+        /// What was written to ports.
+        written: Vec<u32>,
+        /// How many accesses were finished without the engine.
+        finished: u32,
+    }
+
+    impl PartialEq for Run {
+        fn eq(&self, other: &Run) -> bool {
+            let of = |run: &Run| (run.exit.clone(), run.cpu.save(), run.written.clone());
+            of(self) == of(other) && self.memory.contents() == other.memory.contents()
+        }
+    }
+
+    /// Runs `code` until the HLT after it, or until something else ends it, and finishes accesses without the engine where that is possible
+    /// and wanted.
+    fn run(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool) -> Run {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        memory.load_image(0x7c00, code).unwrap();
+        let data: Vec<_> = (0..0x1_0000_u32).map(|n| n.wrapping_mul(0x9d) as u8).collect();
+        memory.load_image(0x2_0000, &data).unwrap();
+        let mut cpu = Cpu::new();
+        cpu.set_real_mode_entry(0, 0x7c00);
+        cpu.set_gpr(reg::DX, PORT.into());
+        let segment = |selector: u16| {
+            Segment::new(selector, u64::from(selector) << 4, 0xffff, Attributes(0x93))
+        };
+        cpu.set_segment(sreg::ES, segment(0x1000));
+        cpu.set_segment(sreg::DS, segment(0x2000));
+        prepare(&mut cpu);
+        let mut engine = Interpreter::new();
+        let (mut next, mut finished, mut written) = (0x1234_5678_u32, 0, Vec::new());
+        loop {
+            let exit = match cpu.next_port_access(&memory) {
+                Some(exit) => exit,
+                None => engine.run(&mut cpu, &mut memory, 1),
+            };
+            match exit {
+                Exit::PortRead { port: PORT, .. } => {
+                    next = next.wrapping_mul(0x9e37_79b1).rotate_left(7);
+                }
+                Exit::PortWrite { port: PORT, value, .. } => written.push(value),
+                // An exception leads to zeros.
+                Exit::Deadline if cpu.instructions < 100 => continue,
+                exit => return Run { cpu, memory, exit, written, finished },
+            }
+            if quick && cpu.finish_port_access(&mut memory, next) {
+                finished += 1;
+            } else {
+                cpu.answer(next.into());
+            }
+        }
+    }
+
+    #[test]
+    fn iterations_do_what_the_engine_does() {
+        // INSB, INSW, and with prefixes INSD and 32-bit addresses; the same of OUTS; then HLT.
+        let codes: [&[u8]; 8] = [
+            &[0xf3, 0x6c, 0xf4],
+            &[0xf3, 0x6d, 0xf4],
+            &[0xf3, 0x66, 0x6d, 0xf4],
+            &[0xf3, 0x67, 0x6d, 0xf4],
+            &[0xf3, 0x6e, 0xf4],
+            &[0xf3, 0x6f, 0xf4],
+            &[0xf3, 0x66, 0x6f, 0xf4],
+            &[0xf3, 0x67, 0x26, 0x6f, 0xf4],
+        ];
+        for code in codes {
+            for (index, backward) in
+                [(0x4000, false), (0xfff0, false), (0x0006, true), (0x1ffd, false)]
+            {
+                let prepare = |cpu: &mut Cpu| {
+                    cpu.set_gpr(reg::CX, 40);
+                    cpu.set_gpr(reg::DI, index);
+                    cpu.set_gpr(reg::SI, index);
+                    cpu.set_eflags(if backward { Eflags::DF } else { Eflags::empty() });
+                };
+                let ours = run(code, prepare, true);
+                let right = run(code, prepare, false);
+                assert!(ours == right, "{code:x?} {index:x}");
+                assert!(ours.finished > 0 && right.finished == 0, "{code:x?} {index:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn plain_accesses_do_what_the_engine_does() {
+        // IN and OUT of each size, by DX; INC AX in between; HLT.
+        let code = [0xec, 0x40, 0xed, 0x40, 0x66, 0xed, 0xee, 0x40, 0xef, 0x66, 0xef, 0xf4];
+        let prepare = |cpu: &mut Cpu| cpu.set_gpr(reg::AX, 0x1122_3344);
+        let ours = run(&code, prepare, true);
+        assert!(ours == run(&code, prepare, false));
+        assert_eq!((ours.finished, ours.written.len(), &ours.exit), (6, 3, &Exit::Halt));
+    }
+
+    #[test]
+    fn what_surrounds_an_instruction_is_left_to_the_engine() {
+        // STI; IN: interrupts are held back until after the IN.
+        let ours = run(&[0xfb, 0xec, 0xf4], |_| {}, true);
+        assert_eq!((ours.finished, ours.exit), (0, Exit::Halt));
+        // A single step, whose exception comes after the IN.
+        let steps = |cpu: &mut Cpu| cpu.set_eflags(Eflags::TF);
+        let ours = run(&[0xec, 0xf4], steps, true);
+        assert_eq!(ours.finished, 0);
+        assert!(ours == run(&[0xec, 0xf4], steps, false));
+    }
+}

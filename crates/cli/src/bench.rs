@@ -3,11 +3,13 @@
 //! Every system is a process of its own that is seen and typed to by its serial port, this program
 //! as well as the others: so all of them are measured in the same way, from the outside. What is
 //! compared is the time of the host's processors, of which a busy host gives each the
-//! same; each figure is the median of several.
+//! same, and for disks the time that passes; each figure is the median of several.
 
 mod bochs;
 mod boot;
 mod cpu;
+mod disk;
+mod lines;
 mod peer;
 mod plot;
 mod suite;
@@ -38,6 +40,19 @@ enum What {
     /// Small programs in a booted Linux, each for one thing that processors and systems do, here and in QEMU, and
     /// on the host itself
     Cpu(CpuArguments),
+    /// Requests to disks by IDE and virtio, with raw and qcow2 images, here and in QEMU
+    Disk(DiskArguments),
+}
+
+/// What `ring3 bench disk` is told.
+#[derive(Debug, Args)]
+struct DiskArguments {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Measure requests of other sizes too, and write a plot of them, an SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// What `ring3 bench cpu` is told.
@@ -119,6 +134,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
         What::Boot(settings) => boot::measure(settings)?,
         What::Work(settings) => work::measure(settings)?,
         What::Cpu(arguments) => cpu::measure(arguments)?,
+        What::Disk(arguments) => disk::measure(arguments)?,
     }
     Ok(Status::Ended)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::BenchError;
 
@@ -148,6 +148,18 @@ impl Peer {
     /// what it has shown.
     pub(super) fn work(&mut self, command: &str) -> Result<(f64, String), BenchError> {
         let before = self.time()?;
+        let shown = self.run(command)?;
+        Ok((self.time()? - before, shown))
+    }
+
+    /// The same with the time that passes until it is done.
+    pub(super) fn wait_for_work(&mut self, command: &str) -> Result<(f64, String), BenchError> {
+        let before = Instant::now();
+        let shown = self.run(command)?;
+        Ok((before.elapsed().as_secs_f64(), shown))
+    }
+
+    fn run(&mut self, command: &str) -> Result<String, BenchError> {
         let typed = format!("{command}\n");
         self.keys
             .write_all(typed.as_bytes())
@@ -155,8 +167,7 @@ impl Peer {
             .map_err(|error| BenchError::Start(self.name, error))?;
         // The line comes back as it was typed, and has no prompt in it.
         self.wait_for("\n")?;
-        let shown = self.wait_for(PROMPT)?;
-        Ok((self.time()? - before, shown))
+        self.wait_for(PROMPT)
     }
 
     /// The time of the host's processors that it has taken, in seconds: the first number in `schedstat` of each

@@ -1,0 +1,268 @@
+//! What requests to disks take: by IDE and virtio, with images of two formats, by their size and by how many are under way.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::peer::{Kind, PROMPT, Peer};
+use super::{BenchError, DiskArguments, Settings, lines, median, show};
+
+/// Bytes of the disks.
+const DISK: usize = 64 << 20;
+
+/// How a disk is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interface {
+    Ide,
+    Virtio,
+}
+
+impl Interface {
+    fn name(self) -> &'static str {
+        match self {
+            Interface::Ide => "IDE",
+            Interface::Virtio => "virtio",
+        }
+    }
+
+    /// The word of `-drive`.
+    fn option(self) -> &'static str {
+        match self {
+            Interface::Ide => "ide",
+            Interface::Virtio => "virtio",
+        }
+    }
+
+    /// The name of the disk in Linux.
+    fn file(self) -> &'static str {
+        match self {
+            Interface::Ide => "/dev/sda",
+            Interface::Virtio => "/dev/vda",
+        }
+    }
+
+    /// What loads its drivers, and keeps messages of the kernel from between the lines.
+    fn preparation(self) -> &'static str {
+        match self {
+            Interface::Ide => "dmesg -n 1; modprobe ata_piix; modprobe sd_mod",
+            Interface::Virtio => "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
+        }
+    }
+}
+
+const INTERFACES: [Interface; 2] = [Interface::Ide, Interface::Virtio];
+const FORMATS: [&str; 2] = ["raw", "qcow2"];
+const KINDS: [Kind; 2] = [Kind::Translator, Kind::Qemu];
+
+/// Requests of one kind.
+#[derive(Debug, Clone, Copy)]
+struct Requests {
+    writes: bool,
+    is_random: bool,
+    /// Bytes of each.
+    bytes: u32,
+    /// How many are under way at a time.
+    depth: u32,
+    count: u32,
+}
+
+impl Requests {
+    fn command(&self, file: &str, count: u32) -> String {
+        let Requests { writes, is_random, bytes, depth, .. } = self;
+        let what = if *writes { "write" } else { "read" };
+        let order = if *is_random { "random" } else { "sequential" };
+        format!("suite --requests {file} {what} {order} {bytes} {depth} {count}")
+    }
+
+    fn name(&self) -> String {
+        let Requests { writes, is_random, bytes, depth, .. } = self;
+        let what = if *writes { "write" } else { "read" };
+        let order = if *is_random { "at random" } else { "in order" };
+        format!("{what} {} KiB {order}, {depth} at a time", bytes >> 10)
+    }
+}
+
+const fn requests(writes: bool, is_random: bool, bytes: u32, depth: u32, count: u32) -> Requests {
+    Requests { writes, is_random, bytes, depth, count }
+}
+
+/// What the table has.
+const TABLE: [Requests; 6] = [
+    requests(false, true, 4096, 1, 4000),
+    requests(true, true, 4096, 1, 4000),
+    requests(false, true, 4096, 16, 8000),
+    requests(true, true, 4096, 16, 8000),
+    requests(false, false, 65536, 1, 2000),
+    requests(true, false, 65536, 1, 2000),
+];
+
+/// The sizes of the plot: from a sector to 1 MiB.
+fn sizes() -> impl Iterator<Item = u32> {
+    (9..=20).map(|power| 1 << power)
+}
+
+/// A booted guest with a disk.
+struct System {
+    kind: Kind,
+    interface: Interface,
+    format: &'static str,
+    peer: Peer,
+}
+
+impl System {
+    fn name(&self) -> String {
+        format!("{}, {}", self.interface.name(), self.format)
+    }
+
+    fn boot(
+        settings: &Settings,
+        kind: Kind,
+        interface: Interface,
+        format: &'static str,
+        image: &Path,
+    ) -> Result<System, BenchError> {
+        let kernel = settings.guest("linux-686/vmlinuz")?;
+        let initrd = settings.guest("suite.cpio.gz")?;
+        let mut drive = OsString::from(format!("format={format},if={},file=", interface.option()));
+        drive.push(image);
+        let mut peer = kind.boot_kernel(&kernel, &initrd, &["-drive".into(), drive])?;
+        peer.wait_for(PROMPT)?;
+        peer.work(interface.preparation())?;
+        Ok(System { kind, interface, format, peer })
+    }
+
+    /// Seconds that one of `requests` takes.
+    fn measure(&mut self, requests: &Requests) -> Result<f64, BenchError> {
+        let mut of = |count| {
+            let command = requests.command(self.interface.file(), count);
+            let (time, text) = self.peer.wait_for_work(&command)?;
+            if text.contains(&format!("requests {count}\r")) {
+                Ok(time)
+            } else {
+                Err(BenchError::NotRun(requests.name(), self.kind.name(), text))
+            }
+        };
+        let none = of(0)?;
+        Ok((of(requests.count)? - none).max(0.0) / f64::from(requests.count))
+    }
+}
+
+/// Measures by turns, and shows the medians.
+pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
+    let settings = &arguments.settings;
+    // Dropped last: what runs has its files there.
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    let installed = Kind::installed();
+    let kinds: Vec<_> = KINDS.into_iter().filter(|kind| installed.contains(kind)).collect();
+    let mut systems = Vec::new();
+    for interface in INTERFACES {
+        for format in FORMATS {
+            for kind in &kinds {
+                let image = make_image(directory.path(), systems.len(), format)?;
+                systems.push(System::boot(settings, *kind, interface, format, &image)?);
+            }
+        }
+    }
+    show(
+        "Microseconds for a request, as they pass on the host; medians. The images are in the host's cache.",
+    )?;
+    let names: Vec<_> =
+        kinds.iter().map(|kind| format!("{:>12}{:>10}", kind.name(), "MB/s")).collect();
+    show(&format!("{:<38}{:<15}{}{:>12}", "", "", names.concat(), "QEMU/ring3"))?;
+    for requests in &TABLE {
+        let times = measure_all(settings.runs, &mut systems, requests)?;
+        for (systems, times) in systems.chunks(kinds.len()).zip(times.chunks(kinds.len())) {
+            show(&line(requests, &systems[0].name(), times))?;
+        }
+    }
+    let Some(path) = &arguments.plot else { return Ok(()) };
+    let mut charts = Vec::new();
+    for writes in [false, true] {
+        let mut curves: Vec<_> = systems
+            .iter()
+            .map(|system| (format!("{}, {}", system.kind.name(), system.name()), Vec::new()))
+            .collect();
+        for bytes in sizes() {
+            let requests = requests(writes, true, bytes, 1, 500);
+            let times = measure_all(settings.runs, &mut systems, &requests)?;
+            for ((_, points), time) in curves.iter_mut().zip(times) {
+                points.push((f64::from(bytes), time * 1e6));
+            }
+        }
+        charts.push(lines::Chart { title: if writes { "Writes" } else { "Reads" }, curves });
+    }
+    lines::write(path, "bytes of a request", "microseconds", &charts)
+        .map_err(|error| BenchError::Plot(path.clone(), error))
+}
+
+/// The medians of all systems.
+fn measure_all(
+    runs: u32,
+    systems: &mut [System],
+    requests: &Requests,
+) -> Result<Vec<f64>, BenchError> {
+    let mut times = vec![Vec::new(); systems.len()];
+    for _ in 0..runs {
+        for (system, times) in systems.iter_mut().zip(&mut times) {
+            times.push(system.measure(requests)?);
+        }
+    }
+    Ok(times.into_iter().map(median).collect())
+}
+
+fn line(requests: &Requests, name: &str, times: &[f64]) -> String {
+    let cells: Vec<_> = times
+        .iter()
+        .map(|time| {
+            let rate = f64::from(requests.bytes) / time / 1e6;
+            format!("{:>12.1}{rate:>10.0}", time * 1e6)
+        })
+        .collect();
+    let gain = match times {
+        [ours, qemu] => format!("{:>11.2}x", qemu / ours),
+        _ => String::new(),
+    };
+    format!("{:<38}{name:<15}{}{gain}", requests.name(), cells.concat())
+}
+
+/// An image of that format, all of which is written to.
+fn make_image(directory: &Path, number: usize, format: &str) -> Result<PathBuf, BenchError> {
+    let raw = directory.join(format!("{number}.raw"));
+    let bytes: Vec<u8> = (0..DISK as u32 / 4).flat_map(|word| (word | 1).to_le_bytes()).collect();
+    fs::write(&raw, bytes).map_err(BenchError::Disk)?;
+    if format == "raw" {
+        return Ok(raw);
+    }
+    let image = directory.join(format!("{number}.{format}"));
+    let program = env::current_exe().map_err(BenchError::Disk)?;
+    let mut convert = Command::new(program);
+    convert.args(["img", "convert", "-f", "raw", "-O", format]).arg(&raw).arg(&image);
+    let output = convert.output().map_err(BenchError::Disk)?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(BenchError::Disk(std::io::Error::other(text)));
+    }
+    fs::remove_file(&raw).map_err(BenchError::Disk)?;
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_times_and_rates() {
+        let text = line(&TABLE[4], "IDE, raw", &[100e-6, 200e-6]);
+        let words: Vec<_> = text.split_whitespace().collect();
+        assert_eq!(words[words.len() - 5..], ["100.0", "655", "200.0", "328", "2.00x"]);
+        assert!(text.starts_with("read 64 KiB in order, 1 at a time"));
+    }
+
+    #[test]
+    fn commands_say_all_of_it() {
+        let command = TABLE[1].command("/dev/vda", 7);
+        assert_eq!(command, "suite --requests /dev/vda write random 4096 1 7");
+    }
+}

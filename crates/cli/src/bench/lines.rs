@@ -1,0 +1,115 @@
+//! Curves of times by sizes as a picture, with both axes logarithmic.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+const WIDTH: u32 = 900;
+/// Of one chart.
+const HEIGHT: u32 = 500;
+
+/// A chart: names of curves, with their points.
+#[derive(Debug)]
+pub(super) struct Chart {
+    pub(super) title: &'static str,
+    pub(super) curves: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// Writes the charts one below the other to an SVG file; `x` and `y` are what their axes mean. Errors are texts for people.
+pub(super) fn write(path: &Path, x: &str, y: &str, charts: &[Chart]) -> Result<(), String> {
+    let picture = draw(x, y, charts).map_err(|error| error.to_string())?;
+    std::fs::write(path, picture).map_err(|error| error.to_string())
+}
+
+fn draw(x: &str, y: &str, charts: &[Chart]) -> Result<String, Box<dyn std::error::Error>> {
+    let mut picture = String::new();
+    {
+        let size = (WIDTH, HEIGHT * charts.len() as u32);
+        let root = SVGBackend::with_string(&mut picture, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        for (area, chart) in root.split_evenly((charts.len(), 1)).iter().zip(charts) {
+            draw_chart(area, x, y, chart)?;
+        }
+        root.present()?;
+    }
+    Ok(picture)
+}
+
+fn draw_chart(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    x: &str,
+    y: &str,
+    chart: &Chart,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let points = || chart.curves.iter().flat_map(|(_, points)| points);
+    let (least_x, most_x) = range(points().map(|point| point.0));
+    let (least_y, most_y) = range(points().map(|point| point.1));
+    let mut context = ChartBuilder::on(area)
+        .caption(chart.title, ("sans-serif", 18))
+        .margin(10)
+        .margin_right(30)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d(
+            (least_x..most_x).log_scale().base(2.0),
+            (least_y..most_y).log_scale(),
+        )?;
+    context.configure_mesh().x_desc(x).y_desc(y).x_label_formatter(&|bytes| size(*bytes)).draw()?;
+    for (number, (name, points)) in chart.curves.iter().enumerate() {
+        let colour = Palette99::pick(number).to_rgba();
+        context
+            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
+            .label(name.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+    }
+    context
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    Ok(())
+}
+
+/// From the least to the most of what is positive.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (least, most) = values
+        .filter(|value| *value > 0.0)
+        .fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), v| (least.min(v), most.max(v)));
+    if least < most { (least, most) } else { (1.0, 10.0) }
+}
+
+/// A number of bytes, for people.
+fn size(bytes: f64) -> String {
+    let bytes = bytes.round() as u64;
+    match bytes {
+        ..1024 => format!("{bytes}"),
+        1024..0x10_0000 => format!("{} Ki", bytes >> 10),
+        _ => format!("{} Mi", bytes >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_have_all_curves() {
+        let curve = |name: &str, factor: f64| {
+            (name.to_owned(), (9..13).map(|n| (f64::from(1 << n), f64::from(n) * factor)).collect())
+        };
+        let curves = vec![curve("one", 1.0), curve("other", 3.0)];
+        let picture = draw("bytes", "time", &[Chart { title: "Reads", curves }]).unwrap();
+        for word in ["one", "other", "Reads", "bytes", "time", "4 Ki"] {
+            assert!(picture.contains(word), "{word}");
+        }
+        assert!(picture.matches("<polyline").count() >= 2);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_error() {
+        let curves = vec![("one".to_owned(), vec![(512.0, 0.0)])];
+        draw("bytes", "time", &[Chart { title: "Reads", curves }]).unwrap();
+    }
+}

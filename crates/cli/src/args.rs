@@ -15,6 +15,7 @@ use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
 use crate::img::ImgCommand;
 use crate::log::LogFilter;
+use crate::netmodel::NetmodelArguments;
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
 use crate::vblock::VblockArguments;
@@ -41,6 +42,9 @@ pub(crate) enum Command {
 
     /// Serve disk images to machines (vhost-user-blk) and others (NBD), with rights for each
     Vblock(VblockArguments),
+
+    /// Predict what a network between machines does, by its design and what the host takes
+    Netmodel(NetmodelArguments),
 
     /// Say what this host permits, and which engine runs on it
     Doctor(DoctorArguments),

@@ -9,7 +9,6 @@ mod bochs;
 mod boot;
 mod cpu;
 mod disk;
-mod lines;
 mod peer;
 mod plot;
 mod suite;

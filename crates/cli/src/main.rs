@@ -29,12 +29,14 @@
 
 mod args;
 mod bench;
+mod chart;
 mod debug_console;
 mod display;
 mod doctor;
 mod drives;
 mod img;
 mod log;
+mod netmodel;
 mod output;
 mod qemu;
 mod repetition;
@@ -77,6 +79,9 @@ fn main() -> ExitCode {
             .map_err(|error| error.to_string())
             .and_then(|()| vblock::run(&arguments))
             .map(|()| run::Status::Ended),
+        Command::Netmodel(arguments) => netmodel::run(&arguments)
+            .map(|()| run::Status::Ended)
+            .map_err(|error| error.to_string()),
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::peer::{Kind, PROMPT, Peer};
-use super::{BenchError, DiskArguments, Settings, lines, median, show};
+use super::{BenchError, DiskArguments, Settings, median, show};
+use crate::chart::{self, Chart};
 
 /// Bytes of the disks.
 const DISK: usize = 64 << 20;
@@ -191,9 +192,9 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
                 points.push((f64::from(bytes), time * 1e6));
             }
         }
-        charts.push(lines::Chart { title: if writes { "Writes" } else { "Reads" }, curves });
+        charts.push(Chart { title: if writes { "Writes" } else { "Reads" }, curves });
     }
-    lines::write(path, "bytes of a request", "microseconds", &charts)
+    chart::write(path, "bytes of a request", "microseconds", &charts)
         .map_err(|error| BenchError::Plot(path.clone(), error))
 }
 

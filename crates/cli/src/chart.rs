@@ -1,4 +1,4 @@
-//! Curves of times by sizes as a picture, with both axes logarithmic.
+//! Curves of values by sizes as a picture, with both axes logarithmic.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ const HEIGHT: u32 = 500;
 
 /// A chart: names of curves, with their points.
 #[derive(Debug)]
-pub(super) struct Chart {
-    pub(super) title: &'static str,
-    pub(super) curves: Vec<(String, Vec<(f64, f64)>)>,
+pub(crate) struct Chart {
+    pub(crate) title: &'static str,
+    pub(crate) curves: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// Writes the charts one below the other to an SVG file; `x` and `y` are what their axes mean. Errors are texts for people.
-pub(super) fn write(path: &Path, x: &str, y: &str, charts: &[Chart]) -> Result<(), String> {
+pub(crate) fn write(path: &Path, x: &str, y: &str, charts: &[Chart]) -> Result<(), String> {
     let picture = draw(x, y, charts).map_err(|error| error.to_string())?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
 }

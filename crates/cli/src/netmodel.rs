@@ -1,0 +1,248 @@
+//! `ring3 netmodel`: what networks between machines take, by the model of the crate `netmodel`.
+
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use ring3_netmodel::{DESIGNS, Design, Host, Network, Prediction};
+use serde::Serialize;
+
+use crate::chart::{self, Chart};
+use crate::output::Output;
+
+/// What `ring3 netmodel` is told. Without options it is the host that the model was made for: an Intel Core i7-920 with the microhypervisor NOVA.
+#[derive(Debug, Args)]
+pub(crate) struct NetmodelArguments {
+    /// How much is sent at once
+    #[arg(long, value_name = "BYTES", default_value_t = 65535)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    bytes: u32,
+
+    /// Machines that get each packet, with the sender; without it there is a switch
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=65535))]
+    broadcast: Option<u32>,
+
+    #[command(flatten)]
+    host: HostArguments,
+
+    /// How to say it
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    output: Form,
+
+    /// Write a plot of bandwidths by size of packets, an SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A table, for people
+    Text,
+    /// An array of objects, for programs
+    Json,
+}
+
+/// A number greater than nothing, or nothing where `or_none`.
+fn number(text: &str, or_none: bool) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let is_right = value.is_finite() && (value > 0.0 || or_none && value >= 0.0);
+    is_right.then_some(value).ok_or_else(|| "too small, or not finite".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, false)
+}
+
+fn cycles(text: &str) -> Result<f64, String> {
+    number(text, true)
+}
+
+/// What the host takes.
+#[derive(Debug, Args)]
+struct HostArguments {
+    /// The processor's frequency
+    #[arg(long, value_name = "GHZ", default_value_t = Host::CORE_I7_920.frequency / 1e9, value_parser = positive)]
+    frequency: f64,
+
+    /// How much memory is copied in a second
+    #[arg(long, value_name = "GB", default_value_t = Host::CORE_I7_920.memory_bandwidth / 1e9, value_parser = positive)]
+    memory: f64,
+
+    /// Cycles for leaving a guest and going back
+    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.exit, value_parser = cycles)]
+    exit: f64,
+
+    /// Cycles for an interrupt
+    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.interrupt, value_parser = cycles)]
+    interrupt: f64,
+
+    /// Cycles for a message to another process
+    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.message, value_parser = cycles)]
+    message: f64,
+
+    /// Cycles for waking a thread
+    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.wake_up, value_parser = cycles)]
+    wake_up: f64,
+
+    /// Cycles for an element of string port I/O
+    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.element, value_parser = cycles)]
+    element: f64,
+
+    /// Cycles for mapping a page elsewhere
+    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.remap, value_parser = cycles)]
+    remap: f64,
+}
+
+impl HostArguments {
+    fn host(&self) -> Host {
+        Host {
+            frequency: self.frequency * 1e9,
+            memory_bandwidth: self.memory * 1e9,
+            exit: self.exit,
+            interrupt: self.interrupt,
+            message: self.message,
+            wake_up: self.wake_up,
+            element: self.element,
+            remap: self.remap,
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    design: &'static str,
+    /// Cycles.
+    costs: f64,
+    /// Seconds.
+    latency: f64,
+    /// Bytes a second.
+    bandwidth: f64,
+    /// Cycles, by what they are for.
+    terms: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    fn new(design: &'static str, prediction: &Prediction) -> Row {
+        let costs = prediction.costs();
+        Row {
+            design,
+            costs: costs.total(),
+            latency: prediction.latency(),
+            bandwidth: prediction.bandwidth(),
+            terms: costs.terms().into(),
+        }
+    }
+
+    /// The terms that are a hundredth of the costs or more, the largest first.
+    fn shares(&self) -> String {
+        let mut shares: Vec<_> =
+            self.terms.iter().map(|(name, cycles)| (name, 100.0 * cycles / self.costs)).collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let shown = shares.iter().filter(|(_, share)| *share >= 1.0);
+        shown.map(|(name, share)| format!("{name} {share:.0} %")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The designs, with their networks as the user wants them.
+fn designs(arguments: &NetmodelArguments) -> impl Iterator<Item = (&'static str, Design)> {
+    let network =
+        arguments.broadcast.map_or(Network::Switched, |machines| Network::Broadcast { machines });
+    DESIGNS.into_iter().map(move |(name, design)| (name, Design { network, ..design }))
+}
+
+/// Predicts, and says so.
+pub(crate) fn run(arguments: &NetmodelArguments) -> io::Result<()> {
+    let host = arguments.host.host();
+    let rows: Vec<_> = designs(arguments)
+        .map(|(name, design)| {
+            Row::new(name, &Prediction::new(&host, &design, arguments.bytes.into()))
+        })
+        .collect();
+    let text = match arguments.output {
+        Form::Text => table(&rows),
+        Form::Json => serde_json::to_string_pretty(&rows)? + "\n",
+    };
+    Output::stdout()?.write(text.as_bytes())?;
+    let Some(path) = &arguments.plot else { return Ok(()) };
+    chart::write(path, "bytes of a packet", "MB/s", &[plot(arguments, &host)])
+        .map_err(|error| io::Error::other(format!("{} cannot be written: {error}", path.display())))
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!("{:<14}{:>12}{:>12}{:>10}  of which\n", "", "cycles", "us", "MB/s");
+    for row in rows {
+        let Row { design, costs, latency, bandwidth, .. } = row;
+        let (latency, bandwidth) = (latency * 1e6, bandwidth / 1e6);
+        let shares = row.shares();
+        writeln!(text, "{design:<14}{costs:>12.0}{latency:>12.2}{bandwidth:>10.1}  {shares}")
+            .expect("a string takes all");
+    }
+    text
+}
+
+/// Bandwidths by size of packets, one packet at a time: figure 6.1 for all sizes.
+fn plot(arguments: &NetmodelArguments, host: &Host) -> Chart {
+    let sizes = || (6..16).map(|power| f64::from(1 << power)).chain([1500.0, 9000.0, 65535.0]);
+    let curves = designs(arguments)
+        .filter(|(_, design)| design.packet.total_cmp(&1500.0).is_eq())
+        .filter(|(_, design)| design.buffer.total_cmp(&design.packet).is_eq())
+        .map(|(name, design)| {
+            let mut points: Vec<_> = sizes()
+                .map(|packet| {
+                    let design = Design { packet, buffer: packet, ..design };
+                    (packet, Prediction::new(host, &design, packet).bandwidth() / 1e6)
+                })
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            (name.to_owned(), points)
+        })
+        .collect();
+    Chart { title: "Bandwidth by size of packets", curves }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: NetmodelArguments,
+    }
+
+    fn arguments(words: &[&str]) -> NetmodelArguments {
+        Line::try_parse_from([&["netmodel"], words].concat()).unwrap().arguments
+    }
+
+    #[test]
+    fn the_table_has_the_numbers_of_the_paper() {
+        let arguments = arguments(&["--bytes", "1500"]);
+        let host = arguments.host.host();
+        let (name, design) = designs(&arguments).next().unwrap();
+        let row = Row::new(name, &Prediction::new(&host, &design, 1500.0));
+        let text = table(&[row]);
+        assert!(text.contains("ports               158386       59.32      25.3"), "{text}");
+        assert!(text.contains("emulation 95 %"), "{text}");
+    }
+
+    #[test]
+    fn the_plot_has_all_ways() {
+        let arguments = arguments(&["--remap", "500"]);
+        let chart = plot(&arguments, &arguments.host.host());
+        let names: Vec<_> = chart.curves.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["ports", "dma", "coalesced", "remap"]);
+        assert!(chart.curves.iter().all(|(_, points)| points.len() == 13));
+    }
+
+    #[test]
+    fn what_is_no_cost_is_refused() {
+        for words in [["--exit", "-1"], ["--exit", "nan"], ["--memory", "0"], ["--broadcast", "1"]]
+        {
+            Line::try_parse_from([&["netmodel"], &words[..]].concat()).unwrap_err();
+        }
+    }
+}

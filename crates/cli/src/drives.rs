@@ -321,6 +321,8 @@ struct Attached {
     virtio: VirtioProperties,
     medium: Option<Medium>,
     drive: Box<dyn Drive>,
+    /// The guest may say which sectors it does not need.
+    trims: bool,
 }
 
 impl Drives {
@@ -395,7 +397,9 @@ impl Drives {
             (Interface::Ide | Interface::Virtio, ..) => None,
         };
         let virtio = properties.virtio.clone();
-        self.0.push(Attached { interface, unit, is_cdrom, diskette, virtio, medium, drive });
+        let trims = properties.discard;
+        let at = Attached { interface, unit, is_cdrom, diskette, virtio, medium, drive, trims };
+        self.0.push(at);
         Ok(())
     }
 
@@ -413,7 +417,12 @@ impl Drives {
                         (_, medium) => (ide::DriveKind::CdRom(medium), "RING3 DVD-ROM"),
                     };
                     let serial = format!("R3{:05}", attached.unit + 1);
-                    let model = ide::DriveModel { kind, model: model.to_owned(), serial };
+                    let model = ide::DriveModel {
+                        kind,
+                        model: model.to_owned(),
+                        serial,
+                        trims: attached.trims,
+                    };
                     config.ide[slot] = Some(model);
                 }
                 (Interface::Virtio, _, Some(medium)) => {

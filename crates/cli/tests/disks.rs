@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -89,6 +90,25 @@ fn what_linux_writes_is_in_images_of_every_format() {
         output(
             ring3().args(["img", "compare", "-q", "-f", format, "-F", "raw"]).arg(path).arg(&raw),
         );
+    }
+}
+
+#[test]
+fn what_linux_does_not_need_takes_no_room() {
+    let directory = Directory::new();
+    for (properties, gives_back) in [("raw", false), ("raw,discard=on", true)] {
+        let image = directory.file("disk", &[]);
+        output(Command::new("truncate").args(["-s", SIZE]).arg(&image));
+        let mut guest = start(&[(&image, properties)]);
+        guest.command("mke2fs /dev/sda >/tmp/log 2>&1 && mount -t ext4 -o discard /dev/sda /mnt");
+        guest.command("seq 3000000 > /mnt/numbers; sync; sync");
+        let room = || std::fs::metadata(&image).expect("it is there").blocks() * 512;
+        let before = room();
+        assert!(before > 20 << 20, "{before} bytes");
+        guest.command("rm /mnt/numbers; sync; umount /mnt; sync");
+        assert_eq!(guest.power_off(), Some(0));
+        assert_eq!(room() < 10 << 20, gives_back, "{properties}: {} of {before} bytes", room());
+        output(system_program("e2fsck").args(["-fn"]).arg(&image));
     }
 }
 

@@ -17,7 +17,7 @@
 //!
 //! let medium = Medium { sectors: 20480, read_only: false };
 //! let kind = DriveKind::Disk(medium);
-//! let disk = DriveModel { kind, model: "a disk".to_owned(), serial: "1".to_owned() };
+//! let disk = DriveModel { kind, model: "a disk".to_owned(), serial: "1".to_owned(), trims: false };
 //! let (mut bench, mut ide) = (TestBench::default(), Ide::new(&[Some(disk), None, None, None]));
 //! bench.write(&mut ide, 0x1f7, 0xec); // IDENTIFY DEVICE
 //! assert_eq!(bench.read(&mut ide, 0x1f7), 0x58); // Ready, with data.
@@ -58,6 +58,9 @@ pub struct DriveModel {
     pub model: String,
     /// Its serial number, up to 20 characters.
     pub serial: String,
+    /// A disk that wants to know which sectors software does not need any more: DATA SET MANAGEMENT.
+    #[serde(default)]
+    pub trims: bool,
 }
 
 /// What a drive is, and what is in it.

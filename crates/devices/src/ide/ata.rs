@@ -1,6 +1,7 @@
 //! The commands of an ATA disk.
 //!
-//! From ATA/ATAPI-6 (T13/1410D), whose names the commands have here, chapters 8 and 9. A command's
+//! From ATA/ATAPI-6 (T13/1410D), whose names the commands have here, chapters 8 and 9; DATA SET MANAGEMENT from ACS-2
+//! (T13/2015-D), 7.5. A command's
 //! sectors go in parts of [`PART_SECTORS`]: each is read from the medium at once, or
 //! written at once when the host has given all of it.
 
@@ -15,6 +16,13 @@ use super::interface::{DEVICE_HEAD, DEVICE_LBA, Interface, PART_SECTORS, Phase, 
 /// The largest block of READ MULTIPLE, in sectors; it divides a part.
 const MAX_MULTIPLE: u8 = 16;
 
+/// The most blocks of ranges that DATA SET MANAGEMENT takes.
+const TRIM_BLOCKS: u16 = 8;
+/// Bytes of a range: a 48-bit address, and 16 bits for the number of sectors.
+const RANGE: usize = 8;
+/// The most ranges.
+const TRIM_RANGES: usize = TRIM_BLOCKS as usize * SECTOR_SIZE / RANGE;
+
 /// What a command does with sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Action {
@@ -26,6 +34,8 @@ enum Action {
     Flush,
     /// The data is in the buffer, and no medium has part in it.
     Identify,
+    /// The data tells which sectors are not needed any more.
+    Trim,
 }
 
 /// How data goes between host and drive.
@@ -94,6 +104,9 @@ pub(super) struct DiskState {
     settings: Settings,
     power: Power,
     transfer: Option<Transfer>,
+    /// What is still to be trimmed: sectors, and how many.
+    #[serde(default)]
+    trims: Vec<(u64, u32)>,
 }
 
 /// A hard disk.
@@ -103,20 +116,24 @@ pub(super) struct Disk {
     serial: String,
     second: bool,
     medium: Medium,
+    /// It has DATA SET MANAGEMENT.
+    trims: bool,
     pub(super) state: DiskState,
 }
 
 impl Disk {
     pub(super) fn new(model: &DriveModel, medium: Medium, second: bool) -> Disk {
         let settings = Settings::of(medium.sectors);
-        let state = DiskState { settings, power: Power::Active, transfer: None };
+        let state = DiskState { settings, power: Power::Active, transfer: None, trims: Vec::new() };
+        let trims = model.trims && !medium.read_only;
         let (model, serial) = (model.model.clone(), model.serial.clone());
-        Disk { model, serial, second, medium, state }
+        Disk { model, serial, second, medium, trims, state }
     }
 
     pub(super) fn power_on(&mut self) {
         let settings = Settings::of(self.medium.sectors);
-        self.state = DiskState { settings, power: Power::Active, transfer: None };
+        self.state =
+            DiskState { settings, power: Power::Active, transfer: None, trims: Vec::new() };
     }
 
     /// True when such a disk can be in `state`, with a command in progress where it is `busy`.
@@ -133,7 +150,17 @@ impl Disk {
             };
             block_fits && (!sectors || range_fits && (1..=0x1_0000).contains(&transfer.left))
         });
-        transfer_fits && state.transfer.is_some() == busy && state.settings.multiple <= MAX_MULTIPLE
+        let trims_fit = state.trims.len() <= TRIM_RANGES
+            && state.trims.iter().all(|(first, count)| self.has(*first, (*count).into()));
+        transfer_fits
+            && trims_fit
+            && state.transfer.is_some() == busy
+            && state.settings.multiple <= MAX_MULTIPLE
+    }
+
+    /// All of these sectors are on the disk.
+    fn has(&self, first: u64, count: u64) -> bool {
+        first.checked_add(count).is_some_and(|end| end <= self.medium.sectors)
     }
 
     /// The address in the registers, when it is on the disk.
@@ -230,6 +257,51 @@ impl Disk {
         interface.ask(DiskOperation::Flush);
     }
 
+    /// DATA SET MANAGEMENT, of which there is TRIM.
+    fn manage_data_set(&mut self, interface: &mut Interface) {
+        let registers = &interface.registers;
+        let blocks = registers.count.wide();
+        if !self.trims
+            || registers.features.current & 1 == 0
+            || !(1..=TRIM_BLOCKS).contains(&blocks)
+        {
+            return interface.fail(error::ABRT);
+        }
+        self.state.power = Power::Active;
+        let (action, way) = (Action::Trim, Way::Dma);
+        self.state.transfer =
+            Some(Transfer { action, way, first: 0, left: blocks.into(), extended: true });
+        interface.expect(usize::from(blocks) * SECTOR_SIZE);
+        interface.begin_dma(Phase::DmaOut);
+    }
+
+    /// The ranges of TRIM have come. Those that follow each other are put together, and trimmed one after the other.
+    fn take_ranges(&mut self, interface: &mut Interface, data: &[u8]) {
+        let mut trims: Vec<(u64, u32)> = Vec::new();
+        for range in data.chunks_exact(RANGE).take(TRIM_RANGES) {
+            let range = u64::from_le_bytes(range.try_into().expect("it has eight bytes"));
+            let (first, count) = (range & 0xffff_ffff_ffff, (range >> 48) as u32);
+            if !self.has(first, count.into()) {
+                return self.fail(interface, DiskError::OutOfRange);
+            }
+            match trims.last_mut() {
+                _ if count == 0 => {}
+                Some(last) if last.0 + u64::from(last.1) == first => last.1 += count,
+                _ => trims.push((first, count)),
+            }
+        }
+        trims.reverse();
+        self.state.trims = trims;
+        self.next_trim(interface);
+    }
+
+    fn next_trim(&mut self, interface: &mut Interface) {
+        match self.state.trims.pop() {
+            Some((sector, count)) => interface.ask(DiskOperation::Discard { sector, count }),
+            None => self.finish(interface, true),
+        }
+    }
+
     fn identify(&mut self, interface: &mut Interface) {
         let settings = &self.state.settings;
         let identity = DiskIdentity {
@@ -242,6 +314,7 @@ impl Disk {
             dma: settings.dma,
             write_cache: settings.write_cache,
             look_ahead: settings.look_ahead,
+            trim_blocks: self.trims.then_some(TRIM_BLOCKS),
         };
         interface.offer(identity.data());
         let (action, way) = (Action::Identify, Way::Pio(1));
@@ -310,7 +383,8 @@ impl Disk {
     /// The medium could not do it: the registers tell where, by the first sector of the part.
     fn fail(&mut self, interface: &mut Interface, reason: DiskError) {
         let Some(transfer) = self.state.transfer.take() else { return };
-        if transfer.action != Action::Flush {
+        self.state.trims.clear();
+        if !matches!(transfer.action, Action::Flush | Action::Trim) {
             if transfer.extended {
                 interface.registers.set_lba48(transfer.first);
             } else if interface.registers.device & DEVICE_LBA != 0 {
@@ -332,6 +406,7 @@ impl CommandSet for Disk {
             return;
         }
         match command {
+            0x06 => self.manage_data_set(interface),
             // RECALIBRATE.
             0x10..=0x1f => interface.finish(true),
             // READ SECTOR(S), READ SECTOR(S) EXT, READ DMA EXT, READ MULTIPLE EXT.
@@ -372,6 +447,9 @@ impl CommandSet for Disk {
         } else if transfer.action == Action::Write {
             let data = interface.take_data();
             interface.ask(DiskOperation::Write { sector: transfer.first, data });
+        } else if transfer.action == Action::Trim {
+            let data = interface.take_data();
+            self.take_ranges(interface, &data);
         } else if transfer.action == Action::Read && self.part_done() {
             self.next_part(interface, false);
         } else {
@@ -402,12 +480,14 @@ impl CommandSet for Disk {
                     self.finish(interface, true);
                 }
             }
+            Action::Trim => self.next_trim(interface),
             Action::Flush | Action::Identify => self.finish(interface, true),
         }
     }
 
     fn reset(&mut self) {
         self.state.transfer = None;
+        self.state.trims.clear();
         self.state.power = Power::Active;
         if self.state.settings.reverts {
             self.state.settings = Settings::of(self.medium.sectors);

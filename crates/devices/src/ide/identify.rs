@@ -98,6 +98,8 @@ pub(super) struct DiskIdentity<'a> {
     pub(super) dma: DmaMode,
     pub(super) write_cache: bool,
     pub(super) look_ahead: bool,
+    /// The most blocks of ranges that DATA SET MANAGEMENT takes, if the disk has that.
+    pub(super) trim_blocks: Option<u16>,
 }
 
 impl DiskIdentity<'_> {
@@ -134,6 +136,11 @@ impl DiskIdentity<'_> {
         words[100] = self.sectors as u16;
         words[101] = (self.sectors >> 16) as u16;
         words[102] = (self.sectors >> 32) as u16;
+        if let Some(blocks) = self.trim_blocks {
+            words[80] |= 0x0180; // ATA/ATAPI-7 and ATA8-ACS, without which nobody asks for it.
+            words[105] = blocks;
+            words[169] = 0x0001; // Its TRIM bit.
+        }
         bytes(&words)
     }
 }

@@ -323,6 +323,7 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
         kind: DriveKind::CdRom(medium),
         model: "drive".to_owned(),
         serial: "1".to_owned(),
+        trims: false,
     };
     let config = Config {
         memory_bytes: 64 << 20,

@@ -345,6 +345,46 @@ fn dma_writes_what_memory_holds() {
     assert_eq!(machine.media[0][64 * 512..][..data.len()], data);
 }
 
+/// DATA SET MANAGEMENT with these ranges, in the first of so many blocks.
+fn trim(machine: &mut Machine, ranges: &[(u64, u16)], blocks: u16) {
+    let entries = ranges.iter().map(|(first, count)| first | u64::from(*count) << 48);
+    let mut data: Vec<u8> = entries.flat_map(u64::to_le_bytes).collect();
+    data.resize(usize::from(blocks) * 512, 0);
+    machine.bench.memory.write(0x2_0000, &data);
+    machine.table(&[(0x2_0000, u32::from(blocks) * 512)]);
+    machine.write(MASTER, 0x00);
+    machine.write(MASTER, 0x01);
+    machine.write(FEATURES, 0x01);
+    machine.command48(0x06, 0, blocks);
+}
+
+#[test]
+fn ranges_that_are_not_needed_are_trimmed() {
+    let mut machine = machine();
+    machine.command28(0xec, 0, 0);
+    let identity = machine.read_data(512);
+    let word = |index: usize| u16::from_le_bytes([identity[2 * index], identity[2 * index + 1]]);
+    assert_eq!((word(80), word(105), word(169)), (0x01f0, 8, 1));
+    trim(&mut machine, &[(100, 8), (108, 8), (0, 0), (200, 1), (50, 2)], 2);
+    assert_eq!(machine.interrupt(), (true, true));
+    assert_eq!(machine.read(STATUS), DRDY_DSC);
+    assert_eq!(machine.discarded, [(100, 16), (200, 1), (50, 2)]);
+
+    let last = DISK_SECTORS - 1;
+    for (ranges, blocks) in [(&[(0, 1), (last, 2)][..], 1), (&[(0xffff_ffff_ffff, 0xffff)], 1)] {
+        machine.discarded.clear();
+        trim(&mut machine, ranges, blocks);
+        assert_eq!((machine.read(STATUS), machine.read(ERROR)), (FAILED, 0x10));
+        assert_eq!(machine.discarded, []);
+    }
+    trim(&mut machine, &[(0, 1)], 9);
+    assert_eq!((machine.read(STATUS), machine.read(ERROR)), (FAILED, 0x04));
+    let plain = DriveModel { trims: false, ..disk(DISK_SECTORS) };
+    let mut machine = Machine::new(&[Some(plain), None, None, None]);
+    trim(&mut machine, &[(0, 1)], 1);
+    assert_eq!((machine.read(STATUS), machine.read(ERROR)), (FAILED, 0x04));
+}
+
 #[test]
 fn dma_waits_for_direction_table_and_bus() {
     let mut machine = machine();

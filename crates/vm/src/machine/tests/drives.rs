@@ -70,7 +70,8 @@ fn reader() -> (Vm, GoOn) {
     let (go_on, told) = mpsc::channel();
     let drive = Slow(Mutex::new(told));
     let kind = DriveKind::Disk(drive.medium().unwrap());
-    let model = DriveModel { kind, model: "drive".to_owned(), serial: "1".to_owned() };
+    let model =
+        DriveModel { kind, model: "drive".to_owned(), serial: "1".to_owned(), trims: false };
     let config = Config {
         memory_bytes: 64 << 20,
         ide: [Some(model), None, None, None],

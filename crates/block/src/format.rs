@@ -314,6 +314,11 @@ pub(crate) trait Driver: Debug + Send + Sync {
         Err(Fault::unsupported("images of this format keep no snapshots"))
     }
 
+    /// Shows the disk as it was in one of its snapshots, which a name or an id names. It is open for reading only.
+    fn show_snapshot(&self, _which: &str) -> Result<()> {
+        Err(Fault::unsupported("images of this format keep no snapshots"))
+    }
+
     /// Bytes that its file takes on the host.
     fn allocated(&self) -> Option<u64>;
 }

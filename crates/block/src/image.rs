@@ -257,6 +257,14 @@ impl Image {
         self.said(self.layer.driver.snapshot(act))
     }
 
+    /// Shows the disk as it was in one of its own snapshots, from now on; a name or an id. The image is open for reading only.
+    pub fn show_snapshot(&self, which: &str) -> Result<(), Error> {
+        if self.writes {
+            return self.said(Err(Fault::refused("a snapshot is shown for reading only")));
+        }
+        self.said(self.layer.driver.show_snapshot(which))
+    }
+
     /// Refuses to make another format's header of the start of an image that was found to be raw.
     fn guard(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         if !self.guarded || offset >= PROBE_SIZE as u64 {

@@ -380,6 +380,10 @@ impl Driver for Qcow2 {
         self.alone().make_empty(&*self.storage)
     }
 
+    fn show_snapshot(&self, which: &str) -> Result<()> {
+        self.alone().show_snapshot(&*self.storage, &self.snapshots(), which)
+    }
+
     fn snapshot(&self, act: &SnapshotAct) -> Result<()> {
         let mut state = self.alone();
         let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);

@@ -102,6 +102,47 @@ fn images_are_converted_back_and_forth() {
 }
 
 #[test]
+fn an_image_that_is_there_becomes_the_same() {
+    let place = Place::new();
+    let bytes = contents(9_000_448, 5);
+    place.write("raw", &bytes);
+    for threads in ["", "-W ", "-W -m 3 "] {
+        place.img("create -q -f qcow2 a 12M");
+        place.qemu("convert -n -f raw -O qcow2 raw a");
+        let mut other = bytes.clone();
+        other[3_000_000..3_100_000].fill(0);
+        other[8_999_999] ^= 1;
+        place.write("other", &other);
+        place.img(&format!("convert -n {threads}-f raw -O qcow2 other a"));
+        place.qemu("compare -f qcow2 -F raw a other");
+        place.img(&format!("convert {threads}-f raw -O qcow2 raw b"));
+        place.qemu("compare -f qcow2 -F raw b raw");
+        place.qemu("check -f qcow2 a");
+    }
+    place.img("create -q -f qcow2 small 1M");
+    assert!(place.img_status("convert -n -O qcow2 raw small", 1).contains("are needed"));
+    assert!(place.img_status("convert -n -O qcow2 raw c", 1).contains("there is no image"));
+}
+
+#[test]
+fn a_snapshot_is_converted() {
+    let place = Place::new();
+    place.write("before", &contents(1 << 20, 3));
+    place.write("after", &contents(1 << 20, 4));
+    place.img("convert -f raw -O qcow2 before image");
+    place.img("snapshot -c first image");
+    place.img("convert -n -f raw -O qcow2 after image");
+    for which in ["first", "1", "snapshot.name=first"] {
+        place.img(&format!("convert -l {which} image a"));
+        place.qemu("compare -f raw -F raw a before");
+    }
+    place.img("convert image a");
+    place.qemu("compare -f raw -F raw a after");
+    assert!(place.img_status("convert -l second image b", 1).contains("no snapshot"));
+    assert!(place.img_status("convert -l first before b", 1).contains("no snapshots"));
+}
+
+#[test]
 fn what_is_said_is_what_qemu_says() {
     let place = Place::new();
     place.write("base", &contents(1 << 20, 3));

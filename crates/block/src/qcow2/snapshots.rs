@@ -133,6 +133,29 @@ impl State {
         }
     }
 
+    /// Shows the disk as it was in a snapshot, from now on. The image must be open for reading only.
+    pub(super) fn show_snapshot(
+        &mut self,
+        storage: &dyn Storage,
+        entries: &[Entry],
+        which: &str,
+    ) -> Result<()> {
+        let (size, l1) = self.disk_of(storage, &entries[find(entries, which)?])?;
+        (self.header.size, self.l1) = (size, l1);
+        self.tables.clear();
+        Ok(())
+    }
+
+    /// The size of the disk in a snapshot, and its L1 table, without marks of ownership.
+    fn disk_of(&self, storage: &dyn Storage, entry: &Entry) -> Result<(u64, Vec<u64>)> {
+        let size = entry.disk_size().unwrap_or(self.header.size);
+        if self.header.l1_needed(size) > u64::from(entry.l1_entries) {
+            return Err(Fault::damaged("the L1 table of the snapshot is too short"));
+        }
+        let l1 = read_table(storage, entry.l1_offset, u64::from(entry.l1_entries))?;
+        Ok((size, l1.iter().map(|entry| entry & !COPIED).collect()))
+    }
+
     fn create_snapshot(
         &mut self,
         storage: &dyn Storage,
@@ -177,12 +200,7 @@ impl State {
     }
 
     fn apply_snapshot(&mut self, storage: &dyn Storage, entry: &Entry) -> Result<()> {
-        let size = entry.disk_size().unwrap_or(self.header.size);
-        if self.header.l1_needed(size) > u64::from(entry.l1_entries) {
-            return Err(Fault::damaged("the L1 table of the snapshot is too short"));
-        }
-        let l1 = read_table(storage, entry.l1_offset, u64::from(entry.l1_entries))?;
-        let l1: Vec<u64> = l1.iter().map(|entry| entry & !COPIED).collect();
+        let (size, l1) = self.disk_of(storage, entry)?;
         self.refer(storage, &l1, 1)?;
         self.commit(storage)?;
         let old = self.l1.clone();

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use clap::Args;
-use ring3_block::{CreateOptions, Format, Image, create, open_new};
+use ring3_block::{CreateOptions, Format, Image, NewImage, OpenOptions, create, open_new};
 
 use super::{Source, backing, differences, progress, read_padded, said, size, specific};
 
@@ -19,7 +19,7 @@ pub(crate) struct ConvertArguments {
     #[command(flatten)]
     source: Source,
 
-    /// The new image; an image of that name is replaced when the new one is whole
+    /// The new image; an image of that name is replaced when the new one is whole, but with -n
     #[arg(value_name = "NEW")]
     target: PathBuf,
 
@@ -47,6 +47,27 @@ pub(crate) struct ConvertArguments {
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = size, default_value = "4k")]
     sparse_size: u64,
 
+    /// Write into the image that is there, which is not made anew, and get only what differs
+    #[arg(short = 'n', long, conflicts_with_all = ["options", "backing", "compress"])]
+    no_create: bool,
+
+    /// What is in that image is zeros, and needs not be looked at
+    #[arg(long, requires = "no_create")]
+    target_is_zero: bool,
+
+    /// Copy the disk as it was in this snapshot; a name or an id
+    #[arg(short = 'l', long, value_name = "SNAPSHOT")]
+    snapshot: Option<String>,
+
+    /// Write in any order: so many parts (-m) are copied side by side
+    #[arg(short = 'W', long)]
+    out_of_order: bool,
+
+    /// How many parts are copied side by side with -W
+    #[arg(short = 'm', long, value_name = "COUNT", default_value = "8")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=16))]
+    coroutines: u8,
+
     /// Show how far it is
     #[arg(short, long)]
     progress: bool,
@@ -58,28 +79,22 @@ pub(crate) struct ConvertArguments {
 
 pub(super) fn run(arguments: &ConvertArguments) -> Result<(), String> {
     let source = arguments.source.open()?;
-    let named = arguments.backing.as_deref();
-    let named =
-        named.map(|base| backing(&arguments.target, base, arguments.backing_format)).transpose()?;
-    let has_backing = named.is_some();
-    if has_backing && arguments.compress {
-        return Err(
-            "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
-        );
+    if let Some(snapshot) = &arguments.snapshot {
+        said(source.show_snapshot(snapshot_name(snapshot)))?;
     }
-    let options = CreateOptions {
-        format: arguments.output_format,
-        size: source.size(),
-        backing: named.map(|(name, _)| name),
-        specific: specific(&arguments.options)?,
+    let (new, target) = if arguments.no_create {
+        (None, present(arguments, source.size())?)
+    } else {
+        let (new, target) = made(arguments, source.size())?;
+        (Some(new), target)
     };
-    let new = said(create(&arguments.target, &options))?;
-    let target = said(open_new(&new, arguments.output_format))?;
+    let shows_through =
+        arguments.backing.is_some() || new.as_ref().is_none_or(NewImage::is_in_place);
     let copy = Copy {
         source: &source,
         target: &target,
         // What is there already shows through where nothing is written.
-        compares: has_backing || new.is_in_place(),
+        compares: shows_through && !arguments.target_is_zero,
         sparse: arguments.sparse_size,
         cluster: if arguments.compress { target.details().cluster_size } else { None },
     };
@@ -87,14 +102,78 @@ pub(super) fn run(arguments: &ConvertArguments) -> Result<(), String> {
         return Err(format!("{} images cannot be compressed", arguments.output_format));
     }
     let bar = progress::bar(source.size(), arguments.progress && !arguments.quiet);
-    let mut offset = 0;
-    while offset < source.size() {
-        bar.set_position(offset);
-        offset += copy.step(offset)?;
-    }
+    let next = Mutex::new(0);
+    let work = || {
+        while let Some((offset, len)) = copy.next(&next)? {
+            bar.set_position(offset);
+            copy.copy(offset, len).inspect_err(|_| stop(&next))?;
+        }
+        Ok(())
+    };
+    // Compression has threads of its own.
+    let side_by_side = arguments.out_of_order && copy.cluster.is_none();
+    in_threads(if side_by_side { arguments.coroutines.into() } else { 1 }, work)?;
     bar.finish_and_clear();
     said(target.close())?;
-    said(new.finish())
+    new.map_or(Ok(()), |new| said(new.finish()))
+}
+
+/// The snapshot that is meant: its name or id alone, or in the manner of qemu-img, `snapshot.name=NAME`.
+fn snapshot_name(text: &str) -> &str {
+    let named = text.strip_prefix("snapshot.name=").or_else(|| text.strip_prefix("snapshot.id="));
+    named.unwrap_or(text)
+}
+
+/// Makes the target, for `size` bytes.
+fn made(arguments: &ConvertArguments, size: u64) -> Result<(NewImage, Image), String> {
+    let named = arguments.backing.as_deref();
+    let named =
+        named.map(|base| backing(&arguments.target, base, arguments.backing_format)).transpose()?;
+    if named.is_some() && arguments.compress {
+        return Err(
+            "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
+        );
+    }
+    let options = CreateOptions {
+        format: arguments.output_format,
+        size,
+        backing: named.map(|(name, _)| name),
+        specific: specific(&arguments.options)?,
+    };
+    let new = said(create(&arguments.target, &options))?;
+    let target = said(open_new(&new, arguments.output_format))?;
+    Ok((new, target))
+}
+
+/// Opens the target, which is there and is to have room for `size` bytes.
+fn present(arguments: &ConvertArguments, size: u64) -> Result<Image, String> {
+    let format = Some(arguments.output_format);
+    let options = OpenOptions { format, writes: true, ..OpenOptions::default() };
+    let target = said(Image::open(&arguments.target, &options))?;
+    if target.size() < size {
+        return Err(format!(
+            "{} has {} bytes, and {size} are needed; ring3 img resize makes it larger",
+            arguments.target.display(),
+            target.size()
+        ));
+    }
+    Ok(target)
+}
+
+/// Lets so many threads do `work`; the first error, if there is one.
+fn in_threads(count: usize, work: impl Fn() -> Result<(), String> + Sync) -> Result<(), String> {
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
+        let died = || Err("a thread that copies has ended".to_owned());
+        let ended = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| died()));
+        // All of them are waited for.
+        ended.fold(Ok(()), Result::and)
+    })
+}
+
+/// Lets nothing be copied any more.
+fn stop(next: &Mutex<u64>) {
+    *next.lock().unwrap_or_else(PoisonError::into_inner) = u64::MAX;
 }
 
 struct Copy<'a> {
@@ -108,19 +187,28 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Copies what begins at `offset`: how much.
-    fn step(&self, offset: u64) -> Result<u64, String> {
-        let left = self.source.size() - offset;
-        let range = said(self.source.map(offset, left))?;
-        let keeps_chunks = |len: u64| if len == left { len } else { len / CHUNK * CHUNK };
-        if range.is_zero() && !self.compares && self.sparse > 0 {
+    /// What is to be copied next, from `next` on: where, and how many bytes. Nothing at the end.
+    fn next(&self, next: &Mutex<u64>) -> Result<Option<(u64, u64)>, String> {
+        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+        while *next < self.source.size() {
+            let (offset, left) = (*next, self.source.size() - *next);
+            let range = said(self.source.map(offset, left))?;
+            let is_left_out = range.is_zero() && !self.compares && self.sparse > 0;
             // Whole chunks only, so that clusters stay together.
-            let len = keeps_chunks(range.len);
-            if len > 0 {
-                return Ok(len);
+            let zeros = if range.len == left { left } else { range.len / CHUNK * CHUNK };
+            if is_left_out && zeros > 0 {
+                *next += zeros;
+                continue;
             }
+            let len = left.min(CHUNK);
+            *next += len;
+            return Ok(Some((offset, len)));
         }
-        let len = left.min(CHUNK);
+        Ok(None)
+    }
+
+    /// Copies these bytes.
+    fn copy(&self, offset: u64, len: u64) -> Result<(), String> {
         let mut bytes = vec![0; len as usize];
         said(self.source.read_at(&mut bytes, offset))?;
         if self.compares {
@@ -134,7 +222,7 @@ impl Copy<'_> {
                 said(self.target.write_at(&bytes[start..end], offset + start as u64))?;
             }
         }
-        Ok(len)
+        Ok(())
     }
 
     /// Compresses clusters on all processors; in which order they come in the file does not matter.
@@ -146,12 +234,7 @@ impl Copy<'_> {
             let Some((part, at)) = next else { return Ok(()) };
             said(self.target.write_compressed(part, at))?;
         };
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let died = || Err("a thread that compresses has ended".to_owned());
-            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| died()))
-        })
+        in_threads(thread::available_parallelism().map_or(1, NonZero::get), work)
     }
 
     fn write_differences(&self, bytes: &[u8], offset: u64) -> Result<(), String> {

@@ -9,8 +9,8 @@ use ring3_core::disk::Medium;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
 use ring3_vm::drives::{
-    Access, BlockSize, Cache, DetectZeroes, Drive, Empty, ImageError, ImageFile, ImageOptions,
-    Overlay,
+    Access, BlockSize, Cache, DetectZeroes, Drive, Empty, ErrorPolicy, ImageError, ImageFile,
+    ImageOptions, LimitError, Limits, OnError, Overlay,
 };
 use ring3_vm::{BootDevice, Config, DisketteDrive, VirtioDisk, Vm};
 use thiserror::Error;
@@ -88,7 +88,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE,if=ide|floppy|virtio,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
+    /// A drive by its properties: file=FILE,if=ide|floppy|virtio,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -120,6 +120,10 @@ pub(crate) struct DriveProperties {
     /// What the guest does not need any more takes no room.
     pub(crate) discard: bool,
     pub(crate) virtio: VirtioProperties,
+    /// How much it does at most.
+    pub(crate) limits: Limits,
+    /// What is done where the host cannot do what it is asked.
+    pub(crate) errors: ErrorPolicy,
 }
 
 impl Default for DriveProperties {
@@ -137,13 +141,15 @@ impl Default for DriveProperties {
             detect_zeroes: DetectZeroes::Off,
             discard: false,
             virtio: VirtioProperties::default(),
+            limits: Limits::default(),
+            errors: ErrorPolicy::default(),
         }
     }
 }
 
 /// The properties of a drive.
-pub(crate) const KNOWN: &str =
-    "file, if, index, media, format, readonly, snapshot, cache, discard and detect-zeroes";
+pub(crate) const KNOWN: &str = "file, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
+     rerror, werror, throttling.bps-total and the like";
 
 /// Why a `--drive` or `--boot` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -156,6 +162,8 @@ pub(crate) enum BadProperties {
     Unknown(String),
     #[error("{key} is {expected}, not \"{value}\"")]
     Value { key: &'static str, expected: &'static str, value: String },
+    #[error("a limit is a number of bytes or operations a second, not \"{0}\"")]
+    Limit(String),
     #[error("give letters out of a, b, c and d, or order=LETTERS,once=LETTERS,menu=on|off")]
     Boot,
     #[error(
@@ -206,10 +214,49 @@ impl DriveProperties {
             "detect-zeroes" => DetectZeroes::of_word(value)
                 .map(|detect_zeroes| self.detect_zeroes = detect_zeroes)
                 .ok_or_else(|| wrong("detect-zeroes", "on, off or unmap")),
-            _ => return None,
+            "rerror" => match on_error(value) {
+                None | Some(OnError::StopWithoutRoom) => {
+                    Err(wrong("rerror", "report, ignore or stop"))
+                }
+                Some(read) => {
+                    self.errors.read = read;
+                    Ok(())
+                }
+            },
+            "werror" => on_error(value)
+                .map(|write| self.errors.write = write)
+                .ok_or_else(|| wrong("werror", "report, ignore, stop or enospc")),
+            _ => {
+                let place = limit(&mut self.limits, key)?;
+                let number = value.parse().map(|number| *place = number);
+                number.map_err(|_| BadProperties::Limit(value.to_owned()))
+            }
         };
         Some(set)
     }
+}
+
+fn on_error(word: &str) -> Option<OnError> {
+    OnError::WORDS.iter().find(|(known, _)| *known == word).map(|(_, on_error)| *on_error)
+}
+
+/// The number of `limits` that `key` names: `throttling.bps-total`, `throttling.iops-read-max`, or in the older form `bps`,
+/// `iops_rd_max`.
+fn limit<'a>(limits: &'a mut Limits, key: &str) -> Option<&'a mut u64> {
+    let (name, is_max) = match key.strip_suffix("-max").or_else(|| key.strip_suffix("_max")) {
+        Some(name) => (name, true),
+        None => (key, false),
+    };
+    let limit = match name.strip_prefix("throttling.").unwrap_or(name) {
+        "bps-total" | "bps" => &mut limits.bytes_total,
+        "bps-read" | "bps_rd" => &mut limits.bytes_read,
+        "bps-write" | "bps_wr" => &mut limits.bytes_write,
+        "iops-total" | "iops" => &mut limits.operations_total,
+        "iops-read" | "iops_rd" => &mut limits.operations_read,
+        "iops-write" | "iops_wr" => &mut limits.operations_write,
+        _ => return None,
+    };
+    Some(if is_max { &mut limit.max } else { &mut limit.average })
 }
 
 impl FromStr for DriveProperties {
@@ -303,6 +350,8 @@ pub(crate) enum DriveError {
         "detect-zeroes=unmap gives room back, which discard=off forbids: give discard=on, or detect-zeroes=on"
     )]
     KeepsRoom,
+    #[error(transparent)]
+    Limits(#[from] LimitError),
     #[error("a drive for a hard disk needs a file: give file=FILE")]
     NoFile,
     #[error("{path} has no size that a diskette has (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
@@ -323,6 +372,8 @@ struct Attached {
     drive: Box<dyn Drive>,
     /// The guest may say which sectors it does not need.
     trims: bool,
+    limits: Limits,
+    errors: ErrorPolicy,
 }
 
 impl Drives {
@@ -381,6 +432,7 @@ impl Drives {
         if properties.detect_zeroes == DetectZeroes::Unmap && !properties.discard {
             return Err(DriveError::KeepsRoom);
         }
+        properties.limits.check().map_err(LimitError::Bad)?;
         let is_cdrom = properties.takes_discs();
         let drive = match &properties.file {
             Some(path) => open(path, properties, properties.snapshot || snapshot)?,
@@ -397,9 +449,19 @@ impl Drives {
             (Interface::Ide | Interface::Virtio, ..) => None,
         };
         let virtio = properties.virtio.clone();
-        let trims = properties.discard;
-        let at = Attached { interface, unit, is_cdrom, diskette, virtio, medium, drive, trims };
-        self.0.push(at);
+        let DriveProperties { limits, errors, discard: trims, .. } = *properties;
+        self.0.push(Attached {
+            interface,
+            unit,
+            is_cdrom,
+            diskette,
+            virtio,
+            medium,
+            drive,
+            trims,
+            limits,
+            errors,
+        });
         Ok(())
     }
 
@@ -463,11 +525,14 @@ impl Drives {
     }
 
     /// Puts the drives behind their devices.
-    pub(crate) fn attach(self, vm: &mut Vm) {
-        for Attached { interface, unit, drive, .. } in self.0 {
+    pub(crate) fn attach(self, vm: &mut Vm) -> Result<(), DriveError> {
+        for Attached { interface, unit, drive, limits, errors, .. } in self.0 {
             let (device, unit) = interface.device(unit);
             vm.attach_drive(device, unit, drive);
+            vm.set_error_policy(device, unit, errors);
+            vm.limit_drive(device, unit, limits)?;
         }
+        Ok(())
     }
 }
 
@@ -490,6 +555,8 @@ fn open(
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+
+    use ring3_vm::drives::Limit;
 
     use super::*;
 
@@ -528,6 +595,10 @@ mod tests {
             "cache.direct=1",
             "discard=yes",
             "detect-zeroes=no",
+            "rerror=enospc",
+            "werror=no",
+            "bps=1M",
+            "throttling.bps=x",
         ] {
             assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
         }
@@ -544,6 +615,27 @@ mod tests {
         let unmap = drive("discard=unmap,detect-zeroes=unmap");
         assert!(unmap.discard && unmap.detect_zeroes == DetectZeroes::Unmap);
         assert!(!drive("discard=on,discard=ignore").discard);
+        let errors = drive("rerror=stop,werror=ignore").errors;
+        assert_eq!(errors, ErrorPolicy { read: OnError::Stop, write: OnError::Ignore });
+        assert_eq!(drive("werror=enospc").errors, ErrorPolicy::default());
+    }
+
+    #[test]
+    fn limits_are_read_in_both_forms() {
+        let limits = |text: &str| text.parse::<DriveProperties>().unwrap().limits;
+        for (new, old) in [
+            ("bps-total", "bps"),
+            ("bps-read", "bps_rd"),
+            ("bps-write", "bps_wr"),
+            ("iops-total", "iops"),
+            ("iops-read", "iops_rd"),
+            ("iops-write", "iops_wr"),
+        ] {
+            let new = limits(&format!("throttling.{new}=10,throttling.{new}-max=20"));
+            assert_eq!(new, limits(&format!("{old}=10,{old}_max=20")));
+            assert!(!new.is_none() && new.check().is_ok());
+        }
+        assert_eq!(limits("bps=10,bps_max=20").bytes_total, Limit { average: 10, max: 20 });
     }
 
     #[test]

@@ -5,9 +5,12 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use ring3_display::tty::Stderr;
 use ring3_qmp::Server;
+use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::linux::LinuxError;
 use ring3_vm::linux::seed::SEED_LEN;
@@ -153,7 +156,7 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
     let recorder = repetition.recorder(&config, &software)?;
     let mut vm = Vm::with_engine(config, software, engine(arguments))
         .map_err(|error| explain(error, path))?;
-    drives.attach(&mut vm);
+    drives.attach(&mut vm)?;
     if let Some(recorder) = recorder {
         vm.record_to(recorder);
     }
@@ -170,6 +173,9 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
     let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target, name));
     let qmp = qmp.transpose()?;
 
+    if qmp.is_none() {
+        try_again(sender.control());
+    }
     let display = Display::start(&arguments.display, &sender.control())?;
 
     let script = repetition.is_deterministic().then_some(&mut door);
@@ -189,6 +195,25 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
     }
     show_stats(arguments, &vm);
     ended.map_err(RunError::Machine)
+}
+
+/// How long the machine stands still before it tries again what the host could not do for a drive.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// Lets the machine go on where a drive has stopped it: without QMP there is nobody else who could.
+fn try_again(control: Control) {
+    let events = control.subscribe();
+    thread::spawn(move || {
+        for event in events {
+            if event != Event::Paused {
+                continue;
+            }
+            thread::sleep(TRY_AGAIN);
+            if control.status() == ControlStatus::Stopped && control.resume().is_err() {
+                return;
+            }
+        }
+    });
 }
 
 /// The engines that `--verify` compares.

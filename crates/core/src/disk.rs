@@ -77,6 +77,8 @@ pub enum DiskError {
     NoMedium,
     /// The host could not do it.
     Host,
+    /// The host has no room for what is written.
+    NoSpace,
 }
 
 /// What is in a drive.

@@ -5,24 +5,25 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use ring3_core::disk::{Medium, SECTOR_SIZE};
+use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
 use ring3_vm::Control;
 use ring3_vm::control::{DriveInfo, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::media;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
+use crate::{limits, media};
 
 /// What a command does: with the machine and its arguments, to what it returns.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 
 /// The commands, but for `qmp_capabilities`, which is the session's.
 const COMMANDS: &[(&str, Handler)] = &[
+    ("block_set_io_throttle", limits::set),
     ("blockdev-change-medium", media::change),
     ("change", media::change_by_target),
     ("cont", |machine, arguments| {
@@ -151,6 +152,7 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     let name = match status {
         Status::Running => "running",
         Status::Paused => "paused",
+        Status::Stopped => "io-error",
         Status::Off | Status::Ended => "shutdown",
     };
     Ok(json!({"running": status == Status::Running, "status": name}))
@@ -168,15 +170,20 @@ fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure>
     }]))
 }
 
-/// A drive as query-block shows it. Members that QEMU always has say that there is no such thing: no limits, no encryption.
+/// A drive as query-block shows it. Members that QEMU always has say that there is no such thing as encryption.
 fn block_info(drive: &DriveInfo) -> Value {
     let mut info = json!({
-        "device": media::name(drive),
+        "device": media::name(&drive.device, drive.unit),
         "qdev": drive.device,
         "type": "unknown",
         "locked": drive.locked,
         "removable": drive.removable,
     });
+    info["io-status"] = match drive.stopped {
+        None => json!("ok"),
+        Some(DiskError::NoSpace) => json!("nospace"),
+        Some(_) => json!("failed"),
+    };
     if drive.removable {
         // A drive without a medium has its tray open, as far as anyone can tell from outside.
         info["tray_open"] = json!(drive.medium.is_none());
@@ -202,9 +209,8 @@ fn block_info(drive: &DriveInfo) -> Value {
             "backing_file_depth": 0,
             "detect_zeroes": drive.detect_zeroes.word(),
             "write_threshold": 0,
-            "bps": 0, "bps_rd": 0, "bps_wr": 0,
-            "iops": 0, "iops_rd": 0, "iops_wr": 0,
         });
+        limits::show(&drive.limits, &mut info["inserted"]);
     }
     info
 }

@@ -32,6 +32,7 @@
 
 mod commands;
 mod framing;
+mod limits;
 mod media;
 mod pointer;
 mod protocol;

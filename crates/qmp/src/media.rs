@@ -16,8 +16,8 @@ use crate::commands::{Machine, done};
 use crate::protocol::{Arguments, Failure, read};
 
 /// What a client calls `drive`: as query-block says.
-pub(crate) fn name(drive: &DriveInfo) -> String {
-    format!("{}-{}", drive.device, drive.unit)
+pub(crate) fn name(device: &str, unit: u8) -> String {
+    format!("{device}-{unit}")
 }
 
 /// What a diskette may be used for (QMP Reference Manual, `BlockdevChangeReadOnlyMode`).
@@ -42,7 +42,7 @@ pub(crate) fn eject(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
         force: bool,
     }
     let Eject { device, id, force } = read(arguments)?;
-    let drive = find(machine, device.or(id))?;
+    let drive = find_removable(machine, device.or(id))?;
     put(machine, &drive, Box::new(Empty), force)?;
     done()
 }
@@ -89,7 +89,7 @@ fn insert(
 ) -> Result<Value, Failure> {
     let format = format.map(str::parse).transpose();
     let format = format.map_err(|error: UnknownFormat| Failure::generic(error.to_string()))?;
-    let drive = find(machine, device)?;
+    let drive = find_removable(machine, device)?;
     let present = drive.file.as_deref().is_some_and(|present| is_same_file(present, path));
     // The file is locked as long as it is in use.
     if present {
@@ -119,7 +119,7 @@ fn put(
         ChangeError::Ended(ended) => ended.into(),
         ChangeError::Held(held) => Failure::generic(format!(
             "Device '{}': {held} and was asked to open it: try again when it has, or with 'force'",
-            name(drive)
+            name(&drive.device, drive.unit)
         )),
     })
 }
@@ -149,16 +149,24 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The drive that a client calls `name`, whose medium can be changed.
-fn find(machine: &Machine, asked_for: Option<String>) -> Result<DriveInfo, Failure> {
-    let asked_for =
-        asked_for.ok_or_else(|| Failure::generic("Need exactly one of 'device' and 'id'"))?;
-    let drives = machine.control.drives()?;
-    let drive = drives.into_iter().find(|drive| name(drive) == asked_for);
-    let drive = drive.ok_or_else(|| Failure::generic(format!("Device '{asked_for}' not found")))?;
+/// The drive that a client asks for by its name, whose medium can be changed.
+fn find_removable(machine: &Machine, asked_for: Option<String>) -> Result<DriveInfo, Failure> {
+    let drive = find(machine, asked_for)?;
     if drive.removable {
         Ok(drive)
     } else {
-        Err(Failure::generic(format!("Device '{asked_for}' is not removable")))
+        Err(Failure::generic(format!(
+            "Device '{}' is not removable",
+            name(&drive.device, drive.unit)
+        )))
     }
+}
+
+/// The drive that a client asks for by its name.
+pub(crate) fn find(machine: &Machine, asked_for: Option<String>) -> Result<DriveInfo, Failure> {
+    let asked_for =
+        asked_for.ok_or_else(|| Failure::generic("Need exactly one of 'device' and 'id'"))?;
+    let drives = machine.control.drives()?;
+    let drive = drives.into_iter().find(|drive| name(&drive.device, drive.unit) == asked_for);
+    drive.ok_or_else(|| Failure::generic(format!("Device '{asked_for}' not found")))
 }

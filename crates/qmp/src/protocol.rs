@@ -3,10 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ring3_core::disk::DiskError;
 use ring3_vm::Ending;
 use ring3_vm::control::{Ended, Event};
+use ring3_vm::drives::{Action, DriveFailure};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+
+use crate::media;
 
 /// The arguments of a command.
 pub(crate) type Arguments = Map<String, Value>;
@@ -130,41 +134,61 @@ impl Asked {
 
 /// What a client is told of `event`, which happens now.
 pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
+    let ended = |guest, reason| Some(json!({"guest": guest, "reason": reason}));
     let (name, data) = match event {
+        Event::DriveFailed(failure) => ("BLOCK_IO_ERROR", Some(block_error(failure))),
         Event::Paused => ("STOP", None),
         Event::Resumed => ("RESUME", None),
         Event::PowerButton => ("POWERDOWN", None),
         Event::Reset { by_guest } => {
             let reason = if *by_guest { "guest-reset" } else { asked.why_reset() };
-            ("RESET", Some((*by_guest, reason)))
+            ("RESET", ended(*by_guest, reason))
         }
         Event::Ended(Ending::Quit) => {
             let asked = asked.quit.load(Ordering::Relaxed);
             let reason = if asked { "host-qmp-quit" } else { "host-ui" };
-            ("SHUTDOWN", Some((false, reason)))
+            ("SHUTDOWN", ended(false, reason))
         }
         Event::Off | Event::Ended(Ending::PowerOff | Ending::Exit(_)) => {
-            ("SHUTDOWN", Some((true, "guest-shutdown")))
+            ("SHUTDOWN", ended(true, "guest-shutdown"))
         }
         // A reset that ends the run, by the guest or from outside.
         Event::Ended(Ending::Reset) if asked.reset.load(Ordering::Relaxed) => {
-            ("SHUTDOWN", Some((false, "host-qmp-system-reset")))
+            ("SHUTDOWN", ended(false, "host-qmp-system-reset"))
         }
-        Event::Ended(Ending::Reset) => ("SHUTDOWN", Some((true, "guest-reset"))),
+        Event::Ended(Ending::Reset) => ("SHUTDOWN", ended(true, "guest-reset")),
         Event::Ended(Ending::Stopped(_) | Ending::Stuck) => {
-            ("SHUTDOWN", Some((true, "guest-panic")))
+            ("SHUTDOWN", ended(true, "guest-panic"))
         }
-        Event::Failed(_) => ("SHUTDOWN", Some((false, "host-error"))),
+        Event::Failed(_) => ("SHUTDOWN", ended(false, "host-error")),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut message = json!({
         "event": name,
         "timestamp": {"seconds": now.as_secs(), "microseconds": now.subsec_micros()},
     });
-    if let Some((guest, reason)) = data {
-        message["data"] = json!({"guest": guest, "reason": reason});
+    if let Some(data) = data {
+        message["data"] = data;
     }
     message
+}
+
+/// The data of BLOCK_IO_ERROR.
+fn block_error(failure: &DriveFailure) -> Value {
+    let name = media::name(&failure.device, failure.unit);
+    let is_full = failure.error == DiskError::NoSpace;
+    json!({
+        "device": name,
+        "qom-path": name,
+        "operation": if failure.is_read { "read" } else { "write" },
+        "action": match failure.action {
+            Action::Report => "report",
+            Action::Ignore => "ignore",
+            Action::Stop => "stop",
+        },
+        "nospace": is_full,
+        "reason": if is_full { "No space left on device" } else { "Input/output error" },
+    })
 }
 
 #[cfg(test)]

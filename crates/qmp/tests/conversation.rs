@@ -107,7 +107,15 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     disc.file = drive.file().map(Path::to_owned);
                     reply.answer(Ok(()));
                 }
-                Request::Stats(_) => {}
+                Request::LimitDrive { device, unit, limits, reply } => {
+                    assert_eq!((device.as_str(), unit), ("ide", 2));
+                    let checked = limits.check();
+                    if checked.is_ok() {
+                        disc.limits = limits;
+                    }
+                    reply.answer(checked.map_err(Into::into));
+                }
+                Request::Stats(_) | Request::DriveFailed(_) => {}
             }
         }
         while let Some(input) = door.take(|_| true) {
@@ -271,6 +279,25 @@ fn discs_are_changed() {
         client.refused("blockdev-change-medium", arguments, part);
     }
     client.refused("eject", json!({"device": "ide-0"}), "not removable");
+}
+
+#[test]
+fn drives_are_limited() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let limits = |bps, bps_rd, bps_max| {
+        json!({"device": "ide-2", "bps": bps, "bps_rd": bps_rd, "bps_wr": 0,
+            "iops": 7, "iops_rd": 0, "iops_wr": 0, "bps_max": bps_max})
+    };
+    let set = "block_set_io_throttle";
+    assert_eq!(client.ask(set, limits(1000, 0, 2000)), json!({"return": {}}));
+    client.refused(set, limits(1000, 1000, 0), "but not both");
+    client.refused(set, json!({"device": "ide-2", "bps": 1}), "missing field");
+    let disc = client.ask("query-block", json!({}))["return"][0]["inserted"].take();
+    for (name, limit) in [("bps", 1000), ("bps_max", 2000), ("bps_rd", 0), ("iops", 7)] {
+        assert_eq!(disc[name], limit, "{name}");
+    }
+    assert_eq!(disc["iops_max"], Value::Null);
 }
 
 #[test]

@@ -27,14 +27,14 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
-use ring3_core::disk::Medium;
+use ring3_core::disk::{DiskError, Medium};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use thiserror::Error;
 use tracing::warn;
 
 use crate::door::Sender;
-use crate::drives::{Cache, DetectZeroes, Drive};
+use crate::drives::{Cache, DetectZeroes, Drive, DriveFailure, LimitError, Limits};
 use crate::machine::Ending;
 use crate::stats::Stats;
 
@@ -74,6 +74,8 @@ pub enum Status {
     Running,
     /// It stands still between two instructions, and virtual time with it.
     Paused,
+    /// The same, as the host could not do what a drive was asked; when it goes on, that is tried again.
+    Stopped,
     /// The guest has switched it off; it stands still until it is reset and then told to go on.
     Off,
     /// It does nothing any more.
@@ -87,6 +89,8 @@ pub enum Event {
     Paused,
     /// It goes on.
     Resumed,
+    /// The host could not do what a drive was asked.
+    DriveFailed(DriveFailure),
     /// It was reset.
     Reset {
         /// The guest has done it, not a person outside.
@@ -104,7 +108,7 @@ pub enum Event {
 }
 
 /// What a drive is, for a person to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriveInfo {
     /// The name of the device to which it is attached.
     pub device: String,
@@ -124,6 +128,10 @@ pub struct DriveInfo {
     pub cache: Cache,
     /// What becomes of writes that are zeros.
     pub detect_zeroes: DetectZeroes,
+    /// What it does at most.
+    pub limits: Limits,
+    /// Why the machine stands still, if that is for this drive.
+    pub stopped: Option<DiskError>,
 }
 
 /// What a [`Control`] asks of the machine.
@@ -148,8 +156,21 @@ pub enum Request {
         /// It has been done, or the guest holds the medium.
         reply: Reply<Result<(), MediumHeld>>,
     },
+    /// Give drive `unit` of the device `device` other limits.
+    LimitDrive {
+        /// The name of the device.
+        device: String,
+        /// Which of its drives.
+        unit: u8,
+        /// What it is to do at most.
+        limits: Limits,
+        /// It has been done, or cannot be.
+        reply: Reply<Result<(), LimitError>>,
+    },
     /// The drives.
     Drives(Reply<Vec<DriveInfo>>),
+    /// Know that the host could not do what a drive was asked, and stand still if that is to be done about it. It comes from the drive.
+    DriveFailed(DriveFailure),
     /// What has been counted so far.
     Stats(Reply<Box<Stats>>),
 }
@@ -225,6 +246,12 @@ impl Control {
         let changed =
             self.ask(|reply| Request::ChangeMedium { device, unit, drive, force, reply })?;
         Ok(changed?)
+    }
+
+    /// Gives drive `unit` of the device `device` other limits.
+    pub fn limit_drive(&self, device: &str, unit: u8, limits: Limits) -> Result<(), LimitError> {
+        let device = device.to_owned();
+        self.ask(|reply| Request::LimitDrive { device, unit, limits, reply })?
     }
 
     /// What has been counted so far.

@@ -212,6 +212,15 @@ impl Door {
         }
     }
 
+    /// The same as [`Door::pause`], because of a drive.
+    pub fn stop(&mut self) {
+        self.pause();
+        let mut waiting = self.shared.lock();
+        if waiting.status == Status::Paused {
+            waiting.status = Status::Stopped;
+        }
+    }
+
     /// The guest has switched the machine off: as a pause, but that only [`Door::switch_on`] ends it.
     pub fn switch_off(&mut self) {
         self.off = true;

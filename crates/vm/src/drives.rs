@@ -4,17 +4,21 @@
 //! stays as it is while the guest writes, [`Empty`] without a medium.
 //!
 //! In a normal run threads of the drive do it, several requests side by side, and the guest runs on; what needs no waiting for the host is done at once.
-//! In a deterministic run all is, so that answers come in the same place each time.
+//! In a deterministic run all is, so that answers come in the same place each time. [`Limits`] hold requests back, and an
+//! [`ErrorPolicy`] says what becomes of those that the host cannot do: both are matters of the threads.
 
+mod errors;
 mod image;
 mod options;
 mod overlay;
 mod pool;
+mod throttle;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
@@ -23,14 +27,17 @@ use ring3_devices::ide::{self, DriveKind};
 use ring3_devices::virtio;
 use thiserror::Error;
 
+pub use errors::{Action, ErrorPolicy, OnError};
 pub use image::ImageFile;
 pub use options::{Access, BlockSize, Cache, DetectZeroes, ImageOptions};
 pub use overlay::Overlay;
+pub use throttle::{BadLimits, Limit, Limits};
 
 use crate::config::Config;
-use crate::control::DriveInfo;
+use crate::control::{DriveInfo, Ended};
 use crate::door::Sender;
 use pool::Pool;
+use throttle::Throttle;
 
 /// The host's side of a drive: a file, memory, or whatever holds sectors. It is asked by several threads at once.
 pub trait Drive: Debug + Send + Sync {
@@ -121,6 +128,41 @@ pub enum ImageError {
     },
 }
 
+/// The host could not do what a drive was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveFailure {
+    /// The name of the device to which the drive is attached.
+    pub device: String,
+    /// Which of that device's drives it is, from 0.
+    pub unit: u8,
+    /// It was asked to read, and not to write or to flush.
+    pub is_read: bool,
+    /// What the host says.
+    pub error: DiskError,
+    /// What is done about it.
+    pub action: Action,
+}
+
+/// Why a drive has no limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LimitError {
+    /// There is no machine any more.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// There is no such drive.
+    #[error("there is no such drive")]
+    NoDrive,
+    /// It would be the host's time that decides what the guest sees.
+    #[error("a drive has no limits in a deterministic run")]
+    Deterministic,
+    /// They contradict each other.
+    #[error(transparent)]
+    Bad(#[from] BadLimits),
+}
+
+/// How often somebody is told of a drive's errors, as by QEMU: a guest without room for what it writes makes thousands of them.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
 /// The drives of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Drives {
@@ -141,6 +183,14 @@ struct Attached {
     pool: Option<Pool>,
     /// The requests that it has not answered, by their tags.
     waiting: Vec<Waiting>,
+    /// What keeps to limits, if there are any.
+    throttle: Option<Throttle>,
+    /// What is done about errors.
+    policy: ErrorPolicy,
+    /// Why it keeps requests, as long as it does.
+    stopped: Option<DiskError>,
+    /// When somebody was last told of an error for which the machine does not stand still.
+    told: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -158,14 +208,38 @@ impl Attached {
             drive: Arc::from(drive),
             pool: None,
             waiting: Vec::new(),
+            throttle: None,
+            policy: ErrorPolicy::default(),
+            stopped: None,
+            told: None,
         }
     }
 
+    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays.
+    fn replace(&mut self, drive: Box<dyn Drive>) {
+        let new = Attached::new(&self.device, self.unit, drive);
+        *self = Attached { throttle: self.throttle.take(), policy: self.policy, ..new };
+    }
+
+    /// Asks for `request`: the answer, if there is one at once; else threads answer at `door`, or there are none.
+    fn ask(&mut self, request: DiskRequest, door: &Sender) -> Option<Result<Vec<u8>, DiskError>> {
+        let now = Instant::now();
+        let throttle = self.throttle.as_mut();
+        let not_before = throttle.map_or(now, |throttle| throttle.ask(&request.operation, now));
+        // Nothing overtakes that the medium is taken out.
+        let is_next = not_before <= now && !self.waiting.iter().any(|asked| asked.ejects);
+        if is_next && let Some(result) = self.drive.execute_at_once(&request.operation) {
+            return Some(result);
+        }
+        if self.ask_pool(request, not_before, door) { None } else { Some(Err(DiskError::Host)) }
+    }
+
     /// Has threads do `request`, which answer at `door`. False if there can be none.
-    fn ask_pool(&mut self, request: DiskRequest, door: &Sender) -> bool {
+    fn ask_pool(&mut self, request: DiskRequest, not_before: Instant, door: &Sender) -> bool {
         let asked = Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject };
-        let new = || Pool::new(&self.device, Arc::clone(&self.drive), door.clone());
-        match self.pool.get_or_insert_with(new).ask(request) {
+        let place = (self.device.as_str(), self.unit);
+        let new = || Pool::new(place, Arc::clone(&self.drive), self.policy, door.clone());
+        match self.pool.get_or_insert_with(new).ask(request, not_before) {
             Ok(()) => {
                 self.waiting.push(asked);
                 true
@@ -181,8 +255,82 @@ impl Attached {
 impl Drives {
     /// Attaches `drive`, in the place of the one that was there.
     pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
-        self.all.retain(|at| (at.device.as_str(), at.unit) != (device, unit));
-        self.all.push(Attached::new(device, unit, drive));
+        match self.find(device, unit) {
+            Some(at) => at.replace(drive),
+            None => self.all.push(Attached::new(device, unit, drive)),
+        }
+    }
+
+    fn find(&mut self, device: &str, unit: u8) -> Option<&mut Attached> {
+        self.all.iter_mut().find(|at| (at.device.as_str(), at.unit) == (device, unit))
+    }
+
+    /// Gives a drive other limits. What the old ones hold back is done at once.
+    pub(crate) fn limit(
+        &mut self,
+        device: &str,
+        unit: u8,
+        limits: Limits,
+    ) -> Result<(), LimitError> {
+        limits.check()?;
+        let at = self.find(device, unit).ok_or(LimitError::NoDrive)?;
+        at.throttle = (!limits.is_none()).then(|| Throttle::new(limits, Instant::now()));
+        if let Some(pool) = &at.pool {
+            pool.release();
+        }
+        Ok(())
+    }
+
+    /// Says what is done about a drive's errors, before it is asked for anything.
+    pub(crate) fn set_error_policy(&mut self, device: &str, unit: u8, policy: ErrorPolicy) {
+        if let Some(at) = self.find(device, unit) {
+            at.policy = policy;
+        }
+    }
+
+    /// Who wants to know is to be told of `failure`: of one a second, where the machine does not stand still for it.
+    pub(crate) fn tells(&mut self, failure: &DriveFailure) -> bool {
+        if failure.action == Action::Stop {
+            return true;
+        }
+        let now = Instant::now();
+        let Some(at) = self.find(&failure.device, failure.unit) else { return false };
+        let is_new = at.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+        if is_new {
+            at.told = Some(now);
+        }
+        is_new
+    }
+
+    /// The machine is to stand still for `failure`: the file of the drive, if it still keeps what failed.
+    pub(crate) fn stop(&mut self, failure: &DriveFailure) -> Option<PathBuf> {
+        let at = self.find(&failure.device, failure.unit)?;
+        if !at.pool.as_ref().is_some_and(Pool::keeps_any) {
+            return None;
+        }
+        at.stopped = Some(failure.error);
+        Some(at.drive.file().map(Path::to_owned).unwrap_or_default())
+    }
+
+    /// Does again what the host could not do.
+    pub(crate) fn do_again(&mut self) {
+        for at in &mut self.all {
+            at.stopped = None;
+            at.pool.iter().for_each(Pool::do_again);
+        }
+    }
+
+    /// Lets what the host could not do fail: nobody waits for it any more.
+    pub(crate) fn give_up(&mut self) {
+        for at in &mut self.all {
+            at.stopped = None;
+            at.pool.iter().for_each(Pool::give_up);
+        }
+    }
+
+    /// The run ends: nothing is held back, and what the host cannot do fails.
+    pub(crate) fn hurry(&self) {
+        self.all.iter().filter_map(|at| at.pool.as_ref()).for_each(Pool::hurry);
     }
 
     /// From now on, what may have to wait for the host is done by threads, and answered at `door`.
@@ -211,23 +359,14 @@ impl Drives {
         request: DiskRequest,
     ) -> Option<DiskAnswer> {
         let tag = request.tag;
-        let place = |at: &&mut Attached| (at.device.as_str(), at.unit) == (device, unit);
-        let Some(at) = self.all.iter_mut().find(place) else {
+        let door = self.door.clone();
+        let Some(at) = self.find(device, unit) else {
             return Some(DiskAnswer { tag, result: Err(DiskError::NoMedium) });
         };
         let ejects = request.operation == DiskOperation::Eject;
-        let result = match &self.door {
+        let result = match door {
             None => at.drive.execute(&request.operation),
-            Some(door) => {
-                // Nothing overtakes that the medium is taken out.
-                let is_next = !at.waiting.iter().any(|asked| asked.ejects);
-                let at_once = is_next.then(|| at.drive.execute_at_once(&request.operation));
-                match at_once.flatten() {
-                    Some(result) => result,
-                    None if at.ask_pool(request, door) => return None,
-                    None => Err(DiskError::Host),
-                }
-            }
+            Some(door) => at.ask(request, &door)?,
         };
         if ejects && result.is_ok() {
             self.attach(device, unit, Box::new(Empty));
@@ -242,7 +381,7 @@ impl Drives {
                 continue;
             };
             if at.waiting.remove(index).ejects && answer.result.is_ok() {
-                *at = Attached::new(device, at.unit, Box::new(Empty));
+                at.replace(Box::new(Empty));
             }
         }
     }
@@ -261,7 +400,9 @@ impl Drives {
         });
         let info = |(device, unit, removable): (&str, u8, bool)| {
             let place = |at: &&Attached| (at.device.as_str(), at.unit) == (device, unit);
-            let drive = self.all.iter().find(place).map(|at| &*at.drive);
+            let at = self.all.iter().find(place);
+            let drive = at.map(|at| &*at.drive);
+            let throttle = at.and_then(|at| at.throttle.as_ref());
             DriveInfo {
                 device: device.to_owned(),
                 unit,
@@ -272,6 +413,8 @@ impl Drives {
                 format: drive.and_then(Drive::format).map(Format::name),
                 cache: drive.map(Drive::cache).unwrap_or_default(),
                 detect_zeroes: drive.map(Drive::detect_zeroes).unwrap_or_default(),
+                limits: throttle.map(|throttle| *throttle.limits()).unwrap_or_default(),
+                stopped: at.and_then(|at| at.stopped),
             }
         };
         ide.chain(virtio).chain(diskettes).map(info).collect()

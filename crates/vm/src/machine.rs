@@ -30,7 +30,7 @@ use tracing::info;
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Software};
-use crate::drives::{Drive, Drives};
+use crate::drives::{Drive, Drives, ErrorPolicy, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
@@ -263,6 +263,25 @@ impl Vm {
         self.drives.attach(device, unit, drive);
     }
 
+    /// Says how much drive `unit` of the device `device` does at most.
+    pub fn limit_drive(
+        &mut self,
+        device: &str,
+        unit: u8,
+        limits: Limits,
+    ) -> Result<(), LimitError> {
+        if self.config.deterministic && !limits.is_none() {
+            return Err(LimitError::Deterministic);
+        }
+        self.drives.limit(device, unit, limits)
+    }
+
+    /// Says what is done where the host cannot do what drive `unit` of the device `device` is asked. In a deterministic run
+    /// the guest is told, whatever is said.
+    pub fn set_error_policy(&mut self, device: &str, unit: u8, policy: ErrorPolicy) {
+        self.drives.set_error_policy(device, unit, policy);
+    }
+
     /// What the display adapter shows.
     pub fn picture(&self) -> Option<Picture> {
         self.board.picture(&self.memory)
@@ -277,6 +296,8 @@ impl Vm {
     /// what is in it.
     fn reset(&mut self) -> Result<(), VmError> {
         self.is_off = false;
+        // The system that has asked for it is gone.
+        self.drives.give_up();
         self.cpu.reset();
         if self.software.kernel().is_some() {
             self.memory.clear();

@@ -57,6 +57,11 @@ impl Guest {
         let mut command = ring3();
         command.args(["run", "--memory", "128M", "--serial", "stdio"]);
         add_options(&mut command);
+        Guest::of(command)
+    }
+
+    /// The same of a whole command, which has the guest's serial port for its standard input and output.
+    pub(crate) fn of(mut command: Command) -> Guest {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -101,17 +106,32 @@ impl Guest {
     }
 
     /// Has the shell execute `command` and returns what it shows.
+    pub(crate) fn command(&mut self, command: &str) -> String {
+        self.begin(command);
+        self.end()
+    }
+
+    /// Has the shell execute `command`, whose end is not waited for.
     ///
     /// Its output is found between two words which the shell puts together, so that the
     /// echo of what was typed, which may be broken into lines anywhere, is not taken for it.
-    pub(crate) fn command(&mut self, command: &str) -> String {
+    pub(crate) fn begin(&mut self, command: &str) {
         self.commands += 1;
         let number = self.commands;
         self.type_line(&format!("echo begin-$(({number})); {command}; echo end-$(({number}))"));
         self.wait_for(&format!("begin-{number}\n"));
-        let output = self.wait_for(&format!("end-{number}\n"));
+    }
+
+    /// Waits for the end of what has [begun](Guest::begin) and returns what it shows.
+    pub(crate) fn end(&mut self) -> String {
+        let output = self.wait_for(&format!("end-{}\n", self.commands));
         self.wait_for(PROMPT);
         output.trim_end().to_owned()
+    }
+
+    /// The program's process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Switches the guest off, and returns the exit status of the program.

@@ -1,8 +1,9 @@
 //! A disk image, of any format, or a block device of the host.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use ring3_block::{Error, Format, Image, OpenOptions};
+use ring3_block::{Error, Fault, Format, Image, OpenOptions};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
 use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions};
@@ -113,11 +114,22 @@ pub(super) fn bytes_of(count: u32) -> u64 {
     u64::from(count) * SECTOR_SIZE as u64
 }
 
+/// What the guest's device is told of an error of the host.
+pub(super) fn kind_of(error: &io::Error) -> DiskError {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DiskError::NoSpace,
+        _ => DiskError::Host,
+    }
+}
+
 /// Warns of an error; the guest is only told that there was one.
 fn check(result: Result<(), Error>) -> Result<(), DiskError> {
     result.map_err(|error| {
         tracing::warn!("{error}");
-        DiskError::Host
+        match &error {
+            Error::In { fault: Fault::Io(source), .. } => kind_of(source),
+            _ => DiskError::Host,
+        }
     })
 }
 

@@ -12,7 +12,7 @@ use ring3_block::Format;
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::image::bytes_of;
+use super::image::{bytes_of, kind_of};
 use super::{Access, Drive, ImageError, ImageFile, ImageOptions};
 
 /// Sectors for which one word of [`Overlay::written`] stands.
@@ -119,7 +119,7 @@ impl Overlay {
             let (image, directory) = (self.base.path().display(), std::env::temp_dir());
             let directory = directory.display();
             tracing::warn!("the temporary file for {image} in {directory} failed: {error}");
-            DiskError::Host
+            kind_of(&error)
         })
     }
 }

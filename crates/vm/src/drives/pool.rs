@@ -1,8 +1,10 @@
 //! Threads that do what a drive is asked, so that the guest runs on meanwhile. Answers come by the machine's door.
 //!
-//! Requests are begun in the order in which they come, and done side by side: who wants one done after another waits for the
-//! answer of that first, as with a disk that has a queue. So a flush covers what was answered before it was asked, and runs beside
-//! all else. Only [`DiskOperation::Eject`] has the drive alone.
+//! Requests are begun in the order in which they come, but for those that limits hold back, and done side by side: who wants one
+//! done after another waits for the answer of that first, as with a disk that has a queue. So a flush covers what was answered
+//! before it was asked, and runs beside all else. Only [`DiskOperation::Eject`] has the drive alone.
+//!
+//! A request that the host could not do may be kept, and is done again when the machine goes on.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
@@ -10,17 +12,20 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::input::{DeviceInput, Input};
 
-use super::Drive;
+use super::errors::{self, Action, ErrorPolicy};
+use super::{Drive, DriveFailure};
+use crate::control::Request;
 use crate::door::Sender;
 
 /// The most requests of one drive that are done at once: as many as keep a disk of the host busy.
 const THREADS_MAX: usize = 4;
 
-/// See the module. When it is dropped, it ends after all that it was asked.
+/// See the module. When it is dropped, it ends after all that it was asked, for which there are no limits any more.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     /// Started when all others are at work.
@@ -31,7 +36,11 @@ pub(super) struct Pool {
 struct Shared {
     /// The device to which the drive belongs.
     device: String,
+    /// Which of its drives.
+    unit: u8,
     drive: Arc<dyn Drive>,
+    /// What is done about errors.
+    policy: ErrorPolicy,
     /// Where answers go.
     door: Sender,
     queue: Mutex<Queue>,
@@ -40,15 +49,34 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    requests: VecDeque<DiskRequest>,
+    requests: VecDeque<Asked>,
     /// Threads that wait for requests.
     idle: usize,
     /// Requests that are being done.
     running: usize,
     /// That is one that has the drive alone.
     is_alone: bool,
+    /// Requests that the host could not do, with what it said.
+    kept: Vec<(DiskRequest, DiskError)>,
+    /// Nothing is kept or held back any more.
+    hurries: bool,
     /// No more requests come.
     is_closed: bool,
+}
+
+struct Asked {
+    request: DiskRequest,
+    /// Limits hold it back until then.
+    not_before: Instant,
+}
+
+/// What a thread finds to do.
+enum Next {
+    Begin(DiskRequest),
+    /// Nothing yet.
+    Wait,
+    /// Nothing before then.
+    WaitUntil(Instant),
 }
 
 impl Debug for Pool {
@@ -58,17 +86,23 @@ impl Debug for Pool {
 }
 
 impl Pool {
-    /// One for `drive`, which belongs to `device`; its answers go to `door`.
-    pub(super) fn new(device: &str, drive: Arc<dyn Drive>, door: Sender) -> Pool {
+    /// One for `drive`, drive `unit` of `device`; its answers go to `door`.
+    pub(super) fn new(
+        (device, unit): (&str, u8),
+        drive: Arc<dyn Drive>,
+        policy: ErrorPolicy,
+        door: Sender,
+    ) -> Pool {
+        let device = device.to_owned();
         let (queue, changed) = (Mutex::default(), Condvar::new());
-        let shared = Shared { device: device.to_owned(), drive, door, queue, changed };
+        let shared = Shared { device, unit, drive, policy, door, queue, changed };
         Pool { shared: Arc::new(shared), threads: Vec::new() }
     }
 
-    /// Has `request` done. An error where no thread can do it.
-    pub(super) fn ask(&mut self, request: DiskRequest) -> io::Result<()> {
+    /// Has `request` done, after `not_before`. An error where no thread can do it.
+    pub(super) fn ask(&mut self, request: DiskRequest, not_before: Instant) -> io::Result<()> {
         let mut queue = self.shared.lock();
-        queue.requests.push_back(request);
+        queue.requests.push_back(Asked { request, not_before });
         if queue.requests.len() > queue.idle && self.threads.len() < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("drive".to_owned());
@@ -85,10 +119,50 @@ impl Pool {
         self.shared.changed.notify_one();
         Ok(())
     }
+
+    /// Does again what the host could not do.
+    pub(super) fn do_again(&self) {
+        let mut queue = self.shared.lock();
+        let not_before = Instant::now();
+        for (request, _) in std::mem::take(&mut queue.kept).into_iter().rev() {
+            queue.requests.push_front(Asked { request, not_before });
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Does at once what limits hold back.
+    pub(super) fn release(&self) {
+        let now = Instant::now();
+        for asked in &mut self.shared.lock().requests {
+            asked.not_before = now;
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// There is something that the host could not do.
+    pub(super) fn keeps_any(&self) -> bool {
+        !self.shared.lock().kept.is_empty()
+    }
+
+    /// Tells the guest of what the host could not do.
+    pub(super) fn give_up(&self) {
+        let kept = std::mem::take(&mut self.shared.lock().kept);
+        for (request, error) in kept {
+            self.shared.answer(request.tag, Err(error));
+        }
+    }
+
+    /// From now on nothing is kept or held back: the run ends.
+    pub(super) fn hurry(&self) {
+        self.shared.lock().hurries = true;
+        self.shared.changed.notify_all();
+        self.give_up();
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.hurry();
         self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
@@ -103,15 +177,20 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn answer(&self, tag: u64, result: Result<Vec<u8>, DiskError>) {
+        let input = DeviceInput::Disk(DiskAnswer { tag, result });
+        self.door.send(Input::Device { name: self.device.clone(), input });
+    }
+
     /// What a thread does.
     fn work(&self) {
-        while let Some(DiskRequest { tag, operation }) = self.begin() {
+        while let Some(request) = self.begin() {
             // Even where our own code fails the guest is answered, and the machine does not wait for ever.
-            let result = catch_unwind(AssertUnwindSafe(|| self.drive.execute(&operation)));
+            let result = catch_unwind(AssertUnwindSafe(|| self.drive.execute(&request.operation)));
             let result = result.unwrap_or(Err(DiskError::Host));
-            self.end();
-            let input = DeviceInput::Disk(DiskAnswer { tag, result });
-            self.door.send(Input::Device { name: self.device.clone(), input });
+            if let Some((tag, result)) = self.end(request, result) {
+                self.answer(tag, result);
+            }
         }
     }
 
@@ -119,37 +198,85 @@ impl Shared {
     fn begin(&self) -> Option<DiskRequest> {
         let mut queue = self.lock();
         loop {
-            if let Some(request) = queue.begin() {
+            let next = queue.next();
+            if let Next::Begin(request) = next {
                 return Some(request);
             }
             if queue.is_closed && queue.requests.is_empty() {
                 return None;
             }
             queue.idle += 1;
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = match next {
+                Next::WaitUntil(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    let woken = self.changed.wait_timeout(queue, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                _ => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
             queue.idle -= 1;
         }
     }
 
-    fn end(&self) {
+    /// A request was done: what the guest is told, if that is not to come later.
+    fn end(
+        &self,
+        request: DiskRequest,
+        result: Result<Vec<u8>, DiskError>,
+    ) -> Option<(u64, Result<Vec<u8>, DiskError>)> {
         let mut queue = self.lock();
         queue.running -= 1;
         queue.is_alone = false;
         if !queue.requests.is_empty() {
             self.changed.notify_all();
         }
+        let Err(error) = result else { return Some((request.tag, result)) };
+        let action = match self.policy.action(&request.operation, error) {
+            None => return Some((request.tag, result)),
+            Some(Action::Stop) if queue.hurries => Action::Report,
+            Some(action) => action,
+        };
+        self.door.request(Request::DriveFailed(DriveFailure {
+            device: self.device.clone(),
+            unit: self.unit,
+            is_read: errors::is_read(&request.operation),
+            error,
+            action,
+        }));
+        match action {
+            Action::Report => Some((request.tag, Err(error))),
+            Action::Ignore => Some((request.tag, Ok(errors::ignored(&request.operation)))),
+            Action::Stop => {
+                queue.kept.push((request, error));
+                None
+            }
+        }
     }
 }
 
 impl Queue {
-    fn begin(&mut self) -> Option<DiskRequest> {
-        let wants_alone = self.requests.front()?.operation == DiskOperation::Eject;
-        if self.is_alone || wants_alone && self.running > 0 {
-            return None;
+    fn next(&mut self) -> Next {
+        if self.is_alone {
+            return Next::Wait;
         }
-        self.is_alone = wants_alone;
-        self.running += 1;
-        self.requests.pop_front()
+        let now = Instant::now();
+        let mut until: Option<Instant> = None;
+        for (index, asked) in self.requests.iter().enumerate() {
+            let wants_alone = asked.request.operation == DiskOperation::Eject;
+            if wants_alone && (index > 0 || self.running > 0) {
+                break;
+            }
+            if asked.not_before <= now || self.hurries {
+                self.is_alone = wants_alone;
+                self.running += 1;
+                return match self.requests.remove(index) {
+                    Some(asked) => Next::Begin(asked.request),
+                    None => Next::Wait,
+                };
+            }
+            until = Some(until.map_or(asked.not_before, |until| until.min(asked.not_before)));
+        }
+        until.map_or(Next::Wait, Next::WaitUntil)
     }
 }
 
@@ -157,7 +284,7 @@ impl Queue {
 mod tests {
     use std::path::Path;
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use ring3_core::disk::Medium;
 
@@ -202,7 +329,12 @@ mod tests {
             ejected_with: AtomicUsize::new(usize::MAX),
         });
         let (sender, door) = door();
-        (Pool::new("ide", drive.clone(), sender), drive, door)
+        let pool = Pool::new(("ide", 0), drive.clone(), ErrorPolicy::default(), sender);
+        (pool, drive, door)
+    }
+
+    fn ask(pool: &mut Pool, tag: u64, operation: DiskOperation) {
+        pool.ask(DiskRequest { tag, operation }, Instant::now()).unwrap();
     }
 
     fn answer(door: &mut Door) -> DiskAnswer {
@@ -219,11 +351,11 @@ mod tests {
         let (mut pool, drive, mut door) = pool();
         let reads = 0..THREADS_MAX as u64;
         for tag in reads.clone() {
-            pool.ask(DiskRequest { tag, operation: READ }).unwrap();
+            ask(&mut pool, tag, READ);
         }
-        pool.ask(DiskRequest { tag: 99, operation: DiskOperation::Eject }).unwrap();
+        ask(&mut pool, 99, DiskOperation::Eject);
         for tag in reads.clone() {
-            pool.ask(DiskRequest { tag: 100 + tag, operation: READ }).unwrap();
+            ask(&mut pool, 100 + tag, READ);
         }
         let mut tags: Vec<u64> = (0..=2 * THREADS_MAX).map(|_| answer(&mut door).tag).collect();
         assert_eq!(drive.ejected_with.load(Ordering::SeqCst), 0);
@@ -237,7 +369,7 @@ mod tests {
         let (mut pool, _, door) = pool();
         let asked = 100 * THREADS_MAX as u64;
         for tag in 0..asked {
-            pool.ask(DiskRequest { tag, operation: READ }).unwrap();
+            ask(&mut pool, tag, READ);
         }
         // This waits for the threads, and nobody takes the answers.
         drop(pool);
@@ -250,7 +382,118 @@ mod tests {
     #[test]
     fn a_fault_of_our_own_is_an_error_for_the_guest() {
         let (mut pool, _, mut door) = pool();
-        pool.ask(DiskRequest { tag: 1, operation: DiskOperation::Flush }).unwrap();
+        ask(&mut pool, 1, DiskOperation::Flush);
         assert_eq!(answer(&mut door), DiskAnswer { tag: 1, result: Err(DiskError::Host) });
+    }
+
+    /// Fails as long as it is told to.
+    #[derive(Debug, Default)]
+    struct Full {
+        has_room: AtomicBool,
+        done: AtomicUsize,
+    }
+
+    impl Drive for Full {
+        fn execute(&self, _: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+            if self.has_room.load(Ordering::SeqCst) {
+                self.done.fetch_add(1, Ordering::SeqCst);
+                Ok(Vec::new())
+            } else {
+                Err(DiskError::NoSpace)
+            }
+        }
+
+        fn medium(&self) -> Option<Medium> {
+            None
+        }
+
+        fn file(&self) -> Option<&Path> {
+            None
+        }
+    }
+
+    fn full(policy: ErrorPolicy) -> (Pool, Arc<Full>, Door) {
+        let drive = Arc::new(Full::default());
+        let (sender, door) = door();
+        (Pool::new(("ide", 1), drive.clone(), policy, sender), drive, door)
+    }
+
+    fn failures(door: &mut Door, count: usize) -> Vec<DriveFailure> {
+        let mut failures = Vec::new();
+        while failures.len() < count {
+            door.wait(None, |_| true);
+            failures.extend(door.take_requests().into_iter().filter_map(|request| match request {
+                Request::DriveFailed(failure) => Some(failure),
+                _ => None,
+            }));
+        }
+        failures
+    }
+
+    const ZEROES: DiskOperation =
+        DiskOperation::WriteZeroes { sector: 0, count: 1, gives_up_room: true };
+
+    #[test]
+    fn what_finds_no_room_is_done_again() {
+        let (mut pool, drive, mut door) = full(ErrorPolicy::default());
+        for tag in 0..3 {
+            ask(&mut pool, tag, ZEROES);
+        }
+        let failures = failures(&mut door, 3);
+        let expected = DriveFailure {
+            device: "ide".into(),
+            unit: 1,
+            is_read: false,
+            error: DiskError::NoSpace,
+            action: Action::Stop,
+        };
+        assert!(failures.iter().all(|failure| *failure == expected), "{failures:?}");
+        assert_eq!(door.take(|_| true), None);
+        drive.has_room.store(true, Ordering::SeqCst);
+        pool.do_again();
+        let mut tags = [(); 3].map(|()| match answer(&mut door) {
+            DiskAnswer { tag, result: Ok(_) } => tag,
+            other => panic!("{other:?}"),
+        });
+        tags.sort_unstable();
+        assert_eq!((tags, drive.done.load(Ordering::SeqCst)), ([0, 1, 2], 3));
+    }
+
+    #[test]
+    fn what_is_kept_at_the_end_has_failed() {
+        for ends in [Pool::give_up as fn(&Pool), Pool::hurry] {
+            let (mut pool, drive, mut door) = full(ErrorPolicy::default());
+            ask(&mut pool, 7, ZEROES);
+            failures(&mut door, 1);
+            ends(&pool);
+            assert_eq!(answer(&mut door), DiskAnswer { tag: 7, result: Err(DiskError::NoSpace) });
+            drive.has_room.store(true, Ordering::SeqCst);
+            drop(pool);
+            assert_eq!(drive.done.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn errors_are_ignored_where_that_is_wanted() {
+        let policy = ErrorPolicy { read: errors::OnError::Ignore, ..ErrorPolicy::default() };
+        let (mut pool, _, mut door) = full(policy);
+        ask(&mut pool, 1, READ);
+        assert_eq!(answer(&mut door), DiskAnswer { tag: 1, result: Ok(vec![0; 512]) });
+        assert_eq!(failures(&mut door, 1)[0].action, Action::Ignore);
+    }
+
+    #[test]
+    fn limits_hold_back_only_what_they_are_for_and_the_end_nothing() {
+        let (mut pool, drive, mut door) = full(ErrorPolicy::default());
+        drive.has_room.store(true, Ordering::SeqCst);
+        let never = Instant::now() + std::time::Duration::from_secs(1_000_000);
+        pool.ask(DiskRequest { tag: 1, operation: ZEROES }, never).unwrap();
+        ask(&mut pool, 2, READ);
+        assert_eq!(answer(&mut door).tag, 2);
+        // One that has the drive alone comes after what is held back.
+        ask(&mut pool, 3, DiskOperation::Eject);
+        ask(&mut pool, 4, READ);
+        drop(pool);
+        assert_eq!([(); 3].map(|()| answer(&mut door).tag)[..2], [1, 3]);
     }
 }

@@ -1,13 +1,14 @@
 //! What every run has to do with the world outside, whatever its virtual time follows.
 
 use ring3_core::clock::Time;
+use ring3_core::disk::DiskError;
 use ring3_core::input::{DeviceInput, Input};
 use tracing::{trace, warn};
 
 use crate::board::Board;
 use crate::control::{Event, MediumHeld, Request};
 use crate::door::Door;
-use crate::drives::Drive;
+use crate::drives::{Action, Drive, DriveFailure};
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Slack;
 use crate::stats::Stats;
@@ -55,6 +56,7 @@ impl Vm {
 
     /// Waits for what drives have not answered yet, so that it is part of what is saved.
     fn wait_for_drives(&mut self, door: &mut Door) {
+        self.drives.hurry();
         while self.drives.are_waiting() {
             let answer = door.wait_for(|input| {
                 matches!(input, Input::Device { input: DeviceInput::Disk(_), .. })
@@ -136,12 +138,19 @@ impl Vm {
                 }
                 Request::Resume(reply) => {
                     door.resume();
+                    if !door.is_paused() {
+                        self.drives.do_again();
+                    }
                     reply.answer(());
                 }
                 Request::Picture(reply) => reply.answer(self.picture()),
                 Request::ChangeMedium { device, unit, drive, force, reply } => {
                     reply.answer(self.change_medium(device, unit, drive, force));
                 }
+                Request::LimitDrive { device, unit, limits, reply } => {
+                    reply.answer(self.limit_drive(&device, unit, limits));
+                }
+                Request::DriveFailed(failure) => self.note_failure(door, failure),
                 Request::Drives(reply) => {
                     let mut drives = self.drives.describe(&self.config);
                     for drive in &mut drives {
@@ -154,6 +163,25 @@ impl Vm {
                     reply.answer(Box::new(stats));
                 }
             }
+        }
+    }
+
+    /// The host could not do what a drive was asked: tells who wants to know, and stands still if that is to be done about it.
+    fn note_failure(&mut self, door: &mut Door, failure: DriveFailure) {
+        let stops = failure.action == Action::Stop;
+        let stopped = if stops { self.drives.stop(&failure) } else { None };
+        let is_full = failure.error == DiskError::NoSpace;
+        let was_paused = door.is_paused();
+        if self.drives.tells(&failure) {
+            door.tell(&Event::DriveFailed(failure));
+        }
+        let Some(file) = stopped else { return };
+        door.stop();
+        if !was_paused {
+            let file = file.display();
+            let why = if is_full { "the host has no room for" } else { "the host failed at" };
+            let hint = if is_full { "make room" } else { "mend that" };
+            warn!("{why} {file}: the machine stands still; {hint}, and it goes on where it was");
         }
     }
 

@@ -1,0 +1,103 @@
+//! What becomes of a request that the host could not do, in QEMU's words (`-drive`, `rerror` and `werror`).
+
+use ring3_core::disk::{DiskError, DiskOperation, SECTOR_SIZE};
+
+/// What is to be done about an error of the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The guest is told.
+    #[default]
+    Report,
+    /// The guest is told that all went well.
+    Ignore,
+    /// The machine stands still, and the request is done again when it goes on.
+    Stop,
+    /// The same where the host has no room for what is written; else the guest is told.
+    StopWithoutRoom,
+}
+
+impl OnError {
+    /// QEMU's words for it. That for [`OnError::StopWithoutRoom`] says nothing about reads.
+    pub const WORDS: [(&str, OnError); 4] = [
+        ("report", OnError::Report),
+        ("ignore", OnError::Ignore),
+        ("stop", OnError::Stop),
+        ("enospc", OnError::StopWithoutRoom),
+    ];
+}
+
+/// What is to be done about the errors of a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorPolicy {
+    /// Where it reads.
+    pub read: OnError,
+    /// Where it writes or flushes.
+    pub write: OnError,
+}
+
+impl Default for ErrorPolicy {
+    /// QEMU's.
+    fn default() -> ErrorPolicy {
+        ErrorPolicy { read: OnError::Report, write: OnError::StopWithoutRoom }
+    }
+}
+
+/// What is done about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The guest was told.
+    Report,
+    /// The guest was told that all went well.
+    Ignore,
+    /// The machine stands still.
+    Stop,
+}
+
+impl ErrorPolicy {
+    /// What is done about `error`; nothing, where it is not the host's.
+    pub(super) fn action(self, operation: &DiskOperation, error: DiskError) -> Option<Action> {
+        let on_error = if is_read(operation) { self.read } else { self.write };
+        let is_full = match error {
+            DiskError::Host => false,
+            DiskError::NoSpace => true,
+            DiskError::OutOfRange | DiskError::ReadOnly | DiskError::NoMedium => return None,
+        };
+        Some(match on_error {
+            OnError::Ignore => Action::Ignore,
+            OnError::Stop => Action::Stop,
+            OnError::StopWithoutRoom if is_full => Action::Stop,
+            OnError::Report | OnError::StopWithoutRoom => Action::Report,
+        })
+    }
+}
+
+pub(super) fn is_read(operation: &DiskOperation) -> bool {
+    matches!(operation, DiskOperation::Read { .. })
+}
+
+/// What the guest is told of `operation` where an error is ignored.
+pub(super) fn ignored(operation: &DiskOperation) -> Vec<u8> {
+    match operation {
+        DiskOperation::Read { count, .. } => vec![0; *count as usize * SECTOR_SIZE],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_host_without_room_stops_the_machine_if_nothing_is_said() {
+        let policy = ErrorPolicy::default();
+        let read = DiskOperation::Read { sector: 0, count: 1 };
+        assert_eq!(policy.action(&read, DiskError::Host), Some(Action::Report));
+        assert_eq!(policy.action(&read, DiskError::NoSpace), Some(Action::Report));
+        let write = DiskOperation::Write { sector: 0, data: Vec::new() };
+        for operation in [write, DiskOperation::Flush] {
+            assert_eq!(policy.action(&operation, DiskError::Host), Some(Action::Report));
+            assert_eq!(policy.action(&operation, DiskError::NoSpace), Some(Action::Stop));
+            assert_eq!(policy.action(&operation, DiskError::OutOfRange), None);
+        }
+    }
+}

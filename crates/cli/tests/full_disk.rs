@@ -1,4 +1,5 @@
-//! The host's disk is full: the machine stands still, and goes on as if nothing had been when there is room again.
+//! What tools do about disks while a machine runs. The host's disk is full: the machine stands still, and goes on as if nothing had
+//! been when there is room again.
 
 mod support;
 
@@ -13,8 +14,8 @@ use support::guest::{Guest, PROMPT, file};
 use support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 
 /// What the host's disk has room for, and what of that something else takes at first.
-const ROOM: &str = "48M";
-const BALLAST: &str = "36M";
+const ROOM: &str = "28M";
+const BALLAST: &str = "20M";
 
 /// A machine whose disk is on a file system of the host that is all but full: in memory, and in a mount namespace of its own.
 struct Machine {
@@ -59,7 +60,9 @@ fn start(directory: &Directory, format: &str, properties: &str) -> Option<Machin
     qmp.get_mut().write_all(b"{\"execute\": \"qmp_capabilities\"}").expect("it is there");
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1; mkdir -p /mnt");
-    guest.command("for i in ata_piix sd_mod crc32c_generic ext4; do modprobe $i; done");
+    guest.command(
+        "for i in ata_piix sd_mod virtio_pci virtio_blk crc32c_generic ext4; do modprobe $i; done",
+    );
     let root = PathBuf::from(format!("/proc/{}/root", guest.id()));
     let inside = place.strip_prefix("/").expect("it is a whole path");
     Some(Machine { guest, room: root.join(inside), qmp, messages: Vec::new() })
@@ -79,8 +82,25 @@ impl Machine {
         }
     }
 
+    /// Waits until it stands still.
+    fn stopped(&mut self) {
+        loop {
+            let event = self.next("event")["event"].take();
+            if event == "STOP" {
+                return;
+            }
+            // Several requests may be under way.
+            assert_eq!(event, "BLOCK_IO_ERROR");
+        }
+    }
+
+    /// Has the machine execute the command of that name.
     fn execute(&mut self, command: &str) -> Value {
-        let command = format!("{{\"execute\": \"{command}\"}}");
+        self.execute_with(command, "{}")
+    }
+
+    fn execute_with(&mut self, command: &str, arguments: &str) -> Value {
+        let command = format!("{{\"execute\": \"{command}\", \"arguments\": {arguments}}}");
         self.qmp.get_mut().write_all(command.as_bytes()).expect("the machine is there");
         self.next("return")["return"].take()
     }
@@ -94,27 +114,34 @@ fn copy(mut disk: File, path: &Path) {
 
 #[test]
 fn the_machine_stands_still_until_there_is_room() {
-    for format in ["qcow2", "raw"] {
+    for (format, interface, device, name) in [
+        ("qcow2", "ide", "sda", "ide-0"),
+        ("raw", "ide", "sda", "ide-0"),
+        ("qcow2", "virtio", "vda", "virtio-blk0-0"),
+    ] {
         let directory = Directory::new();
-        let Some(mut machine) = start(&directory, format, "") else { return };
+        let Some(mut machine) = start(&directory, format, &format!(",if={interface}")) else {
+            return;
+        };
         machine.next("return");
-        machine.guest.command("mke2fs -q /dev/sda >/tmp/log 2>&1 && mount -t ext4 /dev/sda /mnt");
-        machine.guest.begin("seq 3000000 > /mnt/numbers; sync; umount /mnt; sync");
+        machine.guest.command(&format!(
+            "mke2fs -q /dev/{device} >/tmp/log 2>&1 && mount -t ext4 /dev/{device} /mnt"
+        ));
+        machine.guest.begin("seq 1500000 > /mnt/numbers; sync; umount /mnt; sync");
 
         let failed = machine.next("event");
         assert_eq!(failed["event"], "BLOCK_IO_ERROR", "{failed}");
         let data = &failed["data"];
-        assert_eq!(data["device"], "ide-0");
+        assert_eq!(data["device"], name);
         assert_eq!(data["operation"], "write");
         assert_eq!((&data["action"], &data["nospace"]), (&"stop".into(), &true.into()));
-        assert_eq!(machine.next("event")["event"], "STOP");
+        machine.stopped();
         assert_eq!(machine.execute("query-status")["status"], "io-error");
         assert_eq!(machine.execute("query-block")[0]["io-status"], "nospace");
         // As long as there is no room, it cannot go on.
         machine.execute("cont");
-        assert_eq!(machine.next("event")["event"], "RESUME");
-        assert_eq!(machine.next("event")["event"], "BLOCK_IO_ERROR");
-        assert_eq!(machine.next("event")["event"], "STOP");
+        while machine.next("event")["event"] != "RESUME" {}
+        machine.stopped();
 
         std::fs::remove_file(machine.room.join("ballast")).expect("it is there");
         let disk = File::open(machine.room.join("disk")).expect("it is there");
@@ -131,7 +158,7 @@ fn the_machine_stands_still_until_there_is_room() {
         }
         output(ring3().args(["img", "convert", "-f", format, "-O", "raw"]).arg(&image).arg(&raw));
         output(system_program("e2fsck").args(["-fn"]).arg(&raw));
-        let numbers = (1..=3_000_000).flat_map(|i| format!("{i}\n").into_bytes());
+        let numbers = (1..=1_500_000).flat_map(|i| format!("{i}\n").into_bytes());
         assert!(read_ext2(&raw, "/numbers") == numbers.collect::<Vec<u8>>(), "{format}");
     }
 }
@@ -147,5 +174,22 @@ fn the_guest_is_told_where_that_is_wanted() {
     assert_eq!(failed["event"], "BLOCK_IO_ERROR", "{failed}");
     assert_eq!(failed["data"]["action"], "report");
     assert_eq!(machine.execute("query-status")["status"], "running");
+    assert_eq!(machine.guest.power_off(), Some(0));
+}
+
+#[test]
+fn a_virtio_disk_gets_another_size() {
+    let directory = Directory::new();
+    let properties = ",if=virtio,throttling.iops-total=2000";
+    let Some(mut machine) = start(&directory, "qcow2", properties) else { return };
+    machine.next("return");
+    assert_eq!(machine.guest.command("cat /sys/block/vda/size"), "131072");
+    let resize = "{\"device\": \"virtio-blk0-0\", \"size\": 134217728}";
+    machine.execute_with("block_resize", resize);
+    assert_eq!(machine.guest.command("cat /sys/block/vda/size"), "262144");
+    let write = "echo written | dd of=/dev/vda bs=512 seek=262143 conv=fsync 2>/dev/null; \
+                 dd if=/dev/vda bs=512 skip=262143 2>/dev/null | head -1";
+    assert_eq!(machine.guest.command(write), "written");
+    assert_eq!(machine.execute("query-block")[0]["inserted"]["iops"], 2000);
     assert_eq!(machine.guest.power_off(), Some(0));
 }

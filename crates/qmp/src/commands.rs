@@ -23,6 +23,7 @@ type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 
 /// The commands, but for `qmp_capabilities`, which is the session's.
 const COMMANDS: &[(&str, Handler)] = &[
+    ("block_resize", media::resize),
     ("block_set_io_throttle", limits::set),
     ("blockdev-change-medium", media::change),
     ("change", media::change_by_target),

@@ -1,4 +1,4 @@
-//! The commands that change discs and diskettes.
+//! The commands that change discs and diskettes, and the sizes of disks.
 //!
 //! A guest that has locked the tray of its drive is asked for the disc, and the command fails; with `force` the guest finds
 //! the disc changed.
@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_devices::floppy::{self, DriveKind};
 use ring3_vm::control::{ChangeError, DriveInfo};
-use ring3_vm::drives::{Access, BlockSize, Drive, Empty, ImageError, ImageFile, ImageOptions};
+use ring3_vm::drives::{
+    Access, BlockSize, Drive, Empty, ImageError, ImageFile, ImageOptions, ResizeError,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -104,6 +106,25 @@ fn insert(
         return Err(Failure::generic(format!("{path} has the size of no diskette")));
     }
     put(machine, &drive, Box::new(image), force)?;
+    done()
+}
+
+/// Gives a disk another size.
+pub(crate) fn resize(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Resize {
+        device: Option<String>,
+        node_name: Option<String>,
+        size: u64,
+    }
+    let Resize { device, node_name, size } = read(arguments)?;
+    let drive = find(machine, device.or(node_name))?;
+    let resized = machine.control.resize_drive(&drive.device, drive.unit, size);
+    resized.map_err(|error| match error {
+        ResizeError::Ended(ended) => ended.into(),
+        error => Failure::generic(error.to_string()),
+    })?;
     done()
 }
 

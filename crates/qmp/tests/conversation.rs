@@ -115,6 +115,11 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     }
                     reply.answer(checked.map_err(Into::into));
                 }
+                Request::ResizeDrive { device, unit, bytes, reply } => {
+                    assert_eq!((device.as_str(), unit), ("ide", 2));
+                    disc.medium = Some(Medium { sectors: bytes / 512, read_only: true });
+                    reply.answer(Ok(()));
+                }
                 Request::Stats(_) | Request::DriveFailed(_) => {}
             }
         }
@@ -279,6 +284,17 @@ fn discs_are_changed() {
         client.refused("blockdev-change-medium", arguments, part);
     }
     client.refused("eject", json!({"device": "ide-0"}), "not removable");
+}
+
+#[test]
+fn disks_get_another_size() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let resize = json!({"device": "ide-2", "size": 1 << 20});
+    assert_eq!(client.ask("block_resize", resize), json!({"return": {}}));
+    let disc = client.ask("query-block", json!({}))["return"][0]["inserted"].take();
+    assert_eq!(disc["image"]["virtual-size"], 1 << 20);
+    client.refused("block_resize", json!({"device": "ide-9", "size": 512}), "not found");
 }
 
 #[test]

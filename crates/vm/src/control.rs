@@ -34,7 +34,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::door::Sender;
-use crate::drives::{Cache, DetectZeroes, Drive, DriveFailure, LimitError, Limits};
+use crate::drives::{Cache, DetectZeroes, Drive, DriveFailure, LimitError, Limits, ResizeError};
 use crate::machine::Ending;
 use crate::stats::Stats;
 
@@ -167,6 +167,17 @@ pub enum Request {
         /// It has been done, or cannot be.
         reply: Reply<Result<(), LimitError>>,
     },
+    /// Give the medium of drive `unit` of the device `device` another size, and tell the guest.
+    ResizeDrive {
+        /// The name of the device.
+        device: String,
+        /// Which of its drives.
+        unit: u8,
+        /// What it is to have, whole sectors.
+        bytes: u64,
+        /// It has been done, or cannot be.
+        reply: Reply<Result<(), ResizeError>>,
+    },
     /// The drives.
     Drives(Reply<Vec<DriveInfo>>),
     /// Know that the host could not do what a drive was asked, and stand still if that is to be done about it. It comes from the drive.
@@ -252,6 +263,12 @@ impl Control {
     pub fn limit_drive(&self, device: &str, unit: u8, limits: Limits) -> Result<(), LimitError> {
         let device = device.to_owned();
         self.ask(|reply| Request::LimitDrive { device, unit, limits, reply })?
+    }
+
+    /// Gives the medium of drive `unit` of the device `device` another size, and tells the guest.
+    pub fn resize_drive(&self, device: &str, unit: u8, bytes: u64) -> Result<(), ResizeError> {
+        let device = device.to_owned();
+        self.ask(|reply| Request::ResizeDrive { device, unit, bytes, reply })?
     }
 
     /// What has been counted so far.

@@ -49,6 +49,11 @@ pub trait Drive: Debug + Send + Sync {
         None
     }
 
+    /// Gives the medium another size.
+    fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
+        Err(ResizeError::Fixed)
+    }
+
     /// What is in the drive.
     fn medium(&self) -> Option<Medium>;
 
@@ -141,6 +146,28 @@ pub struct DriveFailure {
     pub error: DiskError,
     /// What is done about it.
     pub action: Action,
+}
+
+/// Why a medium keeps its size.
+#[derive(Debug, Error)]
+pub enum ResizeError {
+    /// There is no machine any more.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// There is no such drive.
+    #[error("there is no such drive")]
+    NoDrive,
+    /// Its device, or what is behind it, cannot do that.
+    #[error(
+        "only virtio disks, without snapshot=on, can be given another size while the machine runs"
+    )]
+    Fixed,
+    /// It would be none, or end within a sector.
+    #[error("{0} bytes are no whole number of sectors")]
+    Odd(u64),
+    /// The image could not.
+    #[error(transparent)]
+    Image(#[from] ring3_block::Error),
 }
 
 /// Why a drive has no limits.
@@ -279,6 +306,21 @@ impl Drives {
             pool.release();
         }
         Ok(())
+    }
+
+    /// Gives the medium of a drive another size: what it is then.
+    pub(crate) fn resize(
+        &mut self,
+        device: &str,
+        unit: u8,
+        bytes: u64,
+    ) -> Result<Option<Medium>, ResizeError> {
+        let at = self.find(device, unit).ok_or(ResizeError::NoDrive)?;
+        if !virtio::block::NAMES.contains(&device) {
+            return Err(ResizeError::Fixed);
+        }
+        at.drive.resize(bytes)?;
+        Ok(at.drive.medium())
     }
 
     /// Says what is done about a drive's errors, before it is asked for anything.

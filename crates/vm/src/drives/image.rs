@@ -2,11 +2,12 @@
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring3_block::{Error, Fault, Format, Image, OpenOptions};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
-use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions};
+use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions, ResizeError};
 
 /// The most sectors that one request may read: a device asks for less.
 const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
@@ -15,7 +16,8 @@ const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
 #[derive(Debug)]
 pub struct ImageFile {
     image: Image,
-    medium: Medium,
+    /// Sectors of the disk, which can be given another size.
+    sectors: AtomicU64,
     options: ImageOptions,
 }
 
@@ -37,8 +39,8 @@ impl ImageFile {
             let block = block.bytes();
             return Err(ImageError::Truncated { path: path.to_owned(), len, block });
         }
-        let medium = Medium { sectors: len / SECTOR_SIZE as u64, read_only: !writes };
-        Ok(ImageFile { image, medium, options })
+        let sectors = AtomicU64::new(len / SECTOR_SIZE as u64);
+        Ok(ImageFile { image, sectors, options })
     }
 
     /// The file.
@@ -48,7 +50,7 @@ impl ImageFile {
 
     /// The byte at which `len` bytes from `sector` on begin, when they are all there.
     pub(super) fn offset(&self, sector: u64, len: u64) -> Result<u64, DiskError> {
-        let size = self.medium.sectors * SECTOR_SIZE as u64;
+        let size = self.sectors.load(Ordering::Relaxed) * SECTOR_SIZE as u64;
         let start = sector.checked_mul(SECTOR_SIZE as u64);
         let inside = |start: &u64| start.checked_add(len).is_some_and(|end| end <= size);
         start.filter(inside).ok_or(DiskError::OutOfRange)
@@ -78,7 +80,7 @@ impl ImageFile {
 
     /// Where `len` bytes from `sector` on are to be changed, if they can be.
     fn place_of(&self, sector: u64, len: u64) -> Result<u64, DiskError> {
-        if self.medium.read_only {
+        if self.options.access == Access::ReadOnly {
             return Err(DiskError::ReadOnly);
         }
         self.offset(sector, len)
@@ -192,7 +194,8 @@ impl Drive for ImageFile {
     }
 
     fn medium(&self) -> Option<Medium> {
-        Some(self.medium)
+        let sectors = self.sectors.load(Ordering::Relaxed);
+        Some(Medium { sectors, read_only: self.options.access == Access::ReadOnly })
     }
 
     fn file(&self) -> Option<&Path> {
@@ -201,6 +204,19 @@ impl Drive for ImageFile {
 
     fn format(&self) -> Option<Format> {
         Some(self.image.format())
+    }
+
+    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
+        if bytes == 0 || !bytes.is_multiple_of(self.options.block.bytes()) {
+            return Err(ResizeError::Odd(bytes));
+        }
+        let sectors = bytes / SECTOR_SIZE as u64;
+        // What is asked meanwhile must be inside of both.
+        self.sectors.fetch_min(sectors, Ordering::Relaxed);
+        let resized = self.image.resize(bytes);
+        let sectors = if resized.is_ok() { bytes } else { self.image.size() } / SECTOR_SIZE as u64;
+        self.sectors.store(sectors, Ordering::Relaxed);
+        Ok(resized?)
     }
 
     fn cache(&self) -> Cache {
@@ -465,5 +481,26 @@ mod tests {
             let read = drive.execute(&DiskOperation::Read { sector: 7, count: 2 }).unwrap();
             assert_eq!(read, [[7; 512], [0; 512]].concat());
         }
+    }
+
+    #[test]
+    fn an_image_gets_another_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = image(&directory, 4096);
+        let drive = ImageFile::open(&path, with_discard(false)).unwrap();
+        drive.resize(8192).unwrap();
+        assert_eq!(drive.medium(), Some(Medium { sectors: 16, read_only: false }));
+        let write = DiskOperation::Write { sector: 15, data: vec![3; 512] };
+        assert_eq!(drive.execute(&write), Ok(Vec::new()));
+        drive.resize(1024).unwrap();
+        assert_eq!(drive.execute(&write), Err(DiskError::OutOfRange));
+        for bytes in [0, 1000] {
+            assert!(matches!(drive.resize(bytes), Err(ResizeError::Odd(_))));
+        }
+        drop(drive);
+        let drive =
+            ImageFile::open(&path, options(None, Access::ReadOnly, BlockSize::Disk)).unwrap();
+        assert!(matches!(drive.resize(2048), Err(ResizeError::Image(_))));
+        assert_eq!(drive.medium(), Some(Medium { sectors: 2, read_only: true }));
     }
 }

@@ -8,7 +8,7 @@ use tracing::{trace, warn};
 use crate::board::Board;
 use crate::control::{Event, MediumHeld, Request};
 use crate::door::Door;
-use crate::drives::{Action, Drive, DriveFailure};
+use crate::drives::{Action, Drive, DriveFailure, ResizeError};
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Slack;
 use crate::stats::Stats;
@@ -150,6 +150,9 @@ impl Vm {
                 Request::LimitDrive { device, unit, limits, reply } => {
                     reply.answer(self.limit_drive(&device, unit, limits));
                 }
+                Request::ResizeDrive { device, unit, bytes, reply } => {
+                    reply.answer(self.resize_drive(device, unit, bytes));
+                }
                 Request::DriveFailed(failure) => self.note_failure(door, failure),
                 Request::Drives(reply) => {
                     let mut drives = self.drives.describe(&self.config);
@@ -183,6 +186,15 @@ impl Vm {
             let hint = if is_full { "make room" } else { "mend that" };
             warn!("{why} {file}: the machine stands still; {hint}, and it goes on where it was");
         }
+    }
+
+    /// Gives the medium of a drive another size.
+    fn resize_drive(&mut self, device: String, unit: u8, bytes: u64) -> Result<(), ResizeError> {
+        let medium = self.drives.resize(&device, unit, bytes)?;
+        let input = DeviceInput::Medium { unit, medium };
+        // An input of a device never ends the run.
+        self.take_input(&Input::Device { name: device, input });
+        Ok(())
     }
 
     /// Changes the medium of a drive. One that the guest holds is changed by `force`; else the guest is asked for it.

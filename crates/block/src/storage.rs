@@ -26,6 +26,8 @@ pub struct Access {
     pub shares: bool,
     /// Past the host's cache (`O_DIRECT`).
     pub direct: bool,
+    /// A flush does nothing: what there is after a crash of the host is anything.
+    pub no_flush: bool,
 }
 
 /// Bytes that are read and written at offsets, by several threads.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ring3_block::{Backing, BackingName, Format, Image, OpenOptions, parse_size};
+use ring3_block::{BackingName, Format, Image, OpenOptions, parse_size};
 
 /// What `ring3 img` can do.
 #[derive(Debug, Subcommand)]
@@ -81,13 +81,7 @@ struct Source {
 
 impl Source {
     fn options(&self) -> OpenOptions {
-        OpenOptions {
-            format: self.format,
-            writes: false,
-            shares: self.force_share,
-            direct: false,
-            backing: Backing::Follow,
-        }
+        OpenOptions { format: self.format, shares: self.force_share, ..OpenOptions::default() }
     }
 
     fn open(&self) -> Result<Image, String> {

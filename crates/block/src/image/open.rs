@@ -30,6 +30,9 @@ pub struct OpenOptions {
     pub shares: bool,
     /// Use its files past the host's cache (`O_DIRECT`), and those on which it stands.
     pub direct: bool,
+    /// A flush writes what an image has in memory to its file, and does not wait until the host keeps that for certain: what there
+    /// is after a crash of the host is anything.
+    pub no_flush: bool,
     /// What to do about the image that it stands on.
     pub backing: Backing,
 }
@@ -67,7 +70,8 @@ fn open_layer(
         return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
     }
     seen.push(real);
-    let access = Access { writes: options.writes, shares: options.shares, direct: options.direct };
+    let OpenOptions { writes, shares, direct, no_flush, .. } = *options;
+    let access = Access { writes, shares, direct, no_flush };
     let storage: Box<dyn Storage> = if Nbd::is_address(path) {
         Box::new(Nbd::connect(path, options.writes)?)
     } else {
@@ -116,7 +120,7 @@ fn open_backing(
     let format = named.known_format().map_err(fails)?;
     let path = named.path(above).map_err(fails)?;
     let (shares, direct) = (options.shares, options.direct);
-    let below = OpenOptions { format, writes: false, shares, direct, backing: Backing::Follow };
+    let below = OpenOptions { format, shares, direct, ..OpenOptions::default() };
     let opened = open_layer(&path, &below, seen);
     let (layer, _) = opened.map_err(|source| match source {
         Error::Loop { .. } | Error::Deep { .. } => source,

@@ -129,7 +129,7 @@ mod tests {
     use super::super::{Access, HostFile, Storage};
     use crate::error::Error;
 
-    const DIRECT: Access = Access { writes: true, shares: false, direct: true };
+    const DIRECT: Access = Access { writes: true, shares: false, direct: true, no_flush: false };
 
     /// The target directory is on a disk, where there may be a file system in memory for temporary files.
     fn directory() -> tempfile::TempDir {

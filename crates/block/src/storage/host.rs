@@ -22,6 +22,7 @@ pub struct HostFile {
     path: PathBuf,
     file: File,
     is_device: bool,
+    no_flush: bool,
     /// It is used past the host's cache.
     direct: Option<Direct>,
 }
@@ -32,7 +33,7 @@ impl HostFile {
     /// It is locked until it is dropped, if it is not shared: one writer or any number of readers. The locks are those
     /// of QEMU's programs, and flock(2).
     pub fn open(path: &Path, access: Access) -> Result<HostFile, Error> {
-        let Access { writes, shares, direct } = access;
+        let Access { writes, shares, direct, no_flush } = access;
         // Without O_NONBLOCK, opening a pipe waits for its other end.
         let flags = OFlags::NONBLOCK | if direct { OFlags::DIRECT } else { OFlags::empty() };
         let flags = flags.bits().cast_signed();
@@ -51,7 +52,8 @@ impl HostFile {
             locks::take(&file, path, writes)?;
         }
         let direct = direct.then(|| Direct::of(&file));
-        Ok(HostFile { path: path.to_owned(), file, is_device: kind.is_block_device(), direct })
+        let (path, is_device) = (path.to_owned(), kind.is_block_device());
+        Ok(HostFile { path, file, is_device, no_flush, direct })
     }
 
     /// Makes a file at `path` for reading and writing, which must not be there yet.
@@ -60,7 +62,8 @@ impl HostFile {
         let file =
             file.map_err(|source| Error::Create { path: path.to_owned(), fault: source.into() })?;
         locks::take(&file, path, true)?;
-        Ok(HostFile { path: path.to_owned(), file, is_device: false, direct: None })
+        let path = path.to_owned();
+        Ok(HostFile { path, file, is_device: false, no_flush: false, direct: None })
     }
 
     /// It is a block device: its size is what it is.
@@ -145,7 +148,7 @@ impl Storage for HostFile {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        if self.no_flush { Ok(()) } else { self.file.sync_data() }
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -28,7 +28,8 @@ impl ImageFile {
     pub fn open(path: &Path, options: ImageOptions) -> Result<ImageFile, ImageError> {
         let ImageOptions { format, access, block, cache, .. } = options;
         let writes = access == Access::ReadWrite;
-        let image = OpenOptions { format, writes, direct: cache.direct, ..OpenOptions::default() };
+        let Cache { direct, no_flush, .. } = cache;
+        let image = OpenOptions { format, writes, direct, no_flush, ..OpenOptions::default() };
         let image = Image::open(path, &image)?;
         // A raw image has the size of its file, rounded up.
         let len = match (image.format(), std::fs::metadata(path)) {
@@ -147,7 +148,6 @@ impl Drive for ImageFile {
                 let offset = self.place(*sector, data)?;
                 check(self.write(data, offset).and_then(|()| self.written()))?;
             }
-            DiskOperation::Flush if self.options.cache.no_flush => {}
             DiskOperation::Flush => check(self.image.flush())?,
             DiskOperation::Discard { sector, count } => {
                 let len = bytes_of(*count);
@@ -185,7 +185,6 @@ impl Drive for ImageFile {
                     self.is_written_at_once(data) && self.image.write_at_once(data, offset);
                 is_written.then_some(Ok(Vec::new()))
             }
-            DiskOperation::Flush if self.options.cache.no_flush => Some(Ok(Vec::new())),
             DiskOperation::Flush
             | DiskOperation::Discard { .. }
             | DiskOperation::WriteZeroes { .. }
@@ -443,17 +442,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
         let access = Access::ReadWrite;
-        for (mode, writes, flushes) in
-            [("writeback", true, false), ("unsafe", true, true), ("writethrough", false, false)]
-        {
+        for (mode, writes) in [("writeback", true), ("unsafe", true), ("writethrough", false)] {
             let cache = Cache::of_mode(mode).unwrap();
             let options = ImageOptions { access, cache, ..ImageOptions::default() };
             let drive = ImageFile::open(&path, options).unwrap();
             // The host may always say that it would have to wait.
             let written = drive.execute_at_once(&write(1)).is_some();
             assert!(writes || !written, "{mode}");
-            let flushed = drive.execute_at_once(&DiskOperation::Flush).is_some();
-            assert_eq!(flushed, flushes, "{mode}");
             assert_eq!(drive.execute(&write(2)), Ok(Vec::new()));
             assert_eq!(drive.execute(&DiskOperation::Flush), Ok(Vec::new()));
         }
@@ -502,5 +497,29 @@ mod tests {
             ImageFile::open(&path, options(None, Access::ReadOnly, BlockSize::Disk)).unwrap();
         assert!(matches!(drive.resize(2048), Err(ResizeError::Image(_))));
         assert_eq!(drive.medium(), Some(Medium { sectors: 2, read_only: true }));
+    }
+
+    #[test]
+    fn what_is_flushed_is_in_the_file_even_where_nothing_is_certain() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, qcow2) = (directory.path().join("image"), Format::Qcow2);
+        let new = ring3_block::CreateOptions {
+            format: qcow2,
+            size: 1 << 20,
+            backing: None,
+            specific: Vec::new(),
+        };
+        ring3_block::create(&path, &new).unwrap().finish().unwrap();
+        let cache = Cache::of_mode("unsafe").unwrap();
+        let options = ImageOptions { format: Some(qcow2), cache, ..with_discard(false) };
+        let drive = ImageFile::open(&path, options).unwrap();
+        drive.execute(&write(5)).unwrap();
+        drive.execute(&DiskOperation::Flush).unwrap();
+        // As another process would find it after this one was killed.
+        let shares = OpenOptions { shares: true, ..OpenOptions::default() };
+        let found = Image::open(&path, &shares).unwrap();
+        let mut bytes = [0; 2];
+        found.read_at(&mut bytes, 8 * 512).unwrap();
+        assert_eq!(bytes, [5; 2]);
     }
 }

@@ -38,7 +38,7 @@ pub struct Cache {
     pub writeback: bool,
     /// They and reads go past the host's cache (`O_DIRECT`).
     pub direct: bool,
-    /// Not even a flush has them kept: what there is after a crash of the host is anything.
+    /// A flush hands them to the host, and does not wait until it has kept them: what there is after a crash of the host is anything.
     pub no_flush: bool,
 }
 

@@ -133,6 +133,15 @@ mod tests {
     }
 
     #[test]
+    fn firmware_is_told_of_drives_by_their_places() {
+        let order = [BootDevice::Ide(3), BootDevice::Virtio(12), BootDevice::Diskette(0)];
+        let expected = "/pci@i0cf8/ide@1,1/drive@1/disk@1\n\
+                        /pci@i0cf8/scsi@10/disk@0,0\n\
+                        /pci@i0cf8/isa@1/fdc@03f0/floppy@0\0";
+        assert_eq!(boot_order(&order), expected.as_bytes());
+    }
+
+    #[test]
     fn what_is_no_image_is_refused() {
         let mut memory = Memory::new(1 << 20).unwrap();
         for len in [0, 4096, (64 << 10) + 1, (16 << 20) + 4096] {

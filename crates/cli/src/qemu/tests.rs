@@ -76,6 +76,21 @@ fn a_disk_alone() {
 }
 
 #[test]
+fn virtio_disks_have_their_drives_by_name() {
+    let run = run("-device virtio-blk-pci,drive=two,num-queues=4,disable-legacy=auto \
+        -drive if=none,id=one,file=a -drive if=none,id=two,file=b,format=qcow2 -drive file=c,if=virtio,id=three \
+        -device virtio-blk,drive=one,serial=x,disable-legacy=on,id=disk");
+    // Without -device it is attached at once.
+    let disks: Vec<_> = run.drives.drive.iter().collect();
+    assert!(disks.iter().all(|disk| disk.interface == Interface::Virtio));
+    let files: Vec<_> = disks.iter().filter_map(|disk| disk.file.as_deref()).collect();
+    assert_eq!(files, ["c", "b", "a"].map(std::path::Path::new));
+    assert_eq!(disks[1].virtio.queues, 4);
+    assert_eq!(disks[2].virtio.serial.as_deref(), Some("x"));
+    assert!(!disks[2].virtio.interfaces.legacy);
+}
+
+#[test]
 fn a_test_kernel_that_exits() {
     let run = run("--kernel test.bin --display none --serial mon:stdio -no-reboot \
         -device isa-debug-exit,iobase=0xf4,iosize=0x04 -machine pc-i440fx-7.2,accel=kvm:tcg -cpu 486");

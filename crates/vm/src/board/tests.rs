@@ -1,6 +1,10 @@
+use ring3_core::disk::Medium;
+use ring3_devices::virtio::block::DiskModel;
+use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::Model;
 
 use super::*;
+use crate::config::VirtioDisk;
 
 fn new_board() -> Board {
     let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };
@@ -168,4 +172,38 @@ fn address_line_20_is_low_while_both_doors_hold_it_low() {
     assert!(!board.a20());
     board.reset(&mut memory, now);
     assert!(board.a20());
+}
+
+fn virtio_disk(sectors: u64) -> VirtioDisk {
+    let medium = Medium { sectors, read_only: false };
+    let model = DiskModel { medium, serial: "S".to_owned(), queues: 1 };
+    VirtioDisk { model, interfaces: Interfaces::default() }
+}
+
+#[test]
+fn virtio_disks_are_devices_one_after_the_other() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let virtio_disks = vec![virtio_disk(0x1234), virtio_disk(0x5678)];
+    let config = Config { memory_bytes: 1 << 20, virtio_disks, ..Config::default() };
+    let mut board = Board::new(&config, None, None).unwrap();
+    board.reset(&mut memory, Time::ZERO);
+    for (slot, id) in [(4, 0x1001_1af4), (5, 0x1001_1af4), (6, u32::MAX)] {
+        assert_eq!(read_config(&mut board, &mut memory, slot << 11), id, "slot {slot}");
+    }
+    // Without firmware they have addresses already, and an interrupt.
+    for (slot, capacity, line) in [(4, 0x1234, 11), (5, 0x5678, 10)] {
+        let ports = read_config(&mut board, &mut memory, slot << 11 | 0x10) as u16 & !1;
+        let legacy = board.read_port(&mut memory, Time::ZERO, ports + 20, Width::Dword);
+        let base = read_config(&mut board, &mut memory, slot << 11 | 0x20);
+        let address = u64::from(base & !0xf) + 0x2000;
+        let modern = board.read_memory(&mut memory, Time::ZERO, address, Width::Dword);
+        assert_eq!((legacy, modern), (capacity, capacity), "slot {slot}");
+        assert_eq!(read_config(&mut board, &mut memory, slot << 11 | 0x3c) & 0xff, line);
+    }
+    let saved = board.save();
+    let mut other = Board::new(&config, None, None).unwrap();
+    other.restore(&saved).unwrap();
+    assert_eq!(other.save(), saved);
+    let fewer = Config { memory_bytes: 1 << 20, ..Config::default() };
+    assert!(Board::new(&fewer, None, None).unwrap().restore(&saved).is_err());
 }

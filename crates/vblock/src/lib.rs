@@ -10,7 +10,8 @@
 //! * `device`: an image and the threads that work on it; `pool`: these;
 //! * `vhost_user`: the front for virtual machines: guest memory and rings are shared, and no data go over the socket;
 //!   `memory`, `chain`, `request`, `transfer`: what is in the shared memory; `inflight`: what outlives a killed server;
-//! * `nbd`: the front for all others; `listening`: what both have in common.
+//! * `nbd`: the front for all others; `listening`: what both have in common;
+//! * [`client`]: the other side, for a machine whose disk is behind a server; `polling`: when either side sleeps.
 //!
 //! # A server that is killed loses nothing
 //!
@@ -28,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod chain;
+pub mod client;
 mod control;
 mod device;
 mod error;
@@ -35,6 +37,7 @@ mod inflight;
 mod listening;
 mod memory;
 mod nbd;
+mod polling;
 mod pool;
 mod request;
 mod server;

@@ -3,11 +3,10 @@
 //! The protocol is QEMU's `docs/interop/vhost-user`; its messages are those of the crate `vhost`. (`vhost-user-backend`, which
 //! has rings and threads too, refuses descriptors of requests in flight, without which a killed server loses requests.)
 //!
-//! * [`session`]: what a client says; [`ring`]: a running queue; [`polling`]: when it sleeps;
+//! * [`session`]: what a client says; [`ring`]: a running queue;
 //! * [`config`]: what a guest is told of its disk.
 
 mod config;
-mod polling;
 mod ring;
 mod session;
 

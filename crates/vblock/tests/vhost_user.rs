@@ -35,7 +35,7 @@ impl Setup {
         let setup = Setup { directory, server: Server::default() };
         let file = setup.path("image");
         let options = DeviceOptions { file, format: Some(format), read_only: false };
-        setup.server.add_device("disk", &options).unwrap();
+        patiently(|| setup.server.add_device("disk", &options));
         setup.grant("vm", access).unwrap();
         setup
     }
@@ -181,7 +181,7 @@ fn rights_come_and_go_while_the_server_runs() {
     assert_eq!(server.devices(), []);
     // Nobody has it open any more.
     let options = OpenOptions { writes: true, ..OpenOptions::default() };
-    Image::open(&setup.path("image"), &options).unwrap();
+    patiently(|| Image::open(&setup.path("image"), &options));
 }
 
 #[test]

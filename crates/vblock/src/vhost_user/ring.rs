@@ -13,10 +13,10 @@ use tracing::{debug, warn};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::polling::Polling;
 use crate::chain::walk;
 use crate::device::Device;
 use crate::inflight::Tracker;
+use crate::polling::Polling;
 use crate::request::{Mode, Outcome, Request};
 
 /// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).

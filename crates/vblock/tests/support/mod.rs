@@ -308,6 +308,21 @@ impl Queue {
     }
 }
 
+/// Opens an image. Processes that other tests are about to start have all locks of this one for a moment.
+pub(crate) fn patiently<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
+    let started = Instant::now();
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            Err(error) => {
+                let may_pass = error.to_string().contains("is in use");
+                assert!(may_pass && started.elapsed() < PATIENCE, "{error}");
+            }
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
 /// Bytes of the configuration.
 pub(crate) fn configuration(frontend: &mut Frontend) -> Vec<u8> {
     let (_, bytes) = frontend.get_config(0, 60, VhostUserConfigFlags::WRITABLE, &[0; 60]).unwrap();
@@ -347,7 +362,7 @@ pub(crate) fn serve_for_ever() {
     let server = ring3_vblock::Server::default();
     let (file, socket) = (path("VBLOCK_IMAGE"), path("VBLOCK_SOCKET"));
     let options = ring3_vblock::DeviceOptions { file, format: None, read_only: false };
-    server.add_device("disk", &options).unwrap();
+    patiently(|| server.add_device("disk", &options));
     let vhost_user = ring3_vblock::VhostUserOptions { socket, queues: 2 };
     server.grant("vm", "disk", ring3_vblock::Access::ReadWrite, Some(&vhost_user)).unwrap();
     loop {

@@ -1,4 +1,4 @@
-//! Looking for requests for a short while before sleeping.
+//! Looking for requests, or for answers, for a short while before sleeping.
 //!
 //! To wake a thread takes longer than to read four KiB that the host has in memory. A guest that does one request after the
 //! other sends the next one some microseconds after it knows of the last; so its queue is looked at for that long. How long is
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time that is worth it.
 const MAX: Duration = Duration::from_micros(50);
+/// Sleeps that are shorter count as short: with the time that it took to wake up, which looking saves.
+const SHORT: Duration = Duration::from_micros(200);
 /// What it begins with.
 const MIN: Duration = Duration::from_micros(5);
 /// How often it looks at the ring before it looks at the clock.
@@ -16,13 +18,13 @@ const LOOKS: u32 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Polling {
+pub(crate) struct Polling {
     window: Duration,
 }
 
 impl Polling {
     /// Looks until `found`, or for the time that is worth it; whether it was found.
-    pub(super) fn wait(&mut self, mut found: impl FnMut() -> bool) -> bool {
+    pub(crate) fn wait(&mut self, mut found: impl FnMut() -> bool) -> bool {
         if self.window.is_zero() {
             return found();
         }
@@ -41,8 +43,8 @@ impl Polling {
     }
 
     /// It has slept for so long.
-    pub(super) fn slept(&mut self, time: Duration) {
-        self.window = if time < MAX { (self.window * 2).clamp(MIN, MAX) } else { Duration::ZERO };
+    pub(crate) fn slept(&mut self, time: Duration) {
+        self.window = if time < SHORT { (self.window * 2).clamp(MIN, MAX) } else { Duration::ZERO };
     }
 }
 

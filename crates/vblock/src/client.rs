@@ -1,0 +1,412 @@
+//! A disk behind a vhost-user-blk server, for a machine of our own.
+//!
+//! The machine shares a memory file of some MiB with the server, in which there are a queue and room for data, and not the guest's
+//! memory: the translator has to know of each write to that, and a run can be recorded and repeated only where all that comes from outside
+//! comes as an input. So a server can neither read nor change more of a guest than its disk.
+//!
+//! A server that dies is waited for: the requests under way stand in the shared memory, and are done by the next one ("Inflight
+//! I/O tracking"). Who waits for them has no error, but waits longer.
+//!
+//! * [`ring`]: the queue; [`connection`]: what is said to the server, and again to the next one.
+
+mod connection;
+mod ring;
+
+use std::fmt::{self, Debug, Formatter};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use std::{io, mem};
+
+use thiserror::Error;
+
+use crate::polling::Polling;
+use connection::{Connection, Link};
+use ring::{Data, Ring};
+
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
+/// With requests of at most so many bytes it pays to look for the answer at once.
+const SHORT: usize = 64 << 10;
+
+/// VIRTIO_BLK_T_…
+mod kind {
+    pub(super) const IN: u32 = 0;
+    pub(super) const OUT: u32 = 1;
+    pub(super) const FLUSH: u32 = 4;
+    pub(super) const DISCARD: u32 = 11;
+    pub(super) const WRITE_ZEROES: u32 = 13;
+}
+
+/// Why there is no disk, or a request failed.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nobody is there, or lets us in.
+    #[error(
+        "no server gives a disk at {path}: {source}; is \"ring3 vblock\" running, with a --client whose socket that is?",
+        path = .path.display()
+    )]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What is there is no disk that we can use.
+    #[error("the server at {path} does not suit: {why}", path = .path.display())]
+    Unsuitable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The server could not do it.
+    #[error("the server at {path} has an error for a request; its log tells more", path = .0.display())]
+    Failed(PathBuf),
+    /// Shared memory, threads.
+    #[error("{0}")]
+    Host(#[from] io::Error),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act<'a> {
+    /// Read so many bytes.
+    Read(usize),
+    /// Write these.
+    Write(&'a [u8]),
+    /// Keep all that was written, whatever happens to the host.
+    Flush,
+    /// So many sectors are not needed.
+    Discard(u32),
+    /// Make zeros of so many sectors.
+    WriteZeroes {
+        /// How many.
+        count: u32,
+        /// Their room may be given up.
+        unmaps: bool,
+    },
+}
+
+/// See the module. Several threads can use it at once.
+pub struct Disk {
+    shared: Arc<Shared>,
+    connection: Connection,
+}
+
+impl Debug for Disk {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("path", &self.connection.path()).finish_non_exhaustive()
+    }
+}
+
+/// What is shared by who waits and who keeps the connection.
+struct Shared {
+    state: Mutex<State>,
+    /// A request is complete, or a place is free.
+    changed: Condvar,
+    link: Link,
+}
+
+struct State {
+    ring: Ring,
+    /// The status of requests that are complete, by their places.
+    complete: [Option<u8>; ring::SLOTS as usize],
+    /// Somebody waits for calls, and looks at the ring for all.
+    has_watcher: bool,
+    /// Without a server nothing is waited for any more.
+    gave_up: bool,
+    polling: Polling,
+}
+
+impl State {
+    fn reap(&mut self) -> bool {
+        let mut any = false;
+        while let Some((slot, status)) = self.ring.next() {
+            self.complete[usize::from(slot)] = Some(status);
+            any = true;
+        }
+        any
+    }
+}
+
+/// A request that the server has.
+#[derive(Debug)]
+struct Ticket {
+    slot: u16,
+    /// Bytes that are read.
+    taken: usize,
+    since: Instant,
+}
+
+/// A request that was begun.
+#[derive(Debug)]
+pub enum Begun {
+    /// It is complete: the bytes read, none for other requests.
+    Complete(Result<Vec<u8>, ClientError>),
+    /// It takes longer.
+    Waits(Waiting),
+}
+
+/// A request that takes longer. It is complete some time, even if nobody waits for it.
+pub struct Waiting {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    ticket: Option<Ticket>,
+}
+
+impl Debug for Waiting {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+impl Waiting {
+    /// Waits for it.
+    pub fn wait(mut self) -> Result<Vec<u8>, ClientError> {
+        let ticket = self.ticket.take();
+        ticket.map_or(Ok(Vec::new()), |ticket| self.shared.wait(&ticket, &self.path))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            // Its place must not be used again before.
+            let _ = self.shared.wait(&ticket, &self.path);
+        }
+    }
+}
+
+impl Disk {
+    /// Connects to the server at `path`.
+    pub fn connect(path: &Path) -> Result<Disk, ClientError> {
+        let (connection, shared) = Connection::start(path)?;
+        Ok(Disk { shared, connection })
+    }
+
+    /// The server's socket.
+    pub fn path(&self) -> &Path {
+        self.connection.path()
+    }
+
+    /// Sectors of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.connection.offer().sectors
+    }
+
+    /// The server lets nobody here write.
+    pub fn is_read_only(&self) -> bool {
+        self.connection.offer().read_only
+    }
+
+    /// From now on requests fail that would have to wait for another server: nobody wants to know of them any more.
+    pub fn give_up(&self) {
+        self.shared.lock().gave_up = true;
+        self.shared.changed.notify_all();
+        self.shared.link.wake();
+    }
+
+    /// Begins a request that is not long, and looks a short while for its end. None if it is long, or there is no room for one
+    /// more.
+    pub fn begin(&self, act: Act<'_>, sector: u64) -> Option<Begun> {
+        let len = match act {
+            Act::Read(len) => len,
+            Act::Write(bytes) => bytes.len(),
+            Act::Flush | Act::Discard(_) | Act::WriteZeroes { .. } => return None,
+        };
+        if len == 0 || len > self.connection.offer().part {
+            return None;
+        }
+        let mut state = self.shared.lock();
+        let slot = state.ring.take()?;
+        let ticket = match self.shared.submit(&mut state, slot, act, sector) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                state.ring.give_back(slot);
+                return Some(Begun::Complete(Err(error.into())));
+            }
+        };
+        if len <= SHORT && self.shared.link.is_there() {
+            let mut others = false;
+            let mut polling = mem::take(&mut state.polling);
+            let is_complete = polling.wait(|| {
+                others |= state.reap();
+                state.complete[usize::from(slot)].is_some()
+            });
+            state.polling = polling;
+            if others {
+                self.shared.changed.notify_all();
+            }
+            if is_complete {
+                return Some(Begun::Complete(self.shared.finish(&mut state, &ticket, self.path())));
+            }
+        }
+        drop(state);
+        let (shared, path) = (Arc::clone(&self.shared), self.path().to_owned());
+        Some(Begun::Waits(Waiting { shared, path, ticket: Some(ticket) }))
+    }
+
+    /// Does `act` from `sector` on, however long that takes; the bytes read, none for others.
+    pub fn execute(&self, act: Act<'_>, sector: u64) -> Result<Vec<u8>, ClientError> {
+        let offer = self.connection.offer();
+        let mut done = Vec::new();
+        match act {
+            Act::Read(len) => {
+                done.reserve(len);
+                while done.len() < len {
+                    let now = (len - done.len()).min(offer.part);
+                    let at = sector.saturating_add(done.len() as u64 / SECTOR);
+                    done.extend(self.one(Act::Read(now), at)?);
+                }
+            }
+            Act::Write(bytes) => {
+                for (part, index) in bytes.chunks(offer.part).zip(0..) {
+                    let at = index * offer.part as u64 / SECTOR;
+                    self.one(Act::Write(part), sector.saturating_add(at))?;
+                }
+            }
+            Act::Flush if offer.flushes => drop(self.one(Act::Flush, 0)?),
+            // It keeps all at once.
+            Act::Flush => {}
+            Act::Discard(count) => {
+                self.ranges(sector, count, offer.discard, &Act::Discard)?;
+            }
+            Act::WriteZeroes { count, unmaps } if offer.write_zeroes > 0 => {
+                let act = |count| Act::WriteZeroes { count, unmaps };
+                self.ranges(sector, count, offer.write_zeroes, &act)?;
+            }
+            Act::WriteZeroes { count, .. } => {
+                let zeros = vec![0; offer.part];
+                let mut left = u64::from(count) * SECTOR;
+                let mut at = sector;
+                while left > 0 {
+                    let now = left.min(zeros.len() as u64);
+                    self.one(Act::Write(&zeros[..now as usize]), at)?;
+                    left -= now;
+                    at = at.saturating_add(now / SECTOR);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does something for `count` sectors, at most `most` at a time; 0 if it is a hint that the server does not take.
+    fn ranges(
+        &self,
+        sector: u64,
+        count: u32,
+        most: u32,
+        act: &dyn Fn(u32) -> Act<'static>,
+    ) -> Result<(), ClientError> {
+        let mut done = 0;
+        while most > 0 && done < count {
+            let now = (count - done).min(most);
+            self.one(act(now), sector.saturating_add(u64::from(done)))?;
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// One request, as soon as there is a place for it.
+    fn one(&self, act: Act<'_>, sector: u64) -> Result<Vec<u8>, ClientError> {
+        let mut state = self.shared.lock();
+        let slot = loop {
+            if let Some(slot) = state.ring.take() {
+                break slot;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        let ticket = self.shared.submit(&mut state, slot, act, sector);
+        let ticket = ticket.inspect_err(|_| state.ring.give_back(slot))?;
+        drop(state);
+        self.shared.wait(&ticket, self.path())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn submit(
+        &self,
+        state: &mut State,
+        slot: u16,
+        act: Act<'_>,
+        sector: u64,
+    ) -> io::Result<Ticket> {
+        // Ranges are data, and their requests have no sector (struct virtio_blk_discard_write_zeroes).
+        let put_range = |count: u32, flags: u32| -> io::Result<Data> {
+            let mut bytes = sector.to_le_bytes().to_vec();
+            bytes.extend(count.to_le_bytes());
+            bytes.extend(flags.to_le_bytes());
+            state.ring.write(slot, &bytes)?;
+            Ok(Data::Given(bytes.len()))
+        };
+        let (kind, sector, data) = match act {
+            Act::Read(len) => (kind::IN, sector, Data::Taken(len)),
+            Act::Write(bytes) => {
+                state.ring.write(slot, bytes)?;
+                (kind::OUT, sector, Data::Given(bytes.len()))
+            }
+            Act::Flush => (kind::FLUSH, 0, Data::None),
+            Act::Discard(count) => (kind::DISCARD, 0, put_range(count, 0)?),
+            Act::WriteZeroes { count, unmaps } => {
+                (kind::WRITE_ZEROES, 0, put_range(count, unmaps.into())?)
+            }
+        };
+        let taken = if let Data::Taken(len) = data { len } else { 0 };
+        state.complete[usize::from(slot)] = None;
+        if state.ring.offer(slot, kind, sector, data)? {
+            self.link.kick();
+        }
+        Ok(Ticket { slot, taken, since: Instant::now() })
+    }
+
+    /// Waits until the request of `ticket` is complete.
+    fn wait(&self, ticket: &Ticket, path: &Path) -> Result<Vec<u8>, ClientError> {
+        let mut state = self.lock();
+        loop {
+            if state.reap() {
+                self.changed.notify_all();
+            }
+            if state.complete[usize::from(ticket.slot)].is_some() {
+                state.polling.slept(ticket.since.elapsed());
+                return self.finish(&mut state, ticket, path);
+            }
+            if state.gave_up && !self.link.is_there() {
+                return Err(ClientError::Failed(path.to_owned()));
+            }
+            if state.has_watcher {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else if state.ring.wants_calls() {
+                state.has_watcher = true;
+                drop(state);
+                self.link.wait_for_call();
+                state = self.lock();
+                state.has_watcher = false;
+                // Another one watches if this one has what it waited for.
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Takes what a complete request has brought, and gives its place back.
+    fn finish(
+        &self,
+        state: &mut State,
+        ticket: &Ticket,
+        path: &Path,
+    ) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = vec![0; ticket.taken];
+        let read = state.ring.read(ticket.slot, &mut bytes);
+        let status = state.complete[usize::from(ticket.slot)].take();
+        state.ring.give_back(ticket.slot);
+        self.changed.notify_all();
+        match status {
+            Some(0) => read.map(|()| bytes).map_err(Into::into),
+            _ => Err(ClientError::Failed(path.to_owned())),
+        }
+    }
+}

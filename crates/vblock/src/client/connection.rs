@@ -1,0 +1,380 @@
+//! The connection with the server, and with the next one when that is gone.
+//!
+//! A thread keeps it: it says all that has to be said, and then waits for the server to go, which sends nothing by itself.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use tracing::{info, warn};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
+use super::{ClientError, SECTOR, Shared, State};
+use crate::polling::Polling;
+
+/// How long is waited before the next try to reach a server.
+const RETRY: Duration = Duration::from_millis(50);
+/// How long a server may take to answer a message.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Feature bits (virtio 1.2, 5.2.3 and 6; vhost-user).
+mod feature {
+    pub(super) const SIZE_MAX: u64 = 1 << 1;
+    pub(super) const READ_ONLY: u64 = 1 << 5;
+    pub(super) const FLUSH: u64 = 1 << 9;
+    pub(super) const DISCARD: u64 = 1 << 13;
+    pub(super) const WRITE_ZEROES: u64 = 1 << 14;
+    pub(super) const EVENT_INDEX: u64 = 1 << 29;
+    pub(super) const PROTOCOL: u64 = 1 << 30;
+    pub(super) const VERSION_1: u64 = 1 << 32;
+    /// What is used where it is offered.
+    pub(super) const USED: u64 =
+        SIZE_MAX | READ_ONLY | FLUSH | DISCARD | WRITE_ZEROES | EVENT_INDEX | PROTOCOL | VERSION_1;
+}
+
+/// Bytes of the configuration that are looked at.
+const CONFIG: u32 = 60;
+
+/// What the server offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Offer {
+    features: u64,
+    pub(super) sectors: u64,
+    pub(super) read_only: bool,
+    pub(super) flushes: bool,
+    /// The most bytes of data of a request.
+    pub(super) part: usize,
+    /// The most sectors that are discarded, and made zeros, by one; 0 where it does not do that.
+    pub(super) discard: u32,
+    pub(super) write_zeroes: u32,
+}
+
+/// How the server is told, and tells.
+pub(super) struct Link {
+    kick: EventFd,
+    call: EventFd,
+    is_there: AtomicBool,
+}
+
+impl Link {
+    /// There is something in the ring. Without a server the next one looks by itself.
+    pub(super) fn kick(&self) {
+        let _ = self.kick.write(1);
+    }
+
+    /// Waits until the server tells of something, or is another one.
+    pub(super) fn wait_for_call(&self) {
+        let _ = self.call.read();
+    }
+
+    /// Ends the waiting, though there is nothing.
+    pub(super) fn wake(&self) {
+        let _ = self.call.write(1);
+    }
+
+    /// There is a server now.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module.
+pub(super) struct Connection {
+    path: PathBuf,
+    offer: Offer,
+    ending: Arc<Ending>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Ending {
+    /// It ends, and the socket that is open.
+    state: Mutex<(bool, Option<UnixStream>)>,
+    changed: Condvar,
+}
+
+/// What every server is told.
+struct Terms {
+    path: PathBuf,
+    file: File,
+    memory: GuestMemoryMmap,
+    inflight: Option<(VhostUserInflight, File)>,
+}
+
+impl Connection {
+    /// Connects to the server at `path`, for the first time.
+    pub(super) fn start(path: &Path) -> Result<(Connection, Arc<Shared>), ClientError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("ring3 disk", flags).map_err(io::Error::from)?;
+        let file = File::from(file);
+        file.set_len(MEMORY)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), MEMORY as usize);
+        let region = GuestRegionMmap::new(mapping.map_err(io::Error::other)?, GuestAddress(0));
+        let regions = vec![region.ok_or_else(|| io::Error::other("no room for a mapping"))?];
+        let memory = GuestMemoryMmap::from_regions(regions).map_err(io::Error::other)?;
+        let mut terms = Terms { path: path.to_owned(), file, memory, inflight: None };
+
+        let stream = UnixStream::connect(path)
+            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        let (frontend, offer) = terms.negotiate(&stream, None)?;
+        let link = Link {
+            kick: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
+            call: EventFd::new(EFD_CLOEXEC)?,
+            is_there: AtomicBool::new(false),
+        };
+        let ring = Ring::new(terms.memory.clone(), offer.features & feature::EVENT_INDEX != 0);
+        let polling = Polling::default();
+        let complete = [None; super::ring::SLOTS as usize];
+        let state = State { ring, complete, has_watcher: false, gave_up: false, polling };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), link });
+        terms.set_up(&frontend, &shared)?;
+
+        let ending = Arc::<Ending>::default();
+        let keeper =
+            Keeper { terms, shared: Arc::clone(&shared), ending: Arc::clone(&ending), offer };
+        let thread = thread::Builder::new().name("disk server".to_owned());
+        let thread = thread.spawn(move || keeper.keep(stream, frontend))?;
+        let connection = Connection { path: path.to_owned(), offer, ending, thread: Some(thread) };
+        Ok((connection, shared))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn offer(&self) -> Offer {
+        self.offer
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut state = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(stream) = &state.1 {
+            // It may be gone already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        drop(state);
+        self.ending.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Keeper {
+    terms: Terms,
+    shared: Arc<Shared>,
+    ending: Arc<Ending>,
+    offer: Offer,
+}
+
+impl Keeper {
+    fn keep(mut self, stream: UnixStream, frontend: Frontend) {
+        let mut connected = Some((stream, frontend));
+        let mut was_told = false;
+        loop {
+            if let Some((stream, frontend)) = connected.take() {
+                was_told = false;
+                self.watch(stream);
+                drop(frontend);
+            }
+            if self.pause() {
+                return;
+            }
+            match self.reconnect() {
+                Ok(both) => {
+                    info!("there is a server at {} again", self.terms.path.display());
+                    connected = Some(both);
+                }
+                Err(error @ ClientError::Unsuitable { .. }) if !was_told => {
+                    warn!("{error}");
+                    was_told = true;
+                }
+                // It is not there yet.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until the server goes.
+    fn watch(&mut self, mut stream: UnixStream) {
+        let shared = &self.shared;
+        {
+            let mut ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if ending.0 {
+                return;
+            }
+            ending.1 = stream.try_clone().ok();
+        }
+        shared.link.is_there.store(true, Ordering::Relaxed);
+        // It has not seen what came before.
+        shared.link.kick();
+        shared.link.wake();
+        if stream.set_read_timeout(None).is_ok() {
+            let mut byte = [0];
+            while matches!(stream.read(&mut byte), Ok(1)) {}
+        }
+        shared.link.is_there.store(false, Ordering::Relaxed);
+        let mut ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.1 = None;
+        if !ending.0 {
+            warn!("the server at {} has gone; waiting for another one", self.terms.path.display());
+        }
+    }
+
+    /// Waits a moment; true if it is to end.
+    fn pause(&self) -> bool {
+        let ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ending.changed.wait_timeout_while(ending, RETRY, |ending| !ending.0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.0
+    }
+
+    fn reconnect(&mut self) -> Result<(UnixStream, Frontend), ClientError> {
+        let path = self.terms.path.clone();
+        let stream =
+            UnixStream::connect(&path).map_err(|source| ClientError::Connect { path, source })?;
+        let (frontend, _) = self.terms.negotiate(&stream, Some(self.offer))?;
+        self.terms.set_up(&frontend, &self.shared)?;
+        Ok((stream, frontend))
+    }
+}
+
+impl Terms {
+    fn unsuitable(&self, why: &dyn Display) -> ClientError {
+        ClientError::Unsuitable { path: self.path.clone(), why: why.to_string() }
+    }
+
+    /// Finds out what the server offers, which must be what an earlier one did.
+    fn negotiate(
+        &mut self,
+        stream: &UnixStream,
+        before: Option<Offer>,
+    ) -> Result<(Frontend, Offer), ClientError> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut frontend = Frontend::from_stream(stream.try_clone()?, 1);
+        let fails = |error: vhost::Error| self.unsuitable(&error);
+        frontend.set_owner().map_err(fails)?;
+        let offered = frontend.get_features().map_err(fails)?;
+        if offered & feature::VERSION_1 == 0 || offered & feature::PROTOCOL == 0 {
+            return Err(self.unsuitable(&"it does not offer virtio version 1 with a configuration"));
+        }
+        let features = before.map_or(offered & feature::USED, |before| before.features);
+        if features & !offered != 0 || (features ^ offered) & feature::READ_ONLY != 0 {
+            return Err(self.unsuitable(&"it offers less than the one before, or other rights"));
+        }
+        frontend.set_features(features).map_err(fails)?;
+        let protocol = frontend.get_protocol_features().map_err(fails)?;
+        let needed = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        if !protocol.contains(needed) {
+            return Err(self.unsuitable(&"it does not keep requests in flight for the next one"));
+        }
+        let wanted = protocol & (needed | VhostUserProtocolFeatures::REPLY_ACK);
+        frontend.set_protocol_features(wanted).map_err(fails)?;
+        if wanted.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+            frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+        let none = [0; CONFIG as usize];
+        let flags = VhostUserConfigFlags::empty();
+        let config = frontend.get_config(0, CONFIG, flags, &none).map_err(fails)?.1;
+        if config.len() < none.len() {
+            return Err(self.unsuitable(&"its configuration is too short"));
+        }
+        let number =
+            |at: usize| u32::from_le_bytes(config[at..at + 4].try_into().expect("four bytes"));
+        let only = |bit: u64, value: u32| if features & bit != 0 { value } else { 0 };
+        let sectors = u64::from(number(0)) | u64::from(number(4)) << 32;
+        // Less than a page would not be a server's answer to anything.
+        let most = match only(feature::SIZE_MAX, number(8)) {
+            0 => DATA,
+            most => (most as usize).clamp(4096, DATA),
+        };
+        let offer = Offer {
+            features,
+            sectors,
+            read_only: features & feature::READ_ONLY != 0,
+            flushes: features & feature::FLUSH != 0,
+            part: most / SECTOR as usize * SECTOR as usize,
+            discard: only(feature::DISCARD, number(36)),
+            write_zeroes: only(feature::WRITE_ZEROES, number(48)),
+        };
+        match before {
+            Some(before) if before.sectors != sectors => {
+                return Err(self.unsuitable(&"its disk has another size"));
+            }
+            _ if sectors == 0 || sectors > u64::MAX / SECTOR => {
+                return Err(self.unsuitable(&"its disk has no size"));
+            }
+            _ => {}
+        }
+        if self.inflight.is_none() {
+            let wanted = VhostUserInflight::new(0, 0, 1, SIZE);
+            self.inflight = Some(frontend.get_inflight_fd(&wanted).map_err(|error| {
+                ClientError::Unsuitable { path: self.path.clone(), why: error.to_string() }
+            })?);
+        }
+        Ok((frontend, offer))
+    }
+
+    /// Gives the server memory and queue.
+    fn set_up(&self, frontend: &Frontend, shared: &Shared) -> Result<(), ClientError> {
+        let fails = |error: vhost::Error| self.unsuitable(&error);
+        let mut frontend = frontend.clone();
+        if let Some((inflight, file)) = &self.inflight {
+            let set = frontend.set_inflight_fd(inflight, file.as_raw_fd());
+            set.map_err(|error| self.unsuitable(&error))?;
+        }
+        let host = |at: u64| -> Result<u64, ClientError> {
+            let address = self.memory.get_host_address(GuestAddress(at));
+            address.map(|address| address as u64).map_err(|error| self.unsuitable(&error))
+        };
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: MEMORY,
+            userspace_addr: host(0)?,
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        };
+        frontend.set_mem_table(&[region]).map_err(fails)?;
+        frontend.set_vring_num(0, SIZE).map_err(fails)?;
+        let [descriptors, available, used] = PARTS;
+        let setting = VringConfigData {
+            queue_max_size: SIZE,
+            queue_size: SIZE,
+            flags: 0,
+            desc_table_addr: host(descriptors)?,
+            used_ring_addr: host(used)?,
+            avail_ring_addr: host(available)?,
+            log_addr: None,
+        };
+        frontend.set_vring_base(0, shared.lock().ring.used_index()).map_err(fails)?;
+        frontend.set_vring_addr(0, &setting).map_err(fails)?;
+        frontend.set_vring_call(0, &shared.link.call).map_err(fails)?;
+        frontend.set_vring_kick(0, &shared.link.kick).map_err(fails)?;
+        frontend.set_vring_enable(0, true).map_err(|error| self.unsuitable(&error))
+    }
+}

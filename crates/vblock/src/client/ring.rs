@@ -1,0 +1,187 @@
+//! The driver's side of a split virtqueue (virtio 1.2, 2.7), in memory that is this client's own, with a fixed place for each request.
+//!
+//! What the server writes there is not trusted: a head that is none of a request under way is left out.
+
+use std::io;
+use std::sync::atomic::{Ordering, fence};
+
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+/// Requests at a time.
+pub(super) const SLOTS: u16 = 32;
+/// Bytes of data of a request.
+pub(super) const DATA: usize = 256 << 10;
+/// Descriptors: header, data and status of each request, rounded up to a power of two.
+pub(super) const SIZE: u16 = 128;
+/// Descriptors of a request.
+const CHAIN: u16 = 3;
+
+/// Where the parts are.
+const AVAILABLE: u64 = 0x1000;
+const USED: u64 = 0x2000;
+/// Header and status of each request, 32 bytes.
+const HEADERS: u64 = 0x4000;
+const HEADER: u64 = 32;
+/// In these, where the status is.
+const STATUS: u64 = 16;
+/// Data of each request.
+const BUFFERS: u64 = 0x1_0000;
+/// All bytes.
+pub(super) const MEMORY: u64 = BUFFERS + SLOTS as u64 * DATA as u64;
+
+/// A status that no server gives.
+const NOT_YET: u8 = 0xff;
+
+// Flags of descriptors.
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+
+/// What a request gives to the server, or takes from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Data {
+    None,
+    Given(usize),
+    Taken(usize),
+}
+
+/// The rings.
+#[derive(Debug)]
+pub(super) struct Ring {
+    memory: GuestMemoryMmap,
+    event_index: bool,
+    available: u16,
+    used: u16,
+    is_busy: [bool; SLOTS as usize],
+}
+
+/// Addresses of the three parts.
+pub(super) const PARTS: [u64; 3] = [0, AVAILABLE, USED];
+
+impl Ring {
+    /// In `memory`, of which [`MEMORY`] bytes from 0 on are there, all zeros.
+    pub(super) fn new(memory: GuestMemoryMmap, event_index: bool) -> Ring {
+        Ring { memory, event_index, available: 0, used: 0, is_busy: [false; SLOTS as usize] }
+    }
+
+    fn load(&self, at: u64) -> u16 {
+        // It is in memory; what fails would be our own mistake, and reads as nothing.
+        self.memory.load(GuestAddress(at), Ordering::Acquire).map_or(0, u16::from_le)
+    }
+
+    fn store(&self, value: u16, at: u64) {
+        // As above.
+        let _ = self.memory.store(value.to_le(), GuestAddress(at), Ordering::Release);
+    }
+
+    /// A place for a request; none if all are in use. It is in use from now on.
+    pub(super) fn take(&mut self) -> Option<u16> {
+        let slot = self.is_busy.iter().position(|busy| !busy)?;
+        self.is_busy[slot] = true;
+        Some(slot as u16)
+    }
+
+    /// The place may be used again.
+    pub(super) fn give_back(&mut self, slot: u16) {
+        self.is_busy[usize::from(slot)] = false;
+    }
+
+    fn buffer(slot: u16) -> GuestAddress {
+        GuestAddress(BUFFERS + u64::from(slot) * DATA as u64)
+    }
+
+    /// Puts `bytes` where the data of `slot` are.
+    pub(super) fn write(&self, slot: u16, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_slice(bytes, Ring::buffer(slot)).map_err(io::Error::other)
+    }
+
+    /// Takes `bytes` from there.
+    pub(super) fn read(&self, slot: u16, bytes: &mut [u8]) -> io::Result<()> {
+        self.memory.read_slice(bytes, Ring::buffer(slot)).map_err(io::Error::other)
+    }
+
+    /// Offers the request of `slot`; true if the server wants to be told.
+    pub(super) fn offer(
+        &mut self,
+        slot: u16,
+        kind: u32,
+        sector: u64,
+        data: Data,
+    ) -> io::Result<bool> {
+        let header = HEADERS + u64::from(slot) * HEADER;
+        let mut bytes = [0; STATUS as usize + 1];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..16].copy_from_slice(&sector.to_le_bytes());
+        bytes[STATUS as usize] = NOT_YET;
+        let memory = &self.memory;
+        memory.write_slice(&bytes, GuestAddress(header)).map_err(io::Error::other)?;
+        let buffer = Ring::buffer(slot).0;
+        let mut chain = vec![(header, STATUS as u32, 0)];
+        match data {
+            Data::None => {}
+            Data::Given(len) => chain.push((buffer, len as u32, 0)),
+            Data::Taken(len) => chain.push((buffer, len as u32, WRITE)),
+        }
+        chain.push((header + STATUS, 1, WRITE));
+        let head = slot * CHAIN;
+        let last = chain.len() as u16 - 1;
+        for (index, (at, len, flags)) in (0..).zip(chain) {
+            let flags = if index < last { flags | NEXT } else { flags };
+            let descriptor = Descriptor::new(at, len, flags, head + index + 1);
+            let place = GuestAddress(u64::from(head + index) * 16);
+            memory.write_obj(descriptor, place).map_err(io::Error::other)?;
+        }
+        self.store(head, AVAILABLE + 4 + u64::from(self.available % SIZE) * 2);
+        let before = self.available;
+        self.available = before.wrapping_add(1);
+        self.store(self.available, AVAILABLE + 2);
+        // 2.7.13.4: the index is there before it is looked whether the server wants to be told.
+        fence(Ordering::SeqCst);
+        Ok(if self.event_index {
+            let event = self.load(USED + 4 + u64::from(SIZE) * 8);
+            self.available.wrapping_sub(event).wrapping_sub(1) < self.available.wrapping_sub(before)
+        } else {
+            self.load(USED) & 1 == 0
+        })
+    }
+
+    /// There is something for [`Ring::next`].
+    pub(super) fn has_more(&self) -> bool {
+        self.load(USED + 2) != self.used
+    }
+
+    /// The next request that the server has completed, and its status.
+    pub(super) fn next(&mut self) -> Option<(u16, u8)> {
+        while self.has_more() {
+            let at = USED + 4 + u64::from(self.used % SIZE) * 8;
+            self.used = self.used.wrapping_add(1);
+            let Ok([head, _]) = self.memory.read_obj::<[u32; 2]>(GuestAddress(at)) else {
+                continue;
+            };
+            let (slot, rest) = (head / u32::from(CHAIN), head % u32::from(CHAIN));
+            let is_ours = rest == 0 && self.is_busy.get(slot as usize) == Some(&true);
+            let status = GuestAddress(HEADERS + u64::from(slot) * HEADER + STATUS);
+            match self.memory.read_obj::<u8>(status) {
+                Ok(status) if is_ours && status != NOT_YET => return Some((slot as u16, status)),
+                _ => tracing::warn!("the server answers what it was not asked"),
+            }
+        }
+        None
+    }
+
+    /// Asks the server to tell of the next one; false if there is one already.
+    pub(super) fn wants_calls(&self) -> bool {
+        if self.event_index {
+            self.store(self.used, AVAILABLE + 4 + u64::from(SIZE) * 2);
+        } else {
+            self.store(0, AVAILABLE);
+        }
+        fence(Ordering::SeqCst);
+        !self.has_more()
+    }
+
+    /// Where a server goes on that knows nothing of requests in flight.
+    pub(super) fn used_index(&self) -> u16 {
+        self.load(USED + 2)
+    }
+}

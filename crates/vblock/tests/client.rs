@@ -1,0 +1,158 @@
+//! A machine's own disk behind a server, and behind the next one.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use ring3_block::{CreateOptions, Format, Image, OpenOptions};
+use ring3_vblock::client::{Act, Begun, ClientError, Disk};
+use ring3_vblock::{Access, DeviceOptions, Server, VhostUserOptions};
+use support::{Process, patiently, serve_for_ever};
+
+const LEN: u64 = 16 << 20;
+
+fn make(path: &Path, format: Format) {
+    let options = CreateOptions { format, size: LEN, backing: None, specific: Vec::new() };
+    ring3_block::create(path, &options).unwrap().finish().unwrap();
+}
+
+fn serve(directory: &Path, format: Format, access: Access) -> Server {
+    let server = Server::default();
+    make(&directory.join("image"), format);
+    let file = directory.join("image");
+    let options = DeviceOptions { file, format: Some(format), read_only: false };
+    patiently(|| server.add_device("disk", &options));
+    let vhost_user = VhostUserOptions { socket: directory.join("vm"), queues: 1 };
+    server.grant("vm", "disk", access, Some(&vhost_user)).unwrap();
+    server
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|index| (index * 5 + seed * 11 + (index >> 9)) as u8).collect()
+}
+
+fn begin(disk: &Disk, act: Act<'_>, sector: u64) -> Vec<u8> {
+    match disk.begin(act, sector).expect("it is short") {
+        Begun::Complete(result) => result.unwrap(),
+        Begun::Waits(waiting) => waiting.wait().unwrap(),
+    }
+}
+
+#[test]
+fn a_disk_is_read_and_written() {
+    for format in [Format::Raw, Format::Qcow2] {
+        let directory = tempfile::tempdir().unwrap();
+        let _server = serve(directory.path(), format, Access::ReadWrite);
+        let disk = Disk::connect(&directory.path().join("vm")).unwrap();
+        assert_eq!((disk.sectors(), disk.is_read_only()), (LEN / 512, false));
+        // Longer than one request can be.
+        let bytes = pattern(1, 1 << 20);
+        disk.execute(Act::Write(&bytes), 100).unwrap();
+        assert!(disk.execute(Act::Read(1 << 20), 100).unwrap() == bytes);
+        assert!(begin(&disk, Act::Write(&pattern(2, 4096)), 8).is_empty());
+        assert_eq!(begin(&disk, Act::Read(4096), 8), pattern(2, 4096));
+        disk.execute(Act::Flush, 0).unwrap();
+        disk.execute(Act::WriteZeroes { count: 1000, unmaps: false }, 100).unwrap();
+        disk.execute(Act::WriteZeroes { count: 8, unmaps: true }, 1100).unwrap();
+        disk.execute(Act::Discard(8), 1108).unwrap();
+        let read = disk.execute(Act::Read(1016 * 512), 100).unwrap();
+        assert!(read[..1008 * 512].iter().all(|byte| *byte == 0));
+        for sector in [LEN / 512, u64::MAX / 512, u64::MAX] {
+            let error = disk.execute(Act::Read(512), sector).unwrap_err();
+            assert!(matches!(error, ClientError::Failed(_)));
+        }
+    }
+}
+
+#[test]
+fn threads_share_a_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = serve(directory.path(), Format::Qcow2, Access::ReadWrite);
+    let disk = Arc::new(Disk::connect(&directory.path().join("vm")).unwrap());
+    let threads = (0..8_u64).map(|number| {
+        let disk = Arc::clone(&disk);
+        thread::spawn(move || {
+            for round in 0..40 {
+                let sector = (round * 8 + number) * 64;
+                let bytes = pattern(sector, 32 << 10);
+                disk.execute(Act::Write(&bytes), sector).unwrap();
+                assert!(begin(&disk, Act::Read(bytes.len()), sector) == bytes);
+            }
+        })
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn what_a_server_refuses_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("vm");
+    let error = Disk::connect(&socket).unwrap_err().to_string();
+    assert!(error.contains("no server gives a disk") && error.contains("ring3 vblock"), "{error}");
+    let server = serve(directory.path(), Format::Raw, Access::Read);
+    let disk = Disk::connect(&socket).unwrap();
+    assert!(disk.is_read_only());
+    assert!(disk.execute(Act::Write(&[1; 512]), 0).is_err());
+    assert_eq!(disk.execute(Act::Read(512), 0).unwrap(), [0; 512]);
+    server.revoke("vm", "disk").unwrap();
+    disk.give_up();
+    assert!(disk.execute(Act::Read(512), 0).is_err());
+}
+
+#[test]
+fn the_next_server_does_what_the_last_one_left() {
+    for format in [Format::Raw, Format::Qcow2] {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, socket) = (directory.path().join("image"), directory.path().join("socket"));
+        make(&image, format);
+        let mut process = Process::start(&image, &socket);
+        let disk = loop {
+            match Disk::connect(&socket) {
+                Ok(disk) => break Arc::new(disk),
+                Err(_) => thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        };
+        let threads = (0..4_u64).map(|number| {
+            let disk = Arc::clone(&disk);
+            thread::spawn(move || {
+                for round in 0..500 {
+                    let sector = (round % 100 * 4 + number) * 64;
+                    let bytes = pattern(sector + round, 32 << 10);
+                    disk.execute(Act::Write(&bytes), sector).unwrap();
+                    assert!(disk.execute(Act::Read(bytes.len()), sector).unwrap() == bytes);
+                }
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let mut kills = 0;
+        while threads.iter().any(|thread| !thread.is_finished()) || kills == 0 {
+            thread::sleep(std::time::Duration::from_millis(100));
+            process.kill();
+            kills += 1;
+            process = Process::start(&image, &socket);
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        drop(disk);
+        process.kill();
+        let options = OpenOptions { format: Some(format), ..OpenOptions::default() };
+        let image = patiently(|| Image::open(&image, &options));
+        for place in 0..400 {
+            let mut bytes = vec![0; 32 << 10];
+            image.read_at(&mut bytes, place * 64 * 512).unwrap();
+            assert!(bytes == pattern(place * 64 + 400 + place / 4, 32 << 10), "{format}: {place}");
+        }
+    }
+}
+
+/// Not a test: what the tests above start as their server.
+#[test]
+#[ignore = "the server that other tests start"]
+fn server_process() {
+    serve_for_ever();
+}

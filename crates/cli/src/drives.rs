@@ -8,9 +8,10 @@ use ring3_block::format::{Format, UnknownFormat};
 use ring3_core::disk::Medium;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
+use ring3_vblock::client::ClientError;
 use ring3_vm::drives::{
     Access, BlockSize, Cache, DetectZeroes, Drive, Empty, ErrorPolicy, ImageError, ImageFile,
-    ImageOptions, LimitError, Limits, OnError, Overlay,
+    ImageOptions, LimitError, Limits, OnError, Overlay, Served,
 };
 use ring3_vm::{BootDevice, Config, DisketteDrive, VirtioDisk, Vm};
 use thiserror::Error;
@@ -88,7 +89,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE,if=ide|floppy|virtio,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
+    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -119,6 +120,8 @@ pub(crate) struct DriveProperties {
     pub(crate) detect_zeroes: DetectZeroes,
     /// What the guest does not need any more takes no room.
     pub(crate) discard: bool,
+    /// The socket of a server that has the disk, in the place of a file.
+    pub(crate) vblock: Option<PathBuf>,
     pub(crate) virtio: VirtioProperties,
     /// How much it does at most.
     pub(crate) limits: Limits,
@@ -140,6 +143,7 @@ impl Default for DriveProperties {
             cache: Cache::default(),
             detect_zeroes: DetectZeroes::Off,
             discard: false,
+            vblock: None,
             virtio: VirtioProperties::default(),
             limits: Limits::default(),
             errors: ErrorPolicy::default(),
@@ -148,7 +152,7 @@ impl Default for DriveProperties {
 }
 
 /// The properties of a drive.
-pub(crate) const KNOWN: &str = "file, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
+pub(crate) const KNOWN: &str = "file, vblock, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
      rerror, werror, throttling.bps-total and the like";
 
 /// Why a `--drive` or `--boot` is refused.
@@ -272,6 +276,7 @@ impl FromStr for DriveProperties {
                 |key, expected| BadProperties::Value { key, expected, value: value.to_owned() };
             match key {
                 "file" => drive.file = Some(value.into()),
+                "vblock" => drive.vblock = Some(value.into()),
                 "if" => {
                     drive.interface = match value {
                         "ide" => Interface::Ide,
@@ -342,6 +347,12 @@ impl FromStr for BootOptions {
 pub(crate) enum DriveError {
     #[error(transparent)]
     Image(#[from] ImageError),
+    #[error(transparent)]
+    Server(#[from] ClientError),
+    #[error(
+        "vblock=SOCKET is a hard disk (if=ide or if=virtio) of a server, which has its file, format and snapshots: leave these out"
+    )]
+    Served,
     #[error("two drives are to be number {index} of {device}; give each another index")]
     Taken { device: &'static str, index: u8 },
     #[error("{device} has room for {room} drives; leave some out")]
@@ -434,10 +445,18 @@ impl Drives {
         }
         properties.limits.check().map_err(LimitError::Bad)?;
         let is_cdrom = properties.takes_discs();
-        let drive = match &properties.file {
-            Some(path) => open(path, properties, properties.snapshot || snapshot)?,
-            None if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
-            None => return Err(DriveError::NoFile),
+        let is_snapshot = properties.snapshot || snapshot;
+        let drive = match (&properties.file, &properties.vblock) {
+            (_, Some(socket)) => {
+                let is_image = properties.file.is_some() || properties.format.is_some();
+                if is_image || is_snapshot || is_cdrom || interface == Interface::Floppy {
+                    return Err(DriveError::Served);
+                }
+                Box::new(Served::connect(socket, properties.read_only)?)
+            }
+            (Some(path), None) => open(path, properties, is_snapshot)?,
+            (None, None) if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
+            (None, None) => return Err(DriveError::NoFile),
         };
         let medium = drive.medium();
         let diskette = match (interface, medium, &properties.file) {

@@ -1,7 +1,7 @@
 //! What stands behind the drives of the machine.
 //!
 //! A [`Drive`] does what a device asks: [`ImageFile`] with a disk image, [`Overlay`] with one that
-//! stays as it is while the guest writes, [`Empty`] without a medium.
+//! stays as it is while the guest writes, [`Served`] with one of a server, [`Empty`] without a medium.
 //!
 //! In a normal run threads of the drive do it, several requests side by side, and the guest runs on; what needs no waiting for the host is done at once.
 //! In a deterministic run all is, so that answers come in the same place each time. [`Limits`] hold requests back, and an
@@ -12,6 +12,7 @@ mod image;
 mod options;
 mod overlay;
 mod pool;
+mod served;
 mod throttle;
 
 use std::fmt::Debug;
@@ -31,12 +32,13 @@ pub use errors::{Action, ErrorPolicy, OnError};
 pub use image::ImageFile;
 pub use options::{Access, BlockSize, Cache, DetectZeroes, ImageOptions};
 pub use overlay::Overlay;
+pub use served::Served;
 pub use throttle::{BadLimits, Limit, Limits};
 
 use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
 use crate::door::Sender;
-use pool::Pool;
+use pool::{Asked, Pool};
 use throttle::Throttle;
 
 /// The host's side of a drive: a file, memory, or whatever holds sectors. It is asked by several threads at once.
@@ -48,6 +50,14 @@ pub trait Drive: Debug + Send + Sync {
     fn execute_at_once(&self, _operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
         None
     }
+
+    /// The same, or begins it, for somebody to wait for it elsewhere, where others do the work of the drive.
+    fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
+        self.execute_at_once(operation).map(Begun::Complete)
+    }
+
+    /// Nobody wants to know of what is not done yet: the machine ends. What cannot be done soon fails from now on.
+    fn end(&self) {}
 
     /// Gives the medium another size.
     fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
@@ -74,6 +84,17 @@ pub trait Drive: Debug + Send + Sync {
     fn detect_zeroes(&self) -> DetectZeroes {
         DetectZeroes::default()
     }
+}
+
+/// Waits for what an operation comes to that was begun.
+pub type Later = Box<dyn FnOnce() -> Result<Vec<u8>, DiskError> + Send>;
+
+/// What became of an operation at once.
+pub enum Begun {
+    /// It is done.
+    Complete(Result<Vec<u8>, DiskError>),
+    /// It is under way.
+    Waits(Later),
 }
 
 /// A drive without a medium.
@@ -255,20 +276,27 @@ impl Attached {
         let not_before = throttle.map_or(now, |throttle| throttle.ask(&request.operation, now));
         // Nothing overtakes that the medium is taken out.
         let is_next = not_before <= now && !self.waiting.iter().any(|asked| asked.ejects);
-        if is_next && let Some(result) = self.drive.execute_at_once(&request.operation) {
-            return Some(result);
+        let later = match is_next.then(|| self.drive.begin(&request.operation)).flatten() {
+            Some(Begun::Complete(result)) => return Some(result),
+            Some(Begun::Waits(later)) => Some(later),
+            None => None,
+        };
+        if self.ask_pool(Asked { request, not_before, later }, door) {
+            None
+        } else {
+            Some(Err(DiskError::Host))
         }
-        if self.ask_pool(request, not_before, door) { None } else { Some(Err(DiskError::Host)) }
     }
 
-    /// Has threads do `request`, which answer at `door`. False if there can be none.
-    fn ask_pool(&mut self, request: DiskRequest, not_before: Instant, door: &Sender) -> bool {
-        let asked = Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject };
+    /// Has threads do what is `asked`, which answer at `door`. False if there can be none.
+    fn ask_pool(&mut self, asked: Asked, door: &Sender) -> bool {
+        let DiskRequest { tag, operation } = &asked.request;
+        let waiting = Waiting { tag: *tag, ejects: *operation == DiskOperation::Eject };
         let place = (self.device.as_str(), self.unit);
         let new = || Pool::new(place, Arc::clone(&self.drive), self.policy, door.clone());
-        match self.pool.get_or_insert_with(new).ask(request, not_before) {
+        match self.pool.get_or_insert_with(new).ask(asked) {
             Ok(()) => {
-                self.waiting.push(asked);
+                self.waiting.push(waiting);
                 true
             }
             Err(error) => {

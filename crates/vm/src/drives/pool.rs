@@ -18,7 +18,7 @@ use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::input::{DeviceInput, Input};
 
 use super::errors::{self, Action, ErrorPolicy};
-use super::{Drive, DriveFailure};
+use super::{Drive, DriveFailure, Later};
 use crate::control::Request;
 use crate::door::Sender;
 
@@ -64,15 +64,18 @@ struct Queue {
     is_closed: bool,
 }
 
-struct Asked {
-    request: DiskRequest,
+/// What is to be done.
+pub(super) struct Asked {
+    pub(super) request: DiskRequest,
     /// Limits hold it back until then.
-    not_before: Instant,
+    pub(super) not_before: Instant,
+    /// Waits for its end, if it was begun.
+    pub(super) later: Option<Later>,
 }
 
 /// What a thread finds to do.
 enum Next {
-    Begin(DiskRequest),
+    Begin(DiskRequest, Option<Later>),
     /// Nothing yet.
     Wait,
     /// Nothing before then.
@@ -99,10 +102,10 @@ impl Pool {
         Pool { shared: Arc::new(shared), threads: Vec::new() }
     }
 
-    /// Has `request` done, after `not_before`. An error where no thread can do it.
-    pub(super) fn ask(&mut self, request: DiskRequest, not_before: Instant) -> io::Result<()> {
+    /// Has it done. An error where no thread can do it.
+    pub(super) fn ask(&mut self, asked: Asked) -> io::Result<()> {
         let mut queue = self.shared.lock();
-        queue.requests.push_back(Asked { request, not_before });
+        queue.requests.push_back(asked);
         if queue.requests.len() > queue.idle && self.threads.len() < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("drive".to_owned());
@@ -125,7 +128,7 @@ impl Pool {
         let mut queue = self.shared.lock();
         let not_before = Instant::now();
         for (request, _) in std::mem::take(&mut queue.kept).into_iter().rev() {
-            queue.requests.push_front(Asked { request, not_before });
+            queue.requests.push_front(Asked { request, not_before, later: None });
         }
         self.shared.changed.notify_all();
     }
@@ -156,6 +159,7 @@ impl Pool {
     pub(super) fn hurry(&self) {
         self.shared.lock().hurries = true;
         self.shared.changed.notify_all();
+        self.shared.drive.end();
         self.give_up();
     }
 }
@@ -184,9 +188,11 @@ impl Shared {
 
     /// What a thread does.
     fn work(&self) {
-        while let Some(request) = self.begin() {
+        while let Some((request, later)) = self.begin() {
+            let execute = || self.drive.execute(&request.operation);
+            let act = || later.map_or_else(execute, |later| later());
             // Even where our own code fails the guest is answered, and the machine does not wait for ever.
-            let result = catch_unwind(AssertUnwindSafe(|| self.drive.execute(&request.operation)));
+            let result = catch_unwind(AssertUnwindSafe(act));
             let result = result.unwrap_or(Err(DiskError::Host));
             if let Some((tag, result)) = self.end(request, result) {
                 self.answer(tag, result);
@@ -195,12 +201,12 @@ impl Shared {
     }
 
     /// Waits for a request that can be done now. None comes any more where this gives nothing.
-    fn begin(&self) -> Option<DiskRequest> {
+    fn begin(&self) -> Option<(DiskRequest, Option<Later>)> {
         let mut queue = self.lock();
         loop {
             let next = queue.next();
-            if let Next::Begin(request) = next {
-                return Some(request);
+            if let Next::Begin(request, later) = next {
+                return Some((request, later));
             }
             if queue.is_closed && queue.requests.is_empty() {
                 return None;
@@ -270,7 +276,7 @@ impl Queue {
                 self.is_alone = wants_alone;
                 self.running += 1;
                 return match self.requests.remove(index) {
-                    Some(asked) => Next::Begin(asked.request),
+                    Some(Asked { request, later, .. }) => Next::Begin(request, later),
                     None => Next::Wait,
                 };
             }
@@ -334,7 +340,8 @@ mod tests {
     }
 
     fn ask(pool: &mut Pool, tag: u64, operation: DiskOperation) {
-        pool.ask(DiskRequest { tag, operation }, Instant::now()).unwrap();
+        let request = DiskRequest { tag, operation };
+        pool.ask(Asked { request, not_before: Instant::now(), later: None }).unwrap();
     }
 
     fn answer(door: &mut Door) -> DiskAnswer {
@@ -487,7 +494,8 @@ mod tests {
         let (mut pool, drive, mut door) = full(ErrorPolicy::default());
         drive.has_room.store(true, Ordering::SeqCst);
         let never = Instant::now() + std::time::Duration::from_secs(1_000_000);
-        pool.ask(DiskRequest { tag: 1, operation: ZEROES }, never).unwrap();
+        let request = DiskRequest { tag: 1, operation: ZEROES };
+        pool.ask(Asked { request, not_before: never, later: None }).unwrap();
         ask(&mut pool, 2, READ);
         assert_eq!(answer(&mut door).tag, 2);
         // One that has the drive alone comes after what is held back.

@@ -1,0 +1,306 @@
+//! `ring3 vblock` serves guests of ours and of QEMU, which do not notice that it is killed again and again, and the programs of others
+//! over NBD.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use support::guest::{Guest, PROMPT, file};
+use support::{Directory, output, read_ext2, ring3, system_program, wait_until};
+
+/// A server, which is killed when it is dropped.
+struct Server(Child);
+
+impl Server {
+    /// Starts one in `directory`, and waits until `socket` is there.
+    fn start(directory: &Path, arguments: &[&str], socket: &str) -> Server {
+        let mut command = ring3();
+        command.arg("vblock").args(arguments).current_dir(directory).stdin(Stdio::null());
+        let mut server = Server(command.spawn().expect("the program starts"));
+        let socket = directory.join(socket);
+        wait_until("the server listens", || {
+            assert!(server.0.try_wait().unwrap().is_none(), "the server has ended");
+            // A socket that an earlier one has left takes no connection.
+            std::os::unix::net::UnixStream::connect(&socket).ok()
+        });
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the program `name` is, if it is installed; a host without it is told on standard error, and the test passes.
+fn program(name: &str, package: &str) -> Option<Command> {
+    let there = Command::new(name).arg("--version").stdout(Stdio::null()).status();
+    if there.is_ok() {
+        return Some(Command::new(name));
+    }
+    eprintln!("skipped: there is no {name}; install the package {package}");
+    None
+}
+
+fn ctl(directory: &Directory, arguments: &[&str]) -> Result<String, String> {
+    let mut command = ring3();
+    command.args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments);
+    let output = command.output().expect("the program starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() {
+        Ok(text(output.stdout))
+    } else {
+        assert_eq!(output.status.code(), Some(1));
+        Err(text(output.stderr))
+    }
+}
+
+fn create(directory: &Directory, format: &str) -> PathBuf {
+    let path = directory.path("disk");
+    output(ring3().args(["img", "create", "-q", "-f", format]).arg(&path).arg("64M"));
+    path
+}
+
+const MODULES: &str = "dmesg -n 1; mkdir -p /mnt; \
+                       for i in ata_piix sd_mod virtio_pci virtio_blk crc32c_generic ext4; do modprobe $i; done";
+
+/// Makes a file system on `disk`, fills it and takes sums; the same sums when all is read again.
+fn work(guest: &mut Guest, disk: &str) {
+    guest.command(&format!("mke2fs {disk} >/tmp/log 2>&1 && mount -t ext4 {disk} /mnt"));
+    let fill = "for i in 1 2 3 4 5; do seq $((i * 50000)) > /mnt/n$i; \
+                dd if=/dev/urandom of=/mnt/r$i bs=64k count=32 2>/dev/null; sync; done; md5sum /mnt/[nr]* > /tmp/sums; \
+                cp /tmp/sums /mnt/; echo $(wc -l < /tmp/sums)";
+    assert_eq!(guest.command(fill).lines().last(), Some("10"));
+    let again = format!(
+        "umount /mnt && mount -t ext4 {disk} /mnt && md5sum -c /tmp/sums 2>&1 | grep -c OK"
+    );
+    assert_eq!(guest.command(&again), "10");
+    assert_eq!(guest.command("umount /mnt; dmesg | grep -ci 'i/o error'"), "0");
+}
+
+/// Kills a server again and again until `done`, and starts the next one.
+fn kill_again_and_again(directory: &Path, arguments: &[&str], done: &AtomicBool) -> (Server, u32) {
+    let mut kills = 0;
+    let mut server = Server::start(directory, arguments, "vm");
+    while !done.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_secs(1));
+        drop(server);
+        kills += 1;
+        server = Server::start(directory, arguments, "vm");
+    }
+    (server, kills)
+}
+
+fn check_disk(disk: &Path, format: &str) {
+    if format != "raw" {
+        let status = ring3().args(["img", "check", "-q", "-f", format]).arg(disk).status().unwrap();
+        // Room that nothing leads to may be left (3), but nothing is wrong (2).
+        assert!(matches!(status.code(), Some(0 | 3)), "{status}");
+    }
+    let raw = disk.with_extension("raw");
+    output(
+        Command::new("qemu-img").args(["convert", "-f", format, "-O", "raw"]).arg(disk).arg(&raw),
+    );
+    output(system_program("e2fsck").arg("-fn").arg(&raw));
+    let numbers: Vec<u8> = (1..=250_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    assert!(read_ext2(&raw, "/n5") == numbers);
+}
+
+#[test]
+fn a_guest_works_while_its_server_is_killed_every_second() {
+    for (format, interface, disk) in [("qcow2", "virtio", "/dev/vda"), ("qcow2", "ide", "/dev/sda")]
+    {
+        let directory = Directory::new();
+        let image = create(&directory, format);
+        let device = format!("disk,file=disk,format={format}");
+        let arguments = ["--device", &device, "--client", "vm=disk:rw,socket=vm"];
+        let place = directory.path("");
+        let first = Server::start(&place, &arguments, "vm");
+        let mut guest = Guest::start(|command| {
+            command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
+            for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
+                command.arg("--initrd").arg(file(initrd));
+            }
+            let socket = directory.path("vm");
+            let drive = format!("vblock={},if={interface}", socket.display());
+            command.args(["--append", "console=ttyS0", "--drive", &drive]);
+        });
+        guest.wait_for(PROMPT);
+        guest.command(MODULES);
+        drop(first);
+        let done = AtomicBool::new(false);
+        let (server, kills) = thread::scope(|scope| {
+            let killer = scope.spawn(|| kill_again_and_again(&place, &arguments, &done));
+            work(&mut guest, disk);
+            done.store(true, Ordering::Relaxed);
+            killer.join().unwrap()
+        });
+        assert!(kills > 0);
+        assert_eq!(guest.power_off(), Some(0));
+        drop(server);
+        check_disk(&image, format);
+    }
+}
+
+#[test]
+fn a_guest_of_qemu_works_while_its_server_is_killed() {
+    let Some(mut qemu) = program("qemu-system-i386", "qemu-system-x86") else { return };
+    let directory = Directory::new();
+    let image = create(&directory, "raw");
+    let initrd = directory.path("initrd");
+    let parts =
+        ["initramfs.cpio.gz", "modules.cpio.gz"].map(|part| std::fs::read(file(part)).unwrap());
+    std::fs::write(&initrd, parts.concat()).unwrap();
+    let arguments =
+        ["--device", "disk,file=disk,format=raw", "--client", "vm=disk:rw,socket=vm,num-queues=2"];
+    let place = directory.path("");
+    let first = Server::start(&place, &arguments, "vm");
+    qemu.args([
+        "-accel",
+        "tcg",
+        "-m",
+        "128M",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-serial",
+        "stdio",
+    ]);
+    qemu.args(["-object", "memory-backend-memfd,id=mem,size=128M,share=on"]);
+    qemu.args(["-machine", "memory-backend=mem", "-chardev", "socket,id=c,path=vm,reconnect=1"]);
+    qemu.args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=2", "-append", "console=ttyS0"]);
+    qemu.arg("-kernel").arg(file("linux-686").join("vmlinuz")).arg("-initrd").arg(&initrd);
+    qemu.current_dir(&place);
+    let mut guest = Guest::of(qemu);
+    guest.wait_for(PROMPT);
+    guest.command(MODULES);
+    let done = AtomicBool::new(false);
+    let (server, _) = thread::scope(|scope| {
+        let killer = scope.spawn(|| {
+            // QEMU tries to reconnect once a second.
+            let mut server = first;
+            let mut kills = 0;
+            while !done.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_secs(4));
+                drop(server);
+                kills += 1;
+                server = Server::start(&place, &arguments, "vm");
+            }
+            (server, kills)
+        });
+        work(&mut guest, "/dev/vda");
+        done.store(true, Ordering::Relaxed);
+        killer.join().unwrap()
+    });
+    assert_eq!(guest.power_off(), Some(0));
+    drop(server);
+    check_disk(&image, "raw");
+}
+
+#[test]
+fn the_programs_of_others_use_exports() {
+    if program("nbdinfo", "libnbd-bin").is_none() {
+        return;
+    }
+    let directory = Directory::new();
+    let image = create(&directory, "qcow2");
+    let arguments = [
+        "--device=disk,file=disk,format=qcow2",
+        "--client=vm=disk:rw",
+        "--nbd=vm=nbd",
+        "--client=backup=disk:r",
+        "--nbd=backup=127.0.0.1:0",
+        "--control=ctl",
+    ];
+    let mut server = Server::start(&directory.path(""), &arguments, "ctl");
+    let uri = format!("nbd+unix:///disk?socket={}", directory.path("nbd").display());
+    let source: Vec<u8> = (0..8 << 20_u32).map(|i| ((i >> 9) ^ (i * 7)) as u8).collect();
+    let file = directory.file("source", &source);
+    output(Command::new("nbdcopy").args(["--connections=4", "--requests=32"]).arg(&file).arg(&uri));
+    let copy = directory.path("copy");
+    output(Command::new("nbdcopy").arg(&uri).arg(&copy));
+    assert!(std::fs::read(&copy).unwrap()[..source.len()] == source);
+    output(Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "raw", &uri]).arg(&copy));
+    let commands =
+        ["write -P 5 1M 64k", "discard 2M 1M", "write -z 4M 1M", "write -z -u 5M 1M", "flush"];
+    let mut io = Command::new("qemu-io");
+    io.args(["-f", "raw"]).args(commands.iter().flat_map(|command| ["-c", command])).arg(&uri);
+    output(&mut io);
+    let map = output(Command::new("nbdinfo").args(["--map", &uri]));
+    let map = String::from_utf8(map).unwrap();
+    // What was never written takes no room.
+    assert!(map.lines().last().unwrap().contains("hole,zero"), "{map}");
+
+    // Who may only read cannot write, is told so, and finds what the other one has written.
+    let clients = ctl(&directory, &["query-clients"]).unwrap();
+    let at = clients.find("nbd://127.0.0.1:").expect("it is told");
+    let backup: String = clients[at..].chars().take_while(|c| *c != '"').collect();
+    let list = output(Command::new("nbdinfo").args(["--list", &backup]));
+    let list = String::from_utf8(list).unwrap();
+    assert!(list.contains("export=\"disk\"") && list.contains("is_read_only: true"), "{list}");
+    output(Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "raw", &backup, &uri]));
+    let mut write = Command::new("qemu-io");
+    write.args(["-f", "raw", "-c", "write 0 512", &backup]);
+    assert!(!write.output().unwrap().status.success());
+
+    // A right that is taken back is none any more.
+    ctl(&directory, &["revoke", "client=backup", "device=disk"]).unwrap();
+    assert!(!Command::new("nbdinfo").arg(&backup).output().unwrap().status.success());
+    ctl(&directory, &["grant", "client=backup", "device=disk", "access=r"]).unwrap();
+    output(Command::new("nbdinfo").arg(&backup));
+    ctl(&directory, &["quit"]).unwrap();
+    let status = wait_until("the server ends", || server.0.try_wait().unwrap());
+    assert!(status.success());
+    output(ring3().args(["img", "check", "-q"]).arg(&image));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let directory = Directory::new();
+    create(&directory, "raw");
+    let fails = |arguments: &[&str]| {
+        let mut command = ring3();
+        let output = command.arg("vblock").args(arguments).current_dir(directory.path("")).output();
+        let output = output.unwrap();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let device = "--device=disk,file=disk,format=raw";
+    for (arguments, says) in [
+        (vec![], "nothing to serve"),
+        (vec!["--device=disk,file=none"], "there is no image none"),
+        (vec!["--device=disk"], "give [name=]NAME,file=FILE"),
+        (vec![device, device], "already"),
+        (vec![device, "--client=vm=other:r"], "no device \"other\""),
+        (vec![device, "--client=vm=disk:r,socket=/no/such/directory"], "cannot listen"),
+        (vec![device, "--client=vm=disk:w"], "CLIENT=DEVICE:rw"),
+        (vec![device, "--nbd=vm=8.8.8.8:10809"], "for this host alone"),
+        (vec!["--device=disk,file=disk,readonly=on", "--client=vm=disk:rw"], "for reading only"),
+    ] {
+        let said = fails(&arguments);
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+    let error = ctl(&directory, &["query-devices"]).unwrap_err();
+    assert!(error.contains("no server answers"), "{error}");
+
+    let _server = Server::start(&directory.path(""), &[device, "--control=ctl"], "ctl");
+    let error = ctl(&directory, &["device-add", "name=disk", "file=disk"]).unwrap_err();
+    assert!(error.contains("already"), "{error}");
+    let error = ctl(&directory, &["dance"]).unwrap_err();
+    assert!(error.contains("no command"), "{error}");
+    assert!(ctl(&directory, &["query-devices"]).unwrap().contains("\"raw\""));
+    // A second server for the image, and a machine without a right.
+    assert!(fails(&[device, "--control=ctl2"]).contains("in use"));
+    let socket = directory.path("vm");
+    let drive = format!("vblock={},if=virtio", socket.display());
+    let run = ring3().args(["run", "--drive", &drive]).output().unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(said.contains("no server gives a disk") && said.lines().count() == 1, "{said}");
+}

@@ -1,0 +1,112 @@
+//! A disk behind a vhost-user-blk server, such as `ring3 vblock`.
+
+use std::path::Path;
+
+use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
+use ring3_vblock::client::{self, Act, ClientError, Disk};
+
+use super::image::bytes_of;
+use super::{Begun, Drive};
+
+/// The most sectors that one request may read: a device asks for less.
+const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
+
+/// See the module. While the server is away its requests wait.
+#[derive(Debug)]
+pub struct Served {
+    disk: Disk,
+    medium: Medium,
+}
+
+impl Served {
+    /// Connects to the server at `socket`. The disk cannot be written if the server says so, or `read_only`.
+    pub fn connect(socket: &Path, read_only: bool) -> Result<Served, ClientError> {
+        let disk = Disk::connect(socket)?;
+        let read_only = read_only || disk.is_read_only();
+        let medium = Medium { sectors: disk.sectors(), read_only };
+        Ok(Served { disk, medium })
+    }
+
+    /// Refuses what leaves the disk, or changes one that is for reading.
+    fn check(&self, operation: &DiskOperation) -> Result<(), DiskError> {
+        let (sector, count, writes) = match operation {
+            DiskOperation::Read { sector, count } => (*sector, u64::from(*count), false),
+            DiskOperation::Write { sector, data } => {
+                if !data.len().is_multiple_of(SECTOR_SIZE) {
+                    return Err(DiskError::OutOfRange);
+                }
+                (*sector, (data.len() / SECTOR_SIZE) as u64, true)
+            }
+            DiskOperation::Discard { sector, count }
+            | DiskOperation::WriteZeroes { sector, count, .. } => {
+                (*sector, u64::from(*count), true)
+            }
+            DiskOperation::Flush | DiskOperation::Eject => return Ok(()),
+        };
+        if writes && self.medium.read_only {
+            return Err(DiskError::ReadOnly);
+        }
+        let is_short = writes || count <= u64::from(REQUEST_SECTORS_MAX);
+        match sector.checked_add(count) {
+            Some(end) if end <= self.medium.sectors && is_short => Ok(()),
+            _ => Err(DiskError::OutOfRange),
+        }
+    }
+}
+
+/// What the server is asked, and from which sector on.
+fn act(operation: &DiskOperation) -> Option<(Act<'_>, u64)> {
+    Some(match operation {
+        DiskOperation::Read { sector, count } => (Act::Read(bytes_of(*count) as usize), *sector),
+        DiskOperation::Write { sector, data } => (Act::Write(data), *sector),
+        DiskOperation::Flush => (Act::Flush, 0),
+        DiskOperation::Discard { sector, count } => (Act::Discard(*count), *sector),
+        DiskOperation::WriteZeroes { sector, count, gives_up_room } => {
+            (Act::WriteZeroes { count: *count, unmaps: *gives_up_room }, *sector)
+        }
+        // The machine puts an empty drive in the place of this one.
+        DiskOperation::Eject => return None,
+    })
+}
+
+/// Warns of an error; the guest is only told that there was one.
+fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
+    result.map_err(|error| {
+        tracing::warn!("{error}");
+        DiskError::Host
+    })
+}
+
+impl Drive for Served {
+    fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+        self.check(operation)?;
+        match act(operation) {
+            Some((act, sector)) => answer(self.disk.execute(act, sector)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What fails is done again by a thread, which has to do with errors.
+    fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
+        self.check(operation).ok()?;
+        let (act, sector) = act(operation)?;
+        match self.disk.begin(act, sector)? {
+            client::Begun::Complete(result) => Some(Begun::Complete(Ok(result.ok()?))),
+            client::Begun::Waits(waiting) => {
+                Some(Begun::Waits(Box::new(move || answer(waiting.wait()))))
+            }
+        }
+    }
+
+    fn end(&self) {
+        self.disk.give_up();
+    }
+
+    fn medium(&self) -> Option<Medium> {
+        Some(self.medium)
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(self.disk.path())
+    }
+}

@@ -163,10 +163,11 @@ impl Cpu {
         }
     }
 
-    /// After [`Cpu::finish_port_access`]: what the processor asks next, if it is the same repeated instruction that does and the engine need not look
-    /// at it. Otherwise, and where there are no instructions left to execute, the engine is to go on.
-    pub fn next_port_access(&mut self, memory: &Memory) -> Option<Exit> {
-        let access = self.port_access.take()?;
+    /// After [`Cpu::finish_port_access`], where `instructions` more may be executed: what the processor asks next, if it is the same repeated
+    /// instruction that does and the engine need not look at it. Otherwise the engine is to go on, and what was asked before counts no more: the
+    /// engine may deliver an interrupt, even where no instruction is left to execute.
+    pub fn next_port_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
+        let access = self.port_access.take().filter(|_| instructions > 0)?;
         let PortAccess { width, kind: Kind::String(element), .. } = access else { return None };
         let is_interrupted = self.interrupt_pin && self.is_interruptible();
         if is_interrupted || memory.has_stale_code() || !self.begins_to_run_plainly() {
@@ -235,7 +236,7 @@ mod tests {
         let mut engine = Interpreter::new();
         let (mut next, mut finished, mut written) = (0x1234_5678_u32, 0, Vec::new());
         loop {
-            let exit = match cpu.next_port_access(&memory) {
+            let exit = match cpu.next_port_access(&memory, 1) {
                 Some(exit) => exit,
                 None => engine.run(&mut cpu, &mut memory, 1),
             };
@@ -295,6 +296,30 @@ mod tests {
         let ours = run(&code, prepare, true);
         assert!(ours == run(&code, prepare, false));
         assert_eq!((ours.finished, ours.written.len(), &ours.exit), (6, 3, &Exit::Halt));
+    }
+
+    #[test]
+    fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        memory.load_image(0x7c00, &[0xf3, 0x6c, 0xf4]).unwrap();
+        let mut engine = Interpreter::new();
+        for (left, goes_on) in [(1, true), (0, false)] {
+            let mut cpu = Cpu::new();
+            cpu.set_real_mode_entry(0, 0x7c00);
+            cpu.set_gpr(reg::DX, PORT.into());
+            cpu.set_gpr(reg::CX, 40);
+            cpu.set_gpr(reg::DI, 0x4000);
+            // The first iteration finds the place in memory for the second one.
+            let exit = engine.run(&mut cpu, &mut memory, 1);
+            assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
+            cpu.answer(7);
+            assert_eq!(engine.run(&mut cpu, &mut memory, 1), Exit::Deadline);
+            let exit = engine.run(&mut cpu, &mut memory, 1);
+            assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
+            assert!(cpu.finish_port_access(&mut memory, 7));
+            assert_eq!(cpu.next_port_access(&memory, left).is_some(), goes_on);
+            assert_eq!(cpu.next_port_access(&memory, 1).is_some(), goes_on);
+        }
     }
 
     #[test]

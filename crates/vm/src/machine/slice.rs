@@ -47,10 +47,10 @@ impl Vm {
             let timer = self.board.next_timer();
             let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
             let budget = slice_end.min(timer).saturating_sub(executed);
+            let next = self.cpu.next_port_access(&self.memory, budget);
             if budget == 0 && executed >= slice_end {
                 return None;
             }
-            let next = if budget > 0 { self.cpu.next_port_access(&self.memory) } else { None };
             let exit = match next {
                 Some(exit) => exit,
                 None => self.engine.run(&mut self.cpu, &mut self.memory, budget),

@@ -7,53 +7,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::peer::{Kind, PROMPT, Peer};
-use super::{BenchError, DiskArguments, Settings, median, show};
+use super::{BenchError, DiskArguments, Settings, median, show, suite};
 use crate::chart::{self, Chart};
 
 /// Bytes of the disks.
 const DISK: usize = 64 << 20;
 
 /// How a disk is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interface {
-    Ide,
-    Virtio,
-}
-
-impl Interface {
-    fn name(self) -> &'static str {
-        match self {
-            Interface::Ide => "IDE",
-            Interface::Virtio => "virtio",
-        }
-    }
-
+#[derive(Debug)]
+struct Interface {
+    name: &'static str,
     /// The word of `-drive`.
-    fn option(self) -> &'static str {
-        match self {
-            Interface::Ide => "ide",
-            Interface::Virtio => "virtio",
-        }
-    }
-
-    /// The name of the disk in Linux.
-    fn file(self) -> &'static str {
-        match self {
-            Interface::Ide => "/dev/sda",
-            Interface::Virtio => "/dev/vda",
-        }
-    }
-
+    option: &'static str,
+    /// The disk in Linux.
+    file: &'static str,
     /// What loads its drivers, and keeps messages of the kernel from between the lines.
-    fn preparation(self) -> &'static str {
-        match self {
-            Interface::Ide => "dmesg -n 1; modprobe ata_piix; modprobe sd_mod",
-            Interface::Virtio => "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
-        }
-    }
+    preparation: &'static str,
 }
 
-const INTERFACES: [Interface; 2] = [Interface::Ide, Interface::Virtio];
+const INTERFACES: [Interface; 2] = [
+    Interface { name: "IDE", option: "ide", file: "/dev/sda", preparation: suite::PREPARATION },
+    Interface {
+        name: "virtio",
+        option: "virtio",
+        file: "/dev/vda",
+        preparation: "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
+    },
+];
 const FORMATS: [&str; 2] = ["raw", "qcow2"];
 const KINDS: [Kind; 2] = [Kind::Translator, Kind::Qemu];
 
@@ -107,37 +87,37 @@ fn sizes() -> impl Iterator<Item = u32> {
 /// A booted guest with a disk.
 struct System {
     kind: Kind,
-    interface: Interface,
+    interface: &'static Interface,
     format: &'static str,
     peer: Peer,
 }
 
 impl System {
     fn name(&self) -> String {
-        format!("{}, {}", self.interface.name(), self.format)
+        format!("{}, {}", self.interface.name, self.format)
     }
 
     fn boot(
         settings: &Settings,
         kind: Kind,
-        interface: Interface,
+        interface: &'static Interface,
         format: &'static str,
         image: &Path,
     ) -> Result<System, BenchError> {
         let kernel = settings.guest("linux-686/vmlinuz")?;
         let initrd = settings.guest("suite.cpio.gz")?;
-        let mut drive = OsString::from(format!("format={format},if={},file=", interface.option()));
+        let mut drive = OsString::from(format!("format={format},if={},file=", interface.option));
         drive.push(image);
         let mut peer = kind.boot_kernel(&kernel, &initrd, &["-drive".into(), drive])?;
         peer.wait_for(PROMPT)?;
-        peer.work(interface.preparation())?;
+        peer.work(interface.preparation)?;
         Ok(System { kind, interface, format, peer })
     }
 
     /// Seconds that one of `requests` takes.
     fn measure(&mut self, requests: &Requests) -> Result<f64, BenchError> {
         let mut of = |count| {
-            let command = requests.command(self.interface.file(), count);
+            let command = requests.command(self.interface.file, count);
             let (time, text) = self.peer.wait_for_work(&command)?;
             if text.contains(&format!("requests {count}\r")) {
                 Ok(time)
@@ -158,7 +138,7 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
     let installed = Kind::installed();
     let kinds: Vec<_> = KINDS.into_iter().filter(|kind| installed.contains(kind)).collect();
     let mut systems = Vec::new();
-    for interface in INTERFACES {
+    for interface in &INTERFACES {
         for format in FORMATS {
             for kind in &kinds {
                 let image = make_image(directory.path(), systems.len(), format)?;

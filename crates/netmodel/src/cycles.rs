@@ -1,6 +1,5 @@
 //! Cycles by what they are spent for.
 
-use std::iter::Sum;
 use std::ops::{Add, Mul};
 
 /// Processor cycles, by what they are spent for.
@@ -71,11 +70,5 @@ impl Mul<f64> for Cycles {
             wake_ups: self.wake_ups * times,
             remaps: self.remaps * times,
         }
-    }
-}
-
-impl Sum for Cycles {
-    fn sum<I: Iterator<Item = Cycles>>(all: I) -> Cycles {
-        all.fold(Cycles::default(), Add::add)
     }
 }

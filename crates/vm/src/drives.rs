@@ -12,6 +12,7 @@ mod image;
 mod options;
 mod overlay;
 mod pool;
+mod range;
 mod served;
 mod throttle;
 

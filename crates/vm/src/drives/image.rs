@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ring3_block::{Error, Fault, Format, Image, OpenOptions};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
+use super::range::{bytes_of, check};
 use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions, ResizeError};
-
-/// The most sectors that one request may read: a device asks for less.
-const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
 
 /// See the module.
 #[derive(Debug)]
@@ -49,42 +47,15 @@ impl ImageFile {
         self.image.path()
     }
 
-    /// The byte at which `len` bytes from `sector` on begin, when they are all there.
-    pub(super) fn offset(&self, sector: u64, len: u64) -> Result<u64, DiskError> {
-        let size = self.sectors.load(Ordering::Relaxed) * SECTOR_SIZE as u64;
-        let start = sector.checked_mul(SECTOR_SIZE as u64);
-        let inside = |start: &u64| start.checked_add(len).is_some_and(|end| end <= size);
-        start.filter(inside).ok_or(DiskError::OutOfRange)
+    /// The medium that it is now.
+    fn present(&self) -> Medium {
+        let sectors = self.sectors.load(Ordering::Relaxed);
+        Medium { sectors, read_only: self.options.access == Access::ReadOnly }
     }
 
-    /// Reads whole sectors from `sector` on.
+    /// Reads whole sectors from `sector` on, which are all there.
     pub(super) fn read(&self, sector: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
-        let offset = self.offset(sector, bytes.len() as u64)?;
-        check(self.image.read_at(bytes, offset))
-    }
-
-    /// Room for `count` sectors.
-    pub(super) fn buffer(count: u32) -> Result<Vec<u8>, DiskError> {
-        if count > REQUEST_SECTORS_MAX {
-            return Err(DiskError::OutOfRange);
-        }
-        Ok(vec![0; count as usize * SECTOR_SIZE])
-    }
-
-    /// Where `data` are to be written, if they can be.
-    fn place(&self, sector: u64, data: &[u8]) -> Result<u64, DiskError> {
-        if !data.len().is_multiple_of(SECTOR_SIZE) {
-            return Err(DiskError::OutOfRange);
-        }
-        self.place_of(sector, data.len() as u64)
-    }
-
-    /// Where `len` bytes from `sector` on are to be changed, if they can be.
-    fn place_of(&self, sector: u64, len: u64) -> Result<u64, DiskError> {
-        if self.options.access == Access::ReadOnly {
-            return Err(DiskError::ReadOnly);
-        }
-        self.offset(sector, len)
+        warn_of(self.image.read_at(bytes, offset_of(sector)))
     }
 
     fn write(&self, data: &[u8], offset: u64) -> Result<(), Error> {
@@ -108,13 +79,13 @@ impl ImageFile {
     }
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
+/// The byte at which a sector begins that is there.
+pub(super) fn offset_of(sector: u64) -> u64 {
+    sector * SECTOR_SIZE as u64
 }
 
-/// Bytes of `count` sectors.
-pub(super) fn bytes_of(count: u32) -> u64 {
-    u64::from(count) * SECTOR_SIZE as u64
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// What the guest's device is told of an error of the host.
@@ -126,7 +97,7 @@ pub(super) fn kind_of(error: &io::Error) -> DiskError {
 }
 
 /// Warns of an error; the guest is only told that there was one.
-fn check(result: Result<(), Error>) -> Result<(), DiskError> {
+fn warn_of(result: Result<(), Error>) -> Result<(), DiskError> {
     result.map_err(|error| {
         tracing::warn!("{error}");
         match &error {
@@ -138,33 +109,30 @@ fn check(result: Result<(), Error>) -> Result<(), DiskError> {
 
 impl Drive for ImageFile {
     fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+        check(operation, self.present())?;
         match operation {
             DiskOperation::Read { sector, count } => {
-                let mut bytes = ImageFile::buffer(*count)?;
+                let mut bytes = vec![0; bytes_of(*count) as usize];
                 self.read(*sector, &mut bytes)?;
                 return Ok(bytes);
             }
             DiskOperation::Write { sector, data } => {
-                let offset = self.place(*sector, data)?;
-                check(self.write(data, offset).and_then(|()| self.written()))?;
+                warn_of(self.write(data, offset_of(*sector)).and_then(|()| self.written()))?;
             }
-            DiskOperation::Flush => check(self.image.flush())?,
+            DiskOperation::Flush => warn_of(self.image.flush())?,
             DiskOperation::Discard { sector, count } => {
-                let len = bytes_of(*count);
-                let offset = self.place_of(*sector, len)?;
                 if self.options.discard {
-                    check(self.image.discard(offset, len))?;
+                    warn_of(self.image.discard(offset_of(*sector), bytes_of(*count)))?;
                 }
             }
             DiskOperation::WriteZeroes { sector, count, gives_up_room } => {
-                let len = bytes_of(*count);
-                let offset = self.place_of(*sector, len)?;
+                let (offset, len) = (offset_of(*sector), bytes_of(*count));
                 let zeroed = if *gives_up_room && self.options.discard {
                     self.image.write_zeroes(offset, len)
                 } else {
                     self.image.write_zeroes_in_place(offset, len)
                 };
-                check(zeroed.and_then(|()| self.written()))?;
+                warn_of(zeroed.and_then(|()| self.written()))?;
             }
             // The machine puts an empty drive in the place of this one.
             DiskOperation::Eject => {}
@@ -173,16 +141,15 @@ impl Drive for ImageFile {
     }
 
     fn execute_at_once(&self, operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
+        check(operation, self.present()).ok()?;
         match operation {
             DiskOperation::Read { sector, count } => {
-                let mut bytes = ImageFile::buffer(*count).ok()?;
-                let offset = self.offset(*sector, bytes.len() as u64).ok()?;
-                self.image.read_at_once(&mut bytes, offset).then_some(Ok(bytes))
+                let mut bytes = vec![0; bytes_of(*count) as usize];
+                self.image.read_at_once(&mut bytes, offset_of(*sector)).then_some(Ok(bytes))
             }
             DiskOperation::Write { sector, data } => {
-                let offset = self.place(*sector, data).ok()?;
-                let is_written =
-                    self.is_written_at_once(data) && self.image.write_at_once(data, offset);
+                let is_written = self.is_written_at_once(data)
+                    && self.image.write_at_once(data, offset_of(*sector));
                 is_written.then_some(Ok(Vec::new()))
             }
             DiskOperation::Flush
@@ -193,8 +160,7 @@ impl Drive for ImageFile {
     }
 
     fn medium(&self) -> Option<Medium> {
-        let sectors = self.sectors.load(Ordering::Relaxed);
-        Some(Medium { sectors, read_only: self.options.access == Access::ReadOnly })
+        Some(self.present())
     }
 
     fn file(&self) -> Option<&Path> {

@@ -12,7 +12,8 @@ use ring3_block::Format;
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::image::{bytes_of, kind_of};
+use super::image::{kind_of, offset_of};
+use super::range::{bytes_of, check};
 use super::{Access, Drive, ImageError, ImageFile, ImageOptions};
 
 /// Sectors for which one word of [`Overlay::written`] stands.
@@ -63,8 +64,7 @@ impl Overlay {
     }
 
     fn read(&self, sector: u64, count: u32) -> Result<Vec<u8>, DiskError> {
-        let mut bytes = ImageFile::buffer(count)?;
-        self.base.offset(sector, bytes.len() as u64)?;
+        let mut bytes = vec![0; bytes_of(count) as usize];
         let end = sector + u64::from(count);
         let (mut first, mut rest) = (sector, bytes.as_mut_slice());
         while first < end {
@@ -72,7 +72,7 @@ impl Overlay {
             let (written, next) = self.run(first, end);
             let (run, after) = rest.split_at_mut((next - first) as usize * SECTOR_SIZE);
             if written {
-                self.check(self.over.read_exact_at(run, first * SECTOR_SIZE as u64))?;
+                self.warn_of(self.over.read_exact_at(run, offset_of(first)))?;
             } else {
                 self.base.read(first, run)?;
             }
@@ -82,11 +82,7 @@ impl Overlay {
     }
 
     fn write(&self, sector: u64, data: &[u8]) -> Result<(), DiskError> {
-        if !data.len().is_multiple_of(SECTOR_SIZE) {
-            return Err(DiskError::OutOfRange);
-        }
-        let offset = self.base.offset(sector, data.len() as u64)?;
-        self.check(self.over.write_all_at(data, offset))?;
+        self.warn_of(self.over.write_all_at(data, offset_of(sector)))?;
         self.mark_written(sector, (data.len() / SECTOR_SIZE) as u64);
         Ok(())
     }
@@ -100,21 +96,20 @@ impl Overlay {
 
     /// Makes zeros of `count` sectors. The temporary file gives up their room: nobody counts on it.
     fn write_zeroes(&self, sector: u64, count: u32) -> Result<(), DiskError> {
-        let len = bytes_of(count);
-        let offset = self.base.offset(sector, len)?;
+        let (offset, len) = (offset_of(sector), bytes_of(count));
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if len > 0 && fallocate(&self.over, punch, offset, len).is_err() {
             static ZEROS: [u8; 0x1_0000] = [0; 0x1_0000];
             for done in (0..len).step_by(ZEROS.len()) {
                 let part = (len - done).min(ZEROS.len() as u64) as usize;
-                self.check(self.over.write_all_at(&ZEROS[..part], offset + done))?;
+                self.warn_of(self.over.write_all_at(&ZEROS[..part], offset + done))?;
             }
         }
         self.mark_written(sector, count.into());
         Ok(())
     }
 
-    fn check(&self, result: io::Result<()>) -> Result<(), DiskError> {
+    fn warn_of(&self, result: io::Result<()>) -> Result<(), DiskError> {
         result.map_err(|error| {
             let (image, directory) = (self.base.path().display(), std::env::temp_dir());
             let directory = directory.display();
@@ -126,18 +121,15 @@ impl Overlay {
 
 impl Drive for Overlay {
     fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
+        check(operation, self.medium)?;
         match operation {
             DiskOperation::Read { sector, count } => return self.read(*sector, *count),
             DiskOperation::Write { sector, data } => self.write(*sector, data)?,
             DiskOperation::WriteZeroes { sector, count, .. } => {
                 self.write_zeroes(*sector, *count)?;
             }
-            // They read as what was there.
-            DiskOperation::Discard { sector, count } => {
-                self.base.offset(*sector, bytes_of(*count))?;
-            }
-            // Nothing is to survive.
-            DiskOperation::Flush | DiskOperation::Eject => {}
+            // What is discarded reads as what was there, and nothing is to survive.
+            DiskOperation::Discard { .. } | DiskOperation::Flush | DiskOperation::Eject => {}
         }
         Ok(Vec::new())
     }

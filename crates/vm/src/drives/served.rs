@@ -2,14 +2,11 @@
 
 use std::path::Path;
 
-use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
+use ring3_core::disk::{DiskError, DiskOperation, Medium};
 use ring3_vblock::client::{self, Act, ClientError, Disk};
 
-use super::image::bytes_of;
+use super::range::{bytes_of, check};
 use super::{Begun, Drive};
-
-/// The most sectors that one request may read: a device asks for less.
-const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
 
 /// See the module. While the server is away its requests wait.
 #[derive(Debug)]
@@ -25,32 +22,6 @@ impl Served {
         let read_only = read_only || disk.is_read_only();
         let medium = Medium { sectors: disk.sectors(), read_only };
         Ok(Served { disk, medium })
-    }
-
-    /// Refuses what leaves the disk, or changes one that is for reading.
-    fn check(&self, operation: &DiskOperation) -> Result<(), DiskError> {
-        let (sector, count, writes) = match operation {
-            DiskOperation::Read { sector, count } => (*sector, u64::from(*count), false),
-            DiskOperation::Write { sector, data } => {
-                if !data.len().is_multiple_of(SECTOR_SIZE) {
-                    return Err(DiskError::OutOfRange);
-                }
-                (*sector, (data.len() / SECTOR_SIZE) as u64, true)
-            }
-            DiskOperation::Discard { sector, count }
-            | DiskOperation::WriteZeroes { sector, count, .. } => {
-                (*sector, u64::from(*count), true)
-            }
-            DiskOperation::Flush | DiskOperation::Eject => return Ok(()),
-        };
-        if writes && self.medium.read_only {
-            return Err(DiskError::ReadOnly);
-        }
-        let is_short = writes || count <= u64::from(REQUEST_SECTORS_MAX);
-        match sector.checked_add(count) {
-            Some(end) if end <= self.medium.sectors && is_short => Ok(()),
-            _ => Err(DiskError::OutOfRange),
-        }
     }
 }
 
@@ -79,7 +50,7 @@ fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
 
 impl Drive for Served {
     fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
-        self.check(operation)?;
+        check(operation, self.medium)?;
         match act(operation) {
             Some((act, sector)) => answer(self.disk.execute(act, sector)),
             None => Ok(Vec::new()),
@@ -88,7 +59,7 @@ impl Drive for Served {
 
     /// What fails is done again by a thread, which has to do with errors.
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
-        self.check(operation).ok()?;
+        check(operation, self.medium).ok()?;
         let (act, sector) = act(operation)?;
         match self.disk.begin(act, sector)? {
             client::Begun::Complete(result) => Some(Begun::Complete(Ok(result.ok()?))),

@@ -21,22 +21,12 @@ use std::{io, mem};
 use thiserror::Error;
 
 use crate::polling::Polling;
+use crate::virtio_blk::{SECTOR, UNMAP, kind};
 use connection::{Connection, Link};
 use ring::{Data, Ring};
 
-/// Bytes of a sector.
-const SECTOR: u64 = 512;
 /// With requests of at most so many bytes it pays to look for the answer at once.
 const SHORT: usize = 64 << 10;
-
-/// VIRTIO_BLK_T_…
-mod kind {
-    pub(super) const IN: u32 = 0;
-    pub(super) const OUT: u32 = 1;
-    pub(super) const FLUSH: u32 = 4;
-    pub(super) const DISCARD: u32 = 11;
-    pub(super) const WRITE_ZEROES: u32 = 13;
-}
 
 /// Why there is no disk, or a request failed.
 #[derive(Debug, Error)]
@@ -315,6 +305,9 @@ impl Disk {
             if let Some(slot) = state.ring.take() {
                 break slot;
             }
+            if self.shared.is_over(&state) {
+                return Err(ClientError::Failed(self.path().to_owned()));
+            }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         let ticket = self.shared.submit(&mut state, slot, act, sector);
@@ -327,6 +320,11 @@ impl Disk {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing will be complete any more that is not.
+    fn is_over(&self, state: &State) -> bool {
+        state.gave_up && !self.link.is_there()
     }
 
     fn submit(
@@ -353,7 +351,7 @@ impl Shared {
             Act::Flush => (kind::FLUSH, 0, Data::None),
             Act::Discard(count) => (kind::DISCARD, 0, put_range(count, 0)?),
             Act::WriteZeroes { count, unmaps } => {
-                (kind::WRITE_ZEROES, 0, put_range(count, unmaps.into())?)
+                (kind::WRITE_ZEROES, 0, put_range(count, if unmaps { UNMAP } else { 0 })?)
             }
         };
         let taken = if let Data::Taken(len) = data { len } else { 0 };
@@ -375,7 +373,7 @@ impl Shared {
                 state.polling.slept(ticket.since.elapsed());
                 return self.finish(&mut state, ticket, path);
             }
-            if state.gave_up && !self.link.is_there() {
+            if self.is_over(&state) {
                 return Err(ClientError::Failed(path.to_owned()));
             }
             if state.has_watcher {

@@ -9,9 +9,8 @@ use ring3_block::{Fault, Format, Image, Mapping, OpenOptions};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::transfer::{Direction, Parts};
+use crate::virtio_blk::SECTOR;
 
-/// Bytes of a sector of virtio-blk (virtio 1.2, 5.2.6).
-pub(crate) const SECTOR: u64 = 512;
 /// Threads of a device: so many requests wait for the host at the same time.
 const THREADS: usize = 4;
 /// Bytes that are copied at once, where data cannot go straight.

@@ -13,10 +13,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-use crate::memory::{MemoryError, check};
+use crate::memory::{MemoryError, check, sealed};
 
 /// Where the fields are.
 mod at {
@@ -58,11 +57,7 @@ impl Inflight {
 
     /// A new file for it.
     pub(crate) fn create(queues: u16, size: u16) -> io::Result<File> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = File::from(memfd_create("ring3 requests in flight", flags)?);
-        file.set_len(Inflight::len(queues, size))?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(file)
+        sealed("ring3 requests in flight", Inflight::len(queues, size))
     }
 
     /// What the client gives back.

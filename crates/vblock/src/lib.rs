@@ -11,6 +11,7 @@
 //! * `vhost_user`: the front for virtual machines: guest memory and rings are shared, and no data go over the socket;
 //!   `memory`, `chain`, `request`, `transfer`: what is in the shared memory; `inflight`: what outlives a killed server;
 //! * `nbd`: the front for all others; `listening`: what both have in common;
+//! * `virtio_blk`: the numbers that both sides have;
 //! * [`client`]: the other side, for a machine whose disk is behind a server; `polling`: when either side sleeps.
 //!
 //! # A server that is killed loses nothing
@@ -43,6 +44,7 @@ mod request;
 mod server;
 mod transfer;
 mod vhost_user;
+mod virtio_blk;
 
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstatfs};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, memfd_create};
 use thiserror::Error;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
@@ -114,6 +114,15 @@ impl Memory {
             Some(GuestAddress(piece.guest + inside))
         })
     }
+}
+
+/// A file in memory with `len` bytes, all zeros, which nobody can make shorter or longer: one that [`check`] does not refuse.
+pub(crate) fn sealed(name: &str, len: u64) -> io::Result<File> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = File::from(file);
+    file.set_len(len)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
 }
 
 /// Refuses files that do not have, or may not keep, `len` bytes from `offset` on.

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
 use crate::chain::{Buffer, Buffers};
-use crate::device::{Device, Failed, SECTOR};
+use crate::device::{Device, Failed};
 use crate::transfer::{Direction, Parts};
+use crate::virtio_blk::{SECTOR, UNMAP, kind};
 
 /// Bytes of a request's header: type, reserved, sector.
 const HEADER: u64 = 16;
@@ -25,19 +26,6 @@ pub(crate) const SEGMENT_BYTES: u32 = 256 << 10;
 pub(crate) const RANGES: u32 = 16;
 /// The most sectors of such a range.
 pub(crate) const RANGE_SECTORS: u32 = 1 << 16;
-
-/// VIRTIO_BLK_T_…
-mod kind {
-    pub(super) const IN: u32 = 0;
-    pub(super) const OUT: u32 = 1;
-    pub(super) const FLUSH: u32 = 4;
-    pub(super) const GET_ID: u32 = 8;
-    pub(super) const DISCARD: u32 = 11;
-    pub(super) const WRITE_ZEROES: u32 = 13;
-}
-
-/// Flag of a range: its room may be given back.
-const UNMAP: u32 = 1;
 
 /// What a request comes to (VIRTIO_BLK_S_…).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

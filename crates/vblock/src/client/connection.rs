@@ -14,7 +14,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use tracing::{info, warn};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
@@ -27,31 +26,25 @@ use vm_memory::{
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
-use super::{ClientError, SECTOR, Shared, State};
+use super::{ClientError, Shared, State};
+use crate::memory::sealed;
 use crate::polling::Polling;
+use crate::virtio_blk::{SECTOR, config, feature};
 
 /// How long is waited before the next try to reach a server.
 const RETRY: Duration = Duration::from_millis(50);
 /// How long a server may take to answer a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Feature bits (virtio 1.2, 5.2.3 and 6; vhost-user).
-mod feature {
-    pub(super) const SIZE_MAX: u64 = 1 << 1;
-    pub(super) const READ_ONLY: u64 = 1 << 5;
-    pub(super) const FLUSH: u64 = 1 << 9;
-    pub(super) const DISCARD: u64 = 1 << 13;
-    pub(super) const WRITE_ZEROES: u64 = 1 << 14;
-    pub(super) const EVENT_INDEX: u64 = 1 << 29;
-    pub(super) const PROTOCOL: u64 = 1 << 30;
-    pub(super) const VERSION_1: u64 = 1 << 32;
-    /// What is used where it is offered.
-    pub(super) const USED: u64 =
-        SIZE_MAX | READ_ONLY | FLUSH | DISCARD | WRITE_ZEROES | EVENT_INDEX | PROTOCOL | VERSION_1;
-}
-
-/// Bytes of the configuration that are looked at.
-const CONFIG: u32 = 60;
+/// The features that are used where they are offered.
+const USED: u64 = feature::SIZE_MAX
+    | feature::READ_ONLY
+    | feature::FLUSH
+    | feature::DISCARD
+    | feature::WRITE_ZEROES
+    | feature::EVENT_INDEX
+    | feature::PROTOCOL
+    | feature::VERSION_1;
 
 /// What the server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,21 +115,14 @@ struct Terms {
 impl Connection {
     /// Connects to the server at `path`, for the first time.
     pub(super) fn start(path: &Path) -> Result<(Connection, Arc<Shared>), ClientError> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("ring3 disk", flags).map_err(io::Error::from)?;
-        let file = File::from(file);
-        file.set_len(MEMORY)?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
+        let file = sealed("ring3 disk", MEMORY)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), MEMORY as usize);
         let region = GuestRegionMmap::new(mapping.map_err(io::Error::other)?, GuestAddress(0));
         let regions = vec![region.ok_or_else(|| io::Error::other("no room for a mapping"))?];
         let memory = GuestMemoryMmap::from_regions(regions).map_err(io::Error::other)?;
         let mut terms = Terms { path: path.to_owned(), file, memory, inflight: None };
 
-        let stream = UnixStream::connect(path)
-            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
-        let (frontend, offer) = terms.negotiate(&stream, None)?;
+        let (stream, frontend, offer) = terms.connect(None)?;
         let link = Link {
             kick: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
             call: EventFd::new(EFD_CLOEXEC)?,
@@ -254,10 +240,7 @@ impl Keeper {
     }
 
     fn reconnect(&mut self) -> Result<(UnixStream, Frontend), ClientError> {
-        let path = self.terms.path.clone();
-        let stream =
-            UnixStream::connect(&path).map_err(|source| ClientError::Connect { path, source })?;
-        let (frontend, _) = self.terms.negotiate(&stream, Some(self.offer))?;
+        let (stream, frontend, _) = self.terms.connect(Some(self.offer))?;
         self.terms.set_up(&frontend, &self.shared)?;
         Ok((stream, frontend))
     }
@@ -266,6 +249,17 @@ impl Keeper {
 impl Terms {
     fn unsuitable(&self, why: &dyn Display) -> ClientError {
         ClientError::Unsuitable { path: self.path.clone(), why: why.to_string() }
+    }
+
+    /// Reaches the server, and finds out what it offers: see [`Terms::negotiate`].
+    fn connect(
+        &mut self,
+        before: Option<Offer>,
+    ) -> Result<(UnixStream, Frontend, Offer), ClientError> {
+        let stream = UnixStream::connect(&self.path)
+            .map_err(|source| ClientError::Connect { path: self.path.clone(), source })?;
+        let (frontend, offer) = self.negotiate(&stream, before)?;
+        Ok((stream, frontend, offer))
     }
 
     /// Finds out what the server offers, which must be what an earlier one did.
@@ -283,7 +277,7 @@ impl Terms {
         if offered & feature::VERSION_1 == 0 || offered & feature::PROTOCOL == 0 {
             return Err(self.unsuitable(&"it does not offer virtio version 1 with a configuration"));
         }
-        let features = before.map_or(offered & feature::USED, |before| before.features);
+        let features = before.map_or(offered & USED, |before| before.features);
         if features & !offered != 0 || (features ^ offered) & feature::READ_ONLY != 0 {
             return Err(self.unsuitable(&"it offers less than the one before, or other rights"));
         }
@@ -298,18 +292,19 @@ impl Terms {
         if wanted.contains(VhostUserProtocolFeatures::REPLY_ACK) {
             frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         }
-        let none = [0; CONFIG as usize];
+        let none = [0; config::END];
         let flags = VhostUserConfigFlags::empty();
-        let config = frontend.get_config(0, CONFIG, flags, &none).map_err(fails)?.1;
-        if config.len() < none.len() {
+        let told = frontend.get_config(0, config::END as u32, flags, &none).map_err(fails)?.1;
+        if told.len() < none.len() {
             return Err(self.unsuitable(&"its configuration is too short"));
         }
         let number =
-            |at: usize| u32::from_le_bytes(config[at..at + 4].try_into().expect("four bytes"));
+            |at: usize| u32::from_le_bytes(told[at..at + 4].try_into().expect("four bytes"));
         let only = |bit: u64, value: u32| if features & bit != 0 { value } else { 0 };
-        let sectors = u64::from(number(0)) | u64::from(number(4)) << 32;
+        let sectors =
+            u64::from(number(config::CAPACITY)) | u64::from(number(config::CAPACITY + 4)) << 32;
         // Less than a page would not be a server's answer to anything.
-        let most = match only(feature::SIZE_MAX, number(8)) {
+        let most = match only(feature::SIZE_MAX, number(config::SIZE_MAX)) {
             0 => DATA,
             most => (most as usize).clamp(4096, DATA),
         };
@@ -319,8 +314,8 @@ impl Terms {
             read_only: features & feature::READ_ONLY != 0,
             flushes: features & feature::FLUSH != 0,
             part: most / SECTOR as usize * SECTOR as usize,
-            discard: only(feature::DISCARD, number(36)),
-            write_zeroes: only(feature::WRITE_ZEROES, number(48)),
+            discard: only(feature::DISCARD, number(config::DISCARD)),
+            write_zeroes: only(feature::WRITE_ZEROES, number(config::WRITE_ZEROES)),
         };
         match before {
             Some(before) if before.sectors != sectors => {
@@ -333,9 +328,8 @@ impl Terms {
         }
         if self.inflight.is_none() {
             let wanted = VhostUserInflight::new(0, 0, 1, SIZE);
-            self.inflight = Some(frontend.get_inflight_fd(&wanted).map_err(|error| {
-                ClientError::Unsuitable { path: self.path.clone(), why: error.to_string() }
-            })?);
+            let inflight = frontend.get_inflight_fd(&wanted).map_err(fails)?;
+            self.inflight = Some(inflight);
         }
         Ok((frontend, offer))
     }
@@ -345,8 +339,7 @@ impl Terms {
         let fails = |error: vhost::Error| self.unsuitable(&error);
         let mut frontend = frontend.clone();
         if let Some((inflight, file)) = &self.inflight {
-            let set = frontend.set_inflight_fd(inflight, file.as_raw_fd());
-            set.map_err(|error| self.unsuitable(&error))?;
+            frontend.set_inflight_fd(inflight, file.as_raw_fd()).map_err(fails)?;
         }
         let host = |at: u64| -> Result<u64, ClientError> {
             let address = self.memory.get_host_address(GuestAddress(at));
@@ -375,6 +368,6 @@ impl Terms {
         frontend.set_vring_addr(0, &setting).map_err(fails)?;
         frontend.set_vring_call(0, &shared.link.call).map_err(fails)?;
         frontend.set_vring_kick(0, &shared.link.kick).map_err(fails)?;
-        frontend.set_vring_enable(0, true).map_err(|error| self.unsuitable(&error))
+        frontend.set_vring_enable(0, true).map_err(fails)
     }
 }

@@ -20,11 +20,12 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
 use super::Grant;
-use super::config::{LEN, WRITE_CACHE, configuration, feature, features};
+use super::config::{LEN, configuration, features};
 use super::ring::{Ring, Setting};
 use crate::inflight::Inflight;
 use crate::memory::{Memory, Piece, SLOTS};
 use crate::request::Mode;
+use crate::virtio_blk::{config, feature};
 
 /// The most descriptors of a queue: what QEMU permits.
 const SIZE_MAX: u16 = 1024;
@@ -331,8 +332,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        match (offset, bytes) {
-            (WRITE_CACHE, [wanted]) => {
+        match (offset as usize, bytes) {
+            (config::WRITE_CACHE, [wanted]) => {
                 self.set_write_cache(*wanted != 0);
                 Ok(())
             }

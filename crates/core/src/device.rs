@@ -18,6 +18,7 @@ use crate::dma::{DmaBytes, DmaRequests};
 use crate::input::DeviceInput;
 use crate::lines::IrqLines;
 use crate::memory::Memory;
+use crate::net::Packet;
 use crate::state::{RestoreError, SavedState};
 
 /// Which device of a machine: its place in the list of the bus.
@@ -71,6 +72,13 @@ pub enum Output {
         unit: u8,
         /// What it is to do.
         request: DiskRequest,
+    },
+    /// A network card sends a packet.
+    Packet {
+        /// The card.
+        device: DeviceId,
+        /// What it sends.
+        packet: Packet,
     },
     /// The guest ends the run and gives this status.
     Exit(u8),
@@ -156,6 +164,11 @@ impl Context<'_> {
     /// Asks drive `unit` of this device.
     pub fn ask_disk(&mut self, unit: u8, request: DiskRequest) {
         self.outputs.push(Output::Disk { device: self.device, unit, request });
+    }
+
+    /// Sends a packet to the network behind this device.
+    pub fn send_packet(&mut self, packet: Packet) {
+        self.outputs.push(Output::Packet { device: self.device, packet });
     }
 
     /// Tells the world outside.

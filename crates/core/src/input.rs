@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::disk::{DiskAnswer, Medium};
+use crate::net::Packet;
 
 /// Something from outside for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,10 @@ pub enum DeviceInput {
         /// Which drive of the device, from 0.
         unit: u8,
     },
+    /// A packet has come for a network card.
+    Packet(Packet),
+    /// The cable of a network card leads somewhere, or does not any more.
+    Link(bool),
     /// A person has pressed the power button for a moment.
     PowerButton,
 }

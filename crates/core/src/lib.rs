@@ -7,7 +7,7 @@
 //! * [`lines`]: IRQ lines;
 //! * [`a20`]: address line 20;
 //! * [`dma`]: DMA request lines of the ISA bus;
-//! * [`disk`], [`display`]: what devices and the drives and screens behind them tell each other;
+//! * [`disk`], [`display`], [`net`]: what devices and the drives, screens and networks behind them tell each other;
 //! * [`clock`]: virtual time and the timers that run on it;
 //! * [`input`]: the one door by which anything from outside enters;
 //! * [`keys`]: keys by name, by character and by X keysym;
@@ -36,4 +36,5 @@ pub mod input;
 pub mod keys;
 pub mod lines;
 pub mod memory;
+pub mod net;
 pub mod state;

@@ -485,6 +485,7 @@ impl Board {
                         | Output::ProcessorReset
                         | Output::Exit(_)
                         | Output::Disk { .. }
+                        | Output::Packet { .. }
                 )
             )
     }

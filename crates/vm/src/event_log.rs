@@ -134,6 +134,11 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         }
         DeviceInput::Medium { unit, medium: None } => write!(f, "drive {unit} is empty"),
         DeviceInput::EjectRequest { unit } => write!(f, "eject button of drive {unit}"),
+        DeviceInput::Packet(packet) => {
+            let (len, hash) = (packet.bytes.len(), hash(&packet.bytes));
+            write!(f, "packet of {len} bytes {hash:016x}")
+        }
+        DeviceInput::Link(is_up) => write!(f, "link {}", if *is_up { "up" } else { "down" }),
         DeviceInput::PowerButton => f.write_str("power button"),
     }
 }

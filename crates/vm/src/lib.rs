@@ -58,6 +58,7 @@ pub mod linux;
 mod machine;
 mod memory_map;
 pub mod multiboot;
+pub mod networks;
 pub mod pace;
 pub mod recording;
 pub mod screenshot;

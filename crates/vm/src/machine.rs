@@ -38,6 +38,7 @@ use crate::host_fpu;
 use crate::kernel;
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
+use crate::networks::{Network, Networks};
 use crate::pace::INITIAL_PICOS;
 use crate::recording::{RecordingError, RecordingWriter};
 use crate::stats::Stats;
@@ -151,6 +152,7 @@ pub struct Vm {
     memory: Memory,
     board: Board,
     drives: Drives,
+    networks: Networks,
     clock: Clock,
     stats: Stats,
     /// The guest has switched it off, and that is not the end.
@@ -229,6 +231,7 @@ impl Vm {
             memory,
             board: Board::new(&config, firmware, video.as_ref())?,
             drives: Drives::default(),
+            networks: Networks::default(),
             clock,
             stats: Stats::default(),
             is_off: false,
@@ -261,6 +264,11 @@ impl Vm {
     /// Puts `drive` behind drive `unit` of the device `device`.
     pub fn attach_drive(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
         self.drives.attach(device, unit, drive);
+    }
+
+    /// Puts `network` behind the network card `device`. What comes for the card goes by the machine's door.
+    pub fn attach_network(&mut self, device: &str, network: Box<dyn Network>) {
+        self.networks.attach(device, network);
     }
 
     /// Says how much drive `unit` of the device `device` does at most.
@@ -403,8 +411,10 @@ impl Vm {
         self.tell_log(&What::Input(input));
         match input {
             Input::Device { name, input } => {
-                if let DeviceInput::Disk(answer) = input {
-                    self.drives.note_answer(name, answer);
+                match input {
+                    DeviceInput::Disk(answer) => self.drives.note_answer(name, answer),
+                    DeviceInput::Packet(_) => self.networks.note_packet(),
+                    _ => {}
                 }
                 self.board.input(
                     &mut self.memory,
@@ -439,6 +449,7 @@ impl Vm {
         let mut ending = None;
         let mut serial: Vec<u8> = Vec::new();
         let mut serial_port = 0;
+        let mut sent = false;
         for output in outputs {
             match output {
                 Output::Serial { port, byte } => {
@@ -453,6 +464,12 @@ impl Vm {
                 Output::Disk { device, unit, request } => {
                     self.ask_drive(device, unit, request)?;
                 }
+                Output::Packet { device, packet } if self.replay.is_none() => {
+                    self.networks.send(self.board.name(device), packet);
+                    sent = true;
+                }
+                // What was sent then need not go out again.
+                Output::Packet { .. } => {}
                 Output::Exit(status) => {
                     info!("the guest has ended the run with status {status}");
                     ending = Some(Ending::Exit(status));
@@ -485,6 +502,9 @@ impl Vm {
         }
         if !serial.is_empty() {
             console.serial(serial_port, &serial)?;
+        }
+        if sent {
+            self.networks.flush();
         }
         self.stats.back_end_done(began);
         Ok(ending)

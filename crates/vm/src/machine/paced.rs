@@ -34,7 +34,7 @@ impl Vm {
             }
             let slice = if paused {
                 0
-            } else if self.drives.are_waiting() {
+            } else if self.drives.are_waiting() | self.networks.are_busy() {
                 pace.short_interval()
             } else {
                 pace.interval()

@@ -1,0 +1,65 @@
+//! What is behind the network cards.
+//!
+//! A card sends packets as outputs; what comes for it is an input, [`DeviceInput::Packet`], from whoever has a sender of the machine's
+//! door. So a replay needs no network, and what the guest sends then goes nowhere.
+//!
+//! [`DeviceInput::Packet`]: ring3_core::input::DeviceInput::Packet
+
+use std::fmt::Debug;
+
+use ring3_core::net::Packet;
+
+/// Where a network card sends to.
+pub trait Network: Debug + Send {
+    /// Takes a packet, which may be large and without its checksum, whatever the network can carry. It may wait for a moment where others are too
+    /// slow, and loses the packet rather than wait longer: the guest stands still meanwhile.
+    fn send(&mut self, packet: Packet);
+
+    /// The card has nothing more to send for now: what was held back, to be sent together, goes out.
+    fn flush(&mut self) {}
+}
+
+/// The networks of a machine, by the names of their cards.
+#[derive(Debug, Default)]
+pub(crate) struct Networks {
+    all: Vec<(String, Box<dyn Network>)>,
+    /// For how many more slices another packet is expected.
+    busy: u32,
+}
+
+/// After a packet, for so many slices the next one is expected soon.
+const BUSY_SLICES: u32 = 40;
+
+impl Networks {
+    /// Attaches `network` to the card `device`, in the place of what was there.
+    pub(crate) fn attach(&mut self, device: &str, network: Box<dyn Network>) {
+        self.all.retain(|(name, _)| name != device);
+        self.all.push((device.to_owned(), network));
+    }
+
+    /// A packet has come for a card.
+    pub(crate) fn note_packet(&mut self) {
+        self.busy = BUSY_SLICES;
+    }
+
+    /// Packets have come or gone in the last slices. It is asked once in each.
+    pub(crate) fn are_busy(&mut self) -> bool {
+        self.busy = self.busy.saturating_sub(1);
+        self.busy > 0
+    }
+
+    /// The card `device` sends a packet: nowhere, if nothing is attached to it.
+    pub(crate) fn send(&mut self, device: &str, packet: Packet) {
+        if let Some((_, network)) = self.all.iter_mut().find(|(name, _)| name == device) {
+            self.busy = BUSY_SLICES;
+            network.send(packet);
+        }
+    }
+
+    /// Nothing more is to be sent for now.
+    pub(crate) fn flush(&mut self) {
+        for (_, network) in &mut self.all {
+            network.flush();
+        }
+    }
+}

@@ -44,6 +44,9 @@ pub enum DeviceInput {
     Packet(Packet),
     /// The cable of a network card leads somewhere, or does not any more.
     Link(bool),
+    /// The network behind a card is congested: it takes what the card has begun to send, and the card is to begin nothing more until it
+    /// hears that this is over.
+    Congestion(bool),
     /// A person has pressed the power button for a moment.
     PowerButton,
 }

@@ -4,6 +4,12 @@
 //! leaves to its card: a frame whose checksum is still to be computed, or one that is larger than the network can carry and to be cut
 //! into segments. Between two cards that can do without, nobody computes or cuts anything.
 
+mod header;
+mod offload;
+
+pub use header::OFFLOAD_HEADER_LEN;
+pub use offload::Offloads;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -60,7 +66,7 @@ pub struct PartialChecksum {
 pub struct Segmentation {
     /// What it carries.
     pub kind: SegmentationKind,
-    /// The most bytes of payload, after the headers of TCP or UDP, of each segment.
+    /// The most bytes of payload, after the header of TCP, of each segment.
     pub size: u16,
     /// It carries an explicit congestion notification, which the first segment alone is to have (RFC 3168, 6.1.2).
     pub congestion: bool,
@@ -73,8 +79,6 @@ pub enum SegmentationKind {
     TcpV4,
     /// TCP over IPv6.
     TcpV6,
-    /// UDP: each segment is a datagram.
-    Udp,
 }
 
 /// The address of a network card (IEEE 802, 8.2).

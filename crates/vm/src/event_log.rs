@@ -139,6 +139,9 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
             write!(f, "packet of {len} bytes {hash:016x}")
         }
         DeviceInput::Link(is_up) => write!(f, "link {}", if *is_up { "up" } else { "down" }),
+        DeviceInput::Congestion(is_there) => {
+            write!(f, "network {}", if *is_there { "congested" } else { "not congested" })
+        }
         DeviceInput::PowerButton => f.write_str("power button"),
     }
 }

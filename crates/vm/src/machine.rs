@@ -504,7 +504,9 @@ impl Vm {
             console.serial(serial_port, &serial)?;
         }
         if sent {
-            self.networks.flush();
+            for name in self.networks.flush() {
+                self.take_input(&Input::Device { name, input: DeviceInput::Congestion(true) });
+            }
         }
         self.stats.back_end_done(began);
         Ok(ending)

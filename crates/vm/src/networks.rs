@@ -11,12 +11,19 @@ use ring3_core::net::Packet;
 
 /// Where a network card sends to.
 pub trait Network: Debug + Send {
-    /// Takes a packet, which may be large and without its checksum, whatever the network can carry. It may wait for a moment where others are too
-    /// slow, and loses the packet rather than wait longer: the guest stands still meanwhile.
+    /// Takes a packet, which may be large and without its checksum, whatever the network can carry. It never waits: what cannot go out at once is kept for
+    /// a thread, up to some MiB more than where it is [congested](Network::is_congested).
     fn send(&mut self, packet: Packet);
 
     /// The card has nothing more to send for now: what was held back, to be sent together, goes out.
     fn flush(&mut self) {}
+
+    /// It keeps more than it should. Who has said so sends [`DeviceInput::Congestion`] with false for the card when that is over.
+    ///
+    /// [`DeviceInput::Congestion`]: ring3_core::input::DeviceInput::Congestion
+    fn is_congested(&mut self) -> bool {
+        false
+    }
 }
 
 /// The networks of a machine, by the names of their cards.
@@ -56,10 +63,15 @@ impl Networks {
         }
     }
 
-    /// Nothing more is to be sent for now.
-    pub(crate) fn flush(&mut self) {
-        for (_, network) in &mut self.all {
+    /// Nothing more is to be sent for now: the cards whose networks are congested.
+    pub(crate) fn flush(&mut self) -> Vec<String> {
+        let mut congested = Vec::new();
+        for (name, network) in &mut self.all {
             network.flush();
+            if network.is_congested() {
+                congested.push(name.clone());
+            }
         }
+        congested
     }
 }

@@ -19,7 +19,8 @@
 //! * [`debug_ports`]: a console and an exit for those who work on firmware and systems;
 //! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives;
 //! * [`vga`]: the display adapter;
-//! * [`virtio`]: virtio devices on PCI, and the disk among them.
+//! * [`nic`]: what network cards have in common;
+//! * [`virtio`]: virtio devices on PCI, the disk and the network card among them.
 //!
 //! A device is a pure state machine over virtual time (see
 //! [`ring3_core::device`]): the same model runs in a machine, in a unit test and in a
@@ -52,6 +53,7 @@ pub mod i8042;
 pub mod ide;
 pub mod io_apic;
 pub mod local_apic;
+pub mod nic;
 pub mod pci;
 pub mod pic;
 pub mod piix3;

@@ -7,7 +7,8 @@
 //! * `transport`: negotiation of features, device status and the queues' registers;
 //! * [`pci`]: the PCI function by which a driver reaches them, of version 1 and of 0.9.5;
 //! * `msix`: its interrupts as messages;
-//! * [`block`]: a disk.
+//! * [`block`]: a disk;
+//! * [`net`]: a network card.
 //!
 //! # How a device type attaches
 //!
@@ -52,8 +53,10 @@ pub mod block;
 #[cfg(test)]
 mod driver;
 mod msix;
+pub mod net;
 pub mod pci;
 pub mod queue;
+mod segments;
 mod transport;
 
 /// Feature bits of all device types (6), and of legacy devices.

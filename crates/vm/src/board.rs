@@ -19,6 +19,7 @@ use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::i440fx::I440fx;
 use ring3_devices::i8042::I8042;
 use ring3_devices::ide::Ide;
+use ring3_devices::nic;
 use ring3_devices::pci::ConfigAddress;
 use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
@@ -28,11 +29,12 @@ use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
 use ring3_devices::virtio;
 use ring3_devices::virtio::block::Block;
+use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::VirtioPci;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
-use crate::config::Config;
+use crate::config::{Config, NicModel, VirtioNic};
 use crate::interrupts::{Interrupts, LOCAL_APIC, PIC};
 use crate::set_up::set_up;
 
@@ -96,6 +98,9 @@ const ISA_BRIDGE: (u8, u8) = (1, 0);
 const IDE: (u8, u8) = (1, 1);
 const POWER_MANAGEMENT: (u8, u8) = (1, 3);
 const DISPLAY: (u8, u8) = (2, 0);
+/// PCI device numbers of the first two network cards; the others follow.
+const FIRST_NIC: u8 = 3;
+const SECOND_NIC: u8 = 20;
 /// PCI device number of the first virtio disk; the others follow.
 const FIRST_VIRTIO_DISK: u8 = 4;
 
@@ -116,6 +121,14 @@ pub struct VideoParts {
     pub memory: Area,
     /// The image of its firmware.
     pub rom: Option<Area>,
+}
+
+/// PCI device number of network card `index`.
+pub(crate) fn nic_slot(index: u8) -> u8 {
+    match index {
+        0 => FIRST_NIC,
+        _ => SECOND_NIC + index - 1,
+    }
 }
 
 /// PCI device number of virtio disk `index`.
@@ -192,6 +205,15 @@ impl Board {
             let slot = virtio_disk_slot(index);
             let block = Block::new(name, disk.model.clone());
             board.attach_pci(VirtioPci::new(slot, disk.interfaces, block), &[], (slot, 0))?;
+        }
+        for (index, (card, name)) in (0..).zip(config.nics.iter().zip(nic::NAMES)) {
+            let slot = nic_slot(index);
+            match card.model {
+                NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
+                    let net = Net::new(name, NetModel { mac: card.mac, mtu, pairs });
+                    board.attach_pci(VirtioPci::new(slot, interfaces, net), &[], (slot, 0))?;
+                }
+            }
         }
         board.attach(DebugConsole, &DebugConsole.ports())?;
         if let Some(port) = config.debug_exit_port {

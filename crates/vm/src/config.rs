@@ -1,6 +1,7 @@
 //! What a machine is made of.
 
 use ring3_core::disk::Medium;
+use ring3_core::net::MacAddress;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::ide::DriveModel;
 use ring3_devices::virtio::block::DiskModel;
@@ -45,6 +46,9 @@ pub struct Config {
     /// The virtio disks, up to 16, each a PCI function of its own. What does the work of number n is attached as unit 0 of the device
     /// `virtio-blkn`.
     pub virtio_disks: Vec<VirtioDisk>,
+    /// The network cards, up to 8. They are called `nic0` and so on; what is behind one is attached by
+    /// [`Vm::attach_network`](crate::Vm::attach_network).
+    pub nics: Vec<Nic>,
     /// The diskette drives A and B: units 0 and 1 of the device `floppy`.
     pub diskettes: [Option<DisketteDrive>; 2],
     /// Where firmware looks for a system, the first place first; where it likes, if there is none.
@@ -83,6 +87,7 @@ impl Default for Config {
             display: false,
             ide: [const { None }; 4],
             virtio_disks: Vec::new(),
+            nics: Vec::new(),
             diskettes: [None; 2],
             boot_order: Vec::new(),
             boot_once: Vec::new(),
@@ -102,6 +107,39 @@ pub struct VirtioDisk {
     pub model: DiskModel,
     /// Which drivers it is for.
     pub interfaces: Interfaces,
+}
+
+/// A network card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    /// Its address.
+    pub mac: MacAddress,
+    /// What it is.
+    pub model: NicModel,
+}
+
+/// What network cards there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NicModel {
+    /// One of virtio.
+    Virtio(VirtioNic),
+}
+
+/// What a card of virtio has that others have not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtioNic {
+    /// Which drivers it is for.
+    pub interfaces: Interfaces,
+    /// See [`NetModel::mtu`](ring3_devices::virtio::net::NetModel::mtu).
+    pub mtu: Option<u16>,
+    /// See [`NetModel::pairs`](ring3_devices::virtio::net::NetModel::pairs).
+    pub pairs: u16,
+}
+
+impl Default for VirtioNic {
+    fn default() -> VirtioNic {
+        VirtioNic { interfaces: Interfaces::default(), mtu: None, pairs: 1 }
+    }
 }
 
 /// A diskette drive.
@@ -182,6 +220,9 @@ pub enum ConfigError {
     /// There are too many virtio disks.
     #[error("a machine has at most 16 virtio disks, not {0}")]
     VirtioDisks(usize),
+    /// There are too many network cards.
+    #[error("a machine has at most 8 network cards, not {0}")]
+    Nics(usize),
 }
 
 #[cfg(test)]

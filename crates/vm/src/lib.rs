@@ -66,7 +66,10 @@ mod set_up;
 pub use ring3_socket as socket;
 mod stats;
 
-pub use config::{BootDevice, Config, DisketteDrive, Kernel, Module, Software, VirtioDisk};
+pub use config::{
+    BootDevice, Config, DisketteDrive, Kernel, Module, Nic, NicModel, Software, VirtioDisk,
+    VirtioNic,
+};
 pub use control::Control;
 pub use difference::Difference;
 pub use door::{Door, Sender, door};

@@ -43,7 +43,7 @@ use crate::pace::INITIAL_PICOS;
 use crate::recording::{RecordingError, RecordingWriter};
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
-use ring3_devices::virtio;
+use ring3_devices::{nic, virtio};
 
 use deterministic::PICOS_PER_INSTRUCTION;
 use replay::Replay;
@@ -205,6 +205,9 @@ impl Vm {
         }
         if config.virtio_disks.len() > virtio::block::NAMES.len() {
             return Err(ConfigError::VirtioDisks(config.virtio_disks.len()).into());
+        }
+        if config.nics.len() > nic::NAMES.len() {
+            return Err(ConfigError::Nics(config.nics.len()).into());
         }
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;

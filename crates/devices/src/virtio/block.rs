@@ -10,6 +10,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use super::queue::{Chain, Queue, Segment};
+use super::segments::{self, gather, scatter};
 use super::{DeviceType, Work};
 
 mod request;
@@ -210,7 +211,7 @@ impl Block {
         header: &Header,
         segments: &[Segment],
     ) -> Result<u32, Status> {
-        let bytes: u64 = segments.iter().map(|segment| u64::from(segment.len)).sum();
+        let bytes = segments::len(segments);
         let count = bytes / SECTOR_SIZE as u64;
         let is_whole = bytes.is_multiple_of(SECTOR_SIZE as u64) && bytes <= u64::from(REQUEST_MAX);
         let is_there = |segment: &Segment| memory.holds(segment.address, segment.len.into());
@@ -247,7 +248,7 @@ impl Block {
         if self.disk.medium.read_only {
             return Err(Status::Error);
         }
-        let data = request::gather(memory, segments);
+        let data = gather(memory, segments);
         let task = if self.writes_through(work) { Task::WriteThrough } else { Task::Other };
         let operation = DiskOperation::Write { sector: header.sector, data };
         Ok((task, count * SECTOR_SIZE as u32, operation))
@@ -282,7 +283,7 @@ impl Block {
         for (place, byte) in id.iter_mut().zip(self.disk.serial.bytes()) {
             *place = byte;
         }
-        request::scatter(memory, segments, &id)
+        scatter(memory, segments, &id)
     }
 
     /// The drive has answered.
@@ -300,7 +301,7 @@ impl Block {
                 return work.context.ask_disk(UNIT, DiskRequest { tag, operation });
             }
             (Task::Read(segments), Ok(bytes)) if bytes.len() == request.bytes as usize => {
-                (Status::Ok, request::scatter(work.context.memory, segments, bytes))
+                (Status::Ok, scatter(work.context.memory, segments, bytes))
             }
             (Task::Other, Ok(_)) => (Status::Ok, 0),
             _ => (Status::Error, 0),

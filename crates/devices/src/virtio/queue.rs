@@ -226,6 +226,11 @@ impl Queue {
         chain
     }
 
+    /// The last `count` chains were not taken after all: nothing has come of them, and they are the next ones again.
+    pub fn put_back(&mut self, count: u16) {
+        self.next_available = self.next_available.wrapping_sub(count);
+    }
+
     /// Reads the next chain of the available ring. None if it cannot be.
     fn read_chain(&self, memory: &Memory) -> Option<Chain> {
         let place = u64::from(self.next_available % self.size);

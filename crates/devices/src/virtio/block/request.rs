@@ -4,6 +4,7 @@ use ring3_core::memory::Memory;
 use serde::{Deserialize, Serialize};
 
 use super::super::queue::{Chain, Segment};
+use super::super::segments::{self, gather, take_front};
 
 /// Bytes of a request's header: type, reserved, sector.
 const HEADER_LEN: u32 = 16;
@@ -97,17 +98,8 @@ impl Header {
     pub(super) fn read(memory: &Memory, chain: Chain) -> Option<(Header, Parts)> {
         let Chain { mut readable, mut writable, .. } = chain;
         let mut header = [0; HEADER_LEN as usize];
-        let mut done = 0;
-        while done < header.len() {
-            let first = readable.first_mut()?;
-            let len = (header.len() - done).min(first.len as usize);
-            memory.read(first.address, &mut header[done..done + len]);
-            done += len;
-            first.address = first.address.wrapping_add(len as u64);
-            first.len -= len as u32;
-            if first.len == 0 {
-                readable.remove(0);
-            }
+        if !take_front(memory, &mut readable, &mut header) {
+            return None;
         }
         let last = writable.last_mut()?;
         last.len -= 1;
@@ -133,8 +125,7 @@ pub(super) struct Range {
 impl Range {
     /// The one range that is in `segments`; none if there is another number of them.
     pub(super) fn read(memory: &Memory, segments: &[Segment]) -> Option<Range> {
-        let len: u64 = segments.iter().map(|segment| u64::from(segment.len)).sum();
-        if len != u64::from(RANGE_LEN) {
+        if segments::len(segments) != u64::from(RANGE_LEN) {
             return None;
         }
         let bytes = gather(memory, segments);
@@ -147,28 +138,4 @@ impl Range {
             has_unknown_flags: flags & !RANGE_UNMAP != 0,
         })
     }
-}
-
-/// The bytes in `segments`, of which there are no more than some MiB.
-pub(super) fn gather(memory: &Memory, segments: &[Segment]) -> Vec<u8> {
-    let len: usize = segments.iter().map(|segment| segment.len as usize).sum();
-    let mut bytes = vec![0; len];
-    let mut rest = bytes.as_mut_slice();
-    for segment in segments {
-        let (part, after) = rest.split_at_mut(segment.len as usize);
-        memory.read(segment.address, part);
-        rest = after;
-    }
-    bytes
-}
-
-/// Writes `bytes` to `segments`, as far as there is room; how many.
-pub(super) fn scatter(memory: &mut Memory, segments: &[Segment], bytes: &[u8]) -> u32 {
-    let mut rest = bytes;
-    for segment in segments {
-        let (part, after) = rest.split_at(rest.len().min(segment.len as usize));
-        memory.write(segment.address, part);
-        rest = after;
-    }
-    (bytes.len() - rest.len()) as u32
 }

@@ -77,3 +77,12 @@ pub(crate) fn debian(
     let kernel = Kernel { image, modules, command_line: command_line.to_owned() };
     Some(Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap())
 }
+
+/// Debian's first kernel, with its modules; none where it is not there.
+pub(crate) fn debian_with_modules(command_line: &str) -> Option<Software> {
+    let files = ["initramfs.cpio.gz", "modules.cpio.gz"];
+    let modules = files.map(|name| Some(Module { name: name.to_owned(), contents: guest(name)? }));
+    let modules = modules.into_iter().collect::<Option<_>>()?;
+    let image = guest("linux-686/vmlinuz")?;
+    Some(Software::Kernel(Kernel { image, modules, command_line: command_line.to_owned() }))
+}

@@ -10,8 +10,8 @@ use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
 use ring3_vblock::client::ClientError;
 use ring3_vm::drives::{
-    Access, BlockSize, Cache, DetectZeroes, Drive, Empty, ErrorPolicy, ImageError, ImageFile,
-    ImageOptions, LimitError, Limits, OnError, Overlay, Served,
+    Access, BlockSize, Cache, DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, ImageError,
+    ImageFile, ImageOptions, LimitError, Limits, OnError, Overlay, Served,
 };
 use ring3_vm::{BootDevice, Config, DisketteDrive, VirtioDisk, Vm};
 use thiserror::Error;
@@ -89,7 +89,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
+    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,id=NAME,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -108,6 +108,8 @@ pub(crate) struct DriveArguments {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DriveProperties {
     pub(crate) file: Option<PathBuf>,
+    /// What QMP calls it.
+    pub(crate) id: Option<String>,
     pub(crate) interface: Interface,
     /// Which of its interface's drives it is; the first free one, if that is not said.
     pub(crate) index: Option<u8>,
@@ -134,6 +136,7 @@ impl Default for DriveProperties {
     fn default() -> DriveProperties {
         DriveProperties {
             file: None,
+            id: None,
             interface: Interface::Ide,
             index: None,
             is_cdrom: false,
@@ -152,7 +155,7 @@ impl Default for DriveProperties {
 }
 
 /// The properties of a drive.
-pub(crate) const KNOWN: &str = "file, vblock, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
+pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
      rerror, werror, throttling.bps-total and the like";
 
 /// Why a `--drive` or `--boot` is refused.
@@ -277,6 +280,7 @@ impl FromStr for DriveProperties {
             match key {
                 "file" => drive.file = Some(value.into()),
                 "vblock" => drive.vblock = Some(value.into()),
+                "id" => drive.id = Some(value.to_owned()),
                 "if" => {
                     drive.interface = match value {
                         "ide" => Interface::Ide,
@@ -355,6 +359,8 @@ pub(crate) enum DriveError {
     Served,
     #[error("two drives are to be number {index} of {device}; give each another index")]
     Taken { device: &'static str, index: u8 },
+    #[error("two drives are called \"{0}\"; give each another id")]
+    Id(String),
     #[error("{device} has room for {room} drives; leave some out")]
     Full { device: &'static str, room: u8 },
     #[error(
@@ -376,6 +382,7 @@ pub(crate) struct Drives(Vec<Attached>);
 struct Attached {
     interface: Interface,
     unit: u8,
+    id: Option<String>,
     is_cdrom: bool,
     diskette: Option<floppy::DriveKind>,
     virtio: VirtioProperties,
@@ -468,10 +475,16 @@ impl Drives {
             (Interface::Ide | Interface::Virtio, ..) => None,
         };
         let virtio = properties.virtio.clone();
+        let id = properties.id.clone();
+        if let Some(id) = id.clone().filter(|id| self.0.iter().any(|at| at.id.as_ref() == Some(id)))
+        {
+            return Err(DriveError::Id(id));
+        }
         let DriveProperties { limits, errors, discard: trims, .. } = *properties;
         self.0.push(Attached {
             interface,
             unit,
+            id,
             is_cdrom,
             diskette,
             virtio,
@@ -507,10 +520,11 @@ impl Drives {
                     config.ide[slot] = Some(model);
                 }
                 (Interface::Virtio, _, Some(medium)) => {
-                    let VirtioProperties { serial, queues, interfaces } = attached.virtio.clone();
+                    let VirtioProperties { serial, queues, interfaces, .. } =
+                        attached.virtio.clone();
                     let serial = serial.unwrap_or_default();
                     let model = DiskModel { medium, serial, queues };
-                    config.virtio_disks.push(VirtioDisk { model, interfaces });
+                    config.virtio_disks.push(Some(VirtioDisk { model, interfaces }));
                 }
                 (Interface::Floppy | Interface::Virtio, ..) => {}
             }
@@ -545,9 +559,15 @@ impl Drives {
 
     /// Puts the drives behind their devices.
     pub(crate) fn attach(self, vm: &mut Vm) -> Result<(), DriveError> {
-        for Attached { interface, unit, drive, limits, errors, .. } in self.0 {
+        for Attached { interface, unit, id, virtio, drive, limits, errors, .. } in self.0 {
             let (device, unit) = interface.device(unit);
             vm.attach_drive(device, unit, drive);
+            if let Some(id) =
+                virtio.id.or_else(|| id.clone()).filter(|_| interface == Interface::Virtio)
+            {
+                vm.name_card(device, id);
+            }
+            vm.name_drive(device, unit, DriveNames { drive: id, node: None });
             vm.set_error_policy(device, unit, errors);
             vm.limit_drive(device, unit, limits)?;
         }

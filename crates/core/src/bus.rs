@@ -66,7 +66,8 @@ pub struct PortConflict {
 /// The devices of a machine and the ports at which they answer.
 #[derive(Default)]
 pub struct Bus {
-    devices: Vec<Box<dyn Device>>,
+    /// By their ids. There is none where a card can be and is not.
+    devices: Vec<Option<Box<dyn Device>>>,
     ports: Vec<(PortRange, DeviceId)>,
     /// What devices have claimed, the oldest first.
     claims: Vec<Claim>,
@@ -76,7 +77,7 @@ pub struct Bus {
 
 impl std::fmt::Debug for Bus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.devices.iter().map(|device| device.name())).finish()
+        f.debug_list().entries(self.devices.iter().flatten().map(|device| device.name())).finish()
     }
 }
 
@@ -90,15 +91,40 @@ impl Bus {
         for range in ports {
             for port in (0..range.count).map(|offset| range.first.wrapping_add(offset)) {
                 if let Some(owner) = self.owner(port) {
-                    let owner = self.devices[owner.0 as usize].name();
+                    let owner = self.get(owner).name();
                     return Err(PortConflict { port, newcomer: device.name(), owner });
                 }
             }
         }
         let id = DeviceId(self.devices.len() as u16);
         self.ports.extend(ports.iter().map(|range| (*range, id)));
-        self.devices.push(device);
+        self.devices.push(Some(device));
         Ok(id)
+    }
+
+    /// Makes room for `count` devices which are put there by [`Bus::plug`]: the id of the first.
+    pub fn make_room(&mut self, count: u16) -> DeviceId {
+        let first = DeviceId(self.devices.len() as u16);
+        self.devices.resize_with(self.devices.len() + usize::from(count), || None);
+        first
+    }
+
+    /// Puts `device` where there is room for it.
+    ///
+    /// # Panics
+    /// When there is no room.
+    pub fn plug(&mut self, id: DeviceId, device: Box<dyn Device>) {
+        let place = &mut self.devices[id.0 as usize];
+        assert!(place.is_none(), "one device is in the place of another");
+        *place = Some(device);
+    }
+
+    /// Takes a device out, which leaves room: it answers nowhere any more.
+    pub fn unplug(&mut self, id: DeviceId) -> Option<Box<dyn Device>> {
+        self.ports.retain(|(_, owner)| *owner != id);
+        self.claims.retain(|claim| claim.device != id);
+        self.functions.retain(|(_, _, owner)| *owner != id);
+        self.devices.get_mut(id.0 as usize)?.take()
     }
 
     /// The device that answers at `port`. Where several claim it, the oldest claim counts, and
@@ -146,7 +172,7 @@ impl Bus {
     ) -> u32 {
         let Some(id) = self.function(slot, function) else { return width.mask() };
         context.device = id;
-        self.devices[id.0 as usize].read_config(context, function, offset, width) & width.mask()
+        self.device(id).read_config(context, function, offset, width) & width.mask()
     }
 
     /// The guest writes `value` of `width` there; dropped where there is none.
@@ -162,7 +188,7 @@ impl Bus {
         if let Some(id) = self.function(slot, function) {
             context.device = id;
             let value = value & width.mask();
-            self.devices[id.0 as usize].write_config(context, function, offset, width, value);
+            self.device(id).write_config(context, function, offset, width, value);
         }
     }
 
@@ -175,7 +201,7 @@ impl Bus {
     pub fn read_memory(&mut self, context: &mut Context<'_>, address: u64, width: Width) -> u32 {
         let Some((id, region, offset)) = self.memory_owner(address) else { return width.mask() };
         context.device = id;
-        self.devices[id.0 as usize].read_memory(context, region, offset, width) & width.mask()
+        self.device(id).read_memory(context, region, offset, width) & width.mask()
     }
 
     /// The guest writes `value` of `width` there; dropped where nobody answers.
@@ -189,7 +215,7 @@ impl Bus {
         if let Some((id, region, offset)) = self.memory_owner(address) {
             context.device = id;
             let value = value & width.mask();
-            self.devices[id.0 as usize].write_memory(context, region, offset, width, value);
+            self.device(id).write_memory(context, region, offset, width, value);
         }
     }
 
@@ -204,42 +230,36 @@ impl Bus {
         })
     }
 
-    /// The device with that id, one that this bus gave.
+    /// The device with that id.
     ///
     /// # Panics
-    /// When the id is of another bus.
+    /// When [it is not there](Bus::has).
     pub fn device(&mut self, id: DeviceId) -> &mut dyn Device {
-        self.devices[id.0 as usize].as_mut()
+        self.devices[id.0 as usize].as_mut().expect("the device is there").as_mut()
     }
 
     /// The same, to look at.
     ///
     /// # Panics
-    /// When the id is of another bus.
+    /// When [it is not there](Bus::has).
     pub fn get(&self, id: DeviceId) -> &dyn Device {
-        self.devices[id.0 as usize].as_ref()
+        self.devices[id.0 as usize].as_ref().expect("the device is there").as_ref()
     }
 
-    /// Number of devices.
-    pub fn len(&self) -> usize {
-        self.devices.len()
-    }
-
-    /// True when there is no device.
-    pub fn is_empty(&self) -> bool {
-        self.devices.is_empty()
+    /// There is a device with that id.
+    pub fn has(&self, id: DeviceId) -> bool {
+        self.devices.get(id.0 as usize).is_some_and(Option::is_some)
     }
 
     /// The device of that name.
     pub fn find(&self, name: &str) -> Option<DeviceId> {
-        let index = self.devices.iter().position(|device| device.name() == name)?;
-        Some(DeviceId(index as u16))
+        self.devices().find(|(_, device)| device.name() == name).map(|(id, _)| id)
     }
 
-    /// All devices in the order in which they were attached.
-    pub fn devices(&mut self) -> impl Iterator<Item = (DeviceId, &mut dyn Device)> {
+    /// All devices in the order of their ids.
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceId, &dyn Device)> {
         let ids = (0..).map(DeviceId);
-        ids.zip(self.devices.iter_mut().map(|device| device.as_mut() as &mut dyn Device))
+        ids.zip(&self.devices).filter_map(|(id, device)| Some((id, device.as_deref()?)))
     }
 
     /// The guest reads `width` at `port`. The context's device is set by this
@@ -249,14 +269,14 @@ impl Bus {
     pub fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
         if let Some(id) = self.sole_owner(port, width) {
             context.device = id;
-            return self.devices[id.0 as usize].read_port(context, port, width) & width.mask();
+            return self.device(id).read_port(context, port, width) & width.mask();
         }
         (0..width.bytes()).fold(0, |value, offset| {
             let port = port.wrapping_add(offset);
             let byte = match self.owner(port) {
                 Some(id) => {
                     context.device = id;
-                    self.devices[id.0 as usize].read_port(context, port, Width::Byte) & 0xff
+                    self.device(id).read_port(context, port, Width::Byte) & 0xff
                 }
                 None => 0xff,
             };
@@ -269,19 +289,14 @@ impl Bus {
     pub fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
         if let Some(id) = self.sole_owner(port, width) {
             context.device = id;
-            return self.devices[id.0 as usize].write_port(
-                context,
-                port,
-                width,
-                value & width.mask(),
-            );
+            return self.device(id).write_port(context, port, width, value & width.mask());
         }
         for offset in 0..width.bytes() {
             let port = port.wrapping_add(offset);
             if let Some(id) = self.owner(port) {
                 context.device = id;
                 let byte = value >> (8 * offset) & 0xff;
-                self.devices[id.0 as usize].write_port(context, port, Width::Byte, byte);
+                self.device(id).write_port(context, port, Width::Byte, byte);
             }
         }
     }
@@ -357,6 +372,29 @@ mod tests {
         assert_eq!((bus.memory_owner(0x9ffff), bus.memory_owner(0xc0000)), (None, None));
         let mut bench = TestBench::default();
         assert_eq!(bus.read_memory(&mut bench.context(), 0xc0000, Width::Word), 0xffff);
+    }
+
+    #[test]
+    fn a_card_that_is_taken_out_answers_nowhere() {
+        let mut bus = Bus::default();
+        bus.attach(Box::new(Latch("a", [0; 4])), &[]).unwrap();
+        let room = bus.make_room(2);
+        let card = DeviceId(room.0 + 1);
+        assert!(!bus.has(card) && bus.devices().count() == 1);
+        for value in [7, 9] {
+            bus.plug(card, Box::new(Latch("b", [value; 4])));
+            bus.attach_function(card, 5, 0);
+            let decoded = Decoded::Ports(PortRange::new(0x60, 4));
+            bus.claim(Claim { device: card, region: 0, decoded });
+            let mut bench = TestBench::default();
+            assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Byte), value);
+            assert_eq!((bus.find("b"), bus.has(card)), (Some(card), true));
+            assert_eq!(bus.unplug(card).map(|device| device.name()), Some("b"));
+            assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Byte), 0xff);
+            assert_eq!(bus.read_config(&mut bench.context(), 5, 0, 0, Width::Byte), 0xff);
+            assert_eq!((bus.find("b"), bus.has(card)), (None, false));
+        }
+        assert!(bus.unplug(card).is_none() && bus.unplug(DeviceId(99)).is_none());
     }
 
     #[test]

@@ -161,6 +161,11 @@ impl Timers {
         self.pending.retain(|timer| timer.device != device || timer.tag != tag);
     }
 
+    /// Takes all timers of `device` back.
+    pub fn cancel_all(&mut self, device: DeviceId) {
+        self.pending.retain(|timer| timer.device != device);
+    }
+
     /// Number of timers that are set.
     pub fn len(&self) -> usize {
         self.pending.len()

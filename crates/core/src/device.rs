@@ -82,6 +82,11 @@ pub enum Output {
     },
     /// The guest ends the run and gives this status.
     Exit(u8),
+    /// The guest has let go of the card in a PCI slot, which is taken out.
+    Eject {
+        /// PCI device number, 0 to 31.
+        slot: u8,
+    },
     /// The guest has switched the machine off.
     PowerOff,
     /// The guest has asked for a reset of the whole machine.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::disk::{DiskAnswer, Medium};
 use crate::net::Packet;
+use crate::state::SavedState;
 
 /// Something from outside for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,16 @@ pub enum DeviceInput {
     /// The network behind a card is congested: it takes what the card has begun to send, and the card is to begin nothing more until it
     /// hears that this is over.
     Congestion(bool),
+    /// A card was put into a PCI slot: what the controller of hot plug is told.
+    CardAdded {
+        /// PCI device number.
+        slot: u8,
+    },
+    /// A person wants the card in a PCI slot back: the controller of hot plug asks the guest for it.
+    CardWanted {
+        /// PCI device number.
+        slot: u8,
+    },
     /// A person has pressed the power button for a moment.
     PowerButton,
 }
@@ -74,7 +85,7 @@ pub struct MouseMove {
 }
 
 /// Something from outside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// For the device of that name.
     Device {
@@ -91,6 +102,13 @@ pub enum Input {
         /// The new rate of the virtual clock.
         picos_per_instruction: u64,
     },
+    /// A person puts a card into a PCI slot.
+    Plug {
+        /// What the device is called from now on, which says the slot, too.
+        name: String,
+        /// What the card is, as the machine knows it.
+        card: SavedState,
+    },
     /// A person has pressed the reset button.
     Reset,
     /// The person outside ends the run.
@@ -98,7 +116,7 @@ pub enum Input {
 }
 
 /// An input and when it came in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StampedInput {
     /// Instructions that the guest had executed.
     pub instructions: u64,

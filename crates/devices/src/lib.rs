@@ -11,6 +11,7 @@
 //! * [`fpu_error`]: x87 errors as IRQ 13;
 //! * [`i8042`]: the keyboard controller and the keyboard behind it;
 //! * [`pci`]: PCI configuration space and configuration mechanism #1;
+//! * [`pci_hotplug`]: cards that are put in and taken out while the machine runs;
 //! * [`i440fx`]: the host bridge, which says what is RAM below 1 MiB;
 //! * [`piix3`]: the ISA bridge with its router of PCI interrupts, and reset;
 //! * [`acpi_pm`]: the power management function: power button, power management timer, soft-off;
@@ -55,6 +56,7 @@ pub mod io_apic;
 pub mod local_apic;
 pub mod nic;
 pub mod pci;
+pub mod pci_hotplug;
 pub mod pic;
 pub mod piix3;
 pub mod pit;

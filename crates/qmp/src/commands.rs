@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
@@ -12,11 +12,12 @@ use ring3_vm::control::{DriveInfo, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::nodes::Nodes;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
-use crate::{limits, media};
+use crate::{cards, limits, media, nodes};
 
 /// What a command does: with the machine and its arguments, to what it returns.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
@@ -25,7 +26,9 @@ type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 const COMMANDS: &[(&str, Handler)] = &[
     ("block_resize", media::resize),
     ("block_set_io_throttle", limits::set),
+    ("blockdev-add", nodes::add),
     ("blockdev-change-medium", media::change),
+    ("blockdev-del", nodes::remove),
     ("change", media::change_by_target),
     ("cont", |machine, arguments| {
         none(arguments)?;
@@ -36,6 +39,8 @@ const COMMANDS: &[(&str, Handler)] = &[
         machine.control.resume()?;
         done()
     }),
+    ("device_add", cards::add),
+    ("device_del", cards::remove),
     ("eject", media::eject),
     ("input-send-event", input_send_event),
     ("query-block", |machine, arguments| {
@@ -55,6 +60,7 @@ const COMMANDS: &[(&str, Handler)] = &[
         none(arguments)?;
         Ok(machine.name.as_ref().map_or(json!({}), |name| json!({"name": name})))
     }),
+    ("query-named-block-nodes", nodes::query),
     ("query-status", query_status),
     ("query-version", |_, arguments| {
         none(arguments)?;
@@ -101,6 +107,7 @@ pub(crate) struct Machine {
     typist: Typist,
     pointer: Mutex<Pointer>,
     asked: Asked,
+    nodes: Mutex<Nodes>,
 }
 
 impl Machine {
@@ -112,6 +119,7 @@ impl Machine {
             name,
             pointer: Mutex::default(),
             asked: Asked::default(),
+            nodes: Mutex::default(),
         })
     }
 
@@ -124,6 +132,12 @@ impl Machine {
             let description = format!("The command {name} has not been found");
             Err(Failure::command_not_found(description))
         }
+    }
+
+    /// The block nodes of clients.
+    pub(crate) fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        // A thread that panicked has left them as whole as any other.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What clients have asked for.
@@ -174,8 +188,8 @@ fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure>
 /// A drive as query-block shows it. Members that QEMU always has say that there is no such thing as encryption.
 fn block_info(drive: &DriveInfo) -> Value {
     let mut info = json!({
-        "device": media::name(&drive.device, drive.unit),
-        "qdev": drive.device,
+        "device": media::name(drive),
+        "qdev": drive.id.as_ref().unwrap_or(&drive.device),
         "type": "unknown",
         "locked": drive.locked,
         "removable": drive.removable,
@@ -189,31 +203,39 @@ fn block_info(drive: &DriveInfo) -> Value {
         // A drive without a medium has its tray open, as far as anyone can tell from outside.
         info["tray_open"] = json!(drive.medium.is_none());
     }
-    if let Some(Medium { sectors, read_only }) = drive.medium {
-        let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());
-        let format = drive.format.unwrap_or(ring3_block::Format::Raw.name());
-        info["inserted"] = json!({
-            "file": file,
-            "drv": format,
-            "ro": read_only,
-            "encrypted": false,
-            "image": {
-                "filename": file,
-                "format": format,
-                "virtual-size": sectors.saturating_mul(SECTOR_SIZE as u64),
-            },
-            "cache": {
-                "writeback": drive.cache.writeback,
-                "direct": drive.cache.direct,
-                "no-flush": drive.cache.no_flush,
-            },
-            "backing_file_depth": 0,
-            "detect_zeroes": drive.detect_zeroes.word(),
-            "write_threshold": 0,
-        });
-        limits::show(&drive.limits, &mut info["inserted"]);
+    if let Some(inserted) = inserted(drive) {
+        info["inserted"] = inserted;
     }
     info
+}
+
+/// What is in a drive, as query-block and query-named-block-nodes show it.
+pub(crate) fn inserted(drive: &DriveInfo) -> Option<Value> {
+    let Medium { sectors, read_only } = drive.medium?;
+    let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());
+    let format = drive.format.unwrap_or(ring3_block::Format::Raw.name());
+    let mut inserted = json!({
+        "node-name": media::node_name(drive),
+        "file": file,
+        "drv": format,
+        "ro": read_only,
+        "encrypted": false,
+        "image": {
+            "filename": file,
+            "format": format,
+            "virtual-size": sectors.saturating_mul(SECTOR_SIZE as u64),
+        },
+        "cache": {
+            "writeback": drive.cache.writeback,
+            "direct": drive.cache.direct,
+            "no-flush": drive.cache.no_flush,
+        },
+        "backing_file_depth": 0,
+        "detect_zeroes": drive.detect_zeroes.word(),
+        "write_threshold": 0,
+    });
+    limits::show(&drive.limits, &mut inserted);
+    Some(inserted)
 }
 
 /// What the screen shows, if there is one.

@@ -13,6 +13,8 @@
 //! * `protocol`: the messages;
 //! * `commands`: what the commands do;
 //! * `media`: discs and diskettes are changed;
+//! * `nodes`: images that are there before a device has them;
+//! * `cards`: disks are put into slots, and wanted back;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files.
 //!
@@ -30,10 +32,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod cards;
 mod commands;
 mod framing;
 mod limits;
 mod media;
+mod nodes;
 mod pointer;
 mod protocol;
 mod screendump;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::commands::{Machine, done};
-use crate::media;
+use crate::media::{self, Asked};
 use crate::protocol::{Arguments, Failure, read};
 
 /// Gives a drive other limits; those that are not named are none.
@@ -44,7 +44,8 @@ pub(crate) fn set(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
         operations_read: limit(asked.iops_rd, asked.iops_rd_max),
         operations_write: limit(asked.iops_wr, asked.iops_wr_max),
     };
-    let drive = media::find(machine, asked.device.or(asked.id))?;
+    let wanted = Asked { device: asked.device, id: asked.id, ..Asked::default() };
+    let drive = media::find(machine, &wanted)?;
     let limited = machine.control.limit_drive(&drive.device, drive.unit, limits);
     limited.map_err(|error| match error {
         LimitError::Ended(ended) => ended.into(),

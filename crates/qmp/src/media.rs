@@ -17,9 +17,19 @@ use serde_json::Value;
 use crate::commands::{Machine, done};
 use crate::protocol::{Arguments, Failure, read};
 
-/// What a client calls `drive`: as query-block says.
-pub(crate) fn name(device: &str, unit: u8) -> String {
+/// What a client calls a drive, whatever is in it: as query-block says.
+pub(crate) fn name(drive: &DriveInfo) -> String {
+    drive.names.drive.clone().unwrap_or_else(|| place(&drive.device, drive.unit))
+}
+
+/// The same for one that nobody has called anything.
+pub(crate) fn place(device: &str, unit: u8) -> String {
     format!("{device}-{unit}")
+}
+
+/// What a client calls what is in a drive. A name that nobody has given begins in a way in which no given one can.
+pub(crate) fn node_name(drive: &DriveInfo) -> String {
+    drive.names.node.clone().unwrap_or_else(|| format!("#{}", place(&drive.device, drive.unit)))
 }
 
 /// What a diskette may be used for (QMP Reference Manual, `BlockdevChangeReadOnlyMode`).
@@ -44,7 +54,7 @@ pub(crate) fn eject(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
         force: bool,
     }
     let Eject { device, id, force } = read(arguments)?;
-    let drive = find_removable(machine, device.or(id))?;
+    let drive = find_removable(machine, &Asked { device, id, ..Asked::default() })?;
     put(machine, &drive, Box::new(Empty), force)?;
     done()
 }
@@ -64,7 +74,8 @@ pub(crate) fn change(machine: &Machine, arguments: Arguments) -> Result<Value, F
         read_only_mode: ReadOnlyMode,
     }
     let ChangeMedium { device, id, filename, format, force, read_only_mode } = read(arguments)?;
-    insert(machine, device.or(id), &filename, format.as_deref(), read_only_mode, force)
+    let asked = Asked { device, id, ..Asked::default() };
+    insert(machine, &asked, &filename, format.as_deref(), read_only_mode, force)
 }
 
 /// The same in its older form.
@@ -78,12 +89,13 @@ pub(crate) fn change_by_target(machine: &Machine, arguments: Arguments) -> Resul
         arg: Option<String>,
     }
     let Change { device, target, arg } = read(arguments)?;
-    insert(machine, Some(device), &target, arg.as_deref(), ReadOnlyMode::default(), false)
+    let asked = Asked { device: Some(device), ..Asked::default() };
+    insert(machine, &asked, &target, arg.as_deref(), ReadOnlyMode::default(), false)
 }
 
 fn insert(
     machine: &Machine,
-    device: Option<String>,
+    asked: &Asked,
     path: &Path,
     format: Option<&str>,
     mode: ReadOnlyMode,
@@ -91,7 +103,7 @@ fn insert(
 ) -> Result<Value, Failure> {
     let format = format.map(str::parse).transpose();
     let format = format.map_err(|error: UnknownFormat| Failure::generic(error.to_string()))?;
-    let drive = find_removable(machine, device)?;
+    let drive = find_removable(machine, asked)?;
     let present = drive.file.as_deref().is_some_and(|present| is_same_file(present, path));
     // The file is locked as long as it is in use.
     if present {
@@ -119,7 +131,7 @@ pub(crate) fn resize(machine: &Machine, arguments: Arguments) -> Result<Value, F
         size: u64,
     }
     let Resize { device, node_name, size } = read(arguments)?;
-    let drive = find(machine, device.or(node_name))?;
+    let drive = find(machine, &Asked { device, node_name, ..Asked::default() })?;
     let resized = machine.control.resize_drive(&drive.device, drive.unit, size);
     resized.map_err(|error| match error {
         ResizeError::Ended(ended) => ended.into(),
@@ -140,7 +152,7 @@ fn put(
         ChangeError::Ended(ended) => ended.into(),
         ChangeError::Held(held) => Failure::generic(format!(
             "Device '{}': {held} and was asked to open it: try again when it has, or with 'force'",
-            name(&drive.device, drive.unit)
+            name(drive)
         )),
     })
 }
@@ -170,24 +182,55 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The drive that a client asks for by its name, whose medium can be changed.
-fn find_removable(machine: &Machine, asked_for: Option<String>) -> Result<DriveInfo, Failure> {
-    let drive = find(machine, asked_for)?;
-    if drive.removable {
-        Ok(drive)
-    } else {
-        Err(Failure::generic(format!(
-            "Device '{}' is not removable",
-            name(&drive.device, drive.unit)
-        )))
+/// By what a client asks for a drive: by one of them.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// What the drive is called.
+    pub(crate) device: Option<String>,
+    /// What the device is called to which it is attached.
+    pub(crate) id: Option<String>,
+    /// What that is called which is in it.
+    pub(crate) node_name: Option<String>,
+}
+
+impl Asked {
+    fn means(&self, drive: &DriveInfo) -> bool {
+        // A drive of a device that was not given a name has the one of its place for any.
+        let place = place(&drive.device, drive.unit);
+        if let Some(device) = &self.device {
+            *device == name(drive) || *device == place
+        } else if let Some(id) = &self.id {
+            *id == *drive.id.as_ref().unwrap_or(&place)
+        } else {
+            self.node_name.as_ref() == Some(&node_name(drive))
+        }
     }
 }
 
-/// The drive that a client asks for by its name.
-pub(crate) fn find(machine: &Machine, asked_for: Option<String>) -> Result<DriveInfo, Failure> {
-    let asked_for =
-        asked_for.ok_or_else(|| Failure::generic("Need exactly one of 'device' and 'id'"))?;
+/// The drive that a client asks for, whose medium can be changed.
+fn find_removable(machine: &Machine, asked: &Asked) -> Result<DriveInfo, Failure> {
+    let drive = find(machine, asked)?;
+    if drive.removable {
+        Ok(drive)
+    } else {
+        Err(Failure::generic(format!("Device '{}' is not removable", name(&drive))))
+    }
+}
+
+/// The drive that a client asks for.
+pub(crate) fn find(machine: &Machine, asked: &Asked) -> Result<DriveInfo, Failure> {
+    let Asked { device, id, node_name } = asked;
+    let by = [("device", device), ("id", id), ("node-name", node_name)];
+    let mut given = by.iter().filter_map(|(kind, name)| Some((*kind, name.as_ref()?)));
+    let (Some((kind, asked_for)), None) = (given.next(), given.next()) else {
+        return Err(Failure::generic("Need exactly one of 'device' and 'id'"));
+    };
     let drives = machine.control.drives()?;
-    let drive = drives.into_iter().find(|drive| name(&drive.device, drive.unit) == asked_for);
-    drive.ok_or_else(|| Failure::generic(format!("Device '{asked_for}' not found")))
+    let drive = drives.into_iter().find(|drive| asked.means(drive));
+    drive.ok_or_else(|| match kind {
+        "node-name" => {
+            Failure::generic(format!("Cannot find device='' nor node-name='{asked_for}'"))
+        }
+        _ => Failure::device_not_found(format!("Device '{asked_for}' not found")),
+    })
 }

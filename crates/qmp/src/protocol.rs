@@ -22,6 +22,8 @@ pub(crate) enum Class {
     GenericError,
     /// There is no such command, or not now.
     CommandNotFound,
+    /// There is no such device.
+    DeviceNotFound,
 }
 
 /// Why a command failed.
@@ -39,6 +41,10 @@ impl Failure {
 
     pub(crate) fn command_not_found(description: impl Into<String>) -> Failure {
         Failure { class: Class::CommandNotFound, description: description.into() }
+    }
+
+    pub(crate) fn device_not_found(description: impl Into<String>) -> Failure {
+        Failure { class: Class::DeviceNotFound, description: description.into() }
     }
 }
 
@@ -140,6 +146,9 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
         Event::Paused => ("STOP", None),
         Event::Resumed => ("RESUME", None),
         Event::PowerButton => ("POWERDOWN", None),
+        Event::CardGone { device, id } => {
+            ("DEVICE_DELETED", Some(card_gone(device, id.as_deref())))
+        }
         Event::Reset { by_guest } => {
             let reason = if *by_guest { "guest-reset" } else { asked.why_reset() };
             ("RESET", ended(*by_guest, reason))
@@ -173,9 +182,17 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
     message
 }
 
+/// The data of DEVICE_DELETED. One without a name has a path all the same.
+fn card_gone(device: &str, id: Option<&str>) -> Value {
+    match id {
+        Some(id) => json!({"device": id, "path": format!("/machine/peripheral/{id}")}),
+        None => json!({"path": format!("/machine/peripheral-anon/{device}")}),
+    }
+}
+
 /// The data of BLOCK_IO_ERROR.
 fn block_error(failure: &DriveFailure) -> Value {
-    let name = media::name(&failure.device, failure.unit);
+    let name = media::place(&failure.device, failure.unit);
     let is_full = failure.error == DiskError::NoSpace;
     json!({
         "device": name,

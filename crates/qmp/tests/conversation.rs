@@ -120,7 +120,10 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     disc.medium = Some(Medium { sectors: bytes / 512, read_only: true });
                     reply.answer(Ok(()));
                 }
-                Request::Stats(_) | Request::DriveFailed(_) => {}
+                Request::PlugDisk(..)
+                | Request::Unplug(..)
+                | Request::Stats(_)
+                | Request::DriveFailed(_) => {}
             }
         }
         while let Some(input) = door.take(|_| true) {

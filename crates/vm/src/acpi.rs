@@ -16,10 +16,11 @@
 //! that a kernel which is not told its address finds it too. Firmware is given files and a script for
 //! its linker (QEMU's `etc/table-loader`, of which the format is in SeaBIOS's `romfile_loader.h`).
 //!
-//! The AML of the DSDT is in `acpi/dsdt.rs`, the MADT in `acpi/madt.rs`. Without APICs there is no MADT: systems
+//! The AML of the DSDT is in `acpi/dsdt.rs`, with cards that come and go in `acpi/hotplug.rs`, the MADT in `acpi/madt.rs`. Without APICs there is no MADT: systems
 //! then use the two 8259A.
 
 mod dsdt;
+mod hotplug;
 mod madt;
 
 use acpi_tables::Aml;
@@ -32,6 +33,7 @@ use acpi_tables::xsdt::XSDT;
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_devices::acpi_pm;
 use ring3_devices::fw_cfg::FwCfg;
+use ring3_devices::pci_hotplug;
 
 use crate::config::Config;
 
@@ -295,6 +297,8 @@ fn fadt(facs: u32, dsdt: u32) -> FADTBuilder {
     fadt.pm1_cnt_len = 2;
     fadt.pm_tmr_blk = (pm_base + u32::from(acpi_pm::TIMER_BLOCK)).into();
     fadt.pm_tmr_len = 4;
+    fadt.gpe0_blk = u32::from(pci_hotplug::EVENT_BLOCK.first).into();
+    fadt.gpe0_blk_len = pci_hotplug::EVENT_BLOCK.count as u8;
     fadt.p_lvl2_lat = NO_C2.into();
     fadt.p_lvl3_lat = NO_C3.into();
     fadt.century = CMOS_CENTURY;
@@ -448,7 +452,8 @@ mod tests {
         assert_eq!(fadt[56..60], [0x00, 0x06, 0, 0], "PM1a_EVT_BLK");
         assert_eq!(fadt[64..68], [0x04, 0x06, 0, 0], "PM1a_CNT_BLK");
         assert_eq!(fadt[76..80], [0x08, 0x06, 0, 0], "PM_TMR_BLK");
-        assert_eq!(fadt[88..92], [4, 2, 0, 4], "lengths");
+        assert_eq!(fadt[80..84], [0xe0, 0xaf, 0, 0], "GPE0_BLK");
+        assert_eq!(fadt[88..93], [4, 2, 0, 4, 4], "lengths");
         assert_eq!(fadt[108], 0x32, "CENTURY");
         assert_eq!(fadt[116..129], [1, 8, 0, 1, 0xf9, 0x0c, 0, 0, 0, 0, 0, 0, 0x0e], "RESET_REG");
     }

@@ -21,19 +21,20 @@ use ring3_devices::i8042::I8042;
 use ring3_devices::ide::Ide;
 use ring3_devices::nic;
 use ring3_devices::pci::ConfigAddress;
+use ring3_devices::pci_hotplug::{self, PciHotplug};
 use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
 use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
-use ring3_devices::virtio;
 use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::VirtioPci;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
+use crate::cards::{self, Card, Place};
 use crate::config::{Config, NicModel, VirtioNic};
 use crate::interrupts::{Interrupts, LOCAL_APIC, PIC};
 use crate::set_up::set_up;
@@ -61,6 +62,8 @@ pub struct Board {
     config_address: ConfigAddress,
     dma_requests: DmaRequests,
     a20: A20Line,
+    /// The id of the device in PCI slot 0, if that had a card: those of the others follow.
+    cards: DeviceId,
 }
 
 /// What firmware needs of a board: where its image is, and what the machine tells it.
@@ -90,7 +93,7 @@ struct State {
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 8;
+const STATE_VERSION: u32 = 9;
 
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
@@ -101,8 +104,9 @@ const DISPLAY: (u8, u8) = (2, 0);
 /// PCI device numbers of the first two network cards; the others follow.
 const FIRST_NIC: u8 = 3;
 const SECOND_NIC: u8 = 20;
-/// PCI device number of the first virtio disk; the others follow.
-const FIRST_VIRTIO_DISK: u8 = 4;
+/// Device numbers of a bus, and interrupt pins of a device.
+const SLOTS: u16 = 32;
+const PINS: u8 = 4;
 
 /// Bytes of the CMOS memory that say what is there.
 mod cmos {
@@ -131,11 +135,6 @@ pub(crate) fn nic_slot(index: u8) -> u8 {
     }
 }
 
-/// PCI device number of virtio disk `index`.
-pub(crate) fn virtio_disk_slot(index: u8) -> u8 {
-    FIRST_VIRTIO_DISK + index
-}
-
 impl Board {
     /// The board of a machine of that shape. Without firmware the chipset is as firmware leaves it.
     /// `video` is the display adapter's memory, if there is one, with the image of its firmware.
@@ -159,6 +158,7 @@ impl Board {
             config_address: ConfigAddress::default(),
             dma_requests: DmaRequests::default(),
             a20: A20Line::default(),
+            cards: DeviceId(0),
         };
         // First, as devices may map memory over what the host bridge maps.
         board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
@@ -200,12 +200,6 @@ impl Board {
             let ports = vga.ports();
             board.attach_pci(vga, &ports, DISPLAY)?;
         }
-        for (index, (disk, name)) in (0..).zip(config.virtio_disks.iter().zip(virtio::block::NAMES))
-        {
-            let slot = virtio_disk_slot(index);
-            let block = Block::new(name, disk.model.clone());
-            board.attach_pci(VirtioPci::new(slot, disk.interfaces, block), &[], (slot, 0))?;
-        }
         for (index, (card, name)) in (0..).zip(config.nics.iter().zip(nic::NAMES)) {
             let slot = nic_slot(index);
             match card.model {
@@ -224,7 +218,54 @@ impl Board {
             let ports = fw_cfg.ports();
             board.attach(fw_cfg, &ports)?;
         }
+        let hotplug = PciHotplug::default();
+        let ports = hotplug.ports();
+        board.attach(hotplug, &ports)?;
+        // They come last: the ids of the others are the same whichever there are.
+        board.cards = board.bus.make_room(SLOTS);
+        for (place, card) in cards::all(config) {
+            board.put_card(place, card);
+        }
         Ok(board)
+    }
+
+    fn card(&self, slot: u8) -> DeviceId {
+        DeviceId(self.cards.0 + u16::from(slot))
+    }
+
+    /// Puts a card into its place, where there is none.
+    fn put_card(&mut self, Place { name, slot, .. }: Place, card: Card) {
+        let Card::Disk(disk) = card;
+        let block = Block::new(name, disk.model);
+        let id = self.card(slot);
+        self.bus.plug(id, Box::new(VirtioPci::new(slot, disk.interfaces, block)));
+        self.bus.attach_function(id, slot, 0);
+    }
+
+    /// Puts a card into its place while the machine runs, and tells the guest. Where there is one already, nothing happens.
+    pub(crate) fn plug(&mut self, memory: &mut Memory, now: Time, place: Place, card: Card) {
+        let id = self.card(place.slot);
+        if self.bus.has(id) {
+            return;
+        }
+        self.put_card(place, card);
+        self.call(memory, now, id, |device, context| device.reset(context));
+        let added = DeviceInput::CardAdded { slot: place.slot };
+        self.input(memory, now, pci_hotplug::NAME, &added);
+    }
+
+    /// Takes the card in PCI slot `slot` out: false if there is none.
+    pub(crate) fn unplug(&mut self, memory: &mut Memory, now: Time, slot: u8) -> bool {
+        let id = self.card(slot);
+        let was_there = self.bus.unplug(id).is_some();
+        if was_there {
+            self.timers.cancel_all(id);
+            for pin in 0..PINS {
+                self.irq.set_pci(slot, pin, false);
+            }
+            self.settle(memory, now);
+        }
+        was_there
     }
 
     /// Puts a device on the bus, at fixed ports.
@@ -408,12 +449,12 @@ impl Board {
 
     /// What the display adapter shows.
     pub fn picture(&self, memory: &Memory) -> Option<Picture> {
-        (0..self.bus.len() as u16).find_map(|id| self.bus.get(DeviceId(id)).picture(memory))
+        self.bus.devices().find_map(|(_, device)| device.picture(memory))
     }
 
-    /// The name of a device.
-    pub fn name(&self, id: DeviceId) -> &'static str {
-        self.bus.get(id).name()
+    /// The name of a device; none if that was taken out.
+    pub fn name(&self, id: DeviceId) -> Option<&'static str> {
+        self.bus.has(id).then(|| self.bus.get(id).name())
     }
 
     /// True when the device `name` can take input now; input for a device that does not
@@ -506,6 +547,7 @@ impl Board {
                         | Output::Reset
                         | Output::ProcessorReset
                         | Output::Exit(_)
+                        | Output::Eject { .. }
                         | Output::Disk { .. }
                         | Output::Packet { .. }
                 )
@@ -533,21 +575,20 @@ impl Board {
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
         let timers: Timers = state.timers.load("timers", 1)?;
-        let is_ours = |id: DeviceId| {
-            usize::from(id.0) < self.bus.len() || self.interrupts.ids().contains(&id)
-        };
+        let is_on_bus = |id: DeviceId| self.bus.has(id);
+        let is_ours = |id: DeviceId| is_on_bus(id) || self.interrupts.ids().contains(&id);
         if !timers.devices().all(is_ours) {
             return Err(saved.damaged("a timer belongs to no device"));
         }
-        if state.claims.iter().any(|claim| usize::from(claim.device.0) >= self.bus.len()) {
+        if !state.claims.iter().all(|claim| is_on_bus(claim.device)) {
             return Err(saved.damaged("a claim belongs to no device"));
         }
         let config_address = ConfigAddress::from_saved(state.config_address)
             .ok_or_else(|| saved.damaged("CONFIG_ADDRESS has reserved bits"))?;
-        if state.dma_requests.drivers().any(|id| usize::from(id.0) >= self.bus.len()) {
+        if !state.dma_requests.drivers().all(is_on_bus) {
             return Err(saved.damaged("a DMA request belongs to no device"));
         }
-        if state.a20.drivers().any(|id| usize::from(id.0) >= self.bus.len()) {
+        if !state.a20.drivers().all(is_on_bus) {
             return Err(saved.damaged("address line 20 is driven by no device"));
         }
         self.interrupts.restore(&state.interrupts)?;

@@ -43,9 +43,9 @@ pub struct Config {
     /// The IDE drives: primary master and slave, secondary master and slave. What does their work is attached by
     /// [`Vm::attach_drive`](crate::Vm::attach_drive) as units 0 to 3 of the device `ide`.
     pub ide: [Option<DriveModel>; 4],
-    /// The virtio disks, up to 16, each a PCI function of its own. What does the work of number n is attached as unit 0 of the device
-    /// `virtio-blkn`.
-    pub virtio_disks: Vec<VirtioDisk>,
+    /// The virtio disks, up to 16, each a PCI function of its own; none where one was taken out. What does the work of number n is attached as
+    /// unit 0 of the device `virtio-blkn`.
+    pub virtio_disks: Vec<Option<VirtioDisk>>,
     /// The network cards, up to 8. They are called `nic0` and so on; what is behind one is attached by
     /// [`Vm::attach_network`](crate::Vm::attach_network).
     pub nics: Vec<Nic>,

@@ -33,8 +33,11 @@ use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use thiserror::Error;
 use tracing::warn;
 
+use crate::cards::{NewDisk, PlugError, UnplugError};
 use crate::door::Sender;
-use crate::drives::{Cache, DetectZeroes, Drive, DriveFailure, LimitError, Limits, ResizeError};
+use crate::drives::{
+    Cache, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
+};
 use crate::machine::Ending;
 use crate::stats::Stats;
 
@@ -98,6 +101,13 @@ pub enum Event {
     },
     /// The power button was pressed.
     PowerButton,
+    /// The guest has let go of a card, which was taken out.
+    CardGone {
+        /// The name that its device had.
+        device: String,
+        /// What people called it.
+        id: Option<String>,
+    },
     /// The guest has switched it off, and [`Config::stays_when_off`](crate::Config::stays_when_off) says that this is not
     /// the end.
     Off,
@@ -114,6 +124,10 @@ pub struct DriveInfo {
     pub device: String,
     /// Which of that device's drives it is, from 0.
     pub unit: u8,
+    /// What people call the device, where it is a card.
+    pub id: Option<String>,
+    /// What people call the drive.
+    pub names: DriveNames,
     /// Its medium can be changed.
     pub removable: bool,
     /// The guest forbids that the medium is taken out.
@@ -180,6 +194,10 @@ pub enum Request {
     },
     /// The drives.
     Drives(Reply<Vec<DriveInfo>>),
+    /// Put a disk into a slot.
+    PlugDisk(Box<NewDisk>, Reply<Result<(), PlugError>>),
+    /// Ask the guest for the card that people call that.
+    Unplug(String, Reply<Result<(), UnplugError>>),
     /// Know that the host could not do what a drive was asked, and stand still if that is to be done about it. It comes from the drive.
     DriveFailed(DriveFailure),
     /// What has been counted so far.
@@ -269,6 +287,17 @@ impl Control {
     pub fn resize_drive(&self, device: &str, unit: u8, bytes: u64) -> Result<(), ResizeError> {
         let device = device.to_owned();
         self.ask(|reply| Request::ResizeDrive { device, unit, bytes, reply })?
+    }
+
+    /// Puts a disk into a slot, and tells the guest.
+    pub fn plug_disk(&self, new: NewDisk) -> Result<(), PlugError> {
+        self.ask(|reply| Request::PlugDisk(Box::new(new), reply))?
+    }
+
+    /// Asks the guest for the card that people call `id`. When it has let go of it, [`Event::CardGone`] tells; a reset of the machine
+    /// takes it out, too. It may be asked again, as a guest may not have listened yet.
+    pub fn unplug(&self, id: &str) -> Result<(), UnplugError> {
+        self.ask(|reply| Request::Unplug(id.to_owned(), reply))?
     }
 
     /// What has been counted so far.

@@ -70,7 +70,7 @@ impl Waiting {
         match input {
             Input::Quit => self.quit = true,
             Input::Reset => self.reset = true,
-            Input::Device { .. } | Input::HostTime { .. } => return false,
+            Input::Device { .. } | Input::HostTime { .. } | Input::Plug { .. } => return false,
         }
         true
     }
@@ -80,7 +80,7 @@ impl Waiting {
 fn device_of(input: &Input) -> Option<&str> {
     match input {
         Input::Device { name, .. } => Some(name),
-        Input::HostTime { .. } | Input::Reset | Input::Quit => None,
+        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Quit => None,
     }
 }
 

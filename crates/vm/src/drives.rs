@@ -209,6 +209,15 @@ pub enum LimitError {
     Bad(#[from] BadLimits),
 }
 
+/// What people call what is behind a drive, where they call it something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriveNames {
+    /// The drive, whatever is in it.
+    pub drive: Option<String>,
+    /// What is in it.
+    pub node: Option<String>,
+}
+
 /// How often somebody is told of a drive's errors, as by QEMU: a guest without room for what it writes makes thousands of them.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
@@ -228,6 +237,7 @@ struct Attached {
     /// Its number there.
     unit: u8,
     drive: Arc<dyn Drive>,
+    names: DriveNames,
     /// From the first request on that is not done at once.
     pool: Option<Pool>,
     /// The requests that it has not answered, by their tags.
@@ -250,11 +260,12 @@ struct Waiting {
 }
 
 impl Attached {
-    fn new(device: &str, unit: u8, drive: Box<dyn Drive>) -> Attached {
+    fn new(device: &str, unit: u8, drive: Arc<dyn Drive>) -> Attached {
         Attached {
             device: device.to_owned(),
             unit,
-            drive: Arc::from(drive),
+            drive,
+            names: DriveNames::default(),
             pool: None,
             waiting: Vec::new(),
             throttle: None,
@@ -264,10 +275,11 @@ impl Attached {
         }
     }
 
-    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays.
-    fn replace(&mut self, drive: Box<dyn Drive>) {
+    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays, and what the drive is called.
+    fn replace(&mut self, drive: Arc<dyn Drive>) {
         let new = Attached::new(&self.device, self.unit, drive);
-        *self = Attached { throttle: self.throttle.take(), policy: self.policy, ..new };
+        let names = DriveNames { drive: self.names.drive.take(), node: None };
+        *self = Attached { throttle: self.throttle.take(), policy: self.policy, names, ..new };
     }
 
     /// Asks for `request`: the answer, if there is one at once; else threads answer at `door`, or there are none.
@@ -310,7 +322,7 @@ impl Attached {
 
 impl Drives {
     /// Attaches `drive`, in the place of the one that was there.
-    pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
+    pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Arc<dyn Drive>) {
         match self.find(device, unit) {
             Some(at) => at.replace(drive),
             None => self.all.push(Attached::new(device, unit, drive)),
@@ -319,6 +331,31 @@ impl Drives {
 
     fn find(&mut self, device: &str, unit: u8) -> Option<&mut Attached> {
         self.all.iter_mut().find(|at| (at.device.as_str(), at.unit) == (device, unit))
+    }
+
+    /// Says what people call a drive.
+    pub(crate) fn name(&mut self, device: &str, unit: u8, names: DriveNames) {
+        if let Some(at) = self.find(device, unit) {
+            at.names = names;
+        }
+    }
+
+    /// The device is gone: nothing is held back that its drives were asked, and what the host cannot do fails.
+    pub(crate) fn let_go(&mut self, device: &str) {
+        for at in self.all.iter_mut().filter(|at| at.device == device) {
+            at.stopped = None;
+            at.pool.iter().for_each(Pool::let_go);
+        }
+    }
+
+    /// Takes the drives of a device away that is gone.
+    pub(crate) fn detach(&mut self, device: &str) {
+        self.all.retain(|at| at.device != device);
+    }
+
+    /// A device has requests that are not answered yet.
+    pub(crate) fn is_waiting(&self, device: &str) -> bool {
+        self.all.iter().any(|at| at.device == device && !at.waiting.is_empty())
     }
 
     /// Gives a drive other limits. What the old ones hold back is done at once.
@@ -440,7 +477,7 @@ impl Drives {
             Some(door) => at.ask(request, &door)?,
         };
         if ejects && result.is_ok() {
-            self.attach(device, unit, Box::new(Empty));
+            self.attach(device, unit, Arc::new(Empty));
         }
         Some(DiskAnswer { tag, result })
     }
@@ -452,7 +489,7 @@ impl Drives {
                 continue;
             };
             if at.waiting.remove(index).ejects && answer.result.is_ok() {
-                at.replace(Box::new(Empty));
+                at.replace(Arc::new(Empty));
             }
         }
     }
@@ -464,7 +501,7 @@ impl Drives {
             Some((ide::NAME, unit, removable))
         });
         let virtio = virtio::block::NAMES.into_iter().zip(&config.virtio_disks);
-        let virtio = virtio.map(|(device, _)| (device, 0, false));
+        let virtio = virtio.filter_map(|(device, disk)| disk.as_ref().map(|_| (device, 0, false)));
         let diskettes = config.diskettes.iter().zip(0..).filter_map(|(drive, unit)| {
             drive.as_ref()?;
             Some((floppy::NAME, unit, true))
@@ -477,6 +514,8 @@ impl Drives {
             DriveInfo {
                 device: device.to_owned(),
                 unit,
+                id: None,
+                names: at.map(|at| at.names.clone()).unwrap_or_default(),
                 removable,
                 locked: false,
                 medium: drive.and_then(Drive::medium),

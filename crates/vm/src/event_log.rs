@@ -67,6 +67,8 @@ pub(crate) enum What<'a> {
     ProcessorReset,
     /// So many instructions were executed that the machine is looked at.
     Checkpoint(Checkpoint),
+    /// A card is taken out.
+    Unplug(&'a str),
     /// The run ends.
     End(&'a Ending),
 }
@@ -81,6 +83,7 @@ impl Display for What<'_> {
             What::Input(Input::HostTime { time, .. }) => {
                 write!(f, "input host time {}", Seconds(*time))
             }
+            What::Input(Input::Plug { name, .. }) => write!(f, "input {name} is put in"),
             What::Input(Input::Reset) => f.write_str("input reset"),
             What::Input(Input::Quit) => f.write_str("input quit"),
             What::Interrupt(vector) => write!(f, "interrupt {vector:#04x}"),
@@ -90,6 +93,7 @@ impl Display for What<'_> {
             What::Checkpoint(Checkpoint { memory, state }) => {
                 write!(f, "checkpoint memory {memory:016x} state {state:016x}")
             }
+            What::Unplug(name) => write!(f, "{name} is taken out"),
             What::End(ending) => {
                 f.write_str("end: ")?;
                 match ending {
@@ -142,6 +146,8 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         DeviceInput::Congestion(is_there) => {
             write!(f, "network {}", if *is_there { "congested" } else { "not congested" })
         }
+        DeviceInput::CardAdded { slot } => write!(f, "card in slot {slot}"),
+        DeviceInput::CardWanted { slot } => write!(f, "card in slot {slot} is wanted back"),
         DeviceInput::PowerButton => f.write_str("power button"),
     }
 }

@@ -13,7 +13,7 @@ use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
 
 use crate::acpi;
-use crate::board::virtio_disk_slot;
+use crate::cards::virtio_disk_slot;
 use crate::config::{BootDevice, Config};
 
 /// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.

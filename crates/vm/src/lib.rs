@@ -43,6 +43,7 @@
 
 pub mod acpi;
 pub mod board;
+pub mod cards;
 pub mod config;
 pub mod control;
 pub mod difference;

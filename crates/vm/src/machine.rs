@@ -1,5 +1,6 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
+mod cards;
 mod deterministic;
 mod paced;
 mod replay;
@@ -8,8 +9,10 @@ mod session;
 mod slice;
 pub(crate) mod verify;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ring3_core::bus::PortConflict;
@@ -30,7 +33,7 @@ use tracing::info;
 use crate::acpi;
 use crate::board::{Board, FirmwareParts, VideoParts};
 use crate::config::{Config, ConfigError, Software};
-use crate::drives::{Drive, Drives, ErrorPolicy, LimitError, Limits};
+use crate::drives::{Drive, DriveNames, Drives, ErrorPolicy, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
@@ -153,6 +156,10 @@ pub struct Vm {
     board: Board,
     drives: Drives,
     networks: Networks,
+    /// What people call cards, by the names of their devices.
+    ids: BTreeMap<String, String>,
+    /// The cards that were taken out while their drives still had something to do.
+    leaving: Vec<&'static str>,
     clock: Clock,
     stats: Stats,
     /// The guest has switched it off, and that is not the end.
@@ -235,6 +242,8 @@ impl Vm {
             board: Board::new(&config, firmware, video.as_ref())?,
             drives: Drives::default(),
             networks: Networks::default(),
+            ids: BTreeMap::new(),
+            leaving: Vec::new(),
             clock,
             stats: Stats::default(),
             is_off: false,
@@ -266,7 +275,17 @@ impl Vm {
 
     /// Puts `drive` behind drive `unit` of the device `device`.
     pub fn attach_drive(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
-        self.drives.attach(device, unit, drive);
+        self.drives.attach(device, unit, Arc::from(drive));
+    }
+
+    /// Says what people call what is behind drive `unit` of the device `device`.
+    pub fn name_drive(&mut self, device: &str, unit: u8, names: DriveNames) {
+        self.drives.name(device, unit, names);
+    }
+
+    /// Says what people call the card `device`.
+    pub fn name_card(&mut self, device: &str, id: String) {
+        self.ids.insert(device.to_owned(), id);
     }
 
     /// Puts `network` behind the network card `device`. What comes for the card goes by the machine's door.
@@ -426,6 +445,7 @@ impl Vm {
                     input,
                 );
             }
+            Input::Plug { name, card } => self.put_in(name, card),
             Input::HostTime { time, picos_per_instruction } => {
                 self.clock.set(self.cpu.instructions, *time, *picos_per_instruction);
                 self.show_clock();
@@ -468,11 +488,14 @@ impl Vm {
                     self.ask_drive(device, unit, request)?;
                 }
                 Output::Packet { device, packet } if self.replay.is_none() => {
-                    self.networks.send(self.board.name(device), packet);
-                    sent = true;
+                    if let Some(name) = self.board.name(device) {
+                        self.networks.send(name, packet);
+                        sent = true;
+                    }
                 }
                 // What was sent then need not go out again.
                 Output::Packet { .. } => {}
+                Output::Eject { slot } => self.take_out(slot),
                 Output::Exit(status) => {
                     info!("the guest has ended the run with status {status}");
                     ending = Some(Ending::Exit(status));
@@ -522,7 +545,8 @@ impl Vm {
         unit: u8,
         request: DiskRequest,
     ) -> Result<(), VmError> {
-        let name = self.board.name(device).to_owned();
+        // A card that has gone meanwhile wants nothing any more.
+        let Some(name) = self.board.name(device).map(str::to_owned) else { return Ok(()) };
         if let Some(replay) = &mut self.replay {
             if let Some(answer) = replay.take_answer(self.cpu.instructions, &name, request.tag)? {
                 self.take_input(&answer);

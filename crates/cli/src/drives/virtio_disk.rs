@@ -8,6 +8,8 @@ use super::{BadProperties, DriveProperties, Interface, switch};
 /// What can be said of a virtio disk alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VirtioProperties {
+    /// What QMP calls the device; what it calls the drive, if that is not said.
+    pub(crate) id: Option<String>,
     pub(crate) serial: Option<String>,
     /// 1 to 16.
     pub(crate) queues: u16,
@@ -17,7 +19,7 @@ pub(crate) struct VirtioProperties {
 
 impl Default for VirtioProperties {
     fn default() -> VirtioProperties {
-        VirtioProperties { serial: None, queues: 1, interfaces: Interfaces::default() }
+        VirtioProperties { id: None, serial: None, queues: 1, interfaces: Interfaces::default() }
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Properties, Reason, Translation, add_drive, no_kvm, reason, set};
 pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut drive = DriveProperties::default();
     let (mut bus, mut unit) = (None, None);
-    let (mut id, mut is_loose) = (None, false);
+    let mut is_loose = false;
     let number = |key: &str, value: &str| {
         value.parse::<u8>().map_err(|_| format!("{key} is a number from 0"))
     };
@@ -25,7 +25,7 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("if", "virtio") => set(&mut drive.interface, Interface::Virtio),
         ("if", "none") => set(&mut is_loose, true),
         ("if", _) => reason("drives are attached by if=ide, if=floppy, if=virtio or if=none"),
-        ("id", value) => set(&mut id, Some(value.to_owned())),
+        ("id", value) => set(&mut drive.id, Some(value.to_owned())),
         ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
         ("bus", value) => set(&mut bus, Some(number(key, value)?)),
         ("unit", value) => set(&mut unit, Some(number(key, value)?)),
@@ -54,7 +54,7 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
             drive.index = Some(index);
         }
     }
-    match id {
+    match drive.id.clone() {
         Some(id) if is_loose => all.loose_drives.push((id, drive)),
         None if is_loose => return reason("a device finds the drive by its id; add id=NAME"),
         _ => add_drive(all, drive),
@@ -163,13 +163,16 @@ fn virtio_disk(all: &mut Translation, properties: &Properties) -> Result<(), Rea
     let mut disk = VirtioProperties::default();
     let mut drive = String::new();
     properties.for_each(|key, value| match key {
-        "driver" | "id" => Ok(()),
+        "driver" => Ok(()),
+        "id" => set(&mut disk.id, Some(value.to_owned())),
         "drive" => set(&mut drive, value.to_owned()),
         // A transitional device is what it is.
         "disable-legacy" if value == "auto" => Ok(()),
         _ => match disk.set(key, value) {
             Some(result) => result.map_err(|error| error.to_string()),
-            None => unknown(key, "drive, serial, num-queues, disable-legacy and disable-modern"),
+            None => {
+                unknown(key, "id, drive, serial, num-queues, disable-legacy and disable-modern")
+            }
         },
     })?;
     if drive.is_empty() {

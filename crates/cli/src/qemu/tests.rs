@@ -143,6 +143,7 @@ fn drives_by_their_properties() {
         drives,
         [
             DriveProperties {
+                id: Some("d0".to_owned()),
                 file: Some("a,b".into()),
                 index: Some(1),
                 format: Some(ring3_block::Format::Raw),

@@ -4,6 +4,7 @@
 
 pub(crate) mod guest;
 pub(crate) mod pty;
+pub(crate) mod qmp;
 pub(crate) mod screen;
 
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use acpi_tables::{Aml, aml};
 use ring3_devices::acpi_pm;
 use ring3_devices::uart16550::{COM_PORTS, ComPort};
 
+use super::hotplug;
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, bytes};
 
 /// Guest-physical addresses that PCI devices may take: from the largest RAM to
@@ -26,6 +27,7 @@ pub(super) fn dsdt(serial_ports: u8) -> Sdt {
     let mut aml = Vec::new();
     soft_off().to_aml_bytes(&mut aml);
     system_bus(&mut aml, serial_ports);
+    hotplug::event().to_aml_bytes(&mut aml);
     let mut dsdt = Sdt::new(*b"DSDT", HEADER_LENGTH, REVISION, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     dsdt.append_slice(&aml);
     dsdt
@@ -82,8 +84,10 @@ fn system_bus(aml: &mut Vec<u8>, serial_ports: u8) {
     let hardware_id = Name::new(Path::new("_HID"), &EISAName::new("PNP0A03"));
     let unique_id = Name::new(Path::new("_UID"), &aml::ZERO);
     let routing = interrupt_routing();
-    let pci0 =
-        Device::new(Path::new("PCI0"), vec![&hardware_id, &unique_id, &resources, &isa, &routing]);
+    let mut parts: Vec<&dyn Aml> = vec![&hardware_id, &unique_id, &resources, &isa, &routing];
+    let slots = hotplug::slots();
+    parts.extend(slots.iter().map(|part| part as &dyn Aml));
+    let pci0 = Device::new(Path::new("PCI0"), parts);
     let links = LINKS.map(interrupt_link);
     let mut parts: Vec<&dyn Aml> = vec![&pci0];
     parts.extend(links.iter().map(|link| link as &dyn Aml));
@@ -186,7 +190,7 @@ fn possible_interrupts() -> Encoded {
 }
 
 /// AML that is encoded already, for the crate's `Device` only borrows its parts.
-struct Encoded(Vec<u8>);
+pub(super) struct Encoded(Vec<u8>);
 
 impl Aml for Encoded {
     fn to_aml_bytes(&self, sink: &mut dyn acpi_tables::AmlSink) {
@@ -194,7 +198,7 @@ impl Aml for Encoded {
     }
 }
 
-fn encoded(part: &dyn Aml) -> Encoded {
+pub(super) fn encoded(part: &dyn Aml) -> Encoded {
     Encoded(bytes(part))
 }
 

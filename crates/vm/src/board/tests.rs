@@ -183,7 +183,7 @@ fn virtio_disk(sectors: u64) -> VirtioDisk {
 #[test]
 fn virtio_disks_are_devices_one_after_the_other() {
     let mut memory = Memory::new(1 << 20).unwrap();
-    let virtio_disks = vec![virtio_disk(0x1234), virtio_disk(0x5678)];
+    let virtio_disks = vec![Some(virtio_disk(0x1234)), Some(virtio_disk(0x5678))];
     let config = Config { memory_bytes: 1 << 20, virtio_disks, ..Config::default() };
     let mut board = Board::new(&config, None, None).unwrap();
     board.reset(&mut memory, Time::ZERO);
@@ -206,4 +206,49 @@ fn virtio_disks_are_devices_one_after_the_other() {
     assert_eq!(other.save(), saved);
     let fewer = Config { memory_bytes: 1 << 20, ..Config::default() };
     assert!(Board::new(&fewer, None, None).unwrap().restore(&saved).is_err());
+}
+
+#[test]
+fn a_card_comes_and_goes() {
+    const SLOT: u32 = 6 << 11;
+    let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
+    let mut board = new_board();
+    board.reset(&mut memory, now);
+    let empty = board.save();
+    let place = Place::of_slot(6).unwrap();
+    for sectors in [0x1234, 0x5678] {
+        assert_eq!(read_config(&mut board, &mut memory, SLOT), u32::MAX);
+        board.plug(&mut memory, now, place, Card::Disk(virtio_disk(sectors)));
+        // Another one has no room, and changes nothing.
+        board.plug(&mut memory, now, place, Card::Disk(virtio_disk(1)));
+        assert_eq!(board.read_port(&mut memory, now, 0xae00, Width::Dword), 1 << 6);
+        // The guest gives it ports, as which it answers until it is gone.
+        for (register, value) in [(0x10, 0xd000), (0x04, 1)] {
+            board.write_port(&mut memory, now, 0xcf8, Width::Dword, 1 << 31 | SLOT | register);
+            board.write_port(&mut memory, now, 0xcfc, Width::Dword, value);
+        }
+        let capacity = board.read_port(&mut memory, now, 0xd014, Width::Dword);
+        assert_eq!(u64::from(capacity), sectors);
+
+        // A board that has the card from the start takes the state over, and one without does not.
+        let saved = board.save();
+        let mut config = Config { memory_bytes: 1 << 20, ..Config::default() };
+        assert!(Board::new(&config, None, None).unwrap().restore(&saved).is_err());
+        place.put(&mut config, Card::Disk(virtio_disk(sectors)));
+        let mut other = Board::new(&config, None, None).unwrap();
+        other.restore(&saved).unwrap();
+        assert_eq!(other.save(), saved);
+
+        board.write_port(&mut memory, now, 0xae08, Width::Dword, 1 << 6);
+        assert_eq!(board.take_outputs(), [Output::Eject { slot: 6 }]);
+        assert!(board.unplug(&mut memory, now, 6) && !board.unplug(&mut memory, now, 6));
+        assert_eq!(board.read_port(&mut memory, now, 0xd014, Width::Dword), u32::MAX);
+    }
+    // What is left is the address that was selected last, and that something happened.
+    board.write_port(&mut memory, now, 0xafe0, Width::Byte, 2);
+    board.write_port(&mut memory, now, 0xcf8, Width::Dword, 0);
+    let mut other = new_board();
+    other.restore(&empty).unwrap();
+    other.write_port(&mut memory, now, 0xcf8, Width::Dword, 0);
+    assert_eq!(board.save(), other.save());
 }

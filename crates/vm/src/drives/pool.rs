@@ -157,16 +157,26 @@ impl Pool {
 
     /// From now on nothing is kept or held back: the run ends.
     pub(super) fn hurry(&self) {
+        self.shared.drive.end();
+        self.let_go();
+    }
+
+    /// From now on nothing is kept or held back, but the drive may have other users.
+    pub(super) fn let_go(&self) {
         self.shared.lock().hurries = true;
         self.shared.changed.notify_all();
-        self.shared.drive.end();
         self.give_up();
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.hurry();
+        // One that has done all leaves the drive to its other users.
+        if self.shared.lock().is_done() {
+            self.let_go();
+        } else {
+            self.hurry();
+        }
         self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
@@ -261,6 +271,10 @@ impl Shared {
 }
 
 impl Queue {
+    fn is_done(&self) -> bool {
+        self.requests.is_empty() && self.running == 0 && self.kept.is_empty()
+    }
+
     fn next(&mut self) -> Next {
         if self.is_alone {
             return Next::Wait;

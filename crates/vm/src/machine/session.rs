@@ -1,5 +1,7 @@
 //! What every run has to do with the world outside, whatever its virtual time follows.
 
+use std::sync::Arc;
+
 use ring3_core::clock::Time;
 use ring3_core::disk::DiskError;
 use ring3_core::input::{DeviceInput, Input};
@@ -90,6 +92,7 @@ impl Vm {
     ) -> Result<Option<Ending>, VmError> {
         let resets = self.stats.resets;
         let ended = self.hand_out(console)?;
+        self.tell_of_cards(door);
         if door.is_off() && !self.is_off {
             door.switch_on();
         }
@@ -153,11 +156,14 @@ impl Vm {
                 Request::ResizeDrive { device, unit, bytes, reply } => {
                     reply.answer(self.resize_drive(device, unit, bytes));
                 }
+                Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
+                Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::DriveFailed(failure) => self.note_failure(door, failure),
                 Request::Drives(reply) => {
                     let mut drives = self.drives.describe(&self.config);
                     for drive in &mut drives {
                         drive.locked = self.board.holds_medium(&drive.device, drive.unit);
+                        drive.id = self.ids.get(&drive.device).cloned();
                     }
                     reply.answer(drives);
                 }
@@ -210,7 +216,7 @@ impl Vm {
             DeviceInput::EjectRequest { unit }
         } else {
             let medium = drive.medium();
-            self.drives.attach(&device, unit, drive);
+            self.drives.attach(&device, unit, Arc::from(drive));
             DeviceInput::Medium { unit, medium }
         };
         // An input of a device never ends the run.
@@ -223,6 +229,6 @@ impl Vm {
 pub(super) fn accepts(board: &Board, input: &Input) -> bool {
     match input {
         Input::Device { name, .. } => board.takes_input(name),
-        Input::HostTime { .. } | Input::Reset | Input::Quit => true,
+        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Quit => true,
     }
 }

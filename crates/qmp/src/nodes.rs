@@ -1,0 +1,351 @@
+//! The commands for block nodes: images that are there before a device has them (QMP Reference Manual, "Block devices").
+//!
+//! A node is a file, an export of an NBD server or a disk of a vhost-user-blk server, or a format in another node. Its name is what a device is
+//! told ([`crate::cards`]). Who has a format in a node has the file's lock, so the lower one is closed meanwhile.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ring3_block::Format;
+use ring3_vm::control::DriveInfo;
+use ring3_vm::drives::{
+    Access, Cache, DetectZeroes, Drive, DriveNames, ImageFile, ImageOptions, Served,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::commands::{Machine, done, inserted};
+use crate::protocol::{Arguments, Failure, read};
+
+/// The nodes of clients, by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(BTreeMap<String, Node>);
+
+#[derive(Debug)]
+struct Node {
+    source: Source,
+    /// Nothing while another node has its file.
+    drive: Option<Arc<dyn Drive>>,
+    /// The node in which it is a format.
+    below: Option<String>,
+}
+
+/// Where the bytes of a node are, and how they are used.
+#[derive(Debug, Clone)]
+enum Source {
+    /// A file or an export.
+    Image(PathBuf, ImageOptions),
+    /// A disk behind the socket of a server.
+    Server(PathBuf, Access),
+}
+
+impl Source {
+    fn open(&self) -> Result<Arc<dyn Drive>, Failure> {
+        let failed = |error: &dyn std::error::Error| Failure::generic(error.to_string());
+        Ok(match self {
+            Source::Image(path, options) => {
+                Arc::new(ImageFile::open(path, *options).map_err(|error| failed(&error))?)
+            }
+            Source::Server(socket, access) => {
+                let read_only = *access == Access::ReadOnly;
+                Arc::new(Served::connect(socket, read_only).map_err(|error| failed(&error))?)
+            }
+        })
+    }
+}
+
+impl Nodes {
+    /// What is behind node `name`, for a device; an error where there is no such node, or another one has it.
+    pub(crate) fn drive(&self, name: &str) -> Result<Option<Arc<dyn Drive>>, Failure> {
+        match self.0.get(name) {
+            None => Ok(None),
+            Some(Node { drive: None, .. }) => {
+                Err(Failure::generic(format!("Node '{name}' is in use by another node")))
+            }
+            Some(Node { drive, .. }) => Ok(drive.clone()),
+        }
+    }
+
+    fn add(&mut self, name: String, options: &Options) -> Result<(), Failure> {
+        if name.is_empty() || name.starts_with('#') {
+            return Err(Failure::generic(format!("Invalid node-name: '{name}'")));
+        }
+        if self.0.contains_key(&name) {
+            return Err(Failure::generic(format!("Duplicate nodes with node-name='{name}'")));
+        }
+        let (format, file) = match options.layer()? {
+            Layer::Protocol(source) => {
+                let drive = Some(source.open()?);
+                self.0.insert(name, Node { source, drive, below: None });
+                return Ok(());
+            }
+            Layer::Format(format, file) => (format, file),
+        };
+        let (lower, below) = match file {
+            FileReference::Node(lower) => {
+                let node = self.0.get_mut(lower).ok_or_else(|| unknown(lower))?;
+                node.drive.take().ok_or_else(|| {
+                    Failure::generic(format!("Node '{lower}' is in use by another node"))
+                })?;
+                (node.source.clone(), Some(lower.clone()))
+            }
+            FileReference::Options(lower) => match lower.layer()? {
+                Layer::Protocol(source) => (source, None),
+                Layer::Format(..) => {
+                    return Err(Failure::generic("a format is in a file, not in another format"));
+                }
+            },
+        };
+        let source = options.of_format(format, lower);
+        let opened = source.and_then(|source| Ok((source.open()?, source)));
+        match opened {
+            Ok((drive, source)) => {
+                self.0.insert(name, Node { source, drive: Some(drive), below });
+                Ok(())
+            }
+            Err(failure) => {
+                self.give_back(below.as_deref());
+                Err(failure)
+            }
+        }
+    }
+
+    /// Lets a node have its file again.
+    fn give_back(&mut self, lower: Option<&str>) {
+        if let Some(node) = lower.and_then(|lower| self.0.get_mut(lower)) {
+            node.drive = node.source.open().ok();
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), Failure> {
+        if self.0.values().any(|other| other.below.as_deref() == Some(name)) {
+            return Err(Failure::generic(format!("Node '{name}' is in use by another node")));
+        }
+        let node = self.0.remove(name).ok_or_else(|| unknown(name))?;
+        drop(node.drive);
+        self.give_back(node.below.as_deref());
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::generic(format!("Failed to find node with node-name='{name}'"))
+}
+
+/// What a node is (`BlockdevOptions`).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Options {
+    driver: String,
+    node_name: Option<String>,
+    #[serde(default)]
+    read_only: bool,
+    /// A node that cannot be written is an error.
+    #[serde(default, rename = "auto-read-only")]
+    _auto_read_only: bool,
+    #[serde(default)]
+    discard: Discard,
+    #[serde(default)]
+    cache: CacheOptions,
+    #[serde(default)]
+    detect_zeroes: Detect,
+    /// Of a format.
+    file: Option<FileReference>,
+    /// Of a file.
+    filename: Option<PathBuf>,
+    /// Of a vhost-user-blk server.
+    path: Option<PathBuf>,
+    /// Of an NBD server.
+    server: Option<Address>,
+    export: Option<String>,
+}
+
+/// What a format is in.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum FileReference {
+    Node(String),
+    Options(Box<Options>),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Discard {
+    #[default]
+    Ignore,
+    Unmap,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Detect {
+    #[default]
+    Off,
+    On,
+    Unmap,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct CacheOptions {
+    direct: bool,
+    no_flush: bool,
+}
+
+/// Where a server is (`SocketAddress`).
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+enum Address {
+    Unix { path: String },
+    Inet { host: String, port: String },
+}
+
+/// Whether a node has the bytes, or finds them in another one.
+enum Layer<'a> {
+    Protocol(Source),
+    Format(Format, &'a FileReference),
+}
+
+impl Options {
+    fn layer(&self) -> Result<Layer<'_>, Failure> {
+        let wanted = |member: &str| Failure::generic(format!("Parameter '{member}' is missing"));
+        let path = match self.driver.as_str() {
+            "file" | "host_device" => self.filename.clone().ok_or_else(|| wanted("filename"))?,
+            "nbd" => {
+                let export = self.export.as_deref().unwrap_or_default();
+                let place = match self.server.as_ref().ok_or_else(|| wanted("server"))? {
+                    Address::Unix { path } => format!("unix:{path}"),
+                    Address::Inet { host, port } => format!("{host}:{port}"),
+                };
+                format!("nbd:{place}:exportname={export}").into()
+            }
+            "virtio-blk-vhost-user" => {
+                let socket = self.path.clone().ok_or_else(|| wanted("path"))?;
+                return Ok(Layer::Protocol(Source::Server(socket, self.access())));
+            }
+            driver => {
+                let format: Format = driver
+                    .parse()
+                    .map_err(|_| Failure::generic(format!("Unknown driver '{driver}'")))?;
+                let file = self.file.as_ref().ok_or_else(|| wanted("file"))?;
+                return Ok(Layer::Format(format, file));
+            }
+        };
+        Ok(Layer::Protocol(Source::Image(path, self.image(Format::Raw))))
+    }
+
+    fn access(&self) -> Access {
+        if self.read_only { Access::ReadOnly } else { Access::ReadWrite }
+    }
+
+    fn image(&self, format: Format) -> ImageOptions {
+        let CacheOptions { direct, no_flush } = self.cache;
+        ImageOptions {
+            format: Some(format),
+            access: self.access(),
+            cache: Cache { direct, no_flush, ..Cache::default() },
+            detect_zeroes: match self.detect_zeroes {
+                Detect::Off => DetectZeroes::Off,
+                Detect::On => DetectZeroes::On,
+                Detect::Unmap => DetectZeroes::Unmap,
+            },
+            discard: self.discard == Discard::Unmap,
+            ..ImageOptions::default()
+        }
+    }
+
+    /// A format in what `lower` has. What is said of either about the host's cache counts.
+    fn of_format(&self, format: Format, lower: Source) -> Result<Source, Failure> {
+        let mut image = self.image(format);
+        match lower {
+            Source::Image(path, options) => {
+                image.cache.direct |= options.cache.direct;
+                image.cache.no_flush |= options.cache.no_flush;
+                if options.access == Access::ReadOnly {
+                    image.access = Access::ReadOnly;
+                }
+                Ok(Source::Image(path, image))
+            }
+            Source::Server(..) if format == Format::Raw => Ok(lower),
+            Source::Server(..) => {
+                Err(Failure::generic("the server has the format of its disk; give raw"))
+            }
+        }
+    }
+}
+
+/// Opens an image, for a device to be given.
+pub(crate) fn add(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    let options: Options = read(arguments)?;
+    let name = options
+        .node_name
+        .clone()
+        .ok_or_else(|| Failure::generic("'node-name' must be specified for the root node"))?;
+    let drives = machine.control.drives()?;
+    let in_device = |name: &str| drives.iter().any(|drive| is(drive, name));
+    if in_device(&name) {
+        return Err(Failure::generic(format!("Duplicate nodes with node-name='{name}'")));
+    }
+    if let Some(FileReference::Node(lower)) = &options.file
+        && in_device(lower)
+    {
+        return Err(Failure::generic(format!("Node {lower} is in use")));
+    }
+    machine.nodes().add(name, &options)?;
+    done()
+}
+
+/// Closes it, when no device has it.
+pub(crate) fn remove(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Remove {
+        node_name: String,
+    }
+    let Remove { node_name } = read(arguments)?;
+    if machine.control.drives()?.iter().any(|drive| is(drive, &node_name)) {
+        return Err(Failure::generic(format!("Node {node_name} is in use")));
+    }
+    machine.nodes().remove(&node_name)?;
+    done()
+}
+
+/// What is in `drive` is called `name`.
+pub(crate) fn is(drive: &DriveInfo, name: &str) -> bool {
+    drive.names.node.as_deref() == Some(name)
+}
+
+/// All nodes: those of clients, and what is in drives that has none.
+pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Query {
+        /// Without what images are made of. Nothing is told of that.
+        #[serde(default, rename = "flat")]
+        _flat: bool,
+    }
+    let Query { .. } = read(arguments)?;
+    let drives = machine.control.drives()?;
+    let nodes = machine.nodes();
+    let mut all = Vec::new();
+    for (name, node) in &nodes.0 {
+        let in_device = drives.iter().find(|drive| is(drive, name));
+        let Some(drive) = &node.drive else { continue };
+        let alone = || DriveInfo {
+            medium: drive.medium(),
+            file: drive.file().map(Into::into),
+            format: drive.format().map(Format::name),
+            cache: drive.cache(),
+            detect_zeroes: drive.detect_zeroes(),
+            names: DriveNames { node: Some(name.clone()), ..DriveNames::default() },
+            ..DriveInfo::default()
+        };
+        all.extend(inserted(&in_device.cloned().unwrap_or_else(alone)));
+    }
+    let others = drives
+        .iter()
+        .filter(|drive| !drive.names.node.as_ref().is_some_and(|name| nodes.0.contains_key(name)));
+    all.extend(others.filter_map(inserted));
+    Ok(all.into())
+}

@@ -1,0 +1,209 @@
+//! Cards that are put into a machine's PCI slots and taken out while it runs.
+//!
+//! What a machine has at any time is in its [`Config`], from which a saved machine is made again. A card that is put in comes by the door, as
+//! [`Input::Plug`], with all that its device is made of; one that is wanted back is asked for there, and taken out when the guest
+//! has let go of it, which is a matter of the guest's own execution. So a recording repeats both.
+//!
+//! A card has a name, such as `virtio-blk3`, and each name has its slot.
+//!
+//! [`Input::Plug`]: ring3_core::input::Input::Plug
+
+use std::sync::Arc;
+
+use ring3_core::state::{RestoreError, SavedState};
+use ring3_devices::virtio;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::{Config, VirtioDisk};
+use crate::control::Ended;
+use crate::drives::{Drive, ErrorPolicy};
+
+const STATE_NAME: &str = "card";
+const STATE_VERSION: u32 = 1;
+
+/// PCI device number of the first virtio disk; the others follow.
+const FIRST_VIRTIO_DISK: u8 = 4;
+
+/// What a card is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Card {
+    /// A virtio disk.
+    Disk(VirtioDisk),
+}
+
+impl Card {
+    /// As it comes by the door.
+    pub(crate) fn save(&self) -> SavedState {
+        SavedState::new(STATE_NAME, STATE_VERSION, self)
+    }
+
+    /// What has come by the door.
+    pub(crate) fn load(saved: &SavedState) -> Result<Card, RestoreError> {
+        saved.load(STATE_NAME, STATE_VERSION)
+    }
+}
+
+/// A place for a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What the device there is called.
+    pub(crate) name: &'static str,
+    /// Its PCI device number.
+    pub(crate) slot: u8,
+    /// Which of the cards of its kind it is.
+    index: usize,
+}
+
+/// The places for virtio disks, in the order in which they are filled.
+fn disk_places() -> impl Iterator<Item = Place> {
+    let names = virtio::block::NAMES.into_iter().enumerate();
+    names.map(|(index, name)| Place { name, slot: virtio_disk_slot(index as u8), index })
+}
+
+/// PCI device number of virtio disk `index`.
+pub(crate) fn virtio_disk_slot(index: u8) -> u8 {
+    FIRST_VIRTIO_DISK + index
+}
+
+/// All cards that a machine of that shape has.
+pub(crate) fn all(config: &Config) -> impl Iterator<Item = (Place, Card)> {
+    let disks = disk_places().zip(&config.virtio_disks);
+    disks.filter_map(|(place, disk)| Some((place, Card::Disk(disk.clone()?))))
+}
+
+impl Place {
+    /// That of the card `name`.
+    pub(crate) fn of(name: &str) -> Option<Place> {
+        disk_places().find(|place| place.name == name)
+    }
+
+    /// That of the card in PCI slot `slot`.
+    pub(crate) fn of_slot(slot: u8) -> Option<Place> {
+        disk_places().find(|place| place.slot == slot)
+    }
+
+    /// There is a card.
+    pub(crate) fn is_taken(self, config: &Config) -> bool {
+        config.virtio_disks.get(self.index).is_some_and(Option::is_some)
+    }
+
+    /// Notes that there is `card` now.
+    pub(crate) fn put(self, config: &mut Config, card: Card) {
+        let Card::Disk(disk) = card;
+        let disks = &mut config.virtio_disks;
+        disks.resize(disks.len().max(self.index + 1), None);
+        disks[self.index] = Some(disk);
+    }
+
+    /// Notes that there is no card any more.
+    pub(crate) fn clear(self, config: &mut Config) {
+        if let Some(disk) = config.virtio_disks.get_mut(self.index) {
+            *disk = None;
+        }
+    }
+
+    /// The first place for a disk that is free of all but those in `others`, or that in PCI slot `slot`.
+    pub(crate) fn free_for_disk(
+        config: &Config,
+        others: &[&str],
+        slot: Option<u8>,
+    ) -> Result<Place, PlugError> {
+        let is_free = |place: &Place| !place.is_taken(config) && !others.contains(&place.name);
+        match slot {
+            None => disk_places().find(is_free).ok_or(PlugError::Full),
+            Some(slot) => disk_places()
+                .find(|place| place.slot == slot)
+                .filter(is_free)
+                .ok_or(PlugError::Slot(slot)),
+        }
+    }
+}
+
+/// A virtio disk that is to be put into a running machine.
+#[derive(Debug)]
+pub struct NewDisk {
+    /// What people call it.
+    pub id: Option<String>,
+    /// Its PCI device number; the first free one, if that is not said.
+    pub slot: Option<u8>,
+    /// What it is.
+    pub disk: VirtioDisk,
+    /// What does its work.
+    pub drive: Arc<dyn Drive>,
+    /// What people call that.
+    pub node: Option<String>,
+    /// What is done where the host cannot do what it is asked.
+    pub errors: ErrorPolicy,
+}
+
+/// Why a card is not put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PlugError {
+    /// There is no machine any more.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// Another card is called that.
+    #[error("another device has that id")]
+    Id,
+    /// There are no more of them.
+    #[error("a machine has at most 16 virtio disks")]
+    Full,
+    /// The slot is not to be had.
+    #[error("PCI slot {0} is taken, or not for disks, which have 4 to 19")]
+    Slot(u8),
+}
+
+/// Why a card is not asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum UnplugError {
+    /// There is no machine any more.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// There is no such card.
+    #[error("there is no such card")]
+    NoCard,
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_core::disk::Medium;
+    use ring3_devices::virtio::block::DiskModel;
+    use ring3_devices::virtio::pci::Interfaces;
+
+    use super::*;
+
+    fn disk() -> Card {
+        let medium = Medium { sectors: 8, read_only: false };
+        let model = DiskModel { medium, serial: String::new(), queues: 1 };
+        Card::Disk(VirtioDisk { model, interfaces: Interfaces::default() })
+    }
+
+    #[test]
+    fn places_are_filled_from_the_first_on() {
+        let mut config = Config::default();
+        let free = |config: &Config, others: &[&str], slot| {
+            Place::free_for_disk(config, others, slot).map(|place| (place.name, place.slot))
+        };
+        assert_eq!(free(&config, &[], None), Ok(("virtio-blk0", 4)));
+        assert_eq!(free(&config, &["virtio-blk0"], None), Ok(("virtio-blk1", 5)));
+        assert_eq!(free(&config, &["virtio-blk0"], Some(4)), Err(PlugError::Slot(4)));
+        Place::of("virtio-blk2").unwrap().put(&mut config, disk());
+        assert_eq!(config.virtio_disks.len(), 3);
+        assert_eq!(free(&config, &[], Some(6)), Err(PlugError::Slot(6)));
+        assert_eq!(free(&config, &[], Some(3)), Err(PlugError::Slot(3)));
+        for _ in 0..15 {
+            let place = Place::free_for_disk(&config, &[], None).unwrap();
+            place.put(&mut config, disk());
+        }
+        assert_eq!(free(&config, &[], None), Err(PlugError::Full));
+        Place::of_slot(12).unwrap().clear(&mut config);
+        assert_eq!(free(&config, &[], None), Ok(("virtio-blk8", 12)));
+    }
+
+    #[test]
+    fn a_card_comes_by_the_door_as_it_is() {
+        assert_eq!(Card::load(&disk().save()), Ok(disk()));
+        assert!(Card::load(&SavedState::new("pit", 1, &())).is_err());
+    }
+}

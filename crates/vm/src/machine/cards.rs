@@ -1,0 +1,80 @@
+//! Cards come and go while the machine runs.
+
+use ring3_core::input::{DeviceInput, Input};
+use ring3_core::state::SavedState;
+use ring3_devices::pci_hotplug;
+use tracing::{info, warn};
+
+use crate::cards::{Card, NewDisk, Place, PlugError, UnplugError};
+use crate::control::Event;
+use crate::door::Door;
+use crate::drives::DriveNames;
+use crate::event_log::What;
+use crate::machine::Vm;
+
+impl Vm {
+    /// Puts a disk into a slot, with what does its work.
+    pub(super) fn plug_disk(&mut self, new: NewDisk) -> Result<(), PlugError> {
+        let NewDisk { id, slot, disk, drive, node, errors } = new;
+        if id.as_ref().is_some_and(|id| self.ids.values().any(|other| other == id)) {
+            return Err(PlugError::Id);
+        }
+        let Place { name, .. } = Place::free_for_disk(&self.config, &self.leaving, slot)?;
+        self.drives.attach(name, 0, drive);
+        self.drives.name(name, 0, DriveNames { node, ..DriveNames::default() });
+        self.drives.set_error_policy(name, 0, errors);
+        if let Some(id) = id {
+            self.name_card(name, id);
+        }
+        let card = Card::Disk(disk).save();
+        // An input of a device never ends the run.
+        self.take_input(&Input::Plug { name: name.to_owned(), card });
+        Ok(())
+    }
+
+    /// Asks the guest for the card that people call `id`.
+    pub(super) fn ask_for_card(&mut self, id: &str) -> Result<(), UnplugError> {
+        let named = self.ids.iter().find(|(_, other)| *other == id);
+        let place = named.and_then(|(name, _)| Place::of(name));
+        let place = place.filter(|place| place.is_taken(&self.config));
+        let Place { slot, .. } = place.ok_or(UnplugError::NoCard)?;
+        let input = DeviceInput::CardWanted { slot };
+        self.take_input(&Input::Device { name: pci_hotplug::NAME.to_owned(), input });
+        Ok(())
+    }
+
+    /// A card has come by the door. One that cannot be is lost.
+    pub(super) fn put_in(&mut self, name: &str, card: &SavedState) {
+        let place = Place::of(name).filter(|place| !place.is_taken(&self.config));
+        let (Some(place), Ok(card)) = (place, Card::load(card)) else {
+            return warn!("there is no room for the card {name}");
+        };
+        info!("{name} is put into PCI slot {}", place.slot);
+        place.put(&mut self.config, card.clone());
+        let now = self.now();
+        self.board.plug(&mut self.memory, now, place, card);
+    }
+
+    /// The guest has let go of the card in PCI slot `slot`.
+    pub(super) fn take_out(&mut self, slot: u8) {
+        let now = self.now();
+        let was_there = self.board.unplug(&mut self.memory, now, slot);
+        let Some(place) = Place::of_slot(slot).filter(|_| was_there) else { return };
+        info!("{} is taken out of PCI slot {slot}", place.name);
+        place.clear(&mut self.config);
+        self.tell_log(&What::Unplug(place.name));
+        self.drives.let_go(place.name);
+        self.leaving.push(place.name);
+    }
+
+    /// Tells who wants to know of the cards that are out, and of which nothing is under way any more.
+    pub(super) fn tell_of_cards(&mut self, door: &mut Door) {
+        let drives = &self.drives;
+        let gone: Vec<_> = self.leaving.extract_if(.., |name| !drives.is_waiting(name)).collect();
+        for name in gone {
+            self.drives.detach(name);
+            let id = self.ids.remove(name);
+            door.tell(&Event::CardGone { device: name.to_owned(), id });
+        }
+    }
+}

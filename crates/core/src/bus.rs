@@ -301,6 +301,19 @@ impl Bus {
         }
     }
 
+    /// The guest reads `width` at `port` again and again: how many accesses the device there has done at once, from the start of
+    /// `bytes` on (see [`Device::read_port_string`]).
+    pub fn read_port_string(&mut self, port: u16, width: Width, bytes: &mut [u8]) -> usize {
+        let Some(id) = self.sole_owner(port, width) else { return 0 };
+        self.device(id).read_port_string(port, width, bytes)
+    }
+
+    /// The guest writes `bytes` there, `width` at a time: how many accesses the device has done at once.
+    pub fn write_port_string(&mut self, port: u16, width: Width, bytes: &[u8]) -> usize {
+        let Some(id) = self.sole_owner(port, width) else { return 0 };
+        self.device(id).write_port_string(port, width, bytes)
+    }
+
     /// The device that owns all ports of the access.
     fn sole_owner(&self, port: u16, width: Width) -> Option<DeviceId> {
         let owner = self.owner(port)?;

@@ -201,6 +201,17 @@ pub trait Device {
     /// The guest writes `value` of `width` at `port`. Bits above the width are 0.
     fn write_port(&mut self, _context: &mut Context<'_>, _port: u16, _width: Width, _value: u32) {}
 
+    /// The guest reads `width` at `port` again and again, by a repeated INS. Fills `bytes` from the start, as far as that takes accesses that change
+    /// nothing but the device itself, which has no [`Context`] here, and do not depend on time; returns how many accesses those were. The others are done one by one.
+    fn read_port_string(&mut self, _port: u16, _width: Width, _bytes: &mut [u8]) -> usize {
+        0
+    }
+
+    /// The guest writes `bytes`, `width` at a time, at `port`, by a repeated OUTS. Takes what goes by such accesses; returns how many those were.
+    fn write_port_string(&mut self, _port: u16, _width: Width, _bytes: &[u8]) -> usize {
+        0
+    }
+
     /// The guest reads `width` at `offset` of memory region `region`, one that the device has
     /// claimed, or was attached with (region 0). Any offset is possible, odd ones too; the access begins in the region and
     /// may leave it. Bits above the width are ignored.

@@ -269,6 +269,24 @@ impl Device for Ide {
         self.settle(context);
     }
 
+    fn read_port_string(&mut self, port: u16, width: Width, bytes: &mut [u8]) -> usize {
+        match self.place(port) {
+            Some(Place::Command(index, DATA)) => {
+                self.channels[index].read_data_string(width, bytes)
+            }
+            _ => 0,
+        }
+    }
+
+    fn write_port_string(&mut self, port: u16, width: Width, bytes: &[u8]) -> usize {
+        match self.place(port) {
+            Some(Place::Command(index, DATA)) => {
+                self.channels[index].write_data_string(width, bytes)
+            }
+            _ => 0,
+        }
+    }
+
     fn read_config(
         &mut self,
         _context: &mut Context<'_>,

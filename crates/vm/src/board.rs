@@ -31,6 +31,7 @@ use ring3_devices::vga::Vga;
 use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::VirtioPci;
+use ring3_x86::port_access::PortString;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
@@ -361,6 +362,19 @@ impl Board {
             bus.write_port(&mut context, port, width, value);
         }
         self.settle(memory, now);
+    }
+
+    /// The guest accesses a port again and again, `width` at a time: how many accesses its device has done at once, from the first one on.
+    pub fn move_port_string(&mut self, port: u16, width: Width, string: PortString<'_>) -> usize {
+        // After each access the DMA controllers go on with what is ready.
+        let has_dma = self.dma.ready(&self.dma_requests).next().is_some();
+        if has_dma || self.owner_off_the_bus(port).is_some() {
+            return 0;
+        }
+        match string {
+            PortString::Read(bytes) => self.bus.read_port_string(port, width, bytes),
+            PortString::Write(bytes) => self.bus.write_port_string(port, width, bytes),
+        }
     }
 
     /// The guest reads CONFIG_DATA: ones where there is no PCI function.

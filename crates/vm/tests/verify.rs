@@ -8,15 +8,15 @@ use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::Memory;
 use ring3_vm::recording::{Recording, RecordingError, RecordingWriter};
 use ring3_vm::{
-    Config, Difference, Ending, EngineChoice, EngineError, EngineMaker, Engines, Kernel, Software,
+    Config, Difference, Ending, EngineChoice, EngineError, EngineMaker, Engines, Software,
     Verified, Vm, VmError, door,
 };
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
-use support::Until;
 use support::file::File;
+use support::{Until, multiboot_kernel};
 
 /// Counts down from 3 million in EAX with a sum in EBX, writes that to memory, sends a letter by COM1 and switches off.
 #[rustfmt::skip]
@@ -33,14 +33,6 @@ const COUNTER: &[u8] = &[
     0x66, 0xef, //                               100041: OUT DX, AX
     0xeb, 0xfe, //                               100043: JMP to itself
 ];
-
-/// A Multiboot kernel of such code (Multiboot Specification, 3.1).
-fn kernel(code: &[u8]) -> Kernel {
-    let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
-    let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
-    let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
-    Kernel { image: [header.as_flattened(), code].concat(), ..Kernel::default() }
-}
 
 /// The interpreter with a fault: when so many instructions were executed, it does not do one of them right.
 #[derive(Debug)]
@@ -144,7 +136,8 @@ fn verify(tested: &dyn EngineMaker) -> Verified {
 
 /// Runs `code`.
 fn verify_code(code: &[u8], tested: &dyn EngineMaker) -> Verified {
-    let mut vm = Vm::with_engine(config(), Software::Kernel(kernel(code)), tested).unwrap();
+    let mut vm =
+        Vm::with_engine(config(), Software::Kernel(multiboot_kernel(code)), tested).unwrap();
     let (_sender, mut door) = door();
     let mut console = Until { text: "never", sent: String::new(), sender: None };
     let reference = &EngineChoice::Interpreter;
@@ -242,7 +235,7 @@ const LISTENER: &[u8] = &[
 
 fn listener() -> Software {
     let counter = [&COUNTER[..5], &COUNTER[7..]].concat();
-    Software::Kernel(kernel(&[LISTENER, &counter].concat()))
+    Software::Kernel(multiboot_kernel(&[LISTENER, &counter].concat()))
 }
 
 fn typed(byte: u8) -> Input {
@@ -355,7 +348,7 @@ fn the_recording_of_another_guest_is_no_difference() {
     let (inputs, ..) = normal_run();
     let inputs: Vec<_> = inputs.into_iter().map(Ok).collect();
     // CLI; HLT
-    let software = Software::Kernel(kernel(&[0xfa, 0xf4]));
+    let software = Software::Kernel(multiboot_kernel(&[0xfa, 0xf4]));
     let tested = &EngineChoice::Interpreter;
     let config = Config { deterministic: false, ..config() };
     let mut vm = Vm::with_engine(config, software, tested).unwrap();

@@ -52,7 +52,7 @@ pub mod interrupt;
 mod jumps;
 pub mod observer;
 pub mod paging;
-mod port_access;
+pub mod port_access;
 pub mod report;
 mod reset;
 pub mod segment;

@@ -1,9 +1,10 @@
 //! The rest of a port access without the engine. A guest that asks the machine for what is at a port leaves the engine, which would begin the
 //! instruction anew to give it the answer. Where nothing surrounds the instruction, the machine has the processor finish it instead; and where it
-//! is a repeated INS or OUTS, by which discs and networks are read and written word by word, takes it as asked for the next element.
+//! is a repeated INS or OUTS, by which discs and networks are read and written word by word, takes it as asked for the next element, or has the
+//! device move many of them at once.
 
 use ring3_core::device::Width;
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::{Attention, Cpu, reg};
 use crate::decode::{Op, Repeat};
@@ -43,6 +44,15 @@ impl Element {
     fn index(self) -> u8 {
         if self.is_input { reg::DI } else { reg::SI }
     }
+}
+
+/// Elements of a repeated instruction that a device may move at once, beside each other in memory.
+#[derive(Debug)]
+pub enum PortString<'a> {
+    /// INS: they are read from a port.
+    Read(&'a mut [u8]),
+    /// OUTS: they are written to it.
+    Write(&'a [u8]),
 }
 
 impl Cpu {
@@ -130,22 +140,33 @@ impl Cpu {
                 Width::Dword => memory.store(place, value.to_le_bytes()),
             }
         }
-        let step = u64::from(width.bytes());
+        self.step_over(element, width, 1);
+        Some(count - 1)
+    }
+
+    /// Changes the registers as `count` iterations do, of which there are as many.
+    fn step_over(&mut self, element: Element, width: Width, count: u64) {
+        let mask = u64::from(element.address_mask);
+        let distance = count * u64::from(width.bytes());
         let offset = self.gpr(element.index()) & mask;
         let next = if self.has_flag(Eflags::DF) {
-            offset.wrapping_sub(step)
+            offset.wrapping_sub(distance)
         } else {
-            offset.wrapping_add(step)
+            offset.wrapping_add(distance)
         };
-        for (register, value) in [(element.index(), next), (reg::CX, count - 1)] {
+        let left = (self.gpr(reg::CX) & mask) - count;
+        for (register, value) in [(element.index(), next), (reg::CX, left)] {
             self.set_gpr(register, self.gpr(register) & !mask & 0xffff_ffff | value & mask);
         }
-        Some(count - 1)
     }
 
     /// The place in memory of the present element, if the processor gets there at once.
     fn place_of(&self, element: Element, width: Width) -> Option<usize> {
-        let bytes = width.bytes() as usize;
+        self.place_of_bytes(element, width.bytes().into())
+    }
+
+    /// The same of `bytes` bytes, 1 to a page of them, from the present element on.
+    fn place_of_bytes(&self, element: Element, bytes: usize) -> Option<usize> {
         let offset = self.gpr(element.index()) & u64::from(element.address_mask);
         let segment = self.segment(element.segment);
         let attributes = segment.attributes;
@@ -169,8 +190,7 @@ impl Cpu {
     pub fn next_port_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
         let access = self.port_access.take().filter(|_| instructions > 0)?;
         let PortAccess { width, kind: Kind::String(element), .. } = access else { return None };
-        let is_interrupted = self.interrupt_pin && self.is_interruptible();
-        if is_interrupted || memory.has_stale_code() || !self.begins_to_run_plainly() {
+        if !self.goes_on_plainly(memory) {
             return None;
         }
         let port = self.get(reg::DX);
@@ -187,6 +207,62 @@ impl Cpu {
         };
         self.port_access = Some(access);
         Some(exit)
+    }
+
+    /// True where [`Cpu::next_port_access`] may ask for another element.
+    pub fn is_in_port_string(&self) -> bool {
+        matches!(self.port_access, Some(PortAccess { kind: Kind::String(_), .. }))
+    }
+
+    /// Where [`Cpu::next_port_access`] would ask for another element: has `transfer` move as many as it can of those that are beside each other in memory, at most
+    /// `most` and never the last one, at this port and by accesses of this width, and does their iterations. `transfer` returns how many it has moved,
+    /// from the first one on, and so does this. No interrupt may come between them.
+    pub fn move_port_string(
+        &mut self,
+        memory: &mut Memory,
+        most: u64,
+        transfer: impl FnOnce(u16, Width, PortString<'_>) -> usize,
+    ) -> u64 {
+        let Some(PortAccess { width, kind: Kind::String(element), .. }) = self.port_access else {
+            return 0;
+        };
+        if most == 0 || self.has_flag(Eflags::DF) || !self.goes_on_plainly(memory) {
+            return 0;
+        }
+        let size = usize::from(width.bytes());
+        let mask = u64::from(element.address_mask);
+        let left = (self.gpr(reg::CX) & mask).saturating_sub(1).min(most);
+        let Some(place) = self.place_of(element, width) else { return 0 };
+        // The rest of the page, and of the offsets that the address size has.
+        let in_page = PAGE_SIZE - (place as u64 & (PAGE_SIZE - 1));
+        let room = in_page.min(mask - (self.gpr(element.index()) & mask) + 1) as usize / size;
+        let count = usize::try_from(left).map_or(room, |left| left.min(room));
+        let bytes = count * size;
+        if count == 0 || self.place_of_bytes(element, bytes) != Some(place) {
+            return 0;
+        }
+        let port = self.get(reg::DX);
+        let moved = if element.is_input {
+            let Some(page) = memory.plain_page_from(place) else { return 0 };
+            transfer(port, width, PortString::Read(&mut page[..bytes]))
+        } else {
+            let Some(page) = memory.page_from(place) else { return 0 };
+            transfer(port, width, PortString::Write(&page[..bytes]))
+        };
+        let moved = moved.min(count) as u64;
+        if moved > 0 {
+            self.step_over(element, width, moved);
+            self.instructions += moved;
+            // As after any iteration but the last one.
+            self.set_resume_flag();
+        }
+        moved
+    }
+
+    /// The engine need not look at the instruction before its next iteration.
+    fn goes_on_plainly(&mut self, memory: &Memory) -> bool {
+        let is_interrupted = self.interrupt_pin && self.is_interruptible();
+        !is_interrupted && !memory.has_stale_code() && self.begins_to_run_plainly()
     }
 }
 
@@ -208,6 +284,8 @@ mod tests {
         written: Vec<u32>,
         /// How many accesses were finished without the engine.
         finished: u32,
+        /// How many elements were moved with others at once.
+        moved: u64,
     }
 
     impl PartialEq for Run {
@@ -220,6 +298,11 @@ mod tests {
     /// Runs `code` until the HLT after it, or until something else ends it, and finishes accesses without the engine where that is possible
     /// and wanted.
     fn run(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool) -> Run {
+        run_moving(code, prepare, quick, 0)
+    }
+
+    /// The same, with a device that moves up to `many` elements at once.
+    fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize) -> Run {
         let mut memory = Memory::new(1 << 20).unwrap();
         memory.load_image(0x7c00, code).unwrap();
         let data: Vec<_> = (0..0x1_0000_u32).map(|n| n.wrapping_mul(0x9d) as u8).collect();
@@ -235,19 +318,46 @@ mod tests {
         prepare(&mut cpu);
         let mut engine = Interpreter::new();
         let (mut next, mut finished, mut written) = (0x1234_5678_u32, 0, Vec::new());
+        let mut moved = 0;
+        let after = |value: u32| value.wrapping_mul(0x9e37_79b1).rotate_left(7);
         loop {
+            let budget = many as u64 + 1;
+            moved += cpu.move_port_string(&mut memory, budget, |port, width, string| {
+                assert_eq!(port, PORT);
+                let size = usize::from(width.bytes());
+                match string {
+                    PortString::Read(bytes) => {
+                        let elements = bytes.chunks_exact_mut(size).take(many);
+                        elements
+                            .map(|element| {
+                                next = after(next);
+                                element.copy_from_slice(&next.to_le_bytes()[..size]);
+                            })
+                            .count()
+                    }
+                    PortString::Write(bytes) => {
+                        let elements = bytes.chunks_exact(size).take(many);
+                        let values = elements.map(|element| {
+                            element.iter().rfold(0, |value, byte| value << 8 | u32::from(*byte))
+                        });
+                        let before = written.len();
+                        written.extend(values);
+                        written.len() - before
+                    }
+                }
+            });
             let exit = match cpu.next_port_access(&memory, 1) {
                 Some(exit) => exit,
                 None => engine.run(&mut cpu, &mut memory, 1),
             };
             match exit {
                 Exit::PortRead { port: PORT, .. } => {
-                    next = next.wrapping_mul(0x9e37_79b1).rotate_left(7);
+                    next = after(next);
                 }
                 Exit::PortWrite { port: PORT, value, .. } => written.push(value),
                 // An exception leads to zeros.
                 Exit::Deadline if cpu.instructions < 100 => continue,
-                exit => return Run { cpu, memory, exit, written, finished },
+                exit => return Run { cpu, memory, exit, written, finished, moved },
             }
             if quick && cpu.finish_port_access(&mut memory, next) {
                 finished += 1;
@@ -284,6 +394,11 @@ mod tests {
                 let right = run(code, prepare, false);
                 assert!(ours == right, "{code:x?} {index:x}");
                 assert!(ours.finished > 0 && right.finished == 0, "{code:x?} {index:x}");
+                for many in [1, 7, 1000] {
+                    let ours = run_moving(code, prepare, true, many);
+                    assert!(ours == right, "{code:x?} {index:x} {many}");
+                    assert_eq!(ours.moved > 0, !backward, "{code:x?} {index:x} {many}");
+                }
             }
         }
     }

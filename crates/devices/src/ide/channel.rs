@@ -100,6 +100,16 @@ impl Channel {
         }
     }
 
+    /// The host reads the data register again and again: how many accesses are done, into `bytes`, that change nothing but the place in the data.
+    pub(super) fn read_data_string(&mut self, width: Width, bytes: &mut [u8]) -> usize {
+        self.selected().map_or(0, |drive| drive.interface().read_string(width, bytes))
+    }
+
+    /// The host writes `bytes` there in the same way.
+    pub(super) fn write_data_string(&mut self, width: Width, bytes: &[u8]) -> usize {
+        self.selected().map_or(0, |drive| drive.interface().write_string(width, bytes))
+    }
+
     /// The host reads command block register `register`. Where no drive is, everything reads 0: as
     /// an ATAPI device 0 alone answers for device 1, and on an empty cable so that nobody waits for a
     /// drive that seems busy.

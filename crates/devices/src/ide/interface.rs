@@ -338,6 +338,33 @@ impl Interface {
         self.advance(len)
     }
 
+    /// The host reads the data register of `width` again and again: gives it `bytes` as far as the block goes on after them, and returns how many accesses
+    /// that took.
+    pub(super) fn read_string(&mut self, width: Width, bytes: &mut [u8]) -> usize {
+        let (len, accesses) = self.within_block(Phase::PioIn, width, bytes.len());
+        bytes[..len].copy_from_slice(&self.block()[..len]);
+        self.advance(len);
+        accesses
+    }
+
+    /// The host writes the data register in the same way.
+    pub(super) fn write_string(&mut self, width: Width, bytes: &[u8]) -> usize {
+        let (len, accesses) = self.within_block(Phase::PioOut, width, bytes.len());
+        self.block()[..len].copy_from_slice(&bytes[..len]);
+        self.advance(len);
+        accesses
+    }
+
+    /// How many bytes, of `len` at most, go in `phase` by accesses of `width` after which the block is not complete; and how many accesses those are.
+    fn within_block(&mut self, phase: Phase, width: Width, len: usize) -> (usize, usize) {
+        if self.phase != phase {
+            return (0, 0);
+        }
+        let width = usize::from(width.bytes());
+        let accesses = len.min(self.block().len().saturating_sub(1)) / width;
+        (accesses * width, accesses)
+    }
+
     /// False for what no treatment of the device can lead to.
     pub(super) fn is_possible(&self) -> bool {
         let moving = !matches!(self.phase, Phase::Ready | Phase::Waiting);

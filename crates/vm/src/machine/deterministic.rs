@@ -6,7 +6,7 @@
 //! that waits executes nothing. Inputs come in only where no timer is due and nothing must be told the world first, so a replay
 //! has one way only to reach a point ([`Vm::advance`]).
 
-use ring3_core::clock::Time;
+use ring3_core::clock::{PICOS_PER_NANO, Time};
 use ring3_core::input::Input;
 
 use crate::door::Door;
@@ -19,6 +19,9 @@ pub(super) const PICOS_PER_INSTRUCTION: u64 = 1000;
 /// How much longer an access to a device takes, in nanoseconds: a cycle of the ISA bus, and about what it costs the host. A guest
 /// that polls one until some time has passed would else do so far more often than in a normal run.
 const ACCESS_NANOS: u64 = 1000;
+
+/// How long an instruction takes that accesses one, in nanoseconds.
+const ACCESSING_NANOS: u64 = ACCESS_NANOS + PICOS_PER_INSTRUCTION / PICOS_PER_NANO;
 
 /// Instructions between two looks at the door. At their multiples, and where the guest is idle, a script's input comes in.
 const SLICE: u64 = 1_000_000;
@@ -161,10 +164,21 @@ impl Vm {
         }
     }
 
-    /// The guest has accessed a device, which takes its time.
-    pub(super) fn charge_access(&mut self) {
+    /// From `now` on, after `instructions` instructions, the guest has accessed devices in `accesses` instructions, at least one: each access takes its time.
+    pub(super) fn charge_accesses(&mut self, instructions: u64, now: Time, accesses: u64) {
         if self.config.deterministic {
-            self.skip_to(self.now().plus_nanos(ACCESS_NANOS));
+            let others = accesses - 1;
+            let time = now.plus_nanos(others * ACCESSING_NANOS + ACCESS_NANOS);
+            self.clock.skip_to(instructions + others, time);
+            self.show_clock();
+        }
+    }
+
+    /// How many instructions can access devices one after the other, from `now` on, before a timer is due because of the time that takes.
+    pub(super) fn accesses_before_timer(&self, now: Time) -> u64 {
+        match self.board.next_timer() {
+            Some(timer) if self.config.deterministic => timer.nanos_since(now) / ACCESSING_NANOS,
+            _ => u64::MAX,
         }
     }
 

@@ -47,6 +47,9 @@ impl Vm {
             let timer = self.board.next_timer();
             let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
             let budget = slice_end.min(timer).saturating_sub(executed);
+            if self.move_port_string(budget) {
+                continue;
+            }
             let next = self.cpu.next_port_access(&self.memory, budget);
             if budget == 0 && executed >= slice_end {
                 return None;
@@ -121,6 +124,27 @@ impl Vm {
         }
     }
 
+    /// Where the guest is in the middle of a repeated INS or OUTS: has the board do as many accesses of it at once as `budget` and the next timer let it. True
+    /// if it has done some.
+    fn move_port_string(&mut self, budget: u64) -> bool {
+        if !self.cpu.is_in_port_string() {
+            return false;
+        }
+        let (before, now) = (self.cpu.instructions, self.now());
+        let most = budget.min(self.accesses_before_timer(now));
+        let (board, stats) = (&mut self.board, &mut self.stats);
+        let moved = self.cpu.move_port_string(&mut self.memory, most, |port, width, string| {
+            let called = stats.device_called();
+            let moved = board.move_port_string(port, width, string);
+            stats.device_done(called);
+            moved
+        });
+        if moved > 0 {
+            self.charge_accesses(before, now, moved);
+        }
+        moved > 0
+    }
+
     /// The access to a port, for which the guest has asked when [`Memory::layout_generation`] was `layout`, is done, and `value` was read.
     fn finish_port_access(&mut self, layout: u64, value: u32) {
         let is_same = self.memory.layout_generation() == layout;
@@ -135,7 +159,7 @@ impl Vm {
         let called = self.stats.device_called();
         let done = access(&mut self.board, &mut self.memory, now);
         self.stats.device_done(called);
-        self.charge_access();
+        self.charge_accesses(self.cpu.instructions, now, 1);
         done
     }
 

@@ -86,3 +86,11 @@ pub(crate) fn debian_with_modules(command_line: &str) -> Option<Software> {
     let image = guest("linux-686/vmlinuz")?;
     Some(Software::Kernel(Kernel { image, modules, command_line: command_line.to_owned() }))
 }
+
+/// A Multiboot kernel of `code`, which is loaded at 100020h (Multiboot Specification, 3.1).
+pub(crate) fn multiboot_kernel(code: &[u8]) -> Kernel {
+    let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
+    let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
+    let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
+    Kernel { image: [header.as_flattened(), code].concat(), ..Kernel::default() }
+}

@@ -401,3 +401,54 @@ fn dma_waits_for_direction_table_and_bus() {
     assert_eq!((machine.interrupt(), machine.read(STATUS)), ((false, false), DRQ));
     assert_eq!(machine.memory(0x2_0000, 512), machine.media[0][..512]);
 }
+
+#[test]
+fn strings_are_single_accesses() {
+    for width in [Width::Byte, Width::Word, Width::Dword] {
+        let size = usize::from(width.bytes());
+        for (command, writes) in [(0x20, false), (0x30, true)] {
+            let [mut one, mut many] = [machine(), machine()];
+            for machine in [&mut one, &mut many] {
+                machine.command28(command, 100, 2);
+            }
+            let mut strings = 0;
+            for offset in (0..).step_by(7) {
+                // A string, and one access alone.
+                let mut bytes: Vec<_> =
+                    (0..300 * size).map(|n| pattern((offset + n) as u64)).collect();
+                let moved = if writes {
+                    many.ide.write_port_string(DATA_PORT, width, &bytes[size..])
+                } else {
+                    many.ide.read_port_string(DATA_PORT, width, &mut bytes[size..])
+                };
+                strings += moved;
+                let value = |element: &[u8]| {
+                    element.iter().rfold(0, |value, byte| value << 8 | u32::from(*byte))
+                };
+                for element in bytes.chunks_exact(size).skip(1).take(moved) {
+                    if writes {
+                        one.write_wide(DATA_PORT, width, value(element));
+                    } else {
+                        assert_eq!(one.read_wide(DATA_PORT, width), value(element));
+                    }
+                }
+                let alone = value(&bytes[..size]);
+                for machine in [&mut one, &mut many] {
+                    if writes {
+                        machine.write_wide(DATA_PORT, width, alone);
+                    } else {
+                        machine.read_wide(DATA_PORT, width);
+                    }
+                }
+                assert_eq!(one.ide.save(), many.ide.save(), "{width:?} {command:x} {offset}");
+                let status = [&mut one, &mut many].map(|machine| machine.read(STATUS));
+                if status != [DRQ; 2] {
+                    assert_eq!(status, [DRDY_DSC; 2]);
+                    break;
+                }
+            }
+            assert!(strings > 1024 / size - 20, "{strings}");
+            assert_eq!(one.media, many.media);
+        }
+    }
+}

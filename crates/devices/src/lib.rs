@@ -21,6 +21,7 @@
 //! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives;
 //! * [`vga`]: the display adapter;
 //! * [`nic`]: what network cards have in common;
+//! * [`ne2000`]: cards with a DP8390 on ISA, and the RTL8029AS on PCI;
 //! * [`virtio`]: virtio devices on PCI, the disk and the network card among them.
 //!
 //! A device is a pure state machine over virtual time (see
@@ -54,6 +55,7 @@ pub mod i8042;
 pub mod ide;
 pub mod io_apic;
 pub mod local_apic;
+pub mod ne2000;
 pub mod nic;
 pub mod pci;
 pub mod pci_hotplug;

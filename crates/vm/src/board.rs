@@ -19,6 +19,7 @@ use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::i440fx::I440fx;
 use ring3_devices::i8042::I8042;
 use ring3_devices::ide::Ide;
+use ring3_devices::ne2000::{self, Rtl8029};
 use ring3_devices::nic;
 use ring3_devices::pci::ConfigAddress;
 use ring3_devices::pci_hotplug::{self, PciHotplug};
@@ -207,6 +208,14 @@ impl Board {
                 NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
                     let net = Net::new(name, NetModel { mac: card.mac, mtu, pairs });
                     board.attach_pci(VirtioPci::new(slot, interfaces, net), &[], (slot, 0))?;
+                }
+                NicModel::Rtl8029 => {
+                    board.attach_pci(Rtl8029::new(name, card.mac, slot), &[], (slot, 0))?;
+                }
+                NicModel::Ne2000Isa { port, irq } => {
+                    let card = ne2000::Isa::new(name, card.mac, port, irq);
+                    let ports = card.ports();
+                    board.attach(card, &ports)?;
                 }
             }
         }

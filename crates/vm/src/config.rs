@@ -123,6 +123,20 @@ pub struct Nic {
 pub enum NicModel {
     /// One of virtio.
     Virtio(VirtioNic),
+    /// A Realtek RTL8029AS.
+    Rtl8029,
+    /// A Novell NE2000 on the ISA bus.
+    Ne2000Isa {
+        /// The first of its 32 ports.
+        port: u16,
+        /// Its IRQ line.
+        irq: u8,
+    },
+}
+
+impl NicModel {
+    /// An NE2000 with the jumpers as they mostly are: port 300h, and IRQ 5: 9, which they often have, is ACPI's here.
+    pub const NE2000_ISA: NicModel = NicModel::Ne2000Isa { port: 0x300, irq: 5 };
 }
 
 /// What a card of virtio has that others have not.

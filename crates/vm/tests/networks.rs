@@ -177,8 +177,9 @@ fn moves_files(model: NicModel, driver: &str, offloads: Offloads) {
     for (index, guest) in guests.iter_mut().enumerate() {
         guest.wait_for(PROMPT);
         let own = index + 1;
-        guest.work(&format!("modprobe -a {driver}"));
-        guest.work(&format!("ip addr add 10.0.0.{own}/24 dev eth0; ip link set eth0 up"));
+        let mut told = guest.work(&format!("modprobe {driver}"));
+        told += &guest.work(&format!("ip addr add 10.0.0.{own}/24 dev eth0; ip link set eth0 up"));
+        assert!(!told.contains("ip: "), "{told}{}", guest.work("dmesg | tail"));
         guest.work("head -c 3000000 /dev/urandom > sent; (nc -l -p 5000 < sent > come &)");
     }
     let [first, second] = &mut guests;
@@ -193,15 +194,29 @@ fn moves_files(model: NicModel, driver: &str, offloads: Offloads) {
     assert_eq!(sums(first, "sent").len(), 64);
     assert_eq!(sums(first, "other"), sums(second, "sent"));
     assert_eq!(sums(first, "sent"), sums(second, "come"));
+    for guest in [first, second] {
+        let errors = guest.work("cat /sys/class/net/eth0/statistics/rx_errors");
+        assert!(errors.starts_with("0\r\n"), "{errors}");
+    }
 }
 
 #[test]
 fn virtio_moves_files() {
-    moves_files(NicModel::Virtio(VirtioNic::default()), "virtio_pci virtio_net", Offloads::ALL);
+    moves_files(NicModel::Virtio(VirtioNic::default()), "-a virtio_pci virtio_net", Offloads::ALL);
 }
 
 #[test]
 fn virtio_moves_files_over_a_cable_without_offloads() {
     let model = NicModel::Virtio(VirtioNic::default());
-    moves_files(model, "virtio_pci virtio_net", Offloads::default());
+    moves_files(model, "-a virtio_pci virtio_net", Offloads::default());
+}
+
+#[test]
+fn rtl8029_moves_files() {
+    moves_files(NicModel::Rtl8029, "ne2k-pci", Offloads::default());
+}
+
+#[test]
+fn ne2000_moves_files() {
+    moves_files(NicModel::NE2000_ISA, "ne io=0x300 irq=5", Offloads::default());
 }

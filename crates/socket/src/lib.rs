@@ -70,46 +70,63 @@ fn identity(file: &Metadata) -> (u64, u64) {
 /// Listens at `path`, for this user alone, with a socket that does not wait. The socket of a process that is gone is
 /// replaced.
 pub fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
+    let (socket, file) = socket_at(path, SocketType::STREAM, SocketFlags::NONBLOCK)?;
+    listen(&socket, WAITING_CLIENTS)
+        .map_err(|error| SocketError::Refused { path: path.to_owned(), source: error.into() })?;
+    Ok((socket.into(), file))
+}
+
+/// Makes a socket for datagrams at `path`, to which this user alone can send. That of a process that is gone is replaced.
+pub fn datagrams_at(path: &Path) -> Result<(OwnedFd, SocketFile), SocketError> {
+    socket_at(path, SocketType::DGRAM, SocketFlags::empty())
+}
+
+fn socket_at(
+    path: &Path,
+    kind: SocketType,
+    flags: SocketFlags,
+) -> Result<(OwnedFd, SocketFile), SocketError> {
     let refused =
         |error: Errno| SocketError::Refused { path: path.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
-    let socket = new_socket().map_err(refused)?;
+    let socket = new_socket(kind, flags).map_err(refused)?;
     // Who can connect can write files as this user. On Linux the socket's file gets the mode of the
     // socket, so there is no moment at which others could.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(refused)?;
     match bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
-            remove_stale(path, &address)?;
+            remove_stale(path, &address, kind)?;
             bind(&socket, &address).map_err(refused)?;
         }
         result => result.map_err(refused)?,
     }
-    listen(&socket, WAITING_CLIENTS).map_err(refused)?;
     let file = SocketFile::at(path)
         .map_err(|source| SocketError::Refused { path: path.to_owned(), source })?;
-    Ok((socket.into(), file))
+    Ok((socket, file))
 }
 
 /// Removes the socket at `path` if nobody listens there.
-fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), SocketError> {
+fn remove_stale(
+    path: &Path,
+    address: &SocketAddrUnix,
+    kind: SocketType,
+) -> Result<(), SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_owned(), source };
     let file = fs::symlink_metadata(path).map_err(refused)?;
     if !file.file_type().is_socket() {
         return Err(SocketError::NoSocket(path.to_owned()));
     }
-    let probe = new_socket().map_err(|error| refused(error.into()))?;
+    let probe = new_socket(kind, SocketFlags::NONBLOCK).map_err(|error| refused(error.into()))?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(refused),
-        // Somebody is there, though perhaps with no time for us.
-        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::InUse(path.to_owned())),
+        // Somebody is there, though perhaps with no time for us, or with a socket of another kind.
+        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(SocketError::InUse(path.to_owned())),
         Err(error) => Err(refused(error.into())),
     }
 }
 
-/// A socket that does not wait.
-fn new_socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+fn new_socket(kind: SocketType, flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, kind, flags | SocketFlags::CLOEXEC, None)
 }
 
 #[cfg(test)]
@@ -142,6 +159,15 @@ mod tests {
         drop(listener);
         drop(listen_at(&path).unwrap());
         drop(file);
+        assert!(!path.exists());
+
+        let (_, file) = datagrams_at(&path).unwrap();
+        drop(datagrams_at(&path).unwrap());
+        drop(file);
+        let (datagrams, file) = datagrams_at(&path).unwrap();
+        assert!(matches!(datagrams_at(&path), Err(SocketError::InUse(_))));
+        assert!(matches!(listen_at(&path), Err(SocketError::InUse(_))));
+        drop((datagrams, file));
         assert!(!path.exists());
 
         fs::write(&path, "precious").unwrap();

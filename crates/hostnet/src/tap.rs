@@ -1,0 +1,166 @@
+//! Tap devices: network interfaces of the host whose other end is a file descriptor (Linux, Documentation/networking/tuntap.rst).
+
+use std::ffi::{c_char, c_int, c_short, c_uint};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::io::Errno;
+use rustix::ioctl::{IntegerSetter, Setter, Updater, ioctl};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use thiserror::Error;
+
+/// Bytes of the header before each packet, [`libc`]'s `virtio_net_hdr`.
+pub const HEADER_LEN: usize = 10;
+
+// linux/if_tun.h. The sizes in these numbers are those of a pointer's target that the kernel has never looked at.
+const TUNSETIFF: u32 = 0x400454ca;
+const TUNSETOFFLOAD: u32 = 0x400454d0;
+const TUNSETVNETHDRSZ: u32 = 0x400454d8;
+const IFF_TAP: c_short = 0x0002;
+const IFF_NO_PI: c_short = 0x1000;
+const IFF_VNET_HDR: c_short = 0x4000;
+const TUN_F_CSUM: c_uint = 0x01;
+const TUN_F_TSO4: c_uint = 0x02;
+const TUN_F_TSO6: c_uint = 0x04;
+const TUN_F_TSO_ECN: c_uint = 0x08;
+
+/// Bytes of an interface's name, with the zero at its end (IFNAMSIZ).
+const NAME_MAX: usize = 16;
+
+/// `struct ifreq` with flags in it.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [c_char; NAME_MAX],
+    flags: c_short,
+    rest: [u8; 22],
+}
+
+/// Why there is no tap device.
+#[derive(Debug, Error)]
+pub enum TapError {
+    /// The system has none, or does not allow it.
+    #[error(
+        "cannot open /dev/net/tun: {0}; tap devices need the module tun and a file that this user can open"
+    )]
+    Device(#[source] io::Error),
+    /// An interface's name that cannot be.
+    #[error(
+        "\"{0}\" is no name of a network interface: those have 1 to 15 bytes, without / and spaces"
+    )]
+    Name(String),
+    /// There is none of that name.
+    #[error(
+        "there is no network interface {0}; root makes one for you: ip tuntap add {0} mode tap user $USER && ip link set {0} up"
+    )]
+    NotThere(String),
+    /// It is somebody else's.
+    #[error(
+        "the network interface {0} is not this user's; root makes one for you: ip tuntap add NAME mode tap user $USER"
+    )]
+    Forbidden(String),
+    /// It has another end.
+    #[error("the network interface {0} is in use by another process")]
+    InUse(String),
+    /// It is another kind of interface, or the system refuses.
+    #[error(
+        "cannot attach to the network interface {name}: {source}; is it a tap device of one queue?"
+    )]
+    Refused {
+        /// Which one.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The end of a tap device. Reading and writing never wait.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+}
+
+impl Tap {
+    /// Attaches to the interface `name`, which must be there.
+    pub fn open(name: &str) -> Result<Tap, TapError> {
+        let is_printable = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+        if name.is_empty() || name.len() >= NAME_MAX || !name.bytes().all(is_printable) {
+            return Err(TapError::Name(name.to_owned()));
+        }
+        // The system would make one for root, which nobody would find.
+        let flags = SocketFlags::CLOEXEC;
+        let any = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+        let any = any.map_err(|error| TapError::Device(error.into()))?;
+        if name_to_index(&any, name).is_err() {
+            return Err(TapError::NotThere(name.to_owned()));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(TapError::Device)?;
+        let tap = Tap { file };
+        tap.attach(name).map_err(|error| match error {
+            Errno::PERM | Errno::ACCESS => TapError::Forbidden(name.to_owned()),
+            Errno::BUSY => TapError::InUse(name.to_owned()),
+            error => TapError::Refused { name: name.to_owned(), source: error.into() },
+        })?;
+        Ok(tap)
+    }
+
+    fn attach(&self, name: &str) -> Result<(), Errno> {
+        let mut request = InterfaceRequest {
+            name: [0; NAME_MAX],
+            flags: IFF_TAP | IFF_NO_PI | IFF_VNET_HDR,
+            rest: [0; 22],
+        };
+        for (to, from) in request.name.iter_mut().zip(name.bytes()) {
+            *to = from as c_char;
+        }
+        let header_len = HEADER_LEN as c_int;
+        let offloads = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+        // SAFETY: the calls take, in this order, a `struct ifreq` that they may change, a pointer to an int, and a number.
+        unsafe {
+            ioctl(&self.file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request))?;
+            ioctl(&self.file, Setter::<TUNSETVNETHDRSZ, c_int>::new(header_len))?;
+            ioctl(&self.file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(offloads as usize))
+        }
+    }
+
+    /// Takes the next packet into `buffer`, behind its header, and returns how many bytes both have. It fails as
+    /// one that [would block](io::ErrorKind::WouldBlock) when there is none.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&self.file).read(buffer)
+    }
+
+    /// Sends a packet with its header.
+    pub fn send(&self, header: &[u8; HEADER_LEN], packet: &[u8]) -> io::Result<()> {
+        (&self.file).write_vectored(&[IoSlice::new(header), IoSlice::new(packet)]).map(|_| ())
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_there_is_opened() {
+        for bad in ["", "a/b", "a b", "0123456789abcdef"] {
+            assert!(matches!(Tap::open(bad), Err(TapError::Name(_))), "{bad:?}");
+        }
+        let error = Tap::open("ring3none").unwrap_err();
+        assert!(error.to_string().contains("ip tuntap add ring3none"), "{error}");
+        // It is there, and no tap device.
+        let error = Tap::open("lo").unwrap_err();
+        assert!(!matches!(error, TapError::NotThere(_)), "{error}");
+    }
+}

@@ -51,9 +51,12 @@ struct Waiting {
 
 impl Waiting {
     /// True when `input`, which is neither [`Input::Quit`] nor [`Input::Reset`], must wait outside. Answers of drives need not: there
-    /// are no more than the guest has asked for, and the machine may itself wait for the thread that brings them.
+    /// are no more than the guest has asked for, and the machine may itself wait for the thread that brings them. Nor need word of
+    /// congestion, which is one for each that the machine was told: who brings it also sends what the guest does.
     fn is_full_for(&self, input: &Input) -> bool {
-        if let Input::Device { input: DeviceInput::Disk(_), .. } = input {
+        if let Input::Device { input: DeviceInput::Disk(_) | DeviceInput::Congestion(_), .. } =
+            input
+        {
             return false;
         }
         let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device_of(input));

@@ -1,0 +1,124 @@
+//! A file with copies of packets, in the format that tcpdump and Wireshark read (draft-ietf-opsawg-pcap), with nanoseconds.
+//!
+//! No crate is used: the format is two headers, and the one for reading and writing all of its kinds is larger than this page.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ring3_core::net::{PACKET_MAX, Packet};
+use ring3_hostnet::CaptureFilter;
+use ring3_vm::networks::Network;
+use tracing::warn;
+
+use crate::card::Card;
+use crate::error::NetError;
+
+/// The magic number of times in nanoseconds.
+const MAGIC: u32 = 0xa1b2_3c4d;
+/// The version, 2.4.
+const VERSION: [u16; 2] = [2, 4];
+/// Ethernet.
+const LINK_TYPE: u32 = 1;
+
+/// A file for packets.
+#[derive(Debug)]
+pub struct Capture {
+    /// None once it could not be written.
+    file: Mutex<Option<File>>,
+    filter: Option<CaptureFilter>,
+}
+
+impl Capture {
+    /// Makes the file at `path`, in the place of one that is there. With `filter`, an expression as tcpdump has them, only packets that it
+    /// matches are written.
+    pub fn create(path: &Path, filter: Option<&str>) -> Result<Capture, NetError> {
+        let filter = filter.map(CaptureFilter::new).transpose()?;
+        let fails = |source| NetError::Capture { path: path.to_owned(), source };
+        let mut file = File::create(path).map_err(fails)?;
+        file.write_all(&file_header()).map_err(fails)?;
+        Ok(Capture { file: Mutex::new(Some(file)), filter })
+    }
+
+    /// Writes a packet, with the host's time. What is unfinished is written as it is.
+    pub(crate) fn write(&self, packet: &Packet) {
+        if self.filter.as_ref().is_some_and(|filter| !filter.matches(&packet.bytes)) {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let length = packet.bytes.len() as u32;
+        let fields = [now.as_secs() as u32, now.subsec_nanos(), length, length];
+        let mut record = Vec::with_capacity(16 + packet.bytes.len());
+        record.extend_from_slice(fields.map(u32::to_le_bytes).as_flattened());
+        record.extend_from_slice(&packet.bytes);
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = file.as_mut().map_or(Ok(()), |file| file.write_all(&record)) {
+            *file = None;
+            warn!("a file for packets cannot be written any more: {error}");
+        }
+    }
+}
+
+fn file_header() -> [u8; 24] {
+    let [major, minor] = VERSION.map(u32::from);
+    // Times are UTC, and none of their digits is uncertain.
+    let fields = [MAGIC, minor << 16 | major, 0, 0, PACKET_MAX as u32, LINK_TYPE];
+    let mut header = [0; 24];
+    header.copy_from_slice(fields.map(u32::to_le_bytes).as_flattened());
+    header
+}
+
+/// A network that keeps copies of what it is sent.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    pub(crate) network: Box<dyn Network>,
+    pub(crate) card: Card,
+}
+
+impl Network for Captured {
+    fn send(&mut self, packet: Packet) {
+        if let Some(capture) = self.card.capture() {
+            capture.write(&packet);
+        }
+        self.network.send(packet);
+    }
+
+    fn flush(&mut self) {
+        self.network.flush();
+    }
+
+    fn is_congested(&mut self) -> bool {
+        self.network.is_congested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn packets_stand_behind_headers() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pcap");
+        let capture = Capture::create(&path, None).unwrap();
+        capture.write(&Packet::frame(vec![7; 60]));
+        capture.write(&Packet::frame(vec![8; 3]));
+        let bytes = fs::read(&path).unwrap();
+        let (header, records) = bytes.split_at(24);
+        assert_eq!(header[..8], [0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0]);
+        assert_eq!(header[20..], [1, 0, 0, 0]);
+        assert_eq!(records[8..16], [60, 0, 0, 0, 60, 0, 0, 0]);
+        assert_eq!(records[16..76], [7; 60]);
+        assert_eq!(records[76 + 8..], [3, 0, 0, 0, 3, 0, 0, 0, 8, 8, 8]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_is_told() {
+        let error = Capture::create("/no/such/directory/pcap".as_ref(), None).unwrap_err();
+        assert!(error.to_string().contains("/no/such/directory/pcap"), "{error}");
+    }
+}

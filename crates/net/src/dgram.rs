@@ -1,0 +1,239 @@
+//! A frame a datagram: QEMU's `-netdev dgram`, and `-netdev socket` with `udp=` and `mcast=`.
+//!
+//! Datagrams are lost where nobody is, or where somebody has no room for them; nobody is told.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ring3_core::net::{PACKET_MAX, Packet};
+use ring3_socket::SocketFile;
+use ring3_vm::networks::Network;
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    Timeout, set_ip_add_membership, set_ip_multicast_if, set_ip_multicast_loop,
+    set_socket_reuseaddr, set_socket_timeout,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
+    SocketType, bind, getsockname, recvfrom, sendto, shutdown, socket_with,
+};
+use tracing::debug;
+
+use crate::card::Card;
+use crate::error::NetError;
+use crate::message::Message;
+use crate::outgoing::{Outgoing, Sink};
+
+/// How long the other end may have no room before what is sent to it is lost.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Between which ends datagrams go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DgramOptions {
+    /// Over UDP, from an address of ours to another one, from which they come too.
+    Udp {
+        /// Ours: any if it is not given, and then nothing comes.
+        local: Option<SocketAddr>,
+        /// The other one.
+        remote: SocketAddr,
+    },
+    /// Among all that are in a group. What this end sends does not come back to it.
+    Multicast {
+        /// The group.
+        group: SocketAddrV4,
+        /// The address of the network where the group is; the system chooses, if it is not given.
+        interface: Option<Ipv4Addr>,
+    },
+    /// Between Unix sockets, each of which its own side makes.
+    Unix {
+        /// Ours.
+        local: PathBuf,
+        /// The other one.
+        remote: PathBuf,
+    },
+}
+
+/// A network of datagrams.
+#[derive(Debug)]
+pub struct Dgram {
+    outgoing: Arc<Outgoing<DgramSink>>,
+    receiving: Arc<OwnedFd>,
+    /// The file of a Unix socket, which goes with this.
+    _file: Option<SocketFile>,
+}
+
+/// The sockets of one network.
+struct Ends {
+    receiving: OwnedFd,
+    sending: OwnedFd,
+    remote: SocketAddrAny,
+    /// From where our own datagrams come back.
+    echo: Option<SocketAddrAny>,
+    file: Option<SocketFile>,
+}
+
+impl Dgram {
+    /// Makes the sockets. Nobody needs to be at the other end.
+    pub fn open(options: &DgramOptions, card: Card) -> Result<Dgram, NetError> {
+        let ends = match options {
+            DgramOptions::Udp { local, remote } => udp(*local, *remote).map_err(|source| {
+                let address = local.map_or("any address".to_owned(), |local| local.to_string());
+                NetError::Datagrams { address, source }
+            }),
+            DgramOptions::Multicast { group, interface } => {
+                multicast(*group, *interface).map_err(|source| NetError::Datagrams {
+                    address: format!("the group {group}"),
+                    source,
+                })
+            }
+            DgramOptions::Unix { local, remote } => unix(local, remote),
+        }?;
+        let Ends { receiving, sending, remote, echo, file } = ends;
+        let outgoing = Outgoing::start(card.clone())?;
+        let receiving = Arc::new(receiving);
+        outgoing.connect(&Arc::new(DgramSink { socket: sending, remote }));
+        let dgram = Dgram { outgoing, receiving: receiving.clone(), _file: file };
+        let thread = thread::Builder::new().name(format!("{} in", card.name()));
+        thread
+            .spawn(move || receive(&receiving, echo.as_ref(), &card))
+            .map_err(NetError::Thread)?;
+        Ok(dgram)
+    }
+}
+
+fn new_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn udp(local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<Ends> {
+    let family = if remote.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let receiving = new_socket(family)?;
+    if let Some(local) = local {
+        bind(&receiving, &local)?;
+    }
+    let sending = receiving.try_clone()?;
+    Ok(Ends { receiving, sending, remote: remote.into(), echo: None, file: None })
+}
+
+fn multicast(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> io::Result<Ends> {
+    if !group.ip().is_multicast() {
+        let text = "it is no group: those begin with 224 to 239";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let receiving = new_socket(AddressFamily::INET)?;
+    // All of the group on this host share the address.
+    set_socket_reuseaddr(&receiving, true)?;
+    bind(&receiving, &group)?;
+    let network = interface.unwrap_or(Ipv4Addr::UNSPECIFIED);
+    set_ip_add_membership(&receiving, group.ip(), &network)?;
+    // From a socket of its own, so that one knows what comes back.
+    let sending = new_socket(AddressFamily::INET)?;
+    set_ip_multicast_loop(&sending, true)?;
+    set_ip_multicast_if(&sending, &network)?;
+    bind(&sending, &SocketAddrV4::new(network, 0))?;
+    let echo = Some(getsockname(&sending)?);
+    Ok(Ends { receiving, sending, remote: SocketAddr::from(group).into(), echo, file: None })
+}
+
+fn unix(local: &std::path::Path, remote: &std::path::Path) -> Result<Ends, NetError> {
+    let refused = |source| NetError::Datagrams { address: local.display().to_string(), source };
+    let remote = SocketAddrUnix::new(remote).map_err(|error| refused(error.into()))?;
+    let (receiving, file) = ring3_socket::datagrams_at(local)?;
+    set_socket_timeout(&receiving, Timeout::Send, Some(PATIENCE))
+        .map_err(|error| refused(error.into()))?;
+    let sending = receiving.try_clone().map_err(refused)?;
+    Ok(Ends { receiving, sending, remote: remote.into(), echo: None, file: Some(file) })
+}
+
+/// Hands over what comes, until the socket is shut down.
+fn receive(socket: &OwnedFd, echo: Option<&SocketAddrAny>, card: &Card) {
+    let mut buffer = vec![0; PACKET_MAX];
+    loop {
+        match recvfrom(socket, &mut buffer, RecvFlags::TRUNC) {
+            // Shut down: nobody sends nothing.
+            Ok((_, 0, _)) | Err(Errno::NOTCONN) => return,
+            Ok((_, length, from)) if length <= PACKET_MAX && !is_echo(from.as_ref(), echo) => {
+                card.deliver(Packet::frame(buffer[..length].to_vec()));
+            }
+            Ok(_) | Err(Errno::INTR | Errno::CONNREFUSED) => {}
+            Err(error) => {
+                debug!("{}: nothing comes any more: {error}", card.name());
+                return;
+            }
+        }
+    }
+}
+
+/// True for what this end has sent: the port says so, for the address may be that of any network.
+fn is_echo(from: Option<&SocketAddrAny>, echo: Option<&SocketAddrAny>) -> bool {
+    let port = |address: &SocketAddrAny| SocketAddrV4::try_from(address.clone()).ok();
+    match (from.and_then(port), echo.and_then(port)) {
+        (Some(from), Some(echo)) => {
+            from.port() == echo.port() && (echo.ip().is_unspecified() || from.ip() == echo.ip())
+        }
+        _ => false,
+    }
+}
+
+impl Network for Dgram {
+    fn send(&mut self, packet: Packet) {
+        self.outgoing.push(packet);
+    }
+
+    fn flush(&mut self) {
+        self.outgoing.flush();
+    }
+
+    fn is_congested(&mut self) -> bool {
+        self.outgoing.is_congested()
+    }
+}
+
+impl Drop for Dgram {
+    fn drop(&mut self) {
+        self.outgoing.close();
+        // An unconnected socket says that it is none, and wakes who reads from it.
+        let _ = shutdown(&*self.receiving, Shutdown::Both);
+    }
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub(crate) struct DgramSink {
+    socket: OwnedFd,
+    remote: SocketAddrAny,
+}
+
+impl Sink for DgramSink {
+    fn send(&self, messages: &mut VecDeque<Message>, waits: bool) -> io::Result<bool> {
+        let waiting = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
+        while let Some(first) = messages.front() {
+            let [_, frame] = first.parts();
+            match sendto(&self.socket, frame, waiting | SendFlags::NOSIGNAL, &self.remote) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                // Nobody is there, or not now; or it is too large for a datagram.
+                Ok(_) | Err(_) => {}
+            }
+            messages.pop_front();
+        }
+        Ok(true)
+    }
+
+    fn cut(&self) {
+        // See the end of Dgram.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    fn message(&self, frame: Vec<u8>) -> Message {
+        Message::datagram(frame)
+    }
+}

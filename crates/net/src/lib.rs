@@ -1,0 +1,67 @@
+//! What is behind the network cards of a machine.
+//!
+//! Each kind of network is a [`Network`] that is given the [`Card`] to which it sends what comes:
+//!
+//! * [`stream`]: frames over a connection, as QEMU has them: with another machine, of ring3 or QEMU, or whatever speaks so;
+//! * [`dgram`]: a frame a datagram, over UDP, also to a group, or between Unix sockets;
+//! * [`nat`]: a NAT that needs no rights, in a process of its own;
+//! * [`tap`]: an interface of the host;
+//! * [`capture`]: copies of all packets in a file, of which any of these can have one.
+//!
+//! Inside, `message` is how packets stand in a stream, and `outgoing` the queue of what a card has sent.
+//!
+//! # The machine does not wait
+//!
+//! It sends what goes out at once and goes on; a thread does the rest, and the card is told to wait when there is too much of it
+//! ([`Network::is_congested`]). What comes waits at the machine's door, so that its sender waits, as far as the kind of network has a way to tell it.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+mod card;
+pub mod dgram;
+mod error;
+mod message;
+pub mod nat;
+mod outgoing;
+pub mod stream;
+pub mod tap;
+
+pub use capture::Capture;
+pub use card::Card;
+pub use dgram::{Dgram, DgramOptions};
+pub use error::NetError;
+pub use nat::{Nat, NatOptions, NatProgram};
+pub use ring3_hostnet as hostnet;
+pub use stream::{Stream, StreamAddress, StreamOptions};
+pub use tap::Tap;
+
+use ring3_vm::networks::Network;
+
+use capture::Captured;
+
+/// What a card is attached to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backend {
+    /// [`stream`].
+    Stream(StreamOptions),
+    /// [`dgram`].
+    Dgram(DgramOptions),
+    /// [`nat`].
+    Nat(NatProgram),
+    /// [`tap`]: the interface's name.
+    Tap(String),
+}
+
+/// Makes the network behind `card`.
+pub fn open(backend: &Backend, card: &Card) -> Result<Box<dyn Network>, NetError> {
+    let network: Box<dyn Network> = match backend.clone() {
+        Backend::Stream(options) => Box::new(Stream::open(options, card.clone())?),
+        Backend::Dgram(options) => Box::new(Dgram::open(&options, card.clone())?),
+        Backend::Nat(program) => Box::new(Nat::start(program, card.clone())?),
+        Backend::Tap(name) => Box::new(Tap::open(&name, card.clone())?),
+    };
+    Ok(match card.capture() {
+        Some(_) => Box::new(Captured { network, card: card.clone() }),
+        None => network,
+    })
+}

@@ -1,0 +1,291 @@
+//! Packets as messages of a stream of bytes, as QEMU's `-netdev stream` has them: before each frame its length, of 4 bytes, the most
+//! significant first.
+//!
+//! Between two ends that know each other as ring3's, each packet goes as it is, unfinished and large, with the header of
+//! [`Packet::offload_header`] before it. How they come to know that is made so that QEMU is not disturbed: by [notices](Notice), which are
+//! frames of a type for experiments (IEEE 802, 9.2.3) to an address that no card has. An end that hears [`Notice::Hello`] says
+//! [`Notice::Headers`], and then sends with headers. Guests cannot give notices: such frames of theirs are not sent.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use ring3_core::net::{OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
+
+/// Bytes of the length before a frame.
+const LENGTH_LEN: usize = 4;
+
+/// The most bytes that QEMU sends at once (its NET_BUFSIZE): who sends more speaks something else.
+const LENGTH_MAX: usize = 4096 + 65536;
+
+/// What is read from a socket at once.
+const BUFFER_LEN: usize = 128 << 10;
+
+/// Destination, source and type of a notice.
+const NOTICE: [u8; 14] = *b"\x02ring3\x02ring3\x88\xb5";
+
+/// The least bytes of an Ethernet frame (IEEE 802.3, 4.4.2), without its check sequence.
+const FRAME_MIN: usize = 60;
+
+/// What one end tells the other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It is ready, and can take packets with headers.
+    Hello,
+    /// What comes next has headers.
+    Headers,
+    /// It cannot work, and why.
+    Failed(String),
+}
+
+impl Notice {
+    /// The frame that says it.
+    pub(crate) fn to_frame(&self) -> Vec<u8> {
+        let (kind, text) = match self {
+            Notice::Hello => (0, ""),
+            Notice::Headers => (1, ""),
+            Notice::Failed(text) => (2, text.as_str()),
+        };
+        let mut frame = NOTICE.to_vec();
+        frame.push(kind);
+        frame.extend(text.bytes().take(1000));
+        frame.resize(frame.len().max(FRAME_MIN), 0);
+        frame
+    }
+
+    /// The notice in `frame`, if it has one that is known.
+    fn from_frame(frame: &[u8]) -> Option<Notice> {
+        match frame.strip_prefix(&NOTICE)? {
+            [0, ..] => Some(Notice::Hello),
+            [1, ..] => Some(Notice::Headers),
+            [2, text @ ..] => {
+                let text = String::from_utf8_lossy(text);
+                Some(Notice::Failed(text.trim_end_matches('\0').to_owned()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// True for a frame that guests may not send.
+pub(crate) fn is_notice(frame: &[u8]) -> bool {
+    frame.starts_with(&NOTICE)
+}
+
+/// What has come over a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Packet(Packet),
+    Notice(Notice),
+}
+
+/// Takes messages from a stream.
+#[derive(Debug)]
+pub(crate) struct Reader<R: Read> {
+    stream: BufReader<R>,
+    with_headers: bool,
+}
+
+impl<R: Read> Reader<R> {
+    pub(crate) fn new(stream: R) -> Reader<R> {
+        Reader { stream: BufReader::with_capacity(BUFFER_LEN, stream), with_headers: false }
+    }
+
+    /// Something has been read that was not taken.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.stream.buffer().is_empty()
+    }
+
+    /// Takes the next message: none at the end. What can be no packet is left out.
+    pub(crate) fn receive(&mut self) -> io::Result<Option<Received>> {
+        loop {
+            if self.stream.fill_buf()?.is_empty() {
+                return Ok(None);
+            }
+            let mut length = [0; LENGTH_LEN];
+            self.stream.read_exact(&mut length)?;
+            let length = u32::from_be_bytes(length) as usize;
+            if length > LENGTH_MAX {
+                let text = format!("a message of {length} bytes, which can be no frame");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            let mut bytes = Vec::with_capacity(length);
+            let mut header = [0; OFFLOAD_HEADER_LEN];
+            let mut length = length as u64;
+            if self.with_headers && length >= OFFLOAD_HEADER_LEN as u64 {
+                self.stream.read_exact(&mut header)?;
+                length -= OFFLOAD_HEADER_LEN as u64;
+            }
+            if (&mut self.stream).take(length).read_to_end(&mut bytes)? < length as usize {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(received) = self.understand(header, bytes) {
+                return Ok(Some(received));
+            }
+        }
+    }
+
+    fn understand(&mut self, header: [u8; OFFLOAD_HEADER_LEN], bytes: Vec<u8>) -> Option<Received> {
+        if let Some(notice) = Notice::from_frame(&bytes) {
+            self.with_headers |= notice == Notice::Headers;
+            return Some(Received::Notice(notice));
+        }
+        if bytes.is_empty() || bytes.len() > PACKET_MAX {
+            return None;
+        }
+        Packet::with_offload_header(header, bytes).map(Received::Packet)
+    }
+}
+
+/// What is to go out, or the rest of it.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// In a stream, its length, and the header if there is one.
+    head: [u8; LENGTH_LEN + OFFLOAD_HEADER_LEN],
+    head_len: usize,
+    bytes: Vec<u8>,
+    /// Bytes that have gone out.
+    gone: usize,
+}
+
+impl Message {
+    /// One of datagrams.
+    pub(crate) fn datagram(bytes: Vec<u8>) -> Message {
+        Message { head: Default::default(), head_len: 0, bytes, gone: 0 }
+    }
+
+    /// A frame in a stream.
+    pub(crate) fn frame(bytes: Vec<u8>) -> Message {
+        let mut message = Message::datagram(bytes);
+        message.set_length(LENGTH_LEN);
+        message
+    }
+
+    /// A packet with a header in a stream.
+    pub(crate) fn with_header(packet: Packet) -> Message {
+        let header = packet.offload_header();
+        let mut message = Message::datagram(packet.bytes);
+        message.set_length(LENGTH_LEN + OFFLOAD_HEADER_LEN);
+        message.head[LENGTH_LEN..].copy_from_slice(&header);
+        message
+    }
+
+    fn set_length(&mut self, head_len: usize) {
+        self.head_len = head_len;
+        let length = (self.left() - LENGTH_LEN) as u32;
+        self.head[..LENGTH_LEN].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// Bytes that have not gone out.
+    pub(crate) fn left(&self) -> usize {
+        self.head_len + self.bytes.len() - self.gone
+    }
+
+    /// Some of it has gone out, and the rest must follow.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.gone > 0
+    }
+
+    /// `count` bytes more have gone out.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.gone += count;
+    }
+
+    /// What has not gone out: of the head, and of the frame.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        let head = &self.head[self.gone.min(self.head_len)..self.head_len];
+        [head, &self.bytes[self.gone.saturating_sub(self.head_len)..]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ring3_core::net::PartialChecksum;
+
+    use super::*;
+
+    fn bytes(messages: &[Message]) -> Vec<u8> {
+        messages.iter().flat_map(Message::parts).collect::<Vec<_>>().concat()
+    }
+
+    fn all(stream: &[u8]) -> io::Result<Vec<Received>> {
+        let mut reader = Reader::new(stream);
+        std::iter::from_fn(|| reader.receive().transpose()).collect()
+    }
+
+    fn frame(bytes: Vec<u8>) -> Received {
+        Received::Packet(Packet::frame(bytes))
+    }
+
+    #[test]
+    fn frames_have_their_length_before_them() {
+        let messages = [Message::frame(vec![9; 258]), Message::frame(vec![8])];
+        let stream = bytes(&messages);
+        assert_eq!(stream, [&[0, 0, 1, 2][..], &[9; 258], &[0, 0, 0, 1, 8]].concat());
+        assert_eq!(all(&stream).unwrap(), [frame(vec![9; 258]), frame(vec![8])]);
+    }
+
+    #[test]
+    fn unfinished_packets_go_between_those_that_know_each_other() {
+        let checksum = Some(PartialChecksum { start: 34, offset: 6 });
+        let packet = Packet { bytes: vec![3; 64], checksum, segmentation: None };
+        let failed = Notice::Failed("why".into());
+        let stream = bytes(&[
+            Message::frame(Notice::Hello.to_frame()),
+            Message::frame(vec![1; 60]),
+            Message::frame(Notice::Headers.to_frame()),
+            Message::with_header(packet.clone()),
+            Message::with_header(Packet::frame(failed.to_frame())),
+        ]);
+        let expected = [
+            Received::Notice(Notice::Hello),
+            frame(vec![1; 60]),
+            Received::Notice(Notice::Headers),
+            Received::Packet(packet),
+            Received::Notice(failed),
+        ];
+        assert_eq!(all(&stream).unwrap(), expected);
+        assert!(is_notice(&Notice::Headers.to_frame()) && !is_notice(&[0; 60]));
+    }
+
+    #[test]
+    fn a_message_can_go_in_parts() {
+        let mut message = Message::with_header(Packet::frame(vec![5; 20]));
+        let whole = message.parts().concat();
+        for sent in 0..whole.len() {
+            assert_eq!(
+                (message.parts().concat(), message.left()),
+                (whole[sent..].to_vec(), whole.len() - sent)
+            );
+            message.advance(1);
+        }
+        assert_eq!(message.left(), 0);
+    }
+
+    #[test]
+    fn what_is_no_frame_ends_the_connection() {
+        let mut too_long = vec![0, 1, 16, 1];
+        too_long.resize(70_000, 0);
+        assert_eq!(all(&too_long).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let cut_off = [0, 0, 0, 3, 1, 2];
+        assert_eq!(all(&cut_off).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(all(&cut_off[..2]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        // Nothing is nothing, and more than a card can have is left out.
+        let odd =
+            [Message::frame(vec![]), Message::frame(vec![0; LENGTH_MAX]), Message::frame(vec![5])];
+        assert_eq!(all(&bytes(&odd)).unwrap(), [frame(vec![5])]);
+    }
+
+    proptest! {
+        /// Whatever comes, it is read in time, or refused.
+        #[test]
+        fn any_bytes_can_come(bytes_of_peer: Vec<u8>, with_headers: bool) {
+            let mut stream = Vec::new();
+            if with_headers {
+                stream = bytes(&[Message::frame(Notice::Headers.to_frame())]);
+            }
+            stream.extend(bytes(&[Message::frame(bytes_of_peer.clone())]));
+            stream.extend(bytes_of_peer);
+            let _ = all(&stream);
+        }
+    }
+}

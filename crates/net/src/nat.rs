@@ -1,0 +1,154 @@
+//! A NAT in a process of its own (`ring3 nat`), which speaks as [`stream`](crate::stream) does over its standard input.
+//!
+//! What it does with the guest's frames is libslirp's. It keeps nothing that a machine depends on but connections, so when it dies another one is
+//! started: a guest sees its connections end, and a pause.
+//!
+//! * [`Nat`]: the machine's side;
+//! * [`serve`], [`serve_at`]: the process.
+
+mod server;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ring3_core::net::Packet;
+use ring3_vm::networks::Network;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use tracing::{info, warn};
+
+use crate::card::Card;
+use crate::error::NetError;
+use crate::message::{Notice, Received};
+use crate::outgoing::Outgoing;
+use crate::stream::{Connection, Connector, Stream, StreamSink};
+pub use server::{NatOptions, serve, serve_at};
+
+/// How long the process may take until it is ready.
+const START: Duration = Duration::from_secs(20);
+
+/// How long one waits before another is started, at first and at most, if they end soon.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A process that has lived so long has not ended soon.
+const LIFE: Duration = Duration::from_secs(10);
+
+/// The program that is the NAT, with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatProgram {
+    /// It, or ring3 itself.
+    pub path: PathBuf,
+    /// It speaks with the machine over its standard input.
+    pub arguments: Vec<OsString>,
+}
+
+/// A network behind a NAT.
+#[derive(Debug)]
+pub struct Nat(Stream);
+
+impl Nat {
+    /// Starts `program`, and waits until it is ready.
+    pub fn start(program: NatProgram, card: Card) -> Result<Nat, NetError> {
+        let mut processes = Processes { program, child: None, first: None, pause: PAUSE_MIN };
+        processes.first = Some(processes.start()?);
+        Ok(Nat(Stream::start(card, true, processes)?))
+    }
+}
+
+impl Network for Nat {
+    fn send(&mut self, packet: Packet) {
+        self.0.send(packet);
+    }
+
+    fn flush(&mut self) {
+        self.0.flush();
+    }
+
+    fn is_congested(&mut self) -> bool {
+        self.0.is_congested()
+    }
+}
+
+/// Process after process, each with a connection.
+struct Processes {
+    program: NatProgram,
+    child: Option<(Child, Instant)>,
+    first: Option<Connection>,
+    /// Before the next one is started.
+    pause: Duration,
+}
+
+impl Processes {
+    fn start(&mut self) -> Result<Connection, NetError> {
+        let NatProgram { path, arguments } = &self.program;
+        let fails = |source| NetError::Program { program: path.clone(), source };
+        let (ours, theirs) = UnixStream::pair().map_err(fails)?;
+        let child = Command::new(path)
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            // It ends with the connection, and not by what is typed at a terminal.
+            .process_group(0)
+            .spawn()
+            .map_err(fails)?;
+        self.child = Some((child, Instant::now()));
+        let mut connection = Connection::new(ours.into()).map_err(fails)?;
+        let set_timeout = |time| set_socket_timeout(&connection.socket, Timeout::Recv, time);
+        set_timeout(Some(START)).map_err(|error| fails(error.into()))?;
+        match connection.reader.receive() {
+            Ok(Some(Received::Notice(Notice::Hello))) => {}
+            Ok(Some(Received::Notice(Notice::Failed(text)))) => return Err(NetError::Nat(text)),
+            Ok(_) => return Err(NetError::Nat("its process has ended at once".into())),
+            Err(error) => return Err(fails(error)),
+        }
+        set_timeout(None).map_err(|error| fails(error.into()))?;
+        connection.was_greeted = true;
+        Ok(connection)
+    }
+
+    /// Ends the process that is there, and takes note of how long it has lived.
+    fn end(&mut self) {
+        let Some((mut child, since)) = self.child.take() else { return };
+        let killed: io::Result<()> = child.kill();
+        match killed.and_then(|()| child.wait()) {
+            Ok(status) => info!("the NAT has ended: {status}"),
+            Err(error) => warn!("the NAT does not end: {error}"),
+        }
+        self.pause = if since.elapsed() < LIFE { PAUSE_MAX.min(self.pause * 2) } else { PAUSE_MIN };
+    }
+}
+
+impl Connector for Processes {
+    fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        loop {
+            self.end();
+            if !outgoing.wait(self.pause) {
+                return None;
+            }
+            match self.start() {
+                Ok(connection) => {
+                    warn!(
+                        "the NAT had ended; another one has been started, without the guest's connections"
+                    );
+                    return Some(connection);
+                }
+                Err(error) => warn!("{error}"),
+            }
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

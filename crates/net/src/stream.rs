@@ -1,0 +1,353 @@
+//! Frames over a connection: QEMU's `-netdev stream` and `-netdev socket`. The framing is that of `message`.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ring3_core::net::Packet;
+use ring3_socket::{SocketFile, listen_at};
+use ring3_vm::networks::Network;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+use tracing::{info, warn};
+
+use crate::card::Card;
+use crate::error::NetError;
+use crate::message::{Message, Notice, Reader, Received};
+use crate::outgoing::{MESSAGES_AT_ONCE, Outgoing, Sink};
+
+/// How long the other end may take nothing before what is sent to it is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the other end is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamAddress {
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// The path of a socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for StreamAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamAddress::Tcp(address) => f.write_str(address),
+            StreamAddress::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What connection is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Where.
+    pub address: StreamAddress,
+    /// Others connect, one at a time.
+    pub is_server: bool,
+    /// How long to wait before it is tried again, for a client: none to try only once.
+    pub reconnect: Option<Duration>,
+    /// Packets go unfinished and large where the other end understands that.
+    pub headers: bool,
+}
+
+/// Listens at `address`. A Unix socket is for this user alone, and its file goes with what is returned beside the listener.
+pub(crate) fn listen(address: &StreamAddress) -> Result<(Listener, Option<SocketFile>), NetError> {
+    let refused = |source| NetError::Listen { address: address.to_string(), source };
+    match address {
+        StreamAddress::Tcp(text) => {
+            let listener = TcpListener::bind(text.as_str()).map_err(refused)?;
+            Ok((Listener::Tcp(listener), None))
+        }
+        StreamAddress::Unix(path) => {
+            let (listener, file) = listen_at(path)?;
+            listener.set_nonblocking(false).map_err(refused)?;
+            Ok((Listener::Unix(listener), Some(file)))
+        }
+    }
+}
+
+/// Where others connect.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Waits for the next one. It fails when this was [cut](Listener::cut).
+    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                stream.into()
+            }
+            Listener::Unix(listener) => listener.accept()?.0.into(),
+        })
+    }
+
+    /// The descriptor to wait for.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+
+    fn cut(&self) {
+        // It is open.
+        let _ = match self {
+            Listener::Tcp(listener) => shutdown(listener, Shutdown::Both),
+            Listener::Unix(listener) => shutdown(listener, Shutdown::Both),
+        };
+    }
+}
+
+/// Connects to `address`.
+fn connect(address: &StreamAddress) -> io::Result<OwnedFd> {
+    Ok(match address {
+        StreamAddress::Tcp(text) => {
+            let stream = TcpStream::connect(text.as_str())?;
+            stream.set_nodelay(true)?;
+            stream.into()
+        }
+        StreamAddress::Unix(path) => UnixStream::connect(path)?.into(),
+    })
+}
+
+/// A connection to the other end.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) reader: Reader<File>,
+    /// [`Notice::Hello`] has come over it.
+    pub(crate) was_greeted: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Connection> {
+        let reader = Reader::new(File::from(socket.try_clone()?));
+        Ok(Connection { socket, reader, was_greeted: false })
+    }
+}
+
+/// Where connections come from, one after the other.
+pub(crate) trait Connector: Send + 'static {
+    /// The next one: none if there will be no more. While it waits for a time, it does so by [`Outgoing::wait`].
+    fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection>;
+}
+
+struct Server(Arc<Listener>);
+
+impl Connector for Server {
+    fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
+        loop {
+            match self.0.accept().and_then(Connection::new) {
+                Ok(connection) => return Some(connection),
+                // Cut, or without descriptors for a moment.
+                Err(_) if outgoing.wait(Duration::from_millis(100)) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+struct Client {
+    options: StreamOptions,
+    first: Option<Connection>,
+}
+
+impl Connector for Client {
+    fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let pause = self.options.reconnect?;
+        loop {
+            if let Ok(connection) = connect(&self.options.address).and_then(Connection::new) {
+                return Some(connection);
+            }
+            if !outgoing.wait(pause) {
+                return None;
+            }
+        }
+    }
+}
+
+/// A network over a connection.
+#[derive(Debug)]
+pub struct Stream {
+    outgoing: Arc<Outgoing<StreamSink>>,
+    listener: Option<Arc<Listener>>,
+    file: Option<SocketFile>,
+}
+
+impl Stream {
+    /// Makes the connection, or listens for it. Without [`StreamOptions::reconnect`] a client's must be there.
+    pub fn open(options: StreamOptions, card: Card) -> Result<Stream, NetError> {
+        let headers = options.headers;
+        if options.is_server {
+            let (listener, file) = listen(&options.address)?;
+            let listener = Arc::new(listener);
+            let mut stream = Stream::start(card, headers, Server(listener.clone()))?;
+            stream.listener = Some(listener);
+            stream.file = file;
+            return Ok(stream);
+        }
+        let first = match connect(&options.address).and_then(Connection::new) {
+            Ok(first) => Some(first),
+            Err(_) if options.reconnect.is_some() => None,
+            Err(source) => {
+                return Err(NetError::Connect { address: options.address.to_string(), source });
+            }
+        };
+        Stream::start(card, headers, Client { options, first })
+    }
+
+    /// Takes connections from `connector`.
+    pub(crate) fn start(
+        card: Card,
+        headers: bool,
+        connector: impl Connector,
+    ) -> Result<Stream, NetError> {
+        let outgoing = Outgoing::start(card.clone())?;
+        let for_thread = outgoing.clone();
+        let name = format!("{} in", card.name());
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || serve(&card, &for_thread, headers, connector));
+        if let Err(error) = thread {
+            outgoing.close();
+            return Err(NetError::Thread(error));
+        }
+        Ok(Stream { outgoing, listener: None, file: None })
+    }
+}
+
+impl Network for Stream {
+    fn send(&mut self, packet: Packet) {
+        self.outgoing.push(packet);
+    }
+
+    fn flush(&mut self) {
+        self.outgoing.flush();
+    }
+
+    fn is_congested(&mut self) -> bool {
+        self.outgoing.is_congested()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.outgoing.close();
+        if let Some(listener) = &self.listener {
+            listener.cut();
+        }
+        drop(self.file.take());
+    }
+}
+
+/// Hands over what comes, until there are no connections any more.
+fn serve(
+    card: &Card,
+    outgoing: &Outgoing<StreamSink>,
+    headers: bool,
+    mut connector: impl Connector,
+) {
+    while let Some(connection) = connector.next(outgoing) {
+        let Connection { socket, mut reader, was_greeted } = connection;
+        let sink = match StreamSink::new(socket) {
+            Ok(sink) => Arc::new(sink),
+            Err(error) => {
+                warn!("{}: a connection cannot be used: {error}", card.name());
+                continue;
+            }
+        };
+        if !outgoing.connect(&sink) {
+            return;
+        }
+        info!("{}: connected", card.name());
+        if headers {
+            outgoing.notify(if was_greeted { &Notice::Headers } else { &Notice::Hello });
+        }
+        loop {
+            match reader.receive() {
+                Ok(Some(Received::Packet(packet))) => card.deliver(packet),
+                Ok(Some(Received::Notice(Notice::Hello))) if headers => {
+                    outgoing.notify(&Notice::Headers);
+                }
+                Ok(Some(Received::Notice(Notice::Failed(text)))) => {
+                    warn!("{}: the other side does not work: {text}", card.name());
+                }
+                Ok(Some(Received::Notice(_))) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    warn!("{}: the connection is lost: {error}", card.name());
+                    break;
+                }
+            }
+        }
+        sink.cut();
+        outgoing.disconnect();
+        info!("{}: disconnected", card.name());
+    }
+}
+
+/// The sending side of a connection.
+#[derive(Debug)]
+pub(crate) struct StreamSink(OwnedFd);
+
+impl StreamSink {
+    /// That of `socket`.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<StreamSink> {
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        Ok(StreamSink(socket))
+    }
+}
+
+impl Sink for StreamSink {
+    fn send(&self, messages: &mut VecDeque<Message>, waits: bool) -> io::Result<bool> {
+        let waiting = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
+        while !messages.is_empty() {
+            let batch = messages.iter().take(MESSAGES_AT_ONCE);
+            let parts: Vec<_> = batch.flat_map(Message::parts).map(IoSlice::new).collect();
+            let mut control = SendAncillaryBuffer::default();
+            let flags = waiting | SendFlags::NOSIGNAL;
+            let mut sent = match sendmsg(self.0.as_fd(), &parts, &mut control, flags) {
+                Ok(sent) => sent,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            };
+            while let Some(first) = messages.front_mut() {
+                let left = first.left();
+                if sent < left {
+                    first.advance(sent);
+                    break;
+                }
+                sent -= left;
+                messages.pop_front();
+            }
+        }
+        Ok(true)
+    }
+
+    fn cut(&self) {
+        // The other end may have done it already.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+
+    fn message(&self, frame: Vec<u8>) -> Message {
+        Message::frame(frame)
+    }
+}

@@ -1,0 +1,318 @@
+//! Networks without machines: what is sent at one end comes out of the door at the other.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ring3_core::input::{DeviceInput, Input};
+use ring3_core::net::{Packet, PartialChecksum};
+use ring3_net::{Backend, Capture, Card, DgramOptions, NetError, StreamAddress, StreamOptions};
+use ring3_vm::networks::Network;
+use ring3_vm::{Door, door};
+
+/// One end: the network, and the door of the machine that it is behind.
+struct End {
+    network: Box<dyn Network>,
+    door: Door,
+}
+
+/// How long a test waits for what is to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl End {
+    fn open(backend: &Backend) -> Result<End, NetError> {
+        let (sender, door) = door();
+        let network = ring3_net::open(backend, &Card::new("nic0", sender, None))?;
+        Ok(End { network, door })
+    }
+
+    fn send(&mut self, packet: Packet) {
+        self.network.send(packet);
+        self.network.flush();
+    }
+
+    /// What comes next for the card.
+    fn next(&mut self) -> DeviceInput {
+        let until = self.door.host_time().plus_nanos(PATIENCE.as_nanos() as u64);
+        self.door.wait(Some(until), |_| true);
+        match self.door.take(|_| true) {
+            Some(Input::Device { name, input }) if name == "nic0" => input,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn packet(&mut self) -> Packet {
+        match self.next() {
+            DeviceInput::Packet(packet) => packet,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A frame with `number` in it.
+fn frame(number: u32, len: usize) -> Packet {
+    let mut bytes = vec![0x5a; len];
+    bytes[14..18].copy_from_slice(&number.to_be_bytes());
+    Packet::frame(bytes)
+}
+
+/// A frame whose checksum is still to be computed.
+fn unfinished() -> Packet {
+    let checksum = Some(PartialChecksum { start: 34, offset: 6 });
+    Packet { bytes: vec![3; 64], checksum, segmentation: None }
+}
+
+fn stream(address: StreamAddress, is_server: bool) -> Backend {
+    let reconnect = (!is_server).then_some(Duration::from_millis(10));
+    Backend::Stream(StreamOptions { address, is_server, reconnect, headers: false })
+}
+
+fn unix(path: &Path) -> StreamAddress {
+    StreamAddress::Unix(path.to_owned())
+}
+
+/// Two ends that are connected: what the first one sends has come to the other one.
+fn connected(from: &mut End, to: &mut End) {
+    let deadline = Instant::now() + PATIENCE;
+    while !to.door.has_input(|_| true) {
+        assert!(Instant::now() < deadline, "nothing comes");
+        from.send(frame(u32::MAX, 60));
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Those of them that were sent later.
+    from.send(frame(0, 60));
+    while to.packet() != frame(0, 60) {}
+}
+
+fn frames_go_both_ways(mut one: End, mut other: End) {
+    connected(&mut one, &mut other);
+    connected(&mut other, &mut one);
+    for (number, len) in [(1, 18), (2, 60), (3, 1514), (4, 9000), (5, 60_000)] {
+        one.send(frame(number, len));
+        assert_eq!(other.packet(), frame(number, len));
+        other.send(frame(number, len));
+        assert_eq!(one.packet(), frame(number, len));
+    }
+}
+
+#[test]
+fn frames_go_over_unix_sockets() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let server = End::open(&stream(unix(&path), true)).unwrap();
+    frames_go_both_ways(server, End::open(&stream(unix(&path), false)).unwrap());
+    assert!(!path.exists());
+}
+
+#[test]
+fn frames_go_over_tcp() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = StreamAddress::Tcp(free.to_string());
+    let server = End::open(&stream(address.clone(), true)).unwrap();
+    frames_go_both_ways(server, End::open(&stream(address, false)).unwrap());
+}
+
+/// Two addresses of UDP that nobody has.
+fn free_ports() -> [SocketAddr; 2] {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap())
+}
+
+#[test]
+fn frames_go_as_datagrams() {
+    let [one, other] = free_ports();
+    let udp = |local, remote| Backend::Dgram(DgramOptions::Udp { local: Some(local), remote });
+    frames_go_both_ways(End::open(&udp(one, other)).unwrap(), End::open(&udp(other, one)).unwrap());
+
+    let directory = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+    let unix = |local: &Path, remote: &Path| {
+        Backend::Dgram(DgramOptions::Unix { local: local.into(), remote: remote.into() })
+    };
+    let ends = (End::open(&unix(&one, &other)).unwrap(), End::open(&unix(&other, &one)).unwrap());
+    frames_go_both_ways(ends.0, ends.1);
+    assert!(!one.exists() && !other.exists());
+}
+
+/// Who is in a group hears all others, and not itself.
+#[test]
+fn frames_go_to_a_group() {
+    let [free, _] = free_ports();
+    let group = SocketAddrV4::new(Ipv4Addr::new(239, 192, 0, 73), free.port());
+    let options = DgramOptions::Multicast { group, interface: Some(Ipv4Addr::LOCALHOST) };
+    let backend = Backend::Dgram(options);
+    let mut ends = [(); 3].map(|()| End::open(&backend).unwrap());
+    ends[0].send(frame(7, 60));
+    ends[1].send(frame(8, 60));
+    assert_eq!(ends[0].packet(), frame(8, 60));
+    assert_eq!(ends[1].packet(), frame(7, 60));
+    assert_eq!([ends[2].packet(), ends[2].packet()], [frame(7, 60), frame(8, 60)]);
+    let no_group = DgramOptions::Multicast {
+        group: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
+        interface: None,
+    };
+    assert!(End::open(&Backend::Dgram(no_group)).is_err());
+}
+
+/// What one end leaves to be done comes so to another of ring3's, and done to others.
+#[test]
+fn unfinished_packets_stay_so_between_ends_that_allow_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let with_headers = |headers, is_server| {
+        let Backend::Stream(options) = stream(unix(&path), is_server) else { unreachable!() };
+        End::open(&Backend::Stream(StreamOptions { headers, ..options })).unwrap()
+    };
+    for both in [true, false] {
+        let (mut one, mut other) = (with_headers(true, true), with_headers(both, false));
+        connected(&mut one, &mut other);
+        connected(&mut other, &mut one);
+        // Each has heard the other's notice before its first frame.
+        one.send(unfinished());
+        other.send(unfinished());
+        let (here, there) = (one.packet(), other.packet());
+        assert_eq!((here == unfinished(), there == unfinished()), (both, both));
+        if !both {
+            assert_eq!((here.checksum, here.bytes.len()), (None, 64));
+        }
+    }
+}
+
+#[test]
+fn a_server_takes_one_client_after_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let mut server = End::open(&stream(unix(&path), true)).unwrap();
+    for number in 0..3 {
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(&[0, 0, 0, 60]).unwrap();
+        client.write_all(&frame(number, 60).bytes).unwrap();
+        assert_eq!(server.packet(), frame(number, 60));
+        server.send(frame(number, 70));
+        let mut bytes = [0; 74];
+        client.read_exact(&mut bytes).unwrap();
+        assert_eq!(
+            (&bytes[..4], &bytes[4..]),
+            (&[0, 0, 0, 70][..], frame(number, 70).bytes.as_slice())
+        );
+        // What is no frame ends the connection.
+        client.write_all(&[0xff; 4]).unwrap();
+        assert_eq!(client.read(&mut bytes).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_client_finds_its_server_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let mut client = End::open(&stream(unix(&path), false)).unwrap();
+    for _ in 0..2 {
+        let mut server = End::open(&stream(unix(&path), true)).unwrap();
+        connected(&mut client, &mut server);
+    }
+    let once =
+        StreamOptions { address: unix(&path), is_server: false, reconnect: None, headers: false };
+    let error = End::open(&Backend::Stream(once)).err().unwrap().to_string();
+    assert!(error.contains("cannot connect to") && error.contains("reconnect"), "{error}");
+}
+
+/// Nothing is lost between ends that take what comes, however much is sent at once: the card waits, and is told when it need not.
+#[test]
+fn a_card_waits_where_the_other_side_is_slow() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let mut server = End::open(&stream(unix(&path), true)).unwrap();
+    let mut client = End::open(&stream(unix(&path), false)).unwrap();
+    connected(&mut client, &mut server);
+    let count = 20_000;
+    let receiving = thread::spawn(move || {
+        for number in 1..=count {
+            assert_eq!(server.packet(), frame(number, 1514));
+            if number % 1000 == 0 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    let mut pauses = 0;
+    for number in 1..=count {
+        client.network.send(frame(number, 1514));
+        if number % 16 == 0 {
+            client.network.flush();
+            if client.network.is_congested() {
+                assert_eq!(client.next(), DeviceInput::Congestion(false));
+                pauses += 1;
+            }
+        }
+    }
+    receiving.join().unwrap();
+    assert!(pauses > 0);
+}
+
+/// Who takes nothing holds nobody up, and costs no more memory than so much.
+#[test]
+fn a_card_does_not_wait_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let mut server = End::open(&stream(unix(&path), true)).unwrap();
+    let client = UnixStream::connect(&path).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut pauses = 0;
+    while pauses < 2 {
+        assert!(Instant::now() < deadline, "the card is not told to wait");
+        server.send(frame(1, 60_000));
+        if server.network.is_congested() {
+            assert_eq!(server.next(), DeviceInput::Congestion(false));
+            pauses += 1;
+            // From now on what does not go out at once is lost, until something does.
+            for _ in 0..1000 {
+                server.send(frame(2, 60_000));
+                assert!(!server.network.is_congested());
+            }
+            pauses += 1;
+        }
+    }
+    // What had begun to come comes whole.
+    let reading = thread::spawn(move || {
+        let mut client = client;
+        let mut last = 0;
+        while last != 3 {
+            let mut length = [0; 4];
+            client.read_exact(&mut length).unwrap();
+            let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
+            client.read_exact(&mut bytes).unwrap();
+            last = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
+            assert_eq!(bytes, frame(last, bytes.len()).bytes);
+        }
+    });
+    while !reading.is_finished() {
+        assert!(Instant::now() < deadline, "nothing goes on");
+        server.send(frame(3, 60));
+        thread::sleep(Duration::from_millis(1));
+    }
+    reading.join().unwrap();
+}
+
+#[test]
+fn both_directions_are_captured() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, pcap] = ["socket", "pcap"].map(|name| directory.path().join(name));
+    let capture = Capture::create(&pcap, Some("ether[14:4] != 9")).unwrap();
+    let (sender, door) = door();
+    let card = Card::new("nic0", sender, Some(capture.into()));
+    let network = ring3_net::open(&stream(unix(&path), true), &card).unwrap();
+    let mut server = End { network, door };
+    let mut client = End::open(&stream(unix(&path), false)).unwrap();
+    connected(&mut client, &mut server);
+    let before = fs::metadata(&pcap).unwrap().len();
+    for number in [1, 9] {
+        server.send(frame(number, 60));
+        client.send(frame(number, 70));
+        assert_eq!((server.packet(), client.packet()), (frame(number, 70), frame(number, 60)));
+    }
+    assert_eq!(fs::metadata(&pcap).unwrap().len(), before + 16 + 60 + 16 + 70);
+    assert!(Capture::create(&pcap, Some("no filter")).is_err());
+}

@@ -15,7 +15,9 @@ use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
 use crate::img::ImgCommand;
 use crate::log::LogFilter;
+use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
+use crate::nics::{NICS_MAX, NicArguments};
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
 use crate::vblock::VblockArguments;
@@ -42,6 +44,9 @@ pub(crate) enum Command {
 
     /// Serve disk images to machines (vhost-user-blk) and others (NBD), with rights for each
     Vblock(VblockArguments),
+
+    /// Be a network behind NAT for a machine, without any rights; "ring3 run --nic user" starts one
+    Nat(NatArguments),
 
     /// Predict what a network between machines does, by its design and what the host takes
     Netmodel(NetmodelArguments),
@@ -132,6 +137,9 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) drives: DriveArguments,
 
+    #[command(flatten)]
+    pub(crate) nics: NicArguments,
+
     /// Where a serial port goes: stdio, null, none (there is no port), file:PATH for output only, unix:PATH (a socket to make, where clients
     /// come and go), or pty (a pseudoterminal, whose name is shown). Given up to four times, for COM1 to COM4;
     /// if not given, COM1 goes to stdio
@@ -217,7 +225,7 @@ pub(crate) struct RepetitionArguments {
     /// Repeat the run in this file, which has the machine and all its inputs
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
-        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
+        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit"])]
     pub(crate) replay: Option<PathBuf>,
 
@@ -387,6 +395,23 @@ impl RunArguments {
                 send the serial port elsewhere with --serial, and so with --debugcon",
             );
         }
+        let (nics, cards) = (self.nics.nic.len(), self.nics.cards().len());
+        if nics > NICS_MAX {
+            return conflict(
+                "a machine has at most eight network cards: give --nic up to eight times",
+            );
+        }
+        if cards < nics && nics > 1 {
+            return conflict("--nic none is for a machine without network cards: give it alone");
+        }
+        let repetition = &self.repetition;
+        let is_kept = repetition.record.is_some() || repetition.verify;
+        if cards > 0 && repetition.deterministic && !is_kept {
+            return conflict(
+                "what comes from a network and when is not determined: with --deterministic, \
+                add --record FILE, and repeat the run with --replay FILE",
+            );
+        }
         if self.display == DisplayTarget::Terminal && (taken || self.qmp == Some(QmpTarget::Stdio))
         {
             return conflict(
@@ -503,6 +528,20 @@ mod tests {
         assert!(parse(&["--display=terminal", "--serial=stdio"]).unwrap().check().is_err());
         assert_eq!(parse(&["--serial=none"]).unwrap().serial_targets(), []);
         assert!(parse(&["--serial=none", "--serial=null"]).unwrap().check().is_err());
+    }
+
+    #[test]
+    fn networks_go_with_recordings() {
+        let nics = |count| parse(&vec!["--nic=user"; count]).unwrap();
+        assert!(nics(8).check().is_ok());
+        assert!(nics(9).check().unwrap_err().to_string().contains("at most eight"));
+        assert!(parse(&["--nic=none"]).unwrap().check().is_ok());
+        assert!(parse(&["--nic=none", "--nic=user"]).unwrap().check().is_err());
+        let error = parse(&["--nic=user", "--deterministic"]).unwrap().check().unwrap_err();
+        assert!(error.to_string().contains("--record"));
+        for kept in ["--record=file", "--verify"] {
+            assert!(parse(&["--nic=user", "--deterministic", kept]).unwrap().check().is_ok());
+        }
     }
 
     #[test]

@@ -15,7 +15,9 @@
 //! * [`doctor`]: `ring3 doctor`;
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
+//! * [`nat`]: `ring3 nat`;
 //! * [`drives`]: its drives;
+//! * [`nics`]: its network cards;
 //! * [`display`]: its screen;
 //! * [`serial`]: what is behind the serial ports;
 //! * [`debug_console`]: what is behind the port for messages of the firmware;
@@ -36,7 +38,9 @@ mod doctor;
 mod drives;
 mod img;
 mod log;
+mod nat;
 mod netmodel;
+mod nics;
 mod output;
 mod qemu;
 mod repetition;
@@ -79,6 +83,9 @@ fn main() -> ExitCode {
             .map_err(|error| error.to_string())
             .and_then(|()| vblock::run(&arguments))
             .map(|()| run::Status::Ended),
+        Command::Nat(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| nat::run(&arguments)),
         Command::Netmodel(arguments) => netmodel::run(&arguments)
             .map(|()| run::Status::Ended)
             .map_err(|error| error.to_string()),

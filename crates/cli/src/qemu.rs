@@ -5,21 +5,25 @@
 //! difference here, such as `cache=`, is taken and has no effect.
 //!
 //! * [`properties`]: lists like `file=a,format=raw`;
-//! * [`devices`]: drives, serial ports and the like, from such lists.
+//! * [`devices`]: drives, serial ports and the like, from such lists;
+//! * [`network`]: network cards.
 
 mod devices;
+mod network;
 pub(crate) mod properties;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write;
 
-use ring3_vm::Model;
+use ring3_core::net::MacAddress;
+use ring3_vm::{Model, NicModel};
 use thiserror::Error;
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
 use crate::display::DisplayTarget;
 use crate::drives::{DriveProperties, Interface, VirtioProperties};
+use crate::nics::NetworkProperties;
 use crate::serial::SerialTarget;
 use properties::Properties;
 
@@ -67,7 +71,11 @@ const OPTIONS: &[QemuOption] = &[
     option("cpu", "MODEL", |all, value| set(&mut all.cpu, Some(model(value)?))),
     flag("curses", |all, _| set(&mut all.display, Some(DisplayTarget::Terminal))),
     option("debugcon", "stdio|file:PATH", |all, value| set(&mut all.debugcon, Some(debug(value)?))),
-    option("device", "isa-debug-exit,iobase=PORT|VGA", devices::device),
+    option(
+        "device",
+        "virtio-blk-pci,drive=ID|virtio-net-pci,netdev=ID[,mac=ADDRESS]|isa-debug-exit,iobase=PORT|VGA",
+        devices::device,
+    ),
     option("display", "none|curses|vnc=WHERE", |all, value| {
         set(&mut all.display, Some(devices::display(value)?))
     }),
@@ -98,8 +106,13 @@ const OPTIONS: &[QemuOption] = &[
         _ => reason("there is no monitor; tools drive the machine by -qmp"),
     }),
     option("name", "TEXT", devices::name),
-    option("net", "none", |_, value| no_network(value)),
-    option("nic", "none", |_, value| no_network(value)),
+    option("net", "none", network::net),
+    option("netdev", "user|stream|dgram|socket|tap,id=ID[,…]", network::netdev),
+    option(
+        "nic",
+        "user|stream|dgram|socket|tap|none[,model=virtio][,mac=ADDRESS][,…]",
+        network::nic,
+    ),
     flag("no-acpi", |_, _| {
         reason("ACPI is part of the machine; give the kernel acpi=off with -append")
     }),
@@ -168,6 +181,9 @@ struct Translation {
     /// Drives with if=none, by their id, and the disks that are to have them.
     loose_drives: Vec<(String, DriveProperties)>,
     virtio_disks: Vec<(String, VirtioProperties)>,
+    /// What is to be behind network cards, by its id, and the cards that are to have it.
+    netdevs: Vec<(String, NetworkProperties)>,
+    cards: Vec<(String, NicModel, Option<MacAddress>)>,
 }
 
 /// Translates a command line: QEMU's options, with or without the name of its program before them. With `has_terminal` there is one to
@@ -244,6 +260,9 @@ impl Translation {
                 return impossible("-device virtio-blk-pci", &error.to_string());
             }
             self.run.drives.drive.push(drive);
+        }
+        if let Err(reason) = network::finish(&mut self) {
+            return impossible("-netdev", &reason);
         }
         let run = &mut self.run;
         if run.kernel.is_none() && !(run.initrd.is_empty() && run.append.is_empty()) {
@@ -344,13 +363,6 @@ fn debug(value: &str) -> Result<DebugTarget, Reason> {
 
 fn no_kvm() -> Result<(), Reason> {
     reason("there is no KVM: ring3 executes the guest's instructions itself; leave it out")
-}
-
-fn no_network(value: &str) -> Result<(), Reason> {
-    match value {
-        "none" => Ok(()),
-        _ => reason("there is no network; give none, or leave it out"),
-    }
 }
 
 /// Adds a drive.

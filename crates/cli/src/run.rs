@@ -29,6 +29,7 @@ use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
 use crate::log::{self, LogError};
+use crate::nics::NicError;
 use crate::output::{Output, stdout};
 use crate::repetition::{self, RepetitionError};
 use crate::rtc::RtcBase;
@@ -92,6 +93,8 @@ pub(crate) enum RunError {
     Firmware { path: PathBuf, source: FirmwareError },
     #[error(transparent)]
     Drives(#[from] DriveError),
+    #[error(transparent)]
+    Nics(#[from] NicError),
     #[error(transparent)]
     Display(#[from] DisplayError),
     #[error(transparent)]
@@ -168,6 +171,7 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
         door.pause();
     }
     let serial = SerialPorts::open(&serial_targets, &sender)?;
+    arguments.nics.attach(&mut vm, &sender)?;
     let mut output = Outputs { serial, debug };
     let name = arguments.name.as_deref();
     let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target, name));
@@ -273,6 +277,7 @@ fn config(arguments: &RunArguments, drives: &Drives) -> Result<Config, RunError>
         ..Config::default()
     };
     drives.describe(&arguments.drives, &mut config);
+    arguments.nics.describe(&mut config);
     Ok(config)
 }
 

@@ -8,7 +8,7 @@ use crate::rtc::RtcBase;
 use crate::serial::SerialTarget;
 
 use super::properties::{switch, unknown};
-use super::{Properties, Reason, Translation, add_drive, no_kvm, reason, set};
+use super::{Properties, Reason, Translation, add_drive, network, no_kvm, reason, set};
 
 /// `-drive`.
 pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
@@ -140,6 +140,9 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
     if matches!(driver.as_str(), "virtio-blk-pci" | "virtio-blk") {
         return virtio_disk(all, &properties);
     }
+    if network::is_card(&driver) {
+        return network::card(all, value);
+    }
     properties.for_each(|key, value| match key {
         "iobase" => set(&mut port, Some(args::port(value).map_err(|error| error.to_string())?)),
         // It answers at four ports, and programs only write to the first.
@@ -152,9 +155,9 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("isa-debug-exit" | "VGA", Some(key)) => {
             unknown(&key, "iobase and iosize, for isa-debug-exit")
         }
-        _ => {
-            reason("the only devices that can be added are isa-debug-exit, VGA and virtio-blk-pci")
-        }
+        _ => reason(
+            "the only devices that can be added are virtio-blk-pci, virtio-net-pci, isa-debug-exit and VGA",
+        ),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Lists of properties such as `file=disk.img,format=raw` (QEMU, "Invocation"). A comma in a value is
 //! written twice, and the key of the first value may be left out where the option has one.
 
+use std::fmt;
+
 use super::Reason;
 
 /// The properties of an option, in their order.
@@ -25,12 +27,35 @@ impl Properties {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Removes all properties `key`, and gives the value of the last one.
+    pub(crate) fn take(&mut self, key: &str) -> Option<String> {
+        self.take_all(key).pop()
+    }
+
+    /// Removes all properties `key`, and gives their values.
+    pub(crate) fn take_all(&mut self, key: &str) -> Vec<String> {
+        self.0.extract_if(.., |(name, _)| name == key).map(|(_, value)| value).collect()
+    }
+
+    /// Refuses what was not taken: `known` is what could have been there.
+    pub(crate) fn finish(self, known: &str) -> Result<(), Reason> {
+        self.iter().next().map_or(Ok(()), |(key, _)| unknown(key, known))
+    }
+
     /// Does `each` for every property, which is to be refused where it is not known.
     pub(super) fn for_each(
         &self,
         mut each: impl FnMut(&str, &str) -> Result<(), Reason>,
     ) -> Result<(), Reason> {
         self.iter().try_for_each(|(key, value)| each(key, value))
+    }
+}
+
+impl fmt::Display for Properties {
+    /// As they are read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let one = |(key, value): (&str, &str)| format!("{key}={}", value.replace(',', ",,"));
+        f.write_str(&self.iter().map(one).collect::<Vec<_>>().join(","))
     }
 }
 

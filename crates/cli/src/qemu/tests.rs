@@ -1,10 +1,13 @@
 //! Command lines as people write them, and what becomes of them.
 
+use ring3_vm::VirtioNic;
 use ring3_vm::drives::Cache;
 
 use super::*;
 use crate::args::Engine;
 use crate::drives::{BootOptions, Interface};
+use crate::nics::CardProperties;
+use crate::nics::backend::Behind;
 use crate::rtc::RtcBase;
 
 fn words(line: &str) -> Vec<&str> {
@@ -54,6 +57,24 @@ fn an_installation_from_a_cd() {
     let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=off");
     let expected = BootOptions { order: "c".into(), once: "d".into(), menu: true };
     assert_eq!(run.drives.boot, expected);
+}
+
+#[test]
+fn network_cards() {
+    let run = run(
+        "-device virtio-net-pci,netdev=b,mac=52:54:00:00:00:02,host_mtu=9000,id=card,vectors=0 \
+        -netdev user,id=a,hostfwd=tcp::2222-:22 -netdev socket,id=b,connect=:4444 \
+        -device virtio-net,netdev=a -nic tap,ifname=tap0,id=c,model=virtio-net-pci",
+    );
+    let cards = run.nics.cards();
+    let [tap, socket, user] = cards.as_slice() else { panic!("{cards:?}") };
+    assert_eq!(tap.network.behind, Behind::Tap("tap0".into()));
+    assert!(matches!(socket.network.behind, Behind::Stream(_)));
+    assert_eq!(socket.mac, Some(MacAddress([0x52, 0x54, 0, 0, 0, 2])));
+    let model = VirtioNic { mtu: Some(9000), ..VirtioNic::default() };
+    assert_eq!(socket.model, NicModel::Virtio(model));
+    assert!(matches!(&user.network.behind, Behind::User(nat) if nat.options.forwards.len() == 1));
+    assert_eq!(self::run("-net none").nics.cards(), Vec::<&CardProperties>::new());
 }
 
 #[test]
@@ -194,8 +215,13 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-cpu Icelake-Server", "-cpu Icelake-Server: there are the models 486, pentium"),
         ("-cpu max,+sse", "single features"),
         ("-no-acpi", "-no-acpi: ACPI"),
-        ("-net user", "-net user: there is no network"),
-        ("-nic user,model=e1000", "there is no network"),
+        ("-net user", "-net user: only none is known"),
+        ("-nic user,model=rtl8139", "model is virtio"),
+        ("-netdev user", "add id=NAME"),
+        ("-netdev user,id=n", "no card has the network n"),
+        ("-device virtio-net-pci,netdev=n", "there is no such network"),
+        ("-device virtio-net-pci", "add netdev=ID"),
+        ("-netdev user,id=n -device virtio-net-pci,netdev=n,romfile=a.rom", "leave romfile out"),
         ("-monitor stdio", "by -qmp"),
         ("-display gtk", "there is no window"),
         ("-vnc 0.0.0.0:1", "not served at 0.0.0.0"),
@@ -215,7 +241,7 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-drive file=a,size=1", "size is not known"),
         ("-boot x", "the letters are"),
         ("-boot splash=a", "splash is not known"),
-        ("-device e1000", "isa-debug-exit, VGA and virtio-blk-pci"),
+        ("-device e1000", "the only devices that can be added"),
         ("-device isa-debug-exit,iobase=x", "an I/O port"),
         ("-name a,b=c", "b is not known"),
         ("-rtc base=tomorrow", "base=utc"),

@@ -1,0 +1,241 @@
+//! The network cards of the machine: what the command line says of them, and the networks behind them.
+//!
+//! * [`backend`]: what is behind a card;
+//! * [`user`]: the NAT.
+
+pub(crate) mod backend;
+pub(crate) mod user;
+
+use std::env;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+use ring3_core::net::MacAddress;
+use ring3_devices::nic;
+use ring3_devices::virtio::net::PAIRS_MAX;
+use ring3_net::{Backend, Capture, Card, NatProgram, NetError};
+use ring3_vm::{Config, Nic, NicModel, Sender, VirtioNic, Vm};
+use thiserror::Error;
+
+use crate::qemu::properties::{Properties, switch};
+use backend::Behind;
+
+/// The most network cards of a machine.
+pub(crate) const NICS_MAX: usize = nic::NAMES.len();
+
+/// The options for network cards.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub(crate) struct NicArguments {
+    /// A network card, and what is behind it: KIND[,model=virtio][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
+    /// user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]…, a NAT that needs no rights (see "ring3 nat"),
+    /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
+    /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
+    /// tap,ifname=NAME, an interface of the host, or none. With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off.
+    /// Given up to eight times; if not given, there is no card
+    #[arg(long, value_name = "PROPERTIES")]
+    pub(crate) nic: Vec<NicProperties>,
+}
+
+/// A `--nic`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NicProperties {
+    /// None if there is to be no card.
+    pub(crate) card: Option<CardProperties>,
+}
+
+/// A card, and what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CardProperties {
+    pub(crate) model: NicModel,
+    pub(crate) mac: Option<MacAddress>,
+    pub(crate) network: NetworkProperties,
+}
+
+/// What is behind a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NetworkProperties {
+    pub(crate) behind: Behind,
+    pub(crate) pcap: Option<PathBuf>,
+    pub(crate) filter: Option<String>,
+}
+
+/// Why a `--nic` is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub(crate) struct BadNic(pub(crate) String);
+
+impl From<String> for BadNic {
+    fn from(reason: String) -> BadNic {
+        BadNic(reason)
+    }
+}
+
+impl FromStr for NicProperties {
+    type Err = BadNic;
+
+    fn from_str(text: &str) -> Result<NicProperties, BadNic> {
+        let mut properties = Properties::parse(text, Some("type"));
+        let kind = properties.take("type").unwrap_or_default();
+        // A name for QEMU's monitor.
+        properties.take("id");
+        if kind == "none" {
+            properties.finish("no properties of none")?;
+            return Ok(NicProperties { card: None });
+        }
+        let (model, mac) = (take_model(&mut properties)?, take_mac(&mut properties)?);
+        let network = NetworkProperties::parse(&kind, properties)?;
+        Ok(NicProperties { card: Some(CardProperties { model, mac, network }) })
+    }
+}
+
+impl NetworkProperties {
+    /// Those of a network of this kind.
+    pub(crate) fn parse(kind: &str, mut properties: Properties) -> Result<Self, BadNic> {
+        let pcap = properties.take("pcap").map(PathBuf::from);
+        let filter = properties.take("pcap-filter");
+        if filter.is_some() && pcap.is_none() {
+            return Err(BadNic("pcap-filter is for a file with packets: add pcap=FILE".into()));
+        }
+        Ok(NetworkProperties { behind: Behind::parse(kind, properties)?, pcap, filter })
+    }
+}
+
+/// The card's model, and what is said of it.
+pub(crate) fn take_model(properties: &mut Properties) -> Result<NicModel, BadNic> {
+    match properties.take("model").as_deref() {
+        None | Some("virtio" | "virtio-net" | "virtio-net-pci") => {
+            Ok(NicModel::Virtio(take_virtio(properties)?))
+        }
+        Some(_) => Err(BadNic("model is virtio".into())),
+    }
+}
+
+fn take_virtio(properties: &mut Properties) -> Result<VirtioNic, BadNic> {
+    let mut card = VirtioNic::default();
+    if let Some(mtu) = properties.take("mtu").or_else(|| properties.take("host_mtu")) {
+        let mtu = mtu.parse().ok().filter(|mtu| (68..=65535).contains(mtu));
+        card.mtu = Some(mtu.ok_or_else(|| BadNic("mtu is a number from 68 to 65535".into()))?);
+    }
+    if let Some(pairs) = properties.take("num-queues") {
+        let pairs = pairs.parse().ok().filter(|pairs| (1..=PAIRS_MAX).contains(pairs));
+        let wrong = || BadNic(format!("num-queues is a number from 1 to {PAIRS_MAX}"));
+        card.pairs = pairs.ok_or_else(wrong)?;
+    }
+    for (key, place) in [
+        ("disable-legacy", &mut card.interfaces.legacy),
+        ("disable-modern", &mut card.interfaces.modern),
+    ] {
+        if let Some(value) = properties.take(key).filter(|value| value != "auto") {
+            *place = !switch(key, &value)?;
+        }
+    }
+    if !card.interfaces.legacy && !card.interfaces.modern {
+        let reason =
+            "a virtio card is for some drivers: leave disable-legacy or disable-modern out";
+        return Err(BadNic(reason.into()));
+    }
+    Ok(card)
+}
+
+/// The card's address.
+pub(crate) fn take_mac(properties: &mut Properties) -> Result<Option<MacAddress>, BadNic> {
+    let Some(text) = properties.take("mac").or_else(|| properties.take("macaddr")) else {
+        return Ok(None);
+    };
+    let mac: MacAddress = text.parse().map_err(|error| BadNic(format!("mac={text}: {error}")))?;
+    if mac.is_group() {
+        return Err(BadNic(format!("mac={text} is an address of several cards: begin with 52")));
+    }
+    Ok(Some(mac))
+}
+
+/// Why there is no network.
+#[derive(Debug, Error)]
+pub(crate) enum NicError {
+    #[error(transparent)]
+    Network(#[from] NetError),
+    #[error("cannot find this program, to start a NAT: {0}")]
+    Program(#[source] io::Error),
+}
+
+impl NicArguments {
+    /// The cards that there are to be.
+    pub(crate) fn cards(&self) -> Vec<&CardProperties> {
+        self.nic.iter().filter_map(|nic| nic.card.as_ref()).collect()
+    }
+
+    /// Adds the cards to `config`.
+    pub(crate) fn describe(&self, config: &mut Config) {
+        let card = |(index, card): (usize, &CardProperties)| Nic {
+            mac: card.mac.unwrap_or_else(|| nic::default_address(index as u8)),
+            model: card.model,
+        };
+        config.nics = self.cards().into_iter().enumerate().map(card).collect();
+    }
+
+    /// Makes what is behind the cards of `vm`, to whose door `sender` sends.
+    pub(crate) fn attach(&self, vm: &mut Vm, sender: &Sender) -> Result<(), NicError> {
+        for (name, properties) in nic::NAMES.iter().zip(self.cards()) {
+            let NetworkProperties { behind, pcap, filter } = &properties.network;
+            let capture = pcap.as_ref().map(|path| Capture::create(path, filter.as_deref()));
+            let capture = capture.transpose()?.map(Arc::new);
+            let card = Card::new(name, sender.clone(), capture);
+            let backend = match behind {
+                Behind::Stream(options) => Backend::Stream(options.clone()),
+                Behind::Dgram(options) => Backend::Dgram(options.clone()),
+                Behind::Tap(interface) => Backend::Tap(interface.clone()),
+                Behind::User(nat) => Backend::Nat(NatProgram {
+                    path: env::current_exe().map_err(NicError::Program)?,
+                    arguments: vec!["nat".into(), nat.text.clone().into()],
+                }),
+            };
+            vm.attach_network(name, ring3_net::open(&backend, &card)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_devices::virtio::pci::Interfaces;
+
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        text.parse::<NicProperties>().expect_err(text).to_string()
+    }
+
+    #[test]
+    fn cards_are_read() {
+        let nic: NicProperties =
+            "user,model=virtio,mac=52:54:00:00:00:01,mtu=9000,pcap=a,,b,num-queues=2,disable-legacy=on"
+                .parse()
+                .unwrap();
+        let card = nic.card.unwrap();
+        assert_eq!(card.mac, Some(MacAddress([0x52, 0x54, 0, 0, 0, 1])));
+        assert_eq!(card.network.pcap, Some("a,b".into()));
+        let interfaces = Interfaces { legacy: false, modern: true };
+        let virtio = VirtioNic { mtu: Some(9000), pairs: 2, interfaces };
+        assert_eq!(card.model, NicModel::Virtio(virtio));
+        assert_eq!("none".parse(), Ok(NicProperties { card: None }));
+    }
+
+    #[test]
+    fn cards_that_cannot_be_are_told() {
+        assert!(refused("").contains("user"));
+        assert!(refused("vde").contains("user"));
+        assert!(refused("none,model=virtio").contains("model"));
+        assert!(refused("user,model=rtl8139").contains("virtio"));
+        assert!(refused("user,mac=1:2").contains("six bytes"));
+        assert!(refused("user,mac=01:00:5e:00:00:01").contains("several cards"));
+        assert!(refused("user,mtu=67").contains("68"));
+        assert!(refused("user,num-queues=0").contains("1 to 8"));
+        assert!(refused("user,disable-legacy=on,disable-modern=on").contains("some drivers"));
+        assert!(refused("user,pcap-filter=arp").contains("pcap=FILE"));
+        assert!(refused("user,colour=red").contains("colour"));
+    }
+}

@@ -1,0 +1,83 @@
+//! Network cards and what is behind them.
+
+use crate::nics::{self, BadNic, CardProperties, NetworkProperties, NicProperties};
+
+use super::properties::Properties;
+use super::{Reason, Translation, reason};
+
+/// The cards of `-device`.
+const CARDS: [&str; 2] = ["virtio-net-pci", "virtio-net"];
+
+/// True for `-device` with a network card.
+pub(super) fn is_card(driver: &str) -> bool {
+    CARDS.contains(&driver)
+}
+
+fn said(error: BadNic) -> Reason {
+    error.0
+}
+
+/// `-nic`.
+pub(super) fn nic(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    all.run.nics.nic.push(value.parse().map_err(said)?);
+    Ok(())
+}
+
+/// `-net`, QEMU's oldest way.
+pub(super) fn net(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    match value {
+        "none" => nic(all, value),
+        _ => reason("only none is known; give -nic, or -netdev and -device"),
+    }
+}
+
+/// `-netdev`. The card that names it may come later.
+pub(super) fn netdev(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse(value, Some("type"));
+    let kind = properties.take("type").unwrap_or_default();
+    let Some(id) = properties.take("id") else {
+        return reason("a device finds it by its id; add id=NAME");
+    };
+    let network = NetworkProperties::parse(&kind, properties).map_err(said)?;
+    all.netdevs.push((id, network));
+    Ok(())
+}
+
+/// `-device` with a network card.
+pub(super) fn card(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse(value, Some("model"));
+    let Some(id) = properties.take("netdev") else {
+        return reason("what is behind the card is missing: add netdev=ID");
+    };
+    for key in ["id", "vectors"] {
+        // Names for QEMU alone, and a number of interrupts that the card chooses.
+        properties.take(key);
+    }
+    if properties.take("romfile").is_some_and(|file| !file.is_empty()) {
+        return reason("the card has no ROM: leave romfile out");
+    }
+    let model = nics::take_model(&mut properties).map_err(said)?;
+    let mac = nics::take_mac(&mut properties).map_err(said)?;
+    properties.finish("netdev, mac, host_mtu, num-queues, disable-legacy and disable-modern")?;
+    all.cards.push((id, model, mac));
+    Ok(())
+}
+
+/// Brings cards and what is behind them together. The reason says which is alone.
+pub(super) fn finish(all: &mut Translation) -> Result<(), Reason> {
+    for (id, model, mac) in std::mem::take(&mut all.cards) {
+        let Some(index) = all.netdevs.iter().position(|(name, _)| *name == id) else {
+            return Err(format!(
+                "there is no such network: give -netdev KIND,id={id} once for each card"
+            ));
+        };
+        let (_, network) = all.netdevs.remove(index);
+        all.run.nics.nic.push(NicProperties { card: Some(CardProperties { model, mac, network }) });
+    }
+    match all.netdevs.first() {
+        Some((id, _)) => {
+            Err(format!("no card has the network {id}: add -device virtio-net-pci,netdev={id}"))
+        }
+        None => Ok(()),
+    }
+}

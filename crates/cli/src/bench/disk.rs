@@ -1,10 +1,12 @@
-//! What requests to disks take: by IDE and virtio, with images of two formats, by their size and by how many are under way.
+//! What requests to disks take: by IDE and virtio, and through a server, with images of two formats, by their size and by how many are under way.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::peer::{Kind, PROMPT, Peer};
 use super::{BenchError, DiskArguments, Settings, median, show, suite};
@@ -19,20 +21,31 @@ struct Interface {
     name: &'static str,
     /// The word of `-drive`.
     option: &'static str,
+    /// The image is with a `ring3 vblock`, which both kinds of machines use.
+    is_served: bool,
     /// The disk in Linux.
     file: &'static str,
     /// What loads its drivers, and keeps messages of the kernel from between the lines.
     preparation: &'static str,
 }
 
-const INTERFACES: [Interface; 2] = [
-    Interface { name: "IDE", option: "ide", file: "/dev/sda", preparation: suite::PREPARATION },
+const VIRTIO: Interface = Interface {
+    name: "virtio",
+    option: "virtio",
+    is_served: false,
+    file: "/dev/vda",
+    preparation: "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
+};
+const INTERFACES: [Interface; 3] = [
     Interface {
-        name: "virtio",
-        option: "virtio",
-        file: "/dev/vda",
-        preparation: "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
+        name: "IDE",
+        option: "ide",
+        is_served: false,
+        file: "/dev/sda",
+        preparation: suite::PREPARATION,
     },
+    VIRTIO,
+    Interface { name: "vblock", is_served: true, ..VIRTIO },
 ];
 const FORMATS: [&str; 2] = ["raw", "qcow2"];
 const KINDS: [Kind; 2] = [Kind::Translator, Kind::Qemu];
@@ -84,12 +97,70 @@ fn sizes() -> impl Iterator<Item = u32> {
     (9..=20).map(|power| 1 << power)
 }
 
+/// A server of one image. It ends when this is dropped.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+/// A server that is not there after so long does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Server {
+    fn start(image: &Path, format: &str) -> Result<Server, BenchError> {
+        let failed = |error| BenchError::Start("ring3 vblock", error);
+        let socket = image.with_extension("socket");
+        let mut device = OsString::from(format!("disk,format={format},file="));
+        device.push(image);
+        let mut client = OsString::from("bench=disk:rw,socket=");
+        client.push(&socket);
+        let mut command = Command::new(env::current_exe().map_err(failed)?);
+        command.arg("vblock").arg("--device").arg(device).arg("--client").arg(client);
+        let child = command.stdin(Stdio::null()).spawn().map_err(failed)?;
+        let mut server = Server { child, socket };
+        let began = Instant::now();
+        while !server.socket.exists() {
+            let ended = server.child.try_wait().map_err(failed)?;
+            if ended.is_some() || began.elapsed() > PATIENCE {
+                return Err(failed(std::io::Error::other("it has no socket")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// The options by which a machine of that kind uses it.
+    fn options(&self, kind: Kind) -> Vec<OsString> {
+        let mut option = OsString::from(match kind {
+            Kind::Qemu => "socket,id=disk,path=",
+            _ => "if=virtio,driver=virtio-blk-vhost-user,path=",
+        });
+        option.push(&self.socket);
+        if kind != Kind::Qemu {
+            return vec!["-drive".into(), option];
+        }
+        let words = "-object memory-backend-memfd,id=memory,size=128M,share=on -machine memory-backend=memory \
+            -device vhost-user-blk-pci,chardev=disk -chardev";
+        words.split_whitespace().map(OsString::from).chain([option]).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A booted guest with a disk.
 struct System {
     kind: Kind,
     interface: &'static Interface,
     format: &'static str,
+    /// Dropped before its server.
     peer: Peer,
+    _server: Option<Server>,
 }
 
 impl System {
@@ -106,12 +177,19 @@ impl System {
     ) -> Result<System, BenchError> {
         let kernel = settings.guest("linux-686/vmlinuz")?;
         let initrd = settings.guest("suite.cpio.gz")?;
-        let mut drive = OsString::from(format!("format={format},if={},file=", interface.option));
-        drive.push(image);
-        let mut peer = kind.boot_kernel(&kernel, &initrd, &["-drive".into(), drive])?;
+        let server = interface.is_served.then(|| Server::start(image, format)).transpose()?;
+        let options = if let Some(server) = &server {
+            server.options(kind)
+        } else {
+            let mut drive =
+                OsString::from(format!("format={format},if={},file=", interface.option));
+            drive.push(image);
+            vec!["-drive".into(), drive]
+        };
+        let mut peer = kind.boot_kernel(&kernel, &initrd, &options)?;
         peer.wait_for(PROMPT)?;
         peer.work(interface.preparation)?;
-        Ok(System { kind, interface, format, peer })
+        Ok(System { kind, interface, format, peer, _server: server })
     }
 
     /// Seconds that one of `requests` takes.

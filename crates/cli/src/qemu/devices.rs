@@ -32,14 +32,15 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("media", "disk") => set(&mut drive.is_cdrom, false),
         ("media", "cdrom") => set(&mut drive.is_cdrom, true),
         ("media", _) => reason("media is disk or cdrom"),
+        // That of a disk behind a vhost-user-blk server, and how QEMU uses the host.
+        ("driver", "virtio-blk-vhost-user") | ("aio", _) => Ok(()),
+        ("path", socket) => set(&mut drive.vblock, Some(socket.into())),
         ("format" | "driver", value) => {
             let format = value.parse().map_err(|error| format!("{error}"))?;
             set(&mut drive.format, Some(format))
         }
         ("readonly" | "read-only", value) => set(&mut drive.read_only, switch(key, value)?),
         ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
-        // How QEMU uses the host.
-        ("aio", _) => Ok(()),
         (key, value) => match drive.set(key, value) {
             Some(set) => set.map_err(|error| error.to_string()),
             None => unknown(key, &format!("bus, unit, {KNOWN}")),

@@ -112,6 +112,14 @@ fn virtio_disks_have_their_drives_by_name() {
 }
 
 #[test]
+fn a_disk_of_a_server_is_a_driver() {
+    let run = run("-drive if=virtio,driver=virtio-blk-vhost-user,path=a.sock,read-only=on");
+    let disk = &run.drives.drive[0];
+    assert_eq!(disk.vblock.as_deref(), Some("a.sock".as_ref()));
+    assert!(disk.read_only && disk.file.is_none() && disk.format.is_none());
+}
+
+#[test]
 fn a_test_kernel_that_exits() {
     let run = run("--kernel test.bin --display none --serial mon:stdio -no-reboot \
         -device isa-debug-exit,iobase=0xf4,iosize=0x04 -machine pc-i440fx-7.2,accel=kvm:tcg -cpu 486");

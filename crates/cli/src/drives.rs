@@ -1,23 +1,23 @@
 //! The drives of the machine: what the command line says of them, and the files behind them.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::Args;
-use ring3_block::format::{Format, UnknownFormat};
 use ring3_core::disk::Medium;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
 use ring3_vblock::client::ClientError;
 use ring3_vm::drives::{
-    Access, BlockSize, Cache, DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, ImageError,
-    ImageFile, ImageOptions, LimitError, Limits, OnError, Overlay, Served,
+    Access, BlockSize, DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, ImageError, ImageFile,
+    ImageOptions, LimitError, Limits, Overlay, Served,
 };
 use ring3_vm::{BootDevice, Config, DisketteDrive, VirtioDisk, Vm};
 use thiserror::Error;
 
+mod properties;
 mod virtio_disk;
 
+pub(crate) use properties::{BootOptions, DriveProperties, KNOWN};
 pub(crate) use virtio_disk::VirtioProperties;
 
 /// Where a drive is attached.
@@ -102,248 +102,6 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "ORDER", default_value = "", hide_default_value = true)]
     #[arg(conflicts_with = "kernel")]
     pub(crate) boot: BootOptions,
-}
-
-/// A `--drive`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DriveProperties {
-    pub(crate) file: Option<PathBuf>,
-    /// What QMP calls it.
-    pub(crate) id: Option<String>,
-    pub(crate) interface: Interface,
-    /// Which of its interface's drives it is; the first free one, if that is not said.
-    pub(crate) index: Option<u8>,
-    pub(crate) is_cdrom: bool,
-    /// The format of the file; what it begins like, if that is not said.
-    pub(crate) format: Option<Format>,
-    pub(crate) read_only: bool,
-    pub(crate) snapshot: bool,
-    pub(crate) cache: Cache,
-    pub(crate) detect_zeroes: DetectZeroes,
-    /// What the guest does not need any more takes no room.
-    pub(crate) discard: bool,
-    /// The socket of a server that has the disk, in the place of a file.
-    pub(crate) vblock: Option<PathBuf>,
-    pub(crate) virtio: VirtioProperties,
-    /// How much it does at most.
-    pub(crate) limits: Limits,
-    /// What is done where the host cannot do what it is asked.
-    pub(crate) errors: ErrorPolicy,
-}
-
-impl Default for DriveProperties {
-    /// A hard disk.
-    fn default() -> DriveProperties {
-        DriveProperties {
-            file: None,
-            id: None,
-            interface: Interface::Ide,
-            index: None,
-            is_cdrom: false,
-            format: None,
-            read_only: false,
-            snapshot: false,
-            cache: Cache::default(),
-            detect_zeroes: DetectZeroes::Off,
-            discard: false,
-            vblock: None,
-            virtio: VirtioProperties::default(),
-            limits: Limits::default(),
-            errors: ErrorPolicy::default(),
-        }
-    }
-}
-
-/// The properties of a drive.
-pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
-     rerror, werror, throttling.bps-total and the like";
-
-/// Why a `--drive` or `--boot` is refused.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub(crate) enum BadProperties {
-    #[error("\"{0}\" is no property: give KEY=VALUE, with a comma between two of them")]
-    NoProperty(String),
-    #[error(
-        "\"{0}\" is not known; there are {KNOWN}, and with if=virtio serial, num-queues, disable-legacy and disable-modern"
-    )]
-    Unknown(String),
-    #[error("{key} is {expected}, not \"{value}\"")]
-    Value { key: &'static str, expected: &'static str, value: String },
-    #[error("a limit is a number of bytes or operations a second, not \"{0}\"")]
-    Limit(String),
-    #[error("give letters out of a, b, c and d, or order=LETTERS,once=LETTERS,menu=on|off")]
-    Boot,
-    #[error(
-        "serial, num-queues, disable-legacy and disable-modern are for virtio disks: add if=virtio"
-    )]
-    NotVirtio,
-    #[error("a virtio disk is for some drivers: leave disable-legacy or disable-modern out")]
-    NoInterface,
-    #[error(transparent)]
-    Format(#[from] UnknownFormat),
-}
-
-fn switch(key: &'static str, value: &str) -> Result<bool, BadProperties> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(BadProperties::Value { key, expected: "on or off", value: value.to_owned() }),
-    }
-}
-
-impl DriveProperties {
-    /// It is a drive for CDs and DVDs, which floppy drives are not, whatever `media` says.
-    fn takes_discs(&self) -> bool {
-        self.is_cdrom && self.interface == Interface::Ide
-    }
-
-    /// Sets a property that says how the image is used. None if `key` is no such property.
-    pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), BadProperties>> {
-        let wrong = |key, expected| BadProperties::Value { key, expected, value: value.to_owned() };
-        let set = match key {
-            "cache" => Cache::of_mode(value).map(|cache| self.cache = cache).ok_or_else(|| {
-                wrong("cache", "writeback, none, unsafe, writethrough or directsync")
-            }),
-            "cache.direct" => {
-                switch("cache.direct", value).map(|direct| self.cache.direct = direct)
-            }
-            "cache.no-flush" => {
-                switch("cache.no-flush", value).map(|no_flush| self.cache.no_flush = no_flush)
-            }
-            "discard" => {
-                let discard = match value {
-                    "on" | "unmap" => Ok(true),
-                    "off" | "ignore" => Ok(false),
-                    _ => Err(wrong("discard", "on (unmap) or off (ignore)")),
-                };
-                discard.map(|discard| self.discard = discard)
-            }
-            "detect-zeroes" => DetectZeroes::of_word(value)
-                .map(|detect_zeroes| self.detect_zeroes = detect_zeroes)
-                .ok_or_else(|| wrong("detect-zeroes", "on, off or unmap")),
-            "rerror" => match on_error(value) {
-                None | Some(OnError::StopWithoutRoom) => {
-                    Err(wrong("rerror", "report, ignore or stop"))
-                }
-                Some(read) => {
-                    self.errors.read = read;
-                    Ok(())
-                }
-            },
-            "werror" => on_error(value)
-                .map(|write| self.errors.write = write)
-                .ok_or_else(|| wrong("werror", "report, ignore, stop or enospc")),
-            _ => {
-                let place = limit(&mut self.limits, key)?;
-                let number = value.parse().map(|number| *place = number);
-                number.map_err(|_| BadProperties::Limit(value.to_owned()))
-            }
-        };
-        Some(set)
-    }
-}
-
-fn on_error(word: &str) -> Option<OnError> {
-    OnError::WORDS.iter().find(|(known, _)| *known == word).map(|(_, on_error)| *on_error)
-}
-
-/// The number of `limits` that `key` names: `throttling.bps-total`, `throttling.iops-read-max`, or in the older form `bps`,
-/// `iops_rd_max`.
-fn limit<'a>(limits: &'a mut Limits, key: &str) -> Option<&'a mut u64> {
-    let (name, is_max) = match key.strip_suffix("-max").or_else(|| key.strip_suffix("_max")) {
-        Some(name) => (name, true),
-        None => (key, false),
-    };
-    let limit = match name.strip_prefix("throttling.").unwrap_or(name) {
-        "bps-total" | "bps" => &mut limits.bytes_total,
-        "bps-read" | "bps_rd" => &mut limits.bytes_read,
-        "bps-write" | "bps_wr" => &mut limits.bytes_write,
-        "iops-total" | "iops" => &mut limits.operations_total,
-        "iops-read" | "iops_rd" => &mut limits.operations_read,
-        "iops-write" | "iops_wr" => &mut limits.operations_write,
-        _ => return None,
-    };
-    Some(if is_max { &mut limit.max } else { &mut limit.average })
-}
-
-impl FromStr for DriveProperties {
-    type Err = BadProperties;
-
-    fn from_str(text: &str) -> Result<DriveProperties, BadProperties> {
-        let mut drive = DriveProperties::default();
-        for property in text.split(',').filter(|property| !property.is_empty()) {
-            let (key, value) = property
-                .split_once('=')
-                .ok_or_else(|| BadProperties::NoProperty(property.to_owned()))?;
-            let wrong =
-                |key, expected| BadProperties::Value { key, expected, value: value.to_owned() };
-            match key {
-                "file" => drive.file = Some(value.into()),
-                "vblock" => drive.vblock = Some(value.into()),
-                "id" => drive.id = Some(value.to_owned()),
-                "if" => {
-                    drive.interface = match value {
-                        "ide" => Interface::Ide,
-                        "floppy" => Interface::Floppy,
-                        "virtio" => Interface::Virtio,
-                        _ => return Err(wrong("if", "ide, floppy or virtio")),
-                    };
-                }
-                "index" => {
-                    let index = value.parse().map_err(|_| wrong("index", "a number from 0"))?;
-                    drive.index = Some(index);
-                }
-                "media" => {
-                    drive.is_cdrom = match value {
-                        "disk" => false,
-                        "cdrom" => true,
-                        _ => return Err(wrong("media", "disk or cdrom")),
-                    };
-                }
-                "format" => drive.format = Some(value.parse()?),
-                "readonly" | "read-only" => drive.read_only = switch("readonly", value)?,
-                "snapshot" => drive.snapshot = switch("snapshot", value)?,
-                _ => match drive.set(key, value).or_else(|| drive.virtio.set(key, value)) {
-                    Some(set) => set?,
-                    None => return Err(BadProperties::Unknown(key.to_owned())),
-                },
-            }
-        }
-        drive.check()?;
-        Ok(drive)
-    }
-}
-
-/// A `--boot`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct BootOptions {
-    /// Letters out of a, b, c and d.
-    pub(crate) order: String,
-    /// The same until the first reset, if there are any.
-    pub(crate) once: String,
-    pub(crate) menu: bool,
-}
-
-impl FromStr for BootOptions {
-    type Err = BadProperties;
-
-    fn from_str(text: &str) -> Result<BootOptions, BadProperties> {
-        let letters = |letters: &str| {
-            let known = letters.bytes().all(|letter| b"abcd".contains(&letter));
-            if known { Ok(letters.to_owned()) } else { Err(BadProperties::Boot) }
-        };
-        let mut options = BootOptions::default();
-        for property in text.split(',').filter(|property| !property.is_empty()) {
-            match property.split_once('=') {
-                None => options.order = letters(property)?,
-                Some(("order", value)) => options.order = letters(value)?,
-                Some(("once", value)) => options.once = letters(value)?,
-                Some(("menu", value)) => options.menu = switch("menu", value)?,
-                Some(_) => return Err(BadProperties::Boot),
-            }
-        }
-        Ok(options)
-    }
 }
 
 /// Why the drives cannot be.
@@ -595,97 +353,12 @@ fn open(
 mod tests {
     use clap::Parser;
 
-    use ring3_vm::drives::Limit;
-
     use super::*;
 
     #[derive(Debug, Parser)]
     struct CommandLine {
         #[command(flatten)]
         drives: DriveArguments,
-    }
-
-    #[test]
-    fn properties_are_read() {
-        let drive: DriveProperties =
-            "file=/tmp/a,if=floppy,index=1,readonly=on,format=raw".parse().unwrap();
-        assert_eq!((drive.interface, drive.index), (Interface::Floppy, Some(1)));
-        assert!(drive.read_only && !drive.snapshot);
-        let disk = "file=a,if=virtio,num-queues=4,disable-legacy=on,serial=x";
-        let disk: DriveProperties = disk.parse().unwrap();
-        assert_eq!((disk.interface, disk.virtio.queues), (Interface::Virtio, 4));
-        assert!(!disk.virtio.interfaces.legacy && disk.virtio.interfaces.modern);
-        for wrong in [
-            "num-queues=2",
-            "if=virtio,num-queues=0",
-            "if=virtio,num-queues=17",
-            "if=virtio,disable-legacy=on,disable-modern=on",
-        ] {
-            assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
-        }
-        for wrong in [
-            "file",
-            "size=1",
-            "if=scsi",
-            "index=x",
-            "format=qcow9",
-            "snapshot=yes",
-            "cache=fast",
-            "cache.direct=1",
-            "discard=yes",
-            "detect-zeroes=no",
-            "rerror=enospc",
-            "werror=no",
-            "bps=1M",
-            "throttling.bps=x",
-        ] {
-            assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn the_use_of_images_is_read() {
-        let drive = |text: &str| text.parse::<DriveProperties>().unwrap();
-        for (mode, cache) in Cache::MODES {
-            assert_eq!(drive(&format!("file=a,cache={mode}")).cache, cache);
-        }
-        let none = drive("cache.direct=on,cache.no-flush=on");
-        assert_eq!(none.cache, Cache { writeback: true, direct: true, no_flush: true });
-        let unmap = drive("discard=unmap,detect-zeroes=unmap");
-        assert!(unmap.discard && unmap.detect_zeroes == DetectZeroes::Unmap);
-        assert!(!drive("discard=on,discard=ignore").discard);
-        let errors = drive("rerror=stop,werror=ignore").errors;
-        assert_eq!(errors, ErrorPolicy { read: OnError::Stop, write: OnError::Ignore });
-        assert_eq!(drive("werror=enospc").errors, ErrorPolicy::default());
-    }
-
-    #[test]
-    fn limits_are_read_in_both_forms() {
-        let limits = |text: &str| text.parse::<DriveProperties>().unwrap().limits;
-        for (new, old) in [
-            ("bps-total", "bps"),
-            ("bps-read", "bps_rd"),
-            ("bps-write", "bps_wr"),
-            ("iops-total", "iops"),
-            ("iops-read", "iops_rd"),
-            ("iops-write", "iops_wr"),
-        ] {
-            let new = limits(&format!("throttling.{new}=10,throttling.{new}-max=20"));
-            assert_eq!(new, limits(&format!("{old}=10,{old}_max=20")));
-            assert!(!new.is_none() && new.check().is_ok());
-        }
-        assert_eq!(limits("bps=10,bps_max=20").bytes_total, Limit { average: 10, max: 20 });
-    }
-
-    #[test]
-    fn boot_orders_are_read() {
-        let options: BootOptions = "order=dc,once=d,menu=on".parse().unwrap();
-        let expected = BootOptions { order: "dc".into(), once: "d".into(), menu: true };
-        assert_eq!(options, expected);
-        assert_eq!("cd".parse::<BootOptions>().unwrap().order, "cd");
-        assert!("n".parse::<BootOptions>().is_err());
-        assert!("order=c,once=x".parse::<BootOptions>().is_err());
-        assert!("splash=x".parse::<BootOptions>().is_err());
     }
 
     #[test]

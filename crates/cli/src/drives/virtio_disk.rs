@@ -3,7 +3,8 @@
 use ring3_devices::virtio::block::QUEUES_MAX;
 use ring3_devices::virtio::pci::Interfaces;
 
-use super::{BadProperties, DriveProperties, Interface, switch};
+use super::Interface;
+use super::properties::{BadProperties, DriveProperties, switch};
 
 /// What can be said of a virtio disk alone.
 #[derive(Debug, Clone, PartialEq, Eq)]

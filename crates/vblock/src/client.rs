@@ -126,19 +126,13 @@ struct Ticket {
     slot: u16,
     /// Bytes that are read.
     taken: usize,
+    /// It pays to look for its end at once.
+    is_short: bool,
     since: Instant,
 }
 
-/// A request that was begun.
-#[derive(Debug)]
-pub enum Begun {
-    /// It is complete: the bytes read, none for other requests.
-    Complete(Result<Vec<u8>, ClientError>),
-    /// It takes longer.
-    Waits(Waiting),
-}
-
-/// A request that takes longer. It is complete some time, even if nobody waits for it.
+/// A request that was begun: what comes of it are the bytes read, none for others. It is complete some time, even if nobody
+/// waits for it.
 pub struct Waiting {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -152,6 +146,39 @@ impl Debug for Waiting {
 }
 
 impl Waiting {
+    /// What it came to, if it is complete; nothing after that.
+    pub fn look(&mut self) -> Option<Result<Vec<u8>, ClientError>> {
+        let ticket = self.ticket.as_ref()?;
+        let mut state = self.shared.lock();
+        if state.reap() {
+            self.shared.changed.notify_all();
+        }
+        state.complete[usize::from(ticket.slot)]?;
+        let result = self.shared.finish(&mut state, ticket, &self.path);
+        drop(state);
+        self.ticket = None;
+        Some(result)
+    }
+
+    /// The same, looking for as long as that is quicker than to sleep.
+    pub fn look_a_while(&mut self) -> Option<Result<Vec<u8>, ClientError>> {
+        let ticket = self.ticket.as_ref()?;
+        if ticket.is_short && self.shared.link.is_there() {
+            let mut state = self.shared.lock();
+            let mut others = false;
+            let mut polling = mem::take(&mut state.polling);
+            polling.wait(|| {
+                others |= state.reap();
+                state.complete[usize::from(ticket.slot)].is_some()
+            });
+            state.polling = polling;
+            if others {
+                self.shared.changed.notify_all();
+            }
+        }
+        self.look()
+    }
+
     /// Waits for it.
     pub fn wait(mut self) -> Result<Vec<u8>, ClientError> {
         let ticket = self.ticket.take();
@@ -197,9 +224,8 @@ impl Disk {
         self.shared.link.wake();
     }
 
-    /// Begins a request that is not long, and looks a short while for its end. None if it is long, or there is no room for one
-    /// more.
-    pub fn begin(&self, act: Act<'_>, sector: u64) -> Option<Begun> {
+    /// Begins a request that is not long. None if it is long, or there is no room for one more.
+    pub fn begin(&self, act: Act<'_>, sector: u64) -> Option<Result<Waiting, ClientError>> {
         let len = match act {
             Act::Read(len) => len,
             Act::Write(bytes) => bytes.len(),
@@ -210,31 +236,17 @@ impl Disk {
         }
         let mut state = self.shared.lock();
         let slot = state.ring.take()?;
-        let ticket = match self.shared.submit(&mut state, slot, act, sector) {
+        let mut ticket = match self.shared.submit(&mut state, slot, act, sector) {
             Ok(ticket) => ticket,
             Err(error) => {
                 state.ring.give_back(slot);
-                return Some(Begun::Complete(Err(error.into())));
+                return Some(Err(error.into()));
             }
         };
-        if len <= SHORT && self.shared.link.is_there() {
-            let mut others = false;
-            let mut polling = mem::take(&mut state.polling);
-            let is_complete = polling.wait(|| {
-                others |= state.reap();
-                state.complete[usize::from(slot)].is_some()
-            });
-            state.polling = polling;
-            if others {
-                self.shared.changed.notify_all();
-            }
-            if is_complete {
-                return Some(Begun::Complete(self.shared.finish(&mut state, &ticket, self.path())));
-            }
-        }
+        ticket.is_short = len <= SHORT;
         drop(state);
         let (shared, path) = (Arc::clone(&self.shared), self.path().to_owned());
-        Some(Begun::Waits(Waiting { shared, path, ticket: Some(ticket) }))
+        Some(Ok(Waiting { shared, path, ticket: Some(ticket) }))
     }
 
     /// Does `act` from `sector` on, however long that takes; the bytes read, none for others.
@@ -359,7 +371,7 @@ impl Shared {
         if state.ring.offer(slot, kind, sector, data)? {
             self.link.kick();
         }
-        Ok(Ticket { slot, taken, since: Instant::now() })
+        Ok(Ticket { slot, taken, is_short: false, since: Instant::now() })
     }
 
     /// Waits until the request of `ticket` is complete.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ring3_block::{CreateOptions, Format, Image, OpenOptions};
-use ring3_vblock::client::{Act, Begun, ClientError, Disk};
+use ring3_vblock::client::{Act, ClientError, Disk};
 use ring3_vblock::{Access, DeviceOptions, Server, VhostUserOptions};
 use support::{Process, patiently, serve_for_ever};
 
@@ -34,10 +34,10 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn begin(disk: &Disk, act: Act<'_>, sector: u64) -> Vec<u8> {
-    match disk.begin(act, sector).expect("it is short") {
-        Begun::Complete(result) => result.unwrap(),
-        Begun::Waits(waiting) => waiting.wait().unwrap(),
-    }
+    let mut waiting = disk.begin(act, sector).expect("it is short").unwrap();
+    // It is there at once, after a while, or later.
+    let found = waiting.look().or_else(|| waiting.look_a_while());
+    found.unwrap_or_else(|| waiting.wait()).unwrap()
 }
 
 #[test]

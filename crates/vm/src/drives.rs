@@ -10,6 +10,7 @@
 mod errors;
 mod image;
 mod options;
+mod overlap;
 mod overlay;
 mod pool;
 mod range;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
+use ring3_core::input::{DeviceInput, Input};
 use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
 use ring3_devices::virtio;
@@ -39,6 +41,7 @@ pub use throttle::{BadLimits, Limit, Limits};
 use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
 use crate::door::Sender;
+use overlap::{Found, Held, Overlap};
 use pool::{Asked, Pool};
 use throttle::Throttle;
 
@@ -87,15 +90,24 @@ pub trait Drive: Debug + Send + Sync {
     }
 }
 
-/// Waits for what an operation comes to that was begun.
-pub type Later = Box<dyn FnOnce() -> Result<Vec<u8>, DiskError> + Send>;
+/// An operation that was begun.
+pub trait Later: Send {
+    /// What it came to, if it is complete; after that there is no more to look for.
+    fn look(&mut self) -> Option<Result<Vec<u8>, DiskError>>;
+
+    /// The same, looking for as long as pays.
+    fn look_a_while(&mut self) -> Option<Result<Vec<u8>, DiskError>>;
+
+    /// Waits until it is complete.
+    fn wait(self: Box<Self>) -> Result<Vec<u8>, DiskError>;
+}
 
 /// What became of an operation at once.
 pub enum Begun {
     /// It is done.
     Complete(Result<Vec<u8>, DiskError>),
     /// It is under way.
-    Waits(Later),
+    Waits(Box<dyn Later>),
 }
 
 /// A drive without a medium.
@@ -238,6 +250,9 @@ struct Attached {
     unit: u8,
     drive: Arc<dyn Drive>,
     names: DriveNames,
+    /// Requests that others do, and for which no thread waits.
+    held: Vec<Held>,
+    overlap: Overlap,
     /// From the first request on that is not done at once.
     pool: Option<Pool>,
     /// The requests that it has not answered, by their tags.
@@ -259,6 +274,12 @@ struct Waiting {
     ejects: bool,
 }
 
+impl Waiting {
+    fn of(request: &DiskRequest) -> Waiting {
+        Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject }
+    }
+}
+
 impl Attached {
     fn new(device: &str, unit: u8, drive: Arc<dyn Drive>) -> Attached {
         Attached {
@@ -266,6 +287,8 @@ impl Attached {
             unit,
             drive,
             names: DriveNames::default(),
+            held: Vec::new(),
+            overlap: Overlap::default(),
             pool: None,
             waiting: Vec::new(),
             throttle: None,
@@ -289,29 +312,62 @@ impl Attached {
         let not_before = throttle.map_or(now, |throttle| throttle.ask(&request.operation, now));
         // Nothing overtakes that the medium is taken out.
         let is_next = not_before <= now && !self.waiting.iter().any(|asked| asked.ejects);
-        let later = match is_next.then(|| self.drive.begin(&request.operation)).flatten() {
+        match is_next.then(|| self.drive.begin(&request.operation)).flatten() {
             Some(Begun::Complete(result)) => return Some(result),
-            Some(Begun::Waits(later)) => Some(later),
-            None => None,
-        };
-        if self.ask_pool(Asked { request, not_before, later }, door) {
+            Some(Begun::Waits(mut later)) => {
+                let runs_on = self.overlap.asks(self.held.len());
+                let found = if runs_on { None } else { later.look_a_while() };
+                match found {
+                    Some(Ok(bytes)) => return Some(Ok(bytes)),
+                    // A thread does it again, which has to do with errors.
+                    Some(Err(_)) => {}
+                    None => {
+                        self.waiting.push(Waiting::of(&request));
+                        self.held.push(Held { request, later });
+                        return None;
+                    }
+                }
+            }
+            None => {}
+        }
+        let waiting = Waiting::of(&request);
+        if self.ask_pool(Asked { request, not_before, later: None }, door) {
+            self.waiting.push(waiting);
             None
         } else {
             Some(Err(DiskError::Host))
         }
     }
 
+    /// What has become of a request that is held: an answer, if no thread has to do it again.
+    fn answer(&mut self, (held, result): Found, door: &Sender) -> Option<DiskAnswer> {
+        let tag = held.request.tag;
+        if result.is_ok() {
+            return Some(DiskAnswer { tag, result });
+        }
+        let asked = Asked { request: held.request, not_before: Instant::now(), later: None };
+        let is_asked = self.ask_pool(asked, door);
+        (!is_asked).then_some(DiskAnswer { tag, result })
+    }
+
+    /// Lets threads wait for what is held.
+    fn hand_over(&mut self, door: &Sender) {
+        for Held { request, later } in std::mem::take(&mut self.held) {
+            let tag = request.tag;
+            let asked = Asked { request, not_before: Instant::now(), later: Some(later) };
+            if !self.ask_pool(asked, door) {
+                let input = DeviceInput::Disk(DiskAnswer { tag, result: Err(DiskError::Host) });
+                door.send(Input::Device { name: self.device.clone(), input });
+            }
+        }
+    }
+
     /// Has threads do what is `asked`, which answer at `door`. False if there can be none.
     fn ask_pool(&mut self, asked: Asked, door: &Sender) -> bool {
-        let DiskRequest { tag, operation } = &asked.request;
-        let waiting = Waiting { tag: *tag, ejects: *operation == DiskOperation::Eject };
         let place = (self.device.as_str(), self.unit);
         let new = || Pool::new(place, Arc::clone(&self.drive), self.policy, door.clone());
         match self.pool.get_or_insert_with(new).ask(asked) {
-            Ok(()) => {
-                self.waiting.push(waiting);
-                true
-            }
+            Ok(()) => true,
             Err(error) => {
                 tracing::warn!("there can be no thread for a drive: {error}");
                 false
@@ -323,6 +379,7 @@ impl Attached {
 impl Drives {
     /// Attaches `drive`, in the place of the one that was there.
     pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Arc<dyn Drive>) {
+        self.hand_over();
         match self.find(device, unit) {
             Some(at) => at.replace(drive),
             None => self.all.push(Attached::new(device, unit, drive)),
@@ -342,6 +399,7 @@ impl Drives {
 
     /// The device is gone: nothing is held back that its drives were asked, and what the host cannot do fails.
     pub(crate) fn let_go(&mut self, device: &str) {
+        self.hand_over();
         for at in self.all.iter_mut().filter(|at| at.device == device) {
             at.stopped = None;
             at.pool.iter().for_each(Pool::let_go);
@@ -437,7 +495,8 @@ impl Drives {
     }
 
     /// The run ends: nothing is held back, and what the host cannot do fails.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn hurry(&mut self) {
+        self.hand_over();
         self.all.iter().filter_map(|at| at.pool.as_ref()).for_each(Pool::hurry);
     }
 
@@ -451,6 +510,41 @@ impl Drives {
         self.door = None;
         for at in &mut self.all {
             at.pool = None;
+        }
+    }
+
+    /// The next answer to a request that no thread waits for, with the name of its device.
+    pub(crate) fn take_answer(&mut self) -> Option<(String, DiskAnswer)> {
+        let door = self.door.clone()?;
+        self.all.iter_mut().filter(|at| !at.held.is_empty()).find_map(|at| {
+            let found = overlap::find(&mut at.held, |later| later.look())?;
+            Some((at.device.clone(), at.answer(found, &door)?))
+        })
+    }
+
+    /// The guest waits: the same, looking for as long as pays. Where that is in vain, threads wait from now on.
+    pub(crate) fn await_answer(&mut self) -> Option<(String, DiskAnswer)> {
+        let door = self.door.clone()?;
+        for at in self.all.iter_mut().filter(|at| !at.held.is_empty()) {
+            at.overlap.waits(at.held.len());
+            let mut is_first = true;
+            let look = |later: &mut dyn Later| {
+                if std::mem::take(&mut is_first) { later.look_a_while() } else { later.look() }
+            };
+            if let Some(found) = overlap::find(&mut at.held, look)
+                && let Some(answer) = at.answer(found, &door)
+            {
+                return Some((at.device.clone(), answer));
+            }
+        }
+        self.hand_over();
+        None
+    }
+
+    /// Lets threads wait for all that is under way.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some(door) = self.door.clone() {
+            self.all.iter_mut().for_each(|at| at.hand_over(&door));
         }
     }
 

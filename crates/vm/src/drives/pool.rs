@@ -70,12 +70,12 @@ pub(super) struct Asked {
     /// Limits hold it back until then.
     pub(super) not_before: Instant,
     /// Waits for its end, if it was begun.
-    pub(super) later: Option<Later>,
+    pub(super) later: Option<Box<dyn Later>>,
 }
 
 /// What a thread finds to do.
 enum Next {
-    Begin(DiskRequest, Option<Later>),
+    Begin(DiskRequest, Option<Box<dyn Later>>),
     /// Nothing yet.
     Wait,
     /// Nothing before then.
@@ -200,7 +200,7 @@ impl Shared {
     fn work(&self) {
         while let Some((request, later)) = self.begin() {
             let execute = || self.drive.execute(&request.operation);
-            let act = || later.map_or_else(execute, |later| later());
+            let act = || later.map_or_else(execute, Later::wait);
             // Even where our own code fails the guest is answered, and the machine does not wait for ever.
             let result = catch_unwind(AssertUnwindSafe(act));
             let result = result.unwrap_or(Err(DiskError::Host));
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     /// Waits for a request that can be done now. None comes any more where this gives nothing.
-    fn begin(&self) -> Option<(DiskRequest, Option<Later>)> {
+    fn begin(&self) -> Option<(DiskRequest, Option<Box<dyn Later>>)> {
         let mut queue = self.lock();
         loop {
             let next = queue.next();

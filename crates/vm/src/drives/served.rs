@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
-use ring3_vblock::client::{self, Act, ClientError, Disk};
+use ring3_vblock::client::{Act, ClientError, Disk, Waiting};
 
 use super::range::{bytes_of, check};
-use super::{Begun, Drive};
+use super::{Begun, Drive, Later};
 
 /// See the module. While the server is away its requests wait.
 #[derive(Debug)]
@@ -48,6 +48,20 @@ fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
     })
 }
 
+impl Later for Waiting {
+    fn look(&mut self) -> Option<Result<Vec<u8>, DiskError>> {
+        Waiting::look(self).map(answer)
+    }
+
+    fn look_a_while(&mut self) -> Option<Result<Vec<u8>, DiskError>> {
+        Waiting::look_a_while(self).map(answer)
+    }
+
+    fn wait(self: Box<Self>) -> Result<Vec<u8>, DiskError> {
+        answer(Waiting::wait(*self))
+    }
+}
+
 impl Drive for Served {
     fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
         check(operation, self.medium)?;
@@ -61,12 +75,8 @@ impl Drive for Served {
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
         check(operation, self.medium).ok()?;
         let (act, sector) = act(operation)?;
-        match self.disk.begin(act, sector)? {
-            client::Begun::Complete(result) => Some(Begun::Complete(Ok(result.ok()?))),
-            client::Begun::Waits(waiting) => {
-                Some(Begun::Waits(Box::new(move || answer(waiting.wait()))))
-            }
-        }
+        let waiting = self.disk.begin(act, sector)?.ok()?;
+        Some(Begun::Waits(Box::new(waiting)))
     }
 
     fn end(&self) {

@@ -1,6 +1,7 @@
 //! The loop of a normal run: virtual time follows the host's.
 
-use ring3_core::input::Input;
+use ring3_core::disk::DiskAnswer;
+use ring3_core::input::{DeviceInput, Input};
 
 use crate::door::Door;
 use crate::machine::session::{Session, accepts};
@@ -32,6 +33,10 @@ impl Vm {
                 session.note(door, &input);
                 ending = ending.or(self.take_input(&input));
             }
+            while let Some((name, answer)) = self.drives.take_answer() {
+                let input = Input::Device { name, input: DeviceInput::Disk(answer) };
+                ending = ending.or(self.take_input(&input));
+            }
             let slice = if paused {
                 0
             } else if self.drives.are_waiting() | self.networks.are_busy() {
@@ -46,8 +51,12 @@ impl Vm {
                 return Ok(ending);
             }
             if door.is_paused() {
+                self.drives.hand_over();
                 console.flush()?;
                 door.wait(None, |input| accepts(&self.board, input));
+            } else if let Some((name, answer)) = self.awaited_answer() {
+                self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
+                pace.woke(door.host_time(), self.cpu.instructions);
             } else if self.is_idle() {
                 console.flush()?;
                 if let Some(ending) = self.notice_stuck(&mut session) {
@@ -62,6 +71,11 @@ impl Vm {
                 pace.woke(door.host_time(), self.cpu.instructions);
             }
         }
+    }
+
+    /// What comes of a request for which the guest waits, if that comes soon.
+    fn awaited_answer(&mut self) -> Option<(String, DiskAnswer)> {
+        if self.is_idle() { self.drives.await_answer() } else { None }
     }
 
     /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A

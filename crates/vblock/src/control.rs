@@ -4,13 +4,12 @@
 //! greets with `{"QMP": …}`, and answers `{"execute": NAME, "arguments": {…}}` with `{"return": …}` or `{"error": …}`. Whoever
 //! can connect has all rights, so the socket is for its user alone.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::thread;
 use std::time::Duration;
 
 use ring3_block::Format;
@@ -18,12 +17,12 @@ use ring3_socket::{SocketFile, listen_at};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::NbdAddress;
 use crate::device::DeviceOptions;
 use crate::error::Error;
-use crate::listening::{Ending, Front};
+use crate::listening::Front;
 use crate::server::{Access, Server, VhostUserOptions};
 
 /// The most bytes of a message.
@@ -135,39 +134,12 @@ impl ControlSocket {
     ) -> Result<ControlSocket, Error> {
         let (listener, file) = listen_at(path)?;
         let server = Arc::clone(server);
-        let front =
-            Front::start("control", move |ending| serve(&listener, &server, &quit, ending))?;
-        Ok(ControlSocket { _front: front, _file: file })
-    }
-}
-
-fn serve(listener: &UnixListener, server: &Arc<Server>, quit: &Sender<()>, ending: &Ending) {
-    while ending.wait_for(listener) {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            // It has gone in the meantime.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-            Err(error) => {
-                warn!("no more commands: {error}");
-                return;
-            }
-        };
-        if ending.connections() >= CONNECTIONS_MAX {
-            warn!("{CONNECTIONS_MAX} give commands; another one is refused");
-            continue;
-        }
-        let Some(connection) = ending.connect(&stream) else { return };
-        let (server, quit) = (Arc::clone(server), quit.clone());
-        let thread = thread::Builder::new().name("commands".into());
-        let started = thread.spawn(move || {
+        let front = Front::serve_all("control", listener, CONNECTIONS_MAX, move |stream, _| {
             if let Err(error) = talk(&stream, &server, &quit) {
                 debug!("who gave commands has gone: {error}");
             }
-            drop(connection);
-        });
-        if let Err(error) = started {
-            warn!("commands cannot be taken: {error}");
-        }
+        })?;
+        Ok(ControlSocket { _front: front, _file: file })
     }
 }
 

@@ -1,9 +1,9 @@
 //! A thread that listens for clients, and can be ended with all that they do.
 
-use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -56,6 +56,28 @@ impl Cuttable for TcpStream {
     }
 }
 
+/// What connections come from.
+pub(crate) trait Listener: AsFd {
+    /// What they are.
+    type Stream: Cuttable + Send + 'static;
+    /// The next one.
+    fn next(&self) -> io::Result<Self::Stream>;
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+    fn next(&self) -> io::Result<UnixStream> {
+        self.accept().map(|(stream, _)| stream)
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    fn next(&self) -> io::Result<TcpStream> {
+        self.accept().map(|(stream, _)| stream)
+    }
+}
+
 /// The thread. It ends when this is dropped, and so do all its connections.
 #[derive(Debug)]
 pub(crate) struct Front {
@@ -85,6 +107,30 @@ impl Front {
             })
             .map_err(Error::Thread)?;
         Ok(Front { ending, stop: Some(stop), ended })
+    }
+
+    /// Starts it with a thread for each client that comes to `listener`, at most `most` at a time, which does `talk`. That must not panic.
+    pub(crate) fn serve_all<L: Listener + Send + 'static>(
+        name: &str,
+        listener: L,
+        most: usize,
+        talk: impl Fn(L::Stream, &Connection) + Send + Sync + 'static,
+    ) -> Result<Front, Error> {
+        let (of_clients, talk) = (name.to_owned(), Arc::new(talk));
+        Front::start(name, move |ending| {
+            while let Some(stream) = ending.accept(&listener, &of_clients) {
+                if ending.lock().connections.len() >= most {
+                    warn!("{of_clients} has {most} clients; another one is refused");
+                    continue;
+                }
+                let Some(connection) = ending.connect(&stream) else { continue };
+                let talk = Arc::clone(&talk);
+                let thread = thread::Builder::new().name(of_clients.clone());
+                if let Err(error) = thread.spawn(move || talk(stream, &connection)) {
+                    warn!("a client of {of_clients} cannot be served: {error}");
+                }
+            }
+        })
     }
 
     /// How many connections there are.
@@ -144,8 +190,25 @@ impl Ending {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for a client of `name`; none when it is to end.
+    pub(crate) fn accept<L: Listener>(&self, listener: &L, name: &str) -> Option<L::Stream> {
+        use ErrorKind::{ConnectionAborted, WouldBlock};
+        while self.wait_for(listener) {
+            match listener.next() {
+                Ok(stream) => return Some(stream),
+                // It has gone in the meantime.
+                Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => {}
+                Err(error) => {
+                    warn!("no more clients for {name}: {error}");
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
     /// Waits for a client; false when it is to end.
-    pub(crate) fn wait_for(&self, listener: &impl AsFd) -> bool {
+    fn wait_for(&self, listener: &impl AsFd) -> bool {
         loop {
             let mut fds =
                 [PollFd::new(listener, PollFlags::IN), PollFd::new(&*self.stopped, PollFlags::IN)];
@@ -159,11 +222,6 @@ impl Ending {
                 }
             }
         }
-    }
-
-    /// How many connections there are.
-    pub(crate) fn connections(&self) -> usize {
-        self.lock().connections.len()
     }
 
     /// There is a connection, until this is dropped; none when it is to end.

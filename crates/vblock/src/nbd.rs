@@ -11,19 +11,17 @@ mod transmission;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread;
 use std::time::Duration;
 
 use ring3_socket::{SocketFile, listen_at};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::NbdAddress;
 use crate::device::Device;
 use crate::error::Error;
-use crate::listening::{Connection, Cuttable, Ending, Front};
+use crate::listening::{Connection, Cuttable, Front, Listener};
 
 /// The most connections of a client.
 const CONNECTIONS_MAX: usize = 32;
@@ -88,26 +86,6 @@ impl Stream for TcpStream {
     }
 }
 
-/// What connections come from.
-trait Listener: AsFd + Send + 'static {
-    type Stream: Stream;
-    fn next(&self) -> io::Result<Self::Stream>;
-}
-
-impl Listener for UnixListener {
-    type Stream = UnixStream;
-    fn next(&self) -> io::Result<UnixStream> {
-        self.accept().map(|(stream, _)| stream)
-    }
-}
-
-impl Listener for TcpListener {
-    type Stream = TcpStream;
-    fn next(&self) -> io::Result<TcpStream> {
-        self.accept().map(|(stream, _)| stream)
-    }
-}
-
 impl Nbd {
     /// Listens at `address` for `client`.
     pub(crate) fn start(
@@ -115,14 +93,10 @@ impl Nbd {
         address: &NbdAddress,
         exports: &Arc<Exports>,
     ) -> Result<Nbd, Error> {
-        let exports = Arc::clone(exports);
-        let (name, owner) = (format!("nbd {client}"), client.to_owned());
         let (address, front, file) = match address {
             NbdAddress::Unix(path) => {
                 let (listener, file) = listen_at(path)?;
-                let front =
-                    Front::start(&name, move |ending| serve(&listener, &owner, &exports, ending))?;
-                (address.clone(), front, Some(file))
+                (address.clone(), serve(listener, client, exports)?, Some(file))
             }
             NbdAddress::Tcp(place) => {
                 if !place.ip().is_loopback() {
@@ -133,9 +107,7 @@ impl Nbd {
                 listener.set_nonblocking(true).map_err(refused)?;
                 // The port, where the host was to choose one.
                 let place = listener.local_addr().map_err(refused)?;
-                let front =
-                    Front::start(&name, move |ending| serve(&listener, &owner, &exports, ending))?;
-                (NbdAddress::Tcp(place), front, None)
+                (NbdAddress::Tcp(place), serve(listener, client, exports)?, None)
             }
         };
         Ok(Nbd { address, front, _file: file })
@@ -155,40 +127,24 @@ impl Nbd {
     }
 }
 
-/// Has a thread talk with each client, until it is to end.
-fn serve<L: Listener>(listener: &L, client: &str, exports: &Arc<Exports>, ending: &Ending) {
-    while ending.wait_for(listener) {
-        let stream = match listener.next() {
-            Ok(stream) => stream,
-            // It has gone in the meantime.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) =>
-            {
-                continue;
-            }
-            Err(error) => {
-                warn!("no more NBD clients for {client}: {error}");
-                return;
-            }
-        };
-        if ending.connections() >= CONNECTIONS_MAX {
-            warn!("{client} has {CONNECTIONS_MAX} NBD connections; another one is refused");
-            continue;
-        }
-        let Some(connection) = ending.connect(&stream) else { continue };
-        let (exports, owner) = (Arc::clone(exports), client.to_owned());
-        let thread = thread::Builder::new().name(format!("nbd {client}"));
-        let started = thread.spawn(move || {
+/// Listens for `client` with a thread of its own.
+fn serve<L>(listener: L, client: &str, exports: &Arc<Exports>) -> Result<Front, Error>
+where
+    L: Listener<Stream: Stream> + Send + 'static,
+{
+    let (exports, owner) = (Arc::clone(exports), client.to_owned());
+    Front::serve_all(
+        &format!("nbd {client}"),
+        listener,
+        CONNECTIONS_MAX,
+        move |stream, connection| {
             info!("{owner} is connected by NBD");
-            match talk(stream, &exports, &connection) {
+            match talk(stream, &exports, connection) {
                 Ok(()) => info!("{owner} has gone"),
                 Err(error) => debug!("{owner} has gone: {error}"),
             }
-        });
-        if let Err(error) = started {
-            warn!("an NBD client of {client} cannot be served: {error}");
-        }
-    }
+        },
+    )
 }
 
 fn talk<S: Stream>(mut stream: S, exports: &Exports, connection: &Connection) -> io::Result<()> {

@@ -10,7 +10,7 @@ mod config;
 mod ring;
 mod session;
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -68,24 +68,12 @@ impl VhostUser {
 
 /// Serves one client after the other, until it is to end.
 fn serve(listener: &UnixListener, grant: &Grant, ending: &Ending) {
-    while ending.wait_for(listener) {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                let Some(_connection) = ending.connect(&stream) else { return };
-                info!("{} is connected with {}", grant.client, grant.device.name());
-                match talk(stream, grant) {
-                    Ok(()) => info!("{} has gone", grant.client),
-                    Err(error) => {
-                        warn!("{} and {}: {error}", grant.client, grant.device.name());
-                    }
-                }
-            }
-            // It has gone in the meantime.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => {
-                warn!("no more clients for {}: {error}", grant.device.name());
-                return;
-            }
+    while let Some(stream) = ending.accept(listener, grant.device.name()) {
+        let Some(_connection) = ending.connect(&stream) else { return };
+        info!("{} is connected with {}", grant.client, grant.device.name());
+        match talk(stream, grant) {
+            Ok(()) => info!("{} has gone", grant.client),
+            Err(error) => warn!("{} and {}: {error}", grant.client, grant.device.name()),
         }
     }
 }

@@ -148,6 +148,56 @@ fn a_guest_works_while_its_server_is_killed_every_second() {
     }
 }
 
+/// What is typed at Linux: requests one at a time, and several.
+const SCRIPT: &[u8] = b"dmesg -n 1\n\
+    for i in virtio_pci virtio_blk crc32c_generic ext4; do modprobe $i; done\n\
+    mke2fs /dev/vda | tail -n 1; mkdir -p /mnt; mount -t ext4 /dev/vda /mnt\n\
+    for i in 1 2 3 4; do (seq $((i * 20000)) > /mnt/n$i; sync) & done; wait\n\
+    echo 3 > /proc/sys/vm/drop_caches; for i in 1 2 3 4; do md5sum /mnt/n$i > /tmp/$i & done; wait; cat /tmp/[1-4]\n\
+    umount /mnt; poweroff -f\n";
+
+/// A recording has what the server answered: it is repeated without one, in either kind of run.
+#[test]
+fn runs_are_repeated_without_the_server() {
+    for deterministic in [true, false] {
+        let directory = Directory::new();
+        create(&directory, "qcow2");
+        let script = directory.file("script", SCRIPT);
+        let [log, recording] = ["log", "recording"].map(|name| directory.path(name));
+        let arguments = ["--device", "disk,file=disk", "--client", "vm=disk:rw,socket=vm"];
+        let server = Server::start(&directory.path(""), &arguments, "vm");
+        let mut command = ring3();
+        command.args(["run", "--memory", "128M", "--serial", "stdio", "--kernel"]);
+        command.arg(file("linux-686").join("vmlinuz"));
+        for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
+            command.arg("--initrd").arg(file(initrd));
+        }
+        command.args(["--append", "console=ttyS0", "--drive"]);
+        command.arg(format!("if=virtio,vblock={}", directory.path("vm").display()));
+        if deterministic {
+            command.arg("--deterministic");
+        }
+        command.arg("--record").arg(&recording).arg("--event-log").arg(&log);
+        let shown = output(command.stdin(std::fs::File::open(&script).unwrap()));
+        let text = String::from_utf8_lossy(&shown);
+        assert_eq!(text.matches("  /mnt/n").count(), 4, "{text}");
+        drop(server);
+        let first_log = std::fs::read_to_string(&log).unwrap();
+        assert!(first_log.contains("input virtio-blk0: request"));
+        let mut replay = ring3();
+        replay.arg("run").arg("--replay").arg(&recording).args(["--serial", "stdio"]);
+        let again = output(replay.arg("--event-log").arg(&log).stdin(Stdio::null()));
+        assert!(again == shown, "what the guest shows, deterministic: {deterministic}");
+        let second_log = std::fs::read_to_string(&log).unwrap();
+        // All inputs and interrupts are at the same points.
+        let what = |log: &str| {
+            let lines = log.lines().filter(|line| !line.contains(" checkpoint "));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(what(&first_log) == what(&second_log), "deterministic: {deterministic}");
+    }
+}
+
 #[test]
 fn a_guest_of_qemu_works_while_its_server_is_killed() {
     let Some(mut qemu) = program("qemu-system-i386", "qemu-system-x86") else { return };

@@ -20,10 +20,11 @@ CASES ?= 10000000
 COVERAGE := $(CURDIR)/target/cpu-coverage
 PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverage $(COVERAGE)
 
-# For `make fuzz-bytes` and `make fuzz-images`: how long to look, and where new cases are kept.
+# For `make fuzz-bytes`, `make fuzz-images` and `make fuzz-virtio`: how long to look, and where new cases are kept.
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
+FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
 SCRIPTS := .ci/run $(addprefix tests/guests/,disk fetch init initramfs install-needs iso suite)
 
@@ -83,6 +84,14 @@ fuzz-images: needs ## look for FUZZ_SECONDS for images on which a format panics 
 	mkdir -p $(FUZZ_IMAGES)
 	cd crates/block && cargo fuzz run --sanitizer none images $(FUZZ_IMAGES) \
 		-- -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -rss_limit_mb=1024
+
+.PHONY: fuzz-virtio
+fuzz-virtio: needs ## look for FUZZ_SECONDS for drivers on which a virtio device panics or hangs
+	@command -v cargo-fuzz >/dev/null || \
+		{ echo "cargo-fuzz is missing; get it with: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	mkdir -p $(FUZZ_VIRTIO)
+	cd crates/devices && cargo fuzz run --sanitizer none virtio $(FUZZ_VIRTIO) \
+		-- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -rss_limit_mb=1024
 
 .PHONY: power-cuts
 power-cuts: needs ## cut the power of each kind of image CUTS times, and look at what is left

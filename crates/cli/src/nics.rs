@@ -14,27 +14,35 @@ use std::sync::Arc;
 
 use clap::Args;
 use ring3_core::net::MacAddress;
+use ring3_devices::ne2000::PORTS;
 use ring3_devices::nic;
 use ring3_devices::virtio::net::PAIRS_MAX;
 use ring3_net::{Backend, Capture, Card, NatProgram, NetError};
 use ring3_vm::{Config, Nic, NicModel, Sender, VirtioNic, Vm};
 use thiserror::Error;
 
+use crate::args;
 use crate::qemu::properties::{Properties, switch};
 use backend::Behind;
 
 /// The most network cards of a machine.
 pub(crate) const NICS_MAX: usize = nic::NAMES.len();
 
+/// Where jumpers of cards on the ISA bus can put their ports (NE2000 manual), and the IRQ lines that are free for them.
+const PORTS_MIN: u16 = 0x200;
+const PORTS_MAX: u16 = 0x3e0;
+const IRQS: [u8; 6] = [3, 4, 5, 7, 10, 11];
+
 /// The options for network cards.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NicArguments {
-    /// A network card, and what is behind it: KIND[,model=virtio][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
+    /// A network card, and what is behind it: KIND[,model=virtio|rtl8029|ne2000][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
     /// user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]…, a NAT that needs no rights (see "ring3 nat"),
     /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
     /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
-    /// tap,ifname=NAME, an interface of the host, or none. With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off.
+    /// tap,ifname=NAME, an interface of the host, or none. With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off,
+    /// and with model=ne2000 iobase=PORT,irq=N.
     /// Given up to eight times; if not given, there is no card
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) nic: Vec<NicProperties>,
@@ -110,8 +118,31 @@ pub(crate) fn take_model(properties: &mut Properties) -> Result<NicModel, BadNic
         None | Some("virtio" | "virtio-net" | "virtio-net-pci") => {
             Ok(NicModel::Virtio(take_virtio(properties)?))
         }
-        Some(_) => Err(BadNic("model is virtio".into())),
+        Some("rtl8029" | "ne2k_pci") => Ok(NicModel::Rtl8029),
+        Some("ne2000" | "ne2k_isa") => take_ne2000(properties),
+        Some(_) => Err(BadNic(format!("model is {MODELS}"))),
     }
+}
+
+/// The models there are.
+const MODELS: &str = "virtio, rtl8029 (ne2k_pci) or ne2000 (ne2k_isa)";
+
+/// The jumpers of a card on the ISA bus.
+fn take_ne2000(properties: &mut Properties) -> Result<NicModel, BadNic> {
+    let NicModel::Ne2000Isa { mut port, mut irq } = NicModel::NE2000_ISA else {
+        return Ok(NicModel::NE2000_ISA);
+    };
+    if let Some(text) = properties.take("iobase") {
+        let begins =
+            |port: &u16| PORTS_MIN <= *port && *port <= PORTS_MAX && port.is_multiple_of(PORTS);
+        let wrong = || BadNic("iobase is a multiple of 0x20 from 0x200 to 0x3e0".into());
+        port = args::port(&text).ok().filter(begins).ok_or_else(wrong)?;
+    }
+    if let Some(text) = properties.take("irq") {
+        let wrong = || BadNic(format!("irq is one of {IRQS:?}"));
+        irq = text.parse().ok().filter(|irq| IRQS.contains(irq)).ok_or_else(wrong)?;
+    }
+    Ok(NicModel::Ne2000Isa { port, irq })
 }
 
 fn take_virtio(properties: &mut Properties) -> Result<VirtioNic, BadNic> {
@@ -222,6 +253,11 @@ mod tests {
         let virtio = VirtioNic { mtu: Some(9000), pairs: 2, interfaces };
         assert_eq!(card.model, NicModel::Virtio(virtio));
         assert_eq!("none".parse(), Ok(NicProperties { card: None }));
+        let model = |text: &str| text.parse::<NicProperties>().unwrap().card.unwrap().model;
+        assert_eq!(model("user,model=ne2k_pci"), NicModel::Rtl8029);
+        assert_eq!(model("user,model=ne2000"), NicModel::NE2000_ISA);
+        let moved = NicModel::Ne2000Isa { port: 0x320, irq: 10 };
+        assert_eq!(model("user,model=ne2k_isa,iobase=0x320,irq=10"), moved);
     }
 
     #[test]
@@ -230,6 +266,11 @@ mod tests {
         assert!(refused("vde").contains("user"));
         assert!(refused("none,model=virtio").contains("model"));
         assert!(refused("user,model=rtl8139").contains("virtio"));
+        assert!(refused("user,iobase=0x300").contains("iobase"));
+        for port in ["0x310", "0x1e0", "0x400", "x"] {
+            assert!(refused(&format!("user,model=ne2000,iobase={port}")).contains("0x3e0"));
+        }
+        assert!(refused("user,model=ne2000,irq=2").contains("10"));
         assert!(refused("user,mac=1:2").contains("six bytes"));
         assert!(refused("user,mac=01:00:5e:00:00:01").contains("several cards"));
         assert!(refused("user,mtu=67").contains("68"));

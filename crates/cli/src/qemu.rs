@@ -73,7 +73,7 @@ const OPTIONS: &[QemuOption] = &[
     option("debugcon", "stdio|file:PATH", |all, value| set(&mut all.debugcon, Some(debug(value)?))),
     option(
         "device",
-        "virtio-blk-pci,drive=ID|virtio-net-pci,netdev=ID[,mac=ADDRESS]|isa-debug-exit,iobase=PORT|VGA",
+        "virtio-blk-pci,drive=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS]|isa-debug-exit,iobase=PORT|VGA",
         devices::device,
     ),
     option("display", "none|curses|vnc=WHERE", |all, value| {
@@ -110,7 +110,7 @@ const OPTIONS: &[QemuOption] = &[
     option("netdev", "user|stream|dgram|socket|tap,id=ID[,…]", network::netdev),
     option(
         "nic",
-        "user|stream|dgram|socket|tap|none[,model=virtio][,mac=ADDRESS][,…]",
+        "user|stream|dgram|socket|tap|none[,model=virtio|ne2k_pci|ne2k_isa][,mac=ADDRESS][,…]",
         network::nic,
     ),
     flag("no-acpi", |_, _| {

@@ -291,6 +291,8 @@ fn serve(
                 }
                 Ok(Some(Received::Notice(_))) => {}
                 Ok(None) => break,
+                // The other side has ended and not taken what was sent last.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(error) => {
                     warn!("{}: the connection is lost: {error}", card.name());
                     break;

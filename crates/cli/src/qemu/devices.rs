@@ -157,7 +157,8 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
             unknown(&key, "iobase and iosize, for isa-debug-exit")
         }
         _ => reason(
-            "the only devices that can be added are virtio-blk-pci, virtio-net-pci, isa-debug-exit and VGA",
+            "the only devices that can be added are virtio-blk-pci, virtio-net-pci, ne2k_pci, ne2k_isa, \
+                 isa-debug-exit and VGA",
         ),
     }
 }

@@ -6,7 +6,7 @@ use super::properties::Properties;
 use super::{Reason, Translation, reason};
 
 /// The cards of `-device`.
-const CARDS: [&str; 2] = ["virtio-net-pci", "virtio-net"];
+const CARDS: [&str; 4] = ["virtio-net-pci", "virtio-net", "ne2k_pci", "ne2k_isa"];
 
 /// True for `-device` with a network card.
 pub(super) fn is_card(driver: &str) -> bool {
@@ -58,7 +58,9 @@ pub(super) fn card(all: &mut Translation, value: &str) -> Result<(), Reason> {
     }
     let model = nics::take_model(&mut properties).map_err(said)?;
     let mac = nics::take_mac(&mut properties).map_err(said)?;
-    properties.finish("netdev, mac, host_mtu, num-queues, disable-legacy and disable-modern")?;
+    properties.finish(
+        "netdev and mac, for virtio host_mtu, disable-legacy and disable-modern, and for ne2k_isa iobase and irq",
+    )?;
     all.cards.push((id, model, mac));
     Ok(())
 }

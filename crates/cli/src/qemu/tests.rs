@@ -64,7 +64,7 @@ fn network_cards() {
     let run = run(
         "-device virtio-net-pci,netdev=b,mac=52:54:00:00:00:02,host_mtu=9000,id=card,vectors=0 \
         -netdev user,id=a,hostfwd=tcp::2222-:22 -netdev socket,id=b,connect=:4444 \
-        -device virtio-net,netdev=a -nic tap,ifname=tap0,id=c,model=virtio-net-pci",
+        -device ne2k_isa,netdev=a,iobase=0x320,irq=3 -nic tap,ifname=tap0,id=c,model=virtio-net-pci",
     );
     let cards = run.nics.cards();
     let [tap, socket, user] = cards.as_slice() else { panic!("{cards:?}") };
@@ -73,6 +73,7 @@ fn network_cards() {
     assert_eq!(socket.mac, Some(MacAddress([0x52, 0x54, 0, 0, 0, 2])));
     let model = VirtioNic { mtu: Some(9000), ..VirtioNic::default() };
     assert_eq!(socket.model, NicModel::Virtio(model));
+    assert_eq!(user.model, NicModel::Ne2000Isa { port: 0x320, irq: 3 });
     assert!(matches!(&user.network.behind, Behind::User(nat) if nat.options.forwards.len() == 1));
     assert_eq!(self::run("-net none").nics.cards(), Vec::<&CardProperties>::new());
 }

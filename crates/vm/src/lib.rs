@@ -53,6 +53,7 @@ mod engines;
 pub mod event_log;
 pub mod firmware;
 mod host_fpu;
+mod host_maker;
 pub mod interrupts;
 mod kernel;
 pub mod linux;

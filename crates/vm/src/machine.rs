@@ -38,6 +38,7 @@ use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
+use crate::host_maker;
 use crate::kernel;
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
@@ -235,6 +236,7 @@ impl Vm {
         let clock =
             Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });
         cpu.transcendental = host_fpu::execute;
+        cpu.maker = host_maker::detect();
         let mut vm = Vm {
             cpu,
             engine,

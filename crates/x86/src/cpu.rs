@@ -29,6 +29,7 @@ use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
 use crate::table::Unlinked;
 use crate::tlb::Tlb;
+use crate::undefined::Maker;
 use crate::word::Word;
 
 /// General registers by their number in instructions.
@@ -223,6 +224,8 @@ pub struct Cpu {
     pub clock: Option<Clock>,
     /// What computes its transcendental functions: no state, but the way the machine was built.
     pub transcendental: Transcendental,
+    /// What it leaves in flags that the manual leaves undefined.
+    pub maker: Maker,
     /// The registers of SSE.
     pub sse: Sse,
     cpl: u8,
@@ -322,6 +325,7 @@ impl Cpu {
             fpu: Fpu::default(),
             clock: None,
             transcendental: transcendental::execute,
+            maker: Maker::default(),
             sse: Sse::default(),
             cpl: 0,
             is_flat: false,

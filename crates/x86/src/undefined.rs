@@ -20,6 +20,17 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits}
 
 use crate::flags::Eflags;
 
+/// Whose processors ours is like where the manual leaves flags undefined. A translator executes much on the host's, and what it leaves there
+/// comes into guest memory with interrupts: for the same run on both engines the interpreter leaves the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Maker {
+    /// Shifts clear AF. A multiplication has SF, ZF and PF of the product's low half, and clears AF. A division changes nothing.
+    #[default]
+    Intel,
+    /// Shifts set AF. A multiplication changes CF and OF alone. A division sets AF, and clears SF, ZF and PF.
+    Amd,
+}
+
 /// What an instruction leaves undefined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undefined {
@@ -258,6 +269,45 @@ fn operand_bits(instruction: &Instruction) -> u32 {
 mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions};
+    use ring3_core::memory::Memory;
+
+    use crate::cpu::{Cpu, reg};
+    use crate::engine::Engine;
+    use crate::interpreter::Interpreter;
+
+    /// The status flags that `code` leaves, which executes as many instructions, on a processor of that maker.
+    fn left(maker: Maker, code: &[u8], instructions: u64) -> Eflags {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        memory.load_image(0x7c00, code).unwrap();
+        let mut cpu = Cpu::new();
+        cpu.maker = maker;
+        cpu.set_real_mode_entry(0, 0x7c00);
+        for (register, value) in [(reg::AX, 0x00f0), (reg::CX, 3), (reg::DX, 0)] {
+            cpu.set_gpr(register, value);
+        }
+        Interpreter::new().run(&mut cpu, &mut memory, instructions);
+        cpu.eflags() & Eflags::STATUS
+    }
+
+    /// Read off processors of both makers.
+    #[test]
+    fn what_is_undefined_is_left_as_the_makers_do() {
+        let (intel, amd) = (Maker::Intel, Maker::Amd);
+        let shr = [0xd1, 0xe8];
+        assert_eq!((left(intel, &shr, 1), left(amd, &shr, 1)), (PF, PF | AF));
+        // CMP AL, AL; SHLD AX, AX, 10: C003h, where bit 6 has left last.
+        let shld = [0x38, 0xc0, 0x0f, 0xa4, 0xc0, 10];
+        let same = CF | PF | SF;
+        assert_eq!((left(intel, &shld, 2), left(amd, &shld, 2)), (same | OF, same | AF));
+        // CMP AL, AL; MUL CX: 02D0h.
+        let mul = [0x38, 0xc0, 0xf7, 0xe1];
+        assert_eq!((left(intel, &mul, 2), left(amd, &mul, 2)), (Eflags::empty(), ZF | PF));
+        // CMP AL, AL; DIV CX.
+        let div = [0x38, 0xc0, 0xf7, 0xf1];
+        assert_eq!((left(intel, &div, 2), left(amd, &div, 2)), (ZF | PF, AF));
+        let rol = [0xc1, 0xc0, 4];
+        assert_eq!(left(intel, &rol, 1), left(amd, &rol, 1));
+    }
 
     /// What is undefined after the instructions of `code`, each of which goes on with the next one.
     fn after_all(code: &[u8], cl: u8) -> Eflags {

@@ -8,6 +8,7 @@ use crate::exception::{Fault, vector};
 use crate::exec::{Done, Place};
 use crate::flags::Status;
 use crate::table::{Rows, rm_sizes, rm_wide};
+use crate::undefined::Maker;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -38,9 +39,21 @@ fn set_accumulator<W: Word>(cpu: &mut Cpu, high: u64, low: u64) {
 }
 
 /// CF and OF say that the product does not fit into the low half. The other flags are
-/// undefined; here they follow the low half.
-fn product_status<W: Word>(low: W, overflow: bool) -> Status {
-    Status::new(low, overflow, overflow, false)
+/// undefined ([`Maker`]).
+fn set_product_status<W: Word>(cpu: &mut Cpu, low: W, overflow: bool) {
+    cpu.status = match cpu.maker {
+        Maker::Intel => Status::new(low, overflow, overflow, false),
+        Maker::Amd => cpu.status.with_carry_overflow(overflow, overflow),
+    };
+}
+
+/// All flags are undefined after a division.
+fn set_quotient_status(cpu: &mut Cpu) {
+    if cpu.maker == Maker::Amd {
+        let (carry, overflow) = (cpu.status.carry(), cpu.status.overflow());
+        // A result without ZF, SF and PF.
+        cpu.status = Status::new(1_u32, carry, overflow, true);
+    }
 }
 
 fn multiply_unsigned<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -48,7 +61,7 @@ fn multiply_unsigned<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: 
     let product = cpu.get::<W>(reg::AX).zero_extend() * factor.zero_extend();
     let high = product >> W::BITS;
     set_accumulator::<W>(cpu, high, product);
-    cpu.status = product_status(W::truncate(product), high != 0);
+    set_product_status(cpu, W::truncate(product), high != 0);
     Ok(())
 }
 
@@ -56,7 +69,7 @@ fn multiply_signed<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &O
     let factor = P::read::<W>(cpu, memory, op)?;
     let (product, overflow) = signed_product(cpu.get::<W>(reg::AX), factor);
     set_accumulator::<W>(cpu, product >> W::BITS, product);
-    cpu.status = product_status(W::truncate(product), overflow);
+    set_product_status(cpu, W::truncate(product), overflow);
     Ok(())
 }
 
@@ -64,7 +77,7 @@ fn multiply_register<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: 
     let factor = P::read::<W>(cpu, memory, op)?;
     let (product, overflow) = signed_product(cpu.get::<W>(op.reg), factor);
     cpu.set(op.reg, W::truncate(product));
-    cpu.status = product_status(W::truncate(product), overflow);
+    set_product_status(cpu, W::truncate(product), overflow);
     Ok(())
 }
 
@@ -72,7 +85,7 @@ fn multiply_immediate<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op:
     let factor = P::read::<W>(cpu, memory, op)?;
     let (product, overflow) = signed_product(factor, op.immediate::<W>());
     cpu.set(op.reg, W::truncate(product));
-    cpu.status = product_status(W::truncate(product), overflow);
+    set_product_status(cpu, W::truncate(product), overflow);
     Ok(())
 }
 
@@ -88,6 +101,7 @@ fn divide_unsigned<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &O
     match dividend.checked_div(divisor) {
         Some(quotient) if quotient <= W::MASK => {
             set_accumulator::<W>(cpu, dividend % divisor, quotient);
+            set_quotient_status(cpu);
             Ok(())
         }
         _ => Err(cpu.fault(Fault::new(vector::DE))),
@@ -101,6 +115,7 @@ fn divide_signed<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op)
     match dividend.checked_div(divisor) {
         Some(quotient) if W::truncate(quotient as u64).sign_extend() == quotient as u64 => {
             set_accumulator::<W>(cpu, (dividend % divisor) as u64, quotient as u64);
+            set_quotient_status(cpu);
             Ok(())
         }
         _ => Err(cpu.fault(Fault::new(vector::DE))),

@@ -1,7 +1,8 @@
 //! Shifts and rotates (SDM vol. 1, 7.3.6).
 //!
 //! OF is defined for counts of 1 only; for others it is what the same formula
-//! gives, as on real processors.
+//! gives, as on real processors. AF is not defined after shifts, and processors
+//! differ ([`Maker`]).
 
 use ring3_core::memory::Memory;
 
@@ -10,6 +11,7 @@ use crate::decode::Op;
 use crate::exec::{Done, Place};
 use crate::flags::Status;
 use crate::table::{Rows, rm_sizes, rm_wide};
+use crate::undefined::Maker;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -50,6 +52,9 @@ const COUNT_MASK: u32 = 31;
 
 /// A shift or rotate by `count`, 1 to 31.
 trait Shift {
+    /// It is no rotate, which leaves AF as it was.
+    const SHIFTS: bool = false;
+
     /// The result and the flags.
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status);
 }
@@ -58,6 +63,9 @@ trait Shift {
 trait DoubleShift {
     /// The result and the flags.
     fn apply<W: Word>(status: Status, value: W, filler: W, count: u32) -> (W, Status);
+
+    /// OF as AMD's processors leave it, by the result and CF.
+    fn overflows<W: Word>(result: W, carry: bool) -> bool;
 }
 
 struct Rol;
@@ -137,6 +145,8 @@ impl Shift for Rcr {
 }
 
 impl Shift for Shl {
+    const SHIFTS: bool = true;
+
     #[inline(always)]
     fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
         let wide = value.zero_extend() << count;
@@ -146,6 +156,8 @@ impl Shift for Shl {
 }
 
 impl Shift for Shr {
+    const SHIFTS: bool = true;
+
     #[inline(always)]
     fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
         let old = value.zero_extend();
@@ -156,6 +168,8 @@ impl Shift for Shr {
 }
 
 impl Shift for Sar {
+    const SHIFTS: bool = true;
+
     #[inline(always)]
     fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
         let old = value.sign_extend() as i64;
@@ -176,6 +190,10 @@ impl DoubleShift for Shld {
         let carry = shifted >> (3 * W::BITS) & 1 != 0;
         (result, Status::new(result, carry, top(result) != top(value), false))
     }
+
+    fn overflows<W: Word>(result: W, carry: bool) -> bool {
+        carry != top(result)
+    }
 }
 
 impl DoubleShift for Shrd {
@@ -186,6 +204,10 @@ impl DoubleShift for Shrd {
         let result = W::truncate((wide >> count) as u64);
         let carry = wide >> (count - 1) & 1 != 0;
         (result, Status::new(result, carry, top(result) != top(value), false))
+    }
+
+    fn overflows<W: Word>(result: W, _: bool) -> bool {
+        top_two_differ(result)
     }
 }
 
@@ -206,8 +228,13 @@ fn shift<P: Place, W: Word, S: Shift>(
     op: &Op,
     count: u32,
 ) -> Done {
+    let half_carry = S::SHIFTS && cpu.maker == Maker::Amd;
     P::modify::<W>(cpu, memory, op, |status, value| {
-        if count == 0 { (value, status) } else { S::apply(status, value, count) }
+        if count == 0 {
+            return (value, status);
+        }
+        let (result, status) = S::apply(status, value, count);
+        (result, if half_carry { status.with_half_carry(true) } else { status })
     })
 }
 
@@ -235,7 +262,19 @@ fn double_shift<P: Place, W: Word, S: DoubleShift>(
     count: u32,
 ) -> Done {
     let filler = cpu.get::<W>(op.reg);
+    let maker = cpu.maker;
     P::modify::<W>(cpu, memory, op, |status, value| {
-        if count == 0 { (value, status) } else { S::apply(status, value, filler, count) }
+        if count == 0 {
+            return (value, status);
+        }
+        let (result, status) = S::apply(status, value, filler, count);
+        match maker {
+            Maker::Intel => (result, status),
+            Maker::Amd => {
+                let carry = status.carry();
+                let overflow = S::overflows(result, carry);
+                (result, status.with_carry_overflow(carry, overflow).with_half_carry(true))
+            }
+        }
     })
 }

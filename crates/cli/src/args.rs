@@ -20,6 +20,7 @@ use crate::netmodel::NetmodelArguments;
 use crate::nics::{NICS_MAX, NicArguments};
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
+use crate::switch::SwitchArguments;
 use crate::vblock::VblockArguments;
 
 /// Runs PC operating systems in ordinary unprivileged processes
@@ -47,6 +48,9 @@ pub(crate) enum Command {
 
     /// Be a network behind NAT for a machine, without any rights; "ring3 run --nic user" starts one
     Nat(NatArguments),
+
+    /// Be a network between machines; "ring3 run --nic switch" starts one
+    Switch(SwitchArguments),
 
     /// Predict what a network between machines does, by its design and what the host takes
     Netmodel(NetmodelArguments),

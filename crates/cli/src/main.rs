@@ -47,6 +47,7 @@ mod repetition;
 mod rtc;
 mod run;
 mod serial;
+mod switch;
 mod vblock;
 
 use std::io::{IsTerminal, Write};
@@ -86,6 +87,10 @@ fn main() -> ExitCode {
         Command::Nat(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| nat::run(&arguments)),
+        Command::Switch(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| switch::run(&arguments))
+            .map(|()| run::Status::Ended),
         Command::Netmodel(arguments) => netmodel::run(&arguments)
             .map(|()| run::Status::Ended)
             .map_err(|error| error.to_string()),

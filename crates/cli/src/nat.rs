@@ -60,12 +60,12 @@ pub(crate) struct NatArguments {
 
 /// An address to listen at.
 #[derive(Debug, Clone)]
-struct Listen(StreamAddress);
+pub(crate) struct Listen(pub(crate) StreamAddress);
 
 /// Why a `--listen` is refused.
 #[derive(Debug, Error)]
 #[error("give HOST:PORT or unix:PATH")]
-struct BadListen;
+pub(crate) struct BadListen;
 
 impl FromStr for Listen {
     type Err = BadListen;

@@ -6,7 +6,6 @@
 pub(crate) mod backend;
 pub(crate) mod user;
 
-use std::env;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,7 +16,7 @@ use ring3_core::net::MacAddress;
 use ring3_devices::ne2000::PORTS;
 use ring3_devices::nic;
 use ring3_devices::virtio::net::PAIRS_MAX;
-use ring3_net::{Backend, Capture, Card, NatProgram, NetError};
+use ring3_net::{Capture, Card, NetError};
 use ring3_vm::{Config, Nic, NicModel, Sender, VirtioNic, Vm};
 use thiserror::Error;
 
@@ -41,8 +40,8 @@ pub(crate) struct NicArguments {
     /// user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]…, a NAT that needs no rights (see "ring3 nat"),
     /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
     /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
-    /// tap,ifname=NAME, an interface of the host, or none. With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off,
-    /// and with model=ne2000 iobase=PORT,irq=N.
+    /// switch[,path=SOCKET], a network with all others of this user that say so (see "ring3 switch"), tap,ifname=NAME, an interface of the host, or none.
+    /// With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off, and with model=ne2000 iobase=PORT,irq=N.
     /// Given up to eight times; if not given, there is no card
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) nic: Vec<NicProperties>,
@@ -189,7 +188,7 @@ pub(crate) fn take_mac(properties: &mut Properties) -> Result<Option<MacAddress>
 pub(crate) enum NicError {
     #[error(transparent)]
     Network(#[from] NetError),
-    #[error("cannot find this program, to start a NAT: {0}")]
+    #[error("cannot find this program, to start a network: {0}")]
     Program(#[source] io::Error),
 }
 
@@ -202,7 +201,7 @@ impl NicArguments {
     /// Adds the cards to `config`.
     pub(crate) fn describe(&self, config: &mut Config) {
         let card = |(index, card): (usize, &CardProperties)| Nic {
-            mac: card.mac.unwrap_or_else(|| nic::default_address(index as u8)),
+            mac: card.mac.unwrap_or_else(|| card.network.behind.default_address(index as u8)),
             model: card.model,
         };
         config.nics = self.cards().into_iter().enumerate().map(card).collect();
@@ -210,21 +209,13 @@ impl NicArguments {
 
     /// Makes what is behind the cards of `vm`, to whose door `sender` sends.
     pub(crate) fn attach(&self, vm: &mut Vm, sender: &Sender) -> Result<(), NicError> {
-        for (name, properties) in nic::NAMES.iter().zip(self.cards()) {
+        let addresses: Vec<_> = vm.config().nics.iter().map(|nic| nic.mac).collect();
+        for ((name, address), properties) in nic::NAMES.iter().zip(addresses).zip(self.cards()) {
             let NetworkProperties { behind, pcap, filter } = &properties.network;
             let capture = pcap.as_ref().map(|path| Capture::create(path, filter.as_deref()));
             let capture = capture.transpose()?.map(Arc::new);
-            let card = Card::new(name, sender.clone(), capture);
-            let backend = match behind {
-                Behind::Stream(options) => Backend::Stream(options.clone()),
-                Behind::Dgram(options) => Backend::Dgram(options.clone()),
-                Behind::Tap(interface) => Backend::Tap(interface.clone()),
-                Behind::User(nat) => Backend::Nat(NatProgram {
-                    path: env::current_exe().map_err(NicError::Program)?,
-                    arguments: vec!["nat".into(), nat.text.clone().into()],
-                }),
-            };
-            vm.attach_network(name, ring3_net::open(&backend, &card)?);
+            let card = Card::new(name, sender.clone(), capture).with_address(address);
+            vm.attach_network(name, ring3_net::open(&behind.backend()?, &card)?);
         }
         Ok(())
     }

@@ -1,31 +1,89 @@
-//! The card of a machine, as the network behind it sees it.
+//! A network card, as the network behind it sees it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use ring3_core::input::{DeviceInput, Input};
-use ring3_core::net::Packet;
+use ring3_core::net::{MacAddress, Packet};
 use ring3_vm::Sender;
 
 use crate::capture::Capture;
 
-/// A card to which packets are sent.
+/// A card to which packets are sent: that of a machine, or a port of a switch.
 #[derive(Clone)]
 pub struct Card {
     name: String,
-    sender: Sender,
+    address: Option<MacAddress>,
+    taker: Arc<dyn Taker>,
     capture: Option<Arc<Capture>>,
+}
+
+/// Who has a card.
+pub(crate) trait Taker: Send + Sync {
+    /// A packet has come for it. It may wait while there are too many of them.
+    fn take(&self, packet: Packet);
+
+    /// For now no more packets come.
+    fn flush(&self) {}
+
+    /// What it sends is not too much any more.
+    fn relieve(&self);
+
+    /// The machine at the other end has a card with that address.
+    fn told_address(&self, _address: MacAddress) {}
+
+    /// Nothing will ever come again.
+    fn ended(&self) {}
+}
+
+/// A card of a machine.
+struct OfMachine {
+    name: String,
+    sender: Sender,
+}
+
+impl OfMachine {
+    fn send(&self, input: DeviceInput) {
+        self.sender.send(Input::Device { name: self.name.clone(), input });
+    }
+}
+
+impl Taker for OfMachine {
+    fn take(&self, packet: Packet) {
+        self.send(DeviceInput::Packet(packet));
+    }
+
+    fn relieve(&self) {
+        self.send(DeviceInput::Congestion(false));
+    }
 }
 
 impl Card {
     /// The card `name` of the machine to whose door `sender` sends. What comes for it goes to `capture` too.
     pub fn new(name: &str, sender: Sender, capture: Option<Arc<Capture>>) -> Card {
-        Card { name: name.to_owned(), sender, capture }
+        let taker = Arc::new(OfMachine { name: name.to_owned(), sender });
+        Card { name: name.to_owned(), address: None, taker, capture }
+    }
+
+    /// The same with the address that it has, which is told to a switch.
+    #[must_use]
+    pub fn with_address(self, address: MacAddress) -> Card {
+        Card { address: Some(address), ..self }
+    }
+
+    /// One of somebody else.
+    pub(crate) fn of(name: &str, taker: Arc<dyn Taker>) -> Card {
+        Card { name: name.to_owned(), address: None, taker, capture: None }
     }
 
     /// What it is called.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its address, if it has one that it keeps.
+    pub(crate) fn address(&self) -> Option<MacAddress> {
+        self.address
     }
 
     /// Where a copy of all packets goes.
@@ -38,16 +96,27 @@ impl Card {
         if let Some(capture) = &self.capture {
             capture.write(&packet);
         }
-        self.send(DeviceInput::Packet(packet));
+        self.taker.take(packet);
+    }
+
+    /// For now nothing more is sent to it.
+    pub(crate) fn flush(&self) {
+        self.taker.flush();
     }
 
     /// What it sends is not too much any more.
     pub(crate) fn relieve(&self) {
-        self.send(DeviceInput::Congestion(false));
+        self.taker.relieve();
     }
 
-    fn send(&self, input: DeviceInput) {
-        self.sender.send(Input::Device { name: self.name.clone(), input });
+    /// The card at the other end has that address.
+    pub(crate) fn told_address(&self, address: MacAddress) {
+        self.taker.told_address(address);
+    }
+
+    /// Nothing will ever be sent to it again.
+    pub(crate) fn ended(&self) {
+        self.taker.ended();
     }
 }
 

@@ -162,6 +162,7 @@ fn receive(socket: &OwnedFd, echo: Option<&SocketAddrAny>, card: &Card) {
             Ok((_, 0, _)) | Err(Errno::NOTCONN) => return,
             Ok((_, length, from)) if length <= PACKET_MAX && !is_echo(from.as_ref(), echo) => {
                 card.deliver(Packet::frame(buffer[..length].to_vec()));
+                card.flush();
             }
             Ok(_) | Err(Errno::INTR | Errno::CONNREFUSED) => {}
             Err(error) => {

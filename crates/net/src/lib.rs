@@ -6,6 +6,7 @@
 //! * [`dgram`]: a frame a datagram, over UDP, also to a group, or between Unix sockets;
 //! * [`nat`]: a NAT that needs no rights, in a process of its own;
 //! * [`tap`]: an interface of the host;
+//! * [`switch`]: a switch between machines, in a process of its own;
 //! * [`capture`]: copies of all packets in a file, of which any of these can have one.
 //!
 //! Inside, `message` is how packets stand in a stream, and `outgoing` the queue of what a card has sent.
@@ -24,6 +25,7 @@ mod message;
 pub mod nat;
 mod outgoing;
 pub mod stream;
+pub mod switch;
 pub mod tap;
 
 pub use capture::Capture;
@@ -33,6 +35,7 @@ pub use error::NetError;
 pub use nat::{Nat, NatOptions, NatProgram};
 pub use ring3_hostnet as hostnet;
 pub use stream::{Stream, StreamAddress, StreamOptions};
+pub use switch::{Switch, SwitchOptions, SwitchProgram, SwitchServer, Switched};
 pub use tap::Tap;
 
 use ring3_vm::networks::Network;
@@ -50,6 +53,8 @@ pub enum Backend {
     Nat(NatProgram),
     /// [`tap`]: the interface's name.
     Tap(String),
+    /// [`switch`].
+    Switch(SwitchProgram),
 }
 
 /// Makes the network behind `card`.
@@ -59,6 +64,7 @@ pub fn open(backend: &Backend, card: &Card) -> Result<Box<dyn Network>, NetError
         Backend::Dgram(options) => Box::new(Dgram::open(&options, card.clone())?),
         Backend::Nat(program) => Box::new(Nat::start(program, card.clone())?),
         Backend::Tap(name) => Box::new(Tap::open(&name, card.clone())?),
+        Backend::Switch(program) => Box::new(Switched::join(program, card.clone())?),
     };
     Ok(match card.capture() {
         Some(_) => Box::new(Captured { network, card: card.clone() }),

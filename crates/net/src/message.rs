@@ -8,7 +8,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use ring3_core::net::{OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
+use ring3_core::net::{MacAddress, OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
 
 /// Bytes of the length before a frame.
 const LENGTH_LEN: usize = 4;
@@ -34,19 +34,26 @@ pub(crate) enum Notice {
     Headers,
     /// It cannot work, and why.
     Failed(String),
+    /// It is a card of a machine with this address.
+    Address(MacAddress),
 }
 
 impl Notice {
     /// The frame that says it.
     pub(crate) fn to_frame(&self) -> Vec<u8> {
-        let (kind, text) = match self {
-            Notice::Hello => (0, ""),
-            Notice::Headers => (1, ""),
-            Notice::Failed(text) => (2, text.as_str()),
-        };
         let mut frame = NOTICE.to_vec();
-        frame.push(kind);
-        frame.extend(text.bytes().take(1000));
+        match self {
+            Notice::Hello => frame.push(0),
+            Notice::Headers => frame.push(1),
+            Notice::Failed(text) => {
+                frame.push(2);
+                frame.extend(text.bytes().take(1000));
+            }
+            Notice::Address(address) => {
+                frame.push(3);
+                frame.extend(address.0);
+            }
+        }
         frame.resize(frame.len().max(FRAME_MIN), 0);
         frame
     }
@@ -59,6 +66,9 @@ impl Notice {
             [2, text @ ..] => {
                 let text = String::from_utf8_lossy(text);
                 Some(Notice::Failed(text.trim_end_matches('\0').to_owned()))
+            }
+            [3, a, b, c, d, e, f, ..] => {
+                Some(Notice::Address(MacAddress([*a, *b, *c, *d, *e, *f])))
             }
             _ => None,
         }

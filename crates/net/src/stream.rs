@@ -279,10 +279,14 @@ fn serve(
         info!("{}: connected", card.name());
         if headers {
             outgoing.notify(if was_greeted { &Notice::Headers } else { &Notice::Hello });
+            if let Some(address) = card.address() {
+                outgoing.notify(&Notice::Address(address));
+            }
         }
         loop {
             match reader.receive() {
                 Ok(Some(Received::Packet(packet))) => card.deliver(packet),
+                Ok(Some(Received::Notice(Notice::Address(address)))) => card.told_address(address),
                 Ok(Some(Received::Notice(Notice::Hello))) if headers => {
                     outgoing.notify(&Notice::Headers);
                 }
@@ -298,11 +302,15 @@ fn serve(
                     break;
                 }
             }
+            if !reader.has_more() {
+                card.flush();
+            }
         }
         sink.cut();
         outgoing.disconnect();
         info!("{}: disconnected", card.name());
     }
+    card.ended();
 }
 
 /// The sending side of a connection.

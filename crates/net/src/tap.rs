@@ -47,6 +47,7 @@ fn receive(device: &Device, stop: &OwnedFd, card: &Card) {
                     && let Some(packet) = Packet::with_offload_header(*header, bytes.to_vec())
                 {
                     card.deliver(packet);
+                    card.flush();
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

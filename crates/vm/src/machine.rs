@@ -260,6 +260,11 @@ impl Vm {
         Ok(vm)
     }
 
+    /// What it is made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// The name of the engine.
     pub fn engine(&self) -> &'static str {
         self.engine.name()

@@ -1,13 +1,20 @@
 //! What is behind a network card, in QEMU's words ("Invocation", -netdev).
 
+use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use ring3_net::{DgramOptions, StreamAddress, StreamOptions};
+use ring3_core::net::MacAddress;
+use ring3_devices::nic;
+use ring3_net::{Backend, DgramOptions, NatProgram, StreamAddress, StreamOptions};
 
-use super::BadNic;
 use super::user::NatProperties;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::{BadNic, NicError};
 use crate::qemu::properties::{Properties, switch};
+use crate::switch::program;
 
 /// What is behind a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +24,8 @@ pub(crate) enum Behind {
     User(Box<NatProperties>),
     /// The interface's name.
     Tap(String),
+    /// The switch's socket, if it is not the usual one.
+    Switch(Option<PathBuf>),
 }
 
 impl Behind {
@@ -28,10 +37,40 @@ impl Behind {
             "dgram" => dgram(properties),
             "socket" => socket(properties),
             "tap" => tap(properties),
+            "switch" => switched(properties),
             _ => Err(BadNic(
-                "what is behind a card is user, stream, dgram, socket, tap or none".into(),
+                "what is behind a card is user, switch, stream, dgram, socket, tap or none".into(),
             )),
         }
+    }
+
+    /// The address of card `index` of a machine, where the user gives none. On a switch there are many machines, each with its own.
+    pub(crate) fn default_address(&self, index: u8) -> MacAddress {
+        let mut address = nic::default_address(index);
+        let mut random = [0; 3];
+        if matches!(self, Behind::Switch(_))
+            && getrandom(&mut random, GetRandomFlags::empty()) == Ok(random.len())
+        {
+            address.0[3..].copy_from_slice(&random);
+        }
+        address
+    }
+
+    /// How it is made.
+    pub(crate) fn backend(&self) -> Result<Backend, NicError> {
+        Ok(match self {
+            Behind::Stream(options) => Backend::Stream(options.clone()),
+            Behind::Dgram(options) => Backend::Dgram(options.clone()),
+            Behind::Tap(interface) => Backend::Tap(interface.clone()),
+            Behind::Switch(socket) => {
+                let program = program(socket.as_deref()).map_err(NicError::Program)?;
+                Backend::Switch(program)
+            }
+            Behind::User(nat) => Backend::Nat(NatProgram {
+                path: env::current_exe().map_err(NicError::Program)?,
+                arguments: vec!["nat".into(), nat.text.clone().into()],
+            }),
+        })
     }
 }
 
@@ -99,6 +138,12 @@ fn stream(mut properties: Properties) -> Result<Behind, BadNic> {
     }
     properties.finish("addr, server, reconnect and vnet-hdr")?;
     Ok(Behind::Stream(StreamOptions { address, is_server, reconnect, headers }))
+}
+
+fn switched(mut properties: Properties) -> Result<Behind, BadNic> {
+    let path = properties.take("path").map(PathBuf::from);
+    properties.finish("path")?;
+    Ok(Behind::Switch(path))
 }
 
 fn dgram(mut properties: Properties) -> Result<Behind, BadNic> {

@@ -1,0 +1,140 @@
+//! Guests on a switch: they reach each other over IPv4 and IPv6, cannot speak as somebody else, and go on when it is killed.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use support::guest::{Guest, PROMPT, file};
+use support::{Directory, output, ring3, wait_until};
+
+/// A switch, which is killed when it is dropped.
+struct Switch(Child);
+
+impl Switch {
+    /// Starts one that listens at `socket`, and waits until it does.
+    fn start(socket: &Path, options: &[&str]) -> Switch {
+        let mut command = ring3();
+        command.args(["switch", "--listen"]).arg(format!("unix:{}", socket.display()));
+        let mut switch = Switch(command.args(options).spawn().expect("the program starts"));
+        wait_until("the switch listens", || {
+            assert!(switch.0.try_wait().unwrap().is_none(), "the switch has ended");
+            std::os::unix::net::UnixStream::connect(socket).ok()
+        });
+        switch
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A guest on the switch at `socket` with the addresses 10.0.0.`number` and fd00::`number`.
+fn guest(socket: &Path, number: u8) -> Guest {
+    let mut guest = Guest::start(|command| {
+        command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
+        for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
+            command.arg("--initrd").arg(file(initrd));
+        }
+        command.args(["--append", "console=ttyS0 quiet", "--nic"]);
+        command.arg(format!("switch,path={},mac=52:54:00:00:00:0{number}", socket.display()));
+    });
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_net");
+    guest.command(&format!(
+        "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set eth0 up; \
+         ip addr add 10.0.0.{number}/24 dev eth0; ip -6 addr add fd00::{number}/64 dev eth0"
+    ));
+    guest
+}
+
+/// What `ring3 switch --status` shows of the port with that address.
+fn status(socket: &Path, number: u8) -> String {
+    let path = format!("{}.status", socket.display());
+    let shown =
+        String::from_utf8(output(ring3().args(["switch", "--status", "--status-socket", &path])))
+            .unwrap();
+    let address = format!("52:54:00:00:00:0{number}");
+    let line = shown.lines().find(|line| line.contains(&address));
+    line.unwrap_or_else(|| panic!("{shown}")).to_owned()
+}
+
+#[test]
+fn guests_reach_each_other_and_cannot_be_another_one() {
+    let directory = Directory::new();
+    let socket = directory.path("switch");
+    let _switch = Switch::start(&socket, &[]);
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|number| guest(&socket, number));
+    for address in ["10.0.0.2", "fd00::2"] {
+        let answer = first.command(&format!("ping -c 3 -s 5000 {address} | grep received"));
+        assert!(answer.contains("3 packets received"), "{answer}");
+    }
+    // Who takes another one's address is not heard any more, and hears nothing of what is for that one.
+    third.command(
+        "ip link set eth0 down; ip link set eth0 address 52:54:00:00:00:02; ip link set eth0 up",
+    );
+    let answer = third.command("ping -c 2 -W 2 10.0.0.1 | grep received");
+    assert!(answer.contains(" 0 packets received"), "{answer}");
+    let heard = "cat /sys/class/net/eth0/statistics/rx_packets";
+    let before: u64 = third.command(heard).parse().unwrap();
+    let answer = first.command("ping -c 20 -i 0.1 10.0.0.2 | grep received");
+    assert!(answer.contains("20 packets received"), "{answer}");
+    let after: u64 = third.command(heard).parse().unwrap();
+    assert!(after - before < 20, "{before} {after}");
+    assert!(status(&socket, 3).contains("spoofed"), "{}", status(&socket, 3));
+    second.command("true");
+}
+
+#[test]
+fn guests_go_on_when_the_switch_is_killed() {
+    let directory = Directory::new();
+    let socket = directory.path("switch");
+    let switch = Switch::start(&socket, &[]);
+    let [mut first, mut second] = [1, 2].map(|number| guest(&socket, number));
+    let make = "dd if=/dev/urandom of=sent bs=64k count=320 2>/dev/null; md5sum < sent";
+    let sum = second.command(make);
+    first.command("mkfifo never; sleep 10000 > never & (nc -l -p 5000 < never > come; md5sum < come > sum) & sleep 1");
+    second.begin("nc 10.0.0.1 5000 < sent; echo done");
+    // In the middle of it; the machines start another one by themselves.
+    wait_until("something has come", || {
+        let bytes: u64 = first.command("stat -c %s come").parse().unwrap();
+        (bytes > 1_000_000).then_some(())
+    });
+    drop(switch);
+    second.end();
+    let received = wait_until("all has come", || {
+        let sum = first.command("cat sum");
+        (!sum.is_empty()).then_some(sum)
+    });
+    assert_eq!(received, sum);
+    assert!(status(&socket, 1).contains("machine"), "this is another switch");
+    // It ends when the last machine has gone.
+    drop((first, second));
+    wait_until("the switch ends", || (!socket.exists()).then_some(()));
+}
+
+#[test]
+fn what_cannot_be_is_told() {
+    let refused = |arguments: &[&str]| {
+        let mut command = ring3();
+        let output = command.arg("switch").args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let directory = Directory::new();
+    let socket = directory.path("switch");
+    let listen = format!("unix:{}", socket.display());
+    let _switch = Switch::start(&socket, &[]);
+    assert!(
+        refused(&["--listen", &listen]).contains("in use"),
+        "{}",
+        refused(&["--listen", &listen])
+    );
+    let elsewhere = format!("unix:{}", directory.path("other").display());
+    assert!(refused(&["--listen", &elsewhere, "--uplink", "mouse"]).contains("--uplink mouse"));
+    let status = directory.path("nobody").display().to_string();
+    assert!(refused(&["--status", "--status-socket", &status]).contains("no switch"));
+}

@@ -1,0 +1,22 @@
+//! A switch between machines, in a process of its own (`ring3 switch`).
+//!
+//! Machines connect to it as to a [`stream`](crate::stream), those of QEMU too. Between machines of ring3 packets go through it unfinished and large. It keeps
+//! nothing that cannot be found out again: when it dies, machines connect to the next one, and guests see a pause.
+//!
+//! * [`fabric`]: which packets go where; `limit`: how many of them at most;
+//! * [`Switch`]: ports, and what is behind them; [`SwitchServer`]: where machines connect; [`SwitchStatus`]: what it says of itself;
+//! * [`Switched`]: the machine's side, which starts a switch where there is none.
+//!
+//! Who sends to somebody that is too slow waits, so between two guests nothing is lost that they do not lose themselves; who sends to all does not wait.
+
+pub mod fabric;
+mod joining;
+mod limit;
+mod port;
+mod server;
+mod status;
+
+pub use joining::{SwitchProgram, Switched};
+pub use port::{Switch, SwitchOptions};
+pub use server::{SwitchServer, tell_status};
+pub use status::{PortStatus, SwitchStatus};

@@ -1,0 +1,289 @@
+//! Which packets go where: the switch without its sockets and threads.
+//!
+//! A *guest* is a machine at a port that the switch does not trust. It has one address, which is *pinned*: the one that its machine has told, or else the first that
+//! it sends from. So it cannot speak as somebody else, nor have the packets of somebody else come to its port. As the switch knows where each guest is, a packet to
+//! an address that it does not know goes to *uplinks* alone, behind which there may be many: no guest sees what is not for it. Filters can be
+//! switched off, and then a guest's port is one as of any learning bridge (IEEE 802.1D, 7.7 to 7.9).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use ring3_core::net::{MacAddress, Packet};
+
+use super::limit::Limit;
+
+/// Addresses that are remembered, and those of one guest whose filter is off.
+const ADDRESSES_MAX: usize = 8192;
+const ADDRESSES_OF_GUEST_MAX: usize = 256;
+
+/// For how long an address is remembered without a packet from it (IEEE 802.1D, 7.9.2).
+pub const AGEING: Duration = Duration::from_secs(300);
+
+/// How often room is made where there is none: that takes a while.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Addresses of this and fifteen more are for bridges themselves, which never forward them (IEEE 802.1D, 7.12.6).
+const RESERVED: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
+
+/// A port, by a number that no other one had before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortId(pub u64);
+
+/// Who is at a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortKind {
+    /// One machine.
+    Guest {
+        /// It is held to its address, and sees nothing of others.
+        filtered: bool,
+    },
+    /// The way to others.
+    Uplink,
+}
+
+/// Why a packet goes nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It has no source, or one that no card can have, or goes to bridges.
+    Malformed,
+    /// Its source is the address of somebody else.
+    Spoofed,
+    /// There were too many packets to all of late.
+    Flood,
+    /// Whoever it is for is behind the port from which it came, or nowhere.
+    Nowhere,
+}
+
+/// What a port has had to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that came from it, and their bytes.
+    pub received: u64,
+    /// See [`Counters::received`].
+    pub received_bytes: u64,
+    /// Packets that went to it, and their bytes.
+    pub sent: u64,
+    /// See [`Counters::sent`].
+    pub sent_bytes: u64,
+    /// Packets from it that went nowhere, by why.
+    pub refused: BTreeMap<Refusal, u64>,
+}
+
+#[derive(Debug)]
+struct Port {
+    kind: PortKind,
+    pinned: Option<MacAddress>,
+    /// How many addresses are remembered to be behind it.
+    places: usize,
+    /// How many packets to all it may send.
+    limit: Limit,
+    counters: Counters,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    port: PortId,
+    seen: Instant,
+}
+
+/// The ports, and who is behind them.
+#[derive(Debug)]
+pub struct Fabric {
+    ports: BTreeMap<PortId, Port>,
+    places: HashMap<MacAddress, Place>,
+    next: u64,
+    /// When what is old was last looked for.
+    swept: Instant,
+    /// Packets to all that a guest may send in a second.
+    broadcasts: u32,
+}
+
+impl Fabric {
+    /// One without ports, where a guest may send `broadcasts` packets to all in a second; 0 is as many as it likes.
+    pub fn new(broadcasts: u32, now: Instant) -> Fabric {
+        let (ports, places) = (BTreeMap::new(), HashMap::new());
+        Fabric { ports, places, next: 0, swept: now, broadcasts }
+    }
+
+    /// Adds a port.
+    pub fn add(&mut self, kind: PortKind, now: Instant) -> PortId {
+        let id = PortId(self.next);
+        self.next += 1;
+        let most = if kind == PortKind::Uplink { 0 } else { self.broadcasts };
+        let (limit, counters) = (Limit::new(most, now), Counters::default());
+        self.ports.insert(id, Port { kind, pinned: None, places: 0, limit, counters });
+        id
+    }
+
+    /// Removes a port, and forgets who was behind it.
+    pub fn remove(&mut self, id: PortId) {
+        self.ports.remove(&id);
+        self.places.retain(|_, place| place.port != id);
+    }
+
+    /// A guest's machine says which address it has. False if that is somebody else's, or no card's; then nothing changes.
+    pub fn pin(&mut self, id: PortId, address: MacAddress, now: Instant) -> bool {
+        let is_free = self.find(address, now).is_none_or(|place| place.port == id);
+        let port = self.ports.get_mut(&id).filter(|port| port.kind != PortKind::Uplink);
+        let Some(port) = port.filter(|_| is_free && !address.is_group()) else { return false };
+        if let Some(before) = port.pinned.replace(address) {
+            self.forget(before);
+        }
+        self.remember(address, Place { port: id, seen: now });
+        true
+    }
+
+    /// What the port has had to do.
+    pub fn counters(&self, id: PortId) -> Option<&Counters> {
+        self.ports.get(&id).map(|port| &port.counters)
+    }
+
+    /// The address of the guest at a port, if it is known.
+    pub fn address(&self, id: PortId) -> Option<MacAddress> {
+        self.ports.get(&id)?.pinned
+    }
+
+    /// A packet has come from port `from`: appends the ports to which it goes to `to`. Nothing is appended where it goes nowhere.
+    pub fn forward(
+        &mut self,
+        from: PortId,
+        packet: &Packet,
+        now: Instant,
+        to: &mut Vec<PortId>,
+    ) -> Result<(), Refusal> {
+        let len = packet.bytes.len() as u64;
+        let result = self.choose(from, packet, now, to);
+        if let Some(port) = self.ports.get_mut(&from) {
+            port.counters.received += 1;
+            port.counters.received_bytes += len;
+            if let Err(refusal) = result {
+                *port.counters.refused.entry(refusal).or_default() += 1;
+            }
+        }
+        for id in to {
+            if let Some(port) = self.ports.get_mut(id) {
+                port.counters.sent += 1;
+                port.counters.sent_bytes += len;
+            }
+        }
+        result
+    }
+
+    fn choose(
+        &mut self,
+        from: PortId,
+        packet: &Packet,
+        now: Instant,
+        to: &mut Vec<PortId>,
+    ) -> Result<(), Refusal> {
+        let source = packet.source().filter(|source| !source.is_group());
+        let (Some(source), Some(destination)) = (source, packet.destination()) else {
+            return Err(Refusal::Malformed);
+        };
+        if destination.0[..5] == RESERVED && destination.0[5] < 16 {
+            return Err(Refusal::Malformed);
+        }
+        self.learn(from, source, now)?;
+        if !destination.is_group()
+            && let Some(place) = self.find(destination, now)
+        {
+            if place.port == from {
+                return Err(Refusal::Nowhere);
+            }
+            to.push(place.port);
+            return Ok(());
+        }
+        let sender = self.ports.get_mut(&from).ok_or(Refusal::Nowhere)?;
+        if !sender.limit.allows(now) {
+            return Err(Refusal::Flood);
+        }
+        let hears = |port: &Port| match port.kind {
+            PortKind::Uplink => true,
+            PortKind::Guest { filtered } => {
+                destination.is_group() || !filtered || port.pinned.is_none()
+            }
+        };
+        let others = self.ports.iter().filter(|(id, port)| **id != from && hears(port));
+        let before = to.len();
+        to.extend(others.map(|(id, _)| *id));
+        if to.len() == before { Err(Refusal::Nowhere) } else { Ok(()) }
+    }
+
+    /// Notes that `source` is behind port `from`, if that may be.
+    fn learn(&mut self, from: PortId, source: MacAddress, now: Instant) -> Result<(), Refusal> {
+        let port = self.ports.get(&from).ok_or(Refusal::Nowhere)?;
+        let filtered = port.kind == PortKind::Guest { filtered: true };
+        if filtered && port.pinned.is_none() {
+            return if self.pin(from, source, now) { Ok(()) } else { Err(Refusal::Spoofed) };
+        }
+        if filtered && port.pinned != Some(source) {
+            return Err(Refusal::Spoofed);
+        }
+        let is_uplink = port.kind == PortKind::Uplink;
+        match self.find(source, now) {
+            Some(place) if place.port == from => {}
+            // Nobody takes a guest's address from it, and no guest that of one behind an uplink.
+            Some(place) if self.is_pinned(place.port, source) => return Err(Refusal::Spoofed),
+            Some(place) if !is_uplink && self.is_uplink(place.port) => {
+                return Err(Refusal::Spoofed);
+            }
+            // It has moved, or is new.
+            _ => {}
+        }
+        let is_known = self.places.contains_key(&source);
+        if is_known || self.has_room(from, is_uplink, now) {
+            self.remember(source, Place { port: from, seen: now });
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, address: MacAddress, place: Place) {
+        self.forget(address);
+        if let Some(port) = self.ports.get_mut(&place.port) {
+            port.places += 1;
+            self.places.insert(address, place);
+        }
+    }
+
+    fn forget(&mut self, address: MacAddress) {
+        if let Some(place) = self.places.remove(&address)
+            && let Some(port) = self.ports.get_mut(&place.port)
+        {
+            port.places -= 1;
+        }
+    }
+
+    fn is_pinned(&self, port: PortId, address: MacAddress) -> bool {
+        self.address(port) == Some(address)
+    }
+
+    fn is_uplink(&self, port: PortId) -> bool {
+        self.ports.get(&port).is_some_and(|port| port.kind == PortKind::Uplink)
+    }
+
+    /// Where `address` is, if it was heard of late. A pinned one is where it is.
+    fn find(&self, address: MacAddress, now: Instant) -> Option<Place> {
+        let place = *self.places.get(&address)?;
+        let is_old = now.saturating_duration_since(place.seen) >= AGEING;
+        (!is_old || self.is_pinned(place.port, address)).then_some(place)
+    }
+
+    /// There is room for another address behind port `from`. What is old makes room, now and then.
+    fn has_room(&mut self, from: PortId, is_uplink: bool, now: Instant) -> bool {
+        let is_full = self.places.len() >= ADDRESSES_MAX;
+        if is_full && now.saturating_duration_since(self.swept) >= SWEEP {
+            self.swept = now;
+            let known: Vec<_> = self.places.keys().copied().collect();
+            for address in known {
+                if self.find(address, now).is_none() {
+                    self.forget(address);
+                }
+            }
+        }
+        let of_port = self.ports.get(&from).map_or(0, |port| port.places);
+        self.places.len() < ADDRESSES_MAX && (is_uplink || of_port < ADDRESSES_OF_GUEST_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! The ports of a switch, and what goes between them.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use ring3_core::net::{MacAddress, Packet};
+use ring3_vm::networks::Network;
+use tracing::{info, warn};
+
+use super::fabric::{Fabric, PortId, PortKind};
+use super::status::{PortStatus, SwitchStatus};
+use crate::card::{Card, Taker};
+use crate::error::NetError;
+
+/// How long who sends waits for one that is slow.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a switch does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SwitchOptions {
+    /// Guests are held to their addresses, and see nothing of others.
+    pub filtered: bool,
+    /// Packets to all that a guest may send in a second; 0 is as many as it likes.
+    pub broadcasts: u32,
+}
+
+impl Default for SwitchOptions {
+    fn default() -> SwitchOptions {
+        SwitchOptions { filtered: true, broadcasts: 1000 }
+    }
+}
+
+/// A switch. It is there as long as it, or one of its ports, is.
+#[derive(Debug, Clone)]
+pub struct Switch {
+    shared: Arc<Shared>,
+    options: SwitchOptions,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fabric: Mutex<Fabric>,
+    ways: RwLock<BTreeMap<PortId, Arc<Way>>>,
+}
+
+/// The way out of a port.
+struct Way {
+    name: String,
+    kind: PortKind,
+    network: Mutex<Box<dyn Network>>,
+    /// It has too much to do.
+    is_slow: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Debug for Way {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Way").field(&self.name).finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Way {
+    fn send(&self, packet: Packet) {
+        lock(&self.network).send(packet);
+    }
+
+    fn flush(&self) {
+        let mut network = lock(&self.network);
+        network.flush();
+        // Whoever hears that this is over needs the same lock first.
+        let mut is_slow = lock(&self.is_slow);
+        if network.is_congested() {
+            *is_slow = true;
+        }
+    }
+
+    /// Waits while it has too much to do, but not for ever.
+    fn wait(&self) {
+        let is_slow = lock(&self.is_slow);
+        drop(self.changed.wait_timeout_while(is_slow, PATIENCE, |is_slow| *is_slow));
+    }
+
+    fn relieve(&self) {
+        *lock(&self.is_slow) = false;
+        self.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn way(&self, id: PortId) -> Option<Arc<Way>> {
+        self.ways.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    fn remove(&self, id: PortId) {
+        lock(&self.fabric).remove(id);
+        let way = self.ways.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        if let Some(way) = way {
+            // Nobody is to wait for it.
+            way.relieve();
+            info!("{} has gone", way.name);
+        }
+    }
+}
+
+impl Switch {
+    /// One without ports.
+    pub fn new(options: SwitchOptions) -> Switch {
+        let fabric = Mutex::new(Fabric::new(options.broadcasts, Instant::now()));
+        Switch { shared: Arc::new(Shared { fabric, ways: RwLock::default() }), options }
+    }
+
+    /// Adds a port for a guest, called `name`, whose network `open` makes for the card that it is given.
+    pub fn add_guest(
+        &self,
+        name: &str,
+        open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
+    ) -> Result<(), NetError> {
+        self.add(name, PortKind::Guest { filtered: self.options.filtered }, open)
+    }
+
+    /// The same for a way to others.
+    pub fn add_uplink(
+        &self,
+        name: &str,
+        open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
+    ) -> Result<(), NetError> {
+        self.add(name, PortKind::Uplink, open)
+    }
+
+    fn add(
+        &self,
+        name: &str,
+        kind: PortKind,
+        open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
+    ) -> Result<(), NetError> {
+        let id = lock(&self.shared.fabric).add(kind, Instant::now());
+        let pending = Mutex::default();
+        let port = Port { shared: self.shared.clone(), id, pending };
+        let network = match open(Card::of(name, Arc::new(port))) {
+            Ok(network) => Mutex::new(network),
+            Err(error) => {
+                self.shared.remove(id);
+                return Err(error);
+            }
+        };
+        let (is_slow, changed) = (Mutex::new(false), Condvar::new());
+        let way = Arc::new(Way { name: name.to_owned(), kind, network, is_slow, changed });
+        self.shared.ways.write().unwrap_or_else(PoisonError::into_inner).insert(id, way);
+        // It may have gone before it was there.
+        if lock(&self.shared.fabric).counters(id).is_none() {
+            self.shared.remove(id);
+        }
+        info!("{name} is connected");
+        Ok(())
+    }
+
+    /// How many guests are connected.
+    pub fn guests(&self) -> usize {
+        let ways = self.shared.ways.read().unwrap_or_else(PoisonError::into_inner);
+        ways.values().filter(|way| way.kind != PortKind::Uplink).count()
+    }
+
+    /// What its ports have had to do.
+    pub fn status(&self) -> SwitchStatus {
+        let ways = self.shared.ways.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let fabric = lock(&self.shared.fabric);
+        let ports = ways.iter().filter_map(|(id, way)| {
+            let counters = fabric.counters(*id)?;
+            Some(PortStatus::new(&way.name, way.kind, fabric.address(*id), counters))
+        });
+        SwitchStatus { ports: ports.collect() }
+    }
+}
+
+/// The way into a port.
+struct Port {
+    shared: Arc<Shared>,
+    id: PortId,
+    /// Ways that have been sent something, and whether who sends waits for them.
+    pending: Mutex<Vec<(Arc<Way>, bool)>>,
+}
+
+impl Taker for Port {
+    fn take(&self, packet: Packet) {
+        let mut to = Vec::new();
+        let now = Instant::now();
+        if lock(&self.shared.fabric).forward(self.id, &packet, now, &mut to).is_err() {
+            return;
+        }
+        let waits = to.len() == 1;
+        let mut pending = lock(&self.pending);
+        let mut packet = Some(packet);
+        while let Some(id) = to.pop() {
+            let Some(way) = self.shared.way(id) else { continue };
+            let copy = if to.is_empty() { packet.take() } else { packet.clone() };
+            let Some(copy) = copy else { break };
+            way.send(copy);
+            match pending.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &way)) {
+                Some((_, is_waited_for)) => *is_waited_for |= waits,
+                None => pending.push((way, waits)),
+            }
+        }
+    }
+
+    fn flush(&self) {
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        for (way, _) in &pending {
+            way.flush();
+        }
+        for (way, _) in pending.iter().filter(|(_, waits)| *waits) {
+            way.wait();
+        }
+    }
+
+    fn relieve(&self) {
+        if let Some(way) = self.shared.way(self.id) {
+            way.relieve();
+        }
+    }
+
+    fn told_address(&self, address: MacAddress) {
+        if !lock(&self.shared.fabric).pin(self.id, address, Instant::now()) {
+            warn!("a machine has said that it has the address {address}, which is another one's");
+        }
+    }
+
+    fn ended(&self) {
+        self.shared.remove(self.id);
+    }
+}

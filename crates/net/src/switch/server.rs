@@ -1,0 +1,106 @@
+//! Where machines connect to a switch.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use ring3_socket::{SocketFile, listen_at};
+use tracing::warn;
+
+use super::port::Switch;
+use crate::error::NetError;
+use crate::outgoing::Outgoing;
+use crate::stream::{Connection, Connector, Listener, Stream, StreamAddress, StreamSink, listen};
+
+/// Machines that are connected at most: each takes two threads.
+const GUESTS_MAX: usize = 256;
+
+/// How long one waits after a connection that could not be taken.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket to which machines connect.
+#[derive(Debug)]
+pub struct SwitchServer {
+    switch: Switch,
+    listener: Listener,
+    address: StreamAddress,
+    file: Mutex<Option<SocketFile>>,
+}
+
+/// One connection, and no other after it.
+struct Once(Option<Connection>);
+
+impl Connector for Once {
+    fn next(&mut self, _outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
+        self.0.take()
+    }
+}
+
+impl SwitchServer {
+    /// Listens at `address` for machines for `switch`.
+    pub fn listen(address: &StreamAddress, switch: Switch) -> Result<SwitchServer, NetError> {
+        let (listener, file) = listen(address)?;
+        Ok(SwitchServer { switch, listener, address: address.clone(), file: Mutex::new(file) })
+    }
+
+    /// Takes machines in for as long as the process lives.
+    pub fn serve(&self) -> ! {
+        for number in 1_u64.. {
+            let taken = match self.listener.accept() {
+                Ok(socket) => self.take(socket, number),
+                Err(source) => Err(NetError::Listen { address: self.address.to_string(), source }),
+            };
+            if let Err(error) = taken {
+                warn!("a machine is not taken in: {error}");
+                thread::sleep(PAUSE);
+            }
+        }
+        unreachable!("nobody counts so far");
+    }
+
+    /// Removes the socket's file: nobody else can connect.
+    pub fn close(&self) {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn take(&self, socket: OwnedFd, number: u64) -> Result<(), NetError> {
+        if self.switch.guests() >= GUESTS_MAX {
+            warn!("there are {GUESTS_MAX} machines already; another one is turned away");
+            return Ok(());
+        }
+        let connection = Connection::new(socket).map_err(NetError::Conversation)?;
+        self.switch.add_guest(&format!("machine {number}"), |card| {
+            Ok(Box::new(Stream::start(card, true, Once(Some(connection)))?))
+        })
+    }
+}
+
+/// Tells all who connect to a socket at `path` what `switch` says of itself, as JSON, in a thread of its own. The socket is there as long as what is
+/// returned.
+pub fn tell_status(path: &Path, switch: Switch) -> Result<SocketFile, NetError> {
+    let (listener, file) = listen_at(path)?;
+    listener.set_nonblocking(false).map_err(NetError::Conversation)?;
+    thread::Builder::new()
+        .name("status".to_owned())
+        .spawn(move || tell_all(&listener, &switch))
+        .map_err(NetError::Thread)?;
+    Ok(file)
+}
+
+fn tell_all(listener: &UnixListener, switch: &Switch) {
+    for client in listener.incoming() {
+        let told = client.and_then(|mut client| {
+            client.set_write_timeout(Some(Duration::from_secs(1)))?;
+            let text = serde_json::to_string(&switch.status())?;
+            client.write_all(text.as_bytes())
+        });
+        if let Err(error) = told {
+            warn!("somebody who asked is told nothing: {error}");
+            thread::sleep(PAUSE);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A switch and its machines, which are networks without machines: what one sends comes out of the doors of others.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ring3_core::input::{DeviceInput, Input};
+use ring3_core::net::{MacAddress, Offloads, Packet, PartialChecksum};
+use ring3_net::switch::{PortStatus, tell_status};
+use ring3_net::{Backend, Card, StreamAddress, StreamOptions, Switch, SwitchOptions, SwitchServer};
+use ring3_vm::networks::Network;
+use ring3_vm::{Door, door};
+use tempfile::TempDir;
+
+/// How long a test waits for what is to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// A switch that listens at a socket.
+struct Running {
+    switch: Switch,
+    directory: TempDir,
+}
+
+impl Running {
+    fn start(options: SwitchOptions) -> Running {
+        let directory = tempfile::tempdir().unwrap();
+        let running = Running { switch: Switch::new(options), directory };
+        let address = StreamAddress::Unix(running.socket());
+        let server = SwitchServer::listen(&address, running.switch.clone()).unwrap();
+        // For as long as the tests run.
+        thread::spawn(move || server.serve());
+        running
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("switch")
+    }
+
+    /// A machine whose card has the address number `number`, known to the switch.
+    fn machine(&self, number: u8) -> Machine {
+        let machine = Machine::new(number, &self.socket());
+        let is_known = |port: &PortStatus| port.address == Some(address(number).to_string());
+        self.wait_until(|ports| ports.iter().any(is_known));
+        machine
+    }
+
+    fn wait_until(&self, ready: impl Fn(&[PortStatus]) -> bool) -> Vec<PortStatus> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let ports = self.switch.status().ports;
+            if ready(&ports) {
+                return ports;
+            }
+            assert!(Instant::now() < until, "{ports:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn address(number: u8) -> MacAddress {
+    MacAddress([2, 0, 0, 0, 0, number])
+}
+
+/// A machine without a guest.
+struct Machine {
+    number: u8,
+    network: Box<dyn Network>,
+    door: Door,
+}
+
+impl Machine {
+    fn new(number: u8, socket: &Path) -> Machine {
+        let (sender, door) = door();
+        let card = Card::new("nic0", sender, None).with_address(address(number));
+        let address = StreamAddress::Unix(socket.to_owned());
+        let options = StreamOptions { address, is_server: false, reconnect: None, headers: true };
+        let network = ring3_net::open(&Backend::Stream(options), &card).unwrap();
+        Machine { number, network, door }
+    }
+
+    /// A frame of `len` bytes to `to` with the number `mark`.
+    fn frame(&self, to: [u8; 6], mark: u32, len: usize) -> Packet {
+        let mut bytes = [&to[..], &address(self.number).0, &[8, 0], &mark.to_be_bytes()].concat();
+        bytes.resize(len, 0x5a);
+        Packet::frame(bytes)
+    }
+
+    /// Sends a packet, and waits while the network is congested.
+    fn send(&mut self, packet: Packet) {
+        self.network.send(packet);
+        self.network.flush();
+        if self.network.is_congested() {
+            assert_eq!(self.next(), DeviceInput::Congestion(false));
+        }
+    }
+
+    fn next(&mut self) -> DeviceInput {
+        let until = self.door.host_time().plus_nanos(PATIENCE.as_nanos() as u64);
+        self.door.wait(Some(until), |_| true);
+        match self.door.take(|_| true) {
+            Some(Input::Device { input, .. }) => input,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn packet(&mut self) -> Packet {
+        match self.next() {
+            DeviceInput::Packet(packet) => packet,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn packets_go_to_whom_they_are_for_as_they_are() {
+    let running = Running::start(SwitchOptions::default());
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
+    let checksum = Some(PartialChecksum { start: 34, offset: 6 });
+    let unfinished = Packet { checksum, ..first.frame(address(2).0, 7, 64) };
+    first.send(unfinished.clone());
+    first.send(first.frame(BROADCAST, 8, 60));
+    assert_eq!(second.packet(), unfinished, "the other one is one of ring3 too");
+    assert_eq!(second.packet(), first.frame(BROADCAST, 8, 60));
+    assert_eq!(third.packet(), first.frame(BROADCAST, 8, 60), "it has not seen the one before");
+    // Who speaks as another one is not heard.
+    second.number = 3;
+    second.send(second.frame(address(1).0, 9, 60));
+    second.number = 2;
+    second.send(second.frame(address(1).0, 10, 60));
+    assert_eq!(first.packet(), second.frame(address(1).0, 10, 60));
+    let ports = running.wait_until(|_| true);
+    assert_eq!(ports[1].refused.get("spoofed"), Some(&1));
+    assert_eq!((ports[1].received, ports[1].sent), (2, 2));
+    drop(second);
+    running.wait_until(|ports| ports.len() == 2);
+}
+
+#[test]
+fn a_machine_of_qemu_gets_whole_frames() {
+    let running = Running::start(SwitchOptions::default());
+    let mut first = running.machine(1);
+    let mut qemu = UnixStream::connect(running.socket()).unwrap();
+    qemu.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hello = [&BROADCAST[..], &address(5).0, &[8, 0], &[0; 46]].concat();
+    qemu.write_all(&[&60_u32.to_be_bytes()[..], &hello].concat()).unwrap();
+    assert_eq!(first.packet(), Packet::frame(hello));
+    let checksum = Some(PartialChecksum { start: 34, offset: 6 });
+    let packet = Packet { checksum, ..first.frame(address(5).0, 7, 64) };
+    first.send(packet.clone());
+    let mut finished = None;
+    packet.without_offloads(Offloads::default(), |frame| finished = Some(frame.bytes));
+    // First the switch greets it, as a frame to nobody.
+    let received = loop {
+        let mut length = [0; 4];
+        qemu.read_exact(&mut length).unwrap();
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        qemu.read_exact(&mut frame).unwrap();
+        if frame[..6] == address(5).0 {
+            break frame;
+        }
+    };
+    assert_eq!(Some(received), finished);
+}
+
+#[test]
+fn nothing_is_lost_between_two_guests() {
+    const COUNT: u32 = 20_000;
+    let running = Running::start(SwitchOptions::default());
+    let [mut first, mut second] = [1, 2].map(|number| running.machine(number));
+    let expected = first.frame(address(2).0, 0, 1500);
+    let sending = thread::spawn(move || {
+        for mark in 0..COUNT {
+            first.send(first.frame(address(2).0, mark, 1500));
+        }
+        first
+    });
+    // It begins late, when everything in between is full.
+    thread::sleep(Duration::from_millis(300));
+    for mark in 0..COUNT {
+        let packet = second.packet();
+        assert_eq!(packet.bytes[14..18], mark.to_be_bytes());
+        assert_eq!(packet.bytes.len(), expected.bytes.len());
+    }
+    drop(sending.join().unwrap());
+}
+
+#[test]
+fn who_takes_nothing_does_not_hold_others_up_for_ever() {
+    let running = Running::start(SwitchOptions { broadcasts: 0, ..SwitchOptions::default() });
+    let [mut first, asleep, mut third] = [1, 2, 3].map(|number| running.machine(number));
+    let to_all = |mark| first.frame(BROADCAST, mark, 1500);
+    let frames: Vec<_> = (0..5000).map(to_all).collect();
+    let last = first.frame(address(3).0, 99_999, 60);
+    let sending = thread::spawn(move || {
+        for frame in frames {
+            first.send(frame);
+        }
+        for mark in 0..2000 {
+            first.send(first.frame(address(2).0, mark, 1500));
+        }
+        first.send(first.frame(address(3).0, 99_999, 60));
+        first
+    });
+    while third.packet() != last {}
+    drop((sending.join().unwrap(), asleep));
+}
+
+#[test]
+fn an_uplink_leads_outside() {
+    let running = Running::start(SwitchOptions::default());
+    let mut first = running.machine(1);
+    let outside = running.directory.path().join("outside");
+    let stream = |is_server| {
+        Backend::Stream(StreamOptions {
+            address: StreamAddress::Unix(outside.clone()),
+            is_server,
+            reconnect: None,
+            headers: true,
+        })
+    };
+    let (sender, door) = door();
+    let network = ring3_net::open(&stream(true), &Card::new("nic0", sender, None)).unwrap();
+    let mut router = Machine { number: 9, network, door };
+    let uplink = running.switch.add_uplink("out", |card| ring3_net::open(&stream(false), &card));
+    uplink.unwrap();
+    first.send(first.frame(address(77).0, 1, 60));
+    assert_eq!(router.packet(), first.frame(address(77).0, 1, 60), "nobody knows that one here");
+    // Many can be behind it, but none that is a guest's.
+    for number in [77, 78, 1] {
+        router.number = number;
+        router.send(router.frame(address(1).0, number.into(), 60));
+    }
+    for number in [77_u32, 78] {
+        assert_eq!(first.packet().bytes[14..18], number.to_be_bytes());
+    }
+    let ports = running.wait_until(|ports| ports.iter().any(|port| !port.refused.is_empty()));
+    assert!(ports[1].uplink && ports[1].refused.get("spoofed") == Some(&1), "{ports:?}");
+}
+
+#[test]
+fn the_status_is_told_to_who_asks() {
+    let running = Running::start(SwitchOptions::default());
+    let _first = running.machine(1);
+    let path = running.directory.path().join("status");
+    let _file = tell_status(&path, running.switch.clone()).unwrap();
+    let mut text = String::new();
+    UnixStream::connect(&path).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(
+        serde_json::from_str::<ring3_net::switch::SwitchStatus>(&text).unwrap(),
+        running.switch.status()
+    );
+    assert!(text.contains(&address(1).to_string()), "{text}");
+}

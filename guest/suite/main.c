@@ -144,6 +144,8 @@ int main(int argc, char *argv[])
         return link_objects(argv[2], argv + 3);
     if (argc == 8 && strcmp(argv[1], REQUESTS_COMMAND) == 0)
         return requests(argv + 2);
+    if (argc >= 3 && strcmp(argv[1], NETWORK_COMMAND) == 0)
+        return network(argc - 2, argv + 2);
     if (argc == 3 || argc == 4)
         return run(argv[1], argv[2], argv[3]);
     fprintf(stderr, "usage: suite [NAME COUNT [FILE]]\n");

@@ -78,6 +78,7 @@ uint32_t blended_compile(uint32_t count, const char *path);
 /* The programs that benchmarks start: this one, by one of these words as its first argument. */
 #define EXIT_COMMAND "--exit"
 #define REQUESTS_COMMAND "--requests"
+#define NETWORK_COMMAND "--network"
 #define COMPILE_COMMAND "--compile"
 #define LINK_COMMAND "--link"
 
@@ -86,6 +87,7 @@ int start_self(char *const arguments[]);
 
 /* --compile SOURCE OBJECT and --link PROGRAM OBJECT...: give exit statuses. */
 int requests(char *arguments[]);
+int network(int count_of_arguments, char *arguments[]);
 int compile(const char *source, const char *object);
 int link_objects(const char *program, char *const objects[]);
 

@@ -9,6 +9,7 @@ mod bochs;
 mod boot;
 mod cpu;
 mod disk;
+mod net;
 mod peer;
 mod plot;
 mod suite;
@@ -41,6 +42,19 @@ enum What {
     Cpu(CpuArguments),
     /// Requests to disks by IDE and virtio, with raw and qcow2 images, here and in QEMU
     Disk(DiskArguments),
+    /// Streams and packets between two guests, here and in QEMU
+    Net(NetArguments),
+}
+
+/// What `ring3 bench net` is told.
+#[derive(Debug, Args)]
+struct NetArguments {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Measure other sizes too, and write a plot of them, an SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// What `ring3 bench disk` is told.
@@ -134,6 +148,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
         What::Work(settings) => work::measure(settings)?,
         What::Cpu(arguments) => cpu::measure(arguments)?,
         What::Disk(arguments) => disk::measure(arguments)?,
+        What::Net(arguments) => net::measure(arguments)?,
     }
     Ok(Status::Ended)
 }

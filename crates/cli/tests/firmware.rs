@@ -41,7 +41,8 @@ fn seabios_comes_to_its_boot_phase() {
         "Using pmtimer, ioport 0x608",
         "ACPI: parse DSDT",
         "PS2 keyboard initialized",
-        "0000000000100000 - 0000000000fff000 = 1 RAM",
+        // The ACPI tables are in two pages below the end.
+        "0000000000100000 - 0000000000ffe000 = 1 RAM",
         "Booting from Hard Disk",
     ] {
         assert!(lines.contains(part), "{part:?} is not in {lines}");

@@ -208,19 +208,22 @@ impl Door {
 
     /// Stops host time, as far as the machine sees it, and tells all who want to know.
     pub fn pause(&mut self) {
-        if self.paused.is_none() {
-            self.paused = Some(Instant::now());
-            self.shared.lock().status = if self.off { Status::Off } else { Status::Paused };
-            self.tell(&Event::Paused);
+        if !self.is_paused() {
+            self.stand_still(Status::Paused);
         }
     }
 
-    /// The same as [`Door::pause`], because of a drive.
+    /// The same as [`Door::pause`], because of a drive: also of a machine that is paused.
     pub fn stop(&mut self) {
-        self.pause();
-        let mut waiting = self.shared.lock();
-        if waiting.status == Status::Paused {
-            waiting.status = Status::Stopped;
+        self.stand_still(Status::Stopped);
+    }
+
+    fn stand_still(&mut self, status: Status) {
+        // First the status: who hears of the event may ask for it at once.
+        self.shared.lock().status = if self.off { Status::Off } else { status };
+        if self.paused.is_none() {
+            self.paused = Some(Instant::now());
+            self.tell(&Event::Paused);
         }
     }
 
@@ -427,6 +430,24 @@ mod tests {
         while sender.offer(key(0)) {}
         drop(door);
         sender.send(key(1));
+    }
+
+    #[test]
+    fn who_hears_that_the_machine_stands_still_finds_why() {
+        let (sender, mut door) = door();
+        let mut events = sender.control().subscribe();
+        let listener = std::thread::spawn(move || events.next().map(|_| sender.status()));
+        door.stop();
+        assert_eq!(listener.join().unwrap(), Some(Status::Stopped));
+        door.resume();
+        door.pause();
+        assert_eq!(door.shared.lock().status, Status::Paused);
+        door.stop();
+        assert_eq!(door.shared.lock().status, Status::Stopped);
+        door.resume();
+        door.switch_off();
+        door.stop();
+        assert_eq!(door.shared.lock().status, Status::Off);
     }
 
     #[test]

@@ -338,6 +338,11 @@ impl Fpu {
         self.accessed = operand;
     }
 
+    /// Forgets the last instruction: its address, that of its operand, and its opcode.
+    pub(crate) fn forget_instruction(&mut self) {
+        (self.instruction, self.operand, self.opcode) = Default::default();
+    }
+
     /// The tag word: two bits a physical register, computed from its contents.
     pub fn tag_word(&self) -> u16 {
         let tag = |number: usize| match self.registers[number].class() {

@@ -28,6 +28,10 @@ pub enum Maker {
     #[default]
     Intel,
     /// Shifts set AF. A multiplication changes CF and OF alone. A division sets AF, and clears SF, ZF and PF.
+    ///
+    /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode, unless an unmasked exception
+    /// waits (APM vol. 5, FXSAVE). A translator keeps the host's registers so. FNSTENV and FNSAVE, which AMD's processors have
+    /// store them always, do the same here.
     Amd,
 }
 

@@ -72,7 +72,7 @@ impl Cpu {
             pdptes: self.pdptes,
             dr: self.dr,
             msrs: self.msrs,
-            fpu: self.fpu.clone(),
+            fpu: self.stored_fpu(),
             sse: self.sse.clone(),
             model: self.model,
             interrupt_pin: self.interrupt_pin,

@@ -9,10 +9,11 @@ use crate::decode::Op;
 use crate::exception::{Fault, Stopped, vector};
 use crate::exec::x87::{read_bytes, write_bytes};
 use crate::exec::{Done, Mem, Place};
-use crate::fpu::Environment;
+use crate::fpu::{Environment, Fpu};
 use crate::softfloat::F80;
 use crate::sse::MXCSR_MASK;
 use crate::table::{Rows, plain};
+use crate::undefined::Maker;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
@@ -141,10 +142,19 @@ fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
 }
 
 impl Cpu {
+    /// The x87 as it is stored and saved: see [`Maker::Amd`].
+    pub(crate) fn stored_fpu(&self) -> Fpu {
+        let mut fpu = self.fpu.clone();
+        if self.maker == Maker::Amd && !fpu.has_pending_exception() {
+            fpu.forget_instruction();
+        }
+        fpu
+    }
+
     /// The x87 and SSE registers as FXSAVE writes them outside of 64-bit mode (SDM vol. 1, table 10-2).
     pub fn numeric_image(&self) -> [u8; image::WRITTEN] {
         let mut image = [0; image::WRITTEN];
-        let [control, status, tags, ip, code, dp, data] = self.fpu.environment(true);
+        let [control, status, tags, ip, code, dp, data] = self.stored_fpu().environment(true);
         let words = [
             control & 0xffff | status << 16,
             u32::from(abridged(tags)) | code & 0xffff_0000,

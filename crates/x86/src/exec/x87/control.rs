@@ -157,7 +157,7 @@ fn store_environment<S: FieldSize, const N: usize>(
 ) -> Done {
     require_fpu(cpu)?;
     let mut image = [0; N];
-    put_environment::<S>(cpu.fpu.environment(cpu.in_protected_mode()), &mut image);
+    put_environment::<S>(cpu.stored_fpu().environment(cpu.in_protected_mode()), &mut image);
     write_bytes(cpu, memory, op, image)?;
     cpu.fpu.mask_exceptions();
     Ok(())
@@ -180,7 +180,7 @@ fn save<S: FieldSize, const N: usize>(cpu: &mut Cpu, memory: &mut Memory, op: &O
     require_fpu(cpu)?;
     let mut image = [0; N];
     let (environment, registers) = image.split_at_mut(S::ENVIRONMENT_BYTES);
-    put_environment::<S>(cpu.fpu.environment(cpu.in_protected_mode()), environment);
+    put_environment::<S>(cpu.stored_fpu().environment(cpu.in_protected_mode()), environment);
     for (place, i) in registers.chunks_mut(10).zip(0..) {
         place.copy_from_slice(&cpu.fpu.content(i).to_bytes());
     }

@@ -68,8 +68,19 @@ impl Image {
         let driver = open::open_driver(format, storage, Access { writes, ..Access::default() });
         let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
         let below = below.map(|below| Arc::clone(&below.layer));
-        let layer = Layer { path: path.to_owned(), format, driver, below };
+        let layer = Layer { path: path.to_owned(), format, driver, below, server: None };
         Ok(Image { layer: Arc::new(layer), writes, guarded: false, closed: false })
+    }
+
+    /// From now on what would have to wait for an NBD server to come back, or to answer, fails: nobody wants to know of it any more.
+    pub fn give_up(&self) {
+        let mut layer = Some(&self.layer);
+        while let Some(present) = layer {
+            if let Some(server) = &present.server {
+                server.give_up();
+            }
+            layer = present.below.as_ref();
+        }
     }
 
     /// The path by which it was opened.

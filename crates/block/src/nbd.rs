@@ -1,23 +1,31 @@
 //! Network Block Device, as a client (the protocol is doc/proto.md of the NBD project).
 //!
-//! An export of a server is storage, so any format may be in it. Requests go over one connection, one after the other.
-//! A connection that fails stays failed: what was not flushed may be lost, and all that comes after is refused.
+//! An export of a server is storage, so any format may be in it. Requests of several threads go over one connection, and are
+//! answered in any order. A server that goes and comes back loses nothing: see [`requests`].
 //!
-//! * [`address`]: how an export is named; [`connection`]: what is said to the server; [`protocol`]: the numbers in it.
+//! * [`address`]: how an export is named; [`requests`]: those that the server has, and connections that are lost;
+//! * [`handshake`], [`replies`]: what is said to the server, and by it; [`protocol`]: the numbers in it; [`stream`]: its bytes;
+//! * [`unflushed`]: what the server may have lost.
 
 mod address;
-mod connection;
+mod handshake;
 pub mod protocol;
+mod replies;
+mod requests;
+mod stream;
+mod unflushed;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::error::Error;
 use crate::storage::Storage;
 use address::Address;
-use connection::{Connection, Export};
+use handshake::Export;
 use protocol::Command;
+use replies::{Request, wrong};
+use requests::Requests;
 
 /// Bytes of the largest request: less than what all servers take (32 MiB), and a multiple of all block sizes.
 const REQUEST_MAX: u64 = 1 << 20;
@@ -26,7 +34,9 @@ const REQUEST_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Nbd {
     export: Export,
-    connection: Mutex<Connection>,
+    requests: Arc<Requests>,
+    /// Held alone by who reads blocks to write them with a part changed.
+    blocks: RwLock<()>,
 }
 
 impl Nbd {
@@ -42,7 +52,7 @@ impl Nbd {
         let text = name.to_str().unwrap_or_default();
         let address: Address =
             text.parse().map_err(|error| fails(io::Error::new(ErrorKind::InvalidInput, error)))?;
-        let (connection, export) = Connection::open(&address).map_err(fails)?;
+        let (requests, export) = Requests::open(address).map_err(fails)?;
         if writes && export.is_read_only() {
             return Err(Error::Permission {
                 path: name.to_owned(),
@@ -50,11 +60,34 @@ impl Nbd {
                 hint: "the server exports it for reading only",
             });
         }
-        Ok(Nbd { export, connection: Mutex::new(connection) })
+        Ok(Nbd { export, requests, blocks: RwLock::default() })
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From now on what would have to wait for the server fails: nobody wants to know of it any more.
+    pub fn give_up(&self) {
+        self.requests.give_up();
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let request = Request::new(Command::Read, offset, bytes.len() as u32);
+        self.requests.ask(&request, bytes).map(drop)
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let request = Request { data, ..Request::new(Command::Write, offset, data.len() as u32) };
+        self.requests.ask(&request, &mut [])?;
+        self.limit()
+    }
+
+    /// Does something without data.
+    fn act(&self, command: Command, offset: u64, len: u32) -> io::Result<()> {
+        self.requests.ask(&Request::new(command, offset, len), &mut [])?;
+        self.limit()
+    }
+
+    /// Does not let what is not flushed become too much.
+    fn limit(&self) -> io::Result<()> {
+        if self.requests.is_far_behind() { self.flush() } else { Ok(()) }
     }
 
     /// `offset` and `len` widened to whole blocks of the server.
@@ -87,31 +120,32 @@ impl Nbd {
     }
 
     /// Writes whole blocks, of which `bytes` are a part.
-    fn write_part(&self, connection: &mut Connection, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write_part(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let (start, len) = self.widened(offset, bytes.len() as u64);
         if (start, len) == (offset, bytes.len() as u64) {
-            return connection.write(bytes, offset);
+            let _beside = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+            return self.write(bytes, offset);
         }
-        // Nobody else has the connection, so nobody of us writes between.
+        // Nobody of us writes between.
+        let _alone = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
         let mut blocks = vec![0; len as usize];
-        connection.read(&mut blocks, start)?;
+        self.read(&mut blocks, start)?;
         blocks[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
-        connection.write(&blocks, start)
+        self.write(&blocks, start)
     }
 }
 
 impl Storage for Nbd {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.check(offset, bytes.len() as u64)?;
-        let mut connection = self.connection();
         Nbd::each(offset, bytes.len() as u64, |at, count| {
             let part = &mut bytes[(at - offset) as usize..][..count as usize];
             let (start, len) = self.widened(at, count);
             if (start, len) == (at, count) {
-                return connection.read(part, at);
+                return self.read(part, at);
             }
             let mut blocks = vec![0; len as usize];
-            connection.read(&mut blocks, start)?;
+            self.read(&mut blocks, start)?;
             part.copy_from_slice(&blocks[(at - start) as usize..][..part.len()]);
             Ok(())
         })
@@ -119,15 +153,18 @@ impl Storage for Nbd {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check(offset, bytes.len() as u64)?;
-        let mut connection = self.connection();
         Nbd::each(offset, bytes.len() as u64, |at, count| {
-            self.write_part(&mut connection, &bytes[(at - offset) as usize..][..count as usize], at)
+            self.write_part(&bytes[(at - offset) as usize..][..count as usize], at)
         })
     }
 
     fn flush(&self) -> io::Result<()> {
         // A server that does not have it keeps all at once.
-        if self.export.can_flush() { self.connection().act(Command::Flush, 0, 0) } else { Ok(()) }
+        if self.export.can_flush() {
+            self.requests.ask(&Request::new(Command::Flush, 0, 0), &mut []).map(drop)
+        } else {
+            Ok(())
+        }
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -144,13 +181,13 @@ impl Storage for Nbd {
 
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len)?;
-        let mut connection = self.connection();
         Nbd::each(offset, len, |at, count| {
             let is_whole = self.widened(at, count) == (at, count);
             if is_whole && self.export.can_write_zeroes() {
-                connection.act(Command::WriteZeroes, at, count as u32)
+                let _beside = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+                self.act(Command::WriteZeroes, at, count as u32)
             } else {
-                self.write_part(&mut connection, &vec![0; count as usize], at)
+                self.write_part(&vec![0; count as usize], at)
             }
         })
     }
@@ -162,8 +199,7 @@ impl Storage for Nbd {
         if !self.export.can_trim() || start >= end {
             return Ok(());
         }
-        let mut connection = self.connection();
-        Nbd::each(start, end - start, |at, count| connection.act(Command::Trim, at, count as u32))
+        Nbd::each(start, end - start, |at, count| self.act(Command::Trim, at, count as u32))
     }
 
     fn run_at(&self, offset: u64, end: u64) -> io::Result<(bool, u64)> {
@@ -171,7 +207,13 @@ impl Storage for Nbd {
             return Ok((true, end));
         }
         let (start, len) = self.widened(offset, (end.min(self.export.size) - offset).min(1 << 30));
-        let (is_data, count) = self.connection().status(&self.export, start, len as u32)?;
+        let context = self.export.allocation;
+        let request = Request { context, ..Request::new(Command::BlockStatus, start, len as u32) };
+        let (is_data, count) = self
+            .requests
+            .ask(&request, &mut [])?
+            .filter(|(_, count)| *count > 0)
+            .ok_or_else(|| wrong("a status that says nothing"))?;
         Ok((is_data, (start + count).clamp(offset + 1, end)))
     }
 }

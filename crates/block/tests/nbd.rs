@@ -1,4 +1,4 @@
-//! Exports of qemu-nbd, and of servers that do not keep to the protocol.
+//! Exports of qemu-nbd and nbdkit, which go and come back, and of servers that do not keep to the protocol.
 
 mod support;
 
@@ -7,10 +7,12 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use ring3_block::{Format, Image, OpenOptions};
+use rustix::process::Signal;
 use support::power::Random;
 use support::*;
 
@@ -23,13 +25,25 @@ impl Server {
         Server(child.expect("qemu-nbd runs: Debian package qemu-utils"))
     }
 
+    /// One of nbdkit, which ends with this process.
+    fn nbdkit(socket: &Path, arguments: &[&str]) -> Server {
+        let mut nbdkit = Command::new("nbdkit");
+        nbdkit.args(["--exit-with-parent", "-f", "-U", text(socket)]).args(arguments);
+        Server(nbdkit.stdout(Stdio::null()).spawn().expect("nbdkit runs: Debian package nbdkit"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(id, signal).unwrap();
+    }
+
     /// Opens the export, as soon as the server listens.
     fn open(&mut self, address: &str, options: &OpenOptions) -> Image {
         loop {
             match Image::open(Path::new(address), options) {
                 Ok(image) => return image,
                 Err(error) => {
-                    assert!(self.0.try_wait().unwrap().is_none(), "qemu-nbd has ended: {error}");
+                    assert!(self.0.try_wait().unwrap().is_none(), "the server has ended: {error}");
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
@@ -117,7 +131,8 @@ fn what_a_server_refuses_is_said() {
     make(&path, &options(Format::Raw, 1 << 20, &[]));
     let mut server =
         Server::start(&["-t", "-r", "-f", "raw", "-x", "disk", "-k", text(&socket), text(&path)]);
-    let address = |export: &str| format!("nbd+unix:///{export}?socket={}", text(&socket));
+    let address =
+        |export: &str| format!("nbd+unix:///{export}?reconnect-delay=0&socket={}", text(&socket));
     server.open(&address("disk"), &raw(false));
     let error = Image::open(Path::new(&address("other")), &raw(false)).unwrap_err().to_string();
     assert!(error.contains("refuses the export"), "{error}");
@@ -186,7 +201,7 @@ fn servers_that_say_anything_are_left() {
     }
     let count = all.len();
     let server = babble(socket.clone(), all);
-    let address = format!("nbd+unix:///?socket={}", text(&socket));
+    let address = format!("nbd+unix:///?reconnect-delay=0&socket={}", text(&socket));
     let mut has_read = 0;
     for index in 0..count {
         // Probing is the first read.
@@ -200,4 +215,203 @@ fn servers_that_say_anything_are_left() {
     }
     assert!(has_read > 0);
     server.join().unwrap();
+}
+
+/// Reads and writes 4 KiB pieces of the part of a disk that is a thread's own, and compares with what it wrote, as long as `goes_on`
+/// for a round; flushes each hundredth time.
+fn work(image: &Image, thread: u64, goes_on: impl Fn(u64) -> bool) {
+    const PIECES: u64 = 64;
+    let mut random = Random(thread + 1);
+    let mut model = vec![0_u8; PIECES as usize];
+    for round in (0..).take_while(|round| goes_on(*round)) {
+        let piece = random.below(PIECES);
+        let at = (thread * PIECES + piece) * 4096;
+        if random.below(2) == 0 {
+            let value = random.below(255) as u8 + 1;
+            image.write_at(&[value; 4096], at).unwrap();
+            model[piece as usize] = value;
+        } else {
+            let mut bytes = [0; 4096];
+            image.read_at(&mut bytes, at).unwrap();
+            assert!(bytes == [model[piece as usize]; 4096], "thread {thread}, round {round}");
+        }
+        if round % 100 == 99 {
+            image.flush().unwrap();
+        }
+    }
+}
+
+#[test]
+fn answers_come_in_any_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    // Half of all requests take 20 ms longer.
+    let mut server = Server::nbdkit(
+        &socket,
+        &[
+            "--filter=error",
+            "--filter=delay",
+            "memory",
+            "64M",
+            "rdelay=1ms",
+            "wdelay=3ms",
+            "error-rate=0",
+        ],
+    );
+    let image = server.open(&format!("nbd+unix:///?socket={}", text(&socket)), &raw(true));
+    std::thread::scope(|scope| {
+        for thread in 0..24 {
+            let image = &image;
+            scope.spawn(move || work(image, thread, |round| round < 200));
+        }
+    });
+    // One request for all is cut into pieces, and what is unequal to blocks too.
+    let bytes = pattern(3, 3 << 20, 1);
+    image.write_at(&bytes, 12345).unwrap();
+    let mut read = vec![0; bytes.len()];
+    image.read_at(&mut read, 12345).unwrap();
+    assert!(read == bytes);
+}
+
+#[test]
+fn files_of_nbdkit_are_what_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
+    make(&path, &options(Format::Raw, 8 << 20, &[]));
+    let mut server = Server::nbdkit(&socket, &["file", text(&path)]);
+    let image = server.open(&format!("nbd+unix:///?socket={}", text(&socket)), &raw(true));
+    let bytes = pattern(1, 1 << 20, 1);
+    image.write_at(&bytes, 4 << 20).unwrap();
+    image.write_zeroes(4 << 20, 4096).unwrap();
+    let data = image.map(0, 8 << 20).unwrap();
+    assert!(data.is_zero() && data.len >= 4 << 20, "{data:?}");
+    image.close().unwrap();
+    let file = std::fs::read(&path).unwrap();
+    assert!(file[4 << 20..][..4096].iter().all(|byte| *byte == 0));
+    assert!(file[(4 << 20) + 4096..5 << 20] == bytes[4096..]);
+}
+
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
+    make(&path, &options(Format::Raw, 4 << 20, &[]));
+    let start = || Server::start(&["-t", "-f", "raw", "-k", text(&socket), text(&path)]);
+    let mut server = start();
+    let image = server.open(&format!("nbd+unix:///?socket={}", text(&socket)), &raw(true));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (image, is_over) = (&image, &is_over);
+            scope.spawn(move || work(image, thread, |_| !is_over.load(Ordering::Relaxed)));
+        }
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(300));
+            server.signal(Signal::KILL);
+            server.0.wait().unwrap();
+            std::fs::remove_file(&socket).unwrap();
+            server = start();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    image.close().unwrap();
+}
+
+#[test]
+fn what_a_server_lost_is_told_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
+    make(&path, &options(Format::Raw, 4 << 20, &[]));
+    let mut server = Server::start(&["-t", "-f", "raw", "-k", text(&socket), text(&path)]);
+    let image = server.open(&format!("nbd+unix:///?socket={}", text(&socket)), &raw(true));
+    image.write_at(&pattern(0, 1 << 20, 1), 0).unwrap();
+    image.flush().unwrap();
+    let flushed = std::fs::read(&path).unwrap();
+    // Written, also over what was flushed and over itself, and never flushed.
+    let last = pattern(0, 1 << 20, 2);
+    image.write_at(&[9; 8192], 4096).unwrap();
+    image.write_at(&last, 100).unwrap();
+    image.write_zeroes(65536, 65536).unwrap();
+    let mut model = vec![0; 4 << 20];
+    model[..1 << 20].copy_from_slice(&flushed[..1 << 20]);
+    model[100..][..1 << 20].copy_from_slice(&last);
+    model[65536..][..65536].fill(0);
+    drop(server);
+    // Its host died, and kept nothing but what had been flushed.
+    std::fs::write(&path, &flushed).unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    let server = Server::start(&["-t", "-f", "raw", "-k", text(&socket), text(&path)]);
+    assert!(read_all(&image) == model);
+    image.close().unwrap();
+    drop(server);
+    assert!(std::fs::read(&path).unwrap() == model);
+}
+
+#[test]
+fn a_server_that_stands_still_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
+    make(&path, &options(Format::Raw, 1 << 20, &[]));
+    let mut server =
+        Server::start(&["-t", "-e", "8", "-f", "raw", "-k", text(&socket), text(&path)]);
+    let address = format!("nbd+unix:///?socket={}", text(&socket));
+    let waits = server.open(&address, &raw(true));
+    let leaves = server.open(&format!("{address}&timeout=1"), &raw(false));
+    let fails = server.open(&format!("{address}&timeout=1&reconnect-delay=0"), &raw(false));
+    let ends = server.open(&address, &raw(false));
+    server.signal(Signal::STOP);
+    let error = fails.read_at(&mut [0; 512], 0).unwrap_err().to_string();
+    assert!(error.contains("has not answered for 1 s"), "{error}");
+    std::thread::scope(|scope| {
+        let last = scope.spawn(|| ends.read_at(&mut [0; 512], 0));
+        let waiting = scope.spawn(|| waits.write_at(&[5; 512], 512));
+        let leaving = scope.spawn(|| leaves.read_at(&mut [0; 512], 0));
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!waiting.is_finished() && !leaving.is_finished() && !last.is_finished());
+        // Nobody wants to know any more.
+        ends.give_up();
+        last.join().unwrap().unwrap_err();
+        server.signal(Signal::CONT);
+        waiting.join().unwrap().unwrap();
+        leaving.join().unwrap().unwrap();
+    });
+    let mut read = [0; 512];
+    leaves.read_at(&mut read, 512).unwrap();
+    assert_eq!(read, [5; 512]);
+}
+
+#[test]
+fn who_does_not_come_back_is_told_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
+    make(&path, &options(Format::Raw, 1 << 20, &[]));
+    let start = || Server::start(&["-t", "-f", "raw", "-k", text(&socket), text(&path)]);
+    let address =
+        format!("nbd+unix:///?reconnect-delay=1&open-timeout=60&socket={}", text(&socket));
+    std::thread::scope(|scope| {
+        // It is waited for while it is not there yet.
+        let opened = scope.spawn(|| Image::open(Path::new(&address), &raw(true)).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+        let server = start();
+        let image = opened.join().unwrap();
+        image.write_at(&[3; 512], 0).unwrap();
+        drop(server);
+        std::fs::remove_file(&socket).unwrap();
+        image.read_at(&mut [0; 512], 0).unwrap_err();
+        image.read_at(&mut [0; 512], 0).unwrap_err();
+        // It comes later, and with another disk.
+        make(&path, &options(Format::Raw, 2 << 20, &[]));
+        let mut server = start();
+        server.open(&address, &raw(false));
+        let error = image.read_at(&mut [0; 512], 0).unwrap_err().to_string();
+        assert!(error.contains("another export"), "{error}");
+        drop(server);
+        std::fs::remove_file(&socket).unwrap();
+        make(&path, &options(Format::Raw, 1 << 20, &[]));
+        let mut server = start();
+        server.open(&address, &raw(false));
+        let mut read = [0; 512];
+        image.read_at(&mut read, 0).unwrap();
+        assert_eq!(read, [3; 512]);
+    });
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Mapping;
 use crate::error::{Fault, Result};
 use crate::format::{Below, Driver, Extent, Format, Kind, Nothing};
+use crate::nbd::Nbd;
 
 /// An image and what it stands on.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct Layer {
     pub(super) format: Format,
     pub(super) driver: Box<dyn Driver>,
     pub(super) below: Option<Arc<Layer>>,
+    /// The export in which it is, if it is in one.
+    pub(super) server: Option<Arc<Nbd>>,
 }
 
 impl Layer {

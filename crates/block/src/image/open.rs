@@ -72,10 +72,14 @@ fn open_layer(
     seen.push(real);
     let OpenOptions { writes, shares, direct, no_flush, .. } = *options;
     let access = Access { writes, shares, direct, no_flush };
-    let storage: Box<dyn Storage> = if Nbd::is_address(path) {
-        Box::new(Nbd::connect(path, options.writes)?)
+    let server = if Nbd::is_address(path) {
+        Some(Arc::new(Nbd::connect(path, options.writes)?))
     } else {
-        Box::new(HostFile::open(path, access)?)
+        None
+    };
+    let storage: Box<dyn Storage> = match &server {
+        Some(server) => Box::new(Arc::clone(server)),
+        None => Box::new(HostFile::open(path, access)?),
     };
     let in_image = |fault| Error::In { path: path.to_owned(), fault };
     let mut head = [0; PROBE_SIZE];
@@ -89,7 +93,7 @@ fn open_layer(
         Backing::Other(other) => other.clone(),
     };
     let below = named.map(|named| open_backing(path, &named, options, seen)).transpose()?;
-    let layer = Layer { path: path.to_owned(), format, driver, below: below.map(Arc::new) };
+    let layer = Layer { path: path.to_owned(), format, driver, below: below.map(Arc::new), server };
     Ok((layer, guarded))
 }
 

@@ -1,12 +1,17 @@
-//! How an export is named: doc/uri.md of the NBD project, and QEMU's older form.
+//! How an export is named: doc/uri.md of the NBD project, with parameters of our own, and QEMU's older form.
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
 
 /// The port of servers that have not chosen another one.
 const PORT: u16 = 10809;
+/// How long requests wait for a server to come back, where nothing else is said.
+const RECONNECT: Duration = Duration::from_secs(60);
+/// The longest time that can be given: a year.
+const LONGEST: u64 = 366 * 24 * 3600;
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,16 +20,36 @@ pub(super) enum Place {
     Unix(PathBuf),
 }
 
+/// How long is waited for a server: parameters of the URI, whole seconds, with the names that QEMU has for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Waits {
+    /// `open-timeout`: so long it may take until there is a server when the export is opened.
+    pub(super) open: Duration,
+    /// `reconnect-delay`: so long requests wait for the server to come back. With 0 one that has gone stays away.
+    pub(super) reconnect: Duration,
+    /// `timeout`: who says nothing for so long, though he owes an answer, has gone. Without it that is waited for.
+    pub(super) answer: Option<Duration>,
+}
+
+impl Default for Waits {
+    fn default() -> Waits {
+        Waits { open: Duration::ZERO, reconnect: RECONNECT, answer: None }
+    }
+}
+
 /// An export of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) place: Place,
     pub(super) export: String,
+    pub(super) waits: Waits,
 }
 
 /// It is none.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("give an address as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH")]
+#[error(
+    "give an address as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH, with reconnect-delay=, open-timeout= and timeout= in seconds"
+)]
 pub(super) struct BadAddress;
 
 impl FromStr for Address {
@@ -33,19 +58,17 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, BadAddress> {
         if let Some(rest) = text.strip_prefix("nbd+unix://") {
             let (export, query) = rest.split_once('?').ok_or(BadAddress)?;
-            let socket =
-                query.split('&').find_map(|pair| pair.strip_prefix("socket=")).ok_or(BadAddress)?;
-            let socket = unescape(socket).ok_or(BadAddress)?;
+            let (waits, socket) = parameters(query)?;
+            let socket = socket.filter(|socket| !socket.is_empty()).ok_or(BadAddress)?;
             let export = unescape(export.strip_prefix('/').unwrap_or(export)).ok_or(BadAddress)?;
-            return if socket.is_empty() {
-                Err(BadAddress)
-            } else {
-                Ok(Address { place: Place::Unix(socket.into()), export })
-            };
+            return Ok(Address { place: Place::Unix(socket.into()), export, waits });
         }
         if let Some(rest) = text.strip_prefix("nbd://") {
+            let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+            let (waits, _) = parameters(query)?;
             let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
-            return Ok(Address { place: tcp(host)?, export: unescape(export).ok_or(BadAddress)? });
+            let export = unescape(export).ok_or(BadAddress)?;
+            return Ok(Address { place: tcp(host)?, export, waits });
         }
         let rest = text.strip_prefix("nbd:").ok_or(BadAddress)?;
         let (place, export) = rest.split_once(":exportname=").unwrap_or((rest, ""));
@@ -54,8 +77,28 @@ impl FromStr for Address {
             Some(path) => Place::Unix(path.into()),
             None => tcp(place)?,
         };
-        Ok(Address { place, export: export.to_owned() })
+        Ok(Address { place, export: export.to_owned(), waits: Waits::default() })
     }
+}
+
+/// What stands behind the question mark: times, and the socket.
+fn parameters(query: &str) -> Result<(Waits, Option<String>), BadAddress> {
+    let (mut waits, mut socket) = (Waits::default(), None);
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        let seconds = || match value.parse() {
+            Ok(seconds) if seconds <= LONGEST => Ok(Duration::from_secs(seconds)),
+            _ => Err(BadAddress),
+        };
+        match name {
+            "socket" => socket = Some(unescape(value).ok_or(BadAddress)?),
+            "open-timeout" => waits.open = seconds()?,
+            "reconnect-delay" => waits.reconnect = seconds()?,
+            "timeout" => waits.answer = Some(seconds()?).filter(|time| !time.is_zero()),
+            // The protocol of later days may have others.
+            _ => {}
+        }
+    }
+    Ok((waits, socket))
 }
 
 /// `host`, `host:port`, `[::1]:port`.
@@ -107,8 +150,18 @@ mod tests {
             ("nbd:h:7", tcp("h", 7), ""),
             ("nbd:unix:/s:exportname=e", Place::Unix("/s".into()), "e"),
         ] {
-            assert_eq!(text.parse(), Ok(Address { place, export: export.to_owned() }), "{text}");
+            let waits = Waits::default();
+            assert_eq!(
+                text.parse(),
+                Ok(Address { place, export: export.to_owned(), waits }),
+                "{text}"
+            );
         }
+        let found: Address =
+            "nbd://h/e?reconnect-delay=0&open-timeout=5&x=y&timeout=7".parse().unwrap();
+        let [open, answer] = [5, 7].map(Duration::from_secs);
+        assert_eq!(found.waits, Waits { open, reconnect: Duration::ZERO, answer: Some(answer) });
+        assert_eq!(found.export, "e");
         for bad in [
             "nbd",
             "nbd://h:x",
@@ -117,6 +170,8 @@ mod tests {
             "nbd:unix:",
             "nbd://h/%4",
             "nbd://[::1",
+            "nbd://h/e?timeout=x",
+            "nbd://h/e?timeout=99999999999",
         ] {
             assert_eq!(bad.parse::<Address>(), Err(BadAddress), "{bad}");
         }

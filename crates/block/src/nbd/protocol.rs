@@ -51,6 +51,8 @@ pub mod flag {
     pub const WRITE_ZEROES: u16 = 1 << 6;
     pub const DF: u16 = 1 << 7;
     pub const MULTI_CONN: u16 = 1 << 8;
+    /// Those that say what can be asked.
+    pub const USED: u16 = FLUSH | TRIM | WRITE_ZEROES;
 }
 
 /// Flags of a request.

@@ -159,6 +159,10 @@ impl Drive for ImageFile {
         }
     }
 
+    fn end(&self) {
+        self.image.give_up();
+    }
+
     fn medium(&self) -> Option<Medium> {
         Some(self.present())
     }

@@ -1,0 +1,256 @@
+//! Requests as they are sent, and replies as they come: doc/proto.md, "Transmission phase". Numbers are big-endian.
+
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::protocol::*;
+use super::stream::{Incoming, PATIENCE, Socket};
+use crate::bytes::{be32, be64};
+
+/// The most bytes of a reply to an option, and of what replies to requests have beside data.
+pub(super) const REPLY_MAX: u32 = 16 << 10;
+/// The most replies to an option, and parts of a reply to a request.
+pub(super) const PARTS_MAX: u32 = 0x1_0000;
+/// So much is taken from the host at once: several short replies.
+const BUFFER: usize = 16 << 10;
+
+pub(super) fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!("the NBD server does not keep to the protocol: {}", what.into()),
+    )
+}
+
+pub(super) fn refused(what: &str) -> io::Error {
+    io::Error::other(format!("the NBD server {what}"))
+}
+
+/// What a server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Request<'a> {
+    pub(super) command: Command,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    /// What is written.
+    pub(super) data: &'a [u8],
+    /// The context of which the state of blocks is asked.
+    pub(super) context: Option<u32>,
+}
+
+impl Request<'_> {
+    /// One without data.
+    pub(super) fn new(command: Command, offset: u64, len: u32) -> Request<'static> {
+        Request { command, offset, len, data: &[], context: None }
+    }
+
+    pub(super) fn send(&self, number: u64, socket: &Socket) -> io::Result<()> {
+        let mut head = Vec::with_capacity(28);
+        head.extend(REQUEST.to_be_bytes());
+        head.extend([0, 0]);
+        head.extend((self.command as u16).to_be_bytes());
+        head.extend(number.to_be_bytes());
+        head.extend(self.offset.to_be_bytes());
+        head.extend(self.len.to_be_bytes());
+        socket.send(&head, self.data)
+    }
+}
+
+/// All that comes from a server, to be taken by one at a time.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) socket: Arc<Socket>,
+    incoming: BufReader<Incoming>,
+}
+
+/// What a reply, or a part of it, begins with.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) number: u64,
+    /// The type of a part of a structured reply, with its length; nothing for a simple reply.
+    part: Option<(u16, u32)>,
+    /// Of a simple reply.
+    error: u32,
+    /// Nothing comes after it.
+    is_last: bool,
+}
+
+impl Wire {
+    /// For the handshake, with little patience. The log calls the server `name`.
+    pub(super) fn new(socket: Arc<Socket>, name: String) -> io::Result<Wire> {
+        let patience = Some(PATIENCE);
+        socket.set_patience(patience)?;
+        let incoming = Incoming { socket: Arc::clone(&socket), name, patience };
+        Ok(Wire { socket, incoming: BufReader::with_capacity(BUFFER, incoming) })
+    }
+
+    /// How long the server may say nothing from now on.
+    pub(super) fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.incoming.get_mut().patience = patience;
+        self.socket.set_patience(patience)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.incoming.read_exact(bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => {
+                io::Error::new(ErrorKind::UnexpectedEof, "it has closed the connection")
+            }
+            _ => error,
+        })
+    }
+
+    pub(super) fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn take_vec(&mut self, len: u32) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len as usize];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Waits for a reply, or a part of one.
+    pub(super) fn head(&mut self) -> io::Result<Head> {
+        match u32::from_be_bytes(self.take()?) {
+            SIMPLE_REPLY => {
+                let rest: [u8; 12] = self.take()?;
+                let (error, number) = (be32(&rest, 0), be64(&rest, 4));
+                Ok(Head { number, part: None, error, is_last: true })
+            }
+            STRUCTURED_REPLY => {
+                let rest: [u8; 16] = self.take()?;
+                let is_last = u16::from_be_bytes([rest[0], rest[1]]) & DONE != 0;
+                let part = (u16::from_be_bytes([rest[2], rest[3]]), be32(&rest, 12));
+                Ok(Head { number: be64(&rest, 4), part: Some(part), error: 0, is_last })
+            }
+            _ => Err(wrong("no reply")),
+        }
+    }
+}
+
+/// What has come for a request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    command: Command,
+    offset: u64,
+    len: u32,
+    context: Option<u32>,
+    /// Bytes of data that are still to come.
+    missing: u32,
+    parts: u32,
+    error: u32,
+    /// Whether there are data, and for how many bytes that is the same.
+    status: Option<(bool, u64)>,
+    pub(super) is_complete: bool,
+}
+
+impl Answer {
+    /// Nothing yet.
+    pub(super) fn new(request: &Request<'_>) -> Answer {
+        let Request { command, offset, len, context, .. } = *request;
+        let missing = if command == Command::Read { len } else { 0 };
+        Answer {
+            command,
+            offset,
+            len,
+            context,
+            missing,
+            parts: 0,
+            error: 0,
+            status: None,
+            is_complete: false,
+        }
+    }
+
+    /// Takes what comes behind `head`. Data go to their place in `bytes`, which has room for all.
+    pub(super) fn take(
+        &mut self,
+        head: &Head,
+        wire: &mut Wire,
+        bytes: &mut [u8],
+    ) -> io::Result<()> {
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(wrong("a reply in too many parts"));
+        }
+        match head.part {
+            None if head.error != 0 => self.error = head.error,
+            None if self.command == Command::Read => {
+                self.data(self.offset, self.len, bytes, |part| wire.fill(part))?;
+            }
+            None | Some((part::NONE, 0)) => {}
+            Some((part::DATA, len)) if len > 8 => {
+                let at = u64::from_be_bytes(wire.take()?);
+                self.data(at, len - 8, bytes, |part| wire.fill(part))?;
+            }
+            Some((part::HOLE, 12)) => {
+                let hole: [u8; 12] = wire.take()?;
+                self.data(be64(&hole, 0), be32(&hole, 8), bytes, |part| {
+                    part.fill(0);
+                    Ok(())
+                })?;
+            }
+            Some((part::BLOCK_STATUS, len)) if (12..=REPLY_MAX).contains(&len) => {
+                let status = wire.take_vec(len)?;
+                if self.command != Command::BlockStatus {
+                    return Err(wrong("a status that was not asked for"));
+                }
+                if Some(be32(&status, 0)) == self.context {
+                    let is_data = be32(&status, 8) & READS_AS_ZERO == 0;
+                    self.status = Some((is_data, u64::from(be32(&status, 4))));
+                }
+            }
+            Some((kind, len)) if kind & part::ERROR != 0 && (6..=REPLY_MAX).contains(&len) => {
+                self.error = be32(&wire.take_vec(len)?, 0).max(1);
+            }
+            Some((kind, len)) => {
+                return Err(wrong(format!("a part of a reply of type {kind} with {len} bytes")));
+            }
+        }
+        self.is_complete = head.is_last;
+        if self.is_complete && self.error == 0 && self.missing > 0 {
+            return Err(wrong("data that do not come"));
+        }
+        Ok(())
+    }
+
+    /// `fill`s the place of `len` bytes from `at` on.
+    fn data(
+        &mut self,
+        at: u64,
+        len: u32,
+        bytes: &mut [u8],
+        fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let end = self.offset + u64::from(self.len);
+        let is_inside =
+            at >= self.offset && at.checked_add(u64::from(len)).is_some_and(|to| to <= end);
+        if self.command != Command::Read || !is_inside {
+            return Err(wrong("data that were not asked for"));
+        }
+        self.missing =
+            self.missing.checked_sub(len).ok_or_else(|| wrong("data that come twice"))?;
+        fill(&mut bytes[(at - self.offset) as usize..][..len as usize])
+    }
+
+    /// Bytes of data that it has.
+    pub(super) fn room(&self) -> usize {
+        if self.command == Command::Read { self.len as usize } else { 0 }
+    }
+
+    /// The server did it.
+    pub(super) fn is_good(&self) -> bool {
+        self.is_complete && self.error == 0
+    }
+
+    /// Whether there are data, and for how many bytes that is the same, if that was asked; the server's error.
+    pub(super) fn result(&self) -> io::Result<Option<(bool, u64)>> {
+        match self.error {
+            0 => Ok(self.status),
+            // The protocol has Linux's numbers.
+            error => Err(io::Error::from_raw_os_error(error as i32)),
+        }
+    }
+}

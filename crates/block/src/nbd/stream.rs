@@ -1,0 +1,160 @@
+//! The bytes to and from a server, and how long is waited for them.
+
+use std::fmt::{self, Display, Formatter};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+
+use super::address::Place;
+
+/// How long a server may take to be reached, and for each step of the handshake.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// After so long the log tells that a server does not answer.
+const TELL: Duration = Duration::from_secs(10);
+/// So often is looked at the time.
+const STEP: Duration = Duration::from_millis(500);
+/// A host that says nothing is asked whether it is there after so long, then so often, and so many times (tcp(7)).
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+/// A host that has not acknowledged what was sent for so long is not there (`TCP_USER_TIMEOUT`, tcp(7)).
+const UNACKNOWLEDGED_MS: u32 = 60_000;
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Place::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// A connection with a server.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(super) fn connect(place: &Place) -> io::Result<Socket> {
+        let socket = match place {
+            Place::Tcp { host, port } => Socket::Tcp(connect(host, *port)?),
+            Place::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
+        };
+        match &socket {
+            Socket::Tcp(stream) => stream.set_read_timeout(Some(STEP))?,
+            Socket::Unix(stream) => stream.set_read_timeout(Some(STEP))?,
+        }
+        Ok(socket)
+    }
+
+    /// How long the server may take none of what is sent; nothing is for ever.
+    pub(super) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.set_write_timeout(patience),
+            Socket::Unix(stream) => stream.set_write_timeout(patience),
+        }
+    }
+
+    /// Ends it, for those too who read or write now.
+    pub(super) fn shut(&self) {
+        // It may be at its end already.
+        let _ = match self {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// Sends all of `head` and `data`.
+    pub(super) fn send(&self, head: &[u8], data: &[u8]) -> io::Result<()> {
+        let mut parts = [IoSlice::new(head), IoSlice::new(data)];
+        let mut left = &mut parts[..];
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let sent = match self {
+                Socket::Tcp(stream) => (&*stream).write_vectored(left),
+                Socket::Unix(stream) => (&*stream).write_vectored(left),
+            };
+            match sent {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(io::Error::new(ErrorKind::TimedOut, "it takes no more requests"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).read(bytes),
+            Socket::Unix(stream) => (&*stream).read(bytes),
+        }
+    }
+}
+
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                let (idle, interval, count) = KEEPALIVE;
+                sockopt::set_socket_keepalive(&stream, true)?;
+                sockopt::set_tcp_keepidle(&stream, idle)?;
+                sockopt::set_tcp_keepintvl(&stream, interval)?;
+                sockopt::set_tcp_keepcnt(&stream, count)?;
+                sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// What comes from a server. Nothing is read unless it owes something.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) socket: Arc<Socket>,
+    /// The server's name in the log.
+    pub(super) name: String,
+    /// How long it may say nothing; nothing is for ever.
+    pub(super) patience: Option<Duration>,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut began = None;
+        let mut was_told = false;
+        loop {
+            match self.socket.read(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Ok(count) if was_told => {
+                    tracing::info!("the NBD server at {} goes on", self.name);
+                    return Ok(count);
+                }
+                result => return result,
+            }
+            // One step has gone already.
+            let waited = began.get_or_insert_with(Instant::now).elapsed() + STEP;
+            if let Some(patience) = self.patience.filter(|patience| waited >= *patience) {
+                let text = format!("it has not answered for {} s", patience.as_secs());
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
+            if !was_told && waited >= TELL {
+                let (name, seconds) = (&self.name, waited.as_secs());
+                tracing::warn!(
+                    "the NBD server at {name} has not answered for {seconds} s; waiting for it"
+                );
+                was_told = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What was written and not flushed: a server whose host, or guest, died may have lost it, and is told again.
+
+use std::collections::VecDeque;
+
+use super::protocol::Command;
+
+/// After so many bytes of them it is time to flush.
+const BYTES_MAX: usize = 16 << 20;
+/// After so many of them it is.
+const COUNT_MAX: usize = 0x1000;
+
+/// A change of the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    /// Bytes are written or zeroes made.
+    pub(super) command: Command,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    /// As many; none where zeros are made.
+    pub(super) data: Vec<u8>,
+}
+
+/// Changes in the order in which the server told that they are made.
+#[derive(Debug, Default)]
+pub(super) struct Unflushed {
+    changes: VecDeque<Change>,
+    /// How many have been flushed.
+    flushed: u64,
+    bytes: usize,
+}
+
+impl Unflushed {
+    pub(super) fn add(&mut self, change: Change) {
+        self.bytes += change.data.len();
+        self.changes.push_back(change);
+    }
+
+    /// How many there have been in all.
+    pub(super) fn count(&self) -> u64 {
+        self.flushed + self.changes.len() as u64
+    }
+
+    /// The first `count` of all are kept by the server for certain.
+    pub(super) fn forget(&mut self, count: u64) {
+        while self.flushed < count
+            && let Some(change) = self.changes.pop_front()
+        {
+            self.flushed += 1;
+            self.bytes -= change.data.len();
+        }
+    }
+
+    pub(super) fn is_much(&self) -> bool {
+        self.bytes >= BYTES_MAX || self.changes.len() >= COUNT_MAX
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Change> {
+        self.changes.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_flushed_is_forgotten() {
+        let change = |offset| Change {
+            command: Command::Write,
+            offset,
+            len: 4,
+            data: vec![offset as u8; 4],
+        };
+        let mut unflushed = Unflushed::default();
+        unflushed.add(change(0));
+        unflushed.add(change(1));
+        let count = unflushed.count();
+        unflushed.add(change(2));
+        unflushed.forget(count);
+        assert_eq!(unflushed.all(), [change(2)]);
+        // A flush that was asked before another one, and answered later.
+        unflushed.forget(1);
+        assert_eq!((unflushed.all(), unflushed.bytes), (vec![change(2)], 4));
+        unflushed.forget(3);
+        assert_eq!((unflushed.all(), unflushed.bytes), (vec![], 0));
+        for _ in 0..COUNT_MAX {
+            assert!(!unflushed.is_much());
+            unflushed.add(change(0));
+        }
+        assert!(unflushed.is_much());
+    }
+}

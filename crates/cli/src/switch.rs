@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ring3_net::switch::{SwitchStatus, tell_status};
-use ring3_net::{StreamAddress, Switch, SwitchOptions, SwitchProgram, SwitchServer};
+use ring3_net::{Program, StreamAddress, Switch, SwitchOptions, SwitchProgram, SwitchServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::info;
@@ -100,7 +100,8 @@ pub(crate) fn program(socket: Option<&Path>) -> io::Result<SwitchProgram> {
     let mut address = std::ffi::OsString::from("unix:");
     address.push(&socket);
     let arguments = vec!["switch".into(), "--listen".into(), address, "--ends-when-unused".into()];
-    Ok(SwitchProgram { socket, path: env::current_exe()?, arguments })
+    let program = Program { path: env::current_exe()?, arguments };
+    Ok(SwitchProgram { socket, program })
 }
 
 /// Is a switch until it is told to end, or shows what another one says.

@@ -28,7 +28,7 @@ use tracing::debug;
 use crate::card::Card;
 use crate::error::NetError;
 use crate::message::Message;
-use crate::outgoing::{Outgoing, Sink};
+use crate::outgoing::{Outgoing, Queued, Sink};
 
 /// How long the other end may have no room before what is sent to it is lost.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -59,11 +59,10 @@ pub enum DgramOptions {
     },
 }
 
-/// A network of datagrams.
+/// Where datagrams come, until it is dropped.
 #[derive(Debug)]
-pub struct Dgram {
-    outgoing: Arc<Outgoing<DgramSink>>,
-    receiving: Arc<OwnedFd>,
+struct Receiving {
+    socket: Arc<OwnedFd>,
     /// The file of a Unix socket, which goes with this.
     _file: Option<SocketFile>,
 }
@@ -78,33 +77,30 @@ struct Ends {
     file: Option<SocketFile>,
 }
 
-impl Dgram {
-    /// Makes the sockets. Nobody needs to be at the other end.
-    pub fn open(options: &DgramOptions, card: Card) -> Result<Dgram, NetError> {
-        let ends = match options {
-            DgramOptions::Udp { local, remote } => udp(*local, *remote).map_err(|source| {
-                let address = local.map_or("any address".to_owned(), |local| local.to_string());
-                NetError::Datagrams { address, source }
-            }),
-            DgramOptions::Multicast { group, interface } => {
-                multicast(*group, *interface).map_err(|source| NetError::Datagrams {
-                    address: format!("the group {group}"),
-                    source,
-                })
-            }
-            DgramOptions::Unix { local, remote } => unix(local, remote),
-        }?;
-        let Ends { receiving, sending, remote, echo, file } = ends;
-        let outgoing = Outgoing::start(card.clone())?;
-        let receiving = Arc::new(receiving);
-        outgoing.connect(&Arc::new(DgramSink { socket: sending, remote }));
-        let dgram = Dgram { outgoing, receiving: receiving.clone(), _file: file };
-        let thread = thread::Builder::new().name(format!("{} in", card.name()));
-        thread
-            .spawn(move || receive(&receiving, echo.as_ref(), &card))
-            .map_err(NetError::Thread)?;
-        Ok(dgram)
-    }
+/// Makes the sockets of a network. Nobody needs to be at the other end.
+pub(crate) fn open(options: &DgramOptions, card: Card) -> Result<Box<dyn Network>, NetError> {
+    let ends = match options {
+        DgramOptions::Udp { local, remote } => udp(*local, *remote).map_err(|source| {
+            let address = local.map_or("any address".to_owned(), |local| local.to_string());
+            NetError::Datagrams { address, source }
+        }),
+        DgramOptions::Multicast { group, interface } => {
+            multicast(*group, *interface).map_err(|source| NetError::Datagrams {
+                address: format!("the group {group}"),
+                source,
+            })
+        }
+        DgramOptions::Unix { local, remote } => unix(local, remote),
+    }?;
+    let Ends { receiving, sending, remote, echo, file } = ends;
+    let outgoing = Outgoing::start(card.clone())?;
+    outgoing.connect(&Arc::new(DgramSink { socket: sending, remote }));
+    let socket = Arc::new(receiving);
+    let receiving = Receiving { socket: socket.clone(), _file: file };
+    let network = Queued::new(outgoing, receiving);
+    let thread = thread::Builder::new().name(format!("{} in", card.name()));
+    thread.spawn(move || receive(&socket, echo.as_ref(), &card)).map_err(NetError::Thread)?;
+    Ok(Box::new(network))
 }
 
 fn new_socket(family: AddressFamily) -> io::Result<OwnedFd> {
@@ -184,25 +180,10 @@ fn is_echo(from: Option<&SocketAddrAny>, echo: Option<&SocketAddrAny>) -> bool {
     }
 }
 
-impl Network for Dgram {
-    fn send(&mut self, packet: Packet) {
-        self.outgoing.push(packet);
-    }
-
-    fn flush(&mut self) {
-        self.outgoing.flush();
-    }
-
-    fn is_congested(&mut self) -> bool {
-        self.outgoing.is_congested()
-    }
-}
-
-impl Drop for Dgram {
+impl Drop for Receiving {
     fn drop(&mut self) {
-        self.outgoing.close();
         // An unconnected socket says that it is none, and wakes who reads from it.
-        let _ = shutdown(&*self.receiving, Shutdown::Both);
+        let _ = shutdown(&*self.socket, Shutdown::Both);
     }
 }
 
@@ -230,7 +211,7 @@ impl Sink for DgramSink {
     }
 
     fn cut(&self) {
-        // See the end of Dgram.
+        // See the end of Receiving.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 

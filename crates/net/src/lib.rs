@@ -24,18 +24,20 @@ mod error;
 mod message;
 pub mod nat;
 mod outgoing;
+mod program;
 pub mod stream;
 pub mod switch;
 pub mod tap;
 
 pub use capture::Capture;
 pub use card::Card;
-pub use dgram::{Dgram, DgramOptions};
+pub use dgram::DgramOptions;
 pub use error::NetError;
-pub use nat::{Nat, NatOptions, NatProgram};
+pub use nat::NatOptions;
+pub use program::Program;
 pub use ring3_hostnet as hostnet;
-pub use stream::{Stream, StreamAddress, StreamOptions};
-pub use switch::{Switch, SwitchOptions, SwitchProgram, SwitchServer, Switched};
+pub use stream::{StreamAddress, StreamOptions};
+pub use switch::{Switch, SwitchOptions, SwitchProgram, SwitchServer};
 pub use tap::Tap;
 
 use ring3_vm::networks::Network;
@@ -50,7 +52,7 @@ pub enum Backend {
     /// [`dgram`].
     Dgram(DgramOptions),
     /// [`nat`].
-    Nat(NatProgram),
+    Nat(Program),
     /// [`tap`]: the interface's name.
     Tap(String),
     /// [`switch`].
@@ -60,11 +62,11 @@ pub enum Backend {
 /// Makes the network behind `card`.
 pub fn open(backend: &Backend, card: &Card) -> Result<Box<dyn Network>, NetError> {
     let network: Box<dyn Network> = match backend.clone() {
-        Backend::Stream(options) => Box::new(Stream::open(options, card.clone())?),
-        Backend::Dgram(options) => Box::new(Dgram::open(&options, card.clone())?),
-        Backend::Nat(program) => Box::new(Nat::start(program, card.clone())?),
+        Backend::Stream(options) => stream::open(options, card.clone())?,
+        Backend::Dgram(options) => dgram::open(&options, card.clone())?,
+        Backend::Nat(program) => nat::start(program, card.clone())?,
         Backend::Tap(name) => Box::new(Tap::open(&name, card.clone())?),
-        Backend::Switch(program) => Box::new(Switched::join(program, card.clone())?),
+        Backend::Switch(program) => switch::join(program, card.clone())?,
     };
     Ok(match card.capture() {
         Some(_) => Box::new(Captured { network, card: card.clone() }),

@@ -3,21 +3,17 @@
 //! What it does with the guest's frames is libslirp's. It keeps nothing that a machine depends on but connections, so when it dies another one is
 //! started: a guest sees its connections end, and a pause.
 //!
-//! * [`Nat`]: the machine's side;
+//! * `start`: the machine's side;
 //! * [`serve`], [`serve_at`]: the process.
 
 mod server;
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use ring3_core::net::Packet;
 use ring3_vm::networks::Network;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tracing::{info, warn};
@@ -26,7 +22,8 @@ use crate::card::Card;
 use crate::error::NetError;
 use crate::message::{Notice, Received};
 use crate::outgoing::Outgoing;
-use crate::stream::{Connection, Connector, Stream, StreamSink};
+use crate::program::Program;
+use crate::stream::{self, Connection, Connector, StreamSink};
 pub use server::{NatOptions, serve, serve_at};
 
 /// How long the process may take until it is ready.
@@ -39,45 +36,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A process that has lived so long has not ended soon.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// The program that is the NAT, with its arguments.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NatProgram {
-    /// It, or ring3 itself.
-    pub path: PathBuf,
-    /// It speaks with the machine over its standard input.
-    pub arguments: Vec<OsString>,
-}
-
-/// A network behind a NAT.
-#[derive(Debug)]
-pub struct Nat(Stream);
-
-impl Nat {
-    /// Starts `program`, and waits until it is ready.
-    pub fn start(program: NatProgram, card: Card) -> Result<Nat, NetError> {
-        let mut processes = Processes { program, child: None, first: None, pause: PAUSE_MIN };
-        processes.first = Some(processes.start()?);
-        Ok(Nat(Stream::start(card, true, processes)?))
-    }
-}
-
-impl Network for Nat {
-    fn send(&mut self, packet: Packet) {
-        self.0.send(packet);
-    }
-
-    fn flush(&mut self) {
-        self.0.flush();
-    }
-
-    fn is_congested(&mut self) -> bool {
-        self.0.is_congested()
-    }
+/// Starts `program`, which speaks with the machine over its standard input, and waits until it is ready.
+pub(crate) fn start(program: Program, card: Card) -> Result<Box<dyn Network>, NetError> {
+    let mut processes = Processes { program, child: None, first: None, pause: PAUSE_MIN };
+    processes.first = Some(processes.start()?);
+    stream::start(card, true, processes)
 }
 
 /// Process after process, each with a connection.
 struct Processes {
-    program: NatProgram,
+    program: Program,
     child: Option<(Child, Instant)>,
     first: Option<Connection>,
     /// Before the next one is started.
@@ -86,17 +54,9 @@ struct Processes {
 
 impl Processes {
     fn start(&mut self) -> Result<Connection, NetError> {
-        let NatProgram { path, arguments } = &self.program;
-        let fails = |source| NetError::Program { program: path.clone(), source };
+        let fails = |source| NetError::Program { program: self.program.path.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(fails)?;
-        let child = Command::new(path)
-            .args(arguments)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            // It ends with the connection, and not by what is typed at a terminal.
-            .process_group(0)
-            .spawn()
-            .map_err(fails)?;
+        let child = self.program.spawn(Stdio::from(OwnedFd::from(theirs)))?;
         self.child = Some((child, Instant::now()));
         let mut connection = Connection::new(ours.into()).map_err(fails)?;
         let set_timeout = |time| set_socket_timeout(&connection.socket, Timeout::Recv, time);

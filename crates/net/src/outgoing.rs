@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ring3_core::net::{Offloads, Packet};
+use ring3_vm::networks::Network;
 use tracing::debug;
 
 use crate::card::Card;
@@ -108,7 +109,7 @@ impl<S: Sink> Outgoing<S> {
     }
 
     /// Ends the thread, and all who wait for the sink.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         if let Some(sink) = state.sink.take() {
@@ -244,6 +245,40 @@ impl<S: Sink> Outgoing<S> {
         sink.cut();
         state.reset(None);
         self.changed.notify_all();
+    }
+}
+
+/// A network that sends by a queue. What receives for it goes with it: what `R` ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Queued<S: Sink, R> {
+    outgoing: Arc<Outgoing<S>>,
+    _receiving: R,
+}
+
+impl<S: Sink, R> Queued<S, R> {
+    /// One that sends by `outgoing`.
+    pub(crate) fn new(outgoing: Arc<Outgoing<S>>, receiving: R) -> Queued<S, R> {
+        Queued { outgoing, _receiving: receiving }
+    }
+}
+
+impl<S: Sink, R: Debug + Send> Network for Queued<S, R> {
+    fn send(&mut self, packet: Packet) {
+        self.outgoing.push(packet);
+    }
+
+    fn flush(&mut self) {
+        self.outgoing.flush();
+    }
+
+    fn is_congested(&mut self) -> bool {
+        self.outgoing.is_congested()
+    }
+}
+
+impl<S: Sink, R> Drop for Queued<S, R> {
+    fn drop(&mut self) {
+        self.outgoing.close();
     }
 }
 

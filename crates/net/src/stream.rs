@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ring3_core::net::Packet;
 use ring3_socket::{SocketFile, listen_at};
 use ring3_vm::networks::Network;
 use rustix::io::Errno;
@@ -23,7 +22,7 @@ use tracing::{info, warn};
 use crate::card::Card;
 use crate::error::NetError;
 use crate::message::{Message, Notice, Reader, Received};
-use crate::outgoing::{MESSAGES_AT_ONCE, Outgoing, Sink};
+use crate::outgoing::{MESSAGES_AT_ONCE, Outgoing, Queued, Sink};
 
 /// How long the other end may take nothing before what is sent to it is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -183,78 +182,59 @@ impl Connector for Client {
     }
 }
 
-/// A network over a connection.
+/// A listener that is there until this is dropped, and its file with it.
 #[derive(Debug)]
-pub struct Stream {
-    outgoing: Arc<Outgoing<StreamSink>>,
-    listener: Option<Arc<Listener>>,
-    file: Option<SocketFile>,
+struct Listening {
+    listener: Arc<Listener>,
+    _file: Option<SocketFile>,
 }
 
-impl Stream {
-    /// Makes the connection, or listens for it. Without [`StreamOptions::reconnect`] a client's must be there.
-    pub fn open(options: StreamOptions, card: Card) -> Result<Stream, NetError> {
-        let headers = options.headers;
-        if options.is_server {
-            let (listener, file) = listen(&options.address)?;
-            let listener = Arc::new(listener);
-            let mut stream = Stream::start(card, headers, Server(listener.clone()))?;
-            stream.listener = Some(listener);
-            stream.file = file;
-            return Ok(stream);
-        }
-        let first = match connect(&options.address).and_then(Connection::new) {
-            Ok(first) => Some(first),
-            Err(_) if options.reconnect.is_some() => None,
-            Err(source) => {
-                return Err(NetError::Connect { address: options.address.to_string(), source });
-            }
-        };
-        Stream::start(card, headers, Client { options, first })
-    }
-
-    /// Takes connections from `connector`.
-    pub(crate) fn start(
-        card: Card,
-        headers: bool,
-        connector: impl Connector,
-    ) -> Result<Stream, NetError> {
-        let outgoing = Outgoing::start(card.clone())?;
-        let for_thread = outgoing.clone();
-        let name = format!("{} in", card.name());
-        let thread = thread::Builder::new()
-            .name(name)
-            .spawn(move || serve(&card, &for_thread, headers, connector));
-        if let Err(error) = thread {
-            outgoing.close();
-            return Err(NetError::Thread(error));
-        }
-        Ok(Stream { outgoing, listener: None, file: None })
-    }
-}
-
-impl Network for Stream {
-    fn send(&mut self, packet: Packet) {
-        self.outgoing.push(packet);
-    }
-
-    fn flush(&mut self) {
-        self.outgoing.flush();
-    }
-
-    fn is_congested(&mut self) -> bool {
-        self.outgoing.is_congested()
-    }
-}
-
-impl Drop for Stream {
+impl Drop for Listening {
     fn drop(&mut self) {
-        self.outgoing.close();
-        if let Some(listener) = &self.listener {
-            listener.cut();
-        }
-        drop(self.file.take());
+        self.listener.cut();
     }
+}
+
+/// Makes the connection of a network, or listens for it. Without [`StreamOptions::reconnect`] a client's must be there.
+pub(crate) fn open(options: StreamOptions, card: Card) -> Result<Box<dyn Network>, NetError> {
+    let headers = options.headers;
+    if options.is_server {
+        let (listener, file) = listen(&options.address)?;
+        let listener = Arc::new(listener);
+        let server = Server(listener.clone());
+        return start_with(card, headers, server, Listening { listener, _file: file });
+    }
+    let first = match connect(&options.address).and_then(Connection::new) {
+        Ok(first) => Some(first),
+        Err(_) if options.reconnect.is_some() => None,
+        Err(source) => {
+            return Err(NetError::Connect { address: options.address.to_string(), source });
+        }
+    };
+    start(card, headers, Client { options, first })
+}
+
+/// A network over connections from `connector`.
+pub(crate) fn start(
+    card: Card,
+    headers: bool,
+    connector: impl Connector,
+) -> Result<Box<dyn Network>, NetError> {
+    start_with(card, headers, connector, ())
+}
+
+/// The same, with what goes with it.
+fn start_with(
+    card: Card,
+    headers: bool,
+    connector: impl Connector,
+    receiving: impl fmt::Debug + Send + 'static,
+) -> Result<Box<dyn Network>, NetError> {
+    let outgoing = Outgoing::start(card.clone())?;
+    let network = Queued::new(outgoing.clone(), receiving);
+    let thread = thread::Builder::new().name(format!("{} in", card.name()));
+    thread.spawn(move || serve(&card, &outgoing, headers, connector)).map_err(NetError::Thread)?;
+    Ok(Box::new(network))
 }
 
 /// Hands over what comes, until there are no connections any more.

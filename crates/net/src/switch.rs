@@ -5,7 +5,7 @@
 //!
 //! * [`fabric`]: which packets go where; `limit`: how many of them at most;
 //! * [`Switch`]: ports, and what is behind them; [`SwitchServer`]: where machines connect; [`SwitchStatus`]: what it says of itself;
-//! * [`Switched`]: the machine's side, which starts a switch where there is none.
+//! * `join`: the machine's side, which starts a switch where there is none.
 //!
 //! Who sends to somebody that is too slow waits, so between two guests nothing is lost that they do not lose themselves; who sends to all does not wait.
 
@@ -16,7 +16,8 @@ mod port;
 mod server;
 mod status;
 
-pub use joining::{SwitchProgram, Switched};
+pub use joining::SwitchProgram;
+pub(crate) use joining::join;
 pub use port::{Switch, SwitchOptions};
 pub use server::{SwitchServer, tell_status};
 pub use status::{PortStatus, SwitchStatus};

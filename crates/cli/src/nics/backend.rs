@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ring3_core::net::MacAddress;
 use ring3_devices::nic;
-use ring3_net::{Backend, DgramOptions, NatProgram, StreamAddress, StreamOptions};
+use ring3_net::{Backend, DgramOptions, Program, StreamAddress, StreamOptions};
 
 use super::user::NatProperties;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -66,7 +66,7 @@ impl Behind {
                 let program = program(socket.as_deref()).map_err(NicError::Program)?;
                 Backend::Switch(program)
             }
-            Behind::User(nat) => Backend::Nat(NatProgram {
+            Behind::User(nat) => Backend::Nat(Program {
                 path: env::current_exe().map_err(NicError::Program)?,
                 arguments: vec!["nat".into(), nat.text.clone().into()],
             }),

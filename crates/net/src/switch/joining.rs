@@ -1,21 +1,19 @@
 //! A machine's connection to a switch, which is started where there is none.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use ring3_core::net::Packet;
 use ring3_vm::networks::Network;
 use tracing::{info, warn};
 
 use crate::card::Card;
 use crate::error::NetError;
 use crate::outgoing::Outgoing;
-use crate::stream::{Connection, Connector, Stream, StreamSink};
+use crate::program::Program;
+use crate::stream::{self, Connection, Connector, StreamSink};
 
 /// How long a switch may take until machines can connect.
 const START: Duration = Duration::from_secs(10);
@@ -31,37 +29,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct SwitchProgram {
     /// The socket to which machines connect.
     pub socket: PathBuf,
-    /// The program, or ring3 itself.
-    pub path: PathBuf,
-    /// Its arguments, by which it listens at that socket.
-    pub arguments: Vec<OsString>,
+    /// What listens at that socket.
+    pub program: Program,
 }
 
-/// A network behind a switch.
-#[derive(Debug)]
-pub struct Switched(Stream);
-
-impl Switched {
-    /// Connects to the switch, and starts it before if nobody has.
-    pub fn join(program: SwitchProgram, card: Card) -> Result<Switched, NetError> {
-        let mut joining = Joining { program, child: None, first: None };
-        joining.first = Some(joining.join()?);
-        Ok(Switched(Stream::start(card, true, joining)?))
-    }
-}
-
-impl Network for Switched {
-    fn send(&mut self, packet: Packet) {
-        self.0.send(packet);
-    }
-
-    fn flush(&mut self) {
-        self.0.flush();
-    }
-
-    fn is_congested(&mut self) -> bool {
-        self.0.is_congested()
-    }
+/// Connects to the switch, and starts it before if nobody has.
+pub(crate) fn join(program: SwitchProgram, card: Card) -> Result<Box<dyn Network>, NetError> {
+    let mut joining = Joining { program, child: None, first: None };
+    joining.first = Some(joining.join()?);
+    stream::start(card, true, joining)
 }
 
 struct Joining {
@@ -80,16 +56,9 @@ impl Joining {
         if let Ok(connection) = self.connect() {
             return Ok(connection);
         }
-        let SwitchProgram { path, arguments, socket } = &self.program;
-        let fails = |source| NetError::Program { program: path.clone(), source };
-        // It outlives this machine, and is not ended by what is typed at its terminal.
-        let child = Command::new(path)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .map_err(fails)?;
+        let SwitchProgram { socket, program } = &self.program;
+        // It outlives this machine.
+        let child = program.spawn(Stdio::null())?;
         info!("a switch is started for {}", socket.display());
         self.child = Some(child);
         let until = Instant::now() + START;

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::port::Switch;
 use crate::error::NetError;
 use crate::outgoing::Outgoing;
-use crate::stream::{Connection, Connector, Listener, Stream, StreamAddress, StreamSink, listen};
+use crate::stream::{self, Connection, Connector, Listener, StreamAddress, StreamSink, listen};
 
 /// Machines that are connected at most: each takes two threads.
 const GUESTS_MAX: usize = 256;
@@ -74,7 +74,7 @@ impl SwitchServer {
         }
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
         self.switch.add_guest(&format!("machine {number}"), |card| {
-            Ok(Box::new(Stream::start(card, true, Once(Some(connection)))?))
+            stream::start(card, true, Once(Some(connection)))
         })
     }
 }

@@ -53,7 +53,6 @@ mod engines;
 pub mod event_log;
 pub mod firmware;
 mod host_fpu;
-mod host_maker;
 pub mod interrupts;
 mod kernel;
 pub mod linux;

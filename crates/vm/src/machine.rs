@@ -27,6 +27,7 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::Engine;
 use ring3_x86::flags::Eflags;
 use ring3_x86::report::CpuReport;
+use ring3_x86::undefined::Maker;
 use thiserror::Error;
 use tracing::info;
 
@@ -38,7 +39,6 @@ use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
-use crate::host_maker;
 use crate::kernel;
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
@@ -236,7 +236,7 @@ impl Vm {
         let clock =
             Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });
         cpu.transcendental = host_fpu::execute;
-        cpu.maker = host_maker::detect();
+        cpu.maker = Maker::of_host();
         let mut vm = Vm {
             cpu,
             engine,

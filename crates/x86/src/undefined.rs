@@ -35,6 +35,25 @@ pub enum Maker {
     Amd,
 }
 
+impl Maker {
+    /// The maker of the host's processor: that of most, where it is another one or none of the x86 family.
+    #[cfg(target_arch = "x86_64")]
+    pub fn of_host() -> Maker {
+        let basic = std::arch::x86_64::__cpuid(0);
+        let name = [basic.ebx, basic.edx, basic.ecx].map(u32::to_le_bytes);
+        match name.as_flattened() {
+            b"AuthenticAMD" | b"HygonGenuine" => Maker::Amd,
+            _ => Maker::Intel,
+        }
+    }
+
+    /// The same on other hosts, which have no translator.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn of_host() -> Maker {
+        Maker::default()
+    }
+}
+
 /// What an instruction leaves undefined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undefined {

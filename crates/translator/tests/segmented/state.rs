@@ -4,6 +4,7 @@ use ring3_x86::cpu::{Cpu, Cr0, reg};
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
+use ring3_x86::undefined::Maker;
 
 use super::common::random::Random;
 
@@ -53,6 +54,7 @@ pub(crate) enum Edges {
 /// is memory, and room for some code.
 pub(crate) fn random_cpu(random: &mut Random, edges: Edges) -> Cpu {
     let mut cpu = Cpu::new();
+    cpu.maker = Maker::of_host();
     let mode = random.below(4);
     let is_user = mode == 1 || mode > 1 && random.percent(40);
     let privilege = if is_user { 3 } else { 0 };

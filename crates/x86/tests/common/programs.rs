@@ -4,6 +4,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
+use ring3_x86::undefined::Maker;
 
 use super::random::Random;
 
@@ -85,6 +86,7 @@ pub(crate) fn machine(random: &mut Random, code: &[u8], mut memory: Memory) -> (
         memory.load_image((DATA + offset).into(), &value.to_le_bytes()).unwrap();
     }
     let mut cpu = Cpu::new();
+    cpu.maker = Maker::of_host();
     cpu.set_flat_entry(0x08, 0x10, CODE);
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, ((DATA + 0x1000 + random.below(0x2000)) & !3).into());

@@ -1,7 +1,7 @@
 //! Where processors differ, or a case cannot be run, without being undefined
 //! as [`ring3_x86::undefined`] has it.
 
-use iced_x86::{Code, Mnemonic, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, OpKind};
 use ring3_hostcpu::{PAGE_SIZE, Stop, Vendor, eflags, gpr};
 use ring3_x86::undefined::undefined;
 
@@ -14,7 +14,7 @@ impl Scene for IntegerScene {
         &self.0
     }
 
-    fn is_left_out(&self, ours: &Outcome, _: Vendor) -> bool {
+    fn is_left_out(&self, ours: &Outcome, vendor: Vendor) -> bool {
         let case = &self.0;
         // The host's descriptor table may know it.
         if self.reads_unknown_selector() {
@@ -46,6 +46,8 @@ impl Scene for IntegerScene {
                     matches!(case.instruction.mnemonic(), Mnemonic::Ud0 | Mnemonic::Ud1);
                 supervisor || wraps || undefined
             }
+            // Where VERW clears buffers, by microcode, some of AMD's processors take LOCK before it.
+            Stop::Exception { vector: 6, .. } => vendor == Vendor::Amd && is_verw(&case.code),
             Stop::Exception { .. } => false,
         }
     }
@@ -63,6 +65,12 @@ impl Scene for IntegerScene {
             self.forgive_at_fault(host, ours);
         }
     }
+}
+
+/// True for VERW with any prefixes.
+fn is_verw(code: &[u8]) -> bool {
+    let instruction = Decoder::new(32, code, DecoderOptions::NO_INVALID_CHECK).decode();
+    instruction.mnemonic() == Mnemonic::Verw
 }
 
 impl IntegerScene {

@@ -38,16 +38,15 @@ const LIFE: Duration = Duration::from_secs(10);
 
 /// Starts `program`, which speaks with the machine over its standard input, and waits until it is ready.
 pub(crate) fn start(program: Program, card: Card) -> Result<Box<dyn Network>, NetError> {
-    let mut processes = Processes { program, child: None, first: None, pause: PAUSE_MIN };
-    processes.first = Some(processes.start()?);
-    stream::start(card, true, processes)
+    let mut processes = Processes { program, child: None, pause: PAUSE_MIN };
+    let first = processes.start()?;
+    stream::start(card, first, processes)
 }
 
 /// Process after process, each with a connection.
 struct Processes {
     program: Program,
     child: Option<(Child, Instant)>,
-    first: Option<Connection>,
     /// Before the next one is started.
     pause: Duration,
 }
@@ -86,9 +85,6 @@ impl Processes {
 
 impl Connector for Processes {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
         loop {
             self.end();
             if !outgoing.wait(self.pause) {

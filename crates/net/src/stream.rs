@@ -139,7 +139,7 @@ impl Connection {
     }
 }
 
-/// Where connections come from, one after the other.
+/// Where connections come from, one after the other, but for the first.
 pub(crate) trait Connector: Send + 'static {
     /// The next one: none if there will be no more. While it waits for a time, it does so by [`Outgoing::wait`].
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection>;
@@ -160,19 +160,13 @@ impl Connector for Server {
     }
 }
 
-struct Client {
-    options: StreamOptions,
-    first: Option<Connection>,
-}
+struct Client(StreamOptions);
 
 impl Connector for Client {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
-        let pause = self.options.reconnect?;
+        let pause = self.0.reconnect?;
         loop {
-            if let Ok(connection) = connect(&self.options.address).and_then(Connection::new) {
+            if let Ok(connection) = connect(&self.0.address).and_then(Connection::new) {
                 return Some(connection);
             }
             if !outgoing.wait(pause) {
@@ -202,7 +196,7 @@ pub(crate) fn open(options: StreamOptions, card: Card) -> Result<Box<dyn Network
         let (listener, file) = listen(&options.address)?;
         let listener = Arc::new(listener);
         let server = Server(listener.clone());
-        return start_with(card, headers, server, Listening { listener, _file: file });
+        return start_with(card, headers, None, server, Listening { listener, _file: file });
     }
     let first = match connect(&options.address).and_then(Connection::new) {
         Ok(first) => Some(first),
@@ -211,63 +205,96 @@ pub(crate) fn open(options: StreamOptions, card: Card) -> Result<Box<dyn Network
             return Err(NetError::Connect { address: options.address.to_string(), source });
         }
     };
-    start(card, headers, Client { options, first })
+    start_with(card, headers, first, Client(options), ())
 }
 
-/// A network over connections from `connector`.
+/// A network over a connection that is there, and then over those from `connector`. Packets go unfinished and large where the other end understands that.
 pub(crate) fn start(
     card: Card,
-    headers: bool,
+    first: Connection,
     connector: impl Connector,
 ) -> Result<Box<dyn Network>, NetError> {
-    start_with(card, headers, connector, ())
+    start_with(card, true, Some(first), connector, ())
 }
 
 /// The same, with what goes with it.
 fn start_with(
     card: Card,
     headers: bool,
+    first: Option<Connection>,
     connector: impl Connector,
     receiving: impl fmt::Debug + Send + 'static,
 ) -> Result<Box<dyn Network>, NetError> {
     let outgoing = Outgoing::start(card.clone())?;
     let network = Queued::new(outgoing.clone(), receiving);
-    let thread = thread::Builder::new().name(format!("{} in", card.name()));
-    thread.spawn(move || serve(&card, &outgoing, headers, connector)).map_err(NetError::Thread)?;
+    let link = Link { card, outgoing, headers };
+    // What the card sends from now on is not lost.
+    let first = first.and_then(|connection| link.connect(connection));
+    let thread = thread::Builder::new().name(format!("{} in", link.card.name()));
+    thread.spawn(move || link.serve(first, connector)).map_err(NetError::Thread)?;
     Ok(Box::new(network))
 }
 
-/// Hands over what comes, until there are no connections any more.
-fn serve(
-    card: &Card,
-    outgoing: &Outgoing<StreamSink>,
+/// A card and what it sends.
+struct Link {
+    card: Card,
+    outgoing: Arc<Outgoing<StreamSink>>,
     headers: bool,
-    mut connector: impl Connector,
-) {
-    while let Some(connection) = connector.next(outgoing) {
-        let Connection { socket, mut reader, was_greeted } = connection;
+}
+
+/// A connection to which the card sends.
+struct Connected {
+    sink: Arc<StreamSink>,
+    reader: Reader<File>,
+}
+
+impl Link {
+    /// Has the card send to `connection`: none if that cannot be used, or if there is no card any more.
+    fn connect(&self, connection: Connection) -> Option<Connected> {
+        let Connection { socket, reader, was_greeted } = connection;
+        let (card, outgoing) = (&self.card, &self.outgoing);
         let sink = match StreamSink::new(socket) {
             Ok(sink) => Arc::new(sink),
             Err(error) => {
                 warn!("{}: a connection cannot be used: {error}", card.name());
-                continue;
+                return None;
             }
         };
         if !outgoing.connect(&sink) {
-            return;
+            return None;
         }
         info!("{}: connected", card.name());
-        if headers {
+        if self.headers {
             outgoing.notify(if was_greeted { &Notice::Headers } else { &Notice::Hello });
             if let Some(address) = card.address() {
                 outgoing.notify(&Notice::Address(address));
             }
         }
+        Some(Connected { sink, reader })
+    }
+
+    /// Hands over what comes, until there are no connections any more.
+    fn serve(&self, first: Option<Connected>, mut connector: impl Connector) {
+        if let Some(first) = first {
+            self.receive(first);
+        }
+        while let Some(connection) = connector.next(&self.outgoing) {
+            if let Some(connected) = self.connect(connection) {
+                self.receive(connected);
+            }
+        }
+        self.card.ended();
+    }
+
+    /// Hands over what comes by a connection, until it ends.
+    fn receive(&self, connected: Connected) {
+        let Connected { sink, mut reader } = connected;
+        let (card, outgoing) = (&self.card, &self.outgoing);
         loop {
             match reader.receive() {
                 Ok(Some(Received::Packet(packet))) => card.deliver(packet),
                 Ok(Some(Received::Notice(Notice::Address(address)))) => card.told_address(address),
-                Ok(Some(Received::Notice(Notice::Hello))) if headers => {
+                Ok(Some(Received::Notice(Notice::Hello))) if self.headers => {
                     outgoing.notify(&Notice::Headers);
                 }
                 Ok(Some(Received::Notice(Notice::Failed(text)))) => {
@@ -290,7 +317,6 @@ fn serve(
         outgoing.disconnect();
         info!("{}: disconnected", card.name());
     }
-    card.ended();
 }
 
 /// The sending side of a connection.

@@ -35,16 +35,15 @@ pub struct SwitchProgram {
 
 /// Connects to the switch, and starts it before if nobody has.
 pub(crate) fn join(program: SwitchProgram, card: Card) -> Result<Box<dyn Network>, NetError> {
-    let mut joining = Joining { program, child: None, first: None };
-    joining.first = Some(joining.join()?);
-    stream::start(card, true, joining)
+    let mut joining = Joining { program, child: None };
+    let first = joining.join()?;
+    stream::start(card, first, joining)
 }
 
 struct Joining {
     program: SwitchProgram,
     /// The switch, if it was started here. Others may use it, so it is never ended.
     child: Option<Child>,
-    first: Option<Connection>,
 }
 
 impl Joining {
@@ -80,9 +79,6 @@ impl Joining {
 
 impl Connector for Joining {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
         loop {
             // Whoever was started here and has ended leaves nothing behind.
             if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {

@@ -31,12 +31,12 @@ pub struct SwitchServer {
     file: Mutex<Option<SocketFile>>,
 }
 
-/// One connection, and no other after it.
-struct Once(Option<Connection>);
+/// No connection but the first.
+struct Nobody;
 
-impl Connector for Once {
+impl Connector for Nobody {
     fn next(&mut self, _outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
-        self.0.take()
+        None
     }
 }
 
@@ -73,9 +73,8 @@ impl SwitchServer {
             return Ok(());
         }
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
-        self.switch.add_guest(&format!("machine {number}"), |card| {
-            stream::start(card, true, Once(Some(connection)))
-        })
+        self.switch
+            .add_guest(&format!("machine {number}"), |card| stream::start(card, connection, Nobody))
     }
 }
 

@@ -11,7 +11,7 @@ use ring3_vm::drives::{
     Access, BlockSize, DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, ImageError, ImageFile,
     ImageOptions, LimitError, Limits, Overlay, Served,
 };
-use ring3_vm::{BootDevice, Config, DisketteDrive, VirtioDisk, Vm};
+use ring3_vm::{BootDevice, Config, DisketteDrive, Nic, VirtioDisk, Vm};
 use thiserror::Error;
 
 mod properties;
@@ -97,7 +97,7 @@ pub(crate) struct DriveArguments {
     #[arg(long)]
     pub(crate) snapshot: bool,
 
-    /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs; with
+    /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs, n the networks; with
     /// order=LETTERS,once=LETTERS,menu=on also another order until the first reset, and a menu
     #[arg(long, value_name = "ORDER", default_value = "", hide_default_value = true)]
     #[arg(conflicts_with = "kernel")]
@@ -288,14 +288,22 @@ impl Drives {
             }
         }
         config.boot_menu = arguments.boot.menu;
-        config.boot_order = self.boot_devices(&arguments.boot.order);
-        config.boot_once = self.boot_devices(&arguments.boot.once);
+        // What comes before all letters is there already.
+        if !arguments.boot.once.is_empty() {
+            config.boot_once = config.boot_order.clone();
+            config.boot_once.extend(self.boot_devices(&arguments.boot.once, &config.nics));
+        }
+        config.boot_order.extend(self.boot_devices(&arguments.boot.order, &config.nics));
     }
 
-    /// The drives that `letters` mean, in their order.
-    fn boot_devices(&self, letters: &str) -> Vec<BootDevice> {
+    /// The drives and network cards that `letters` mean, in their order.
+    fn boot_devices(&self, letters: &str, nics: &[Nic]) -> Vec<BootDevice> {
         let mut devices = Vec::new();
         for letter in letters.bytes() {
+            if letter == b'n' {
+                let cards = (0..).zip(nics).filter(|(_, nic)| nic.rom.is_some());
+                devices.extend(cards.map(|(index, _)| BootDevice::Network(index)));
+            }
             let of_letter = |attached: &&Attached| match (letter, attached.interface) {
                 (b'a', Interface::Floppy) => attached.unit == 0,
                 (b'b', Interface::Floppy) => attached.unit == 1,

@@ -19,6 +19,7 @@
 //! * [`drives`]: its drives;
 //! * [`nics`]: its network cards;
 //! * [`display`]: its screen;
+//! * [`data_directories`]: where firmware is installed;
 //! * [`serial`]: what is behind the serial ports;
 //! * [`debug_console`]: what is behind the port for messages of the firmware;
 //! * [`output`]: files and standard output behind either;
@@ -32,6 +33,7 @@
 mod args;
 mod bench;
 mod chart;
+mod data_directories;
 mod debug_console;
 mod display;
 mod doctor;

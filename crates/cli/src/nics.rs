@@ -1,9 +1,11 @@
 //! The network cards of the machine: what the command line says of them, and the networks behind them.
 //!
 //! * [`backend`]: what is behind a card;
+//! * [`rom`]: what boots from the network;
 //! * [`user`]: the NAT.
 
 pub(crate) mod backend;
+pub(crate) mod rom;
 pub(crate) mod user;
 
 use std::io;
@@ -17,12 +19,13 @@ use ring3_devices::ne2000::PORTS;
 use ring3_devices::nic;
 use ring3_devices::virtio::net::PAIRS_MAX;
 use ring3_net::{Capture, Card, NetError};
-use ring3_vm::{Config, Nic, NicModel, Sender, VirtioNic, Vm};
+use ring3_vm::{BootDevice, Config, Nic, NicModel, Sender, VirtioNic, Vm};
 use thiserror::Error;
 
 use crate::args;
 use crate::qemu::properties::{Properties, switch};
 use backend::Behind;
+use rom::{RomFileError, RomProperties};
 
 /// The most network cards of a machine.
 pub(crate) const NICS_MAX: usize = nic::NAMES.len();
@@ -41,6 +44,7 @@ pub(crate) struct NicArguments {
     /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
     /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
     /// switch[,path=SOCKET], a network with all others of this user that say so (see "ring3 switch"), tap,ifname=NAME, an interface of the host, or none.
+    /// By romfile=FILE a card boots from the network, with --boot n before all else: by iPXE where that is installed and none is given; romfile= has none.
     /// With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off, and with model=ne2000 iobase=PORT,irq=N.
     /// Given up to eight times; if not given, there is no card
     #[arg(long, value_name = "PROPERTIES")]
@@ -59,6 +63,7 @@ pub(crate) struct NicProperties {
 pub(crate) struct CardProperties {
     pub(crate) model: NicModel,
     pub(crate) mac: Option<MacAddress>,
+    pub(crate) rom: RomProperties,
     pub(crate) network: NetworkProperties,
 }
 
@@ -94,8 +99,9 @@ impl FromStr for NicProperties {
             return Ok(NicProperties { card: None });
         }
         let (model, mac) = (take_model(&mut properties)?, take_mac(&mut properties)?);
+        let rom = RomProperties::take(&mut properties, model)?;
         let network = NetworkProperties::parse(&kind, properties)?;
-        Ok(NicProperties { card: Some(CardProperties { model, mac, network }) })
+        Ok(NicProperties { card: Some(CardProperties { model, mac, rom, network }) })
     }
 }
 
@@ -188,6 +194,8 @@ pub(crate) fn take_mac(properties: &mut Properties) -> Result<Option<MacAddress>
 pub(crate) enum NicError {
     #[error(transparent)]
     Network(#[from] NetError),
+    #[error(transparent)]
+    Rom(#[from] RomFileError),
     #[error("cannot find this program, to start a network: {0}")]
     Program(#[source] io::Error),
 }
@@ -198,13 +206,19 @@ impl NicArguments {
         self.nic.iter().filter_map(|nic| nic.card.as_ref()).collect()
     }
 
-    /// Adds the cards to `config`.
-    pub(crate) fn describe(&self, config: &mut Config) {
-        let card = |(index, card): (usize, &CardProperties)| Nic {
-            mac: card.mac.unwrap_or_else(|| card.network.behind.default_address(index as u8)),
-            model: card.model,
-        };
-        config.nics = self.cards().into_iter().enumerate().map(card).collect();
+    /// Adds the cards to `config`, of a machine with or without firmware, and those that are to boot before all else.
+    pub(crate) fn describe(&self, config: &mut Config, has_firmware: bool) -> Result<(), NicError> {
+        let mut boot = Vec::new();
+        for (index, card) in (0..).zip(self.cards()) {
+            let CardProperties { model, mac, rom, network } = card;
+            let mac = mac.unwrap_or_else(|| network.behind.default_address(index));
+            boot.extend(rom.boot_index.map(|place| (place, BootDevice::Network(index))));
+            let rom = rom.read(*model, has_firmware)?;
+            config.nics.push(Nic { mac, model: *model, rom });
+        }
+        boot.sort_by_key(|(place, _)| *place);
+        config.boot_order = boot.into_iter().map(|(_, device)| device).collect();
+        Ok(())
     }
 
     /// Makes what is behind the cards of `vm`, to whose door `sender` sends.

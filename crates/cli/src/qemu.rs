@@ -24,6 +24,7 @@ use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
 use crate::display::DisplayTarget;
 use crate::drives::{DriveProperties, Interface, VirtioProperties};
 use crate::nics::NetworkProperties;
+use crate::nics::rom::RomProperties;
 use crate::serial::SerialTarget;
 use properties::Properties;
 
@@ -73,7 +74,7 @@ const OPTIONS: &[QemuOption] = &[
     option("debugcon", "stdio|file:PATH", |all, value| set(&mut all.debugcon, Some(debug(value)?))),
     option(
         "device",
-        "virtio-blk-pci,drive=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS]|isa-debug-exit,iobase=PORT|VGA",
+        "virtio-blk-pci,drive=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS][,romfile=FILE][,bootindex=N]|isa-debug-exit,iobase=PORT|VGA",
         devices::device,
     ),
     option("display", "none|curses|vnc=WHERE", |all, value| {
@@ -183,7 +184,7 @@ struct Translation {
     virtio_disks: Vec<(String, VirtioProperties)>,
     /// What is to be behind network cards, by its id, and the cards that are to have it.
     netdevs: Vec<(String, NetworkProperties)>,
-    cards: Vec<(String, NicModel, Option<MacAddress>)>,
+    cards: Vec<(String, NicModel, Option<MacAddress>, RomProperties)>,
 }
 
 /// Translates a command line: QEMU's options, with or without the name of its program before them. With `has_terminal` there is one to

@@ -1,6 +1,5 @@
 //! `ring3 run`: one machine from the command line to its end.
 
-use std::env;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -25,6 +24,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
+use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
@@ -276,8 +276,12 @@ fn config(arguments: &RunArguments, drives: &Drives) -> Result<Config, RunError>
         display: arguments.vga == Vga::Std,
         ..Config::default()
     };
+    arguments.nics.describe(&mut config, arguments.kernel.is_none())?;
     drives.describe(&arguments.drives, &mut config);
-    arguments.nics.describe(&mut config);
+    let wants_network = arguments.drives.boot.has_letter('n');
+    if wants_network && config.nics.iter().all(|nic| nic.rom.is_none()) {
+        warn!("no network card has a ROM to boot by: add --nic, and install ipxe-qemu");
+    }
     Ok(config)
 }
 
@@ -364,12 +368,7 @@ fn video_firmware() -> Result<Option<Vec<u8>>, RunError> {
 
 /// The first of the files `names` that is installed, with its contents.
 fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
-    let data_dirs: Vec<PathBuf> = env::var_os("XDG_DATA_DIRS")
-        .map(|dirs| env::split_paths(&dirs).filter(|dir| dir.is_absolute()).collect())
-        .unwrap_or_default();
-    let data_home = env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-    let data_home =
-        data_home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/share")));
+    let (data_home, data_dirs) = data_directories();
     let places = firmware::places(names, data_home.as_deref(), &data_dirs);
     let Some((path, image)) = firmware::read_first(&places) else { return Ok(None) };
     let image =

@@ -120,6 +120,8 @@ const UNUSABLE_FILES: &[(&str, &[&str])] = &[
     ("--kernel D/locked", &["cannot read the kernel", "locked", "Permission denied"]),
     ("--bios D/none", &["cannot read the firmware", "No such file"]),
     ("--kernel D/kernel --initrd D", &["initial RAM disk", "directory"]),
+    ("--kernel D/kernel --nic user,romfile=D/none", &["cannot read the ROM", "No such file"]),
+    ("--kernel D/kernel --nic user,romfile=D/short", &["short is no expansion ROM", "55 AA"]),
     ("--kernel D/kernel --hda D/none", &["there is no image"]),
     ("--kernel D/kernel --hda D", &["is neither a file nor a block device"]),
     ("--kernel D/kernel --hda /dev/null", &["is neither a file nor a block device"]),

@@ -19,6 +19,8 @@ use ring3_core::device::Width;
 
 use crate::bytewise;
 
+pub mod rom;
+
 /// Size of a function's configuration space in bytes.
 pub const CONFIG_SPACE_LEN: usize = 256;
 
@@ -137,6 +139,8 @@ pub mod registers {
     pub const BASE_ADDRESS: u8 = 0x10;
     /// Subsystem vendor ID, two bytes; two of subsystem ID follow.
     pub const SUBSYSTEM_VENDOR: u8 = 0x2c;
+    /// The base address of the expansion ROM, four bytes (6.2.5.2).
+    pub const EXPANSION_ROM: u8 = 0x30;
     /// Interrupt line, one byte: software notes the IRQ there.
     pub const INTERRUPT_LINE: u8 = 0x3c;
     /// Interrupt pin, one byte: 1 for INTA#.

@@ -207,10 +207,12 @@ impl Board {
             match card.model {
                 NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
                     let net = Net::new(name, NetModel { mac: card.mac, mtu, pairs });
-                    board.attach_pci(VirtioPci::new(slot, interfaces, net), &[], (slot, 0))?;
+                    let net = VirtioPci::new(slot, interfaces, net).with_rom(card.rom.clone());
+                    board.attach_pci(net, &[], (slot, 0))?;
                 }
                 NicModel::Rtl8029 => {
-                    board.attach_pci(Rtl8029::new(name, card.mac, slot), &[], (slot, 0))?;
+                    let net = Rtl8029::new(name, card.mac, slot).with_rom(card.rom.clone());
+                    board.attach_pci(net, &[], (slot, 0))?;
                 }
                 NicModel::Ne2000Isa { port, irq } => {
                     let card = ne2000::Isa::new(name, card.mac, port, irq);

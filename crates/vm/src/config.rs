@@ -4,6 +4,7 @@ use ring3_core::disk::Medium;
 use ring3_core::net::MacAddress;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::ide::DriveModel;
+use ring3_devices::pci::rom::RomImage;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::{Features, Model};
@@ -116,6 +117,9 @@ pub struct Nic {
     pub mac: MacAddress,
     /// What it is.
     pub model: NicModel,
+    /// A program that it brings along, by which firmware boots from the network. Cards on the ISA bus have none.
+    #[serde(default)]
+    pub rom: Option<RomImage>,
 }
 
 /// What network cards there are.
@@ -174,6 +178,8 @@ pub enum BootDevice {
     Ide(u8),
     /// A virtio disk, from 0.
     Virtio(u8),
+    /// The network behind a card, from 0: by the card's ROM.
+    Network(u8),
 }
 
 /// What the processor executes first.

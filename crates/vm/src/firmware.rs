@@ -13,6 +13,7 @@ use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
 
 use crate::acpi;
+use crate::board::nic_slot;
 use crate::cards::virtio_disk_slot;
 use crate::config::{BootDevice, Config};
 
@@ -22,6 +23,9 @@ pub const NAMES: [&str; 3] = ["bios-256k.bin", "bios.bin", "seabios.bin"];
 pub const VIDEO_NAMES: [&str; 1] = ["vgabios-stdvga.bin"];
 /// The directories, below each of the system's data directories.
 const DIRECTORIES: [&str; 3] = ["seabios", "qemu", "qemu-firmware"];
+
+/// Where Debian has the ROMs of network cards.
+const DEBIAN_ROMS: &str = "/usr/lib/ipxe/qemu";
 
 /// Why there is no firmware.
 #[derive(Debug, Error)]
@@ -45,6 +49,13 @@ pub fn places(names: &[&str], data_home: Option<&Path>, data_dirs: &[PathBuf]) -
     let directories: Vec<_> =
         homes.flat_map(|home| DIRECTORIES.map(|directory| home.join(directory))).collect();
     names.iter().flat_map(|name| directories.iter().map(move |dir| dir.join(name))).collect()
+}
+
+/// The places of the ROM `name` of a network card: those, and that where Debian's iPXE is.
+pub fn rom_places(name: &str, data_home: Option<&Path>, data_dirs: &[PathBuf]) -> Vec<PathBuf> {
+    let mut all = places(&[name], data_home, data_dirs);
+    all.push(Path::new(DEBIAN_ROMS).join(name));
+    all
 }
 
 /// The first of `places` that there is, with its contents.
@@ -88,6 +99,7 @@ fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
         BootDevice::Virtio(unit) => {
             format!("/pci@i0cf8/scsi@{:x}/disk@0,0", virtio_disk_slot(*unit))
         }
+        BootDevice::Network(card) => format!("/pci@i0cf8/ethernet@{:x}", nic_slot(*card)),
     });
     let mut text = names.collect::<Vec<_>>().join("\n");
     text.push('\0');
@@ -134,9 +146,15 @@ mod tests {
 
     #[test]
     fn firmware_is_told_of_drives_by_their_places() {
-        let order = [BootDevice::Ide(3), BootDevice::Virtio(12), BootDevice::Diskette(0)];
+        let order = [
+            BootDevice::Ide(3),
+            BootDevice::Virtio(12),
+            BootDevice::Network(1),
+            BootDevice::Diskette(0),
+        ];
         let expected = "/pci@i0cf8/ide@1,1/drive@1/disk@1\n\
                         /pci@i0cf8/scsi@10/disk@0,0\n\
+                        /pci@i0cf8/ethernet@14\n\
                         /pci@i0cf8/isa@1/fdc@03f0/floppy@0\0";
         assert_eq!(boot_order(&order), expected.as_bytes());
     }

@@ -157,7 +157,7 @@ fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
     let mut guests = Vec::new();
     for (index, (sender, mut door)) in doors.into_iter().enumerate() {
         let mac = MacAddress([2, 0, 0, 0, 0, index as u8 + 1]);
-        let config = Config { nics: vec![Nic { mac, model }], ..Config::default() };
+        let config = Config { nics: vec![Nic { mac, model, rom: None }], ..Config::default() };
         let cable = Cable::new(sender.clone(), senders[1 - index].clone(), offloads);
         let (say, heard) = mpsc::channel();
         let software = support::debian_with_modules("console=ttyS0 quiet")?;

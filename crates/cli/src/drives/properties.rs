@@ -76,7 +76,7 @@ pub(crate) enum BadProperties {
     Value { key: &'static str, expected: &'static str, value: String },
     #[error("a limit is a number of bytes or operations a second, not \"{0}\"")]
     Limit(String),
-    #[error("give letters out of a, b, c and d, or order=LETTERS,once=LETTERS,menu=on|off")]
+    #[error("give letters out of a, b, c, d and n, or order=LETTERS,once=LETTERS,menu=on|off")]
     Boot,
     #[error(
         "serial, num-queues, disable-legacy and disable-modern are for virtio disks: add if=virtio"
@@ -222,11 +222,18 @@ impl FromStr for DriveProperties {
 /// A `--boot`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BootOptions {
-    /// Letters out of a, b, c and d.
+    /// Letters out of a, b, c, d and n.
     pub(crate) order: String,
     /// The same until the first reset, if there are any.
     pub(crate) once: String,
     pub(crate) menu: bool,
+}
+
+impl BootOptions {
+    /// One of the orders has `letter`.
+    pub(crate) fn has_letter(&self, letter: char) -> bool {
+        self.order.contains(letter) || self.once.contains(letter)
+    }
 }
 
 impl FromStr for BootOptions {
@@ -234,7 +241,7 @@ impl FromStr for BootOptions {
 
     fn from_str(text: &str) -> Result<BootOptions, BadProperties> {
         let letters = |letters: &str| {
-            let known = letters.bytes().all(|letter| b"abcd".contains(&letter));
+            let known = letters.bytes().all(|letter| b"abcdn".contains(&letter));
             if known { Ok(letters.to_owned()) } else { Err(BadProperties::Boot) }
         };
         let mut options = BootOptions::default();
@@ -335,7 +342,8 @@ mod tests {
         let expected = BootOptions { order: "dc".into(), once: "d".into(), menu: true };
         assert_eq!(options, expected);
         assert_eq!("cd".parse::<BootOptions>().unwrap().order, "cd");
-        assert!("n".parse::<BootOptions>().is_err());
+        assert!("order=c,once=n".parse::<BootOptions>().unwrap().has_letter('n'));
+        assert!("p".parse::<BootOptions>().is_err());
         assert!("order=c,once=x".parse::<BootOptions>().is_err());
         assert!("splash=x".parse::<BootOptions>().is_err());
     }

@@ -65,10 +65,9 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
 
 /// `-boot`.
 pub(super) fn boot(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    // Without a network nothing boots from it.
     let letters = |value: &str| match value.find(|letter| !"abcdn".contains(letter)) {
         Some(_) => reason("the letters are a, b, c, d and n"),
-        None => Ok(value.replace('n', "")),
+        None => Ok(value.to_owned()),
     };
     let boot = &mut all.run.drives.boot;
     Properties::parse(value, Some("order")).for_each(|key, value| match key {

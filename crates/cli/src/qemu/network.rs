@@ -1,5 +1,6 @@
 //! Network cards and what is behind them.
 
+use crate::nics::rom::RomProperties;
 use crate::nics::{self, BadNic, CardProperties, NetworkProperties, NicProperties};
 
 use super::properties::Properties;
@@ -53,28 +54,27 @@ pub(super) fn card(all: &mut Translation, value: &str) -> Result<(), Reason> {
         // Names for QEMU alone, and a number of interrupts that the card chooses.
         properties.take(key);
     }
-    if properties.take("romfile").is_some_and(|file| !file.is_empty()) {
-        return reason("the card has no ROM: leave romfile out");
-    }
     let model = nics::take_model(&mut properties).map_err(said)?;
     let mac = nics::take_mac(&mut properties).map_err(said)?;
+    let rom = RomProperties::take(&mut properties, model).map_err(said)?;
     properties.finish(
-        "netdev and mac, for virtio host_mtu, disable-legacy and disable-modern, and for ne2k_isa iobase and irq",
+        "netdev, mac, romfile and bootindex, for virtio host_mtu, disable-legacy and disable-modern, and for ne2k_isa iobase and irq",
     )?;
-    all.cards.push((id, model, mac));
+    all.cards.push((id, model, mac, rom));
     Ok(())
 }
 
 /// Brings cards and what is behind them together. The reason says which is alone.
 pub(super) fn finish(all: &mut Translation) -> Result<(), Reason> {
-    for (id, model, mac) in std::mem::take(&mut all.cards) {
+    for (id, model, mac, rom) in std::mem::take(&mut all.cards) {
         let Some(index) = all.netdevs.iter().position(|(name, _)| *name == id) else {
             return Err(format!(
                 "there is no such network: give -netdev KIND,id={id} once for each card"
             ));
         };
         let (_, network) = all.netdevs.remove(index);
-        all.run.nics.nic.push(NicProperties { card: Some(CardProperties { model, mac, network }) });
+        let card = CardProperties { model, mac, rom, network };
+        all.run.nics.nic.push(NicProperties { card: Some(card) });
     }
     match all.netdevs.first() {
         Some((id, _)) => {

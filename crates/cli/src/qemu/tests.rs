@@ -55,7 +55,7 @@ fn an_installation_from_a_cd() {
     assert_eq!(run.display, "vnc::1".parse().unwrap());
     assert_eq!((run.serial, run.cpu), (vec![SerialTarget::Null], Model::Max));
     let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=off");
-    let expected = BootOptions { order: "c".into(), once: "d".into(), menu: true };
+    let expected = BootOptions { order: "nc".into(), once: "d".into(), menu: true };
     assert_eq!(run.drives.boot, expected);
 }
 
@@ -230,7 +230,11 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-netdev user,id=n", "no card has the network n"),
         ("-device virtio-net-pci,netdev=n", "there is no such network"),
         ("-device virtio-net-pci", "add netdev=ID"),
-        ("-netdev user,id=n -device virtio-net-pci,netdev=n,romfile=a.rom", "leave romfile out"),
+        (
+            "-netdev user,id=n -device virtio-net-pci,netdev=n,romfile=a.rom,bootindex=x",
+            "bootindex is",
+        ),
+        ("-netdev user,id=n -device ne2k_isa,netdev=n,romfile=a.rom", "cards on PCI"),
         ("-monitor stdio", "by -qmp"),
         ("-display gtk", "there is no window"),
         ("-vnc 0.0.0.0:1", "not served at 0.0.0.0"),

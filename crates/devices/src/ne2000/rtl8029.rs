@@ -11,6 +11,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use super::{Card, MoreRegisters, PORTS};
+use crate::pci::rom::{self, RomImage};
 use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
 
 /// Bytes of its memory.
@@ -22,6 +23,8 @@ const PIN: u8 = 0;
 const PORTS_REGION: u8 = 0;
 /// In the command register: it answers at them.
 const COMMAND_IO: u32 = 1 << 0;
+/// In it: its ROM answers.
+const COMMAND_MEMORY: u32 = 1 << 1;
 
 // What it is recognized by in page 0.
 const ID: [(u16, u8); 2] = [(0xa, 0x50), (0xb, 0x43)];
@@ -98,6 +101,7 @@ struct State {
 pub struct Rtl8029 {
     name: &'static str,
     slot: u8,
+    rom: Option<RomImage>,
     config: ConfigSpace,
     card: Card<Page3>,
 }
@@ -105,7 +109,15 @@ pub struct Rtl8029 {
 impl Rtl8029 {
     /// The card `name` with that address, which is PCI device number `slot`.
     pub fn new(name: &'static str, address: MacAddress, slot: u8) -> Rtl8029 {
-        Rtl8029 { name, slot, config: config_space(), card: Card::new(address, MEMORY) }
+        let card = Card::new(address, MEMORY);
+        Rtl8029 { name, slot, rom: None, config: config_space(None), card }
+    }
+
+    /// The same with a ROM, whichever function that was made for.
+    #[must_use]
+    pub fn with_rom(self, rom: Option<RomImage>) -> Rtl8029 {
+        let rom = rom.map(|rom| rom.of_function(&self.config));
+        Rtl8029 { config: config_space(rom.as_ref()), rom, ..self }
     }
 
     fn base(&self) -> u32 {
@@ -116,7 +128,7 @@ impl Rtl8029 {
         port.wrapping_sub(self.base() as u16)
     }
 
-    /// Claims the ports that the configuration says.
+    /// Claims the ports and addresses that the configuration says.
     fn claim(&self, context: &mut Context<'_>) {
         let io = self.config.read(registers::COMMAND, Width::Word) & COMMAND_IO != 0;
         match u16::try_from(self.base()) {
@@ -124,6 +136,9 @@ impl Rtl8029 {
                 context.claim_ports(PORTS_REGION, PortRange::new(base, PORTS));
             }
             _ => context.release(PORTS_REGION),
+        }
+        if let Some(rom) = &self.rom {
+            rom.claim(&self.config, context);
         }
     }
 
@@ -133,11 +148,11 @@ impl Rtl8029 {
 }
 
 /// The function's configuration space after a reset.
-fn config_space() -> ConfigSpace {
+fn config_space(rom: Option<&RomImage>) -> ConfigSpace {
     // An Ethernet controller.
     let identity = Identity { vendor: 0x10ec, device: 0x8029, revision: 0, class: 0x020000 };
     let mut space = ConfigSpace::new(identity);
-    space.make_writable(registers::COMMAND, &[COMMAND_IO as u8, 0]);
+    space.make_writable(registers::COMMAND, &[(COMMAND_IO | COMMAND_MEMORY) as u8, 0]);
     // Medium DEVSEL# timing.
     space.set(registers::STATUS, &[0, 0x02]);
     space.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
@@ -146,6 +161,9 @@ fn config_space() -> ConfigSpace {
     space.set(registers::SUBSYSTEM_VENDOR, &[0xec, 0x10, 0x29, 0x80]);
     space.set(registers::INTERRUPT_PIN, &[1]);
     space.make_writable(registers::INTERRUPT_LINE, &[0xff]);
+    if let Some(rom) = rom {
+        rom.add_register(&mut space);
+    }
     space
 }
 
@@ -155,7 +173,7 @@ impl Device for Rtl8029 {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.config = config_space();
+        self.config = config_space(self.rom.as_ref());
         self.card.power_on();
         self.claim(context);
         self.settle(context);
@@ -178,6 +196,17 @@ impl Device for Rtl8029 {
 
     fn write_port_string(&mut self, port: u16, width: Width, bytes: &[u8]) -> usize {
         self.card.write_string(self.offset(port), width, bytes)
+    }
+
+    fn read_memory(
+        &mut self,
+        _context: &mut Context<'_>,
+        region: u8,
+        offset: u64,
+        width: Width,
+    ) -> u32 {
+        let rom = self.rom.as_ref().filter(|_| region == rom::REGION);
+        rom.map_or(width.mask(), |rom| rom.read(offset, width))
     }
 
     fn read_config(
@@ -221,7 +250,7 @@ impl Device for Rtl8029 {
         if !state.card.is_possible_for(&self.card) {
             return Err(saved.damaged("it is of another card, or its registers cannot be"));
         }
-        let mut config = config_space();
+        let mut config = config_space(self.rom.as_ref());
         if !config.restore(&state.config) {
             return Err(saved.damaged("a read-only PCI register differs"));
         }

@@ -13,8 +13,7 @@ use ring3_core::device::Width;
 const FRAME_BUFFER: u8 = 0x10;
 /// Base address register 2: the registers.
 const REGISTERS: u8 = 0x18;
-/// The expansion ROM base address register.
-const ROM: u8 = 0x30;
+const ROM: u8 = registers::EXPANSION_ROM;
 
 const MEMORY_SPACE: u32 = 1 << 1;
 /// I/O space, memory space and bus mastering, which does nothing.

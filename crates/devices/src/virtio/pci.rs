@@ -1,7 +1,7 @@
 //! The PCI function of a virtio device (virtio 1.2, 4.1; 0.9.5, 2.2).
 //!
 //! Base address register 0 has the ports of a legacy device, 1 the table of MSI-X, and 4 the memory with what drivers of version 1 use, which
-//! vendor-specific capabilities describe. A *transitional* device, which is the usual one, has all of that.
+//! vendor-specific capabilities describe. There may be an expansion ROM. A *transitional* device, which is the usual one, has all of that.
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, Width};
@@ -16,6 +16,7 @@ use super::transport::{
 };
 use super::{DeviceType, Work};
 use crate::bytewise;
+use crate::pci::rom::{self, RomImage};
 use crate::pci::{ConfigSpace, registers};
 
 mod space;
@@ -68,6 +69,7 @@ pub struct VirtioPci<T> {
     slot: u8,
     interfaces: Interfaces,
     fixed: Fixed,
+    rom: Option<RomImage>,
     config: ConfigSpace,
     transport: Transport,
     msix: MsiX,
@@ -93,12 +95,27 @@ impl<T: DeviceType> VirtioPci<T> {
         VirtioPci {
             slot,
             interfaces,
-            config: config_space(interfaces, &device_type, vectors),
+            rom: None,
+            config: config_space(interfaces, &device_type, vectors, None),
             transport: Transport::new(&fixed),
             msix: MsiX::new(vectors),
             fixed,
             device_type,
         }
+    }
+
+    /// The same with a ROM, whichever function that was made for.
+    #[must_use]
+    pub fn with_rom(self, rom: Option<RomImage>) -> VirtioPci<T> {
+        let rom = rom.map(|rom| rom.of_function(&self.config));
+        let mut all = VirtioPci { rom, ..self };
+        all.config = all.initial_config();
+        all
+    }
+
+    /// Its configuration space after a reset.
+    fn initial_config(&self) -> ConfigSpace {
+        config_space(self.interfaces, &self.device_type, self.fixed.vectors, self.rom.as_ref())
     }
 
     /// What it is around.
@@ -144,6 +161,9 @@ impl<T: DeviceType> VirtioPci<T> {
             } else {
                 context.release(region);
             }
+        }
+        if let Some(rom) = &self.rom {
+            rom.claim(&self.config, context);
         }
     }
 
@@ -264,7 +284,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.config = config_space(self.interfaces, &self.device_type, self.fixed.vectors);
+        self.config = self.initial_config();
         self.msix = MsiX::new(self.fixed.vectors);
         self.claim(context);
         self.apply(context, Effect::Reset);
@@ -304,6 +324,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
     ) -> u32 {
         match region {
             MEMORY => self.read_modern(context, offset, width),
+            rom::REGION => self.rom.as_ref().map_or(width.mask(), |rom| rom.read(offset, width)),
             _ => self.msix.read(offset, width),
         }
     }
@@ -316,11 +337,13 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         width: Width,
         value: u32,
     ) {
-        if region == MEMORY {
-            self.write_modern(context, offset, width, value);
-        } else {
-            self.msix.write(offset, width, value);
-            self.settle(context, false);
+        match region {
+            MEMORY => self.write_modern(context, offset, width, value),
+            rom::REGION => {}
+            _ => {
+                self.msix.write(offset, width, value);
+                self.settle(context, false);
+            }
         }
     }
 
@@ -387,7 +410,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         if !state.transport.is_possible(&self.fixed) || !state.msix.is_possible(vectors) {
             return Err(saved.damaged("its registers or queues cannot be those of this device"));
         }
-        let mut config = config_space(self.interfaces, &self.device_type, vectors);
+        let mut config = self.initial_config();
         if !config.restore(&state.config) {
             return Err(saved.damaged("a read-only PCI register differs"));
         }

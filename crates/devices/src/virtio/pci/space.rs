@@ -4,6 +4,7 @@ use super::super::DeviceType;
 use super::super::msix;
 use super::super::transport::LEGACY_CONFIG;
 use super::Interfaces;
+use crate::pci::rom::RomImage;
 use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
 
 /// Base address registers, which are the names of the claimed regions, too.
@@ -84,6 +85,7 @@ pub(super) fn config_space(
     interfaces: Interfaces,
     device_type: &impl DeviceType,
     vectors: u16,
+    rom: Option<&RomImage>,
 ) -> ConfigSpace {
     let id = device_type.id();
     let (device, revision) = if interfaces.legacy {
@@ -106,6 +108,9 @@ pub(super) fn config_space(
         make_base(&mut space, LEGACY_PORTS, legacy_len(device_type).into(), 1);
     }
     make_base(&mut space, MSIX, msix::LEN as u32, 0);
+    if let Some(rom) = rom {
+        rom.add_register(&mut space);
+    }
     space.set(CAPABILITIES_POINTER, &[MSIX_CAPABILITY]);
     add_msix(&mut space, vectors, interfaces.modern);
     if interfaces.modern {

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use support::guest::{Guest, PROMPT, file};
+use support::namespace::{has_namespaces, in_namespace};
 use support::{Directory, output, ring3, wait_until};
 
 /// Linux with the modules of its network cards, as options of ring3.
@@ -62,34 +63,6 @@ fn noise(len: usize) -> Vec<u8> {
 fn md5(path: &Path) -> String {
     let sum = String::from_utf8(output(Command::new("md5sum").arg(path))).unwrap();
     sum.split_whitespace().next().unwrap().to_owned()
-}
-
-/// True if there can be namespaces; that there cannot is told on standard error, and the test passes.
-fn has_namespaces() -> bool {
-    let status = in_namespace("true").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let is_there = status.is_ok_and(|status| status.success());
-    if !is_there {
-        eprintln!("skipped: this user can make no namespaces (unshare -r -m -n)");
-    }
-    is_there
-}
-
-/// A shell's `script` in namespaces of its own, in which it is root. All that it starts ends with it.
-fn in_namespace(script: &str) -> Command {
-    let mut command = Command::new("unshare");
-    command.args([
-        "-r",
-        "-m",
-        "-n",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-ec",
-    ]);
-    command.arg(format!("ip link set lo up; {script}"));
-    command
 }
 
 /// What tshark sees of the packets in `pcap` that `filter` lets through, a line each.

@@ -137,6 +137,11 @@ impl Guest {
     /// Switches the guest off, and returns the exit status of the program.
     pub(crate) fn power_off(mut self) -> Option<i32> {
         self.type_line("poweroff -f");
+        self.wait_for_the_end()
+    }
+
+    /// Waits until the guest has switched itself off, and returns the exit status of the program.
+    pub(crate) fn wait_for_the_end(mut self) -> Option<i32> {
         let complaint = format!("poweroff hangs:\n{}", self.shown);
         wait_until(&complaint, || self.child.try_wait().expect("it is our child")).code()
     }

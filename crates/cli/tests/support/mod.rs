@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod guest;
+pub(crate) mod namespace;
 pub(crate) mod pty;
 pub(crate) mod qmp;
 pub(crate) mod screen;

@@ -1,0 +1,31 @@
+//! Network namespaces, in which servers have the addresses and ports that they like.
+
+use std::process::{Command, Stdio};
+
+/// True if there can be namespaces; that there cannot is told on standard error, and the test passes.
+pub(crate) fn has_namespaces() -> bool {
+    let status = in_namespace("true").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let is_there = status.is_ok_and(|status| status.success());
+    if !is_there {
+        eprintln!("skipped: this user can make no namespaces (unshare -r -m -n)");
+    }
+    is_there
+}
+
+/// A shell's `script` in namespaces of its own, in which it is root. All that it starts ends with it.
+pub(crate) fn in_namespace(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args([
+        "-r",
+        "-m",
+        "-n",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-ec",
+    ]);
+    command.arg(format!("ip link set lo up; {script}"));
+    command
+}

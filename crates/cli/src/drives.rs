@@ -367,6 +367,9 @@ mod tests {
     struct CommandLine {
         #[command(flatten)]
         drives: DriveArguments,
+        /// What --boot is in conflict with.
+        #[arg(id = "kernel", long)]
+        _kernel: Option<String>,
     }
 
     #[test]

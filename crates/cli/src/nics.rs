@@ -39,7 +39,7 @@ const IRQS: [u8; 6] = [3, 4, 5, 7, 10, 11];
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NicArguments {
-    /// A network card, and what is behind it: KIND[,model=virtio|rtl8029|ne2000][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
+    /// A network card, and what is behind it: KIND[,model=virtio|e1000|rtl8029|ne2000][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
     /// user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]…, a NAT that needs no rights (see "ring3 nat"),
     /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
     /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
@@ -123,6 +123,7 @@ pub(crate) fn take_model(properties: &mut Properties) -> Result<NicModel, BadNic
         None | Some("virtio" | "virtio-net" | "virtio-net-pci") => {
             Ok(NicModel::Virtio(take_virtio(properties)?))
         }
+        Some("e1000" | "e1000-82540em") => Ok(NicModel::E1000),
         Some("rtl8029" | "ne2k_pci") => Ok(NicModel::Rtl8029),
         Some("ne2000" | "ne2k_isa") => take_ne2000(properties),
         Some(_) => Err(BadNic(format!("model is {MODELS}"))),
@@ -130,7 +131,7 @@ pub(crate) fn take_model(properties: &mut Properties) -> Result<NicModel, BadNic
 }
 
 /// The models there are.
-const MODELS: &str = "virtio, rtl8029 (ne2k_pci) or ne2000 (ne2k_isa)";
+const MODELS: &str = "virtio, e1000, rtl8029 (ne2k_pci) or ne2000 (ne2k_isa)";
 
 /// The jumpers of a card on the ISA bus.
 fn take_ne2000(properties: &mut Properties) -> Result<NicModel, BadNic> {
@@ -259,6 +260,7 @@ mod tests {
         assert_eq!(card.model, NicModel::Virtio(virtio));
         assert_eq!("none".parse(), Ok(NicProperties { card: None }));
         let model = |text: &str| text.parse::<NicProperties>().unwrap().card.unwrap().model;
+        assert_eq!(model("user,model=e1000"), NicModel::E1000);
         assert_eq!(model("user,model=ne2k_pci"), NicModel::Rtl8029);
         assert_eq!(model("user,model=ne2000"), NicModel::NE2000_ISA);
         let moved = NicModel::Ne2000Isa { port: 0x320, irq: 10 };

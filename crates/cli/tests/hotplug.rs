@@ -241,7 +241,7 @@ fn what_cannot_be_is_refused() {
     qmp.refused("device_add", card(json!({"drive": "file"})), GENERIC, "in use");
     qmp.refused("device_add", json!({"drive": "image"}), GENERIC, "'driver' is missing");
     for (more, part) in [
-        (json!({"driver": "e1000"}), "not a valid device model name"),
+        (json!({"driver": "e1000e"}), "not a valid device model name"),
         (json!({"drive": "none"}), "can't find value 'none'"),
         (json!({"bus": "pci.1"}), "Bus 'pci.1' not found"),
         (json!({"addr": "2"}), "PCI slot 2"),

@@ -53,6 +53,11 @@ fn a_virtio_card_for_drivers_of_version_0_9_boots_linux() {
 }
 
 #[test]
+fn an_e1000_boots_linux() {
+    boots("model=e1000");
+}
+
+#[test]
 fn an_rtl8029_boots_linux() {
     boots("model=ne2k_pci");
 }

@@ -21,6 +21,7 @@
 //! * [`ide`]: the IDE function with its bus master, ATA disks and ATAPI CD-ROM drives;
 //! * [`vga`]: the display adapter;
 //! * [`nic`]: what network cards have in common;
+//! * [`e1000`]: the 82540EM;
 //! * [`ne2000`]: cards with a DP8390 on ISA, and the RTL8029AS on PCI;
 //! * [`virtio`]: virtio devices on PCI, the disk and the network card among them.
 //!
@@ -47,6 +48,7 @@
 pub mod acpi_pm;
 pub mod debug_ports;
 pub mod dma8237;
+pub mod e1000;
 pub mod floppy;
 pub mod fpu_error;
 pub mod fw_cfg;

@@ -13,6 +13,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::acpi_pm::AcpiPm;
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
 use ring3_devices::dma8237::Dma8237;
+use ring3_devices::e1000::E1000;
 use ring3_devices::floppy::{self, Floppy};
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::fw_cfg::FwCfg;
@@ -208,6 +209,10 @@ impl Board {
                 NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
                     let net = Net::new(name, NetModel { mac: card.mac, mtu, pairs });
                     let net = VirtioPci::new(slot, interfaces, net).with_rom(card.rom.clone());
+                    board.attach_pci(net, &[], (slot, 0))?;
+                }
+                NicModel::E1000 => {
+                    let net = E1000::new(name, card.mac, slot).with_rom(card.rom.clone());
                     board.attach_pci(net, &[], (slot, 0))?;
                 }
                 NicModel::Rtl8029 => {

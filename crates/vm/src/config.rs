@@ -127,6 +127,8 @@ pub struct Nic {
 pub enum NicModel {
     /// One of virtio.
     Virtio(VirtioNic),
+    /// An Intel 82540EM.
+    E1000,
     /// A Realtek RTL8029AS.
     Rtl8029,
     /// A Novell NE2000 on the ISA bus.

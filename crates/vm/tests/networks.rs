@@ -212,6 +212,11 @@ fn virtio_moves_files_over_a_cable_without_offloads() {
 }
 
 #[test]
+fn e1000_moves_files() {
+    moves_files(NicModel::E1000, "e1000", Offloads::ALL);
+}
+
+#[test]
 fn rtl8029_moves_files() {
     moves_files(NicModel::Rtl8029, "ne2k-pci", Offloads::default());
 }

@@ -46,6 +46,7 @@ pub(crate) enum RomFileError {
 fn installed_name(model: NicModel) -> Option<&'static str> {
     match model {
         NicModel::Virtio(_) => Some("pxe-virtio.rom"),
+        NicModel::E1000 => Some("pxe-e1000.rom"),
         NicModel::Rtl8029 => Some("pxe-ne2k_pci.rom"),
         // Firmware looks for ROMs on PCI.
         NicModel::Ne2000Isa { .. } => None,

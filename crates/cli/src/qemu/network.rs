@@ -7,7 +7,8 @@ use super::properties::Properties;
 use super::{Reason, Translation, reason};
 
 /// The cards of `-device`.
-const CARDS: [&str; 4] = ["virtio-net-pci", "virtio-net", "ne2k_pci", "ne2k_isa"];
+const CARDS: [&str; 6] =
+    ["virtio-net-pci", "virtio-net", "e1000", "e1000-82540em", "ne2k_pci", "ne2k_isa"];
 
 /// True for `-device` with a network card.
 pub(super) fn is_card(driver: &str) -> bool {

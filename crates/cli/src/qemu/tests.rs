@@ -254,7 +254,7 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-drive file=a,size=1", "size is not known"),
         ("-boot x", "the letters are"),
         ("-boot splash=a", "splash is not known"),
-        ("-device e1000", "the only devices that can be added"),
+        ("-device e1000e", "the only devices that can be added"),
         ("-device isa-debug-exit,iobase=x", "an I/O port"),
         ("-name a,b=c", "b is not known"),
         ("-rtc base=tomorrow", "base=utc"),

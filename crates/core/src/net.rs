@@ -4,6 +4,7 @@
 //! leaves to its card: a frame whose checksum is still to be computed, or one that is larger than the network can carry and to be cut
 //! into segments. Between two cards that can do without, nobody computes or cuts anything.
 
+pub mod checksum;
 mod header;
 mod offload;
 

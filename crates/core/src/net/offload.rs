@@ -1,5 +1,6 @@
 //! What a card does for a system, done in software: where the other side cannot.
 
+use super::checksum::{folded, sum};
 use super::{HEADER_LEN, PACKET_MAX, Packet, PartialChecksum, SegmentationKind};
 
 /// What may be left to whoever gets a packet.
@@ -162,26 +163,6 @@ fn complete(bytes: &mut [u8], at: PartialChecksum) {
         computed => computed,
     };
     write(bytes, start + usize::from(at.offset), &computed.to_be_bytes());
-}
-
-/// The sum of big-endian words, the last one filled up with zeros (RFC 1071, 1). Of less than 4 GiB it does not overflow.
-fn sum(bytes: &[u8]) -> u64 {
-    let mut words = bytes.chunks_exact(4);
-    let of_dwords: u64 = words
-        .by_ref()
-        .map(|word| u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]])))
-        .sum();
-    let mut last = [0; 4];
-    last[..words.remainder().len()].copy_from_slice(words.remainder());
-    of_dwords + u64::from(u32::from_be_bytes(last))
-}
-
-/// A sum with its carries added again, until it is a word.
-fn folded(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    sum as u16
 }
 
 fn read_u16(bytes: &[u8], at: usize) -> u16 {

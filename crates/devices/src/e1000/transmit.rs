@@ -1,6 +1,7 @@
 //! Transmission (chapter 3): packets from a ring of descriptors, with what the card is to compute and to cut.
 
 use ring3_core::memory::Memory;
+use ring3_core::net::checksum::{folded, sum};
 use ring3_core::net::{PACKET_MAX, Packet, PartialChecksum, Segmentation, SegmentationKind};
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +60,6 @@ struct Begun {
     kind: Kind,
     #[serde(with = "serde_bytes")]
     bytes: Vec<u8>,
-    vlan: Option<u16>,
     /// It is longer than a packet can be, and lost.
     too_long: bool,
 }
@@ -104,8 +104,8 @@ impl Transmitter {
                 None
             } else {
                 let vlan = (command & VLAN != 0).then_some((options >> 16) as u16);
-                let begun = self.begun.take().map(|begun| Begun { vlan, ..begun });
-                begun.and_then(|begun| begun.finish(&self.context, vlan_type))
+                let tag = vlan.map(|vlan| [vlan_type, vlan]);
+                self.begun.take().and_then(|begun| begun.finish(&self.context, tag))
             }
         };
         if command & (REPORT | REPORT_SENT) != 0 {
@@ -152,7 +152,7 @@ impl Begun {
             let wanted = command & INSERT_CHECKSUM != 0;
             Kind::Legacy { sum: wanted.then_some(((options >> 8) as u8, (command >> 16) as u8)) }
         };
-        Begun { kind, bytes: Vec::new(), vlan: None, too_long: false }
+        Begun { kind, bytes: Vec::new(), too_long: false }
     }
 
     fn add(&mut self, memory: &Memory, address: u64, length: u32) {
@@ -164,7 +164,8 @@ impl Begun {
         }
     }
 
-    fn finish(mut self, context: &ContextOf, vlan_type: u16) -> Option<Packet> {
+    /// The packet, with a VLAN tag, which is its type and control information, put in if there is one.
+    fn finish(mut self, context: &ContextOf, tag: Option<[u16; 2]>) -> Option<Packet> {
         if self.too_long {
             return None;
         }
@@ -173,7 +174,7 @@ impl Begun {
         match self.kind {
             Kind::Legacy { sum: None } => {}
             Kind::Legacy { sum: Some((start, offset)) } => {
-                checksum = self.sum(Sum { start, offset, end: 0 });
+                checksum = self.put_or_leave(Sum { start, offset, end: 0 });
             }
             Kind::Extended { cuts, ip_checksum, transport_checksum } => {
                 let payload = self.bytes.len().saturating_sub(context.header.into());
@@ -185,7 +186,7 @@ impl Begun {
                     self.put_sum(context.ip);
                 }
                 if transport_checksum || cuts {
-                    checksum = self.sum(context.transport);
+                    checksum = self.put_or_leave(context.transport);
                 }
                 if cuts && payload > usize::from(context.segment) {
                     let kind = if context.is_ipv4 {
@@ -198,10 +199,10 @@ impl Begun {
                 }
             }
         }
-        if let Some(tag) = self.vlan
+        if let Some(tag) = tag
             && self.bytes.len() >= ADDRESSES_LEN
         {
-            let tag = [vlan_type, tag].map(u16::to_be_bytes);
+            let tag = tag.map(u16::to_be_bytes);
             self.bytes.splice(ADDRESSES_LEN..ADDRESSES_LEN, tag.as_flattened().iter().copied());
             if let Some(at) = &mut checksum {
                 at.start += VLAN_TAG_LEN as u16;
@@ -231,7 +232,7 @@ impl Begun {
     }
 
     /// A checksum up to the end of the packet is left to the network, and any other is put in.
-    fn sum(&mut self, sum: Sum) -> Option<PartialChecksum> {
+    fn put_or_leave(&mut self, sum: Sum) -> Option<PartialChecksum> {
         let reaches_end = sum.end == 0 || usize::from(sum.end) + 1 >= self.bytes.len();
         let fits = usize::from(sum.offset) + 2 <= self.bytes.len();
         match sum.offset.checked_sub(sum.start) {
@@ -246,17 +247,12 @@ impl Begun {
     }
 
     /// Computes a checksum over what stands in its place, too.
-    fn put_sum(&mut self, sum: Sum) {
+    fn put_sum(&mut self, of: Sum) {
         let len = self.bytes.len();
-        let end = if sum.end == 0 { len } else { len.min(usize::from(sum.end) + 1) };
-        let Some(covered) = self.bytes.get(usize::from(sum.start)..end) else { return };
-        let words = covered.chunks(2).map(|pair| match pair {
-            [high, low] => u64::from(u16::from_be_bytes([*high, *low])),
-            [high] => u64::from(*high) << 8,
-            _ => 0,
-        });
-        let value = !folded(words.sum());
-        let place = self.bytes.get_mut(usize::from(sum.offset)..);
+        let end = if of.end == 0 { len } else { len.min(usize::from(of.end) + 1) };
+        let Some(covered) = self.bytes.get(usize::from(of.start)..end) else { return };
+        let value = !folded(sum(covered));
+        let place = self.bytes.get_mut(usize::from(of.offset)..);
         if let Some(field) = place.and_then(<[u8]>::first_chunk_mut) {
             *field = value.to_be_bytes();
         }
@@ -270,11 +266,3 @@ const VLAN_TAG_LEN: usize = 4;
 const IPV4_LENGTH: usize = 2;
 const IPV6_LENGTH: usize = 4;
 const IPV6_LEN: usize = 40;
-
-/// A sum of words as one of 16 bits, with the carries added (RFC 1071).
-fn folded(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}

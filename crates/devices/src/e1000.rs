@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 
-use ring3_core::bus::PortRange;
 use ring3_core::clock::Tag;
 use ring3_core::device::{Context, Device, Width};
 use ring3_core::input::DeviceInput;
@@ -19,7 +18,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::pci::rom::{self, RomImage};
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers as pci};
+use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, command, registers as pci};
 
 mod eeprom;
 mod file;
@@ -51,10 +50,6 @@ const PORTS_REGISTER: u8 = pci::BASE_ADDRESS + 4;
 
 /// INTA#.
 const PIN: u8 = 0;
-/// Bits of the command register (PCI 3.0, 6.2.2).
-const COMMAND_IO: u32 = 1 << 0;
-const COMMAND_MEMORY: u32 = 1 << 1;
-const COMMAND_MASTER: u32 = 1 << 2;
 
 /// The shortest frame without its check sequence (IEEE 802.3, 3.2.7).
 const SHORTEST: usize = 60;
@@ -241,9 +236,7 @@ impl Chip {
 
     /// A packet has come.
     fn receive(&mut self, context: &mut Context<'_>, packet: Packet) {
-        let mut come = VecDeque::new();
-        Frame::from_packet(packet, &mut self.file, |frame| come.push_back(frame));
-        self.waiting.append(&mut come);
+        Frame::from_packet(packet, &mut self.file, |frame| self.waiting.push_back(frame));
         self.deliver(context);
     }
 
@@ -304,19 +297,8 @@ impl E1000 {
 
     /// Claims the ports and addresses that the configuration says.
     fn claim(&self, context: &mut Context<'_>) {
-        let command = self.config.read(pci::COMMAND, Width::Word);
-        match self.config.read(pci::BASE_ADDRESS, Width::Dword) & !0xf {
-            base @ 1.. if command & COMMAND_MEMORY != 0 => {
-                context.claim_memory(MEMORY_REGION, base.into(), MEMORY_LEN.into());
-            }
-            _ => context.release(MEMORY_REGION),
-        }
-        match u16::try_from(self.ports()) {
-            Ok(base @ 1..) if command & COMMAND_IO != 0 => {
-                context.claim_ports(PORTS_REGION, PortRange::new(base, PORTS));
-            }
-            _ => context.release(PORTS_REGION),
-        }
+        self.config.claim_memory(context, MEMORY_REGION, pci::BASE_ADDRESS, MEMORY_LEN.into());
+        self.config.claim_ports(context, PORTS_REGION, PORTS_REGISTER, PORTS);
         if let Some(rom) = &self.rom {
             rom.claim(&self.config, context);
         }
@@ -332,8 +314,8 @@ fn config_space(rom: Option<&RomImage>) -> ConfigSpace {
     // An Ethernet controller.
     let identity = Identity { vendor: 0x8086, device: 0x100e, revision: 2, class: 0x020000 };
     let mut space = ConfigSpace::new(identity);
-    let command = (COMMAND_IO | COMMAND_MEMORY | COMMAND_MASTER) as u8;
-    space.make_writable(pci::COMMAND, &[command, 0]);
+    let bits = command::IO | command::MEMORY | command::MASTER;
+    space.make_writable(pci::COMMAND, &[bits as u8, 0]);
     space.make_clearable(pci::STATUS, &[0, STATUS_ERRORS]);
     space.make_writable(pci::BASE_ADDRESS, &(!(MEMORY_LEN - 1)).to_le_bytes());
     space.set(PORTS_REGISTER, &[1]);

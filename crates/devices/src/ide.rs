@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use self::channel::{Channel, ChannelState, DATA};
 use self::drive::Drive;
 use crate::bytewise;
-use crate::pci::{ConfigSpace, Identity, registers};
+use crate::pci::{ConfigSpace, Identity, command, registers};
 
 mod ata;
 mod atapi;
@@ -84,9 +84,6 @@ const LATENCY_TIMER: u8 = 0x0d;
 
 /// The upper byte's bit of a timing register that lets the channel answer at its ports.
 const DECODE_ENABLE: u32 = 1 << 15;
-/// Bits of the command register.
-const COMMAND_IO: u32 = 1 << 0;
-const COMMAND_MASTER: u32 = 1 << 2;
 
 /// What the claims of a channel's ports are called; those of the second channel are two more.
 const COMMAND_BLOCK_REGION: u8 = 0;
@@ -154,12 +151,12 @@ impl Ide {
     }
 
     fn is_mastering(&self) -> bool {
-        self.config.read(registers::COMMAND, Width::Word) & COMMAND_MASTER != 0
+        self.config.read(registers::COMMAND, Width::Word) & command::MASTER != 0
     }
 
     /// Claims the ports that the configuration says.
     fn claim(&self, context: &mut Context<'_>) {
-        let io = self.config.read(registers::COMMAND, Width::Word) & COMMAND_IO != 0;
+        let io = self.config.read(registers::COMMAND, Width::Word) & command::IO != 0;
         for index in 0..2 {
             let timing = self.config.read(IDETIM + 2 * index, Width::Word);
             let regions = [COMMAND_BLOCK_REGION, CONTROL_REGION].map(|region| region + 2 * index);
@@ -173,12 +170,7 @@ impl Ide {
                 }
             }
         }
-        match u16::try_from(self.bus_master_base()) {
-            Ok(base) if io && base != 0 => {
-                context.claim_ports(BUS_MASTER_REGION, PortRange::new(base, BUS_MASTER_PORTS));
-            }
-            _ => context.release(BUS_MASTER_REGION),
-        }
+        self.config.claim_ports(context, BUS_MASTER_REGION, BMIBA, BUS_MASTER_PORTS);
     }
 
     fn place(&self, port: u16) -> Option<Place> {
@@ -228,7 +220,7 @@ fn config_space() -> ConfigSpace {
     // An IDE controller in compatibility mode that can be bus master.
     let identity = Identity { vendor: 0x8086, device: 0x7010, revision: 0, class: 0x010180 };
     let mut space = ConfigSpace::new(identity);
-    space.make_writable(registers::COMMAND, &[(COMMAND_IO | COMMAND_MASTER) as u8, 0]);
+    space.make_writable(registers::COMMAND, &[(command::IO | command::MASTER) as u8, 0]);
     // Fast back-to-back; medium DEVSEL# timing; the aborts that a bus master notes are cleared by ones.
     space.set(registers::STATUS, &[0x80, 0x02]);
     space.make_clearable(registers::STATUS, &[0, 0x38]);

@@ -15,7 +15,8 @@
 //! assert_eq!(cycle, Some(ConfigCycle { slot: 1, function: 1, offset: 6 }));
 //! ```
 
-use ring3_core::device::Width;
+use ring3_core::bus::PortRange;
+use ring3_core::device::{Context, Width};
 
 use crate::bytewise;
 
@@ -101,6 +102,30 @@ impl ConfigSpace {
         });
     }
 
+    /// The memory address that the base address register at `offset` gives, if the function answers there; 0 means that it has none yet (6.2.5.1).
+    pub(crate) fn memory_address(&self, offset: u8) -> Option<u32> {
+        let address = self.read(offset, Width::Dword) & !0xf;
+        (self.read(registers::COMMAND, Width::Word) & command::MEMORY != 0 && address != 0)
+            .then_some(address)
+    }
+
+    /// Claims the `len` addresses from there on as region `region` of the device that is called, or gives them up.
+    pub(crate) fn claim_memory(&self, context: &mut Context<'_>, region: u8, offset: u8, len: u64) {
+        match self.memory_address(offset) {
+            Some(address) => context.claim_memory(region, address.into(), len),
+            None => context.release(region),
+        }
+    }
+
+    /// The same with `len` ports.
+    pub(crate) fn claim_ports(&self, context: &mut Context<'_>, region: u8, offset: u8, len: u16) {
+        let answers = self.read(registers::COMMAND, Width::Word) & command::IO != 0;
+        match u16::try_from(self.read(offset, Width::Dword) & !3) {
+            Ok(first @ 1..) if answers => context.claim_ports(region, PortRange::new(first, len)),
+            _ => context.release(region),
+        }
+    }
+
     /// The registers for a saved state.
     pub fn save(&self) -> Vec<u8> {
         self.bytes.to_vec()
@@ -145,6 +170,16 @@ pub mod registers {
     pub const INTERRUPT_LINE: u8 = 0x3c;
     /// Interrupt pin, one byte: 1 for INTA#.
     pub const INTERRUPT_PIN: u8 = 0x3d;
+}
+
+/// Bits of the command register (6.2.2).
+pub mod command {
+    /// The function answers at its ports.
+    pub const IO: u32 = 1 << 0;
+    /// It answers at its memory addresses.
+    pub const MEMORY: u32 = 1 << 1;
+    /// It may access memory itself.
+    pub const MASTER: u32 = 1 << 2;
 }
 
 /// Header type of a device with several functions (6.2.1).

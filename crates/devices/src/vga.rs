@@ -463,10 +463,7 @@ impl Device for Vga {
     ) {
         self.config.write(offset, width, value);
         self.state.mapped.update(&self.config, context.memory, self.video, self.rom);
-        match pci::registers_address(&self.config) {
-            Some(address) => context.claim_memory(MMIO, address.into(), pci::REGISTERS_LEN),
-            None => context.release(MMIO),
-        }
+        self.config.claim_memory(context, MMIO, pci::REGISTERS, pci::REGISTERS_LEN);
     }
 
     fn picture(&self, memory: &Memory) -> Option<Picture> {

@@ -85,7 +85,7 @@ impl Machine {
         };
         machine.write_config(BMIBA, u32::from(MASTER));
         machine.write_config(IDETIM, 0x8000_8000);
-        machine.write_config(registers::COMMAND, COMMAND_IO | COMMAND_MASTER);
+        machine.write_config(registers::COMMAND, command::IO | command::MASTER);
         machine
     }
 

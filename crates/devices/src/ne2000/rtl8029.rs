@@ -3,7 +3,6 @@
 //! By its data sheet "RTL8029AS" (1997-01-16). Beside the registers of the DP8390 it has some to recognize it by, and page 3 with its
 //! configuration. There is no access to the 9346 from which it loads that.
 
-use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::net::MacAddress;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Card, MoreRegisters, PORTS};
 use crate::pci::rom::{self, RomImage};
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
+use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, command, registers};
 
 /// Bytes of its memory.
 const MEMORY: usize = 32 << 10;
@@ -21,10 +20,6 @@ const MEMORY: usize = 32 << 10;
 const PIN: u8 = 0;
 /// Base address register 0 has its ports.
 const PORTS_REGION: u8 = 0;
-/// In the command register: it answers at them.
-const COMMAND_IO: u32 = 1 << 0;
-/// In it: its ROM answers.
-const COMMAND_MEMORY: u32 = 1 << 1;
 
 // What it is recognized by in page 0.
 const ID: [(u16, u8); 2] = [(0xa, 0x50), (0xb, 0x43)];
@@ -120,23 +115,14 @@ impl Rtl8029 {
         Rtl8029 { config: config_space(rom.as_ref()), rom, ..self }
     }
 
-    fn base(&self) -> u32 {
-        self.config.read(registers::BASE_ADDRESS, Width::Dword) & !3
-    }
-
     fn offset(&self, port: u16) -> u16 {
-        port.wrapping_sub(self.base() as u16)
+        let base = self.config.read(registers::BASE_ADDRESS, Width::Dword) & !3;
+        port.wrapping_sub(base as u16)
     }
 
     /// Claims the ports and addresses that the configuration says.
     fn claim(&self, context: &mut Context<'_>) {
-        let io = self.config.read(registers::COMMAND, Width::Word) & COMMAND_IO != 0;
-        match u16::try_from(self.base()) {
-            Ok(base) if io && base != 0 => {
-                context.claim_ports(PORTS_REGION, PortRange::new(base, PORTS));
-            }
-            _ => context.release(PORTS_REGION),
-        }
+        self.config.claim_ports(context, PORTS_REGION, registers::BASE_ADDRESS, PORTS);
         if let Some(rom) = &self.rom {
             rom.claim(&self.config, context);
         }
@@ -152,7 +138,7 @@ fn config_space(rom: Option<&RomImage>) -> ConfigSpace {
     // An Ethernet controller.
     let identity = Identity { vendor: 0x10ec, device: 0x8029, revision: 0, class: 0x020000 };
     let mut space = ConfigSpace::new(identity);
-    space.make_writable(registers::COMMAND, &[(COMMAND_IO | COMMAND_MEMORY) as u8, 0]);
+    space.make_writable(registers::COMMAND, &[(command::IO | command::MEMORY) as u8, 0]);
     // Medium DEVSEL# timing.
     space.set(registers::STATUS, &[0, 0x02]);
     space.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);

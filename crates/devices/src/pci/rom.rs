@@ -26,7 +26,6 @@ const LEAST: usize = 2048;
 /// In the register: the card answers. The command register has to say so, too.
 const ENABLE: u32 = 1 << 0;
 const ADDRESS: u32 = !(LEAST as u32 - 1);
-const COMMAND_MEMORY: u32 = 1 << 1;
 /// Where there is no byte of the image.
 const EMPTY: u8 = 0xff;
 
@@ -102,14 +101,11 @@ impl RomImage {
 
     /// Claims the addresses that the registers in `space` say.
     pub(crate) fn claim(&self, space: &ConfigSpace, context: &mut Context<'_>) {
-        let register = space.read(registers::EXPANSION_ROM, Width::Dword);
-        let is_enabled = register & ENABLE != 0
-            && space.read(registers::COMMAND, Width::Word) & COMMAND_MEMORY != 0;
-        match register & ADDRESS {
-            base @ 1.. if is_enabled => {
-                context.claim_memory(REGION, base.into(), self.region_len().into());
-            }
-            _ => context.release(REGION),
+        if space.read(registers::EXPANSION_ROM, Width::Dword) & ENABLE == 0 {
+            context.release(REGION);
+        } else {
+            let len = self.region_len().into();
+            space.claim_memory(context, REGION, registers::EXPANSION_ROM, len);
         }
     }
 }

@@ -12,10 +12,9 @@ use ring3_core::device::Width;
 /// Base address register 0: video memory.
 const FRAME_BUFFER: u8 = 0x10;
 /// Base address register 2: the registers.
-const REGISTERS: u8 = 0x18;
+pub(super) const REGISTERS: u8 = 0x18;
 const ROM: u8 = registers::EXPANSION_ROM;
 
-const MEMORY_SPACE: u32 = 1 << 1;
 /// I/O space, memory space and bus mastering, which does nothing.
 const COMMAND_BITS: u8 = 0x07;
 /// A base address register for memory that may be prefetched.
@@ -48,18 +47,6 @@ fn address_bits(len: u64) -> u32 {
     (len.next_power_of_two() as u32).wrapping_neg()
 }
 
-/// The address that base address register `register` gives, if the function answers there; 0 means that it has none yet.
-fn decoded(space: &ConfigSpace, register: u8) -> Option<u32> {
-    let command = space.read(registers::COMMAND, Width::Word);
-    let address = space.read(register, Width::Dword) & !0xf;
-    (command & MEMORY_SPACE != 0 && address != 0).then_some(address)
-}
-
-/// Where the registers are.
-pub(super) fn registers_address(space: &ConfigSpace) -> Option<u32> {
-    decoded(space, REGISTERS)
-}
-
 /// Where video memory is mapped, and where the ROM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapped {
@@ -70,8 +57,9 @@ pub(super) struct Mapped {
 impl Mapped {
     /// True when this can be of a function with these registers: each is where its register says, or nowhere.
     pub(super) fn is_possible(self, space: &ConfigSpace) -> bool {
-        let fits =
-            |mapped: Option<u32>, register| mapped.is_none() || mapped == decoded(space, register);
+        let fits = |mapped: Option<u32>, register| {
+            mapped.is_none() || mapped == space.memory_address(register)
+        };
         fits(self.frame_buffer, FRAME_BUFFER) && fits(self.rom, ROM)
     }
 
@@ -84,11 +72,11 @@ impl Mapped {
         rom: Option<Area>,
     ) {
         let video_memory = Backing::Area(video, 0);
-        let to = decoded(space, FRAME_BUFFER);
+        let to = space.memory_address(FRAME_BUFFER);
         relocate(memory, &mut self.frame_buffer, to, video.size(), video_memory, video_memory);
         if let Some(rom) = rom {
             let enabled = space.read(ROM, Width::Dword) & ROM_ENABLE != 0;
-            let to = decoded(space, ROM).filter(|_| enabled);
+            let to = space.memory_address(ROM).filter(|_| enabled);
             relocate(
                 memory,
                 &mut self.rom,

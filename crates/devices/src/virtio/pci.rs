@@ -3,7 +3,6 @@
 //! Base address register 0 has the ports of a legacy device, 1 the table of MSI-X, and 4 the memory with what drivers of version 1 use, which
 //! vendor-specific capabilities describe. There may be an expansion ROM. A *transitional* device, which is the usual one, has all of that.
 
-use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
@@ -23,12 +22,11 @@ mod space;
 
 use space::{
     COMMON, DEVICE, INTERRUPT_STATUS, LEGACY_PORTS, MEMORY, MEMORY_LEN, MSIX, MSIX_CONTROL, NOTIFY,
-    NOTIFY_STRIDE, REGION_LEN, WINDOW_BAR, WINDOW_DATA, WINDOW_LENGTH, WINDOW_OFFSET, config_space,
+    NOTIFY_STRIDE, REGION_LEN, WINDOW_BAR, WINDOW_DATA, WINDOW_LENGTH, WINDOW_OFFSET,
+    base_register, config_space,
 };
 
 /// Bits of the command register (PCI 3.0, 6.2.2).
-const COMMAND_IO: u32 = 1 << 0;
-const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_INTERRUPT_DISABLE: u32 = 1 << 10;
 /// In the status register: the function has an interrupt to tell of (6.2.3).
 const STATUS_INTERRUPT: u32 = 1 << 3;
@@ -124,7 +122,7 @@ impl<T: DeviceType> VirtioPci<T> {
     }
 
     fn base(&self, register: u8) -> u32 {
-        self.config.read(registers::BASE_ADDRESS + 4 * register, Width::Dword) & !0xf
+        self.config.read(base_register(register), Width::Dword) & !0xf
     }
 
     fn command(&self) -> u32 {
@@ -144,23 +142,11 @@ impl<T: DeviceType> VirtioPci<T> {
 
     /// Claims the ports and addresses that the configuration says.
     fn claim(&self, context: &mut Context<'_>) {
-        let command = self.command();
-        match u16::try_from(self.base(LEGACY_PORTS)) {
-            Ok(base) if self.interfaces.legacy && command & COMMAND_IO != 0 && base != 0 => {
-                let ports = PortRange::new(base, space::legacy_len(&self.device_type));
-                context.claim_ports(LEGACY_PORTS, ports);
-            }
-            _ => context.release(LEGACY_PORTS),
-        }
-        for (region, len, exists) in
-            [(MSIX, msix::LEN, true), (MEMORY, MEMORY_LEN, self.interfaces.modern)]
-        {
-            let base = self.base(region);
-            if exists && command & COMMAND_MEMORY != 0 && base != 0 {
-                context.claim_memory(region, base.into(), len);
-            } else {
-                context.release(region);
-            }
+        // Registers that this device has not are 0 for ever.
+        let ports = space::legacy_len(&self.device_type);
+        self.config.claim_ports(context, LEGACY_PORTS, base_register(LEGACY_PORTS), ports);
+        for (region, len) in [(MSIX, msix::LEN), (MEMORY, MEMORY_LEN)] {
+            self.config.claim_memory(context, region, base_register(region), len);
         }
         if let Some(rom) = &self.rom {
             rom.claim(&self.config, context);

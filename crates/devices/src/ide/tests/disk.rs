@@ -393,10 +393,10 @@ fn dma_waits_for_direction_table_and_bus() {
     machine.write(MASTER, 0x01);
     assert_eq!(machine.read(MASTER + 2) & 7, 0x01, "it was started the wrong way");
     machine.write(MASTER, 0x00);
-    machine.write_config(registers::COMMAND, COMMAND_IO);
+    machine.write_config(registers::COMMAND, command::IO);
     machine.write(MASTER, 0x09);
     assert_eq!(machine.read(MASTER + 2) & 7, 0x01, "it is not let on the bus");
-    machine.write_config(registers::COMMAND, COMMAND_IO | COMMAND_MASTER);
+    machine.write_config(registers::COMMAND, command::IO | command::MASTER);
     assert_eq!(machine.read(MASTER + 2) & 7, 0x00, "the table has ended before the data");
     assert_eq!((machine.interrupt(), machine.read(STATUS)), ((false, false), DRQ));
     assert_eq!(machine.memory(0x2_0000, 512), machine.media[0][..512]);

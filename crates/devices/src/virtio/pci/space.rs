@@ -73,9 +73,14 @@ pub(super) fn legacy_len(device_type: &impl DeviceType) -> u16 {
     len.next_power_of_two() as u16
 }
 
+/// Where the base address register of that number is.
+pub(super) fn base_register(number: u8) -> u8 {
+    registers::BASE_ADDRESS + 4 * number
+}
+
 /// Lets software give a base address register of `len` bytes an address; its fixed bits are `kind`.
 fn make_base(space: &mut ConfigSpace, register: u8, len: u32, kind: u8) {
-    let offset = registers::BASE_ADDRESS + 4 * register;
+    let offset = base_register(register);
     space.set(offset, &[kind]);
     space.make_writable(offset, &(!(len - 1)).to_le_bytes());
 }

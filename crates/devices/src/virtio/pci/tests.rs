@@ -1,6 +1,6 @@
 //! Drivers of both kinds and a device that gives back what it is sent.
 
-use ring3_core::bus::{Claim, Decoded};
+use ring3_core::bus::{Claim, Decoded, PortRange};
 use ring3_core::device::TestBench;
 use ring3_core::lines::Message;
 

@@ -26,6 +26,9 @@
 #define SEND_BACK 'b'
 /* Datagrams are lost where somebody has no room: after so many milliseconds another one is sent. */
 #define LOST_AFTER 200
+/* A flood has so many echo requests under way, and takes one for lost after so many milliseconds without any reply (as ping -f of iputils). */
+#define FLOOD_WINDOW 8u
+#define FLOOD_PATIENCE 10
 
 static uint8_t buffer[LARGEST];
 
@@ -157,6 +160,22 @@ static void stream_round_trips(const struct sockaddr_in *to, size_t bytes, uint3
     close(stream);
 }
 
+/* Makes an echo request of BYTES with that number (RFC 792). */
+static void make_ping(uint8_t *packet, size_t bytes, uint16_t number)
+{
+    struct icmphdr *header = (struct icmphdr *)packet;
+    memset(packet, SEND_BACK, bytes);
+    *header = (struct icmphdr){.type = ICMP_ECHO, .un.echo.id = 7, .un.echo.sequence = htons(number)};
+    uint32_t sum = 0;
+    for (size_t at = 0; at + 1 < bytes; at += 2)
+        sum += packet[at] | packet[at + 1] << 8;
+    if (bytes & 1)
+        sum += packet[bytes - 1];
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    header->checksum = ~sum;
+}
+
 /* The same with datagrams, or with echo requests (ping). Tells how many had to be sent again. */
 static uint32_t datagram_round_trips(const struct sockaddr_in *to, size_t bytes, uint32_t count, int pings)
 {
@@ -167,18 +186,8 @@ static uint32_t datagram_round_trips(const struct sockaddr_in *to, size_t bytes,
     static uint8_t packet[LARGEST];
     for (uint32_t i = 0; i < count;) {
         memset(packet, SEND_BACK, bytes);
-        if (pings) {
-            struct icmphdr *header = (struct icmphdr *)packet;
-            *header = (struct icmphdr){.type = ICMP_ECHO, .un.echo.id = 7, .un.echo.sequence = htons(i)};
-            uint32_t sum = 0;
-            for (size_t at = 0; at + 1 < bytes; at += 2)
-                sum += packet[at] | packet[at + 1] << 8;
-            if (bytes & 1)
-                sum += packet[bytes - 1];
-            while (sum >> 16)
-                sum = (sum & 0xffff) + (sum >> 16);
-            header->checksum = ~sum;
-        }
+        if (pings)
+            make_ping(packet, bytes, i);
         if (send(socket_, packet, bytes, 0) != (ssize_t)bytes)
             fail("send");
         for (;;) {
@@ -201,6 +210,48 @@ static uint32_t datagram_round_trips(const struct sockaddr_in *to, size_t bytes,
     return again;
 }
 
+/* COUNT echo requests of BYTES, each sent once: the next one as soon as there are fewer than FLOOD_WINDOW under way. Tells how many were lost. */
+static uint32_t flood(const struct sockaddr_in *to, size_t bytes, uint32_t count)
+{
+    int socket_ = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
+    if (socket_ < 0 || connect(socket_, (const struct sockaddr *)to, sizeof *to) != 0)
+        fail("socket");
+    static uint8_t packet[LARGEST];
+    /* By its number, that a request is under way. */
+    static uint8_t is_under_way[1 << 16];
+    uint32_t sent = 0, back = 0, under_way = 0;
+    while (sent < count || under_way > 0) {
+        while (sent < count && under_way < FLOOD_WINDOW) {
+            make_ping(packet, bytes, sent);
+            if (send(socket_, packet, bytes, 0) < 0 && errno != ENOBUFS)
+                fail("send");
+            is_under_way[sent++ & 0xffff] = 1;
+            under_way++;
+        }
+        struct pollfd wait = {.fd = socket_, .events = POLLIN};
+        if (poll(&wait, 1, FLOOD_PATIENCE) == 0) {
+            if (sent == count)
+                break;
+            /* Which one it is does not matter: should it come after all, it counts. */
+            under_way--;
+            continue;
+        }
+        ssize_t got = recv(socket_, buffer, sizeof buffer, 0);
+        const struct icmphdr *header = (const struct icmphdr *)(buffer + 20);
+        if (got != (ssize_t)bytes + 20 || header->type != ICMP_ECHOREPLY)
+            continue;
+        uint16_t number = ntohs(header->un.echo.sequence);
+        if (!is_under_way[number])
+            continue;
+        is_under_way[number] = 0;
+        back++;
+        if (under_way > 0)
+            under_way--;
+    }
+    close(socket_);
+    return count - back;
+}
+
 /* Datagrams one after the other, whether they come or not. */
 static void datagrams(const struct sockaddr_in *to, size_t bytes, uint32_t count)
 {
@@ -214,7 +265,7 @@ static void datagrams(const struct sockaddr_in *to, size_t bytes, uint32_t count
     close(socket_);
 }
 
-/* serve, or ADDRESS stream|stream-echo|datagram|datagram-echo|ping BYTES COUNT. */
+/* serve, or ADDRESS stream|stream-echo|datagram|datagram-echo|ping|flood BYTES COUNT. Prints how many had to be sent again or, of a flood, were lost. */
 int network(int count_of_arguments, char *arguments[])
 {
     if (count_of_arguments == 1 && strcmp(arguments[0], "serve") == 0)
@@ -225,8 +276,8 @@ int network(int count_of_arguments, char *arguments[])
     const char *kind = arguments[1];
     size_t bytes = strtoul(arguments[2], NULL, 10);
     uint32_t count = strtoul(arguments[3], NULL, 10), again = 0;
-    int is_ping = strcmp(kind, "ping") == 0;
-    if (bytes < (is_ping ? sizeof(struct icmphdr) : 1) || bytes > LARGEST)
+    int is_ping = strcmp(kind, "ping") == 0, is_flood = strcmp(kind, "flood") == 0;
+    if (bytes < (is_ping || is_flood ? sizeof(struct icmphdr) : 1) || bytes > LARGEST)
         return 2;
     memset(buffer, THROW_AWAY, sizeof buffer);
     if (strcmp(kind, "stream") == 0)
@@ -237,6 +288,8 @@ int network(int count_of_arguments, char *arguments[])
         datagrams(&to, bytes, count);
     else if (strcmp(kind, "datagram-echo") == 0 || is_ping)
         again = datagram_round_trips(&to, bytes, count, is_ping);
+    else if (is_flood)
+        again = flood(&to, bytes, count);
     else
         return 2;
     printf("network %u %u\n", count, again);

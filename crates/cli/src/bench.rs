@@ -52,7 +52,11 @@ struct NetArguments {
     #[command(flatten)]
     settings: Settings,
 
-    /// Measure other sizes too, and write a plot of them, an SVG file
+    /// Only with this card, virtio, e1000 or ne2k_pci; may be given again
+    #[arg(long = "card", value_name = "NAME", value_parser = net::named)]
+    cards: Vec<&'static net::Card>,
+
+    /// Measure other sizes too, and write plots of them, an SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

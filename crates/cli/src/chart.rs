@@ -13,23 +13,25 @@ const HEIGHT: u32 = 500;
 #[derive(Debug)]
 pub(crate) struct Chart {
     pub(crate) title: &'static str,
+    /// What goes upwards.
+    pub(crate) unit: &'static str,
     pub(crate) curves: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Writes the charts one below the other to an SVG file; `x` and `y` are what their axes mean. Errors are texts for people.
-pub(crate) fn write(path: &Path, x: &str, y: &str, charts: &[Chart]) -> Result<(), String> {
-    let picture = draw(x, y, charts).map_err(|error| error.to_string())?;
+/// Writes the charts one below the other to an SVG file; `x` is what goes to the right in all of them. Errors are texts for people.
+pub(crate) fn write(path: &Path, x: &str, charts: &[Chart]) -> Result<(), String> {
+    let picture = draw(x, charts).map_err(|error| error.to_string())?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
 }
 
-fn draw(x: &str, y: &str, charts: &[Chart]) -> Result<String, Box<dyn std::error::Error>> {
+fn draw(x: &str, charts: &[Chart]) -> Result<String, Box<dyn std::error::Error>> {
     let mut picture = String::new();
     {
         let size = (WIDTH, HEIGHT * charts.len() as u32);
         let root = SVGBackend::with_string(&mut picture, size).into_drawing_area();
         root.fill(&WHITE)?;
         for (area, chart) in root.split_evenly((charts.len(), 1)).iter().zip(charts) {
-            draw_chart(area, x, y, chart)?;
+            draw_chart(area, x, chart)?;
         }
         root.present()?;
     }
@@ -39,7 +41,6 @@ fn draw(x: &str, y: &str, charts: &[Chart]) -> Result<String, Box<dyn std::error
 fn draw_chart(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     x: &str,
-    y: &str,
     chart: &Chart,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || chart.curves.iter().flat_map(|(_, points)| points);
@@ -55,11 +56,18 @@ fn draw_chart(
             (least_x..most_x).log_scale().base(2.0),
             (least_y..most_y).log_scale(),
         )?;
-    context.configure_mesh().x_desc(x).y_desc(y).x_label_formatter(&|bytes| size(*bytes)).draw()?;
+    context
+        .configure_mesh()
+        .x_desc(x)
+        .y_desc(chart.unit)
+        .x_label_formatter(&|bytes| size(*bytes))
+        .draw()?;
     for (number, (name, points)) in chart.curves.iter().enumerate() {
         let colour = Palette99::pick(number).to_rgba();
+        // What took no time has no place on the axis.
+        let drawn = points.iter().copied().filter(|(_, value)| value.is_finite());
         context
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
+            .draw_series(LineSeries::new(drawn, colour.stroke_width(2)))?
             .label(name.as_str())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
     }
@@ -72,10 +80,10 @@ fn draw_chart(
     Ok(())
 }
 
-/// From the least to the most of what is positive.
+/// From the least to the most of what is positive and finite.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (least, most) = values
-        .filter(|value| *value > 0.0)
+        .filter(|value| *value > 0.0 && value.is_finite())
         .fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), v| (least.min(v), most.max(v)));
     if least < most { (least, most) } else { (1.0, 10.0) }
 }
@@ -100,7 +108,7 @@ mod tests {
             (name.to_owned(), (9..13).map(|n| (f64::from(1 << n), f64::from(n) * factor)).collect())
         };
         let curves = vec![curve("one", 1.0), curve("other", 3.0)];
-        let picture = draw("bytes", "time", &[Chart { title: "Reads", curves }]).unwrap();
+        let picture = draw("bytes", &[Chart { title: "Reads", unit: "time", curves }]).unwrap();
         for word in ["one", "other", "Reads", "bytes", "time", "4 Ki"] {
             assert!(picture.contains(word), "{word}");
         }
@@ -109,7 +117,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_no_error() {
-        let curves = vec![("one".to_owned(), vec![(512.0, 0.0)])];
-        draw("bytes", "time", &[Chart { title: "Reads", curves }]).unwrap();
+        let curves = vec![("one".to_owned(), vec![(512.0, 0.0), (1024.0, f64::INFINITY)])];
+        draw("bytes", &[Chart { title: "Reads", unit: "time", curves }]).unwrap();
     }
 }

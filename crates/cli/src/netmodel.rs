@@ -166,7 +166,7 @@ pub(crate) fn run(arguments: &NetmodelArguments) -> io::Result<()> {
     };
     Output::stdout()?.write(text.as_bytes())?;
     let Some(path) = &arguments.plot else { return Ok(()) };
-    chart::write(path, "bytes of a packet", "MB/s", &[plot(arguments, &host)])
+    chart::write(path, "bytes of a packet", &[plot(arguments, &host)])
         .map_err(|error| io::Error::other(format!("{} cannot be written: {error}", path.display())))
 }
 
@@ -199,7 +199,7 @@ fn plot(arguments: &NetmodelArguments, host: &Host) -> Chart {
             (name.to_owned(), points)
         })
         .collect();
-    Chart { title: "Bandwidth by size of packets", curves }
+    Chart { title: "Bandwidth by size of packets", unit: "MB/s", curves }
 }
 
 #[cfg(test)]

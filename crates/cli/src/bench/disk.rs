@@ -250,9 +250,10 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
                 points.push((f64::from(bytes), time * 1e6));
             }
         }
-        charts.push(Chart { title: if writes { "Writes" } else { "Reads" }, curves });
+        let title = if writes { "Writes" } else { "Reads" };
+        charts.push(Chart { title, unit: "microseconds", curves });
     }
-    chart::write(path, "bytes of a request", "microseconds", &charts)
+    chart::write(path, "bytes of a request", &charts)
         .map_err(|error| BenchError::Plot(path.clone(), error))
 }
 

@@ -1,0 +1,95 @@
+//! Four charts by size of packets, as those of Richter (2009), figures 5.1 to 5.4.
+
+use super::super::{BenchError, Settings};
+use super::measure_all;
+use super::pair::Pair;
+use super::traffic::{Kind, Measured, Traffic};
+use crate::chart::Chart;
+
+/// One of the charts.
+struct Figure {
+    kind: Kind,
+    title: &'static str,
+    /// What goes upwards.
+    unit: &'static str,
+    value: fn(&Traffic, Measured) -> f64,
+    sizes: &'static [u32],
+    /// How many a quick card sends of each size, but no more than [`BYTES`].
+    count: u32,
+}
+
+/// What a quick card sends of one size at most.
+const BYTES: u32 = 32 << 20;
+
+/// Records of a stream, up to more than a segment of any card.
+const RECORDS: [u32; 7] = [64, 256, 1024, 1448, 4096, 16384, 65536];
+/// Packets: up to what is in a frame of 1500 bytes behind the header of IPv4. Larger ones would come in fragments.
+const PACKETS: [u32; 6] = [64, 128, 256, 512, 1024, 1480];
+
+/// Microseconds for one, there and back.
+fn microseconds(_: &Traffic, measured: Measured) -> f64 {
+    measured.time * 1e6
+}
+
+const FIGURES: [Figure; 4] = [
+    Figure {
+        kind: Kind::Stream,
+        title: "TCP: bandwidth by size of records (figure 5.1)",
+        unit: "MB/s",
+        value: |traffic, measured| traffic.rate(measured.time),
+        sizes: &RECORDS,
+        count: 10_000,
+    },
+    Figure {
+        kind: Kind::StreamEcho,
+        title: "TCP: latency there and back by size (figure 5.2)",
+        unit: "microseconds",
+        value: microseconds,
+        sizes: &PACKETS,
+        count: 500,
+    },
+    Figure {
+        kind: Kind::Ping,
+        title: "Ping by size (figure 5.3)",
+        unit: "microseconds",
+        value: microseconds,
+        sizes: &PACKETS,
+        count: 500,
+    },
+    Figure {
+        kind: Kind::Flood,
+        title: "Flood ping: time for each echo by size (figure 5.4)",
+        unit: "microseconds",
+        value: microseconds,
+        sizes: &PACKETS,
+        count: 1000,
+    },
+];
+
+/// The charts, without any curves.
+pub(super) fn empty() -> Vec<Chart> {
+    let chart =
+        |figure: &Figure| Chart { title: figure.title, unit: figure.unit, curves: Vec::new() };
+    FIGURES.iter().map(chart).collect()
+}
+
+/// Measures what they show, and adds a curve for each pair to each of `charts`.
+pub(super) fn measure(
+    settings: &Settings,
+    pairs: &mut [Pair],
+    charts: &mut [Chart],
+) -> Result<(), BenchError> {
+    for (chart, figure) in charts.iter_mut().zip(&FIGURES) {
+        let name = |pair: &Pair| format!("{}, {}", pair.way.name(), pair.card.name);
+        let mut curves: Vec<_> = pairs.iter().map(|pair| (name(pair), Vec::new())).collect();
+        for bytes in figure.sizes {
+            let traffic = Traffic::new(figure.kind, *bytes, figure.count.min(BYTES / bytes));
+            let all = measure_all(settings.runs, pairs, &traffic)?;
+            for ((_, points), measured) in curves.iter_mut().zip(all) {
+                points.push((f64::from(*bytes), (figure.value)(&traffic, measured)));
+            }
+        }
+        chart.curves.append(&mut curves);
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Two booted guests, joined.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::peer::{Kind, PROMPT, Peer};
+use super::super::{BenchError, Settings};
+use super::card::{Card, SHARES};
+use super::traffic::{Measured, SERVER, Traffic};
+
+/// How two guests are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) kind: Kind,
+    pub(super) by_switch: bool,
+}
+
+pub(super) const WAYS: [Way; 3] = [
+    Way { kind: Kind::Translator, by_switch: false },
+    Way { kind: Kind::Qemu, by_switch: false },
+    Way { kind: Kind::Translator, by_switch: true },
+];
+
+impl Way {
+    pub(super) fn name(self) -> String {
+        let by = if self.by_switch { ", switch" } else { "" };
+        format!("{}{by}", self.kind.name())
+    }
+}
+
+/// How long a switch may take until machines can connect.
+const START: Duration = Duration::from_secs(10);
+
+/// A switch in a process of its own. It ends when this is dropped.
+struct Switch(Child);
+
+impl Switch {
+    fn start(socket: &Path) -> Result<Switch, BenchError> {
+        let failed = |error| BenchError::Start("ring3 switch", error);
+        let mut address = OsString::from("unix:");
+        address.push(socket);
+        let mut command = Command::new(env::current_exe().map_err(failed)?);
+        command.args(["switch", "--listen"]).arg(address).args(["--broadcasts", "0"]);
+        let switch = Switch(command.spawn().map_err(failed)?);
+        let until = Instant::now() + START;
+        while !socket.exists() {
+            if Instant::now() > until {
+                return Err(failed(io::ErrorKind::TimedOut.into()));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(switch)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two booted guests. The client does what is measured; the server and the switch are there for as long as it.
+pub(super) struct Pair {
+    pub(super) way: Way,
+    pub(super) card: &'static Card,
+    pub(super) client: Peer,
+    _server: Peer,
+    _switch: Option<Switch>,
+}
+
+impl Pair {
+    /// Boots both; `socket` is where they meet.
+    pub(super) fn boot(
+        settings: &Settings,
+        way: Way,
+        card: &'static Card,
+        socket: &Path,
+    ) -> Result<Pair, BenchError> {
+        let switch = if way.by_switch { Some(Switch::start(socket)?) } else { None };
+        let kernel = settings.guest("linux-686/vmlinuz")?;
+        let initrd = settings.guest("suite.cpio.gz")?;
+        let boot = |number: u32| {
+            let is_server = if number == 1 && !way.by_switch { "on" } else { "off" };
+            let mut netdev = OsString::from(format!(
+                "stream,id=network,server={is_server},addr.type=unix,addr.path="
+            ));
+            netdev.push(socket);
+            let device = format!("{},netdev=network,mac=52:54:00:12:34:0{number}", card.device);
+            let options = ["-netdev".into(), netdev, "-device".into(), device.into()];
+            let mut peer = way.kind.boot_kernel(&kernel, &initrd, &options)?;
+            peer.wait_for(PROMPT)?;
+            let modules = card.modules;
+            peer.work(&format!(
+                "dmesg -n 1; modprobe -a {modules}; ip addr add 10.0.0.{number}/24 dev eth0; ip link set eth0 up"
+            ))?;
+            Ok::<_, BenchError>(peer)
+        };
+        let mut server = boot(1)?;
+        server.work("suite --network serve > /tmp/served &")?;
+        let mut client = boot(2)?;
+        // Both find each other, and drivers have settled.
+        client.work(&format!("ping -c 3 {SERVER}"))?;
+        Ok(Pair { way, card, client, _server: server, _switch: switch })
+    }
+
+    /// What one packet or record of `traffic` takes.
+    pub(super) fn measure(&mut self, traffic: &Traffic) -> Result<Measured, BenchError> {
+        let count = (traffic.count * self.card.share / SHARES).max(1);
+        let (none, _) = self.send(traffic, 0)?;
+        let (time, lost) = self.send(traffic, count)?;
+        let done = f64::from(count.saturating_sub(lost).max(1));
+        Ok(Measured {
+            time: (time - none).max(0.0) / done,
+            lost: f64::from(lost) / f64::from(count),
+        })
+    }
+
+    /// Sends `count` of them: the seconds that pass, and how many are lost.
+    pub(super) fn send(&mut self, traffic: &Traffic, count: u32) -> Result<(f64, u32), BenchError> {
+        let (time, text) = self.client.wait_for_work(&traffic.command(count))?;
+        let Some(again) = outcome(&text, count) else {
+            return Err(BenchError::NotRun(traffic.name(), self.way.kind.name(), text));
+        };
+        // What others had to send again is no less of what has come.
+        Ok((time, if traffic.may_lose() { again } else { 0 }))
+    }
+}
+
+/// The second number that the program has printed, if the first one is `count`.
+fn outcome(text: &str, count: u32) -> Option<u32> {
+    text.lines().find_map(|line| {
+        let words: [&str; 3] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
+        let is_right = words[0] == "network" && words[1] == count.to_string();
+        is_right.then(|| words[2].parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_found_among_other_things() {
+        let text = "suite --network 10.0.0.1 flood 64 30\r\nnetwork 30 2\r\n";
+        assert_eq!(outcome(text, 30), Some(2));
+        assert_eq!(outcome(text, 31), None);
+        assert_eq!(outcome("suite: connect: Connection refused\r\n", 30), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! What is sent between two guests, and what its table says of it.
+
+/// The guest that serves.
+pub(super) const SERVER: &str = "10.0.0.1";
+
+/// What the guests' program does (`guest/suite/network.c`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Records by TCP, all one way.
+    Stream,
+    /// Records by TCP, each of which comes back before the next one goes.
+    StreamEcho,
+    /// The same by UDP.
+    DatagramEcho,
+    /// The same by echo requests.
+    Ping,
+    /// Echo requests, some of them under way at a time, each sent once.
+    Flood,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Stream => "stream",
+            Kind::StreamEcho => "stream-echo",
+            Kind::DatagramEcho => "datagram-echo",
+            Kind::Ping => "ping",
+            Kind::Flood => "flood",
+        }
+    }
+}
+
+/// Packets or records of one kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traffic {
+    pub(super) kind: Kind,
+    /// Of each of them; echo requests with their header of 8 bytes.
+    pub(super) bytes: u32,
+    /// How many a quick card has to do.
+    pub(super) count: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Measured {
+    /// Seconds for one packet or record.
+    pub(super) time: f64,
+    /// How many of them were lost, of 1.
+    pub(super) lost: f64,
+}
+
+impl Traffic {
+    pub(super) const fn new(kind: Kind, bytes: u32, count: u32) -> Traffic {
+        Traffic { kind, bytes, count }
+    }
+
+    pub(super) fn name(&self) -> String {
+        let what = match self.kind {
+            Kind::Stream => "TCP, MB/s, by",
+            Kind::StreamEcho => "TCP, us there and back,",
+            Kind::DatagramEcho => "UDP, us there and back,",
+            Kind::Ping => "ping, us,",
+            Kind::Flood => "flood ping, echoes/s,",
+        };
+        format!("{what} {} bytes", self.bytes)
+    }
+
+    /// What is lost is not sent again.
+    pub(super) fn may_lose(&self) -> bool {
+        self.kind == Kind::Flood
+    }
+
+    /// What a guest types to send `count` of them.
+    pub(super) fn command(&self, count: u32) -> String {
+        format!("suite --network {SERVER} {} {} {count}", self.kind.word(), self.bytes)
+    }
+
+    /// MB/s of what goes one way, echoes a second of a flood, and the microseconds of what else comes back.
+    fn value(&self, time: f64) -> f64 {
+        match self.kind {
+            Kind::Stream => self.rate(time),
+            Kind::Flood => 1.0 / time,
+            _ => time * 1e6,
+        }
+    }
+
+    /// MB/s, where one takes so many seconds.
+    pub(super) fn rate(&self, time: f64) -> f64 {
+        f64::from(self.bytes) / time / 1e6
+    }
+
+    /// The table's line: what all have measured, and of all but the first how many times as long they take.
+    pub(super) fn line(&self, card: &str, measured: &[Measured]) -> String {
+        let cell = |(index, one): (usize, &Measured)| {
+            let value = self.value(one.time);
+            match index {
+                0 => format!("{value:>22.1}"),
+                _ => format!("{value:>13.1}{:>8.2}x", one.time / measured[0].time),
+            }
+        };
+        let cells: Vec<_> = measured.iter().enumerate().map(cell).collect();
+        format!("{:<36}{card:<10}{}", self.name(), cells.concat())
+    }
+
+    /// A line of losses, if any are to be told.
+    pub(super) fn losses(&self, card: &str, measured: &[Measured]) -> Option<String> {
+        if !self.may_lose() {
+            return None;
+        }
+        let cells: Vec<_> =
+            measured.iter().map(|one| format!("{:>22.1}", one.lost * 100.0)).collect();
+        let name = format!("flood ping, % lost, {} bytes", self.bytes);
+        Some(format!("{name:<36}{card:<10}{}", cells.concat()))
+    }
+}
+
+/// What the table has.
+pub(super) const TABLE: [Traffic; 8] = [
+    Traffic::new(Kind::Stream, 65536, 2000),
+    Traffic::new(Kind::Stream, 1448, 20000),
+    Traffic::new(Kind::StreamEcho, 1, 2000),
+    Traffic::new(Kind::DatagramEcho, 64, 2000),
+    Traffic::new(Kind::Ping, 64, 2000),
+    Traffic::new(Kind::Ping, 1400, 2000),
+    Traffic::new(Kind::Flood, 64, 4000),
+    Traffic::new(Kind::Flood, 1400, 4000),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(times: [f64; 2]) -> [Measured; 2] {
+        times.map(|time| Measured { time, lost: 0.25 })
+    }
+
+    #[test]
+    fn lines_have_rates_or_times() {
+        let text = TABLE[0].line("virtio", &measured([65.536e-6, 655.36e-6]));
+        assert!(text.ends_with("1000.0        100.0   10.00x"), "{text}");
+        let text = TABLE[2].line("virtio", &measured([50e-6, 100e-6]));
+        assert!(text.ends_with("50.0        100.0    2.00x"), "{text}");
+        let text = TABLE[6].line("e1000", &measured([50e-6, 100e-6]));
+        assert!(text.ends_with("20000.0      10000.0    2.00x"), "{text}");
+        assert_eq!(TABLE[2].command(7), "suite --network 10.0.0.1 stream-echo 1 7");
+    }
+
+    #[test]
+    fn floods_alone_have_losses() {
+        let of_flood = TABLE[6].losses("e1000", &measured([1e-6, 1e-6])).unwrap();
+        assert!(of_flood.ends_with("25.0                  25.0"), "{of_flood}");
+        assert_eq!(TABLE[4].losses("e1000", &measured([1e-6, 1e-6])), None);
+    }
+}

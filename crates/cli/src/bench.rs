@@ -9,7 +9,7 @@ mod bochs;
 mod boot;
 mod cpu;
 mod disk;
-mod net;
+pub(crate) mod net;
 mod peer;
 mod plot;
 mod suite;

@@ -8,10 +8,12 @@ use clap::{Args, ValueEnum};
 use ring3_netmodel::{DESIGNS, Design, Host, Network, Prediction};
 use serde::Serialize;
 
+use crate::bench::net::calibration::calibrate;
 use crate::chart::{self, Chart};
 use crate::output::Output;
 
 /// What `ring3 netmodel` is told. Without options it is the host that the model was made for: an Intel Core i7-920 with the microhypervisor NOVA.
+/// `--calibrate` takes the one at hand.
 #[derive(Debug, Args)]
 pub(crate) struct NetmodelArguments {
     /// How much is sent at once
@@ -58,55 +60,72 @@ fn cycles(text: &str) -> Result<f64, String> {
     number(text, true)
 }
 
-/// What the host takes.
+/// What the host takes: what is not said is that of the paper's host, or of this one.
 #[derive(Debug, Args)]
 struct HostArguments {
+    /// Measure what this host takes, and tell the options that say the same
+    #[arg(long)]
+    calibrate: bool,
+
     /// The processor's frequency
-    #[arg(long, value_name = "GHZ", default_value_t = Host::CORE_I7_920.frequency / 1e9, value_parser = positive)]
-    frequency: f64,
+    #[arg(long, value_name = "GHZ", value_parser = positive)]
+    frequency: Option<f64>,
 
     /// How much memory is copied in a second
-    #[arg(long, value_name = "GB", default_value_t = Host::CORE_I7_920.memory_bandwidth / 1e9, value_parser = positive)]
-    memory: f64,
+    #[arg(long, value_name = "GB", value_parser = positive)]
+    memory: Option<f64>,
 
     /// Cycles for leaving a guest and going back
-    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.exit, value_parser = cycles)]
-    exit: f64,
+    #[arg(long, value_name = "CYCLES", value_parser = cycles)]
+    exit: Option<f64>,
 
     /// Cycles for an interrupt
-    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.interrupt, value_parser = cycles)]
-    interrupt: f64,
+    #[arg(long, value_name = "CYCLES", value_parser = cycles)]
+    interrupt: Option<f64>,
 
     /// Cycles for a message to another process
-    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.message, value_parser = cycles)]
-    message: f64,
+    #[arg(long, value_name = "CYCLES", value_parser = cycles)]
+    message: Option<f64>,
 
     /// Cycles for waking a thread
-    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.wake_up, value_parser = cycles)]
-    wake_up: f64,
+    #[arg(long, value_name = "CYCLES", value_parser = cycles)]
+    wake_up: Option<f64>,
 
     /// Cycles for an element of string port I/O
-    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.element, value_parser = cycles)]
-    element: f64,
+    #[arg(long, value_name = "CYCLES", value_parser = cycles)]
+    element: Option<f64>,
 
     /// Cycles for mapping a page elsewhere
-    #[arg(long, value_name = "CYCLES", default_value_t = Host::CORE_I7_920.remap, value_parser = cycles)]
-    remap: f64,
+    #[arg(long, value_name = "CYCLES", value_parser = cycles)]
+    remap: Option<f64>,
 }
 
 impl HostArguments {
-    fn host(&self) -> Host {
-        Host {
-            frequency: self.frequency * 1e9,
-            memory_bandwidth: self.memory * 1e9,
-            exit: self.exit,
-            interrupt: self.interrupt,
-            message: self.message,
-            wake_up: self.wake_up,
-            element: self.element,
-            remap: self.remap,
-        }
+    fn host(&self) -> io::Result<Host> {
+        let known =
+            if self.calibrate { calibrate().map_err(io::Error::other)? } else { Host::CORE_I7_920 };
+        let scaled = |given: Option<f64>, known| given.map_or(known, |value| value * 1e9);
+        Ok(Host {
+            frequency: scaled(self.frequency, known.frequency),
+            memory_bandwidth: scaled(self.memory, known.memory_bandwidth),
+            exit: self.exit.unwrap_or(known.exit),
+            interrupt: self.interrupt.unwrap_or(known.interrupt),
+            message: self.message.unwrap_or(known.message),
+            wake_up: self.wake_up.unwrap_or(known.wake_up),
+            element: self.element.unwrap_or(known.element),
+            remap: self.remap.unwrap_or(known.remap),
+        })
     }
+}
+
+/// The options that say what `host` takes.
+pub(crate) fn options(host: &Host) -> String {
+    let Host { exit, interrupt, message, wake_up, element, remap, .. } = host;
+    let (frequency, memory) = (host.frequency / 1e9, host.memory_bandwidth / 1e9);
+    format!(
+        "--frequency {frequency:.2} --memory {memory:.1} --exit {exit:.0} --interrupt {interrupt:.0} --message {message:.0} \
+         --wake-up {wake_up:.0} --element {element:.1} --remap {remap:.0}"
+    )
 }
 
 /// A line of the table.
@@ -154,13 +173,14 @@ fn designs(arguments: &NetmodelArguments) -> impl Iterator<Item = (&'static str,
 
 /// Predicts, and says so.
 pub(crate) fn run(arguments: &NetmodelArguments) -> io::Result<()> {
-    let host = arguments.host.host();
+    let host = arguments.host.host()?;
     let rows: Vec<_> = designs(arguments)
         .map(|(name, design)| {
             Row::new(name, &Prediction::new(&host, &design, arguments.bytes.into()))
         })
         .collect();
     let text = match arguments.output {
+        Form::Text if arguments.host.calibrate => format!("{}\n{}", options(&host), table(&rows)),
         Form::Text => table(&rows),
         Form::Json => serde_json::to_string_pretty(&rows)? + "\n",
     };
@@ -221,7 +241,7 @@ mod tests {
     #[test]
     fn the_table_has_the_numbers_of_the_paper() {
         let arguments = arguments(&["--bytes", "1500"]);
-        let host = arguments.host.host();
+        let host = arguments.host.host().unwrap();
         let (name, design) = designs(&arguments).next().unwrap();
         let row = Row::new(name, &Prediction::new(&host, &design, 1500.0));
         let text = table(&[row]);
@@ -232,7 +252,7 @@ mod tests {
     #[test]
     fn the_plot_has_all_ways() {
         let arguments = arguments(&["--remap", "500"]);
-        let chart = plot(&arguments, &arguments.host.host());
+        let chart = plot(&arguments, &arguments.host.host().unwrap());
         let names: Vec<_> = chart.curves.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["ports", "dma", "coalesced", "remap"]);
         assert!(chart.curves.iter().all(|(_, points)| points.len() == 13));

@@ -61,6 +61,7 @@ const COMMANDS: &[(&str, Handler)] = &[
         Ok(machine.name.as_ref().map_or(json!({}), |name| json!({"name": name})))
     }),
     ("query-named-block-nodes", nodes::query),
+    ("query-stats", query_stats),
     ("query-status", query_status),
     ("query-version", |_, arguments| {
         none(arguments)?;
@@ -171,6 +172,27 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
         Status::Off | Status::Ended => "shutdown",
     };
     Ok(json!({"running": status == Status::Running, "status": name}))
+}
+
+/// What the machine counts, of which there is nothing for its parts alone. QEMU's own counters are KVM's; these have a provider of their own.
+fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "lowercase")]
+    enum Target {
+        Vm,
+        Vcpu,
+        Cryptodev,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Which {
+        target: Target,
+    }
+    let Which { target: Target::Vm } = read(arguments)? else { return Ok(json!([])) };
+    let stats = machine.control.stats()?;
+    let counter = |(name, value)| json!({"name": name, "value": value});
+    let counters: Vec<_> = stats.counters().into_iter().map(counter).collect();
+    Ok(json!([{"provider": "ring3", "stats": counters}]))
 }
 
 /// The one processor. Its thread is the process's first one.

@@ -120,10 +120,8 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     disc.medium = Some(Medium { sectors: bytes / 512, read_only: true });
                     reply.answer(Ok(()));
                 }
-                Request::PlugDisk(..)
-                | Request::Unplug(..)
-                | Request::Stats(_)
-                | Request::DriveFailed(_) => {}
+                Request::Stats(reply) => reply.answer(Box::default()),
+                Request::PlugDisk(..) | Request::Unplug(..) | Request::DriveFailed(_) => {}
             }
         }
         while let Some(input) = door.take(|_| true) {
@@ -217,6 +215,14 @@ fn questions_are_answered() {
     let processors = client.ask("query-cpus-fast", json!({}))["return"].take();
     assert_eq!((&processors[0]["cpu-index"], &processors[1]), (&json!(0), &Value::Null));
     assert_eq!(client.ask("query-kvm", json!({}))["return"]["enabled"], false);
+    let mut answer = client.ask("query-stats", json!({"target": "vm"}));
+    assert!(answer["return"].is_array(), "{answer}");
+    let stats = answer["return"][0].take();
+    assert_eq!(stats["provider"], "ring3");
+    let names: Vec<_> = stats["stats"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert!(names.contains(&&json!("instructions")) && names.contains(&&json!("exits-port-read")));
+    let of_processors = client.ask("query-stats", json!({"target": "vcpu"}));
+    assert_eq!(of_processors, json!({"return": []}));
     let unknown = client.ask("query-weather", json!({}));
     assert_eq!(unknown["error"]["class"], "CommandNotFound");
 }

@@ -92,6 +92,29 @@ impl Stats {
         self.back_end_nanos += nanos_since(began);
     }
 
+    /// All counters but the engine's, by names for programs: times in nanoseconds.
+    pub fn counters(&self) -> [(&'static str, u64); 16] {
+        let exits = &self.exits;
+        [
+            ("instructions", self.instructions),
+            ("host-time", self.host_time.as_nanos()),
+            ("device-time", self.device_nanos),
+            ("back-end-time", self.back_end_nanos),
+            ("asleep-time", self.asleep_nanos),
+            ("sleeps", self.sleeps),
+            ("resets", self.resets),
+            ("exits-deadline", exits.deadline),
+            ("exits-port-read", exits.port_reads),
+            ("exits-port-write", exits.port_writes),
+            ("exits-mmio-read", exits.mmio_reads),
+            ("exits-mmio-write", exits.mmio_writes),
+            ("exits-time-stamp", exits.time_stamps),
+            ("exits-interrupt", exits.interrupts),
+            ("exits-halt", exits.halts),
+            ("exits-numeric-error", exits.numeric_errors),
+        ]
+    }
+
     /// Host time in the guest's code, and in the little between it and the rest, in nanoseconds.
     pub fn guest_nanos(&self) -> u64 {
         let elsewhere = self.device_nanos.saturating_add(self.back_end_nanos);

@@ -3,6 +3,7 @@
 //! Both guests run on this program, or both in QEMU, with the same cards and the same kind of connection between the processes; with a switch there is
 //! another process between them. What is measured is the time that passes for so many packets or bytes, less that of none, as seen from outside.
 
+pub(crate) mod calibration;
 mod card;
 mod figures;
 mod pair;

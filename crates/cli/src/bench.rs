@@ -56,6 +56,10 @@ struct NetArguments {
     #[arg(long = "card", value_name = "NAME", value_parser = net::named)]
     cards: Vec<&'static net::Card>,
 
+    /// Show what the model of "ring3 netmodel" predicts for each card on this host, beside what is measured, and which of its terms is off
+    #[arg(long, conflicts_with = "plot")]
+    model: bool,
+
     /// Measure other sizes too, and write plots of them, an SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -137,6 +141,10 @@ pub(crate) enum BenchError {
         "Bochs needs {0}: install bochs, bochs-term, bochsbios and vgabios, or go without --all"
     )]
     NoBochs(&'static str),
+    #[error("a machine does not tell what it counts: {0}")]
+    Monitor(io::Error),
+    #[error("the host cannot be calibrated: {0}")]
+    Calibration(#[from] net::calibration::CalibrationError),
     #[error("a file for the guests' disks cannot be made: {0}")]
     Disk(io::Error),
     #[error("{0} cannot be written: {1}")]

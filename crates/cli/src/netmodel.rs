@@ -211,7 +211,7 @@ fn plot(arguments: &NetmodelArguments, host: &Host) -> Chart {
         .map(|(name, design)| {
             let mut points: Vec<_> = sizes()
                 .map(|packet| {
-                    let design = Design { packet, buffer: packet, ..design };
+                    let design = Design { packet, buffer: packet, crossing: packet, ..design };
                     (packet, Prediction::new(host, &design, packet).bandwidth() / 1e6)
                 })
                 .collect();

@@ -42,12 +42,18 @@ pub struct Design {
     pub packet: f64,
     /// Bytes that the sender hands over at once, to be cut into packets (TSO); those of a packet without that.
     pub buffer: f64,
+    /// Bytes that cross the network at once: a packet, or all of a buffer where who receives it cuts it.
+    pub crossing: f64,
     /// Packets for which there is one interrupt.
     pub coalesced: f64,
     /// Bytes of an element of port I/O.
     pub bus_width: f64,
     /// Who gets a packet.
     pub network: Network,
+    /// Processes that a packet is sent to one after the other until it is with its receiver, and copied for: 1 in the paper, 2 where a switch is one of them.
+    pub messages: f64,
+    /// Threads that are woken one after the other for that: 1 in the paper.
+    pub wake_ups: f64,
 }
 
 /// A frame of Ethernet has so many bytes of data at most (IEEE 802.3, 3.2.7).
@@ -58,7 +64,17 @@ const JUMBO: f64 = 9000.0;
 const SUPER_JUMBO: f64 = 65535.0;
 
 const fn design(transfer: Transfer, packet: f64, buffer: f64, coalesced: f64) -> Design {
-    Design { transfer, packet, buffer, coalesced, bus_width: 2.0, network: Network::Switched }
+    Design {
+        transfer,
+        packet,
+        buffer,
+        crossing: packet,
+        coalesced,
+        bus_width: 2.0,
+        network: Network::Switched,
+        messages: 1.0,
+        wake_ups: 1.0,
+    }
 }
 
 /// The designs that the paper discusses, by the names that users give. All are switched, which between two machines is the same as broadcast.

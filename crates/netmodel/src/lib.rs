@@ -23,6 +23,8 @@
 //!   has the copy to the guest, and the paper's own example (6.18) counts two copies in all, as is done here.
 //! * For TSO the paper has no formula. Here the sender's exit and interrupt are for a buffer, which is more than one packet; the network and the
 //!   receiver have packets.
+//! * What the sender hands over at once may stay whole until its receiver ([`Design::crossing`]).
+//! * A packet may pass more processes than its receiver's, and wake more threads than one ([`Design::messages`], [`Design::wake_ups`]).
 //! * For page remapping it has what guest and device do (6.16, 6.17). A page's remapping has a cost here ([`Host::remap`]), as the paper calls it
 //!   the limiting factor.
 #![forbid(unsafe_code)]

@@ -26,12 +26,13 @@ impl Prediction {
     pub fn new(host: &Host, design: &Design, bytes: f64) -> Prediction {
         let packet = design.packet.min(bytes);
         let packets = bytes / packet;
+        let crossing = design.crossing.max(packet).min(bytes);
         let buffers = bytes / design.buffer.max(packet).min(bytes);
         Prediction {
             bytes,
             sending: sending(host, design, packet)
                 * if design.transfer == Transfer::Ports { packets } else { buffers },
-            network: network(host, design, packet) * packets,
+            network: network(host, design, crossing) * (bytes / crossing),
             receiving: receiving(host, design, packet) * packets,
             frequency: host.frequency,
         }
@@ -75,12 +76,16 @@ fn sending(host: &Host, design: &Design, packet: f64) -> Cycles {
     }
 }
 
-/// C_vlan for a packet (6.6).
+/// C_vlan for what crosses at once, which is a packet in (6.6).
 fn network(host: &Host, design: &Design, packet: f64) -> Cycles {
     let receivers = design.network.receivers();
     let to_each = Cycles {
-        copies: if design.transfer == Transfer::Remap { 0.0 } else { host.copy(packet) },
-        wake_ups: host.wake_up,
+        copies: if design.transfer == Transfer::Remap {
+            0.0
+        } else {
+            design.messages * host.copy(packet)
+        },
+        wake_ups: design.wake_ups * host.wake_up,
         ..Cycles::default()
     };
     let last = match design.transfer {
@@ -90,7 +95,7 @@ fn network(host: &Host, design: &Design, packet: f64) -> Cycles {
             Cycles { remaps: (packet / PAGE).ceil() * host.remap, ..Cycles::default() }
         }
     };
-    Cycles { messages: host.message, ..to_each * receivers + last }
+    Cycles { messages: design.messages * host.message, ..to_each * receivers + last }
 }
 
 /// C_out for a packet: (6.8), (6.10), (6.17).
@@ -161,6 +166,25 @@ mod tests {
     }
 
     #[test]
+    fn a_process_between_takes_its_message_its_copy_and_its_wake_up() {
+        let (_, direct) = DESIGNS[1];
+        let costs = |design| Prediction::new(&HOST, &design, 1500.0).costs().total();
+        let further = costs(Design { messages: 2.0, wake_ups: 2.0, ..direct }) - costs(direct);
+        is_about(further, HOST.message + HOST.copy(1500.0) + HOST.wake_up, 1e-9);
+    }
+
+    #[test]
+    fn buffers_that_stay_whole_are_one_message() {
+        let (_, tso) = DESIGNS.iter().find(|design| design.0 == "tso").unwrap();
+        let costs =
+            |crossing| Prediction::new(&HOST, &Design { crossing, ..*tso }, tso.buffer).costs();
+        let (whole, cut) = (costs(tso.buffer), costs(tso.packet));
+        is_about(cut.messages / whole.messages, 65535.0 / 1500.0, 1e-9);
+        is_about(cut.wake_ups / whole.wake_ups, 65535.0 / 1500.0, 1e-9);
+        is_about(cut.copies, whole.copies, 1e-9);
+    }
+
+    #[test]
     fn segmentation_offload_spares_the_sender_alone() {
         let (plain, offloaded) = (of("dma", 65535.0), of("tso", 65535.0));
         is_about(plain.sending.total() / offloaded.sending.total(), 65535.0 / 1500.0, 1e-9);
@@ -187,7 +211,7 @@ mod tests {
     proptest! {
         #[test]
         fn larger_packets_are_never_slower(small in 64.0..9000.0_f64, more in 1.0..50000.0_f64) {
-            let design = |packet| Design { packet, buffer: packet, ..DESIGNS[1].1 };
+            let design = |packet| Design { packet, buffer: packet, crossing: packet, ..DESIGNS[1].1 };
             let of = |packet| Prediction::new(&HOST, &design(packet), 1e6).bandwidth();
             prop_assert!(of(small + more) > of(small));
         }

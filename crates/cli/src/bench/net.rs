@@ -5,13 +5,17 @@
 
 pub(crate) mod calibration;
 mod card;
+mod counted;
 mod figures;
+mod model;
+mod monitor;
 mod pair;
 mod traffic;
 
 use super::peer::Kind;
 use super::{BenchError, NetArguments, median, show};
 use crate::chart;
+use crate::netmodel::options;
 use card::CARDS;
 pub(super) use card::{Card, named};
 use pair::{Pair, WAYS};
@@ -19,6 +23,9 @@ use traffic::{Measured, TABLE, Traffic};
 
 /// Measures by turns, and shows the medians.
 pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
+    if arguments.model {
+        return compare(arguments);
+    }
     let settings = &arguments.settings;
     // Dropped last: what runs has its sockets there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
@@ -49,6 +56,24 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
     }
     let Some(path) = &arguments.plot else { return Ok(()) };
     chart::write(path, "bytes", &charts).map_err(|error| BenchError::Plot(path.clone(), error))
+}
+
+/// Shows what the model predicts for this program's own machines, beside what they do.
+fn compare(arguments: &NetArguments) -> Result<(), BenchError> {
+    let settings = &arguments.settings;
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    let host = calibration::calibrate()?;
+    show(&format!("This host: ring3 netmodel {}", options(&host)))?;
+    for card in CARDS.iter().filter(|card| arguments.measures(card)) {
+        for (number, way) in WAYS.iter().enumerate() {
+            if way.kind == Kind::Translator {
+                let socket = directory.path().join(format!("{}{number}", card.name));
+                let mut pair = Pair::boot(settings, *way, card, &socket)?;
+                model::show_comparisons(&host, settings.runs, &mut pair)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl NetArguments {

@@ -170,22 +170,40 @@ impl Peer {
         self.wait_for(PROMPT)
     }
 
-    /// The time of the host's processors that it has taken, in seconds: the first number in `schedstat` of each
-    /// thread (Linux, Documentation/scheduler/sched-stats.rst).
-    pub(super) fn time(&self) -> Result<f64, BenchError> {
-        let threads = format!("/proc/{}/task", self.child.id());
-        let nanoseconds = || -> io::Result<u64> {
-            let mut sum = 0;
-            for thread in fs::read_dir(threads)? {
-                // One that has just ended has no file any more.
-                let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-                sum += text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0u64);
-            }
-            Ok(sum)
-        };
-        let sum = nanoseconds().map_err(|error| BenchError::Time(self.name, error))?;
-        Ok(Duration::from_nanos(sum).as_secs_f64())
+    /// How often one of its threads has slept until something came.
+    pub(super) fn wake_ups(&self) -> Result<u64, BenchError> {
+        wake_ups(&self.child).map_err(|error| BenchError::Time(self.name, error))
     }
+
+    /// The time of the host's processors that it has taken, in seconds.
+    pub(super) fn time(&self) -> Result<f64, BenchError> {
+        processor_time(&self.child).map_err(|error| BenchError::Time(self.name, error))
+    }
+}
+
+/// What the threads of the process `child` have had of the host's processors, in seconds: the first number in `schedstat` of each
+/// (Linux, Documentation/scheduler/sched-stats.rst).
+pub(super) fn processor_time(child: &Child) -> io::Result<f64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{}/task", child.id()))? {
+        // One that has just ended has no file any more.
+        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        sum += text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0u64);
+    }
+    Ok(Duration::from_nanos(sum).as_secs_f64())
+}
+
+/// How often a thread of the process `child` has slept until something came: the voluntary switches in its `status` (proc(5)).
+pub(super) fn wake_ups(child: &Child) -> io::Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{}/task", child.id()))? {
+        // One that has just ended has no file any more.
+        let text = fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
+        let number =
+            |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok();
+        sum += text.lines().find_map(number).unwrap_or(0u64);
+    }
+    Ok(sum)
 }
 
 impl Drop for Peer {

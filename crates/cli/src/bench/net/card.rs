@@ -1,5 +1,7 @@
 //! The network cards that are compared.
 
+use ring3_netmodel::{Design, Network, Transfer};
+
 /// What may be at both ends.
 #[derive(Debug)]
 pub(in super::super) struct Card {
@@ -10,7 +12,24 @@ pub(in super::super) struct Card {
     pub(super) modules: &'static str,
     /// How much of the work it does, in parts of [`SHARES`]: slow cards do less of it.
     pub(super) share: u32,
+    /// What it is to the model, where two machines are joined without a switch.
+    pub(super) design: Design,
 }
+
+/// By DMA, with an interrupt for each packet: a large one where the card and its network leave it whole. A thread takes it from the connection, and wakes the machine.
+const DMA: Design = Design {
+    transfer: Transfer::Dma,
+    packet: 65535.0,
+    buffer: 65535.0,
+    crossing: 65535.0,
+    coalesced: 1.0,
+    bus_width: 2.0,
+    network: Network::Switched,
+    messages: 1.0,
+    wake_ups: 2.0,
+};
+/// Bytes of a packet in a frame of Ethernet.
+const FRAME: f64 = 1500.0;
 
 pub(super) const SHARES: u32 = 16;
 
@@ -20,9 +39,30 @@ pub(super) const CARDS: [Card; 3] = [
         device: "virtio-net-pci",
         modules: "virtio_pci virtio_net",
         share: SHARES,
+        design: DMA,
     },
-    Card { name: "e1000", device: "e1000", modules: "e1000", share: 6 },
-    Card { name: "ne2k_pci", device: "ne2k_pci", modules: "ne2k-pci", share: 2 },
+    // Buffers of its driver (TSO) are left whole until the other card, which cuts them.
+    Card {
+        name: "e1000",
+        device: "e1000",
+        modules: "e1000",
+        share: 6,
+        design: Design { packet: FRAME, ..DMA },
+    },
+    // Linux moves words.
+    Card {
+        name: "ne2k_pci",
+        device: "ne2k_pci",
+        modules: "ne2k-pci",
+        share: 2,
+        design: Design {
+            transfer: Transfer::Ports,
+            packet: FRAME,
+            buffer: FRAME,
+            crossing: FRAME,
+            ..DMA
+        },
+    },
 ];
 
 /// The card that users call so.

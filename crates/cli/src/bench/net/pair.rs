@@ -8,9 +8,10 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::peer::{Kind, PROMPT, Peer};
+use super::super::peer::{Kind, PROMPT, Peer, processor_time, wake_ups};
 use super::super::{BenchError, Settings};
 use super::card::{Card, SHARES};
+use super::monitor::Monitor;
 use super::traffic::{Measured, SERVER, Traffic};
 
 /// How two guests are joined.
@@ -66,13 +67,20 @@ impl Drop for Switch {
     }
 }
 
-/// Two booted guests. The client does what is measured; the server and the switch are there for as long as it.
+/// Two booted guests, of which the client does what is measured. The switch is there for as long as they.
 pub(super) struct Pair {
     pub(super) way: Way,
     pub(super) card: &'static Card,
-    pub(super) client: Peer,
-    _server: Peer,
-    _switch: Option<Switch>,
+    /// The client is the first one.
+    pub(super) machines: [Machine; 2],
+    switch: Option<Switch>,
+}
+
+/// One of the two.
+pub(super) struct Machine {
+    pub(super) peer: Peer,
+    /// By which it tells what it counts: this program's own alone do.
+    pub(super) monitor: Option<Monitor>,
 }
 
 impl Pair {
@@ -93,26 +101,47 @@ impl Pair {
             ));
             netdev.push(socket);
             let device = format!("{},netdev=network,mac=52:54:00:12:34:0{number}", card.device);
-            let options = ["-netdev".into(), netdev, "-device".into(), device.into()];
+            let mut options = vec!["-netdev".into(), netdev, "-device".into(), device.into()];
+            let qmp = socket.with_extension(number.to_string());
+            if way.kind == Kind::Translator {
+                let mut target = OsString::from("unix:");
+                target.push(&qmp);
+                target.push(",server=on,wait=off");
+                options.extend(["-qmp".into(), target]);
+            }
             let mut peer = way.kind.boot_kernel(&kernel, &initrd, &options)?;
             peer.wait_for(PROMPT)?;
             let modules = card.modules;
             peer.work(&format!(
                 "dmesg -n 1; modprobe -a {modules}; ip addr add 10.0.0.{number}/24 dev eth0; ip link set eth0 up"
             ))?;
-            Ok::<_, BenchError>(peer)
+            let is_ours = way.kind == Kind::Translator;
+            let monitor = is_ours.then(|| Monitor::connect(&qmp)).transpose()?;
+            Ok::<_, BenchError>(Machine { peer, monitor })
         };
         let mut server = boot(1)?;
-        server.work("suite --network serve > /tmp/served &")?;
+        server.peer.work("suite --network serve > /tmp/served &")?;
         let mut client = boot(2)?;
         // Both find each other, and drivers have settled.
-        client.work(&format!("ping -c 3 {SERVER}"))?;
-        Ok(Pair { way, card, client, _server: server, _switch: switch })
+        client.peer.work(&format!("ping -c 3 {SERVER}"))?;
+        Ok(Pair { way, card, machines: [client, server], switch })
+    }
+
+    /// How many of `traffic` are sent.
+    pub(super) fn count(&self, traffic: &Traffic) -> u32 {
+        (traffic.count * self.card.share / SHARES).max(1)
+    }
+
+    /// How often a thread of the switch has been woken, and its seconds of the host's processors: nothing without a switch.
+    pub(super) fn switch(&self) -> Result<(u64, f64), BenchError> {
+        let Some(Switch(process)) = &self.switch else { return Ok((0, 0.0)) };
+        let both = || Ok((wake_ups(process)?, processor_time(process)?));
+        both().map_err(|error| BenchError::Time("ring3 switch", error))
     }
 
     /// What one packet or record of `traffic` takes.
     pub(super) fn measure(&mut self, traffic: &Traffic) -> Result<Measured, BenchError> {
-        let count = (traffic.count * self.card.share / SHARES).max(1);
+        let count = self.count(traffic);
         let (none, _) = self.send(traffic, 0)?;
         let (time, lost) = self.send(traffic, count)?;
         let done = f64::from(count.saturating_sub(lost).max(1));
@@ -124,7 +153,7 @@ impl Pair {
 
     /// Sends `count` of them: the seconds that pass, and how many are lost.
     pub(super) fn send(&mut self, traffic: &Traffic, count: u32) -> Result<(f64, u32), BenchError> {
-        let (time, text) = self.client.wait_for_work(&traffic.command(count))?;
+        let (time, text) = self.machines[0].peer.wait_for_work(&traffic.command(count))?;
         let Some(again) = outcome(&text, count) else {
             return Err(BenchError::NotRun(traffic.name(), self.way.kind.name(), text));
         };

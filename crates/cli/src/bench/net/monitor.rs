@@ -1,0 +1,74 @@
+//! What a running machine says of itself by QMP.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::BenchError;
+
+/// A machine answers between two slices.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A conversation with a machine of this program.
+pub(super) struct Monitor {
+    reader: BufReader<UnixStream>,
+}
+
+/// What `query-stats` returns, as far as it is of use.
+#[derive(Deserialize)]
+struct Provider {
+    stats: Vec<Counter>,
+}
+
+#[derive(Deserialize)]
+struct Counter {
+    name: String,
+    value: u64,
+}
+
+impl Monitor {
+    /// Begins one by the socket at `path`.
+    pub(super) fn connect(path: &Path) -> Result<Monitor, BenchError> {
+        let begin = || {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let mut monitor = Monitor { reader: BufReader::new(stream) };
+            monitor.ask("{\"execute\": \"qmp_capabilities\"}")?;
+            Ok(monitor)
+        };
+        begin().map_err(BenchError::Monitor)
+    }
+
+    /// What the machine has counted, by name.
+    pub(super) fn counters(&mut self) -> Result<BTreeMap<String, u64>, BenchError> {
+        let question = "{\"execute\": \"query-stats\", \"arguments\": {\"target\": \"vm\"}}";
+        let answer = self.ask(question).map_err(BenchError::Monitor)?;
+        let providers: Vec<Provider> = serde_json::from_value(answer)
+            .map_err(|error| BenchError::Monitor(io::Error::other(error)))?;
+        let counters = providers.into_iter().flat_map(|provider| provider.stats);
+        Ok(counters.map(|counter| (counter.name, counter.value)).collect())
+    }
+
+    /// What a command returns. What comes before are the greeting and events.
+    fn ask(&mut self, command: &str) -> io::Result<Value> {
+        writeln!(self.reader.get_mut(), "{command}")?;
+        loop {
+            let mut line = String::new();
+            if self.reader.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut message: Value = serde_json::from_str(&line)?;
+            if let Some(error) = message.get("error") {
+                return Err(io::Error::other(error.to_string()));
+            }
+            if let Some(answer) = message.get_mut("return") {
+                return Ok(answer.take());
+            }
+        }
+    }
+}

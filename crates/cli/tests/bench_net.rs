@@ -1,0 +1,41 @@
+//! `ring3 bench net` with real guests.
+
+mod support;
+
+use support::guest::file;
+use support::{output, ring3};
+
+/// How often a step is: by the design, and counted.
+fn counts(line: &str) -> Option<[f64; 2]> {
+    let (design, counted) = line.split_once(" by design, ")?;
+    let counted = counted.split_once(" counted")?.0;
+    Some([design.split_whitespace().last()?.parse().ok()?, counted.parse().ok()?])
+}
+
+/// A packet of an NE2000 takes many accesses of its registers, where the paper's design counts three: that is seen, whatever the time is.
+#[test]
+fn the_model_is_compared_with_what_two_guests_do() {
+    let suite = file("suite.cpio.gz");
+    let guests = suite.parent().expect("it is in a directory");
+    let words = ["bench", "net", "--model", "--card", "ne2k_pci", "--runs", "1", "--guests"];
+    let text = String::from_utf8(output(ring3().args(words).arg(guests))).unwrap();
+    assert!(text.starts_with("This host: ring3 netmodel --frequency "), "{text}");
+    let of = |name: &str| -> Vec<[f64; 2]> {
+        let lines = text.lines().filter(|line| line.trim_start().starts_with(name));
+        lines.filter_map(counts).collect()
+    };
+    // A round trip and a stream, each directly and by the switch.
+    let (exits, interrupts, wake_ups) = (of("exits"), of("interrupts"), of("wake-ups"));
+    assert_eq!([exits.len(), interrupts.len(), wake_ups.len()], [4; 3], "{text}");
+    for [design, counted] in exits {
+        assert!(counted > 3.0 * design, "{text}");
+    }
+    // Each packet that comes alone interrupts, and so does the one that has gone; a moment in which the guest looks at its card takes some away.
+    for [design, counted] in [interrupts[0], interrupts[2]] {
+        assert!(counted > design / 4.0 && counted < 2.0 * design, "{text}");
+    }
+    for [design, counted] in [wake_ups[0], wake_ups[2]] {
+        assert!(counted > design / 4.0, "{text}");
+    }
+    assert_eq!(text.matches("off by most: ").count(), 4, "{text}");
+}

@@ -13,9 +13,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
+use ring3_vhost::memory::{MemoryError, check, sealed};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
-
-use crate::memory::{MemoryError, check, sealed};
 
 /// Where the fields are.
 mod at {

@@ -9,7 +9,7 @@
 //! * [`Server`]: devices, clients and their rights; [`ControlSocket`]: the same from another process;
 //! * `device`: an image and the threads that work on it; `pool`: these;
 //! * `vhost_user`: the front for virtual machines: guest memory and rings are shared, and no data go over the socket;
-//!   `memory`, `chain`, `request`, `transfer`: what is in the shared memory; `inflight`: what outlives a killed server;
+//!   `request`, `transfer`, and `ring3_vhost`: what is in the shared memory; `inflight`: what outlives a killed server;
 //! * `nbd`: the front for all others; `listening`: what both have in common;
 //! * `virtio_blk`: the numbers that both sides have;
 //! * [`client`]: the other side, for a machine whose disk is behind a server; `polling`: when either side sleeps.
@@ -26,17 +26,15 @@
 //! # Clients are hostile
 //!
 //! No ring, address, message or descriptor of a client makes the server panic, wait for ever, or use memory without bound.
-//! Memory that could become shorter while it is mapped is refused (`memory`).
+//! Memory that could become shorter while it is mapped is refused (`ring3_vhost::memory`).
 #![deny(unsafe_code)]
 
-mod chain;
 pub mod client;
 mod control;
 mod device;
 mod error;
 mod inflight;
 mod listening;
-mod memory;
 mod nbd;
 mod polling;
 mod pool;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ring3_vhost::chain::{Buffer, Buffers};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
-use crate::chain::{Buffer, Buffers};
 use crate::device::{Device, Failed};
 use crate::transfer::{Direction, Parts};
 use crate::virtio_blk::{SECTOR, UNMAP, kind};

@@ -7,9 +7,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use ring3_vhost::chain::Buffer;
 use vm_memory::{GuestAddress, GuestMemory, GuestMemoryMmap, Permissions, VolatileSlice};
-
-use crate::chain::Buffer;
 
 /// The most parts that one call takes (IOV_MAX).
 const PARTS_MAX: usize = 1024;

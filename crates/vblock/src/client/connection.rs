@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ring3_vhost::memory::sealed;
 use tracing::{info, warn};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
@@ -27,7 +28,6 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
 use super::{ClientError, Shared, State};
-use crate::memory::sealed;
 use crate::polling::Polling;
 use crate::virtio_blk::{SECTOR, config, feature};
 

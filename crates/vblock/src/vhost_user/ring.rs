@@ -1,19 +1,20 @@
 //! A running virtqueue: a thread that takes requests from it, and what puts them back.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use ring3_vhost::chain::walk;
+use ring3_vhost::event::signal;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use tracing::{debug, warn};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use crate::chain::walk;
 use crate::device::Device;
 use crate::inflight::Tracker;
 use crate::polling::Polling;
@@ -333,9 +334,4 @@ impl Shared {
             signal(error);
         }
     }
-}
-
-/// Adds one to an event descriptor; it may be at its end, or gone.
-fn signal(event: &impl AsFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

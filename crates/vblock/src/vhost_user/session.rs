@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use ring3_vhost::event::of_client;
+use ring3_vhost::memory::{Memory, Piece, SLOTS};
 use tracing::warn;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -23,7 +24,6 @@ use super::Grant;
 use super::config::{LEN, configuration, features};
 use super::ring::{Ring, Setting};
 use crate::inflight::Inflight;
-use crate::memory::{Memory, Piece, SLOTS};
 use crate::request::Mode;
 use crate::virtio_blk::{config, feature};
 
@@ -176,21 +176,9 @@ impl Drop for Session {
     }
 }
 
-/// A client's descriptor, which must not make a thread wait.
+/// A client's descriptor.
 fn event(file: Option<File>) -> Result<Option<Arc<OwnedFd>>> {
-    let Some(file) = file else { return Ok(None) };
-    let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK));
-    set.map_err(|error| Error::ReqHandlerError(error.into()))?;
-    Ok(Some(Arc::new(file.into())))
-}
-
-fn piece(region: &VhostUserMemoryRegion) -> Piece {
-    Piece {
-        guest: region.guest_phys_addr,
-        len: region.memory_size,
-        user: region.user_addr,
-        offset: region.mmap_offset,
-    }
+    of_client(file).map_err(Error::ReqHandlerError)
 }
 
 fn refused(error: &dyn std::fmt::Display) -> Error {
@@ -239,7 +227,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.change_all(|session| {
             let mut memory = Memory::default();
             for (region, file) in regions.iter().zip(files) {
-                memory.add(piece(region), file).map_err(|error| refused(&error))?;
+                memory.add(Piece::of(region), file).map_err(|error| refused(&error))?;
             }
             session.memory = memory;
             Ok(None)
@@ -386,7 +374,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let piece = piece(region);
+        let piece = Piece::of(region);
         self.change_all(|session| {
             session.memory.add(piece, file).map_err(|error| refused(&error))?;
             Ok(None)
@@ -394,7 +382,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let piece = piece(region);
+        let piece = Piece::of(region);
         self.change_all(|session| session.memory.remove(piece).map_err(|error| refused(&error)))
     }
 

@@ -8,7 +8,7 @@ use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
 /// The most buffers of a request: those of the data, the header and the status. What a guest is told is less.
-pub(crate) const BUFFERS_MAX: usize = 256;
+pub const BUFFERS_MAX: usize = 256;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
@@ -16,26 +16,28 @@ const DESCRIPTOR: u64 = 16;
 /// A chain is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a chain of descriptors that the specification does not permit")]
-pub(crate) struct BadChain;
+pub struct BadChain;
 
 /// A part of guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Buffer {
-    pub(crate) at: GuestAddress,
-    pub(crate) len: u32,
+pub struct Buffer {
+    /// Where it begins.
+    pub at: GuestAddress,
+    /// Bytes.
+    pub len: u32,
 }
 
 /// The buffers of a request, in their order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     /// What the device reads.
-    pub(crate) readable: Vec<Buffer>,
+    pub readable: Vec<Buffer>,
     /// What it writes.
-    pub(crate) writable: Vec<Buffer>,
+    pub writable: Vec<Buffer>,
 }
 
 /// The buffers of the chain that begins at descriptor `head` of a table at `table` with `size` entries.
-pub(crate) fn walk(
+pub fn walk(
     memory: &GuestMemoryMmap,
     table: GuestAddress,
     size: u16,

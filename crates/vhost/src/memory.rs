@@ -11,64 +11,84 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, memfd_create};
 use thiserror::Error;
+use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 /// The most pieces of memory: what a message of the protocol has room for.
-pub(crate) const SLOTS: usize = 8;
+pub const SLOTS: usize = 8;
 /// HUGETLBFS_MAGIC of statfs(2).
 const HUGE_PAGES: u64 = 0x958458f6;
 
 /// Why memory is refused.
 #[derive(Debug, Error)]
-pub(crate) enum MemoryError {
+pub enum MemoryError {
+    /// Its file could become shorter.
     #[error(
         "its memory is not sealed against becoming shorter; with QEMU, use -object memory-backend-memfd,share=on"
     )]
     NotSealed,
+    /// Its file has huge pages.
     #[error("its memory has huge pages, which are not safe to share")]
     HugePages,
+    /// Its file ends before the piece does.
     #[error("the file of its memory ends too early")]
     Short,
+    /// The host refuses.
     #[error("its memory cannot be mapped: {0}")]
     Map(io::Error),
+    /// The pieces do not go together.
     #[error("its memory overlaps, or there are more than {SLOTS} pieces")]
     Layout,
+    /// A piece to be removed that is not there.
     #[error("it takes away memory that is not there")]
     Missing,
 }
 
 /// A piece of memory, as the client describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// Its guest-physical address.
-    pub(crate) guest: u64,
+    pub guest: u64,
     /// Bytes.
-    pub(crate) len: u64,
+    pub len: u64,
     /// Its address in the client.
-    pub(crate) user: u64,
+    pub user: u64,
     /// Where it begins in the file.
-    pub(crate) offset: u64,
+    pub offset: u64,
+}
+
+impl Piece {
+    /// What a message says of one.
+    pub fn of(region: &VhostUserMemoryRegion) -> Piece {
+        Piece {
+            guest: region.guest_phys_addr,
+            len: region.memory_size,
+            user: region.user_addr,
+            offset: region.mmap_offset,
+        }
+    }
 }
 
 /// All memory of a client.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory {
+pub struct Memory {
     pieces: Vec<(Piece, Arc<GuestRegionMmap>)>,
     guest: Arc<GuestMemoryMmap>,
 }
 
 impl Memory {
     /// What is to be read and written by guest-physical addresses.
-    pub(crate) fn guest(&self) -> &Arc<GuestMemoryMmap> {
+    pub fn guest(&self) -> &Arc<GuestMemoryMmap> {
         &self.guest
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// No piece was put in.
+    pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
     /// Puts `file`'s part in.
-    pub(crate) fn add(&mut self, piece: Piece, file: File) -> Result<(), MemoryError> {
+    pub fn add(&mut self, piece: Piece, file: File) -> Result<(), MemoryError> {
         if self.pieces.len() == SLOTS {
             return Err(MemoryError::Layout);
         }
@@ -85,7 +105,7 @@ impl Memory {
     }
 
     /// Takes a piece out.
-    pub(crate) fn remove(&mut self, piece: Piece) -> Result<(), MemoryError> {
+    pub fn remove(&mut self, piece: Piece) -> Result<(), MemoryError> {
         let same = |there: &Piece| {
             (there.guest, there.len, there.user) == (piece.guest, piece.len, piece.user)
         };
@@ -107,7 +127,7 @@ impl Memory {
     }
 
     /// The guest-physical address of what is at `user` in the client.
-    pub(crate) fn guest_address(&self, user: u64) -> Option<GuestAddress> {
+    pub fn guest_address(&self, user: u64) -> Option<GuestAddress> {
         self.pieces.iter().find_map(|(piece, _)| {
             let inside = user.checked_sub(piece.user).filter(|inside| *inside < piece.len)?;
             // It does not overflow: the memory was mapped.
@@ -117,7 +137,7 @@ impl Memory {
 }
 
 /// A file in memory with `len` bytes, all zeros, which nobody can make shorter or longer: one that [`check`] does not refuse.
-pub(crate) fn sealed(name: &str, len: u64) -> io::Result<File> {
+pub fn sealed(name: &str, len: u64) -> io::Result<File> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let file = File::from(file);
     file.set_len(len)?;
@@ -126,7 +146,7 @@ pub(crate) fn sealed(name: &str, len: u64) -> io::Result<File> {
 }
 
 /// Refuses files that do not have, or may not keep, `len` bytes from `offset` on.
-pub(crate) fn check(file: &File, offset: u64, len: u64) -> Result<(), MemoryError> {
+pub fn check(file: &File, offset: u64, len: u64) -> Result<(), MemoryError> {
     // Only memory files have seals.
     let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {

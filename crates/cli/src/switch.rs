@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use ring3_net::switch::{SwitchStatus, tell_status};
+use ring3_net::switch::{SwitchStatus, VhostServer, tell_status};
 use ring3_net::{Program, StreamAddress, Switch, SwitchOptions, SwitchProgram, SwitchServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -36,6 +36,10 @@ Examples:
   ring3 switch --status              what its ports have had to do
   qemu-system-i386 -nic stream,addr.type=unix,addr.path=$XDG_RUNTIME_DIR/ring3-switch.sock
       a machine of QEMU on it
+  ring3 switch --vhost-user s.sock
+      with a socket for machines that share their memory, for example
+  qemu-system-i386 -m 512 -object memory-backend-memfd,id=ram,size=512M,share=on -machine memory-backend=ram
+      -chardev socket,id=s,path=s.sock,reconnect=1 -netdev vhost-user,id=n,chardev=s -device virtio-net-pci,netdev=n
 
 Exit status: 0 after SIGTERM or SIGINT, 1 where something failed, 2 for a wrong command line";
 
@@ -47,6 +51,10 @@ pub(crate) struct SwitchArguments {
     /// in $XDG_RUNTIME_DIR
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
+
+    /// Where machines connect that share their memory (vhost-user), so that packets between two of them are copied once; may be given again
+    #[arg(long, value_name = "PATH")]
+    vhost_user: Vec<PathBuf>,
 
     /// A way to others, with the words of "--nic": user, tap,ifname=NAME, stream,addr=… to another switch; may be given again
     #[arg(long, value_name = "PROPERTIES")]
@@ -66,7 +74,7 @@ pub(crate) struct SwitchArguments {
     status_socket: Option<PathBuf>,
 
     /// Show what a running switch tells at its status socket
-    #[arg(long, conflicts_with_all = ["listen", "uplink", "no_filter", "broadcasts", "ends_when_unused"])]
+    #[arg(long, conflicts_with_all = ["listen", "vhost_user", "uplink", "no_filter", "broadcasts", "ends_when_unused"])]
     status: bool,
 
     /// End when no machine has been connected for some seconds
@@ -138,6 +146,15 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
         listening.spawn(move || server.serve()).map_err(no_thread)?;
         info!("machines can connect to {address}");
     }
+    let mut shared = Vec::new();
+    for path in &arguments.vhost_user {
+        let server = VhostServer::listen(path, switch.clone());
+        let server = Arc::new(server.map_err(|error| error.to_string())?);
+        shared.push(Arc::clone(&server));
+        let listening = thread::Builder::new().name("machines".into());
+        listening.spawn(move || server.serve()).map_err(no_thread)?;
+        info!("machines can share their memory at {}", path.display());
+    }
     let status = arguments.status_socket.clone().or(match first {
         Some(StreamAddress::Unix(path)) => Some(status_socket(&path)),
         _ => None,
@@ -153,6 +170,9 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     }
     info!("the switch ends");
     for server in &servers {
+        server.close();
+    }
+    for server in &shared {
         server.close();
     }
     Ok(())

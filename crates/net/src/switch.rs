@@ -5,6 +5,7 @@
 //!
 //! * [`fabric`]: which packets go where; `limit`: how many of them at most;
 //! * [`Switch`]: ports, and what is behind them; [`SwitchServer`]: where machines connect; [`SwitchStatus`]: what it says of itself;
+//! * [`VhostServer`]: where machines connect that share their memory, so that a packet between two of them is copied once;
 //! * `join`: the machine's side, which starts a switch where there is none.
 //!
 //! Who sends to somebody that is too slow waits, so between two guests nothing is lost that they do not lose themselves; who sends to all does not wait.
@@ -15,9 +16,11 @@ mod limit;
 mod port;
 mod server;
 mod status;
+mod vhost;
 
 pub use joining::SwitchProgram;
 pub(crate) use joining::join;
 pub use port::{Switch, SwitchOptions};
 pub use server::{SwitchServer, tell_status};
 pub use status::{PortStatus, SwitchStatus};
+pub use vhost::VhostServer;

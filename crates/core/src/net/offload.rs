@@ -62,22 +62,29 @@ impl Packet {
         (len >= TCP_LEN && len <= tcp.len()).then_some(start + len)
     }
 
+    /// Whoever has `offloads` can have it as it is.
+    pub fn suits(&self, offloads: Offloads) -> bool {
+        match &self.segmentation {
+            Some(cut) => {
+                let kind = match cut.kind {
+                    SegmentationKind::TcpV4 => offloads.tcp_v4,
+                    SegmentationKind::TcpV6 => offloads.tcp_v6,
+                };
+                kind && offloads.checksum && (offloads.congestion || !cut.congestion)
+            }
+            None => offloads.checksum || self.checksum.is_none(),
+        }
+    }
+
     /// Does what the other side cannot, which is all but `offloads`, and gives the packets that come of it to `give`. What is
     /// [not sound](Packet::is_sound) is lost.
     pub fn without_offloads(self, offloads: Offloads, mut give: impl FnMut(Packet)) {
         if !self.is_sound() {
             return;
         }
-        let is_cut_there = |cut: &super::Segmentation| {
-            let kind = match cut.kind {
-                SegmentationKind::TcpV4 => offloads.tcp_v4,
-                SegmentationKind::TcpV6 => offloads.tcp_v6,
-            };
-            kind && offloads.checksum && (offloads.congestion || !cut.congestion)
-        };
-        match (&self.segmentation, self.checksum) {
-            (Some(cut), _) if !is_cut_there(cut) => self.cut(give),
-            (None, Some(at)) if !offloads.checksum => {
+        match self.checksum {
+            Some(_) if self.segmentation.is_some() && !self.suits(offloads) => self.cut(give),
+            Some(at) if !self.suits(offloads) => {
                 let mut bytes = self.bytes;
                 complete(&mut bytes, at);
                 give(Packet::frame(bytes));

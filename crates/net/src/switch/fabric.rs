@@ -151,8 +151,19 @@ impl Fabric {
         now: Instant,
         to: &mut Vec<PortId>,
     ) -> Result<(), Refusal> {
-        let len = packet.bytes.len() as u64;
-        let result = self.choose(from, packet, now, to);
+        self.forward_start(from, packet, packet.bytes.len() as u64, now, to)
+    }
+
+    /// The same for a packet of `len` bytes of which `start` is the beginning, with both addresses.
+    pub fn forward_start(
+        &mut self,
+        from: PortId,
+        start: &Packet,
+        len: u64,
+        now: Instant,
+        to: &mut Vec<PortId>,
+    ) -> Result<(), Refusal> {
+        let result = self.choose(from, start, now, to);
         if let Some(port) = self.ports.get_mut(&from) {
             port.counters.received += 1;
             port.counters.received_bytes += len;

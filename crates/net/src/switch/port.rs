@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::fabric::{Fabric, PortId, PortKind};
 use super::status::{PortStatus, SwitchStatus};
+use super::vhost::{Frame, Receiver};
 use crate::card::{Card, Taker};
 use crate::error::NetError;
 
@@ -50,6 +51,8 @@ struct Way {
     name: String,
     kind: PortKind,
     network: Mutex<Box<dyn Network>>,
+    /// The guest's memory, if it shares that.
+    receiver: Option<Arc<Receiver>>,
     /// It has too much to do.
     is_slow: Mutex<bool>,
     changed: Condvar,
@@ -121,7 +124,21 @@ impl Switch {
         name: &str,
         open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        self.add(name, PortKind::Guest { filtered: self.options.filtered }, open)
+        self.add(name, self.guest(), None, |port| open(Card::of(name, port)))
+    }
+
+    /// The same for one that shares its memory, where `receiver` is. What is not copied there goes to the network that `open` makes.
+    pub(super) fn add_shared(
+        &self,
+        name: &str,
+        receiver: &Arc<Receiver>,
+        open: impl FnOnce(Arc<Port>) -> Result<Box<dyn Network>, NetError>,
+    ) -> Result<(), NetError> {
+        self.add(name, self.guest(), Some(Arc::clone(receiver)), open)
+    }
+
+    fn guest(&self) -> PortKind {
+        PortKind::Guest { filtered: self.options.filtered }
     }
 
     /// The same for a way to others.
@@ -130,19 +147,20 @@ impl Switch {
         name: &str,
         open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        self.add(name, PortKind::Uplink, open)
+        self.add(name, PortKind::Uplink, None, |port| open(Card::of(name, port)))
     }
 
     fn add(
         &self,
         name: &str,
         kind: PortKind,
-        open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
+        receiver: Option<Arc<Receiver>>,
+        open: impl FnOnce(Arc<Port>) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
         let id = lock(&self.shared.fabric).add(kind, Instant::now());
         let pending = Mutex::default();
         let port = Port { shared: self.shared.clone(), id, pending };
-        let network = match open(Card::of(name, Arc::new(port))) {
+        let network = match open(Arc::new(port)) {
             Ok(network) => Mutex::new(network),
             Err(error) => {
                 self.shared.remove(id);
@@ -150,7 +168,8 @@ impl Switch {
             }
         };
         let (is_slow, changed) = (Mutex::new(false), Condvar::new());
-        let way = Arc::new(Way { name: name.to_owned(), kind, network, is_slow, changed });
+        let way =
+            Arc::new(Way { name: name.to_owned(), kind, network, receiver, is_slow, changed });
         self.shared.ways.write().unwrap_or_else(PoisonError::into_inner).insert(id, way);
         // It may have gone before it was there.
         if lock(&self.shared.fabric).counters(id).is_none() {
@@ -179,32 +198,66 @@ impl Switch {
 }
 
 /// The way into a port.
-struct Port {
+pub(super) struct Port {
     shared: Arc<Shared>,
     id: PortId,
     /// Ways that have been sent something, and whether who sends waits for them.
     pending: Mutex<Vec<(Arc<Way>, bool)>>,
 }
 
-impl Taker for Port {
-    fn take(&self, packet: Packet) {
+impl Port {
+    /// A packet has come, which is in its sender's memory: it is copied from there to where it goes.
+    pub(super) fn take_frame(&self, frame: &Frame<'_>) {
+        // Where the beginning does not say what is to be done, the whole packet may; what is none at all is counted as one.
+        let Some(start) = frame.start() else {
+            return self.take(frame.to_packet().unwrap_or_default());
+        };
         let mut to = Vec::new();
-        let now = Instant::now();
-        if lock(&self.shared.fabric).forward(self.id, &packet, now, &mut to).is_err() {
+        let len = frame.len() as u64;
+        let result =
+            lock(&self.shared.fabric).forward_start(self.id, &start, len, Instant::now(), &mut to);
+        if result.is_err() {
             return;
         }
+        if let [id] = to[..]
+            && let Some(way) = self.shared.way(id)
+            && way.receiver.as_ref().is_some_and(|receiver| receiver.copy(&start, frame))
+        {
+            return self.note(way, true);
+        }
+        if let Some(packet) = frame.to_packet() {
+            self.send(packet, to);
+        }
+    }
+
+    fn send(&self, packet: Packet, mut to: Vec<PortId>) {
         let waits = to.len() == 1;
-        let mut pending = lock(&self.pending);
         let mut packet = Some(packet);
         while let Some(id) = to.pop() {
             let Some(way) = self.shared.way(id) else { continue };
             let copy = if to.is_empty() { packet.take() } else { packet.clone() };
             let Some(copy) = copy else { break };
             way.send(copy);
-            match pending.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &way)) {
-                Some((_, is_waited_for)) => *is_waited_for |= waits,
-                None => pending.push((way, waits)),
-            }
+            self.note(way, waits);
+        }
+    }
+
+    /// Something was sent that way.
+    fn note(&self, way: Arc<Way>, waits: bool) {
+        let mut pending = lock(&self.pending);
+        match pending.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &way)) {
+            Some((_, is_waited_for)) => *is_waited_for |= waits,
+            None => pending.push((way, waits)),
+        }
+    }
+}
+
+impl Taker for Port {
+    fn take(&self, packet: Packet) {
+        let mut to = Vec::new();
+        let now = Instant::now();
+        if lock(&self.shared.fabric).forward(self.id, &packet, now, &mut to).is_ok() {
+            self.send(packet, to);
         }
     }
 

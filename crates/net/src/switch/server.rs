@@ -16,11 +16,11 @@ use crate::error::NetError;
 use crate::outgoing::Outgoing;
 use crate::stream::{self, Connection, Connector, Listener, StreamAddress, StreamSink, listen};
 
-/// Machines that are connected at most: each takes two threads.
-const GUESTS_MAX: usize = 256;
+/// Machines that are connected at most: each takes two or three threads.
+pub(super) const GUESTS_MAX: usize = 256;
 
 /// How long one waits after a connection that could not be taken.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket to which machines connect.
 #[derive(Debug)]

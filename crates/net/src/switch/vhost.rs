@@ -1,0 +1,128 @@
+//! Ports with shared memory (vhost-user-net): the switch copies a packet from the sender's memory straight into the receiver's.
+//!
+//! A machine that connects here, one of QEMU for example, gives the switch its guest's memory and the two queues of its card. A packet whose
+//! receiver has such a port too, and takes it as it is, large and unfinished where the guest's driver has said so, is copied once. All else goes
+//! as between other ports: what needs work, goes to several, waits, or comes from a port of another kind.
+//!
+//! * [`session`]: what a machine says, `early`: and when it should not yet; `features`: what it is offered;
+//! * [`ring`]: a queue in its memory; [`worker`]: the thread that a kick wakes;
+//! * [`transmitter`], [`receiver`]: the two queues; [`frame`]: a packet in its sender's memory; `pieces`: parts of memory.
+//!
+//! # Machines are hostile
+//!
+//! A queue that makes no sense is given up, and no more is heard from it. What decides about a packet, its addresses and what is left to do for it, is
+//! copied before it is looked at, and what is passed on is that copy: a guest that changes its memory meanwhile changes its payload alone.
+//! Work for one guest is bounded by the size of its queue; each port has threads of its own.
+
+mod early;
+mod features;
+mod frame;
+mod pieces;
+mod receiver;
+mod ring;
+mod session;
+mod transmitter;
+mod worker;
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use ring3_socket::{SocketFile, listen_at};
+use tracing::{debug, warn};
+use vhost::vhost_user::{BackendReqHandler, Error as Message};
+
+use super::port::Switch;
+use super::server::{GUESTS_MAX, PAUSE};
+use crate::card::Taker;
+use crate::error::NetError;
+pub(crate) use frame::Frame;
+use receiver::Copying;
+pub(crate) use receiver::Receiver;
+use session::Session;
+
+/// A socket to which machines connect that share their memory.
+#[derive(Debug)]
+pub struct VhostServer {
+    switch: Switch,
+    listener: UnixListener,
+    file: Mutex<Option<SocketFile>>,
+}
+
+impl VhostServer {
+    /// Listens at `path` for machines for `switch`.
+    pub fn listen(path: &Path, switch: Switch) -> Result<VhostServer, NetError> {
+        let (listener, file) = listen_at(path)?;
+        listener.set_nonblocking(false).map_err(NetError::Conversation)?;
+        Ok(VhostServer { switch, listener, file: Mutex::new(Some(file)) })
+    }
+
+    /// Takes machines in for as long as the process lives.
+    pub fn serve(&self) -> ! {
+        for number in 1_u64.. {
+            let taken = match self.listener.accept() {
+                Ok((stream, _)) => self.take(stream, number),
+                Err(error) => Err(NetError::Conversation(error)),
+            };
+            if let Err(error) = taken {
+                warn!("a machine is not taken in: {error}");
+                thread::sleep(PAUSE);
+            }
+        }
+        unreachable!("nobody counts so far");
+    }
+
+    /// Removes the socket's file: nobody else can connect.
+    pub fn close(&self) {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn take(&self, stream: UnixStream, number: u64) -> Result<(), NetError> {
+        if self.switch.guests() >= GUESTS_MAX {
+            warn!("there are {GUESTS_MAX} machines already; another one is turned away");
+            return Ok(());
+        }
+        let name = format!("shared {number}");
+        let receiver = Arc::<Receiver>::default();
+        let copying = Box::new(Copying(Arc::clone(&receiver)));
+        self.switch.add_shared(&name, &receiver, |port| {
+            let (receiver, name) = (Arc::clone(&receiver), name.clone());
+            let thread = thread::Builder::new().name(name.clone());
+            let talking = move || {
+                let session = Session::new(Arc::clone(&port), receiver);
+                if let Err(error) = talk(stream, session) {
+                    warn!("{name} does not suit: {error}");
+                }
+                port.ended();
+            };
+            thread.spawn(talking).map_err(NetError::Thread)?;
+            Ok(copying)
+        })
+    }
+}
+
+/// Answers a machine's messages to their end. Then its queues are stopped, and its memory is not mapped any more.
+fn talk(stream: UnixStream, session: Session) -> io::Result<()> {
+    let session = Arc::new(Mutex::new(session));
+    let socket = stream.try_clone()?;
+    let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
+    loop {
+        if !early::take(&socket, &session)? {
+            continue;
+        }
+        match handler.handle_request() {
+            Ok(()) => {}
+            Err(Message::Disconnected | Message::PartialMessage) => return Ok(()),
+            Err(Message::SocketBroken(error) | Message::SocketError(error)) => {
+                debug!("the socket ends: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

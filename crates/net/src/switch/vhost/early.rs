@@ -1,0 +1,61 @@
+//! Queues that are enabled too early.
+//!
+//! QEMU (7.2 and others) says for a network card SET_VRING_ENABLE before it has said SET_FEATURES. The crate `vhost` takes that for an error and ends the
+//! connection, so these messages are taken from the socket before it sees them.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use vhost::vhost_user::VhostUserBackendReqHandlerMut;
+
+use super::session::Session;
+
+/// `docs/interop/vhost-user`: the number of the message, bytes of its header and its payload, and bits of its flags.
+const SET_VRING_ENABLE: u32 = 18;
+const HEADER: usize = 12;
+const PAYLOAD: usize = 8;
+const VERSION: u32 = 1;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+
+/// Waits for a message, and does what it says if it enables a queue too early. True if there is one of another kind, or the end.
+pub(super) fn take(stream: &UnixStream, session: &Mutex<Session>) -> io::Result<bool> {
+    let mut header = [0; HEADER];
+    let all = RecvFlags::WAITALL;
+    if receive(stream, &mut header, all | RecvFlags::PEEK)? < HEADER {
+        return Ok(true);
+    }
+    let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| header[at + index]));
+    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_early = !session.features().has_protocol();
+    if field(0) != SET_VRING_ENABLE || field(8) != PAYLOAD as u32 || !is_early {
+        return Ok(true);
+    }
+    let mut message = [0; HEADER + PAYLOAD];
+    if receive(stream, &mut message, all)? < message.len() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| message[at + index]));
+    let enables = field(HEADER + 4) != 0;
+    let result = session.set_vring_enable(field(HEADER), enables);
+    if field(4) & NEED_REPLY != 0 {
+        let words = [SET_VRING_ENABLE, VERSION | REPLY, PAYLOAD as u32, result.is_err().into(), 0];
+        send(stream, words.map(u32::to_le_bytes).as_flattened(), SendFlags::NOSIGNAL)?;
+    }
+    result.map(|()| false).map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Fewer bytes than there is room for are the end.
+fn receive(stream: &UnixStream, bytes: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+    loop {
+        match recv(stream, &mut *bytes, flags) {
+            Ok((len, _)) => return Ok(len),
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a port offers to a guest's card (virtio 1.2, 5.1.3 and 6), and what was taken of it.
+
+use ring3_core::net::{OFFLOAD_HEADER_LEN, Offloads};
+
+const CHECKSUM: u64 = 1 << 0;
+const GUEST_CHECKSUM: u64 = 1 << 1;
+const GUEST_TCP_V4: u64 = 1 << 7;
+const GUEST_TCP_V6: u64 = 1 << 8;
+const GUEST_CONGESTION: u64 = 1 << 9;
+const HOST_TCP_V4: u64 = 1 << 11;
+const HOST_TCP_V6: u64 = 1 << 12;
+const HOST_CONGESTION: u64 = 1 << 13;
+const MERGEABLE: u64 = 1 << 15;
+const INDIRECT: u64 = 1 << 28;
+const EVENT_INDEX: u64 = 1 << 29;
+/// Of vhost-user and not of virtio: there are protocol features, and queues begin disabled.
+const PROTOCOL: u64 = 1 << 30;
+const VERSION_1: u64 = 1 << 32;
+
+/// Bytes of the number of buffers behind the header.
+const BUFFERS_LEN: usize = 2;
+
+/// A set of features.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Features(pub(super) u64);
+
+impl Features {
+    /// All that a port has.
+    pub(super) const OFFERED: Features = Features(
+        CHECKSUM
+            | GUEST_CHECKSUM
+            | GUEST_TCP_V4
+            | GUEST_TCP_V6
+            | GUEST_CONGESTION
+            | HOST_TCP_V4
+            | HOST_TCP_V6
+            | HOST_CONGESTION
+            | MERGEABLE
+            | INDIRECT
+            | EVENT_INDEX
+            | PROTOCOL
+            | VERSION_1,
+    );
+
+    fn has(self, feature: u64) -> bool {
+        self.0 & feature != 0
+    }
+
+    /// What may be left to the guest.
+    pub(super) fn offloads(self) -> Offloads {
+        Offloads {
+            checksum: self.has(GUEST_CHECKSUM),
+            tcp_v4: self.has(GUEST_TCP_V4),
+            tcp_v6: self.has(GUEST_TCP_V6),
+            congestion: self.has(GUEST_CONGESTION),
+        }
+    }
+
+    /// A packet for the guest may be in several chains.
+    pub(super) fn merges(self) -> bool {
+        self.has(MERGEABLE)
+    }
+
+    /// Both sides say by an index when they want to hear of the next entry.
+    pub(super) fn has_event_index(self) -> bool {
+        self.has(EVENT_INDEX)
+    }
+
+    /// There is a message that enables a queue.
+    pub(super) fn has_protocol(self) -> bool {
+        self.has(PROTOCOL)
+    }
+
+    /// Bytes before a packet (5.1.6.1).
+    pub(super) fn header_len(self) -> usize {
+        let has_buffers = self.has(MERGEABLE | VERSION_1);
+        OFFLOAD_HEADER_LEN + if has_buffers { BUFFERS_LEN } else { 0 }
+    }
+}

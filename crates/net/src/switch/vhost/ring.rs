@@ -1,0 +1,200 @@
+//! A virtqueue in a client's memory (virtio 1.2, 2.7).
+//!
+//! The available ring is the crate `virtio-queue`'s. The used ring is ours: a packet in several chains must be there all at once
+//! (5.1.6.4), and that crate shows each entry by itself and leaves out the flag of drivers without an event index.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ring3_vhost::chain::{Buffers, walk};
+use ring3_vhost::event::signal;
+use thiserror::Error;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
+
+/// The most descriptors of a queue: what QEMU permits.
+pub(super) const SIZE_MAX: u16 = 1024;
+
+/// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
+const NO_INTERRUPT: u16 = 1;
+/// Bytes of flags and index before the entries of both rings, and of an entry of the used ring.
+const RING_HEADER: u64 = 4;
+const USED_ENTRY: u64 = 8;
+/// Where the index is in both rings.
+const INDEX: u64 = 2;
+
+/// What the client has said of a queue when it is to run.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) size: u16,
+    pub(super) descriptors: GuestAddress,
+    pub(super) available: GuestAddress,
+    pub(super) used: GuestAddress,
+    /// The next index of the available ring.
+    pub(super) next: u16,
+    pub(super) has_event_index: bool,
+    /// By which the guest is told of used buffers; none if it looks itself.
+    pub(super) call: Option<Arc<OwnedFd>>,
+    /// By which the client is told that the queue is broken.
+    pub(super) error: Option<Arc<OwnedFd>>,
+    pub(super) memory: Arc<GuestMemoryMmap>,
+}
+
+/// Why a ring does not run, or not any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(super) enum BadRing {
+    #[error("its rings are not in memory")]
+    Outside,
+    #[error("its available ring makes no sense")]
+    Available,
+    #[error("its descriptors make no sense")]
+    Chain,
+}
+
+/// An entry that was taken from the available ring.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub(super) head: u16,
+    pub(super) buffers: Buffers,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Ring {
+    queue: Queue,
+    memory: Arc<GuestMemoryMmap>,
+    used: GuestAddress,
+    /// The next index of the used ring, and the one up to which the guest was told.
+    next_used: u16,
+    told: u16,
+    call: Option<Arc<OwnedFd>>,
+    error: Option<Arc<OwnedFd>>,
+}
+
+impl Ring {
+    pub(super) fn new(setting: Setting) -> Result<Ring, BadRing> {
+        let memory = setting.memory;
+        let outside = |_| BadRing::Outside;
+        let mut queue = Queue::new(setting.size).map_err(outside)?;
+        queue.try_set_desc_table_address(setting.descriptors).map_err(outside)?;
+        queue.try_set_avail_ring_address(setting.available).map_err(outside)?;
+        queue.try_set_used_ring_address(setting.used).map_err(outside)?;
+        queue.set_event_idx(setting.has_event_index);
+        queue.set_ready(true);
+        if !queue.is_valid(&*memory) {
+            return Err(BadRing::Outside);
+        }
+        queue.set_next_avail(setting.next);
+        let next_used = queue.used_idx(&*memory, Ordering::Acquire).map_err(outside)?.0;
+        let (call, error) = (setting.call, setting.error);
+        let ring =
+            Ring { queue, memory, used: setting.used, next_used, told: next_used, call, error };
+        // An earlier server may have died before it told the guest.
+        ring.call();
+        Ok(ring)
+    }
+
+    pub(super) fn memory(&self) -> Arc<GuestMemoryMmap> {
+        Arc::clone(&self.memory)
+    }
+
+    /// The next index of the available ring.
+    pub(super) fn position(&self) -> u16 {
+        self.queue.next_avail()
+    }
+
+    /// Goes back to where it was: what was taken since is not used, and comes again.
+    pub(super) fn return_to(&mut self, position: u16) {
+        self.queue.set_next_avail(position);
+    }
+
+    /// Takes the next entry, if there is one. After an error nothing more can be done with the ring.
+    pub(super) fn take(&mut self) -> Result<Option<Chain>, BadRing> {
+        let memory = &*self.memory;
+        let available =
+            self.queue.avail_idx(memory, Ordering::Acquire).map_err(|_| BadRing::Available)?;
+        let size = self.queue.size();
+        match available.0.wrapping_sub(self.queue.next_avail()) {
+            0 => return Ok(None),
+            // A driver that keeps to the specification has no more descriptors than that.
+            waiting if waiting > size => return Err(BadRing::Available),
+            _ => {}
+        }
+        let chain = self.queue.pop_descriptor_chain(memory).ok_or(BadRing::Available)?;
+        let head = chain.head_index();
+        let table = GuestAddress(self.queue.desc_table());
+        let buffers = walk(memory, table, size, head).map_err(|_| BadRing::Chain)?;
+        Ok(Some(Chain { head, buffers }))
+    }
+
+    /// Puts entries into the used ring, with how many bytes were written to each: the guest sees all of them or none.
+    pub(super) fn give_back(&mut self, entries: &[(u16, u32)]) -> Result<(), BadRing> {
+        for (head, written) in entries {
+            let index = u64::from(self.next_used % self.queue.size());
+            let place = at(self.used, RING_HEADER + index * USED_ENTRY)?;
+            let entry = u64::from(*head) | u64::from(*written) << 32;
+            self.memory.write_obj(entry.to_le(), place).map_err(|_| BadRing::Outside)?;
+            self.next_used = self.next_used.wrapping_add(1);
+        }
+        let place = at(self.used, INDEX)?;
+        let index = self.next_used.to_le();
+        self.memory.store(index, place, Ordering::Release).map_err(|_| BadRing::Outside)
+    }
+
+    /// Tells the guest of what is new in the used ring, if it wants to know.
+    pub(super) fn tell(&mut self) {
+        if self.told == self.next_used {
+            return;
+        }
+        // What was written to the used ring must be seen by who asks for calls after this is read.
+        fence(Ordering::SeqCst);
+        let available = GuestAddress(self.queue.avail_ring());
+        let field = |offset| -> Result<u16, BadRing> {
+            let value = self.memory.load(at(available, offset)?, Ordering::Relaxed);
+            value.map(u16::from_le).map_err(|_| BadRing::Outside)
+        };
+        let wants = if self.queue.event_idx_enabled() {
+            let event = field(RING_HEADER + 2 * u64::from(self.queue.size()));
+            // 2.7.7.1: the index that it waits for is among those that are new.
+            let is_new = |event: u16| {
+                self.next_used.wrapping_sub(event).wrapping_sub(1)
+                    < self.next_used.wrapping_sub(self.told)
+            };
+            event.map_or(true, is_new)
+        } else {
+            field(0).map_or(true, |flags| flags & NO_INTERRUPT == 0)
+        };
+        self.told = self.next_used;
+        if wants {
+            self.call();
+        }
+    }
+
+    /// Asks the guest for kicks. True if there are entries already, which have none.
+    pub(super) fn wants_kicks(&mut self) -> bool {
+        self.queue.enable_notification(&*self.memory).unwrap_or(false)
+    }
+
+    /// Kicks are not needed for now. A hint alone: those that come all the same are harmless.
+    pub(super) fn wants_no_kicks(&mut self) {
+        let _ = self.queue.disable_notification(&*self.memory);
+    }
+
+    /// Tells the client that nothing more is done with the ring.
+    pub(super) fn report(&self) {
+        if let Some(error) = &self.error {
+            signal(error);
+        }
+    }
+
+    fn call(&self) {
+        if let Some(call) = &self.call {
+            signal(call);
+        }
+    }
+}
+
+fn at(ring: GuestAddress, offset: u64) -> Result<GuestAddress, BadRing> {
+    ring.checked_add(offset).ok_or(BadRing::Outside)
+}

@@ -45,7 +45,7 @@ fn draw_chart(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || chart.curves.iter().flat_map(|(_, points)| points);
     let (least_x, most_x) = range(points().map(|point| point.0));
-    let (least_y, most_y) = range(points().map(|point| point.1));
+    let (least_y, most_y) = powers_around(range(points().map(|point| point.1)));
     let mut context = ChartBuilder::on(area)
         .caption(chart.title, ("sans-serif", 18))
         .margin(10)
@@ -54,7 +54,7 @@ fn draw_chart(
         .y_label_area_size(60)
         .build_cartesian_2d(
             (least_x..most_x).log_scale().base(2.0),
-            (least_y..most_y).log_scale(),
+            (least_y..most_y).log_scale().base(2.0),
         )?;
     context
         .configure_mesh()
@@ -88,6 +88,11 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if least < most { (least, most) } else { (1.0, 10.0) }
 }
 
+/// The powers of two around that: an axis has numbers at these.
+fn powers_around((least, most): (f64, f64)) -> (f64, f64) {
+    (least.log2().floor().exp2(), most.log2().ceil().exp2())
+}
+
 /// A number of bytes, for people.
 fn size(bytes: f64) -> String {
     let bytes = bytes.round() as u64;
@@ -113,6 +118,15 @@ mod tests {
             assert!(picture.contains(word), "{word}");
         }
         assert!(picture.matches("<polyline").count() >= 2);
+    }
+
+    #[test]
+    fn axes_have_numbers_around_all_values() {
+        let (least, most) = powers_around((300.0, 400.0));
+        assert!(least.total_cmp(&256.0).is_eq() && most.total_cmp(&512.0).is_eq());
+        let curves = vec![("one".to_owned(), vec![(64.0, 300.0), (128.0, 400.0)])];
+        let picture = draw("bytes", &[Chart { title: "Pings", unit: "us", curves }]).unwrap();
+        assert!(picture.contains("256.0") && picture.contains("512.0"), "{picture}");
     }
 
     #[test]

@@ -26,7 +26,7 @@
 #define SEND_BACK 'b'
 /* Datagrams are lost where somebody has no room: after so many milliseconds another one is sent. */
 #define LOST_AFTER 200
-/* A flood has so many echo requests under way, and takes one for lost after so many milliseconds without any reply (as ping -f of iputils). */
+/* A flood has so many echo requests under way, and sends another one after so many milliseconds without any reply (as ping -f of iputils). */
 #define FLOOD_WINDOW 8u
 #define FLOOD_PATIENCE 10
 
@@ -220,7 +220,7 @@ static uint32_t flood(const struct sockaddr_in *to, size_t bytes, uint32_t count
     /* By its number, that a request is under way. */
     static uint8_t is_under_way[1 << 16];
     uint32_t sent = 0, back = 0, under_way = 0;
-    while (sent < count || under_way > 0) {
+    while (sent < count || back < count) {
         while (sent < count && under_way < FLOOD_WINDOW) {
             make_ping(packet, bytes, sent);
             if (send(socket_, packet, bytes, 0) < 0 && errno != ENOBUFS)
@@ -229,11 +229,12 @@ static uint32_t flood(const struct sockaddr_in *to, size_t bytes, uint32_t count
             under_way++;
         }
         struct pollfd wait = {.fd = socket_, .events = POLLIN};
-        if (poll(&wait, 1, FLOOD_PATIENCE) == 0) {
+        if (poll(&wait, 1, sent < count ? FLOOD_PATIENCE : LOST_AFTER) == 0) {
             if (sent == count)
                 break;
             /* Which one it is does not matter: should it come after all, it counts. */
-            under_way--;
+            if (under_way > 0)
+                under_way--;
             continue;
         }
         ssize_t got = recv(socket_, buffer, sizeof buffer, 0);

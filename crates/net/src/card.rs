@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::net::{MacAddress, Packet};
-use ring3_vm::Sender;
+use ring3_vm::{Sender, Source};
 
 use crate::capture::Capture;
 
@@ -22,6 +22,11 @@ pub struct Card {
 pub(crate) trait Taker: Send + Sync {
     /// A packet has come for it. It may wait while there are too many of them.
     fn take(&self, packet: Packet);
+
+    /// Has the machine [fetch](Source) its packets from `source` itself. Given back if it does not.
+    fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
+        Err(source)
+    }
 
     /// For now no more packets come.
     fn flush(&self) {}
@@ -51,6 +56,10 @@ impl OfMachine {
 impl Taker for OfMachine {
     fn take(&self, packet: Packet) {
         self.send(DeviceInput::Packet(packet));
+    }
+
+    fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
+        self.sender.attach(source)
     }
 
     fn relieve(&self) {
@@ -93,10 +102,25 @@ impl Card {
 
     /// Sends it a packet, which waits while the card has too many of them.
     pub(crate) fn deliver(&self, packet: Packet) {
-        if let Some(capture) = &self.capture {
-            capture.write(&packet);
-        }
+        self.note(&packet);
+        self.take(packet);
+    }
+
+    /// The same with one that was [noted](Card::note).
+    pub(crate) fn take(&self, packet: Packet) {
         self.taker.take(packet);
+    }
+
+    /// Has the machine fetch its packets from `source` itself, which [notes](Card::note) them. Given back if it does not: then the card is to [take](Card::take) them.
+    pub(crate) fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
+        self.taker.attach(source)
+    }
+
+    /// A packet comes for it.
+    pub(crate) fn note(&self, packet: &Packet) {
+        if let Some(capture) = &self.capture {
+            capture.write(packet);
+        }
     }
 
     /// For now nothing more is sent to it.

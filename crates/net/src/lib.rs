@@ -14,7 +14,8 @@
 //! # The machine does not wait
 //!
 //! It sends what goes out at once and goes on; a thread does the rest, and the card is told to wait when there is too much of it
-//! ([`Network::is_congested`]). What comes waits at the machine's door, so that its sender waits, as far as the kind of network has a way to tell it.
+//! ([`Network::is_congested`]). What comes over a connection it [fetches](ring3_vm::Source) itself; other kinds of networks have a thread that sends it to the machine's
+//! door. Either waits while that is full, so that the sender waits, as far as the kind of network has a way to tell it.
 #![forbid(unsafe_code)]
 
 pub mod capture;

@@ -6,7 +6,7 @@
 //! frames of a type for experiments (IEEE 802, 9.2.3) to an address that no card has. An end that hears [`Notice::Hello`] says
 //! [`Notice::Headers`], and then sends with headers. Guests cannot give notices: such frames of theirs are not sent.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 
 use ring3_core::net::{MacAddress, OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
 
@@ -89,48 +89,81 @@ pub(crate) enum Received {
 
 /// Takes messages from a stream.
 #[derive(Debug)]
-pub(crate) struct Reader<R: Read> {
-    stream: BufReader<R>,
+pub(crate) struct Reader<R> {
+    stream: R,
+    /// What has been read and not been taken is from `start` to `end`.
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
     with_headers: bool,
 }
 
 impl<R: Read> Reader<R> {
     pub(crate) fn new(stream: R) -> Reader<R> {
-        Reader { stream: BufReader::with_capacity(BUFFER_LEN, stream), with_headers: false }
+        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
+        Reader { stream, buffer, start: 0, end: 0, with_headers: false }
     }
 
-    /// Something has been read that was not taken.
+    /// The stream itself.
+    pub(crate) fn stream_mut(&mut self) -> &mut R {
+        &mut self.stream
+    }
+
+    /// The next message needs not be waited for.
     pub(crate) fn has_more(&self) -> bool {
-        !self.stream.buffer().is_empty()
+        !matches!(self.message(), Ok(None))
     }
 
-    /// Takes the next message: none at the end. What can be no packet is left out.
+    /// Takes the next message: none at the end. What can be no packet is left out. After an error that says that nothing has come yet it goes on
+    /// where it was.
     pub(crate) fn receive(&mut self) -> io::Result<Option<Received>> {
         loop {
-            if self.stream.fill_buf()?.is_empty() {
-                return Ok(None);
+            while let Some(message) = self.message()? {
+                let (header, bytes) = match message.split_first_chunk() {
+                    Some((header, bytes)) if self.with_headers => (*header, bytes.to_vec()),
+                    _ => ([0; OFFLOAD_HEADER_LEN], message.to_vec()),
+                };
+                self.start += LENGTH_LEN + message.len();
+                if let Some(received) = self.understand(header, bytes) {
+                    return Ok(Some(received));
+                }
             }
-            let mut length = [0; LENGTH_LEN];
-            self.stream.read_exact(&mut length)?;
-            let length = u32::from_be_bytes(length) as usize;
-            if length > LENGTH_MAX {
-                let text = format!("a message of {length} bytes, which can be no frame");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-            }
-            let mut bytes = Vec::with_capacity(length);
-            let mut header = [0; OFFLOAD_HEADER_LEN];
-            let mut length = length as u64;
-            if self.with_headers && length >= OFFLOAD_HEADER_LEN as u64 {
-                self.stream.read_exact(&mut header)?;
-                length -= OFFLOAD_HEADER_LEN as u64;
-            }
-            if (&mut self.stream).take(length).read_to_end(&mut bytes)? < length as usize {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            if let Some(received) = self.understand(header, bytes) {
-                return Ok(Some(received));
+            if !self.fill()? {
+                let is_whole = self.start == self.end;
+                return if is_whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
         }
+    }
+
+    /// Reads more than there is, which is less than a message. False at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        if self.start > 0 && (self.start == self.end || self.end == BUFFER_LEN) {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        loop {
+            match self.stream.read(&mut self.buffer[self.end..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    self.end += count;
+                    return Ok(count > 0);
+                }
+            }
+        }
+    }
+
+    /// The next message, if all of it has been read.
+    fn message(&self) -> io::Result<Option<&[u8]>> {
+        let Some((length, rest)) = self.buffer[self.start..self.end].split_first_chunk() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > LENGTH_MAX {
+            let text = format!("a message of {length} bytes, which can be no frame");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(rest.get(..length))
     }
 
     fn understand(&mut self, header: [u8; OFFLOAD_HEADER_LEN], bytes: Vec<u8>) -> Option<Received> {

@@ -1,22 +1,26 @@
 //! Frames over a connection: QEMU's `-netdev stream` and `-netdev socket`. The framing is that of `message`.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use ring3_core::input::DeviceInput;
+use ring3_core::net::Packet;
 use ring3_socket::{SocketFile, listen_at};
 use ring3_vm::networks::Network;
+use ring3_vm::{Fetched, Source};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 use tracing::{info, warn};
 
 use crate::card::Card;
@@ -26,6 +30,9 @@ use crate::outgoing::{MESSAGES_AT_ONCE, Outgoing, Queued, Sink};
 
 /// How long the other end may take nothing before what is sent to it is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// After so many bytes, what has come is to go on.
+const AT_ONCE: usize = 128 << 10;
 
 /// Where the other end is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,14 +134,30 @@ fn connect(address: &StreamAddress) -> io::Result<OwnedFd> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
-    pub(crate) reader: Reader<File>,
+    pub(crate) reader: Reader<ReceivingEnd>,
     /// [`Notice::Hello`] has come over it.
     pub(crate) was_greeted: bool,
 }
 
+/// Where it is read from.
+#[derive(Debug)]
+pub(crate) struct ReceivingEnd {
+    socket: OwnedFd,
+    /// Whoever reads waits until something comes.
+    waits: bool,
+}
+
+impl Read for ReceivingEnd {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let flags = if self.waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        let (count, _) = recv(&self.socket, buffer, flags)?;
+        Ok(count)
+    }
+}
+
 impl Connection {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Connection> {
-        let reader = Reader::new(File::from(socket.try_clone()?));
+        let reader = Reader::new(ReceivingEnd { socket: socket.try_clone()?, waits: true });
         Ok(Connection { socket, reader, was_greeted: false })
     }
 }
@@ -242,16 +265,11 @@ struct Link {
     headers: bool,
 }
 
-/// A connection to which the card sends.
-struct Connected {
-    sink: Arc<StreamSink>,
-    reader: Reader<File>,
-}
-
 impl Link {
     /// Has the card send to `connection`: none if that cannot be used, or if there is no card any more.
-    fn connect(&self, connection: Connection) -> Option<Connected> {
-        let Connection { socket, reader, was_greeted } = connection;
+    fn connect(&self, connection: Connection) -> Option<Incoming> {
+        let Connection { socket, mut reader, was_greeted } = connection;
+        reader.stream_mut().waits = false;
         let (card, outgoing) = (&self.card, &self.outgoing);
         let sink = match StreamSink::new(socket) {
             Ok(sink) => Arc::new(sink),
@@ -270,11 +288,12 @@ impl Link {
                 outgoing.notify(&Notice::Address(address));
             }
         }
-        Some(Connected { sink, reader })
+        let (card, outgoing) = (card.clone(), outgoing.clone());
+        Some(Incoming { card, outgoing, headers: self.headers, sink, reader })
     }
 
     /// Hands over what comes, until there are no connections any more.
-    fn serve(&self, first: Option<Connected>, mut connector: impl Connector) {
+    fn serve(&self, first: Option<Incoming>, mut connector: impl Connector) {
         if let Some(first) = first {
             self.receive(first);
         }
@@ -286,36 +305,110 @@ impl Link {
         self.card.ended();
     }
 
-    /// Hands over what comes by a connection, until it ends.
-    fn receive(&self, connected: Connected) {
-        let Connected { sink, mut reader } = connected;
-        let (card, outgoing) = (&self.card, &self.outgoing);
-        loop {
-            match reader.receive() {
-                Ok(Some(Received::Packet(packet))) => card.deliver(packet),
-                Ok(Some(Received::Notice(Notice::Address(address)))) => card.told_address(address),
-                Ok(Some(Received::Notice(Notice::Hello))) if self.headers => {
-                    outgoing.notify(&Notice::Headers);
+    /// Lets the machine fetch what comes by a connection, or hands it over, until that ends.
+    fn receive(&self, incoming: Incoming) {
+        let (whole, ended) = mpsc::channel();
+        match self.card.attach(Box::new(Fetching { incoming, _whole: whole })) {
+            // Nobody sends, so it waits until the connection is dropped.
+            Ok(()) => drop(ended.recv()),
+            Err(mut source) => while self.hand_over(&mut *source) {},
+        }
+    }
+
+    /// Hands over what has come, and waits for more if that is all. False at the end.
+    fn hand_over(&self, source: &mut dyn Source) -> bool {
+        let mut bytes = 0;
+        while bytes < AT_ONCE {
+            match source.fetch() {
+                Fetched::Input(DeviceInput::Packet(packet)) => {
+                    bytes += packet.bytes.len();
+                    self.card.take(packet);
                 }
-                Ok(Some(Received::Notice(Notice::Failed(text)))) => {
-                    warn!("{}: the other side does not work: {text}", card.name());
+                Fetched::Input(_) => {}
+                Fetched::Nothing => {
+                    self.card.flush();
+                    let descriptor = PollFd::from_borrowed_fd(source.descriptor(), PollFlags::IN);
+                    // Interrupted, or without memory for a moment, it finds nothing.
+                    let _ = poll(&mut [descriptor], None);
+                    return true;
                 }
-                Ok(Some(Received::Notice(_))) => {}
-                Ok(None) => break,
-                // The other side has ended and not taken what was sent last.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
-                Err(error) => {
-                    warn!("{}: the connection is lost: {error}", card.name());
-                    break;
-                }
-            }
-            if !reader.has_more() {
-                card.flush();
+                Fetched::Ended => return false,
             }
         }
-        sink.cut();
-        outgoing.disconnect();
-        info!("{}: disconnected", card.name());
+        self.card.flush();
+        true
+    }
+}
+
+/// What comes by a connection to which the card sends, until this is dropped.
+struct Incoming {
+    card: Card,
+    outgoing: Arc<Outgoing<StreamSink>>,
+    headers: bool,
+    sink: Arc<StreamSink>,
+    reader: Reader<ReceivingEnd>,
+}
+
+impl Incoming {
+    /// The next packet: none at the end.
+    fn receive(&mut self) -> io::Result<Option<Packet>> {
+        while let Some(received) = self.reader.receive()? {
+            match received {
+                Received::Packet(packet) => return Ok(Some(packet)),
+                Received::Notice(Notice::Address(address)) => self.card.told_address(address),
+                Received::Notice(Notice::Hello) if self.headers => {
+                    self.outgoing.notify(&Notice::Headers);
+                }
+                Received::Notice(Notice::Failed(text)) => {
+                    warn!("{}: the other side does not work: {text}", self.card.name());
+                }
+                Received::Notice(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.sink.cut();
+        self.outgoing.disconnect();
+        info!("{}: disconnected", self.card.name());
+    }
+}
+
+/// The same, as a machine fetches it. Fields are dropped in their order: who waits for the end sees that of the connection.
+struct Fetching {
+    incoming: Incoming,
+    _whole: mpsc::Sender<Infallible>,
+}
+
+impl Source for Fetching {
+    fn device(&self) -> &str {
+        self.incoming.card.name()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.incoming.sink.0.as_fd()
+    }
+
+    fn fetch(&mut self) -> Fetched {
+        let received = self.incoming.receive();
+        let card = &self.incoming.card;
+        match received {
+            Ok(Some(packet)) => {
+                card.note(&packet);
+                Fetched::Input(DeviceInput::Packet(packet))
+            }
+            Ok(None) => Fetched::Ended,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Fetched::Nothing,
+            // The other side has ended and not taken what was sent last.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Fetched::Ended,
+            Err(error) => {
+                warn!("{}: the connection is lost: {error}", card.name());
+                Fetched::Ended
+            }
+        }
     }
 }
 

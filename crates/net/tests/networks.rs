@@ -79,6 +79,8 @@ fn unix(path: &Path) -> StreamAddress {
 fn connected(from: &mut End, to: &mut End) {
     let deadline = Instant::now() + PATIENCE;
     while !to.door.has_input(|_| true) {
+        from.door.fetch();
+        to.door.fetch();
         assert!(Instant::now() < deadline, "nothing comes");
         from.send(frame(u32::MAX, 60));
         thread::sleep(Duration::from_millis(5));
@@ -201,6 +203,7 @@ fn a_server_takes_one_client_after_the_other() {
         );
         // What is no frame ends the connection.
         client.write_all(&[0xff; 4]).unwrap();
+        server.door.fetch();
         assert_eq!(client.read(&mut bytes).unwrap(), 0);
     }
 }

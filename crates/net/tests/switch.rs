@@ -42,9 +42,11 @@ impl Running {
 
     /// A machine whose card has the address number `number`, known to the switch.
     fn machine(&self, number: u8) -> Machine {
-        let machine = Machine::new(number, &self.socket());
+        let mut machine = Machine::new(number, &self.socket());
         let is_known = |port: &PortStatus| port.address == Some(address(number).to_string());
         self.wait_until(|ports| ports.iter().any(is_known));
+        // What the switch can take it has said before.
+        machine.door.fetch();
         machine
     }
 

@@ -1,4 +1,6 @@
-//! The input door as the host sees it: threads send, the machine takes between two instructions.
+//! The input door as the host sees it: threads send, the machine takes between two instructions. Some of what comes it [fetches](Source) itself.
+
+mod source;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,6 +12,8 @@ use ring3_core::clock::Time;
 use ring3_core::input::{DeviceInput, Input};
 
 use crate::control::{Event, Request, Status, Subscriber};
+use source::Bell;
+pub use source::{Fetched, Source};
 
 /// Inputs for one device that wait at the door at most; senders then wait or give up.
 const CAPACITY: usize = 64;
@@ -24,6 +28,7 @@ pub fn door() -> (Sender, Door) {
         paused: None,
         off: false,
         script: Script::new(iter::empty()),
+        sources: Vec::new(),
     };
     (Sender { shared }, door)
 }
@@ -41,6 +46,11 @@ struct Waiting {
     quit: bool,
     /// [`Input::Reset`] was sent: the same, for a guest that takes nothing any more is why one resets it.
     reset: bool,
+    /// What the machine is to fetch from, too.
+    attached: Vec<Box<dyn Source>>,
+    /// Wakes the machine while it [`Waiting::sleeps`] by descriptors. It is there from the first source on.
+    bell: Option<Bell>,
+    sleeps: bool,
     /// What is to be answered.
     requests: Vec<Request>,
     /// Who is to be told what happens.
@@ -59,8 +69,13 @@ impl Waiting {
         {
             return false;
         }
-        let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device_of(input));
-        of_the_same.count() >= CAPACITY
+        self.room_for(device_of(input)) == 0
+    }
+
+    /// How many more inputs for `device` may wait here.
+    fn room_for(&self, device: Option<&str>) -> usize {
+        let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device);
+        CAPACITY.saturating_sub(of_the_same.count())
     }
 
     /// True when there is something for the machine to do, if `accepts` says which inputs it can take now.
@@ -92,6 +107,24 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Sleeps until something changes, but not longer than `duration`.
+    fn sleep(&self, waiting: MutexGuard<'_, Waiting>, duration: Option<Duration>) {
+        match duration {
+            None => drop(self.changed.wait(waiting)),
+            Some(duration) => drop(self.changed.wait_timeout(waiting, duration)),
+        }
+    }
+
+    /// Something has come: wakes the machine if it sleeps.
+    fn wake(&self, waiting: &Waiting) {
+        self.changed.notify_all();
+        if let Some(bell) = &waiting.bell
+            && waiting.sleeps
+        {
+            bell.ring();
+        }
+    }
 }
 
 /// Sends inputs to a machine, from any thread.
@@ -111,7 +144,7 @@ impl Sender {
             }
             waiting.inputs.push_back(input);
         }
-        self.shared.changed.notify_all();
+        self.shared.wake(&waiting);
     }
 
     /// Sends `input` if there is room for it at once; true when there was. For
@@ -124,8 +157,22 @@ impl Sender {
             }
             waiting.inputs.push_back(input);
         }
-        self.shared.changed.notify_all();
+        self.shared.wake(&waiting);
         true
+    }
+
+    /// Lets the machine fetch from `source` itself. Given back is the source of a machine that has ended, or where the host has no descriptor for it.
+    pub fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
+        let mut waiting = self.shared.lock();
+        if waiting.bell.is_none() {
+            waiting.bell = Bell::new().ok();
+        }
+        if waiting.bell.is_none() || waiting.status == Status::Ended {
+            return Err(source);
+        }
+        waiting.attached.push(source);
+        self.shared.wake(&waiting);
+        Ok(())
     }
 
     /// What the machine does.
@@ -138,7 +185,7 @@ impl Sender {
         let mut waiting = self.shared.lock();
         if waiting.status != Status::Ended {
             waiting.requests.push(request);
-            self.shared.changed.notify_all();
+            self.shared.wake(&waiting);
         }
     }
 
@@ -164,6 +211,7 @@ pub struct Door {
     /// It is one that only a reset of the machine ends.
     off: bool,
     script: Script,
+    sources: Vec<Box<dyn Source>>,
 }
 
 /// See [`Door::put_script`].
@@ -275,6 +323,7 @@ impl Door {
         waiting.status = Status::Ended;
         waiting.requests.clear();
         waiting.subscribers.clear();
+        waiting.attached.clear();
         self.shared.changed.notify_all();
     }
 
@@ -286,6 +335,26 @@ impl Door {
     /// True when [`Door::take_requests`] would give something.
     pub fn has_requests(&self) -> bool {
         !self.shared.lock().requests.is_empty()
+    }
+
+    /// Lets in what has come at the sources, as far as there is room. [`Door::wait`] does so, too.
+    pub fn fetch(&mut self) {
+        self.sources.append(&mut self.shared.lock().attached);
+        let shared = &self.shared;
+        self.sources.retain_mut(|source| {
+            let room = shared.lock().room_for(Some(source.device()));
+            for _ in 0..room {
+                match source.fetch() {
+                    Fetched::Input(input) => {
+                        let name = source.device().to_owned();
+                        shared.lock().inputs.push_back(Input::Device { name, input });
+                    }
+                    Fetched::Nothing => break,
+                    Fetched::Ended => return false,
+                }
+            }
+            true
+        });
     }
 
     /// Takes the next input of which `accepts` says that it can be taken now, which is a matter of its
@@ -341,22 +410,30 @@ impl Door {
     /// Sleeps until [`Door::take`] or [`Door::take_requests`] would give something, or until host time `until`, if
     /// that is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
-        let mut waiting = self.shared.lock();
-        while !waiting.wakes(&accepts) {
-            let Some(until) = until else {
-                waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let left = until.nanos_since(self.host_time());
-            if left == 0 {
+        loop {
+            // Only a source that has said that there is nothing can be waited for.
+            self.fetch();
+            let mut waiting = self.shared.lock();
+            if waiting.wakes(&accepts) {
                 return;
             }
-            let timeout = Duration::from_nanos(left);
-            (waiting, _) = self
-                .shared
-                .changed
-                .wait_timeout(waiting, timeout)
-                .unwrap_or_else(PoisonError::into_inner);
+            let left = until.map(|until| Duration::from_nanos(until.nanos_since(self.host_time())));
+            if left.is_some_and(|left| left.is_zero()) {
+                return;
+            }
+            let with_room = self.sources.iter().map(|source| &**source);
+            let with_room: Vec<_> =
+                with_room.filter(|source| waiting.room_for(Some(source.device())) > 0).collect();
+            match waiting.bell.clone() {
+                _ if !waiting.attached.is_empty() => {}
+                Some(bell) if !with_room.is_empty() => {
+                    waiting.sleeps = true;
+                    drop(waiting);
+                    bell.sleep(&with_room, left);
+                    self.shared.lock().sleeps = false;
+                }
+                _ => self.shared.sleep(waiting, left),
+            }
         }
     }
 }

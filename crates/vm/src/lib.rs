@@ -73,7 +73,7 @@ pub use config::{
 };
 pub use control::Control;
 pub use difference::Difference;
-pub use door::{Door, Sender, door};
+pub use door::{Door, Fetched, Sender, Source, door};
 pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;
 pub use machine::verify::{Engines, Verified};

@@ -110,6 +110,7 @@ impl Vm {
         if let Some(ending) = self.finish_slice(&mut run.session, door, console)? {
             return Ok(Some(ending));
         }
+        door.fetch();
         let takes_script = self.cpu.instructions.is_multiple_of(SLICE) || self.is_idle();
         while !self.has_due_timer() {
             let accepts = |input: &Input| accepts(&self.board, input);

@@ -29,6 +29,7 @@ impl Vm {
                 pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
             };
             let mut ending = self.take_input(&look);
+            door.fetch();
             while let Some(input) = door.take(|input| accepts(&self.board, input)) {
                 session.note(door, &input);
                 ending = ending.or(self.take_input(&input));

@@ -1,0 +1,169 @@
+//! What the machine's own thread fetches from outside.
+//!
+//! A thread that only hands on what it reads would have to wake up for each packet, and then to wake the machine: a guest that waits for
+//! an answer would wait for both. So where a descriptor of the host says that something has come, the machine looks there itself, and sleeps until
+//! there is something.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_core::input::DeviceInput;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+/// Where inputs for a device come from.
+pub trait Source: Send {
+    /// The device.
+    fn device(&self) -> &str;
+
+    /// It can be read when something has come.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Takes what has come, without waiting.
+    fn fetch(&mut self) -> Fetched;
+}
+
+/// What is found at a [`Source`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetched {
+    /// An input, and there may be more.
+    Input(DeviceInput),
+    /// Nothing for now.
+    Nothing,
+    /// Nothing ever again: the source is dropped.
+    Ended,
+}
+
+impl fmt::Debug for dyn Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Source").field(&self.device()).finish()
+    }
+}
+
+/// Wakes a machine that sleeps by descriptors.
+#[derive(Debug, Clone)]
+pub(super) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Bell> {
+        let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Bell(Arc::new(counter)))
+    }
+
+    pub(super) fn ring(&self) {
+        // It fails only when it was rung 2^64 times and nobody has heard it.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Sleeps until this is rung or one of `sources` has something, but not longer than `duration`.
+    pub(super) fn sleep(&self, sources: &[&dyn Source], duration: Option<Duration>) {
+        let descriptors = sources.iter().map(|source| source.descriptor()).chain([self.0.as_fd()]);
+        let mut waited_for: Vec<_> =
+            descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // What is too long to be said is for ever.
+        let timeout = duration.and_then(|duration| Timespec::try_from(duration).ok());
+        // Interrupted, it is a short sleep.
+        let _ = poll(&mut waited_for, timeout.as_ref());
+        // It says nothing if it was not rung.
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use ring3_core::input::Input;
+
+    use super::*;
+    use crate::door::{CAPACITY, Door, door};
+
+    /// Each byte is an input for a device.
+    struct Bytes(UnixStream, String);
+
+    impl Source for Bytes {
+        fn device(&self) -> &str {
+            &self.1
+        }
+
+        fn descriptor(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn fetch(&mut self) -> Fetched {
+            let mut byte = [0];
+            match self.0.read(&mut byte) {
+                Ok(0) => Fetched::Ended,
+                Ok(_) => Fetched::Input(DeviceInput::Serial(byte.to_vec())),
+                Err(_) => Fetched::Nothing,
+            }
+        }
+    }
+
+    fn connected() -> (UnixStream, Box<Bytes>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        (ours, Box::new(Bytes(theirs, "com1".into())))
+    }
+
+    fn take(door: &mut Door) -> Option<Input> {
+        door.take(|_| true)
+    }
+
+    fn input(byte: u8) -> Input {
+        Input::Device { name: "com1".into(), input: DeviceInput::Serial(vec![byte]) }
+    }
+
+    #[test]
+    fn a_sleeping_machine_fetches_what_comes() {
+        let (sender, mut door) = door();
+        let (mut ours, source) = connected();
+        let thread = thread::spawn(move || {
+            sender.attach(source).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            ours.write_all(&[1, 2]).unwrap();
+            (sender, ours)
+        });
+        door.wait(None, |_| true);
+        assert_eq!([take(&mut door), take(&mut door)], [1, 2].map(|byte| Some(input(byte))));
+        let (sender, _ours) = thread.join().unwrap();
+        // What threads send wakes it, too.
+        let thread = thread::spawn(move || sender.send(Input::Quit));
+        door.wait(None, |_| true);
+        assert_eq!(take(&mut door), Some(Input::Quit));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_has_no_room_waits_outside() {
+        let (sender, mut door) = door();
+        let (mut ours, source) = connected();
+        sender.attach(source).unwrap();
+        ours.write_all(&[7; CAPACITY]).unwrap();
+        ours.write_all(&[8]).unwrap();
+        // Nothing is taken, so it sleeps as long as it may.
+        door.wait(Some(door.host_time().plus_nanos(20_000_000)), |_| false);
+        for _ in 0..CAPACITY {
+            assert_eq!(take(&mut door), Some(input(7)));
+        }
+        assert_eq!(take(&mut door), None);
+        door.wait(None, |_| true);
+        assert_eq!(take(&mut door), Some(input(8)));
+    }
+
+    #[test]
+    fn a_source_that_has_ended_is_dropped() {
+        let (sender, mut door) = door();
+        let (mut ours, source) = connected();
+        sender.attach(source).unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        door.fetch();
+        assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+        drop(door);
+        assert!(sender.attach(connected().1).is_err());
+    }
+}

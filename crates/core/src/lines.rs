@@ -53,9 +53,10 @@ impl IrqLines {
     /// Number of inputs of the PCI interrupt router.
     pub const ROUTER_INPUTS: u8 = 4;
 
+    // Devices drive their lines anew whenever anything happens to them, so as a rule nothing changes.
+
     /// Drives line `line` (0 to 15; others are ignored) high or low.
     pub fn set(&mut self, line: u8, high: bool) {
-        // Devices drive their lines anew whenever anything happens to them.
         if line < Self::COUNT && (self.state.isa >> line & 1 != 0) != high {
             self.change(|state| state.isa ^= 1 << line);
         }
@@ -64,11 +65,11 @@ impl IrqLines {
     /// Drives line `line` high or low for one of up to eight ISA devices that share it, `driver` (0 to 7). The line is high while any
     /// of them drives it, as where cards drive it by open collectors. Other numbers are ignored.
     pub fn set_shared(&mut self, line: u8, driver: u8, high: bool) {
-        if line < Self::COUNT && driver < u8::BITS as u8 {
-            self.change(|state| {
-                let drivers = &mut state.shared[usize::from(line)];
-                *drivers = *drivers & !(1 << driver) | u8::from(high) << driver;
-            });
+        if line < Self::COUNT
+            && driver < u8::BITS as u8
+            && (self.state.shared[usize::from(line)] >> driver & 1 != 0) != high
+        {
+            self.change(|state| state.shared[usize::from(line)] ^= 1 << driver);
         }
     }
 
@@ -77,11 +78,10 @@ impl IrqLines {
     /// functions' requests together.
     pub fn set_pci(&mut self, slot: u8, pin: u8, asserted: bool) {
         let input = slot.wrapping_add(pin).wrapping_sub(1) % Self::ROUTER_INPUTS;
-        let bit = 1 << (slot % 32);
-        self.change(|state| {
-            let drivers = &mut state.pci[usize::from(input)];
-            *drivers = if asserted { *drivers | bit } else { *drivers & !bit };
-        });
+        let slot = slot % 32;
+        if (self.state.pci[usize::from(input)] >> slot & 1 != 0) != asserted {
+            self.change(|state| state.pci[usize::from(input)] ^= 1 << slot);
+        }
     }
 
     /// Routes input `input` (0 for PIRQA to 3; others are ignored) to line `line`, or to none.

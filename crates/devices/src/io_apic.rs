@@ -120,13 +120,12 @@ impl IoApic {
 
     /// Sends the interrupts of level-triggered inputs that are asserted, each once until its end.
     pub fn look_at_levels(&mut self, send: Send<'_>) {
-        if self.asserted == 0 {
-            return;
-        }
-        for (input, entry) in self.entries.iter_mut().enumerate() {
-            let waits = self.asserted >> input & 1 != 0
-                && *entry & (MASKED | REMOTE_IRR) == 0
-                && is_level(*entry);
+        let mut asserted = self.asserted;
+        while asserted != 0 {
+            let input = asserted.trailing_zeros() as usize;
+            asserted &= asserted - 1;
+            let Some(entry) = self.entries.get_mut(input) else { return };
+            let waits = *entry & (MASKED | REMOTE_IRR) == 0 && is_level(*entry);
             if waits && message(*entry).is_some_and(&mut *send) {
                 *entry |= REMOTE_IRR;
             }

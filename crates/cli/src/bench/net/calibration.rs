@@ -140,10 +140,10 @@ mod tests {
         let host = calibrate().unwrap();
         assert!((0.1e9..20e9).contains(&host.frequency), "{host:?}");
         assert!((0.01e9..1000e9).contains(&host.memory_bandwidth), "{host:?}");
-        // A busy host makes single figures larger, but none is free.
-        for cost in [host.exit, host.interrupt, host.message, host.element] {
-            assert!(cost > 0.0, "{host:?}");
+        // Where a cost is a difference, a busy host can make it nothing.
+        for cost in [host.exit, host.interrupt, host.element, host.wake_up] {
+            assert!((0.0..1e9).contains(&cost), "{host:?}");
         }
-        assert!(host.wake_up >= 0.0 && host.remap == 0.0, "{host:?}");
+        assert!(host.message > 0.0 && host.remap == 0.0, "{host:?}");
     }
 }

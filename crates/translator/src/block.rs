@@ -123,8 +123,7 @@ pub(crate) fn translate(
         leaving: Vec::new(),
         round: None,
     };
-    let checked_entry = maker.emitter.here();
-    maker.emitter.check_target(source.eip);
+    let checked_entry = maker.emitter.check_target(source.eip);
     let to_check = source.changing.map(|_| maker.emitter.jump());
     maker.entry = maker.emitter.here();
     maker.begin_part();

@@ -1,11 +1,13 @@
 //! Writes the host's instructions.
 
 mod alignment;
+mod checks;
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use crate::context::{INDEX_ROTATION, REGION_SHIFT, at};
 use crate::returns::ROOM_CHECK;
+use checks::HAS_FAST_LOOP;
 
 /// The bytes of a near jump or call.
 const JUMP_SIZE: u32 = 5;
@@ -24,6 +26,10 @@ pub(crate) struct Emitter {
     branches: Vec<(Branch, u32)>,
     /// Counts that were told late, by the addresses where they end.
     counts: Vec<(Count, i8)>,
+    /// LOOP may be used.
+    has_fast_loop: bool,
+    /// Where the way out of the check of the next return begins, in bytes of code.
+    way_out: u32,
 }
 
 /// The end of a number of instructions that has yet to be told.
@@ -75,6 +81,8 @@ impl Emitter {
             stack_offset: 0,
             branches: Vec::new(),
             counts: Vec::new(),
+            has_fast_loop: *HAS_FAST_LOOP,
+            way_out: 0,
         }
     }
 
@@ -277,6 +285,7 @@ impl Emitter {
 
     /// `call`, to be told where.
     pub(crate) fn call_near(&mut self) -> Branch {
+        self.prepare_return();
         self.align_branch(JUMP_SIZE);
         self.bytes_and(&[0xe8], 0);
         Branch(self.here())
@@ -360,6 +369,7 @@ impl Emitter {
 
     /// The same with a call.
     pub(crate) fn call_by_table(&mut self) {
+        self.prepare_return();
         self.look_up();
         self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
@@ -392,6 +402,7 @@ impl Emitter {
 
     /// The same with a call.
     pub(crate) fn call_by_table_to(&mut self, target: u32, index: u32) {
+        self.prepare_return();
         self.look_up_number(target, index);
         self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
@@ -401,16 +412,6 @@ impl Emitter {
     fn look_up_number(&mut self, target: u32, index: u32) {
         self.load_number(Register::R8D, target);
         self.bytes_and(&[0x45, 0x8b, 0x8d], index * 4); // mov r9d, [r13 + ...]
-    }
-
-    /// What stands before a block for indirect branches: another one than that to `linear` is not for it.
-    pub(crate) fn check_target(&mut self, linear: u32) {
-        self.check_address(linear, at::MISS);
-    }
-
-    /// Where a call returns to. Any return may come here.
-    pub(crate) fn check_return(&mut self, linear: u32) {
-        self.check_address(linear, at::JUMP_BY_TABLE);
     }
 
     /// Keeps RCX in R10.
@@ -454,26 +455,6 @@ impl Emitter {
     pub(crate) fn load_from(&mut self, register: Register, address: u64) {
         self.load_address(address);
         self.load(register, MemoryOperand::with_base(Register::R8));
-    }
-
-    /// Goes on if R8D is `linear`, and else to the address in the context's field `otherwise`.
-    fn check_address(&mut self, linear: u32, otherwise: u32) {
-        self.save_rcx();
-        self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
-        self.align_branch(2);
-        self.bytes(&[0xe3, 0]); // jrcxz over the next two
-        let skip = self.len;
-        self.restore_rcx();
-        self.jump_through(otherwise);
-        self.set_short(skip);
-        self.restore_rcx();
-    }
-
-    /// Lets the short jump that ends at length `end` lead here.
-    fn set_short(&mut self, end: u32) {
-        let mut code = self.encoder.take_buffer();
-        code[end as usize - 1] = (self.len - end) as u8;
-        self.encoder.set_buffer(code);
     }
 
     /// Takes a number of instructions, which is to be told, from the budget.

@@ -3,26 +3,26 @@
 //! The protocol is QEMU's `docs/interop/vhost-user`; its messages are those of the crate `vhost`. (`vhost-user-backend`, which
 //! has rings and threads too, refuses descriptors of requests in flight, without which a killed server loses requests.)
 //!
-//! * [`session`]: what a client says; [`ring`]: a running queue;
+//! * [`disk`]: a client's disk in a [session](ring3_vhost::session); [`ring`]: a running queue;
 //! * [`config`]: what a guest is told of its disk.
 
 mod config;
+mod disk;
 mod ring;
-mod session;
 
-use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ring3_socket::{SocketFile, listen_at};
-use tracing::{debug, info, warn};
-use vhost::vhost_user::{BackendReqHandler, Error as Message};
+use ring3_vhost::conversation::talk;
+use ring3_vhost::session::Session;
+use tracing::{info, warn};
 
 use crate::device::Device;
 use crate::error::Error;
 use crate::listening::{Ending, Front};
-use session::Session;
+use disk::Disk;
 
 /// What is granted by a socket.
 #[derive(Debug, Clone)]
@@ -71,27 +71,9 @@ fn serve(listener: &UnixListener, grant: &Grant, ending: &Ending) {
     while let Some(stream) = ending.accept(listener, grant.device.name()) {
         let Some(_connection) = ending.connect(&stream) else { return };
         info!("{} is connected with {}", grant.client, grant.device.name());
-        match talk(stream, grant) {
+        match talk(stream, Session::new(&grant.client, Disk::new(grant))) {
             Ok(()) => info!("{} has gone", grant.client),
             Err(error) => warn!("{} and {}: {error}", grant.client, grant.device.name()),
-        }
-    }
-}
-
-/// Answers a client's messages to their end. Its queues are stopped then, with all requests complete.
-fn talk(stream: UnixStream, grant: &Grant) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    let session = Arc::new(Mutex::new(Session::new(grant)));
-    let mut handler = BackendReqHandler::from_stream(stream, session);
-    loop {
-        match handler.handle_request() {
-            Ok(()) => {}
-            Err(Message::Disconnected | Message::PartialMessage) => return Ok(()),
-            Err(Message::SocketBroken(error) | Message::SocketError(error)) => {
-                debug!("the socket ends: {error}");
-                return Ok(());
-            }
-            Err(error) => return Err(io::Error::other(error.to_string())),
         }
     }
 }

@@ -16,8 +16,10 @@ pub(crate) mod kind {
 /// Flag of a range in a request that writes zeros: its room may be given back.
 pub(crate) const UNMAP: u32 = 1;
 
-/// Feature bits of virtio-blk and of all devices (5.2.3 and 6), and that of vhost-user.
+/// Feature bits of virtio-blk (5.2.3), and those of all devices.
 pub(crate) mod feature {
+    pub(crate) use ring3_vhost::queue::feature::*;
+
     pub(crate) const SIZE_MAX: u64 = 1 << 1;
     pub(crate) const SEG_MAX: u64 = 1 << 2;
     pub(crate) const GEOMETRY: u64 = 1 << 4;
@@ -29,10 +31,6 @@ pub(crate) mod feature {
     pub(crate) const QUEUES: u64 = 1 << 12;
     pub(crate) const DISCARD: u64 = 1 << 13;
     pub(crate) const WRITE_ZEROES: u64 = 1 << 14;
-    pub(crate) const INDIRECT: u64 = 1 << 28;
-    pub(crate) const EVENT_INDEX: u64 = 1 << 29;
-    pub(crate) const PROTOCOL: u64 = 1 << 30;
-    pub(crate) const VERSION_1: u64 = 1 << 32;
 }
 
 /// Where the fields of the configuration are (struct virtio_blk_config, 5.2.4).

@@ -1,6 +1,9 @@
-//! What servers over vhost-user have in common (`docs/interop/vhost-user` of QEMU): a client's memory, and what stands in it.
+//! What servers over vhost-user have in common (`docs/interop/vhost-user` of QEMU): its session with a client,
+//! the client's memory, and what stands in it.
 //!
+//! * [`conversation`]: a client's messages; [`session`]: what they say of a [`Device`](session::Device);
 //! * [`memory`]: guest memory that a client shares by descriptors;
+//! * [`queue`]: what is said of a virtqueue;
 //! * [`chain`]: the buffers of a virtqueue's entry;
 //! * [`event`]: the descriptors by which both sides wake each other.
 //!
@@ -8,5 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod chain;
+pub mod conversation;
 pub mod event;
 pub mod memory;
+pub mod queue;
+pub mod session;

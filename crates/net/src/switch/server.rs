@@ -17,10 +17,10 @@ use crate::outgoing::Outgoing;
 use crate::stream::{self, Connection, Connector, Listener, StreamAddress, StreamSink, listen};
 
 /// Machines that are connected at most: each takes two or three threads.
-pub(super) const GUESTS_MAX: usize = 256;
+const GUESTS_MAX: usize = 256;
 
 /// How long one waits after a connection that could not be taken.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket to which machines connect.
 #[derive(Debug)]
@@ -40,6 +40,29 @@ impl Connector for Nobody {
     }
 }
 
+/// Lets all machines that come by `accept` be taken by `take`, with a number for each, as far as `switch` has room.
+pub(super) fn take_in<T>(
+    switch: &Switch,
+    accept: impl Fn() -> Result<T, NetError>,
+    take: impl Fn(T, u64) -> Result<(), NetError>,
+) -> ! {
+    for number in 1_u64.. {
+        let taken = match accept() {
+            Ok(_) if switch.guests() >= GUESTS_MAX => {
+                warn!("there are {GUESTS_MAX} machines already; another one is turned away");
+                Ok(())
+            }
+            Ok(machine) => take(machine, number),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken {
+            warn!("a machine is not taken in: {error}");
+            thread::sleep(PAUSE);
+        }
+    }
+    unreachable!("nobody counts so far");
+}
+
 impl SwitchServer {
     /// Listens at `address` for machines for `switch`.
     pub fn listen(address: &StreamAddress, switch: Switch) -> Result<SwitchServer, NetError> {
@@ -49,17 +72,9 @@ impl SwitchServer {
 
     /// Takes machines in for as long as the process lives.
     pub fn serve(&self) -> ! {
-        for number in 1_u64.. {
-            let taken = match self.listener.accept() {
-                Ok(socket) => self.take(socket, number),
-                Err(source) => Err(NetError::Listen { address: self.address.to_string(), source }),
-            };
-            if let Err(error) = taken {
-                warn!("a machine is not taken in: {error}");
-                thread::sleep(PAUSE);
-            }
-        }
-        unreachable!("nobody counts so far");
+        let listening = |source| NetError::Listen { address: self.address.to_string(), source };
+        let accept = || self.listener.accept().map_err(listening);
+        take_in(&self.switch, accept, |socket, number| self.take(socket, number))
     }
 
     /// Removes the socket's file: nobody else can connect.
@@ -68,10 +83,6 @@ impl SwitchServer {
     }
 
     fn take(&self, socket: OwnedFd, number: u64) -> Result<(), NetError> {
-        if self.switch.guests() >= GUESTS_MAX {
-            warn!("there are {GUESTS_MAX} machines already; another one is turned away");
-            return Ok(());
-        }
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
         self.switch
             .add_guest(&format!("machine {number}"), |card| stream::start(card, connection, Nobody))

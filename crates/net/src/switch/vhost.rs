@@ -4,7 +4,7 @@
 //! receiver has such a port too, and takes it as it is, large and unfinished where the guest's driver has said so, is copied once. All else goes
 //! as between other ports: what needs work, goes to several, waits, or comes from a port of another kind.
 //!
-//! * [`session`]: what a machine says, `early`: and when it should not yet; `features`: what it is offered;
+//! * [`port_device`]: the port in a [session](ring3_vhost::session); `features`: what a machine is offered;
 //! * [`ring`]: a queue in its memory; [`worker`]: the thread that a kick wakes;
 //! * [`transmitter`], [`receiver`]: the two queues; [`frame`]: a packet in its sender's memory; `pieces`: parts of memory.
 //!
@@ -14,34 +14,33 @@
 //! copied before it is looked at, and what is passed on is that copy: a guest that changes its memory meanwhile changes its payload alone.
 //! Work for one guest is bounded by the size of its queue; each port has threads of its own.
 
-mod early;
 mod features;
 mod frame;
 mod pieces;
+mod port_device;
 mod receiver;
 mod ring;
-mod session;
 mod transmitter;
 mod worker;
 
-use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use ring3_socket::{SocketFile, listen_at};
-use tracing::{debug, warn};
-use vhost::vhost_user::{BackendReqHandler, Error as Message};
+use ring3_vhost::conversation::talk;
+use ring3_vhost::session::Session;
+use tracing::warn;
 
 use super::port::Switch;
-use super::server::{GUESTS_MAX, PAUSE};
+use super::server::take_in;
 use crate::card::Taker;
 use crate::error::NetError;
 pub(crate) use frame::Frame;
+use port_device::PortDevice;
 use receiver::Copying;
 pub(crate) use receiver::Receiver;
-use session::Session;
 
 /// A socket to which machines connect that share their memory.
 #[derive(Debug)]
@@ -61,17 +60,11 @@ impl VhostServer {
 
     /// Takes machines in for as long as the process lives.
     pub fn serve(&self) -> ! {
-        for number in 1_u64.. {
-            let taken = match self.listener.accept() {
-                Ok((stream, _)) => self.take(stream, number),
-                Err(error) => Err(NetError::Conversation(error)),
-            };
-            if let Err(error) = taken {
-                warn!("a machine is not taken in: {error}");
-                thread::sleep(PAUSE);
-            }
-        }
-        unreachable!("nobody counts so far");
+        let accept = || match self.listener.accept() {
+            Ok((stream, _)) => Ok(stream),
+            Err(error) => Err(NetError::Conversation(error)),
+        };
+        take_in(&self.switch, accept, |stream, number| self.take(stream, number))
     }
 
     /// Removes the socket's file: nobody else can connect.
@@ -80,10 +73,6 @@ impl VhostServer {
     }
 
     fn take(&self, stream: UnixStream, number: u64) -> Result<(), NetError> {
-        if self.switch.guests() >= GUESTS_MAX {
-            warn!("there are {GUESTS_MAX} machines already; another one is turned away");
-            return Ok(());
-        }
         let name = format!("shared {number}");
         let receiver = Arc::<Receiver>::default();
         let copying = Box::new(Copying(Arc::clone(&receiver)));
@@ -91,7 +80,8 @@ impl VhostServer {
             let (receiver, name) = (Arc::clone(&receiver), name.clone());
             let thread = thread::Builder::new().name(name.clone());
             let talking = move || {
-                let session = Session::new(Arc::clone(&port), receiver);
+                let device = PortDevice::new(Arc::clone(&port), receiver);
+                let session = Session::new(&name, device);
                 if let Err(error) = talk(stream, session) {
                     warn!("{name} does not suit: {error}");
                 }
@@ -100,27 +90,6 @@ impl VhostServer {
             thread.spawn(talking).map_err(NetError::Thread)?;
             Ok(copying)
         })
-    }
-}
-
-/// Answers a machine's messages to their end. Then its queues are stopped, and its memory is not mapped any more.
-fn talk(stream: UnixStream, session: Session) -> io::Result<()> {
-    let session = Arc::new(Mutex::new(session));
-    let socket = stream.try_clone()?;
-    let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
-    loop {
-        if !early::take(&socket, &session)? {
-            continue;
-        }
-        match handler.handle_request() {
-            Ok(()) => {}
-            Err(Message::Disconnected | Message::PartialMessage) => return Ok(()),
-            Err(Message::SocketBroken(error) | Message::SocketError(error)) => {
-                debug!("the socket ends: {error}");
-                return Ok(());
-            }
-            Err(error) => return Err(io::Error::other(error.to_string())),
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use ring3_vhost::chain::walk;
 use ring3_vhost::event::signal;
+use ring3_vhost::queue::Setting;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use tracing::{debug, warn};
 use virtio_queue::{Queue, QueueT};
@@ -22,25 +23,6 @@ use crate::request::{Mode, Outcome, Request};
 
 /// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
 const NO_INTERRUPT: u16 = 1;
-
-/// What the client has said of a queue when it is to run.
-pub(super) struct Setting {
-    pub(super) size: u16,
-    pub(super) descriptors: GuestAddress,
-    pub(super) available: GuestAddress,
-    pub(super) used: GuestAddress,
-    /// The next index of the available ring, where `tracker` does not know better.
-    pub(super) next: u16,
-    pub(super) has_event_index: bool,
-    /// Tells that there are requests. Without one nobody does, and the queue does not run.
-    pub(super) kick: Arc<OwnedFd>,
-    /// By which the guest is told that requests are complete; none if it looks itself.
-    pub(super) call: Option<Arc<OwnedFd>>,
-    /// By which the client is told that the queue is broken.
-    pub(super) error: Option<Arc<OwnedFd>>,
-    pub(super) tracker: Option<Tracker>,
-    pub(super) memory: Arc<GuestMemoryMmap>,
-}
 
 /// What the queue's thread and those of the device share.
 struct Shared {
@@ -71,27 +53,15 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Starts it, and does again what an earlier server has left undone.
+    /// Starts it, and does again what an earlier server has left undone, as `tracker` knows.
     pub(super) fn start(
         device: &Arc<Device>,
         mode: &Arc<Mode>,
+        kick: &OwnedFd,
+        mut tracker: Option<Tracker>,
         setting: Setting,
     ) -> io::Result<Ring> {
-        let invalid = |error: virtio_queue::Error| io::Error::other(error.to_string());
-        let memory = setting.memory;
-        let mut queue = Queue::new(setting.size).map_err(invalid)?;
-        queue.try_set_desc_table_address(setting.descriptors).map_err(invalid)?;
-        queue.try_set_avail_ring_address(setting.available).map_err(invalid)?;
-        queue.try_set_used_ring_address(setting.used).map_err(invalid)?;
-        queue.set_event_idx(setting.has_event_index);
-        queue.set_ready(true);
-        if !queue.is_valid(&*memory) {
-            return Err(io::Error::other("its rings are not in memory"));
-        }
-        let used = queue.used_idx(&*memory, Ordering::Acquire).map_err(invalid)?.0;
-        queue.set_next_used(used);
-        queue.set_next_avail(setting.next);
-        let mut tracker = setting.tracker;
+        let (mut queue, used) = setting.queue().map_err(io::Error::other)?;
         let mut left = Vec::new();
         if let Some(heads) = tracker.as_mut().and_then(|tracker| tracker.recover(used)) {
             left = heads;
@@ -102,7 +72,7 @@ impl Ring {
         let shared = Arc::new(Shared {
             device: Arc::clone(device),
             mode: Arc::clone(mode),
-            memory,
+            memory: setting.memory,
             call: setting.call,
             error: setting.error,
             state: Mutex::new(state),
@@ -112,7 +82,7 @@ impl Ring {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Edges: what a client's descriptor has to read is never read, so it cannot make this thread wait.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&events, &setting.kick, epoll::EventData::new_u64(0), edge)?;
+        epoll::add(&events, kick, epoll::EventData::new_u64(0), edge)?;
         epoll::add(&events, &stop, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
         let thread = thread::Builder::new().name(format!("queue {}", device.name()));
         let thread = thread.spawn({

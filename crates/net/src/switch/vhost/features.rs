@@ -1,6 +1,7 @@
 //! What a port offers to a guest's card (virtio 1.2, 5.1.3 and 6), and what was taken of it.
 
 use ring3_core::net::{OFFLOAD_HEADER_LEN, Offloads};
+use ring3_vhost::queue::feature::{EVENT_INDEX, INDIRECT, PROTOCOL, VERSION_1};
 
 const CHECKSUM: u64 = 1 << 0;
 const GUEST_CHECKSUM: u64 = 1 << 1;
@@ -11,11 +12,6 @@ const HOST_TCP_V4: u64 = 1 << 11;
 const HOST_TCP_V6: u64 = 1 << 12;
 const HOST_CONGESTION: u64 = 1 << 13;
 const MERGEABLE: u64 = 1 << 15;
-const INDIRECT: u64 = 1 << 28;
-const EVENT_INDEX: u64 = 1 << 29;
-/// Of vhost-user and not of virtio: there are protocol features, and queues begin disabled.
-const PROTOCOL: u64 = 1 << 30;
-const VERSION_1: u64 = 1 << 32;
 
 /// Bytes of the number of buffers behind the header.
 const BUFFERS_LEN: usize = 2;
@@ -59,16 +55,6 @@ impl Features {
     /// A packet for the guest may be in several chains.
     pub(super) fn merges(self) -> bool {
         self.has(MERGEABLE)
-    }
-
-    /// Both sides say by an index when they want to hear of the next entry.
-    pub(super) fn has_event_index(self) -> bool {
-        self.has(EVENT_INDEX)
-    }
-
-    /// There is a message that enables a queue.
-    pub(super) fn has_protocol(self) -> bool {
-        self.has(PROTOCOL)
     }
 
     /// Bytes before a packet (5.1.6.1).

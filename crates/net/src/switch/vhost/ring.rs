@@ -9,12 +9,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use ring3_vhost::chain::{Buffers, walk};
 use ring3_vhost::event::signal;
+use ring3_vhost::queue::{Outside, Setting};
 use thiserror::Error;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
-
-/// The most descriptors of a queue: what QEMU permits.
-pub(super) const SIZE_MAX: u16 = 1024;
 
 /// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
 const NO_INTERRUPT: u16 = 1;
@@ -23,23 +21,6 @@ const RING_HEADER: u64 = 4;
 const USED_ENTRY: u64 = 8;
 /// Where the index is in both rings.
 const INDEX: u64 = 2;
-
-/// What the client has said of a queue when it is to run.
-#[derive(Debug)]
-pub(super) struct Setting {
-    pub(super) size: u16,
-    pub(super) descriptors: GuestAddress,
-    pub(super) available: GuestAddress,
-    pub(super) used: GuestAddress,
-    /// The next index of the available ring.
-    pub(super) next: u16,
-    pub(super) has_event_index: bool,
-    /// By which the guest is told of used buffers; none if it looks itself.
-    pub(super) call: Option<Arc<OwnedFd>>,
-    /// By which the client is told that the queue is broken.
-    pub(super) error: Option<Arc<OwnedFd>>,
-    pub(super) memory: Arc<GuestMemoryMmap>,
-}
 
 /// Why a ring does not run, or not any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -50,6 +31,12 @@ pub(super) enum BadRing {
     Available,
     #[error("its descriptors make no sense")]
     Chain,
+}
+
+impl From<Outside> for BadRing {
+    fn from(Outside: Outside) -> BadRing {
+        BadRing::Outside
+    }
 }
 
 /// An entry that was taken from the available ring.
@@ -74,19 +61,8 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(setting: Setting) -> Result<Ring, BadRing> {
+        let (queue, next_used) = setting.queue()?;
         let memory = setting.memory;
-        let outside = |_| BadRing::Outside;
-        let mut queue = Queue::new(setting.size).map_err(outside)?;
-        queue.try_set_desc_table_address(setting.descriptors).map_err(outside)?;
-        queue.try_set_avail_ring_address(setting.available).map_err(outside)?;
-        queue.try_set_used_ring_address(setting.used).map_err(outside)?;
-        queue.set_event_idx(setting.has_event_index);
-        queue.set_ready(true);
-        if !queue.is_valid(&*memory) {
-            return Err(BadRing::Outside);
-        }
-        queue.set_next_avail(setting.next);
-        let next_used = queue.used_idx(&*memory, Ordering::Acquire).map_err(outside)?.0;
         let (call, error) = (setting.call, setting.error);
         let ring =
             Ring { queue, memory, used: setting.used, next_used, told: next_used, call, error };
@@ -176,7 +152,7 @@ impl Ring {
         self.queue.enable_notification(&*self.memory).unwrap_or(false)
     }
 
-    /// Kicks are not needed for now. A hint alone: those that come all the same are harmless.
+    /// No kicks are needed until it asks for them again. A hint alone: those that come all the same are harmless.
     pub(super) fn wants_no_kicks(&mut self) {
         let _ = self.queue.disable_notification(&*self.memory);
     }

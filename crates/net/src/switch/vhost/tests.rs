@@ -6,11 +6,12 @@ use std::thread;
 
 use proptest::prelude::*;
 use ring3_core::net::{MacAddress, Packet, PartialChecksum, Segmentation, SegmentationKind};
+use ring3_vhost::queue::{Setting, feature};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::features::Features;
 use super::receiver::{Copying, Receiver};
-use super::ring::{Ring, Setting};
+use super::ring::Ring;
 use super::transmitter::Transmitter;
 use crate::card::Taker;
 use crate::switch::port::{Port, Switch, SwitchOptions};
@@ -61,7 +62,7 @@ impl Guest {
                 available,
                 used,
                 next: 0,
-                has_event_index: features.has_event_index(),
+                has_event_index: features.0 & feature::EVENT_INDEX != 0,
                 call: None,
                 error: None,
                 memory: Arc::clone(&memory),

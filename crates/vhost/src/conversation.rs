@@ -1,17 +1,41 @@
-//! Queues that are enabled too early.
+//! A client's messages, one after the other.
 //!
-//! QEMU (7.2 and others) says for a network card SET_VRING_ENABLE before it has said SET_FEATURES. The crate `vhost` takes that for an error and ends the
-//! connection, so these messages are taken from the socket before it sees them.
+//! They are those of the crate `vhost`, but for queues that are enabled too early: QEMU (7.2 and others) says for a network card
+//! SET_VRING_ENABLE before it has said SET_FEATURES. The crate takes that for an error and ends the connection, so these messages are
+//! taken from the socket before it sees them.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use vhost::vhost_user::VhostUserBackendReqHandlerMut;
+use tracing::debug;
+use vhost::vhost_user::{BackendReqHandler, Error as Message, VhostUserBackendReqHandlerMut};
 
-use super::session::Session;
+use crate::session::{Device, Session};
+
+/// Answers a client's messages to their end, which may wait. Its queues are stopped then, with all requests complete, and its memory is not mapped any more.
+pub fn talk<D: Device>(stream: UnixStream, session: Session<D>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    let session = Arc::new(Mutex::new(session));
+    let socket = stream.try_clone()?;
+    let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
+    loop {
+        if !take_early(&socket, &session)? {
+            continue;
+        }
+        match handler.handle_request() {
+            Ok(()) => {}
+            Err(Message::Disconnected | Message::PartialMessage) => return Ok(()),
+            Err(Message::SocketBroken(error) | Message::SocketError(error)) => {
+                debug!("the socket ends: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        }
+    }
+}
 
 /// `docs/interop/vhost-user`: the number of the message, bytes of its header and its payload, and bits of its flags.
 const SET_VRING_ENABLE: u32 = 18;
@@ -22,7 +46,7 @@ const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
 /// Waits for a message, and does what it says if it enables a queue too early. True if there is one of another kind, or the end.
-pub(super) fn take(stream: &UnixStream, session: &Mutex<Session>) -> io::Result<bool> {
+fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io::Result<bool> {
     let mut header = [0; HEADER];
     let all = RecvFlags::WAITALL;
     if receive(stream, &mut header, all | RecvFlags::PEEK)? < HEADER {
@@ -30,7 +54,7 @@ pub(super) fn take(stream: &UnixStream, session: &Mutex<Session>) -> io::Result<
     }
     let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| header[at + index]));
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_early = !session.features().has_protocol();
+    let is_early = !session.has_protocol();
     if field(0) != SET_VRING_ENABLE || field(8) != PAYLOAD as u32 || !is_early {
         return Ok(true);
     }

@@ -1,16 +1,14 @@
-//! What one client says, from its connection to its end.
+//! What a client says, from its connection to its end.
 //!
 //! A message that changes anything of a queue stops that queue, with all its requests complete, and starts it anew if it has all that
 //! it needs: so nothing changes under a running one.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use ring3_vhost::event::of_client;
-use ring3_vhost::memory::{Memory, Piece, SLOTS};
 use tracing::warn;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -20,38 +18,78 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
-use super::Grant;
-use super::config::{LEN, configuration, features};
-use super::ring::{Ring, Setting};
-use crate::inflight::Inflight;
-use crate::request::Mode;
-use crate::virtio_blk::{config, feature};
+use crate::event::of_client;
+use crate::memory::{Memory, Piece, SLOTS};
+use crate::queue::{SIZE_MAX, Setting, feature};
 
-/// The most descriptors of a queue: what QEMU permits.
-const SIZE_MAX: u16 = 1024;
+/// What is at the other end of a client's queues.
+pub trait Device {
+    /// A queue that runs.
+    type Running: Running;
 
-/// What this server does beyond the first version of the protocol.
-const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
-    .union(VhostUserProtocolFeatures::CONFIG)
-    .union(VhostUserProtocolFeatures::REPLY_ACK)
-    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
-    .union(VhostUserProtocolFeatures::RESET_DEVICE)
-    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+    /// What it does beyond what all do of the protocol.
+    const MORE_PROTOCOL: VhostUserProtocolFeatures;
+
+    /// How many queues it has.
+    fn queues(&self) -> usize;
+
+    /// The features that are offered.
+    fn features(&self) -> u64;
+
+    /// These of them are taken. No queue runs.
+    fn set_features(&mut self, features: u64);
+
+    /// Runs queue `index`, which is looked at whenever there is something to read at `kick`.
+    fn start(
+        &mut self,
+        index: usize,
+        kick: &OwnedFd,
+        setting: Setting,
+    ) -> io::Result<Self::Running>;
+
+    /// Is as at the beginning. No queue runs.
+    fn reset(&mut self);
+
+    /// A part of the configuration.
+    fn configuration(&self, _offset: u32, _size: u32) -> Result<Vec<u8>> {
+        Err(Error::InvalidOperation("the client has the configuration"))
+    }
+
+    /// Writes to the configuration.
+    fn configure(&mut self, _offset: u32, _bytes: &[u8]) -> Result<()> {
+        Err(Error::InvalidOperation("the client has the configuration"))
+    }
+
+    /// Memory by which another server will know of requests in flight.
+    fn new_inflight(&self, _wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(Error::InvalidOperation("what is in flight is not tracked"))
+    }
+
+    /// What another server knew of them. No queue runs.
+    fn set_inflight(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
+        Err(Error::InvalidOperation("what is in flight is not tracked"))
+    }
+}
+
+/// A queue that runs.
+pub trait Running {
+    /// Stops it with all its requests complete. Gives the next index of its available ring, or `next`, where it began, if it has none any more.
+    fn stop(self, next: u16) -> u16;
+}
 
 /// See the module.
-pub(super) struct Session {
-    grant: Grant,
-    mode: Arc<Mode>,
+#[derive(Debug)]
+pub struct Session<D: Device> {
+    name: String,
+    device: D,
     features: u64,
-    write_cache: bool,
     memory: Memory,
-    inflight: Option<Inflight>,
-    queues: Vec<Queue>,
+    queues: Vec<Queue<D::Running>>,
 }
 
 /// What was said of a queue.
-#[derive(Default)]
-struct Queue {
+#[derive(Debug)]
+struct Queue<R> {
     size: u16,
     /// Addresses in the client: descriptors, available ring, used ring.
     addresses: Option<[u64; 3]>,
@@ -60,37 +98,56 @@ struct Queue {
     kick: Option<Arc<OwnedFd>>,
     call: Option<Arc<OwnedFd>>,
     error: Option<Arc<OwnedFd>>,
-    ring: Option<Ring>,
+    running: Option<R>,
 }
 
-impl Queue {
+impl<R> Default for Queue<R> {
+    fn default() -> Queue<R> {
+        Queue {
+            size: 0,
+            addresses: None,
+            next: 0,
+            enabled: false,
+            kick: None,
+            call: None,
+            error: None,
+            running: None,
+        }
+    }
+}
+
+impl<R: Running> Queue<R> {
     fn stop(&mut self) {
-        if let Some(ring) = self.ring.take() {
-            self.next = ring.stop();
+        if let Some(running) = self.running.take() {
+            self.next = running.stop(self.next);
         }
     }
 }
 
-impl Session {
-    pub(super) fn new(grant: &Grant) -> Session {
-        let mode = Mode { writes: grant.writes, ..Mode::default() };
-        Session {
-            grant: grant.clone(),
-            mode: Arc::new(mode),
-            features: 0,
-            write_cache: true,
-            memory: Memory::default(),
-            inflight: None,
-            queues: (0..grant.queues).map(|_| Queue::default()).collect(),
-        }
+impl<D: Device> Session<D> {
+    /// What every server does beyond the first version of the protocol, and what this device does.
+    const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::REPLY_ACK
+        .union(VhostUserProtocolFeatures::RESET_DEVICE)
+        .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+        .union(D::MORE_PROTOCOL);
+
+    /// For a client that is called `name` in messages.
+    pub fn new(name: &str, device: D) -> Session<D> {
+        let queues = (0..device.queues()).map(|_| Queue::default()).collect();
+        Session { name: name.to_owned(), device, features: 0, memory: Memory::default(), queues }
     }
 
-    fn queue(&mut self, index: u32) -> Result<&mut Queue> {
+    /// Queues run only when a message has enabled them.
+    pub(crate) fn has_protocol(&self) -> bool {
+        self.features & feature::PROTOCOL != 0
+    }
+
+    fn queue(&mut self, index: u32) -> Result<&mut Queue<D::Running>> {
         self.queues.get_mut(index as usize).ok_or(Error::InvalidParam)
     }
 
     /// Stops a queue, changes it, and starts it if it is complete.
-    fn change(&mut self, index: u32, act: impl FnOnce(&mut Queue)) -> Result<()> {
+    fn change(&mut self, index: u32, act: impl FnOnce(&mut Queue<D::Running>)) -> Result<()> {
         let queue = self.queue(index)?;
         queue.stop();
         act(queue);
@@ -98,7 +155,7 @@ impl Session {
     }
 
     /// The same with what all queues have in common.
-    fn change_all<T>(&mut self, act: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+    fn change_all<T>(&mut self, act: impl FnOnce(&mut Session<D>) -> Result<T>) -> Result<T> {
         self.queues.iter_mut().for_each(Queue::stop);
         let result = act(self)?;
         for index in 0..self.queues.len() {
@@ -110,29 +167,18 @@ impl Session {
     /// Starts a queue that is stopped, if it has all that it needs.
     fn start(&mut self, index: usize) -> Result<()> {
         let queue = &self.queues[index];
-        // Without protocol features there is no message that enables a queue.
-        let enabled = queue.enabled || self.features & feature::PROTOCOL == 0;
+        let enabled = queue.enabled || !self.has_protocol();
         let (true, Some(addresses), Some(kick)) = (enabled, queue.addresses, &queue.kick) else {
             return Ok(());
         };
         if self.memory.is_empty() || queue.size == 0 {
             return Ok(());
         }
-        let refused = |why: &str| {
-            let error = format!("queue {index} cannot run: {why}");
-            Error::ReqHandlerError(io::Error::other(error))
-        };
+        let cannot = |why: &dyn Display| refused(&format!("queue {index} cannot run: {why}"));
         let [Some(descriptors), Some(available), Some(used)] =
             addresses.map(|address| self.memory.guest_address(address))
         else {
-            return Err(refused("its rings are not in memory"));
-        };
-        let tracker = match &self.inflight {
-            None => None,
-            Some(inflight) => {
-                let tracker = inflight.queue(index as u16, queue.size);
-                Some(tracker.ok_or_else(|| refused("no room for its requests in flight"))?)
-            }
+            return Err(cannot(&"its rings are not in memory"));
         };
         let setting = Setting {
             size: queue.size,
@@ -141,14 +187,12 @@ impl Session {
             used,
             next: queue.next,
             has_event_index: self.features & feature::EVENT_INDEX != 0,
-            kick: Arc::clone(kick),
             call: queue.call.clone(),
             error: queue.error.clone(),
-            tracker,
             memory: Arc::clone(self.memory.guest()),
         };
-        let ring = Ring::start(&self.grant.device, &self.mode, setting);
-        self.queues[index].ring = Some(ring.map_err(|error| refused(&error.to_string()))?);
+        let running = self.device.start(index, kick, setting).map_err(|error| cannot(&error))?;
+        self.queues[index].running = Some(running);
         Ok(())
     }
 
@@ -158,19 +202,11 @@ impl Session {
             *queue = Queue::default();
         }
         self.features = 0;
-        self.inflight = None;
-        self.set_write_cache(true);
-    }
-
-    /// A guest that knows no flushes, or wants no cache, is not told of a write before it is kept (virtio 1.2, 5.2.5.2).
-    fn set_write_cache(&mut self, write_cache: bool) {
-        self.write_cache = write_cache;
-        let flushes = self.features & feature::FLUSH != 0;
-        self.mode.write_through.store(!flushes || !write_cache, Ordering::Relaxed);
+        self.device.reset();
     }
 }
 
-impl Drop for Session {
+impl<D: Device> Drop for Session<D> {
     fn drop(&mut self) {
         self.queues.iter_mut().for_each(Queue::stop);
     }
@@ -181,11 +217,12 @@ fn event(file: Option<File>) -> Result<Option<Arc<OwnedFd>>> {
     of_client(file).map_err(Error::ReqHandlerError)
 }
 
-fn refused(error: &dyn std::fmt::Display) -> Error {
+/// An error that ends the connection, with a reason.
+pub fn refused(error: &dyn Display) -> Error {
     Error::ReqHandlerError(io::Error::other(error.to_string()))
 }
 
-impl VhostUserBackendReqHandlerMut for Session {
+impl<D: Device> VhostUserBackendReqHandlerMut for Session<D> {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -201,11 +238,11 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(features(self.grant.writes))
+        Ok(self.device.features())
     }
 
     fn set_features(&mut self, wanted: u64) -> Result<()> {
-        if wanted & !features(self.grant.writes) != 0 {
+        if wanted & !self.device.features() != 0 {
             return Err(Error::InvalidParam);
         }
         if wanted == self.features {
@@ -213,7 +250,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change_all(|session| {
             session.features = wanted;
-            session.set_write_cache(session.write_cache);
+            session.device.set_features(wanted);
             Ok(())
         })
     }
@@ -268,7 +305,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let kick = event(fd)?;
         if kick.is_none() {
-            warn!("{} has no kick for a queue, which does not run", self.grant.client);
+            warn!("{} has no kick for a queue, which does not run", self.name);
         }
         self.change(u32::from(index), |queue| queue.kick = kick)
     }
@@ -284,11 +321,11 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(PROTOCOL)
+        Ok(Session::<D>::PROTOCOL)
     }
 
     fn set_protocol_features(&mut self, wanted: u64) -> Result<()> {
-        if wanted & !PROTOCOL.bits() == 0 { Ok(()) } else { Err(Error::InvalidParam) }
+        if wanted & !Session::<D>::PROTOCOL.bits() == 0 { Ok(()) } else { Err(Error::InvalidParam) }
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
@@ -305,13 +342,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
-        let queues = self.queues.len() as u16;
-        let all = configuration(self.grant.device.size(), queues, self.write_cache);
-        let end = (offset as usize).saturating_add(size as usize);
-        if end > LEN {
-            return Err(Error::InvalidParam);
-        }
-        Ok(all[offset as usize..end].to_vec())
+        self.device.configuration(offset, size)
     }
 
     fn set_config(
@@ -320,17 +351,11 @@ impl VhostUserBackendReqHandlerMut for Session {
         bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        match (offset as usize, bytes) {
-            (config::WRITE_CACHE, [wanted]) => {
-                self.set_write_cache(*wanted != 0);
-                Ok(())
-            }
-            _ => Err(Error::InvalidParam),
-        }
+        self.device.configure(offset, bytes)
     }
 
     fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {
-        Err(Error::InvalidOperation("this is a disk"))
+        Err(Error::InvalidOperation("this is no display"))
     }
 
     fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
@@ -341,27 +366,11 @@ impl VhostUserBackendReqHandlerMut for Session {
         &mut self,
         inflight: &VhostUserInflight,
     ) -> Result<(VhostUserInflight, File)> {
-        let (queues, size) = (inflight.num_queues, inflight.queue_size);
-        if usize::from(queues) > self.queues.len() || size > SIZE_MAX {
-            return Err(Error::InvalidParam);
-        }
-        let file = Inflight::create(queues, size).map_err(|error| refused(&error))?;
-        let len = Inflight::len(queues, size);
-        Ok((VhostUserInflight::new(len, 0, queues, size), file))
+        self.device.new_inflight(inflight)
     }
 
     fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
-        let (queues, size) = (inflight.num_queues, inflight.queue_size);
-        let is_long = inflight.mmap_size >= Inflight::len(queues, size);
-        if usize::from(queues) > self.queues.len() || size > SIZE_MAX || !is_long {
-            return Err(Error::InvalidParam);
-        }
-        let mapped = Inflight::map(file, inflight.mmap_offset, queues, size);
-        let mapped = mapped.map_err(|error| refused(&error))?;
-        self.change_all(|session| {
-            session.inflight = Some(mapped);
-            Ok(())
-        })
+        self.change_all(|session| session.device.set_inflight(inflight, file))
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {

@@ -1,0 +1,135 @@
+//! A client's disk in a session.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ring3_vhost::queue::{SIZE_MAX, Setting};
+use ring3_vhost::session::{Device, Running, refused};
+use vhost::vhost_user::message::{VhostUserInflight, VhostUserProtocolFeatures};
+use vhost::vhost_user::{Error, Result};
+
+use super::Grant;
+use super::config::{LEN, configuration, features};
+use super::ring::Ring;
+use crate::inflight::Inflight;
+use crate::request::Mode;
+use crate::virtio_blk::{config, feature};
+
+/// See the module.
+pub(super) struct Disk {
+    grant: Grant,
+    mode: Arc<Mode>,
+    /// The guest knows of flushes.
+    flushes: bool,
+    write_cache: bool,
+    inflight: Option<Inflight>,
+}
+
+impl Disk {
+    pub(super) fn new(grant: &Grant) -> Disk {
+        let mode = Mode { writes: grant.writes, ..Mode::default() };
+        Disk {
+            grant: grant.clone(),
+            mode: Arc::new(mode),
+            flushes: false,
+            write_cache: true,
+            inflight: None,
+        }
+    }
+
+    /// A guest that knows no flushes, or wants no cache, is not told of a write before it is kept (virtio 1.2, 5.2.5.2).
+    fn set_mode(&self) {
+        let writes_through = !self.flushes || !self.write_cache;
+        self.mode.write_through.store(writes_through, Ordering::Relaxed);
+    }
+}
+
+impl Running for Ring {
+    fn stop(self, _next: u16) -> u16 {
+        Ring::stop(self)
+    }
+}
+
+impl Device for Disk {
+    type Running = Ring;
+
+    const MORE_PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
+        .union(VhostUserProtocolFeatures::CONFIG)
+        .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
+
+    fn queues(&self) -> usize {
+        self.grant.queues.into()
+    }
+
+    fn features(&self) -> u64 {
+        features(self.grant.writes)
+    }
+
+    fn set_features(&mut self, features: u64) {
+        self.flushes = features & feature::FLUSH != 0;
+        self.set_mode();
+    }
+
+    fn start(&mut self, index: usize, kick: &OwnedFd, setting: Setting) -> io::Result<Ring> {
+        let tracker = match &self.inflight {
+            None => None,
+            Some(inflight) => {
+                let tracker = inflight.queue(index as u16, setting.size);
+                let no_room = || io::Error::other("no room for its requests in flight");
+                Some(tracker.ok_or_else(no_room)?)
+            }
+        };
+        Ring::start(&self.grant.device, &self.mode, kick, tracker, setting)
+    }
+
+    fn reset(&mut self) {
+        self.flushes = false;
+        self.write_cache = true;
+        self.set_mode();
+        self.inflight = None;
+    }
+
+    fn configuration(&self, offset: u32, size: u32) -> Result<Vec<u8>> {
+        let all = configuration(self.grant.device.size(), self.grant.queues, self.write_cache);
+        let end = (offset as usize).saturating_add(size as usize);
+        if end > LEN {
+            return Err(Error::InvalidParam);
+        }
+        Ok(all[offset as usize..end].to_vec())
+    }
+
+    fn configure(&mut self, offset: u32, bytes: &[u8]) -> Result<()> {
+        match (offset as usize, bytes) {
+            (config::WRITE_CACHE, [wanted]) => {
+                self.write_cache = *wanted != 0;
+                self.set_mode();
+                Ok(())
+            }
+            _ => Err(Error::InvalidParam),
+        }
+    }
+
+    fn new_inflight(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (queues, size) = (wanted.num_queues, wanted.queue_size);
+        if queues > self.grant.queues || size > SIZE_MAX {
+            return Err(Error::InvalidParam);
+        }
+        let file = Inflight::create(queues, size).map_err(|error| refused(&error))?;
+        let len = Inflight::len(queues, size);
+        Ok((VhostUserInflight::new(len, 0, queues, size), file))
+    }
+
+    fn set_inflight(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
+        let (queues, size) = (inflight.num_queues, inflight.queue_size);
+        let is_long = inflight.mmap_size >= Inflight::len(queues, size);
+        if queues > self.grant.queues || size > SIZE_MAX || !is_long {
+            return Err(Error::InvalidParam);
+        }
+        let mapped = Inflight::map(file, inflight.mmap_offset, queues, size);
+        self.inflight = Some(mapped.map_err(|error| refused(&error))?);
+        Ok(())
+    }
+}

@@ -43,7 +43,7 @@ static const struct benchmark benchmarks[] = {
     {"float_packed", "float", 1000000, float_packed, NO_FILE},
 
     {"code_new", "code", 100000, code_new, NO_FILE},
-    {"code_patched", "code", 100000, code_patched, NO_FILE},
+    {"code_patched", "code", 1000000, code_patched, NO_FILE},
 
     {"flow_syscall", "system", 100000, flow_syscall, NO_FILE},
     {"getpid", "system", 200000, getpid_sysenter, NO_FILE},

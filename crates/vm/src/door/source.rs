@@ -30,7 +30,7 @@ pub trait Source: Send {
 pub enum Fetched {
     /// An input, and there may be more.
     Input(DeviceInput),
-    /// Nothing for now.
+    /// There is nothing yet.
     Nothing,
     /// Nothing ever again: the source is dropped.
     Ended,

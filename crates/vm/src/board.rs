@@ -33,7 +33,7 @@ use ring3_devices::vga::Vga;
 use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::VirtioPci;
-use ring3_x86::port_access::PortString;
+use ring3_x86::device_access::PortString;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 

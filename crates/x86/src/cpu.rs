@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::invalidations::Invalidations;
 use crate::cpuid::{Features, Model};
 use crate::decode::Op;
+use crate::device_access::DeviceAccess;
 use crate::exception::Stop;
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::interrupt::Event;
 use crate::jumps::Jumps;
 use crate::observer::MemoryAccess;
-use crate::port_access::PortAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
@@ -254,7 +254,7 @@ pub struct Cpu {
     pub(crate) attention: Attention,
     answers: Answers,
     /// The repeated INS that the last exit is for.
-    pub(crate) port_access: Option<PortAccess>,
+    pub(crate) device_access: Option<DeviceAccess>,
     /// Why the last instruction stopped.
     pub(crate) stop: Stop,
     /// Its number among the decoded instructions of its page.
@@ -340,7 +340,7 @@ impl Cpu {
             event: None,
             attention: Attention::empty(),
             answers: Answers::default(),
-            port_access: None,
+            device_access: None,
             stop: Stop::Unfinished,
             stopped_at: 0,
             block: 0,

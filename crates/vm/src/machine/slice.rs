@@ -50,7 +50,7 @@ impl Vm {
             if self.move_port_string(budget) {
                 continue;
             }
-            let next = self.cpu.next_port_access(&self.memory, budget);
+            let next = self.cpu.next_access(&self.memory, budget);
             if budget == 0 && executed >= slice_end {
                 return None;
             }
@@ -66,7 +66,7 @@ impl Vm {
                     let layout = self.memory.layout_generation();
                     let value =
                         self.access(|board, memory, now| board.read_port(memory, now, port, width));
-                    self.finish_port_access(layout, value);
+                    self.finish_access(layout, value);
                 }
                 Exit::PortWrite { port, width, value } => {
                     let layout = self.memory.layout_generation();
@@ -76,19 +76,21 @@ impl Vm {
                     if self.board.take_ignne() {
                         self.cpu.ignore_numeric_error();
                     }
-                    self.finish_port_access(layout, 0);
+                    self.finish_access(layout, 0);
                 }
                 Exit::MmioRead { address, width } => {
+                    let layout = self.memory.layout_generation();
                     let value = self.access(|board, memory, now| {
                         board.read_memory(memory, now, address, width)
                     });
-                    self.cpu.answer(value.into());
+                    self.finish_access(layout, value);
                 }
                 Exit::MmioWrite { address, width, value } => {
+                    let layout = self.memory.layout_generation();
                     self.access(|board, memory, now| {
                         board.write_memory(memory, now, address, width, value);
                     });
-                    self.cpu.answer(0);
+                    self.finish_access(layout, 0);
                 }
                 Exit::NumericError => {
                     let now = self.now();
@@ -145,10 +147,10 @@ impl Vm {
         moved > 0
     }
 
-    /// The access to a port, for which the guest has asked when [`Memory::layout_generation`] was `layout`, is done, and `value` was read.
-    fn finish_port_access(&mut self, layout: u64, value: u32) {
+    /// The access to a device, for which the guest has asked when [`Memory::layout_generation`] was `layout`, is done, and `value` was read.
+    fn finish_access(&mut self, layout: u64, value: u32) {
         let is_same = self.memory.layout_generation() == layout;
-        if !is_same || !self.cpu.finish_port_access(&mut self.memory, value) {
+        if !is_same || !self.cpu.finish_access(&mut self.memory, value) {
             self.cpu.answer(value.into());
         }
     }

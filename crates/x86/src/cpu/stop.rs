@@ -46,7 +46,7 @@ impl Cpu {
     /// Answers the exit that the engine came back with: what was read, or
     /// anything for a write.
     pub fn answer(&mut self, value: u64) {
-        self.port_access = None;
+        self.device_access = None;
         self.answers.values.push(value);
         self.attention |= Attention::ANSWERED;
     }
@@ -62,7 +62,7 @@ impl Cpu {
             self.answers.used += 1;
             return Ok(*answer);
         }
-        self.port_access = None;
+        self.device_access = None;
         Err(self.stop_for(Stop::Restart(question)))
     }
 

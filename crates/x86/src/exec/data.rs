@@ -4,7 +4,7 @@
 use iced_x86::Code;
 use ring3_core::memory::Memory;
 
-use crate::cpu::{Cpu, reg};
+use crate::cpu::{Cpu, reg, width_of};
 use crate::decode::Op;
 use crate::exec::branch::*;
 use crate::exec::pair::Part;
@@ -102,6 +102,7 @@ pub(super) fn forms(rows: &mut Rows) {
 
 pub(super) fn move_to_rm<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     P::write(cpu, memory, op, cpu.get::<W>(op.reg))
+        .inspect_err(|_| cpu.note_store(op, width_of::<W>()))
 }
 
 pub(super) fn move_to_register<P: Place, W: Word>(
@@ -109,13 +110,15 @@ pub(super) fn move_to_register<P: Place, W: Word>(
     memory: &mut Memory,
     op: &Op,
 ) -> Done {
-    let value = P::read::<W>(cpu, memory, op)?;
+    let value = P::read::<W>(cpu, memory, op)
+        .inspect_err(|_| cpu.note_load(op, width_of::<W>(), width_of::<W>()))?;
     cpu.set(op.reg, value);
     Ok(())
 }
 
 fn move_immediate<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     P::write(cpu, memory, op, op.immediate::<W>())
+        .inspect_err(|_| cpu.note_store(op, width_of::<W>()))
 }
 
 fn exchange<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -147,7 +150,8 @@ fn move_zero_extended<P: Place, W: Word, To: Word>(
     memory: &mut Memory,
     op: &Op,
 ) -> Done {
-    let value = P::read::<W>(cpu, memory, op)?;
+    let value = P::read::<W>(cpu, memory, op)
+        .inspect_err(|_| cpu.note_load(op, width_of::<W>(), width_of::<To>()))?;
     cpu.set(op.reg, To::truncate(value.zero_extend()));
     Ok(())
 }

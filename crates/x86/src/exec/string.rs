@@ -137,7 +137,8 @@ fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let many = |cpu: &mut Cpu, memory: &mut Memory| store_many::<W>(cpu, memory, op);
     repeat_in_batches(cpu, memory, op, many, |cpu, memory| {
         let value = cpu.get::<W>(reg::AX);
-        cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)?;
+        cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)
+            .inspect_err(|_| cpu.note_fill(op, width_of::<W>()))?;
         step::<W>(cpu, op, reg::DI, 1);
         Ok(Iteration::Plain)
     })

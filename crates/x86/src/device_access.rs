@@ -1,7 +1,7 @@
-//! The rest of a port access without the engine. A guest that asks the machine for what is at a port leaves the engine, which would begin the
-//! instruction anew to give it the answer. Where nothing surrounds the instruction, the machine has the processor finish it instead; and where it
-//! is a repeated INS or OUTS, by which discs and networks are read and written word by word, takes it as asked for the next element, or has the
-//! device move many of them at once.
+//! The rest of an access to a device without the engine. A guest that asks the machine for what is at a port, or at an address where a device
+//! is, leaves the engine, which would begin the instruction anew to give it the answer. Where the instruction does nothing else (IN, OUT and MOV) and
+//! nothing surrounds it, the machine has the processor finish it instead; and where it is a repeated INS, OUTS or STOS, by which discs, networks and
+//! screens are read and written word by word, takes it as asked for the next element, or has the device move many of them at once.
 
 use ring3_core::device::Width;
 use ring3_core::memory::{Memory, PAGE_SIZE};
@@ -9,12 +9,13 @@ use ring3_core::memory::{Memory, PAGE_SIZE};
 use crate::cpu::{Attention, Cpu, reg};
 use crate::decode::{Op, Repeat};
 use crate::engine::Exit;
+use crate::exception::Stop;
 use crate::flags::Eflags;
 use crate::segment::sreg;
 
-/// An instruction that has asked for an access to a port, and has only this left to do.
+/// An instruction that has asked for an access to a device, and has only this left to do.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PortAccess {
+pub(crate) struct DeviceAccess {
     width: Width,
     /// Bytes of the instruction.
     length: u8,
@@ -25,6 +26,12 @@ pub(crate) struct PortAccess {
 enum Kind {
     In,
     Out,
+    /// A register of that width is loaded from memory, with zeros above what is read.
+    Load(u8, Width),
+    /// Memory is written.
+    Store,
+    /// A repeated STOS, the present element of which is at this guest-physical address.
+    Fill(Element, u64),
     /// A repeated INS or OUTS.
     String(Element),
 }
@@ -32,7 +39,7 @@ enum Kind {
 /// Where a repeated instruction has its elements.
 #[derive(Debug, Clone, Copy)]
 struct Element {
-    /// It is INS.
+    /// They are written there: it is INS or STOS.
     is_input: bool,
     segment: u8,
     /// The bits of SI, DI and CX that count.
@@ -58,12 +65,12 @@ pub enum PortString<'a> {
 impl Cpu {
     /// `op`, an IN, has asked for what is at its port.
     pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
-        self.port_access = Some(PortAccess { width, length: op.length, kind: Kind::In });
+        self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::In });
     }
 
     /// `op`, an OUT, has asked for its access.
     pub(crate) fn note_output(&mut self, op: &Op, width: Width) {
-        self.port_access = Some(PortAccess { width, length: op.length, kind: Kind::Out });
+        self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::Out });
     }
 
     /// `op`, an INS, or else an OUTS, has asked for the access for one element.
@@ -74,29 +81,76 @@ impl Cpu {
         let segment = if is_input { sreg::ES } else { op.segment };
         let element = Element { is_input, segment, address_mask: op.address_mask() };
         let kind = Kind::String(element);
-        self.port_access = Some(PortAccess { width, length: op.length, kind });
+        self.device_access = Some(DeviceAccess { width, length: op.length, kind });
     }
 
-    /// Finishes the instruction, or the iteration of a repeated one, for which the engine came back with [`Exit::PortRead`] or
-    /// [`Exit::PortWrite`]; `value` is what was read. False, and nothing was done, where that needs the engine: the value is to be given as an
+    /// `op`, which loads its register with what it reads and zeros above, has asked for some of that.
+    pub(crate) fn note_load(&mut self, op: &Op, width: Width, register: Width) {
+        // All of it, if it is not in two pages.
+        if matches!(self.stop(), Stop::Restart(Exit::MmioRead { width: asked, .. }) if *asked == width)
+        {
+            let kind = Kind::Load(op.reg, register);
+            self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+        }
+    }
+
+    /// `op`, which writes to memory and does nothing else, has asked for some of that.
+    pub(crate) fn note_store(&mut self, op: &Op, width: Width) {
+        if matches!(self.stop(), Stop::Restart(Exit::MmioWrite { width: asked, .. }) if *asked == width)
+        {
+            let kind = Kind::Store;
+            self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+        }
+    }
+
+    /// `op`, a STOS, has asked for some of the access for one element.
+    pub(crate) fn note_fill(&mut self, op: &Op, width: Width) {
+        if op.repeat == Repeat::None {
+            return;
+        }
+        if let Stop::Restart(Exit::MmioWrite { address, width: asked, .. }) = *self.stop()
+            && asked == width
+        {
+            let address_mask = op.address_mask();
+            let element = Element { is_input: true, segment: sreg::ES, address_mask };
+            let kind = Kind::Fill(element, address);
+            self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+        }
+    }
+
+    /// Finishes the instruction, or the iteration of a repeated one, for which the engine came back with an access to a port or to a
+    /// device in memory; `value` is what was read. False, and nothing was done, where that needs the engine: the value is to be given as an
     /// [answer](Cpu::answer) then. The machine must not have changed the map of memory since the exit.
-    pub fn finish_port_access(&mut self, memory: &mut Memory, value: u32) -> bool {
-        let Some(access) = self.port_access.take() else { return false };
-        let PortAccess { width, length, kind } = access;
+    pub fn finish_access(&mut self, memory: &mut Memory, value: u32) -> bool {
+        let Some(access) = self.device_access.take() else { return false };
+        let DeviceAccess { width, length, kind } = access;
         let is_plain = (self.attention - Attention::RESUME).is_empty();
         if !is_plain || memory.has_stale_code() {
             return false;
         }
         let is_over = match kind {
             Kind::In => {
-                match width {
-                    Width::Byte => self.set(reg::AX, value as u8),
-                    Width::Word => self.set(reg::AX, value as u16),
-                    Width::Dword => self.set(reg::AX, value),
-                }
+                self.load_register(reg::AX, width, value);
                 true
             }
-            Kind::Out => true,
+            Kind::Load(register, to) => {
+                let all = match width {
+                    Width::Byte => value & 0xff,
+                    Width::Word => value & 0xffff,
+                    Width::Dword => value,
+                };
+                self.load_register(register, to, all);
+                true
+            }
+            Kind::Out | Kind::Store => true,
+            Kind::Fill(element, _) => {
+                let count = self.gpr(reg::CX) & u64::from(element.address_mask);
+                if count == 0 {
+                    return false;
+                }
+                self.step_over(element, width, 1);
+                count == 1
+            }
             Kind::String(element) => {
                 let Some(rest) = self.finish_iteration(memory, element, width, value) else {
                     return false;
@@ -113,9 +167,17 @@ impl Cpu {
         } else {
             // As after any iteration but the last one.
             self.set_resume_flag();
-            self.port_access = Some(access);
+            self.device_access = Some(access);
         }
         true
+    }
+
+    fn load_register(&mut self, register: u8, width: Width, value: u32) {
+        match width {
+            Width::Byte => self.set(register, value as u8),
+            Width::Word => self.set(register, value as u16),
+            Width::Dword => self.set(register, value),
+        }
     }
 
     /// Does an iteration of a repeated instruction, whose access is done. Gives how many are left; none if it is not done.
@@ -184,37 +246,70 @@ impl Cpu {
         }
     }
 
-    /// After [`Cpu::finish_port_access`], where `instructions` more may be executed: what the processor asks next, if it is the same repeated
+    /// After [`Cpu::finish_access`], where `instructions` more may be executed: what the processor asks next, if it is the same repeated
     /// instruction that does and the engine need not look at it. Otherwise the engine is to go on, and what was asked before counts no more: the
     /// engine may deliver an interrupt, even where no instruction is left to execute.
-    pub fn next_port_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
-        let access = self.port_access.take().filter(|_| instructions > 0)?;
-        let PortAccess { width, kind: Kind::String(element), .. } = access else { return None };
-        if !self.goes_on_plainly(memory) {
+    pub fn next_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
+        let access = self.device_access.take().filter(|_| instructions > 0)?;
+        let is_repeated = matches!(access.kind, Kind::String(_) | Kind::Fill(..));
+        if !is_repeated || !self.goes_on_plainly(memory) {
             return None;
         }
-        let port = self.get(reg::DX);
-        let exit = if element.is_input {
-            Exit::PortRead { port, width }
-        } else {
-            let place = self.place_of(element, width)?;
-            let value = match width {
-                Width::Byte => memory.load::<1>(place)[0].into(),
-                Width::Word => u16::from_le_bytes(memory.load(place)).into(),
-                Width::Dword => u32::from_le_bytes(memory.load(place)),
-            };
-            Exit::PortWrite { port, width, value }
+        let (exit, kind) = match access.kind {
+            Kind::Fill(element, address) => self.next_of_fill(element, access.width, address)?,
+            Kind::String(element) => {
+                (self.next_of_string(memory, element, access.width)?, access.kind)
+            }
+            _ => return None,
         };
-        self.port_access = Some(access);
+        self.device_access = Some(DeviceAccess { kind, ..access });
         Some(exit)
     }
 
-    /// True where [`Cpu::next_port_access`] may ask for another element.
-    pub fn is_in_port_string(&self) -> bool {
-        matches!(self.port_access, Some(PortAccess { kind: Kind::String(_), .. }))
+    /// The access for the present element of an INS or OUTS.
+    fn next_of_string(&self, memory: &Memory, element: Element, width: Width) -> Option<Exit> {
+        let port = self.get(reg::DX);
+        if element.is_input {
+            return Some(Exit::PortRead { port, width });
+        }
+        let place = self.place_of(element, width)?;
+        let value = match width {
+            Width::Byte => memory.load::<1>(place)[0].into(),
+            Width::Word => u16::from_le_bytes(memory.load(place)).into(),
+            Width::Dword => u32::from_le_bytes(memory.load(place)),
+        };
+        Some(Exit::PortWrite { port, width, value })
     }
 
-    /// Where [`Cpu::next_port_access`] would ask for another element: has `transfer` move as many as it can of those that are beside each other in memory, at most
+    /// The access for the present element of a STOS, the last one of which was at `address`, if it is in the same page.
+    fn next_of_fill(&self, element: Element, width: Width, address: u64) -> Option<(Exit, Kind)> {
+        let size = u64::from(width.bytes());
+        let next =
+            if self.has_flag(Eflags::DF) { address.checked_sub(size)? } else { address + size };
+        let offset = (self.gpr(reg::DI) & u64::from(element.address_mask)) as u32;
+        let segment = self.segment(sreg::ES);
+        let linear = segment.base.wrapping_add(offset.into());
+        let page = |address: u64| address / PAGE_SIZE;
+        // Beside the last one in the segment, too.
+        let is_beside = page(next) == page(address)
+            && page(next + size - 1) == page(address)
+            && (linear ^ next) & (PAGE_SIZE - 1) == 0
+            && segment.contains(offset, size as u32);
+        let value = match width {
+            Width::Byte => self.get::<u8>(reg::AX).into(),
+            Width::Word => self.get::<u16>(reg::AX).into(),
+            Width::Dword => self.get::<u32>(reg::AX),
+        };
+        is_beside
+            .then_some((Exit::MmioWrite { address: next, width, value }, Kind::Fill(element, next)))
+    }
+
+    /// True where [`Cpu::next_access`] may ask for another element.
+    pub fn is_in_port_string(&self) -> bool {
+        matches!(self.device_access, Some(DeviceAccess { kind: Kind::String(_), .. }))
+    }
+
+    /// Where [`Cpu::next_access`] would ask for another element: has `transfer` move as many as it can of those that are beside each other in memory, at most
     /// `most` and never the last one, at this port and by accesses of this width, and does their iterations. `transfer` returns how many it has moved,
     /// from the first one on, and so does this. No interrupt may come between them.
     pub fn move_port_string(
@@ -223,7 +318,8 @@ impl Cpu {
         most: u64,
         transfer: impl FnOnce(u16, Width, PortString<'_>) -> usize,
     ) -> u64 {
-        let Some(PortAccess { width, kind: Kind::String(element), .. }) = self.port_access else {
+        let Some(DeviceAccess { width, kind: Kind::String(element), .. }) = self.device_access
+        else {
             return 0;
         };
         if most == 0 || self.has_flag(Eflags::DF) || !self.goes_on_plainly(memory) {
@@ -268,12 +364,16 @@ impl Cpu {
 
 #[cfg(test)]
 mod tests {
+    use ring3_core::memory::Backing;
+
     use super::*;
     use crate::engine::{Engine, Exit};
     use crate::interpreter::Interpreter;
     use crate::segment::{Attributes, Segment};
 
     const PORT: u16 = 0x1f0;
+    /// A device in memory.
+    const DEVICE: u32 = 0xa_0000;
 
     /// What a run did.
     struct Run {
@@ -307,6 +407,7 @@ mod tests {
         memory.load_image(0x7c00, code).unwrap();
         let data: Vec<_> = (0..0x1_0000_u32).map(|n| n.wrapping_mul(0x9d) as u8).collect();
         memory.load_image(0x2_0000, &data).unwrap();
+        memory.map(DEVICE.into(), 0x2_0000, Backing::Device, Backing::Device).unwrap();
         let mut cpu = Cpu::new();
         cpu.set_real_mode_entry(0, 0x7c00);
         cpu.set_gpr(reg::DX, PORT.into());
@@ -346,7 +447,7 @@ mod tests {
                     }
                 }
             });
-            let exit = match cpu.next_port_access(&memory, 1) {
+            let exit = match cpu.next_access(&memory, 1) {
                 Some(exit) => exit,
                 None => engine.run(&mut cpu, &mut memory, 1),
             };
@@ -354,12 +455,18 @@ mod tests {
                 Exit::PortRead { port: PORT, .. } => {
                     next = after(next);
                 }
+                Exit::MmioRead { address, .. } => {
+                    next = after(next ^ address as u32);
+                }
                 Exit::PortWrite { port: PORT, value, .. } => written.push(value),
+                Exit::MmioWrite { address, value, .. } => {
+                    written.extend([address as u32, value]);
+                }
                 // An exception leads to zeros.
                 Exit::Deadline if cpu.instructions < 100 => continue,
                 exit => return Run { cpu, memory, exit, written, finished, moved },
             }
-            if quick && cpu.finish_port_access(&mut memory, next) {
+            if quick && cpu.finish_access(&mut memory, next) {
                 finished += 1;
             } else {
                 cpu.answer(next.into());
@@ -413,6 +520,64 @@ mod tests {
         assert_eq!((ours.finished, ours.written.len(), &ours.exit), (6, 3, &Exit::Halt));
     }
 
+    /// DS and ES are at the device.
+    fn at_device(cpu: &mut Cpu) {
+        let segment = Segment::new(0xa000, DEVICE.into(), 0xffff, Attributes(0x93));
+        cpu.set_segment(sreg::DS, segment);
+        cpu.set_segment(sreg::ES, segment);
+    }
+
+    #[test]
+    fn moves_to_and_from_devices_do_what_the_engine_does() {
+        // MOV [BX], AL; MOV AL, [BX]; MOV [BX], AX; MOV AX, [BX]; with prefixes the same of EAX; MOV [BX], numbers of each size; MOVZX of AX
+        // and EAX from a byte, and of EAX from a word; HLT.
+        let code = [
+            0x88, 0x07, 0x8a, 0x07, 0x89, 0x07, 0x8b, 0x07, 0x66, 0x89, 0x07, 0x66, 0x8b, 0x07,
+            0xc6, 0x07, 0x12, 0xc7, 0x07, 0x34, 0x12, 0x66, 0xc7, 0x07, 0x78, 0x56, 0x34, 0x12,
+            0x0f, 0xb6, 0x07, 0x66, 0x0f, 0xb6, 0x07, 0x66, 0x0f, 0xb7, 0x07, 0xf4,
+        ];
+        // In one page, and across two.
+        for (offset, finished) in [(0x123, 12), (0xfff, 5)] {
+            let prepare = |cpu: &mut Cpu| {
+                at_device(cpu);
+                cpu.set_gpr(reg::AX, 0x1122_3344);
+                cpu.set_gpr(reg::BX, offset);
+            };
+            let ours = run(&code, prepare, true);
+            assert!(ours == run(&code, prepare, false), "{offset:x}");
+            assert_eq!((ours.finished, &ours.exit), (finished, &Exit::Halt), "{offset:x}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_write_to_a_device_does_what_the_engine_does() {
+        // STOSB, STOSW, and with prefixes STOSD and 32-bit addresses; then HLT.
+        let codes: [&[u8]; 4] = [
+            &[0xf3, 0xaa, 0xf4],
+            &[0xf3, 0xab, 0xf4],
+            &[0xf3, 0x66, 0xab, 0xf4],
+            &[0xf3, 0x67, 0xab, 0xf4],
+        ];
+        for code in codes {
+            // Within a page, from one to the next, and beyond the end of the segment.
+            for (index, backward) in
+                [(0x4000, false), (0x0fe1, false), (0x1010, true), (0x0006, true), (0xffe0, false)]
+            {
+                let prepare = |cpu: &mut Cpu| {
+                    at_device(cpu);
+                    cpu.set_gpr(reg::AX, 0x1122_3344);
+                    cpu.set_gpr(reg::CX, 40);
+                    cpu.set_gpr(reg::DI, index);
+                    cpu.set_eflags(if backward { Eflags::DF } else { Eflags::empty() });
+                };
+                let ours = run(code, prepare, true);
+                let right = run(code, prepare, false);
+                assert!(ours == right, "{code:x?} {index:x}");
+                assert!(ours.finished > 0 && right.finished == 0, "{code:x?} {index:x}");
+            }
+        }
+    }
+
     #[test]
     fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
         let mut memory = Memory::new(1 << 20).unwrap();
@@ -431,9 +596,9 @@ mod tests {
             assert_eq!(engine.run(&mut cpu, &mut memory, 1), Exit::Deadline);
             let exit = engine.run(&mut cpu, &mut memory, 1);
             assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
-            assert!(cpu.finish_port_access(&mut memory, 7));
-            assert_eq!(cpu.next_port_access(&memory, left).is_some(), goes_on);
-            assert_eq!(cpu.next_port_access(&memory, 1).is_some(), goes_on);
+            assert!(cpu.finish_access(&mut memory, 7));
+            assert_eq!(cpu.next_access(&memory, left).is_some(), goes_on);
+            assert_eq!(cpu.next_access(&memory, 1).is_some(), goes_on);
         }
     }
 

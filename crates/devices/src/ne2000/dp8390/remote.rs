@@ -129,6 +129,10 @@ impl Dp8390 {
     }
 
     fn end_string(&mut self, width: Width, len: usize) -> usize {
+        if len == 0 {
+            // An address at the end of the ring is left alone: only an access goes on from there.
+            return 0;
+        }
         self.remote_address = self.address_after(self.remote_address, len);
         self.remote_count -= len as u16;
         len / usize::from(width.bytes())

@@ -145,6 +145,17 @@ proptest! {
 }
 
 #[test]
+fn a_string_of_nothing_does_not_begin_the_ring_anew() {
+    let mut driven = Driven::started();
+    driven.write(PAGE_STOP, 0x80);
+    driven.begin(0x12, 0x8000, 1);
+    let before = driven.card.save();
+    // The last byte ends the transfer, and comes alone.
+    assert_eq!(driven.card.write_port_string(PORT + DATA_PORT, Width::Byte, &[1]), 0);
+    assert_eq!(driven.card.save(), before);
+}
+
+#[test]
 fn a_packet_is_moved_by_few_strings() {
     let mut driven = Driven::started();
     driven.begin(0x0a, 0x7f00, 1500);

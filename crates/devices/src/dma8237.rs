@@ -223,7 +223,9 @@ impl Dma8237 {
             && second.command & COMMAND_DISABLE == 0;
         let bytes = if cascade_open { first.ready(lines & 0x0f) } else { 0 };
         let ready = bytes | second.ready(lines >> 4) << 4;
-        (0..DmaRequests::COUNT).filter(move |channel| ready >> channel & 1 != 0)
+        // Mostly there are none, and this is asked after each access to a device.
+        let channels = if ready == 0 { 0..0 } else { 0..DmaRequests::COUNT };
+        channels.filter(move |channel| ready >> channel & 1 != 0)
     }
 
     /// Lets `device`, which drives the request line of channel `channel` (0 to 7), move what it can. Where

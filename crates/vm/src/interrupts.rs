@@ -38,6 +38,8 @@ pub struct Interrupts {
     pic: PicPair,
     /// Machines before the Pentium have none.
     apics: Option<Apics>,
+    /// One of them may have something for the others.
+    is_unsettled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +74,8 @@ impl Apics {
 impl Interrupts {
     /// The controllers of a machine with local and I/O APIC, or with the 8259A pair alone.
     pub fn new(has_apics: bool) -> Interrupts {
-        Interrupts { pic: PicPair::default(), apics: has_apics.then(Apics::default) }
+        let apics = has_apics.then(Apics::default);
+        Interrupts { pic: PicPair::default(), apics, is_unsettled: true }
     }
 
     /// Brings the local APIC into virtual wire mode as firmware does: the 8259A interrupts the processor through it (MP
@@ -81,6 +84,7 @@ impl Interrupts {
         const ENABLED_AND_SPURIOUS_FFH: u32 = 0x1ff;
         const EXTINT: u32 = 0x700;
         const NMI: u32 = 0x400;
+        self.is_unsettled = true;
         let Some(Apics { local, .. }) = &mut self.apics else { return };
         for (register, value) in [(0xf0, ENABLED_AND_SPURIOUS_FFH), (0x350, EXTINT), (0x360, NMI)] {
             local.write_memory(context, 0, register, Width::Dword, value);
@@ -94,6 +98,7 @@ impl Interrupts {
         let Some(Apics { local, .. }) = &mut self.apics else { return };
         let was_virtual_wire = local.is_virtual_wire();
         local.init(context);
+        self.is_unsettled = true;
         if was_virtual_wire {
             self.enter_virtual_wire_mode(context);
         }
@@ -107,12 +112,14 @@ impl Interrupts {
 
     /// The controller with that number, if it is one of theirs.
     pub fn device(&mut self, id: DeviceId) -> Option<&mut dyn Device> {
-        match (id, &mut self.apics) {
-            (PIC, _) => Some(&mut self.pic),
-            (LOCAL_APIC, Some(apics)) => Some(&mut apics.local),
-            (IO_APIC, Some(apics)) => Some(&mut apics.io),
-            _ => None,
-        }
+        let device: &mut dyn Device = match (id, &mut self.apics) {
+            (PIC, _) => &mut self.pic,
+            (LOCAL_APIC, Some(apics)) => &mut apics.local,
+            (IO_APIC, Some(apics)) => &mut apics.io,
+            _ => return None,
+        };
+        self.is_unsettled = true;
+        Some(device)
     }
 
     /// The controller that answers at `port`.
@@ -136,6 +143,7 @@ impl Interrupts {
 
     /// The processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, context: &mut Context<'_>, value: u64) {
+        self.is_unsettled = true;
         if let Some(apics) = &mut self.apics {
             apics.local.set_base(context, value);
         }
@@ -145,6 +153,7 @@ impl Interrupts {
     pub fn set_line(&mut self, line: u8, high: bool) {
         /// The cascade of the 8259A: no device has this line.
         const CASCADE: u8 = 2;
+        self.is_unsettled = true;
         self.pic.set_line(line, high);
         self.drive_intr();
         if line != CASCADE
@@ -169,6 +178,7 @@ impl Interrupts {
             return;
         };
         if address & ADDRESS_BITS == LOCAL_APICS {
+            self.is_unsettled = true;
             local.accept(Message {
                 destination: (address >> 12) as u8,
                 logical: address & LOGICAL != 0,
@@ -181,6 +191,9 @@ impl Interrupts {
 
     /// Lets what has changed in one of them reach the others. To be called after each call of one.
     pub fn settle(&mut self) {
+        if !std::mem::take(&mut self.is_unsettled) {
+            return;
+        }
         self.drive_intr();
         if let Some(apics) = &mut self.apics {
             apics.settle();
@@ -219,6 +232,7 @@ impl Interrupts {
             _ => {}
         }
         let vector = self.pic.acknowledge();
+        self.is_unsettled = true;
         self.settle();
         vector
     }

@@ -1,5 +1,7 @@
-//! Unix sockets to which this user's programs connect.
+//! Unix sockets to which this user's programs connect, and [how long](polling) one looks for what comes there before one sleeps.
 #![forbid(unsafe_code)]
+
+pub mod polling;
 
 use std::fs::{self, Metadata};
 use std::io;

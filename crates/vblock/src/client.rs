@@ -13,14 +13,14 @@ mod connection;
 mod ring;
 
 use std::fmt::{self, Debug, Formatter};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use std::{io, mem};
 
+use ring3_socket::polling::Polling;
 use thiserror::Error;
 
-use crate::polling::Polling;
 use crate::virtio_blk::{SECTOR, UNMAP, kind};
 use connection::{Connection, Link};
 use ring::{Data, Ring};
@@ -166,7 +166,7 @@ impl Waiting {
         if ticket.is_short && self.shared.link.is_there() {
             let mut state = self.shared.lock();
             let mut others = false;
-            let mut polling = mem::take(&mut state.polling);
+            let mut polling = state.polling;
             polling.wait(|| {
                 others |= state.reap();
                 state.complete[usize::from(ticket.slot)].is_some()

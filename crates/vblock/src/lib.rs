@@ -12,7 +12,7 @@
 //!   `request`, `transfer`, and `ring3_vhost`: what is in the shared memory; `inflight`: what outlives a killed server;
 //! * `nbd`: the front for all others; `listening`: what both have in common;
 //! * `virtio_blk`: the numbers that both sides have;
-//! * [`client`]: the other side, for a machine whose disk is behind a server; `polling`: when either side sleeps.
+//! * [`client`]: the other side, for a machine whose disk is behind a server.
 //!
 //! # A server that is killed loses nothing
 //!
@@ -36,7 +36,6 @@ mod error;
 mod inflight;
 mod listening;
 mod nbd;
-mod polling;
 mod pool;
 mod request;
 mod server;
@@ -47,11 +46,15 @@ mod virtio_blk;
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use control::{Command, ControlError, ControlSocket, ask};
 pub use device::DeviceOptions;
 pub use error::Error;
 pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
+
+/// The longest time for which either side looks for what the other one sends before it sleeps.
+const LOOKS_FOR: Duration = Duration::from_micros(50);
 
 /// The most queues of a device.
 pub const QUEUES_MAX: u16 = 16;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
 use ring3_core::input::{DeviceInput, Input};
+use ring3_socket::polling::Polling;
 
 use crate::control::{Event, Request, Status, Subscriber};
 use source::Bell;
@@ -17,6 +18,9 @@ pub use source::{Fetched, Source};
 
 /// Inputs for one device that wait at the door at most; senders then wait or give up.
 const CAPACITY: usize = 64;
+
+/// The longest time for which a machine that waits looks for something before it sleeps: about what waking it up takes.
+const LOOKS_FOR: Duration = Duration::from_micros(200);
 
 /// Makes a door and a sender for it. Host time counts from now.
 pub fn door() -> (Sender, Door) {
@@ -29,6 +33,7 @@ pub fn door() -> (Sender, Door) {
         off: false,
         script: Script::new(iter::empty()),
         sources: Vec::new(),
+        polling: Polling::up_to(LOOKS_FOR),
     };
     (Sender { shared }, door)
 }
@@ -212,6 +217,7 @@ pub struct Door {
     off: bool,
     script: Script,
     sources: Vec<Box<dyn Source>>,
+    polling: Polling,
 }
 
 /// See [`Door::put_script`].
@@ -410,16 +416,41 @@ impl Door {
     /// Sleeps until [`Door::take`] or [`Door::take_requests`] would give something, or until host time `until`, if
     /// that is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
+        if self.look(until, &accepts) {
+            return;
+        }
+        let slept = Instant::now();
+        if self.sleep(until, accepts) {
+            self.polling.slept(slept.elapsed());
+        } else {
+            self.polling.slept_in_vain();
+        }
+    }
+
+    /// Looks for the time that is worth it whether there is something; true if there is.
+    fn look(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) -> bool {
+        let mut polling = self.polling;
+        let found = polling.wait(|| {
+            self.fetch();
+            self.shared.lock().wakes(&accepts)
+                || until.is_some_and(|until| until <= self.host_time())
+        });
+        self.polling = polling;
+        found
+    }
+
+    /// See [`Door::wait`]. True if it has slept until there was something.
+    fn sleep(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) -> bool {
         loop {
             // Only a source that has said that there is nothing can be waited for.
             self.fetch();
             let mut waiting = self.shared.lock();
             if waiting.wakes(&accepts) {
-                return;
+                return true;
             }
             let left = until.map(|until| Duration::from_nanos(until.nanos_since(self.host_time())));
             if left.is_some_and(|left| left.is_zero()) {
-                return;
+                return false;
             }
             let with_room = self.sources.iter().map(|source| &**source);
             let with_room: Vec<_> =

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ring3_socket::polling::Polling;
 use ring3_vhost::memory::sealed;
 use tracing::{info, warn};
 use vhost::vhost_user::message::{
@@ -28,7 +29,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
 use super::{ClientError, Shared, State};
-use crate::polling::Polling;
+use crate::LOOKS_FOR;
 use crate::virtio_blk::{SECTOR, config, feature};
 
 /// How long is waited before the next try to reach a server.
@@ -129,7 +130,7 @@ impl Connection {
             is_there: AtomicBool::new(false),
         };
         let ring = Ring::new(terms.memory.clone(), offer.features & feature::EVENT_INDEX != 0);
-        let polling = Polling::default();
+        let polling = Polling::up_to(LOOKS_FOR);
         let complete = [None; super::ring::SLOTS as usize];
         let state = State { ring, complete, has_watcher: false, gave_up: false, polling };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), link });

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use ring3_socket::polling::Polling;
 use ring3_vhost::chain::walk;
 use ring3_vhost::event::signal;
 use ring3_vhost::queue::Setting;
@@ -16,9 +17,9 @@ use tracing::{debug, warn};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use crate::LOOKS_FOR;
 use crate::device::Device;
 use crate::inflight::Tracker;
-use crate::polling::Polling;
 use crate::request::{Mode, Outcome, Request};
 
 /// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
@@ -120,7 +121,7 @@ impl Shared {
 
     /// Takes requests until it is to stop.
     fn run(self: &Arc<Self>, events: &OwnedFd) {
-        let mut polling = Polling::default();
+        let mut polling = Polling::up_to(LOOKS_FOR);
         let mut list = Vec::with_capacity(2);
         loop {
             if self.work() {

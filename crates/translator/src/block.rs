@@ -9,6 +9,7 @@ mod branches;
 mod counts;
 mod links;
 mod segmented_branches;
+mod site;
 mod source;
 mod transfers;
 
@@ -28,35 +29,13 @@ use crate::segments;
 use crate::slots::Slots;
 use crate::strings;
 use links::Later;
+pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
 
 /// Instructions in a block at most.
 const MAX_INSTRUCTIONS: u16 = 64;
 /// Guest pages.
 const PAGE_MASK: u32 = !0xfff;
-
-/// The host code of one instruction.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Site {
-    /// The address where it begins.
-    pub(crate) host: u32,
-    /// The instruction's address, less that of the block.
-    pub(crate) offset: u16,
-    /// How many instructions of the block come before it.
-    pub(crate) before: u16,
-    /// How many of them are taken from the budget when it is executed.
-    pub(crate) counted: u16,
-    /// How far the guest's ESP is above R15D there.
-    pub(crate) stack_offset: i32,
-    /// It is repeated: the context's `count` has the count with which it began.
-    pub(crate) repeats: bool,
-    /// It compares, and may end before its count does.
-    pub(crate) compares: bool,
-    /// It uses numeric registers.
-    pub(crate) is_numeric: bool,
-    /// The number of the segment register that it loads.
-    pub(crate) loads: Option<u8>,
-}
 
 /// A translated block.
 #[derive(Debug)]
@@ -463,6 +442,7 @@ impl Maker<'_> {
             stack_offset: self.emitter.stack_offset(),
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
+            counts_by_cx: decode::has_16_bit_addresses(instruction),
             is_numeric: numeric::is_numeric(instruction),
             loads: self.loads(instruction),
         });

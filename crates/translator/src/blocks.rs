@@ -162,6 +162,7 @@ impl Blocks {
                 stack_offset: 0,
                 repeats: false,
                 compares: false,
+                counts_by_cx: false,
                 is_numeric: false,
                 loads: None,
             }),

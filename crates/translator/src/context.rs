@@ -16,6 +16,7 @@
 //! | GS | its base is the window |
 //! | RSP | the [`Returns`](crate::returns::Returns) |
 
+mod image;
 mod sides;
 
 use std::arch::naked_asm;
@@ -27,6 +28,7 @@ use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 
 use crate::descriptors::{SLOTS, Slot};
 use crate::routines;
+pub(crate) use image::{IMAGE, Image};
 pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
 
 /// Why translated code was left.
@@ -117,26 +119,6 @@ pub(crate) struct TimeStamp {
     pub(crate) base: u64,
 }
 
-/// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
-#[derive(Debug)]
-#[repr(C, align(16))]
-pub(crate) struct Image(pub(crate) [u8; IMAGE]);
-
-/// Its bytes.
-pub(crate) const IMAGE: usize = 512;
-
-impl Image {
-    /// The quadword at `offset`.
-    pub(crate) fn get(&self, offset: usize) -> u64 {
-        u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.0[offset + byte]))
-    }
-
-    /// Sets the quadword at `offset`.
-    pub(crate) fn set(&mut self, offset: usize, value: u64) {
-        self.0[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
-    }
-}
-
 /// How translated code gets at the numeric registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumericEntry {
@@ -224,6 +206,12 @@ pub(crate) struct Context {
     pub(crate) targets: u64,
     /// Where a branch goes, while its return address is pushed.
     pub(crate) branch: u32,
+    /// From where on as many bytes are counted as 16-bit offsets reach, for repeated string instructions.
+    pub(crate) words: u64,
+    /// What can be read there, but not the byte after it: they go forward.
+    pub(crate) forward: u64,
+    /// While one of them runs in segmented code: what is to be added to ECX, ESI and EDI for the guest's.
+    pub(crate) strings: [u32; 3],
     /// See [`Descriptors`](crate::descriptors::Descriptors).
     pub(crate) slots: [Slot; SLOTS],
     /// What [`Context::base_of`] has for a segment that is to be checked.
@@ -306,6 +294,9 @@ pub(crate) mod at {
     pub(crate) const BASE: u32 = offset_of!(View, base) as u32;
     pub(crate) const TARGETS: u32 = offset_of!(Context, targets) as u32;
     pub(crate) const BRANCH: u32 = offset_of!(Context, branch) as u32;
+    pub(crate) const WORDS: u32 = offset_of!(Context, words) as u32;
+    pub(crate) const FORWARD: u32 = offset_of!(Context, forward) as u32;
+    pub(crate) const STRINGS: u32 = offset_of!(Context, strings) as u32;
     pub(crate) const CONTROL: u32 = offset_of!(Context, control) as u32;
     pub(crate) const LOAD_SEGMENT: u32 = offset_of!(Context, load_segment) as u32;
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
@@ -360,6 +351,9 @@ impl Context {
             views: [View::default(); 6],
             targets: 0,
             branch: 0,
+            words: 0,
+            forward: 0,
+            strings: [0; 3],
             slots: [Slot::default(); SLOTS],
             nothing: 0,
             control: [0; 4],

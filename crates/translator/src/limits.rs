@@ -8,10 +8,15 @@ use std::io;
 
 use ring3_x86::segment::Segment;
 
+use crate::budget;
 use crate::host_memory::{PAGE, Range};
 
 /// Offsets in a segment, and one more.
 const OFFSETS: usize = 1 << 32;
+
+/// The bytes of the largest operand, which is that of a repeated string instruction: of up to so many doublewords, as the budget is
+/// not enough for more.
+const LARGEST_OPERAND: usize = 4 * (budget::LONGEST as usize + PAGE);
 
 /// The addresses.
 #[derive(Debug)]
@@ -22,7 +27,7 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new() -> io::Result<Limits> {
         // Behind the last offset of all comes the rest of the largest operand.
-        let range = Range::reserve(2 * OFFSETS + PAGE)?;
+        let range = Range::reserve(2 * OFFSETS + LARGEST_OPERAND)?;
         range.map_zeros(0, OFFSETS, libc::PROT_READ)?;
         range.keep_small_pages(0, OFFSETS)?;
         Ok(Limits { range })

@@ -6,6 +6,7 @@
 //! a segment register in real mode goes on with the next instruction.
 
 mod instructions;
+mod repeats;
 mod strings;
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};

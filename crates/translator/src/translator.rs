@@ -178,6 +178,9 @@ impl Translator {
         cache.add(&stub.finish());
         let budget = Budget::new()?;
         context.after_repeating = budget.end(true);
+        let limits = Limits::new()?;
+        context.words = limits.up_to(u16::MAX.into());
+        context.forward = limits.up_to(0);
         let nothing = Range::reserve(PAGE)?;
         let mut spaces = Spaces::new(miss)?;
         context.regions.fill(spaces.current(false).window().base());
@@ -190,7 +193,7 @@ impl Translator {
             context,
             _nothing: nothing,
             budget,
-            limits: Limits::new()?,
+            limits,
             modes: Modes::default(),
             stubs: cache.len(),
             cache,

@@ -1,19 +1,19 @@
-//! MOVS, CMPS, STOS, LODS and SCAS in segmented code, where they are not repeated. The host's own would need addresses in the
+//! MOVS, CMPS, STOS, LODS and SCAS in segmented code; [`repeats`] has those that are repeated. For a single one the host's own would need addresses in the
 //! window in RSI and RDI, so what they do is done by other instructions.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, Register};
 use ring3_x86::decode::has_16_bit_addresses;
 use ring3_x86::flags::Eflags;
 
-use super::{Access, access, copy, sized, zero_extend};
+use super::{Access, access, copy, repeats, sized, zero_extend};
 use crate::emitter::Emitter;
+use crate::strings::repeat_prefix;
 
-/// Translates `instruction`. False, and nothing was written, if it is left to the interpreter, which does many iterations
-/// of those that are repeated at once.
+/// Translates `instruction`. False, and nothing was written, if it is left to the interpreter.
 pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     use Mnemonic as M;
-    if instruction.has_rep_prefix() || instruction.has_repne_prefix() {
-        return false;
+    if let Some(repeat) = repeat_prefix(instruction) {
+        return repeats::translate(emitter, instruction, repeat);
     }
     let string = String {
         size: instruction.memory_size().size() as u32,

@@ -103,7 +103,7 @@ impl Translator {
                 if before_rest < LEAST_ITERATIONS {
                     return Ok(Left::Interpret(rest));
                 }
-                self.put_off_after(before_rest);
+                self.put_off_after(&site, before_rest);
                 return Ok(at.go_on(cpu, deadline));
             }
             if site.before > 0 {
@@ -353,12 +353,12 @@ impl Translator {
         Some(page)
     }
 
-    /// The instruction at EIP, which repeats more than `iterations` times, does so many and then meets a fault.
-    fn put_off_after(&mut self, iterations: u64) {
-        let count = &mut self.context.gpr[usize::from(reg::CX)];
-        let now = iterations.min((*count).into()) as u32;
-        self.put_off = *count - now;
-        *count = now;
+    /// The instruction at EIP, that of `site`, which repeats more than `iterations` times, does so many and then meets a fault.
+    fn put_off_after(&mut self, site: &Site, iterations: u64) {
+        let ecx = &mut self.context.gpr[usize::from(reg::CX)];
+        let count = site.count_in(*ecx);
+        self.put_off = count - iterations.min(count.into()) as u32;
+        *ecx -= self.put_off;
         self.context.after_repeating = self.budget.end(false);
     }
 
@@ -370,10 +370,15 @@ impl Translator {
         self.context.eip = block.eip.wrapping_add(site.offset.into());
         self.context.target = site.host.into();
         let rest_of_block = block.instructions - site.before;
+        let strings = mem::take(&mut self.context.strings);
         self.move_stack(site.stack_offset);
         let mut left =
             self.budget.left(self.context.budget) + i64::from(site.counted - site.before);
-        let count = u64::from(self.context.gpr[usize::from(reg::CX)]);
+        for (register, difference) in [reg::CX, reg::SI, reg::DI].into_iter().zip(strings) {
+            let host = &mut self.context.gpr[usize::from(register)];
+            *host = host.wrapping_add(difference);
+        }
+        let count = u64::from(site.count_in(self.context.gpr[usize::from(reg::CX)]));
         if site.repeats && self.context.count >= count {
             left -= (self.context.count - count) as i64;
         }

@@ -81,7 +81,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
             23 => code.push([0x9c, 0xfa, 0xfb, 0x9d][a as usize % 4]), // pushf, cli, sti, popf
             24 | 25 => {
                 // MOVS, CMPS, STOS, LODS, SCAS.
-                if random.percent(20) {
+                if random.percent(50) {
                     code.extend([0xf2 | a & 1]);
                 }
                 let strings = [0xa4, 0xa5, 0xa6, 0xa7, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf];

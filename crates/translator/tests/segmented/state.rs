@@ -93,7 +93,9 @@ pub(crate) fn set_registers(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
         cpu.set_gpr(register, value.into());
     }
     if random.percent(90) {
-        cpu.set_gpr(reg::CX, random.below(40).into());
+        // A count, of which 16-bit code has the lower half.
+        let upper = if random.percent(30) { random.bits() & 0xffff_0000 } else { 0 };
+        cpu.set_gpr(reg::CX, (upper | random.below(40)).into());
     }
 }
 

@@ -159,6 +159,9 @@ struct Options {
     /// Of an NBD server.
     server: Option<Address>,
     export: Option<String>,
+    /// Seconds; those of the client ([`ring3_block::nbd`]) where they are not given.
+    reconnect_delay: Option<u32>,
+    open_timeout: Option<u32>,
 }
 
 /// What a format is in.
@@ -212,14 +215,7 @@ impl Options {
         let wanted = |member: &str| Failure::generic(format!("Parameter '{member}' is missing"));
         let path = match self.driver.as_str() {
             "file" | "host_device" => self.filename.clone().ok_or_else(|| wanted("filename"))?,
-            "nbd" => {
-                let export = self.export.as_deref().unwrap_or_default();
-                let place = match self.server.as_ref().ok_or_else(|| wanted("server"))? {
-                    Address::Unix { path } => format!("unix:{path}"),
-                    Address::Inet { host, port } => format!("{host}:{port}"),
-                };
-                format!("nbd:{place}:exportname={export}").into()
-            }
+            "nbd" => self.uri(self.server.as_ref().ok_or_else(|| wanted("server"))?).into(),
             "virtio-blk-vhost-user" => {
                 let socket = self.path.clone().ok_or_else(|| wanted("path"))?;
                 return Ok(Layer::Protocol(Source::Server(socket, self.access())));
@@ -233,6 +229,29 @@ impl Options {
             }
         };
         Ok(Layer::Protocol(Source::Image(path, self.image(Format::Raw))))
+    }
+
+    /// The address of the export at `server`: it has room for all that is said of it, and for names with any character.
+    fn uri(&self, server: &Address) -> String {
+        let export = escape(self.export.as_deref().unwrap_or_default());
+        let (before, socket) = match server {
+            Address::Unix { path } => {
+                (format!("nbd+unix:///{export}"), Some(("socket", escape(path))))
+            }
+            Address::Inet { host, port } if host.contains(':') => {
+                (format!("nbd://[{host}]:{port}/{export}"), None)
+            }
+            Address::Inet { host, port } => (format!("nbd://{host}:{port}/{export}"), None),
+        };
+        let times =
+            [("reconnect-delay", self.reconnect_delay), ("open-timeout", self.open_timeout)];
+        let times = times.into_iter().filter_map(|(name, time)| Some((name, time?.to_string())));
+        let parameters: Vec<_> = socket
+            .into_iter()
+            .chain(times)
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        if parameters.is_empty() { before } else { format!("{before}?{}", parameters.join("&")) }
     }
 
     fn access(&self) -> Access {
@@ -273,6 +292,17 @@ impl Options {
             }
         }
     }
+}
+
+/// Has `text` in a URI as it is (RFC 3986, 2.1). Slashes may stay, in paths and behind the question mark (3.3, 3.4).
+fn escape(text: &str) -> String {
+    let byte = |byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// Opens an image, for a device to be given.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -293,6 +294,42 @@ fn discs_are_changed() {
         client.refused("blockdev-change-medium", arguments, part);
     }
     client.refused("eject", json!({"device": "ide-0"}), "not removable");
+}
+
+#[test]
+fn exports_may_come_later() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    // Characters that a URI has for itself.
+    let path = machine.directory.join("a?b&c=d %2f");
+    let export = "x/y?z&open-timeout=1";
+    let server = json!({"type": "unix", "path": path});
+    let node = |name: &str, open_timeout: u32| {
+        json!({
+            "driver": "nbd", "node-name": name, "server": server, "export": export,
+            "open-timeout": open_timeout, "reconnect-delay": 4_294_967_295_u32,
+        })
+    };
+    client.refused("blockdev-add", node("early", 0), "No such file");
+    client.send(&json!({"execute": "blockdev-add", "arguments": node("n", 600)}).to_string());
+    let image = machine.directory.join("image");
+    fs::write(&image, [0; 4096]).unwrap();
+    let mut nbd = process::Command::new("qemu-nbd")
+        .args(["-t", "-f", "raw", "-x", export, "-k"])
+        .args([&path, &image])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("qemu-nbd runs: Debian package qemu-utils");
+    let added = client.receive();
+    let nodes = client.ask("query-named-block-nodes", json!({}));
+    nbd.kill().unwrap();
+    nbd.wait().unwrap();
+    assert_eq!(added, json!({"return": {}}));
+    let node = nodes["return"].as_array().unwrap().iter().find(|node| node["node-name"] == "n");
+    let node = node.unwrap();
+    assert_eq!(node["image"]["virtual-size"], 4096);
+    let file = node["file"].as_str().unwrap();
+    assert!(file.ends_with("&reconnect-delay=4294967295&open-timeout=600"), "{file}");
 }
 
 #[test]

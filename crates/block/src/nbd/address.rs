@@ -10,8 +10,6 @@ use thiserror::Error;
 const PORT: u16 = 10809;
 /// How long requests wait for a server to come back, where nothing else is said.
 const RECONNECT: Duration = Duration::from_secs(60);
-/// The longest time that can be given: a year.
-const LONGEST: u64 = 366 * 24 * 3600;
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,9 +83,10 @@ impl FromStr for Address {
 fn parameters(query: &str) -> Result<(Waits, Option<String>), BadAddress> {
     let (mut waits, mut socket) = (Waits::default(), None);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-        let seconds = || match value.parse() {
-            Ok(seconds) if seconds <= LONGEST => Ok(Duration::from_secs(seconds)),
-            _ => Err(BadAddress),
+        // As long as in QEMU's schema (`BlockdevOptionsNbd`).
+        let seconds = || {
+            let seconds: u32 = value.parse().map_err(|_| BadAddress)?;
+            Ok(Duration::from_secs(seconds.into()))
         };
         match name {
             "socket" => socket = Some(unescape(value).ok_or(BadAddress)?),

@@ -34,8 +34,9 @@ fn the_model_is_compared_with_what_two_guests_do() {
     for [design, counted] in [interrupts[0], interrupts[2]] {
         assert!(counted > design / 4.0 && counted < 2.0 * design, "{text}");
     }
+    // Who finds a packet while it looks for one needs no wake-up, so there may be next to none; more than the design's would be some in vain.
     for [design, counted] in [wake_ups[0], wake_ups[2]] {
-        assert!(counted > design / 4.0, "{text}");
+        assert!(counted < 2.0 * design, "{text}");
     }
     assert_eq!(text.matches("off by most: ").count(), 4, "{text}");
 }

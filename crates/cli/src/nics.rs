@@ -39,7 +39,7 @@ const IRQS: [u8; 6] = [3, 4, 5, 7, 10, 11];
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NicArguments {
-    /// A network card, and what is behind it: KIND[,model=virtio|e1000|rtl8029|ne2000][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
+    /// A network card, and what is behind it: KIND[,id=NAME][,model=virtio|e1000|rtl8029|ne2000][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
     /// user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]…, a NAT that needs no rights (see "ring3 nat"),
     /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
     /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
@@ -61,6 +61,8 @@ pub(crate) struct NicProperties {
 /// A card, and what is behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardProperties {
+    /// What people call it.
+    pub(crate) id: Option<String>,
     pub(crate) model: NicModel,
     pub(crate) mac: Option<MacAddress>,
     pub(crate) rom: RomProperties,
@@ -70,6 +72,8 @@ pub(crate) struct CardProperties {
 /// What is behind a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NetworkProperties {
+    /// What people call it.
+    pub(crate) id: Option<String>,
     pub(crate) behind: Behind,
     pub(crate) pcap: Option<PathBuf>,
     pub(crate) filter: Option<String>,
@@ -92,28 +96,29 @@ impl FromStr for NicProperties {
     fn from_str(text: &str) -> Result<NicProperties, BadNic> {
         let mut properties = Properties::parse(text, Some("type"));
         let kind = properties.take("type").unwrap_or_default();
-        // A name for QEMU's monitor.
-        properties.take("id");
         if kind == "none" {
+            // A name for nothing, as QEMU takes it.
+            properties.take("id");
             properties.finish("no properties of none")?;
             return Ok(NicProperties { card: None });
         }
         let (model, mac) = (take_model(&mut properties)?, take_mac(&mut properties)?);
         let rom = RomProperties::take(&mut properties, model)?;
         let network = NetworkProperties::parse(&kind, properties)?;
-        Ok(NicProperties { card: Some(CardProperties { model, mac, rom, network }) })
+        Ok(NicProperties { card: Some(CardProperties { id: None, model, mac, rom, network }) })
     }
 }
 
 impl NetworkProperties {
     /// Those of a network of this kind.
     pub(crate) fn parse(kind: &str, mut properties: Properties) -> Result<Self, BadNic> {
+        let id = properties.take("id");
         let pcap = properties.take("pcap").map(PathBuf::from);
         let filter = properties.take("pcap-filter");
         if filter.is_some() && pcap.is_none() {
             return Err(BadNic("pcap-filter is for a file with packets: add pcap=FILE".into()));
         }
-        Ok(NetworkProperties { behind: Behind::parse(kind, properties)?, pcap, filter })
+        Ok(NetworkProperties { id, behind: Behind::parse(kind, properties)?, pcap, filter })
     }
 }
 
@@ -211,7 +216,7 @@ impl NicArguments {
     pub(crate) fn describe(&self, config: &mut Config, has_firmware: bool) -> Result<(), NicError> {
         let mut boot = Vec::new();
         for (index, card) in (0..).zip(self.cards()) {
-            let CardProperties { model, mac, rom, network } = card;
+            let CardProperties { model, mac, rom, network, .. } = card;
             let mac = mac.unwrap_or_else(|| network.behind.default_address(index));
             boot.extend(rom.boot_index.map(|place| (place, BootDevice::Network(index))));
             let rom = rom.read(*model, has_firmware)?;
@@ -226,10 +231,16 @@ impl NicArguments {
     pub(crate) fn attach(&self, vm: &mut Vm, sender: &Sender) -> Result<(), NicError> {
         let addresses: Vec<_> = vm.config().nics.iter().map(|nic| nic.mac).collect();
         for ((name, address), properties) in nic::NAMES.iter().zip(addresses).zip(self.cards()) {
-            let NetworkProperties { behind, pcap, filter } = &properties.network;
+            let NetworkProperties { id, behind, pcap, filter } = &properties.network;
             let capture = pcap.as_ref().map(|path| Capture::create(path, filter.as_deref()));
             let capture = capture.transpose()?.map(Arc::new);
             let card = Card::new(name, sender.clone(), capture).with_address(address);
+            if let Some(id) = &properties.id {
+                vm.name_card(name, id.clone());
+            }
+            if let Some(id) = id {
+                vm.name_network(name, id.clone());
+            }
             vm.attach_network(name, ring3_net::open(&behind.backend()?, &card)?);
         }
         Ok(())
@@ -255,6 +266,8 @@ mod tests {
         let card = nic.card.unwrap();
         assert_eq!(card.mac, Some(MacAddress([0x52, 0x54, 0, 0, 0, 1])));
         assert_eq!(card.network.pcap, Some("a,b".into()));
+        let named: NicProperties = "user,id=lan".parse().unwrap();
+        assert_eq!(named.card.unwrap().network.id.as_deref(), Some("lan"));
         let interfaces = Interfaces { legacy: false, modern: true };
         let virtio = VirtioNic { mtu: Some(9000), pairs: 2, interfaces };
         assert_eq!(card.model, NicModel::Virtio(virtio));

@@ -16,15 +16,13 @@ mod tests;
 
 use std::fmt::Write;
 
-use ring3_core::net::MacAddress;
-use ring3_vm::{Model, NicModel};
+use ring3_vm::Model;
 use thiserror::Error;
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
 use crate::display::DisplayTarget;
 use crate::drives::{DriveProperties, Interface, VirtioProperties};
 use crate::nics::NetworkProperties;
-use crate::nics::rom::RomProperties;
 use crate::serial::SerialTarget;
 use properties::Properties;
 
@@ -184,7 +182,7 @@ struct Translation {
     virtio_disks: Vec<(String, VirtioProperties)>,
     /// What is to be behind network cards, by its id, and the cards that are to have it.
     netdevs: Vec<(String, NetworkProperties)>,
-    cards: Vec<(String, NicModel, Option<MacAddress>, RomProperties)>,
+    cards: Vec<network::Card>,
 }
 
 /// Translates a command line: QEMU's options, with or without the name of its program before them. With `has_terminal` there is one to

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
 use ring3_vm::Control;
-use ring3_vm::control::{DriveInfo, Status};
+use ring3_vm::control::{DriveInfo, LinkError, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -75,6 +75,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
     ("screendump", screendump),
     ("send-key", send_key),
+    ("set_link", set_link),
     ("stop", |machine, arguments| {
         none(arguments)?;
         machine.control.pause()?;
@@ -193,6 +194,22 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     let counter = |(name, value)| json!({"name": name, "value": value});
     let counters: Vec<_> = stats.counters().into_iter().map(counter).collect();
     Ok(json!([{"provider": "ring3", "stats": counters}]))
+}
+
+/// Plugs the cable of a network card in or out.
+fn set_link(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct SetLink {
+        name: String,
+        up: bool,
+    }
+    let SetLink { name, up } = read(arguments)?;
+    machine.control.set_link(&name, up).map_err(|error| match error {
+        LinkError::Ended(ended) => ended.into(),
+        LinkError::NoCard => Failure::device_not_found(format!("Device '{name}' not found")),
+    })?;
+    done()
 }
 
 /// The one processor. Its thread is the process's first one.

@@ -13,7 +13,7 @@ use ring3_core::disk::Medium;
 use ring3_core::display::{Picture, Pixels};
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use ring3_qmp::Server;
-use ring3_vm::control::{DriveInfo, Event, MediumHeld, Request};
+use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
 use ring3_vm::{Control, Door, Ending, door};
 use serde_json::{Value, json};
 
@@ -122,6 +122,10 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     reply.answer(Ok(()));
                 }
                 Request::Stats(reply) => reply.answer(Box::default()),
+                Request::SetLink { id, reply, .. } => {
+                    let is_known = id == "net0";
+                    reply.answer(if is_known { Ok(()) } else { Err(LinkError::NoCard) });
+                }
                 Request::PlugDisk(..) | Request::Unplug(..) | Request::DriveFailed(_) => {}
             }
         }
@@ -341,6 +345,18 @@ fn disks_get_another_size() {
     let disc = client.ask("query-block", json!({}))["return"][0]["inserted"].take();
     assert_eq!(disc["image"]["virtual-size"], 1 << 20);
     client.refused("block_resize", json!({"device": "ide-9", "size": 512}), "not found");
+}
+
+#[test]
+fn links_are_set() {
+    let machine = Machine::new();
+    let mut client = machine.client();
+    let set = |name: &str, up: Value| json!({"name": name, "up": up});
+    assert_eq!(client.ask("set_link", set("net0", json!(false))), json!({"return": {}}));
+    let unknown = client.ask("set_link", set("net1", json!(true)));
+    assert_eq!(unknown["error"]["class"], "DeviceNotFound");
+    assert_eq!(unknown["error"]["desc"], "Device 'net1' not found");
+    client.refused("set_link", set("net0", json!("off")), "boolean");
 }
 
 #[test]

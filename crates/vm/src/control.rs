@@ -69,6 +69,17 @@ pub enum ChangeError {
     Held(#[from] MediumHeld),
 }
 
+/// Why the cable of a network card is left as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LinkError {
+    /// There is no machine any more.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// Nothing is called that.
+    #[error("there is no such network card")]
+    NoCard,
+}
+
 /// What a machine does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Status {
@@ -200,6 +211,15 @@ pub enum Request {
     Unplug(String, Reply<Result<(), UnplugError>>),
     /// Know that the host could not do what a drive was asked, and stand still if that is to be done about it. It comes from the drive.
     DriveFailed(DriveFailure),
+    /// Plug the cable of the network card that people call that in or out.
+    SetLink {
+        /// What people call the card, or what is behind it.
+        id: String,
+        /// The cable leads somewhere.
+        is_up: bool,
+        /// It has been done, or there is no such card.
+        reply: Reply<Result<(), LinkError>>,
+    },
     /// What has been counted so far.
     Stats(Reply<Box<Stats>>),
 }
@@ -298,6 +318,12 @@ impl Control {
     /// takes it out, too. It may be asked again, as a guest may not have listened yet.
     pub fn unplug(&self, id: &str) -> Result<(), UnplugError> {
         self.ask(|reply| Request::Unplug(id.to_owned(), reply))?
+    }
+
+    /// Plugs the cable of a network card in, or out. The guest hears of it where the card has a way to tell; packets of either direction
+    /// are lost while it is out. `id` is what people call the card or what is behind it, or the name of its device.
+    pub fn set_link(&self, id: &str, is_up: bool) -> Result<(), LinkError> {
+        self.ask(|reply| Request::SetLink { id: id.to_owned(), is_up, reply })?
     }
 
     /// What has been counted so far.

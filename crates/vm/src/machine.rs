@@ -300,6 +300,11 @@ impl Vm {
         self.networks.attach(device, network);
     }
 
+    /// Says what people call what is behind the network card `device`.
+    pub fn name_network(&mut self, device: &str, id: String) {
+        self.networks.name(device, id);
+    }
+
     /// Says how much drive `unit` of the device `device` does at most.
     pub fn limit_drive(
         &mut self,

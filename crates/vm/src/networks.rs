@@ -5,6 +5,7 @@
 //!
 //! [`DeviceInput::Packet`]: ring3_core::input::DeviceInput::Packet
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ring3_core::net::Packet;
@@ -30,6 +31,8 @@ pub trait Network: Debug + Send {
 #[derive(Debug, Default)]
 pub(crate) struct Networks {
     all: Vec<(String, Box<dyn Network>)>,
+    /// What people call them, by the names of the cards.
+    ids: BTreeMap<String, String>,
     /// For how many more slices another packet is expected.
     busy: u32,
 }
@@ -42,6 +45,16 @@ impl Networks {
     pub(crate) fn attach(&mut self, device: &str, network: Box<dyn Network>) {
         self.all.retain(|(name, _)| name != device);
         self.all.push((device.to_owned(), network));
+    }
+
+    /// Says what people call what is behind the card `device`.
+    pub(crate) fn name(&mut self, device: &str, id: String) {
+        self.ids.insert(device.to_owned(), id);
+    }
+
+    /// What people call what is behind the card `device`.
+    pub(crate) fn id(&self, device: &str) -> Option<&str> {
+        self.ids.get(device).map(String::as_str)
     }
 
     /// A packet has come for a card.

@@ -1,7 +1,8 @@
 //! Command lines as people write them, and what becomes of them.
 
-use ring3_vm::VirtioNic;
+use ring3_core::net::MacAddress;
 use ring3_vm::drives::Cache;
+use ring3_vm::{NicModel, VirtioNic};
 
 use super::*;
 use crate::args::Engine;
@@ -74,6 +75,9 @@ fn network_cards() {
     let model = VirtioNic { mtu: Some(9000), ..VirtioNic::default() };
     assert_eq!(socket.model, NicModel::Virtio(model));
     assert_eq!(user.model, NicModel::Ne2000Isa { port: 0x320, irq: 3 });
+    let ids = cards.iter().map(|card| (card.id.as_deref(), card.network.id.as_deref()));
+    let named = [(None, Some("c")), (Some("card"), Some("b")), (None, Some("a"))];
+    assert_eq!(ids.collect::<Vec<_>>(), named);
     assert!(matches!(&user.network.behind, Behind::User(nat) if nat.options.forwards.len() == 1));
     assert_eq!(self::run("-net none").nics.cards(), Vec::<&CardProperties>::new());
 }

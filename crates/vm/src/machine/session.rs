@@ -5,10 +5,11 @@ use std::sync::Arc;
 use ring3_core::clock::Time;
 use ring3_core::disk::DiskError;
 use ring3_core::input::{DeviceInput, Input};
+use ring3_devices::nic;
 use tracing::{trace, warn};
 
 use crate::board::Board;
-use crate::control::{Event, MediumHeld, Request};
+use crate::control::{Event, LinkError, MediumHeld, Request};
 use crate::door::Door;
 use crate::drives::{Action, Drive, DriveFailure, ResizeError};
 use crate::machine::{Console, Ending, Vm, VmError};
@@ -158,6 +159,7 @@ impl Vm {
                 }
                 Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
+                Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
                 Request::DriveFailed(failure) => self.note_failure(door, failure),
                 Request::Drives(reply) => {
                     let mut drives = self.drives.describe(&self.config);
@@ -192,6 +194,19 @@ impl Vm {
             let hint = if is_full { "make room" } else { "mend that" };
             warn!("{why} {file}: the machine stands still; {hint}, and it goes on where it was");
         }
+    }
+
+    /// Plugs the cable of a network card in or out.
+    fn set_link(&mut self, id: &str, is_up: bool) -> Result<(), LinkError> {
+        let is_meant = |name: &&str| {
+            let names = [self.ids.get(*name).map(String::as_str), self.networks.id(name)];
+            *name == id || names.contains(&Some(id))
+        };
+        let mut names = nic::NAMES.into_iter().take(self.config.nics.len());
+        let name = names.find(is_meant).ok_or(LinkError::NoCard)?.to_owned();
+        // An input of a device never ends the run.
+        self.take_input(&Input::Device { name, input: DeviceInput::Link(is_up) });
+        Ok(())
     }
 
     /// Gives the medium of a drive another size.

@@ -146,6 +146,8 @@ enum Left {
     Segment(u8),
     /// The interpreter executes so many instructions at most.
     Interpret(u64),
+    /// The interpreter executes some of the user's instructions, of which the first reads zeros that cannot be written.
+    Zeros,
     /// It can go on.
     Again(Middle),
 }
@@ -238,7 +240,7 @@ impl Translator {
     fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
         self.load(cpu);
         if !self.enter_space(cpu, memory)? {
-            return Ok(STEP);
+            return Ok(Left::Zeros);
         }
         let mut middle = Middle::default();
         loop {
@@ -276,8 +278,8 @@ impl Translator {
         }
     }
 
-    /// Has translated code run at EIP with what is known of its address space. False where the interpreter is to execute the
-    /// instruction there.
+    /// Has translated code run at EIP with what is known of its address space. False where the instruction there reads zeros
+    /// that cannot be written, which is for the interpreter.
     fn enter_space(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<bool> {
         let is_user = cpu.is_user();
         if is_user {
@@ -460,6 +462,13 @@ impl Engine for Translator {
                             loads = Some(register);
                         }
                         Ok(Left::Interpret(count)) => interpreted = count,
+                        Ok(Left::Zeros) => {
+                            let exit = self.interpret_from_zeros(cpu, memory, deadline);
+                            if exit != Exit::Deadline || cpu.instructions >= deadline {
+                                return exit;
+                            }
+                            continue;
+                        }
                         Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
                         Err(error) => {
                             debug!(%error, "the host has no memory for translated code");

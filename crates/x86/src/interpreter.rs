@@ -14,7 +14,7 @@ use crate::cpu::{Attention, Cpu};
 use crate::debug;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::engine::{Engine, Exit};
-use crate::exception::{Fault, Stop, Stopped};
+use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::interpreter::cache::{BLOCK_LENGTH, Cache, NO_PAGE, decode_block};
 use crate::interrupt::{Delivery, Event, Source};
 use crate::observer::Observer;
@@ -63,6 +63,8 @@ pub struct Interpreter {
     at_block: bool,
     /// Where another engine executes too: the pages whose code was found changed, for it.
     dropped: Option<Vec<u32>>,
+    /// The error code of the last page fault that an instruction has raised, for that engine.
+    page_fault: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +96,7 @@ impl Default for Interpreter {
             observer: None,
             at_block: true,
             dropped: None,
+            page_fault: None,
         }
     }
 }
@@ -122,6 +125,11 @@ impl Interpreter {
     /// The pages whose code this one has found changed since the last call, for the other engine.
     pub fn take_dropped_code(&mut self) -> Vec<u32> {
         self.dropped.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The error code (SDM vol. 3, figure 5-12) of the last page fault that an instruction has raised since the last call.
+    pub fn take_page_fault(&mut self) -> Option<u32> {
+        self.page_fault.take()
     }
 
     /// From the next run on, `observer` sees what is executed; the one before it is dropped.
@@ -411,6 +419,9 @@ impl Interpreter {
         match std::mem::replace(&mut cpu.stop, Stop::Unfinished) {
             Stop::Fault(fault) => {
                 cpu.ip = start;
+                if fault.vector == vector::PF {
+                    self.page_fault = fault.error_code;
+                }
                 self.raise(cpu, memory, fault)
             }
             Stop::TaskFault(fault) => self.raise(cpu, memory, fault),

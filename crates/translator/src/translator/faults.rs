@@ -5,6 +5,7 @@ use std::mem;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::segment::sreg;
 
 use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Left, Middle, STEP, Translator};
@@ -21,6 +22,8 @@ const FIRST_PATIENCE: u32 = 256;
 const MAX_MAPPINGS: usize = 40_000;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
 const WRITE_FAULT: u64 = 1 << 1;
+/// Instructions of the user that the interpreter executes from one on that reads zeros which cannot be written.
+const FROM_ZEROS: usize = 8;
 
 /// A page fault that the guest's software is to mend.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +36,14 @@ pub(super) struct PageFault {
     writes: bool,
     /// What the address was made of: the general registers, and the bases of FS and GS.
     registers: ([u32; 8], [u64; 2]),
+}
+
+impl PageFault {
+    /// Of the instruction that `cpu` is at.
+    fn at(cpu: &Cpu, linear: u32, writes: bool) -> PageFault {
+        let (cr3, registers) = (cpu.cr3(), address_registers(cpu));
+        PageFault { cr3, eip: cpu.ip as u32, linear, writes, registers }
+    }
 }
 
 /// What the address of a memory operand can be made of, where other segments are flat.
@@ -135,16 +146,11 @@ impl Translator {
             Fill::Faults => {
                 if is_user {
                     self.store(cpu);
-                    self.page_fault = Some(PageFault {
-                        cr3: cpu.cr3(),
-                        eip: self.context.eip,
-                        linear,
-                        writes,
-                        registers: address_registers(cpu),
-                    });
+                    self.page_fault = Some(PageFault::at(cpu, linear, writes));
                 }
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
+            Fill::Zeros if is_user => Ok(Left::Zeros),
             Fill::Zeros => Ok(Left::Step { is_numeric: site.is_numeric }),
             Fill::Leave | Fill::WritesCode(_) => {
                 self.leave_if_often(cpu, memory, filled.written());
@@ -288,6 +294,35 @@ impl Translator {
         let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(false) };
         // What is not done here is done when it faults.
         Ok(self.fill(cpu, memory, true, fault.linear, fault.writes)? == Fill::Zeros)
+    }
+
+    /// The interpreter executes an instruction that reads zeros which cannot be written, and some after it: mostly one of them is the first write
+    /// there, which so faults without a signal.
+    pub(super) fn interpret_from_zeros(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        deadline: u64,
+    ) -> Exit {
+        self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+        self.counters.steps += 1;
+        self.interpreter.take_page_fault();
+        let before = cpu.instructions;
+        let mut exit = Exit::Deadline;
+        for _ in 0..FROM_ZEROS {
+            if exit != Exit::Deadline || cpu.instructions >= deadline || !cpu.is_user() {
+                break;
+            }
+            let at = PageFault::at(cpu, 0, false);
+            exit = self.interpreter.run(cpu, memory, 1);
+            if let Some(code) = self.interpreter.take_page_fault() {
+                let writes = u64::from(code) & WRITE_FAULT != 0;
+                self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..at });
+                break;
+            }
+        }
+        self.counters.interpreted += cpu.instructions - before;
+        exit
     }
 
     /// The linear address of the instruction at EIP.

@@ -40,3 +40,4 @@ mod pair;
 mod repeats;
 mod software_interrupts;
 mod virtual_8086;
+mod zeros;

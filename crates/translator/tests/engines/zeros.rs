@@ -1,0 +1,93 @@
+//! Memory that a program reads as zeros before it writes to it: systems map one page of zeros for all such memory, and give it pages of its
+//! own when it is written to. The interpreter goes on for some instructions after such a read.
+
+use ring3_x86::cpu::reg;
+use ring3_x86::engine::Exit;
+
+use crate::common::assembler::jmp;
+use crate::machine::*;
+use crate::pair::Pair;
+
+/// Pages in a row, which all are the one of zeros at first.
+const ROW: u32 = 0x10_0000;
+const PAGES: u32 = 16;
+const ZEROS: u32 = 0x5_0000;
+/// How far from the pages in the row those are that take their places.
+const DISTANCE: u32 = 0x10_0000;
+/// Instructions between the read and the write: some with which the interpreter comes to the write, and some with which it does not.
+const BETWEEN: u32 = 12;
+
+/// MOV EAX, [EBX]; INC ECX, `between` times; MOV [EBX], ECX; MOV EDX, [EBX]; ADD EBX, 1000h; DEC ESI; JNZ to the first; HLT, which is not the
+/// user's to execute.
+fn user_code(between: u32) -> Vec<u8> {
+    let body = [
+        &[0x8b, 0x03][..],
+        &vec![0x41; between as usize],
+        &[0x89, 0x0b, 0x8b, 0x13, 0x81, 0xc3, 0, 0x10, 0, 0, 0x4e],
+    ]
+    .concat();
+    let back = -(body.len() as i8 + 2);
+    [&body[..], &[0x75, back as u8, 0xf4]].concat()
+}
+
+/// The handler of page faults: PUSHAD; MOV EAX, CR2; AND EAX, FFFFF000h; LEA ECX, [EAX+DISTANCE+7]; SHR EAX, 10; MOV [EAX+PAGE_TABLE], ECX;
+/// MOV EAX, CR2; INVLPG [EAX]; POPAD; ADD ESP, 4; IRETD.
+fn handler_code() -> Vec<u8> {
+    [
+        &[0x60, 0x0f, 0x20, 0xd0, 0x25, 0, 0xf0, 0xff, 0xff, 0x8d, 0x88][..],
+        &(DISTANCE | P | RW | US).to_le_bytes(),
+        &[0xc1, 0xe8, 10, 0x89, 0x88],
+        &PAGE_TABLE.to_le_bytes(),
+        &[0x0f, 0x20, 0xd0, 0x0f, 0x01, 0x38, 0x61, 0x83, 0xc4, 0x04, 0xcf],
+    ]
+    .concat()
+}
+
+fn begin(machine: &mut Machine, between: u32) {
+    machine.reset_processor();
+    machine.enable_paging();
+    for page in 0..PAGES {
+        machine.map(ROW + page * 0x1000, ZEROS, P | US);
+        machine.put(ROW + DISTANCE + page * 0x1000, &[0; 4]);
+    }
+    machine.put(CODE, &handler_code());
+    machine.code(handler(14), &[jmp(CODE)]);
+    machine.put(USER_CODE, &user_code(between));
+    machine.enter_user();
+    for (register, value) in [(reg::BX, ROW), (reg::CX, 1), (reg::SI, PAGES)] {
+        machine.cpu.set_gpr(register, value.into());
+    }
+}
+
+#[test]
+fn memory_is_read_before_it_is_written() {
+    let Some(mut pair) = Pair::new() else { return };
+    for between in 0..BETWEEN {
+        for slice in [1, 2, 3, 5, 7, 1000] {
+            pair.each(|machine| begin(machine, between));
+            while pair.each(|machine| machine.run_for(slice)) == Exit::Deadline {
+                pair.compare_processors();
+            }
+            pair.compare();
+            assert_eq!(pair.tested.exception().map(|exception| exception.vector), Some(13));
+            let last = ROW + DISTANCE + (PAGES - 1) * 0x1000;
+            assert_eq!(pair.tested.dword(last), 1 + between * PAGES);
+        }
+    }
+}
+
+#[test]
+fn a_write_soon_after_the_read_raises_no_signal_of_its_own() {
+    let Some(mut pair) = Pair::new() else { return };
+    let mut signals = |between| {
+        // The code is translated by then.
+        [(); 2].map(|()| {
+            pair.each(|machine| begin(machine, between));
+            let before = pair.counted("signals");
+            pair.run_to_halt();
+            pair.counted("signals") - before
+        })[1]
+    };
+    let (soon, late) = (signals(2), signals(BETWEEN));
+    assert!(soon + u64::from(PAGES / 2) < late, "{soon} signals, {late} where it writes later");
+}

@@ -1,7 +1,9 @@
-//! Unix sockets to which this user's programs connect, and [how long](polling) one looks for what comes there before one sleeps.
+//! Unix sockets to which this user's programs connect, [how long](polling) one looks for what comes there before one sleeps, and the same for
+//! [threads](workers) that wait for work.
 #![forbid(unsafe_code)]
 
 pub mod polling;
+pub mod workers;
 
 use std::fs::{self, Metadata};
 use std::io;

@@ -1,9 +1,14 @@
-//! Threads that do what has to wait for the host, several at a time.
+//! Threads that do what has to wait for the host, several at a time. Where that comes soon one after the other, one of them
+//! [looks for](ring3_socket::workers) the next before it sleeps.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+
+use ring3_socket::workers::Workers;
+
+use crate::LOOKS_FOR;
 
 /// Something to do.
 type Job = Box<dyn FnOnce() + Send>;
@@ -14,15 +19,14 @@ pub(crate) struct Pool {
     threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    workers: Workers,
     ended: bool,
 }
 
@@ -32,19 +36,34 @@ impl Shared {
     }
 
     fn work(&self) {
-        loop {
-            let mut state = self.lock();
-            let job = loop {
-                if let Some(job) = state.jobs.pop_front() {
-                    break job;
-                }
-                if state.ended {
-                    return;
-                }
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            };
-            drop(state);
+        while let Some(job) = self.next() {
             job();
+            self.lock().workers.ends();
+        }
+    }
+
+    /// Waits for something to do; nothing at the end.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        state.workers.comes();
+        let mut has_looked = false;
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                state.workers.begins();
+                return Some(job);
+            }
+            if state.ended {
+                return None;
+            }
+            if !has_looked && let Some(look) = state.workers.look() {
+                has_looked = true;
+                drop(state);
+                look.wait();
+                state = self.lock();
+                state.workers.has_looked();
+                continue;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -52,10 +71,14 @@ impl Shared {
 impl Pool {
     /// Starts `count` threads for the device called `name`.
     pub(crate) fn start(name: &str, count: usize) -> io::Result<Pool> {
-        let mut pool = Pool { shared: Arc::default(), threads: Vec::new() };
+        let workers = Workers::looking_up_to(LOOKS_FOR);
+        let state = Mutex::new(State { jobs: VecDeque::new(), workers, ended: false });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let mut pool = Pool { shared, threads: Vec::new() };
         for _ in 0..count {
             let shared = Arc::clone(&pool.shared);
             let thread = thread::Builder::new().name(format!("disk {name}"));
+            pool.shared.lock().workers.starts();
             pool.threads.push(thread.spawn(move || shared.work())?);
         }
         Ok(pool)
@@ -63,8 +86,13 @@ impl Pool {
 
     /// Has one of the threads do it. It must not panic.
     pub(crate) fn ask(&self, job: impl FnOnce() + Send + 'static) {
-        self.shared.lock().jobs.push_back(Box::new(job));
-        self.shared.changed.notify_one();
+        let mut state = self.shared.lock();
+        state.jobs.push_back(Box::new(job));
+        let waiting = state.jobs.len();
+        if state.workers.asked(waiting) > 0 {
+            drop(state);
+            self.shared.changed.notify_one();
+        }
     }
 }
 

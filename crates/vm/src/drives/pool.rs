@@ -5,6 +5,8 @@
 //! before it was asked, and runs beside all else. Only [`DiskOperation::Eject`] has the drive alone.
 //!
 //! A request that the host could not do may be kept, and is done again when the machine goes on.
+//!
+//! Where requests come one soon after the other, one thread [looks for](ring3_socket::workers) the next one before it sleeps.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
@@ -12,10 +14,11 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::input::{DeviceInput, Input};
+use ring3_socket::workers::Workers;
 
 use super::errors::{self, Action, ErrorPolicy};
 use super::{Drive, DriveFailure, Later};
@@ -24,6 +27,10 @@ use crate::door::Sender;
 
 /// The most requests of one drive that are done at once: as many as keep a disk of the host busy.
 const THREADS_MAX: usize = 4;
+
+/// How long a thread looks for the next request at most: longer than a guest takes to ask for more when it knows of what it has, and less than
+/// to be woken takes.
+const LOOKS_FOR: Duration = Duration::from_micros(50);
 
 /// See the module. When it is dropped, it ends after all that it was asked, for which there are no limits any more.
 pub(super) struct Pool {
@@ -47,13 +54,10 @@ struct Shared {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct Queue {
     requests: VecDeque<Asked>,
     /// Threads that wait for requests.
     idle: usize,
-    /// Requests that are being done.
-    running: usize,
     /// That is one that has the drive alone.
     is_alone: bool,
     /// Requests that the host could not do, with what it said.
@@ -62,6 +66,21 @@ struct Queue {
     hurries: bool,
     /// No more requests come.
     is_closed: bool,
+    workers: Workers,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            requests: VecDeque::new(),
+            idle: 0,
+            is_alone: false,
+            kept: Vec::new(),
+            hurries: false,
+            is_closed: false,
+            workers: Workers::looking_up_to(LOOKS_FOR),
+        }
+    }
 }
 
 /// What is to be done.
@@ -106,11 +125,19 @@ impl Pool {
     pub(super) fn ask(&mut self, asked: Asked) -> io::Result<()> {
         let mut queue = self.shared.lock();
         queue.requests.push_back(asked);
-        if queue.requests.len() > queue.idle && self.threads.len() < THREADS_MAX {
+        let waiting = queue.requests.len();
+        let unattended = queue.workers.asked(waiting);
+        if unattended == 0 {
+            return Ok(());
+        }
+        if unattended > queue.idle && self.threads.len() < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("drive".to_owned());
             match thread.spawn(move || shared.work()) {
-                Ok(thread) => self.threads.push(thread),
+                Ok(thread) => {
+                    queue.workers.starts();
+                    self.threads.push(thread);
+                }
                 Err(error) if self.threads.is_empty() => {
                     queue.requests.pop_back();
                     return Err(error);
@@ -213,6 +240,8 @@ impl Shared {
     /// Waits for a request that can be done now. None comes any more where this gives nothing.
     fn begin(&self) -> Option<(DiskRequest, Option<Box<dyn Later>>)> {
         let mut queue = self.lock();
+        queue.workers.comes();
+        let mut has_looked = false;
         loop {
             let next = queue.next();
             if let Next::Begin(request, later) = next {
@@ -220,6 +249,17 @@ impl Shared {
             }
             if queue.is_closed && queue.requests.is_empty() {
                 return None;
+            }
+            if matches!(next, Next::Wait)
+                && !has_looked
+                && let Some(look) = queue.workers.look()
+            {
+                has_looked = true;
+                drop(queue);
+                look.wait();
+                queue = self.lock();
+                queue.workers.has_looked();
+                continue;
             }
             queue.idle += 1;
             queue = match next {
@@ -241,7 +281,7 @@ impl Shared {
         result: Result<Vec<u8>, DiskError>,
     ) -> Option<(u64, Result<Vec<u8>, DiskError>)> {
         let mut queue = self.lock();
-        queue.running -= 1;
+        queue.workers.ends();
         queue.is_alone = false;
         if !queue.requests.is_empty() {
             self.changed.notify_all();
@@ -272,7 +312,7 @@ impl Shared {
 
 impl Queue {
     fn is_done(&self) -> bool {
-        self.requests.is_empty() && self.running == 0 && self.kept.is_empty()
+        self.requests.is_empty() && self.workers.busy() == 0 && self.kept.is_empty()
     }
 
     fn next(&mut self) -> Next {
@@ -283,12 +323,12 @@ impl Queue {
         let mut until: Option<Instant> = None;
         for (index, asked) in self.requests.iter().enumerate() {
             let wants_alone = asked.request.operation == DiskOperation::Eject;
-            if wants_alone && (index > 0 || self.running > 0) {
+            if wants_alone && (index > 0 || self.workers.busy() > 0) {
                 break;
             }
             if asked.not_before <= now || self.hurries {
                 self.is_alone = wants_alone;
-                self.running += 1;
+                self.workers.begins();
                 return match self.requests.remove(index) {
                     Some(Asked { request, later, .. }) => Next::Begin(request, later),
                     None => Next::Wait,

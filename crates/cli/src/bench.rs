@@ -86,6 +86,10 @@ struct CpuArguments {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
+    /// In a deterministic run, too
+    #[arg(long)]
+    deterministic: bool,
+
     /// In Bochs, too
     #[arg(long)]
     all: bool,
@@ -129,6 +133,8 @@ pub(crate) enum BenchError {
     Silent(&'static str, u64, &'static str, String),
     #[error("the time of {0} cannot be read from /proc: {1}")]
     Time(&'static str, io::Error),
+    #[error("the memory of {0} cannot be read from /proc: {1}")]
+    Memory(&'static str, io::Error),
     #[error("the guest's programs do not run on this host: {0}")]
     Native(String),
     #[error("there is no benchmark {0}; there are {1}")]

@@ -2,30 +2,35 @@
 
 use std::time::Instant;
 
-use super::peer::{Kind, PROMPT};
+use super::peer::{Kind, MEMORY, PROMPT};
 use super::{BenchError, Settings, median, show};
 
 /// Boots by turns, and shows the medians.
 pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
     let disc = settings.guest("grub.iso")?;
     let kinds = Kind::installed();
-    let mut times = vec![(Vec::new(), Vec::new()); kinds.len()];
+    let mut figures = vec![[const { Vec::new() }; 3]; kinds.len()];
     for _ in 0..settings.runs {
-        for (kind, (waited, worked)) in kinds.iter().zip(&mut times) {
+        for (kind, [waited, worked, memory]) in kinds.iter().zip(&mut figures) {
             let begin = Instant::now();
             let mut peer = kind.boot_disc(&disc)?;
             peer.wait_for(PROMPT)?;
             waited.push(begin.elapsed().as_secs_f64());
             worked.push(peer.time()?);
+            memory.push(f64::from(peer.memory()?) / 1024.0);
         }
     }
-    show("From the power switch to a shell's prompt, by firmware and GRUB from a disc:")?;
-    show("             seconds   processor's   ratio")?;
+    show(
+        "From the power switch to a shell's prompt, by firmware and GRUB from a disc, and the host's",
+    )?;
+    show(&format!("memory that the process has then, with the guest's {MEMORY} MiB:"))?;
+    show("             seconds   processor's   ratio       MiB")?;
     let mut ours = None;
-    for (kind, (waited, worked)) in kinds.iter().zip(times) {
-        let (waited, worked) = (median(waited), median(worked));
+    for (kind, [waited, worked, memory]) in kinds.iter().zip(figures) {
+        let (waited, worked, memory) = (median(waited), median(worked), median(memory));
         let ratio = worked / *ours.get_or_insert(worked);
-        show(&format!("{:<11} {waited:8.2} {worked:13.2} {ratio:7.2}", kind.name()))?;
+        let name = kind.name();
+        show(&format!("{name:<11} {waited:8.2} {worked:13.2} {ratio:7.2} {memory:9.0}"))?;
     }
     Ok(())
 }

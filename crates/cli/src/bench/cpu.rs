@@ -24,6 +24,10 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let native = Native::new(&settings.guest("suite")?, disk("native.img")?)?;
     let chosen = choose(native.list()?, &arguments.only)?;
     let mut kinds = Kind::installed();
+    if arguments.deterministic {
+        // After the translator, to be compared with it.
+        kinds.insert(1, Kind::Deterministic);
+    }
     kinds.extend(arguments.all.then_some(Kind::Bochs));
     let mut systems = Vec::new();
     for kind in &kinds {
@@ -103,7 +107,7 @@ impl System {
     fn count(&self, benchmark: &Benchmark) -> u32 {
         match self.kind {
             Kind::Interpreter | Kind::Bochs => (benchmark.count / SLOW_SHARE).max(1),
-            Kind::Translator | Kind::Qemu => benchmark.count,
+            Kind::Translator | Kind::Deterministic | Kind::Qemu => benchmark.count,
         }
     }
 

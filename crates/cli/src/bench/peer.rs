@@ -15,6 +15,9 @@ use super::BenchError;
 /// What the guests' shell shows when it waits for a command.
 pub(super) const PROMPT: &str = "ring3:~# ";
 
+/// What a guest has, in MiB.
+pub(super) const MEMORY: &str = "128";
+
 /// A peer that says nothing for so long says nothing any more. Decompressing a kernel is silent work.
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -22,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Translator,
+    /// The translator, with time that is a function of the instructions executed.
+    Deterministic,
     Interpreter,
     Qemu,
     /// Is started by [`bochs`](super::bochs) alone.
@@ -29,7 +34,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Those that are installed, but for Bochs.
+    /// Those that are installed, but for Bochs, and a deterministic one.
     pub(super) fn installed() -> Vec<Kind> {
         let mut kinds = vec![Kind::Translator, Kind::Interpreter];
         kinds.extend(is_installed(QEMU).then_some(Kind::Qemu));
@@ -39,6 +44,7 @@ impl Kind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Translator => "ring3",
+            Kind::Deterministic => "deterministic",
             Kind::Interpreter => "interpreter",
             Kind::Qemu => "QEMU (TCG)",
             Kind::Bochs => "Bochs",
@@ -73,8 +79,11 @@ impl Kind {
             command
         };
         let accelerator = if self == Kind::Interpreter { "interpreter" } else { "tcg" };
-        command.args(["-accel", accelerator, "-cpu", "max", "-m", "128", "-nodefaults"]);
+        command.args(["-accel", accelerator, "-cpu", "max", "-m", MEMORY, "-nodefaults"]);
         command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
+        if self == Kind::Deterministic {
+            command.args(["-icount", "shift=auto"]);
+        }
         command.args(boot);
         let failed = |error| BenchError::Start(self.name(), error);
         let mut child =
@@ -173,6 +182,17 @@ impl Peer {
     /// How often one of its threads has slept until something came.
     pub(super) fn wake_ups(&self) -> Result<u64, BenchError> {
         wake_ups(&self.child).map_err(|error| BenchError::Time(self.name, error))
+    }
+
+    /// The host's memory that it has, that of the guest and all, in KiB: each page counts as the part of it that is not others' (proc(5), Pss in
+    /// `smaps_rollup`), and those that are mapped more than once count once.
+    pub(super) fn memory(&self) -> Result<u32, BenchError> {
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()));
+        let text = text.map_err(|error| BenchError::Memory(self.name, error))?;
+        let number = |line: &str| -> Option<u32> {
+            line.strip_prefix("Pss:")?.trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        Ok(text.lines().find_map(number).unwrap_or(0))
     }
 
     /// The time of the host's processors that it has taken, in seconds.

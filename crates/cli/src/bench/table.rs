@@ -69,7 +69,8 @@ impl Table {
         cells.concat()
     }
 
-    /// Geometric means of the ratios, a line for each group that was measured.
+    /// Geometric means of the ratios, a line for each group that was measured; and how many times as long as the other one a deterministic
+    /// run takes, over all of them.
     pub(super) fn means(&self, rows: &[Row]) -> Vec<String> {
         let mut lines = Vec::new();
         for (group, title) in GROUPS {
@@ -88,6 +89,12 @@ impl Table {
             }
             lines.push(cells.concat());
         }
+        if self.kinds.contains(&Kind::Deterministic) {
+            let measured = rows.iter().filter(|row| row.group != CALIBRATION);
+            let prices = measured.filter_map(|row| self.times_ours(row, Kind::Deterministic));
+            let title = "deterministic/ring3, geometric mean";
+            lines.push(format!("{title:<34}{}", times(geometric_mean(prices), 19)));
+        }
         lines
     }
 
@@ -98,8 +105,13 @@ impl Table {
 
     /// How many times as long as the translator QEMU takes.
     fn gain(&self, row: &Row) -> Option<f64> {
+        self.times_ours(row, Kind::Qemu)
+    }
+
+    /// How many times as long as the translator `kind` takes.
+    fn times_ours(&self, row: &Row, kind: Kind) -> Option<f64> {
         let of = |kind| row.times[self.kinds.iter().position(|other| *other == kind)?];
-        Some(of(Kind::Qemu)? / of(Kind::Translator)?)
+        Some(of(kind)? / of(Kind::Translator)?)
     }
 }
 
@@ -145,6 +157,15 @@ mod tests {
         );
         assert_eq!(table.header().len(), table.line(&rows[0]).len());
         assert_eq!(table.header().len(), means[0].len());
+    }
+
+    #[test]
+    fn what_a_deterministic_run_takes_is_over_all_groups() {
+        let table = Table::new(&[Kind::Translator, Kind::Deterministic]);
+        let other = Row { group: "io".into(), ..row("b", None, [0.010, 0.020]) };
+        let means = table.means(&[row("a", Some(0.010), [0.020, 0.010]), other]);
+        assert_eq!(means.len(), 3);
+        assert!(means[2].ends_with(" 1.00x"), "{}", means[2]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{BenchError, Settings, median, show};
 const TEXT: &str = r#"i=1; while [ $i -le 2000 ]; do echo "line $i key$((i*7919%1000)) the quick brown fox $((i*i%977))"; i=$((i+1)); done > $D/text"#;
 
 /// What is measured.
-const WORK: [(&str, &str); 4] = [
+const WORK: [(&str, &str); 6] = [
     (
         "shell",
         "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); case $i in *7) x=a;; *) y=$i;; esac; done",
@@ -21,11 +21,16 @@ const WORK: [(&str, &str); 4] = [
         "awk '{n[$3]++; l+=length($2)} END{for(k in n) print k, n[k]; print l}' $D/text > /dev/null",
     ),
     ("gzip", "gzip -c $D/text > /dev/null"),
+    (
+        "text",
+        "tr a-z A-Z < $D/text | sed 's/QUICK/slow/; s/KEY1*/&&/g' | grep -c '[05] .*FOX [1-4]' > /dev/null",
+    ),
+    ("spawn", "j=0; while [ $j -lt 5 ]; do j=$((j+1)); cat < /dev/null; done"),
 ];
 
 /// How often the host does it for one figure, for it is too quick for the host's clock.
 const REPEATED: u32 = 100;
-/// How often a guest does it, so that typing the command is a small part of it.
+/// How often a guest does it; what typing the command takes is subtracted.
 const REPEATED_IN_GUEST: u32 = 10;
 
 /// Works by turns, and shows the medians.
@@ -73,7 +78,8 @@ fn measure_one(
         native.push(host.time_of(command)?);
         for (peer, times) in peers.iter_mut().zip(&mut times) {
             let time = peer.work(&repeated(command, REPEATED_IN_GUEST))?.0;
-            times.push(time / f64::from(REPEATED_IN_GUEST));
+            let nothing = peer.work(&repeated(command, 0))?.0;
+            times.push((time - nothing) / f64::from(REPEATED_IN_GUEST));
         }
     }
     Ok((median(native), times.into_iter().map(median).collect()))

@@ -23,7 +23,7 @@ use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, CONDITIONAL_SIZE, Count, Emitter, Mark};
 use crate::flags;
 use crate::mode::{Mode, ModeNumber};
-use crate::numeric;
+use crate::numeric::{self, Checked};
 use crate::segmented;
 use crate::segments;
 use crate::slots::Slots;
@@ -91,7 +91,7 @@ pub(crate) fn translate(
         sites: Vec::new(),
         later: Vec::new(),
         entry: 0,
-        is_numeric: false,
+        checked: Checked::Nothing,
         is_changing: source.changing.is_some(),
         instructions: 0,
         second: source.crossing,
@@ -210,8 +210,8 @@ struct Maker<'a> {
     sites: Vec<Site>,
     later: Vec<Later>,
     entry: u32,
-    /// The numeric registers are loaded.
-    is_numeric: bool,
+    /// What was asked for of the numeric registers.
+    checked: Checked,
     /// Its page keeps changing.
     is_changing: bool,
     /// How many instructions there are in `sites`.
@@ -239,7 +239,7 @@ struct Start {
     mark: Mark,
     sites: usize,
     instructions: u16,
-    is_numeric: bool,
+    checked: Checked,
     part: Option<(Count, u16)>,
     check: Option<(Count, u16)>,
     is_landing: bool,
@@ -323,7 +323,7 @@ impl Maker<'_> {
                 mark: self.emitter.mark(),
                 sites: self.sites.len(),
                 instructions: self.instructions,
-                is_numeric: self.is_numeric,
+                checked: self.checked,
                 part: self.part,
                 check: self.check,
                 is_landing: self.is_landing,
@@ -409,7 +409,7 @@ impl Maker<'_> {
         self.make_call(call, entry_of);
         // The function may have executed any number of instructions, and lost the numeric registers.
         self.is_landing = true;
-        self.is_numeric = false;
+        self.checked = Checked::Nothing;
     }
 
     /// Throws away what was made since `start`.
@@ -417,7 +417,7 @@ impl Maker<'_> {
         self.emitter.go_back(start.mark);
         self.sites.truncate(start.sites);
         self.instructions = start.instructions;
-        self.is_numeric = start.is_numeric;
+        self.checked = start.checked;
         self.part = start.part;
         self.check = start.check;
         self.is_landing = start.is_landing;
@@ -434,6 +434,7 @@ impl Maker<'_> {
         if is_landing {
             self.begin_part();
         }
+        let is_numeric = numeric::is_numeric(instruction);
         self.sites.push(Site {
             host: self.emitter.here(),
             offset: instruction.ip32().wrapping_sub(self.eip) as u16,
@@ -443,7 +444,9 @@ impl Maker<'_> {
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
             counts_by_cx: decode::has_16_bit_addresses(instruction),
-            is_numeric: numeric::is_numeric(instruction),
+            is_numeric,
+            operand: (is_numeric && self.mode.segmented.is_some())
+                .then(|| instruction.memory_segment().number() as u8),
             loads: self.loads(instruction),
         });
         if is_landing {
@@ -509,18 +512,21 @@ impl Maker<'_> {
             return true;
         }
         let emitter = &mut self.emitter;
-        if let Some(segmented) = &self.mode.segmented {
-            return segmented::translate(emitter, instruction, &self.mode, segmented);
-        }
-        let is_user = self.mode.is_user;
+        let segmented = self.mode.segmented.as_ref();
         if numeric::is_numeric(instruction) {
-            let is_first = !std::mem::replace(&mut self.is_numeric, true);
-            return numeric::translate(emitter, instruction, |emitter| {
-                if is_first {
-                    emitter.call(at::NUMERIC_CHECK);
+            let is_flat = segmented.is_none();
+            return numeric::translate(emitter, instruction, &mut self.checked, |emitter| {
+                if is_flat {
+                    address(emitter, instruction)
+                } else {
+                    segmented::address(emitter, instruction)
                 }
             });
         }
+        if let Some(segmented) = segmented {
+            return segmented::translate(emitter, instruction, &self.mode, segmented);
+        }
+        let is_user = self.mode.is_user;
         if instruction.is_string_instruction() {
             return strings::translate(emitter, instruction, for_user);
         }

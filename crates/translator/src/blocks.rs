@@ -164,6 +164,7 @@ impl Blocks {
                 compares: false,
                 counts_by_cx: false,
                 is_numeric: false,
+                operand: None,
                 loads: None,
             }),
         ))

@@ -154,6 +154,8 @@ pub(crate) struct Context {
     jump_by_table: u64,
     /// What a block calls before its first numeric instruction.
     pub(crate) numeric_check: u64,
+    /// What it calls before its first instruction of SSE.
+    sse_check: u64,
     /// The base of GS.
     pub(crate) window: u64,
     /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
@@ -311,6 +313,7 @@ pub(crate) mod at {
     pub(crate) const ENTER_HANDLER: [u32; 2] = both(offset_of!(Context, enter_handler));
     pub(crate) const INTERRUPT_RETURN: [u32; 2] = both(offset_of!(Context, interrupt_return));
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
+    pub(crate) const SSE_CHECK: u32 = offset_of!(Context, sse_check) as u32;
     pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
     pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
 
@@ -380,6 +383,7 @@ impl Context {
             fast_call_stack: 0,
             image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
+            sse_check: routines::ask_interpreter as *const () as u64,
             numeric_is_live: 0,
             numeric_was_live: 0,
             host_mxcsr: MXCSR,
@@ -408,8 +412,13 @@ impl Context {
         };
     }
 
-    /// How the numeric registers are reached when it is entered next.
-    pub(crate) fn set_numeric_entry(&mut self, entry: NumericEntry) {
+    /// How the numeric registers are reached when it is entered next, and whether SSE is enabled.
+    pub(crate) fn set_numeric_entry(&mut self, entry: NumericEntry, has_sse: bool) {
+        self.sse_check = if has_sse {
+            routines::check_numeric as *const () as u64
+        } else {
+            routines::ask_interpreter as *const () as u64
+        };
         self.numeric_is_live = u32::from(entry == NumericEntry::Loaded);
         self.numeric_check = match entry {
             NumericEntry::Ask => routines::numeric_ask as *const () as u64,

@@ -215,14 +215,9 @@ pub(crate) fn translate_for_user(emitter: &mut Emitter, instruction: &Instructio
     translate_with(emitter, instruction, |emitter| address_in_region(emitter, instruction))
 }
 
-/// Copies an instruction whose registers have the same names in 64-bit code. False, and what was written is to be thrown away, if
-/// that has none of this kind, or its memory operand is not translated.
-pub(crate) fn copy(emitter: &mut Emitter, instruction: &Instruction) -> bool {
-    copy_with(emitter, instruction, |emitter| address(emitter, instruction))
-}
-
-/// The same, with the memory operand that `address` gives.
-fn copy_with(
+/// Copies an instruction whose registers have the same names in 64-bit code, with the memory operand that `address` gives. False, and
+/// what was written is to be thrown away, if that has none of this kind, or its memory operand is not translated.
+pub(crate) fn copy_with(
     emitter: &mut Emitter,
     instruction: &Instruction,
     address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,

@@ -3,15 +3,15 @@
 //! The guest's registers are in one of three places: in [`Cpu`], where the interpreter uses them; in the image in the
 //! [`Context`](crate::context::Context); or in the host's registers, while translated code that uses them runs. A block
 //! calls what `numeric_check` points to before its first such instruction, which loads them from the image, or
-//! asks the engine for them. When translated code is left they go back to the image, as all other host code has the
-//! same registers.
+//! asks the engine for them. Before its first one of SSE, which the system may not have enabled, it calls what `sse_check`
+//! points to. When translated code is left they go back to the image, as all other host code has the same registers.
 
-use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind};
+use iced_x86::{CpuidFeature, Instruction, MemoryOperand, Mnemonic, OpKind};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::segment::sreg;
 
 use crate::blocks::Blocks;
-use crate::context::Image;
+use crate::context::{Context, at};
 use crate::copy;
 use crate::emitter::Emitter;
 
@@ -22,9 +22,10 @@ const UNCHANGED: u64 = 0xffff_ffff;
 /// In the first 64 bits of the image: the status word's summary of unmasked exceptions (SDM vol. 1, 8.1.3).
 const STATUS_ES: u64 = 1 << (16 + 7);
 
-/// Where the image has these addresses: 64 bits as the host writes it (SDM vol. 1, table 10-3), 32 and the selector as
+/// Where the image has the opcode, and these addresses: 64 bits as the host writes it (SDM vol. 1, table 10-3), 32 and the selector as
 /// the guest does (table 10-2).
 mod image {
+    pub(super) const FOP: usize = 6;
     pub(super) const FIP: usize = 8;
     pub(super) const FDP: usize = 16;
 }
@@ -38,11 +39,23 @@ pub(crate) enum Place {
     Image,
 }
 
-/// The addresses of the last instruction and of its operand, with their selectors, as FXSAVE has them.
+/// The addresses of the last instruction and of its operand, with their selectors, and its opcode, as FXSAVE has them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pointers {
     instruction: (u32, u16),
     operand: (u32, u16),
+    /// The opcode: no instruction changes it but by loading it, where the host's may.
+    opcode: [u8; 2],
+}
+
+/// What a block has asked for so far; the last one includes the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Checked {
+    Nothing,
+    /// The registers are there, and instructions of x87 and MMX are enabled.
+    X87,
+    /// Those of SSE are too.
+    Sse,
 }
 
 /// See the module.
@@ -63,9 +76,14 @@ impl Numeric {
         self.place
     }
 
-    /// Numeric instructions do what they are for: the system has neither switched them off nor left SSE disabled.
+    /// Instructions of x87 and MMX do what the host's do: the system has not switched them off, and they ignore no exception.
     pub(crate) fn are_enabled(cpu: &Cpu) -> bool {
-        !cpu.cr0().intersects(Cr0::EM | Cr0::TS) && cpu.cr4().contains(Cr4::OSFXSR)
+        !cpu.cr0().intersects(Cr0::EM | Cr0::TS) && !cpu.fpu.ignores_exception()
+    }
+
+    /// Those of SSE do, where [`are_enabled`](Numeric::are_enabled) holds.
+    pub(crate) fn is_sse_enabled(cpu: &Cpu) -> bool {
+        cpu.cr4().contains(Cr4::OSFXSR)
     }
 
     /// The selector that CS had when code of users, or else of the supervisor, was entered last.
@@ -74,13 +92,15 @@ impl Numeric {
     }
 
     /// Moves the registers to the image.
-    pub(crate) fn give(&mut self, cpu: &Cpu, image: &mut Image) {
+    pub(crate) fn give(&mut self, cpu: &Cpu, context: &mut Context) {
+        let image = &mut context.image;
         let registers = cpu.numeric_image();
         image.0[..registers.len()].copy_from_slice(&registers);
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| registers[at + byte]));
         self.pointers = Pointers {
             instruction: (word(image::FIP), word(image::FIP + 4) as u16),
             operand: (word(image::FDP), word(image::FDP + 4) as u16),
+            opcode: [registers[image::FOP], registers[image::FOP + 1]],
         };
         image.set(image::FIP, UNCHANGED);
         image.set(image::FDP, UNCHANGED);
@@ -89,21 +109,22 @@ impl Numeric {
 
     /// Translated code is about to be entered, which does not load CS; DS counts as what it is now. When the addresses of what it
     /// executes are asked for, the system may have other selectors there.
-    pub(crate) fn note_selectors(&mut self, cpu: &Cpu, blocks: &Blocks, image: &mut Image) {
+    pub(crate) fn note_selectors(&mut self, cpu: &Cpu, blocks: &Blocks, context: &mut Context) {
         let selectors = (cpu.segment(sreg::CS).selector, cpu.segment(sreg::DS).selector);
         let privilege = usize::from(cpu.is_user());
         if self.selectors[privilege] != selectors {
-            self.note_pointers(blocks, image);
+            self.note_pointers(blocks, context);
             self.selectors[privilege] = selectors;
         }
     }
 
     /// Notes where the last instruction was, which only `blocks` can tell from where its host code is. To be called
-    /// before they are dropped.
-    pub(crate) fn note_pointers(&mut self, blocks: &Blocks, image: &mut Image) {
+    /// before they are dropped, and where it was in segmented code, before the segments are other ones.
+    pub(crate) fn note_pointers(&mut self, blocks: &Blocks, context: &mut Context) {
         if self.place == Place::Cpu {
             return;
         }
+        let image = &mut context.image;
         let (instruction, operand) = (image.get(image::FIP), image.get(image::FDP));
         if instruction == UNCHANGED {
             return;
@@ -114,9 +135,16 @@ impl Numeric {
             self.pointers.instruction = (eip, code);
             // Older processors note each operand, and the guest's one those of unmasked exceptions alone.
             let has_exception = image.get(0) & STATUS_ES != 0;
-            if has_exception && operand != UNCHANGED && operand >> 32 != 0 {
-                // The window begins at a multiple of 4 GiB. Which segment it was is not known.
-                self.pointers.operand = (operand as u32, data);
+            // That is an offset in GS, and so the linear address; the kernel's own operands are in the upper half.
+            if has_exception && operand != UNCHANGED && operand >> 32 == 0 {
+                // Which segment it was is not known of flat code.
+                self.pointers.operand = match site.operand.map(usize::from) {
+                    None => (operand as u32, data),
+                    Some(segment) => (
+                        (operand as u32).wrapping_sub(context.views[segment].base),
+                        context.selectors[segment],
+                    ),
+                };
             }
         }
         image.set(image::FIP, UNCHANGED);
@@ -124,13 +152,14 @@ impl Numeric {
     }
 
     /// Moves the registers to [`Cpu`].
-    pub(crate) fn take(&mut self, cpu: &mut Cpu, blocks: &Blocks, image: &mut Image) {
+    pub(crate) fn take(&mut self, cpu: &mut Cpu, blocks: &Blocks, context: &mut Context) {
         if self.place == Place::Cpu {
             return;
         }
-        self.note_pointers(blocks, image);
-        let mut registers = image.0;
-        let Pointers { instruction, operand } = self.pointers;
+        self.note_pointers(blocks, context);
+        let mut registers = context.image.0;
+        let Pointers { instruction, operand, opcode } = self.pointers;
+        registers[image::FOP..image::FOP + opcode.len()].copy_from_slice(&opcode);
         for (at, (offset, selector)) in [(image::FIP, instruction), (image::FDP, operand)] {
             registers[at..at + 4].copy_from_slice(&offset.to_le_bytes());
             registers[at + 4..at + 8].copy_from_slice(&u32::from(selector).to_le_bytes());
@@ -162,12 +191,36 @@ pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
     }) || instruction.mnemonic() == Mnemonic::Wait
 }
 
-/// Translates an instruction for which [`is_numeric`] holds, by copying it. `begins` writes what comes before the first one of a block. False, and
-/// what was written is to be thrown away, if it is left to the interpreter.
+/// The first operand of `instruction`, if it is in memory, is only read.
+pub(crate) fn reads_first_operand(instruction: &Instruction) -> bool {
+    use Mnemonic as M;
+    match instruction.mnemonic() {
+        M::Ldmxcsr => true,
+        M::Fst | M::Fstp | M::Fist | M::Fistp | M::Fisttp | M::Fbstp | M::Fnstcw | M::Fnstsw => {
+            false
+        }
+        _ => {
+            use CpuidFeature as F;
+            let is_x87 = |feature: &F| matches!(feature, F::FPU | F::FPU287 | F::FPU387);
+            instruction.cpuid_features().iter().any(is_x87)
+        }
+    }
+}
+
+/// What must have been asked for before `instruction`, for which [`is_numeric`] holds.
+fn needed(instruction: &Instruction) -> Checked {
+    use CpuidFeature as F;
+    let is_old = |feature: &F| matches!(feature, F::FPU | F::FPU287 | F::FPU387 | F::MMX);
+    if instruction.cpuid_features().iter().all(is_old) { Checked::X87 } else { Checked::Sse }
+}
+
+/// Translates an instruction for which [`is_numeric`] holds, by copying it with the memory operand that `address` gives. `checked` is what
+/// its block has asked for. False, and what was written and `checked` are to be thrown away, if it is left to the interpreter.
 pub(crate) fn translate(
     emitter: &mut Emitter,
     instruction: &Instruction,
-    begins: impl FnOnce(&mut Emitter),
+    checked: &mut Checked,
+    address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
 ) -> bool {
     use Mnemonic as M;
     match instruction.mnemonic() {
@@ -208,6 +261,10 @@ pub(crate) fn translate(
     if !has_known_registers {
         return false;
     }
-    begins(emitter);
-    copy::copy(emitter, instruction)
+    let needed = needed(instruction);
+    if *checked < needed {
+        *checked = needed;
+        emitter.call(if needed == Checked::Sse { at::SSE_CHECK } else { at::NUMERIC_CHECK });
+    }
+    copy::copy_with(emitter, instruction, address)
 }

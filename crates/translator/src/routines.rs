@@ -300,6 +300,15 @@ pub(crate) unsafe extern "sysv64" fn numeric_load() {
     )
 }
 
+/// A check for SSE where that is enabled: a numeric one.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn check_numeric() {
+    naked_asm!(
+        "jmp [r14 + {numeric_check}]",
+        numeric_check = const offset_of!(Context, numeric_check),
+    )
+}
+
 /// A numeric check: the engine is to be asked.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn numeric_ask() {

@@ -18,6 +18,7 @@ use crate::context::at;
 use crate::copy::rename;
 use crate::emitter::{Emitter, displacement_size};
 use crate::mode::Segmented;
+use crate::numeric;
 
 /// How memory is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +146,8 @@ fn access_of(instruction: &Instruction) -> Access {
         || matches!(
             instruction.mnemonic(),
             M::Cmp | M::Test | M::Push | M::Mul | M::Imul | M::Div | M::Idiv | M::Jmp | M::Call
-        );
+        )
+        || numeric::reads_first_operand(instruction);
     if only_reads { Access::Read } else { Access::Write }
 }
 

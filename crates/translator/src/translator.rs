@@ -246,11 +246,12 @@ impl Translator {
         loop {
             // In the middle of a block nothing asks for them again.
             let was_live = self.context.numeric_was_live != 0;
-            self.context.set_numeric_entry(match self.numeric.place() {
+            let entry = match self.numeric.place() {
                 numeric::Place::Image if middle.counted > 0 && was_live => NumericEntry::Loaded,
                 numeric::Place::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
                 _ => NumericEntry::Ask,
-            });
+            };
+            self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(middle.counted);
             self.load_time(cpu, allowed);
@@ -291,7 +292,7 @@ impl Translator {
         }
         let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
         self.set_user_window(window);
-        self.numeric.note_selectors(cpu, &self.blocks, &mut self.context.image);
+        self.numeric.note_selectors(cpu, &self.blocks, &mut self.context);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
         let (mode, _) = self.modes.current();
@@ -392,11 +393,11 @@ impl Translator {
         self.counters.steps += 1;
         self.counters.interpreted += 1;
         if is_numeric {
-            self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+            self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
         let exit = self.interpreter.execute(cpu, memory, &self.ops[number]);
         if exit.is_some() {
-            self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+            self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
         exit
     }
@@ -409,7 +410,7 @@ impl Translator {
             return STEP;
         }
         if self.numeric.place() == numeric::Place::Cpu {
-            self.numeric.give(cpu, &mut self.context.image);
+            self.numeric.give(cpu, &mut self.context);
         }
         self.context.numeric_was_live = 1;
         at.go_on(cpu, deadline)
@@ -485,7 +486,7 @@ impl Engine for Translator {
                 }
             }
             if uses_numeric {
-                self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+                self.numeric.take(cpu, &self.blocks, &mut self.context);
             }
             let before = cpu.instructions;
             let exit = self.interpreter.run(cpu, memory, interpreted);
@@ -494,7 +495,7 @@ impl Engine for Translator {
                 self.descriptors.note(cpu, memory, register, &mut self.context);
             }
             if exit != Exit::Deadline || cpu.instructions >= deadline {
-                self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+                self.numeric.take(cpu, &self.blocks, &mut self.context);
                 return exit;
             }
         }

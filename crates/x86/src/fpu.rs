@@ -179,8 +179,8 @@ impl Fpu {
         self.ignores_exception = self.has_pending_exception();
     }
 
-    /// Waiting instructions ignore the pending exception.
-    pub(crate) fn ignores_exception(&self) -> bool {
+    /// Waiting instructions ignore the pending exception: IGNNE# is active (SDM vol. 1, D.2.1.2).
+    pub fn ignores_exception(&self) -> bool {
         self.ignores_exception
     }
 

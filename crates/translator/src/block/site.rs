@@ -21,6 +21,8 @@ pub(crate) struct Site {
     pub(crate) counts_by_cx: bool,
     /// It uses numeric registers.
     pub(crate) is_numeric: bool,
+    /// The number of the segment register by which a numeric instruction of segmented code accesses memory, if it does.
+    pub(crate) operand: Option<u8>,
     /// The number of the segment register that it loads.
     pub(crate) loads: Option<u8>,
 }

@@ -10,9 +10,9 @@ use super::{
 use crate::context::at;
 use crate::copy::{rename, translate_with, with_high_byte};
 use crate::emitter::Emitter;
+use crate::flags;
 use crate::mode::{Loading, Mode, Segmented};
 use crate::segments::{self, selector};
-use crate::{flags, numeric};
 
 /// Translates an instruction that goes on with the next one. False, and what was written is to be thrown away, if it is
 /// left to the interpreter.
@@ -22,9 +22,6 @@ pub(crate) fn translate(
     mode: &Mode,
     segmented: &Segmented,
 ) -> bool {
-    if numeric::is_numeric(instruction) {
-        return false;
-    }
     if instruction.is_string_instruction() {
         return strings::translate(emitter, instruction);
     }

@@ -126,7 +126,7 @@ impl Translator {
     }
 
     pub(super) fn forget_code(&mut self) {
-        self.numeric.note_pointers(&self.blocks, &mut self.context.image);
+        self.numeric.note_pointers(&self.blocks, &mut self.context);
         self.blocks.clear();
         self.left.clear();
         self.patience.clear();

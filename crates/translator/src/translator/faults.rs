@@ -304,7 +304,7 @@ impl Translator {
         memory: &mut Memory,
         deadline: u64,
     ) -> Exit {
-        self.numeric.take(cpu, &self.blocks, &mut self.context.image);
+        self.numeric.take(cpu, &self.blocks, &mut self.context);
         self.counters.steps += 1;
         self.interpreter.take_page_fault();
         let before = cpu.instructions;

@@ -88,6 +88,9 @@ impl Translator {
         }
         cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
         let segmented = self.modes.current().1.segmented;
+        if segmented.is_some() {
+            self.numeric.note_pointers(&self.blocks, &mut self.context);
+        }
         if segmented.is_some_and(|segmented| segmented.loading != Loading::Protected) {
             self.store_views(cpu);
         }

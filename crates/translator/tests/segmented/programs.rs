@@ -35,7 +35,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
         let number = random.below(256) as u8;
         let operand = |reg: u8| memory_operand(reg, b, number, has_32_bit_address);
         let word = if has_32_bit_operand { 4 } else { 2 };
-        match random.below(34) {
+        match random.below(37) {
             // MOV from and to memory, bytes and words.
             0..=3 => {
                 code.push(0x88 | random.below(4) as u8);
@@ -104,6 +104,31 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
                 } else {
                     vec![0xd0 | (a & 4) << 3 | b]
                 });
+            }
+            31 => {
+                // x87 with memory, not what loads or shows a state.
+                code.push(0xd8 | b);
+                let is_state = b == 1 && [4, 6].contains(&a) || b == 5 && [4, 6].contains(&a);
+                let rm = random.below(8) as u8;
+                let reg = if is_state { 0 } else { a };
+                code.extend(memory_operand(reg, rm, number, has_32_bit_address));
+            }
+            32 => {
+                // FADD, FMUL, ... of registers, FXCH, FLD1, FLDZ, FWAIT.
+                let others = [[0xd9, 0xc8 | b], [0xd9, 0xe8], [0xd9, 0xee], [0x90, 0x9b]];
+                code.extend(others.get(a as usize).copied().unwrap_or([0xd8, registers]));
+            }
+            33 => {
+                // MOVUPS, MOVAPS, MOVQ, MOVD, PADDD, ADDPS, from memory; EMMS, MFENCE.
+                let opcodes = [0x10, 0x11, 0x28, 0x6f, 0x7f, 0x6e, 0xfe, 0x58];
+                match number >> 5 {
+                    0 => code.extend([0x0f, 0x77]),
+                    1 => code.extend([0x0f, 0xae, 0xf0]),
+                    _ => {
+                        code.extend([0x0f, random.pick(&opcodes)]);
+                        code.extend(operand(a));
+                    }
+                }
             }
             _ => {
                 code.extend([0x70 | number & 15, 0]); // jcc

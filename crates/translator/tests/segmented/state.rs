@@ -1,11 +1,15 @@
 //! Processors in the modes of segmented code.
 
-use ring3_x86::cpu::{Cpu, Cr0, reg};
+use ring3_hostcpu::FxImage;
+use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
+use ring3_x86::softfloat::F80;
 use ring3_x86::undefined::Maker;
 
+use super::common::guest::registers;
+use super::common::host_fpu;
 use super::common::random::Random;
 
 /// Bytes of memory.
@@ -16,6 +20,7 @@ pub(crate) const MEMORY: u64 = 1 << 20;
 pub(crate) struct Seen {
     exits: Vec<Exit>,
     registers: Vec<u64>,
+    numeric: FxImage,
     eip: u64,
     flags: Eflags,
     segments: Vec<Segment>,
@@ -29,6 +34,7 @@ impl Seen {
         Seen {
             exits: exits.to_vec(),
             registers: (reg::AX..=reg::DI).map(|number| cpu.gpr(number)).collect(),
+            numeric: registers(cpu),
             eip: cpu.ip,
             flags: cpu.eflags() & defined,
             segments: (sreg::ES..=sreg::GS).map(|number| *cpu.segment(number)).collect(),
@@ -77,6 +83,7 @@ pub(crate) fn random_cpu(random: &mut Random, edges: Edges) -> Cpu {
     }
     cpu.idtr = TableRegister { base: 0, limit: random.pick(&[0, 0x3ff]) };
     set_registers(random, &mut cpu, edges);
+    set_numeric(random, &mut cpu, edges);
     let limit = cpu.segment(sreg::CS).limit;
     cpu.ip = random.below(limit.min(0xffff) - 0x200).into();
     if edges == Edges::Often && random.percent(10) {
@@ -97,6 +104,40 @@ pub(crate) fn set_registers(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
         let upper = if random.percent(30) { random.bits() & 0xffff_0000 } else { 0 };
         cpu.set_gpr(reg::CX, (upper | random.below(40)).into());
     }
+}
+
+/// Sets the registers of x87, MMX and SSE to random numbers, and whether they can be used.
+fn set_numeric(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
+    let is_plain = edges == Edges::Rarely;
+    cpu.transcendental = host_fpu::execute;
+    let mut cr0 = cpu.cr0();
+    cr0.set(Cr0::NE, random.percent(50));
+    cr0.set(Cr0::EM, !is_plain && random.percent(5));
+    cr0.set(Cr0::TS, !is_plain && random.percent(5));
+    cpu.set_cr0(cr0);
+    let mut cr4 = Cr4::empty();
+    cr4.set(Cr4::OSFXSR, random.percent(70));
+    cr4.set(Cr4::OSXMMEXCPT, random.percent(50));
+    cpu.set_cr4(cr4);
+    let masks = if is_plain || random.percent(60) { 0x3f } else { random.bits() as u16 & 0x3f };
+    cpu.fpu.set_control(random.bits() as u16 & 0xf00 | masks);
+    let exceptions = if random.percent(90) { 0 } else { 0x7f };
+    cpu.fpu.set_status(random.bits() as u16 & (0x7f00 | exceptions));
+    for i in 0..8 {
+        let exponent = match random.below(8) {
+            0 => random.bits() as u16,
+            _ => 0x3ff0 + random.below(32) as u16,
+        };
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&(random.next() | 1 << 63).to_le_bytes());
+        bytes[8..].copy_from_slice(&exponent.to_le_bytes());
+        cpu.fpu.set_st(i, F80::from_bytes(bytes));
+        cpu.sse.set_xmm(i, u128::from(random.next()) << 64 | u128::from(random.next()));
+    }
+    let tags = random.bits() as u16;
+    cpu.fpu.set_tag_word(random.pick(&[0, 0xffff, tags]));
+    let masks = if is_plain || random.percent(60) { 0x1f80 } else { random.bits() & 0x1f80 };
+    cpu.sse.set_mxcsr(masks | random.bits() & 0xe07f);
 }
 
 /// A register: mostly an offset in 64 KiB, and often one at its edges.

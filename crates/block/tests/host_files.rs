@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use ring3_block::{Error, Format, Image, OpenOptions};
@@ -39,10 +41,17 @@ fn what_qemu_writes_is_in_use() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    while !socket.exists() {
-        assert!(server.try_wait().unwrap().is_none(), "qemu-nbd has ended");
+    let mut client = loop {
+        match UnixStream::connect(&socket) {
+            Ok(client) => break client,
+            Err(_) => assert!(server.try_wait().unwrap().is_none(), "qemu-nbd has ended"),
+        }
         std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    };
+    // It opens the image after the socket, and answers after that.
+    let mut greeting = [0; 8];
+    client.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"NBDMAGIC");
     let opened = Image::open(&path, &OpenOptions { writes: true, ..OpenOptions::default() });
     server.kill().unwrap();
     server.wait().unwrap();

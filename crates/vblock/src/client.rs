@@ -14,6 +14,7 @@ mod ring;
 
 use std::fmt::{self, Debug, Formatter};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -102,14 +103,28 @@ struct State {
     ring: Ring,
     /// The status of requests that are complete, by their places.
     complete: [Option<u8>; ring::SLOTS as usize],
-    /// Somebody waits for calls, and looks at the ring for all.
+    /// A thread waits for calls, and looks at the ring for all.
     has_watcher: bool,
+    /// The places of requests that somebody looks after from time to time, one bit for each. Where there are some, no thread begins to
+    /// wait for calls.
+    looked_after: u32,
     /// Without a server nothing is waited for any more.
     gave_up: bool,
     polling: Polling,
 }
 
+fn bit(slot: u16) -> u32 {
+    1 << slot
+}
+
 impl State {
+    /// One of the requests that are looked after is complete.
+    fn has_news(&self) -> bool {
+        (0..ring::SLOTS)
+            .filter(|slot| self.looked_after & bit(*slot) != 0)
+            .any(|slot| self.complete[usize::from(slot)].is_some())
+    }
+
     fn reap(&mut self) -> bool {
         let mut any = false;
         while let Some((slot, status)) = self.ring.next() {
@@ -132,7 +147,7 @@ struct Ticket {
 }
 
 /// A request that was begun: what comes of it are the bytes read, none for others. It is complete some time, even if nobody
-/// waits for it.
+/// waits for it. Who has it looks after it, from time to time or after [`Disk::arm`].
 pub struct Waiting {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -154,10 +169,20 @@ impl Waiting {
             self.shared.changed.notify_all();
         }
         state.complete[usize::from(ticket.slot)]?;
+        state.polling.slept(ticket.since.elapsed());
+        state.looked_after &= !bit(ticket.slot);
         let result = self.shared.finish(&mut state, ticket, &self.path);
         drop(state);
         self.ticket = None;
         Some(result)
+    }
+
+    /// Nobody looks after it any more, but a thread may wait for it.
+    fn leave(&mut self) -> Option<Ticket> {
+        let ticket = self.ticket.take()?;
+        self.shared.lock().looked_after &= !bit(ticket.slot);
+        self.shared.changed.notify_all();
+        Some(ticket)
     }
 
     /// The same, looking for as long as that is quicker than to sleep.
@@ -181,14 +206,14 @@ impl Waiting {
 
     /// Waits for it.
     pub fn wait(mut self) -> Result<Vec<u8>, ClientError> {
-        let ticket = self.ticket.take();
+        let ticket = self.leave();
         ticket.map_or(Ok(Vec::new()), |ticket| self.shared.wait(&ticket, &self.path))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if let Some(ticket) = self.leave() {
             // Its place must not be used again before.
             let _ = self.shared.wait(&ticket, &self.path);
         }
@@ -244,9 +269,35 @@ impl Disk {
             }
         };
         ticket.is_short = len <= SHORT;
+        state.looked_after |= bit(slot);
         drop(state);
         let (shared, path) = (Arc::clone(&self.shared), self.path().to_owned());
         Some(Ok(Waiting { shared, path, ticket: Some(ticket) }))
+    }
+
+    /// Something that was begun may be complete.
+    pub fn has_news(&self) -> bool {
+        let mut state = self.shared.lock();
+        if state.reap() {
+            self.shared.changed.notify_all();
+        }
+        state.has_news()
+    }
+
+    /// Has the server tell of the next request that is complete: then what is given back can be read. None where there may be one already.
+    pub fn arm(&self) -> Option<BorrowedFd<'_>> {
+        let link = &self.shared.link;
+        let state = self.shared.lock();
+        link.forget_bell();
+        if state.has_news() {
+            return None;
+        }
+        if state.has_watcher {
+            // It rings the bell when it has heard of something, or waits no longer.
+            return Some(link.bell());
+        }
+        link.forget_call();
+        state.ring.wants_calls().then(|| link.call())
     }
 
     /// Does `act` from `sector` on, however long that takes; the bytes read, none for others.
@@ -388,7 +439,7 @@ impl Shared {
             if self.is_over(&state) {
                 return Err(ClientError::Failed(path.to_owned()));
             }
-            if state.has_watcher {
+            if state.has_watcher || state.looked_after != 0 {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else if state.ring.wants_calls() {
                 state.has_watcher = true;
@@ -398,6 +449,9 @@ impl Shared {
                 state.has_watcher = false;
                 // Another one watches if this one has what it waited for.
                 self.changed.notify_all();
+                if state.looked_after != 0 {
+                    self.link.ring();
+                }
             }
         }
     }

@@ -1,10 +1,13 @@
 //! The input door as the host sees it: threads send, the machine takes between two instructions. Some of what comes it [fetches](Source) itself.
 
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::{self, Peekable};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,30 @@ const CAPACITY: usize = 64;
 
 /// The longest time for which a machine that waits looks for something before it sleeps: about what waking it up takes.
 const LOOKS_FOR: Duration = Duration::from_micros(200);
+
+/// How often a machine looks that cannot sleep until there is something.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
+/// What else a machine waits for, and takes elsewhere.
+pub(crate) trait Others {
+    /// There may be something.
+    fn have_news(&self) -> bool;
+
+    /// Before the machine sleeps: what can be read when there may be something. None where there may be already.
+    fn arm(&self) -> Option<Vec<BorrowedFd<'_>>>;
+}
+
+struct Nothing;
+
+impl Others for Nothing {
+    fn have_news(&self) -> bool {
+        false
+    }
+
+    fn arm(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        Some(Vec::new())
+    }
+}
 
 /// Makes a door and a sender for it. Host time counts from now.
 pub fn door() -> (Sender, Door) {
@@ -416,11 +443,21 @@ impl Door {
     /// Sleeps until [`Door::take`] or [`Door::take_requests`] would give something, or until host time `until`, if
     /// that is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
-        if self.look(until, &accepts) {
+        self.wait_with(until, &Nothing, accepts);
+    }
+
+    /// The same, but until `others` have something, too.
+    pub(crate) fn wait_with(
+        &mut self,
+        until: Option<Time>,
+        others: &dyn Others,
+        accepts: impl Fn(&Input) -> bool,
+    ) {
+        if self.look(until, others, &accepts) {
             return;
         }
         let slept = Instant::now();
-        if self.sleep(until, accepts) {
+        if self.sleep(until, others, accepts) {
             self.polling.slept(slept.elapsed());
         } else {
             self.polling.slept_in_vain();
@@ -428,11 +465,17 @@ impl Door {
     }
 
     /// Looks for the time that is worth it whether there is something; true if there is.
-    fn look(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) -> bool {
+    fn look(
+        &mut self,
+        until: Option<Time>,
+        others: &dyn Others,
+        accepts: impl Fn(&Input) -> bool,
+    ) -> bool {
         let mut polling = self.polling;
         let found = polling.wait(|| {
             self.fetch();
-            self.shared.lock().wakes(&accepts)
+            others.have_news()
+                || self.shared.lock().wakes(&accepts)
                 || until.is_some_and(|until| until <= self.host_time())
         });
         self.polling = polling;
@@ -440,30 +483,49 @@ impl Door {
     }
 
     /// See [`Door::wait`]. True if it has slept until there was something.
-    fn sleep(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) -> bool {
+    fn sleep(
+        &mut self,
+        until: Option<Time>,
+        others: &dyn Others,
+        accepts: impl Fn(&Input) -> bool,
+    ) -> bool {
         loop {
             // Only a source that has said that there is nothing can be waited for.
             self.fetch();
+            let Some(mut descriptors) = others.arm() else { return true };
             let mut waiting = self.shared.lock();
             if waiting.wakes(&accepts) {
                 return true;
             }
-            let left = until.map(|until| Duration::from_nanos(until.nanos_since(self.host_time())));
+            let mut left =
+                until.map(|until| Duration::from_nanos(until.nanos_since(self.host_time())));
             if left.is_some_and(|left| left.is_zero()) {
                 return false;
             }
-            let with_room = self.sources.iter().map(|source| &**source);
-            let with_room: Vec<_> =
-                with_room.filter(|source| waiting.room_for(Some(source.device())) > 0).collect();
+            let sources = self.sources.iter();
+            let sources = sources.filter(|source| waiting.room_for(Some(source.device())) > 0);
+            descriptors.extend(sources.map(|source| source.descriptor()));
+            if !waiting.attached.is_empty() {
+                continue;
+            }
+            let has_others = !descriptors.is_empty();
+            if has_others && waiting.bell.is_none() {
+                waiting.bell = Bell::new().ok();
+            }
             match waiting.bell.clone() {
-                _ if !waiting.attached.is_empty() => {}
-                Some(bell) if !with_room.is_empty() => {
+                Some(bell) if has_others => {
                     waiting.sleeps = true;
                     drop(waiting);
-                    bell.sleep(&with_room, left);
+                    bell.sleep(&descriptors, left);
                     self.shared.lock().sleeps = false;
                 }
-                _ => self.shared.sleep(waiting, left),
+                _ => {
+                    if has_others {
+                        // The host has no descriptor for it.
+                        left = Some(left.unwrap_or(Duration::MAX).min(BETWEEN_LOOKS));
+                    }
+                    self.shared.sleep(waiting, left);
+                }
             }
         }
     }
@@ -472,101 +534,5 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-
-    fn for_device(name: &str, byte: u8) -> Input {
-        Input::Device { name: name.into(), input: DeviceInput::Serial(vec![byte]) }
-    }
-
-    fn key(byte: u8) -> Input {
-        for_device("com1", byte)
-    }
-
-    #[test]
-    fn inputs_come_in_order_and_quit_comes_first() {
-        let (sender, mut door) = door();
-        sender.send(key(1));
-        sender.send(key(2));
-        assert_eq!(door.take(|_| false), None);
-        assert_eq!(door.take(|_| true), Some(key(1)));
-        sender.send(Input::Quit);
-        assert_eq!(door.take(|_| false), Some(Input::Quit));
-        assert_eq!(door.take(|_| true), Some(key(2)));
-        assert_eq!(door.take(|_| true), None);
-    }
-
-    #[test]
-    fn a_full_door_holds_senders_back() {
-        let (sender, mut door) = door();
-        while sender.offer(key(0)) {}
-        let other = sender.clone();
-        let blocked = thread::spawn(move || other.send(key(7)));
-        for _ in 0..CAPACITY {
-            assert_eq!(door.take(|_| true), Some(key(0)));
-        }
-        door.wait(None, |_| true);
-        assert_eq!(door.take(|_| true), Some(key(7)));
-        blocked.join().unwrap();
-    }
-
-    #[test]
-    fn a_device_that_takes_nothing_holds_up_nobody_else() {
-        let (sender, mut door) = door();
-        while sender.offer(for_device("com1", 0)) {}
-        sender.send(for_device("com2", 1));
-        sender.send(for_device("com2", 2));
-        sender.send(Input::Reset);
-        let not_com1 = |input: &Input| device_of(input) != Some("com1");
-        door.wait(None, not_com1);
-        assert_eq!(door.take(not_com1), Some(Input::Reset));
-        assert_eq!(door.take(not_com1), Some(for_device("com2", 1)));
-        assert_eq!(door.take(not_com1), Some(for_device("com2", 2)));
-        assert_eq!(door.take(not_com1), None);
-        assert_eq!(door.take(|_| true), Some(for_device("com1", 0)));
-    }
-
-    #[test]
-    fn a_sender_does_not_wait_for_a_machine_that_has_ended() {
-        let (sender, door) = door();
-        while sender.offer(key(0)) {}
-        drop(door);
-        sender.send(key(1));
-    }
-
-    #[test]
-    fn who_hears_that_the_machine_stands_still_finds_why() {
-        let (sender, mut door) = door();
-        let mut events = sender.control().subscribe();
-        let listener = std::thread::spawn(move || events.next().map(|_| sender.status()));
-        door.stop();
-        assert_eq!(listener.join().unwrap(), Some(Status::Stopped));
-        door.resume();
-        door.pause();
-        assert_eq!(door.shared.lock().status, Status::Paused);
-        door.stop();
-        assert_eq!(door.shared.lock().status, Status::Stopped);
-        door.resume();
-        door.switch_off();
-        door.stop();
-        assert_eq!(door.shared.lock().status, Status::Off);
-    }
-
-    #[test]
-    fn waiting_ends_with_an_input_or_in_time() {
-        let (sender, mut door) = door();
-        door.wait(Some(door.host_time().plus_nanos(1_000_000)), |_| true);
-        assert_eq!(door.take(|_| true), None);
-        let other = sender.clone();
-        let thread = thread::spawn(move || other.send(Input::Quit));
-        door.wait(None, |_| true);
-        assert_eq!(door.take(|_| true), Some(Input::Quit));
-        thread.join().unwrap();
     }
 }

@@ -19,6 +19,7 @@ mod throttle;
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub use throttle::{BadLimits, Limit, Limits};
 
 use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
-use crate::door::Sender;
+use crate::door::{Others, Sender};
 use overlap::{Found, Held, Overlap};
 use pool::{Asked, Pool};
 use throttle::Throttle;
@@ -58,6 +59,17 @@ pub trait Drive: Debug + Send + Sync {
     /// The same, or begins it, for somebody to wait for it elsewhere, where others do the work of the drive.
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
         self.execute_at_once(operation).map(Begun::Complete)
+    }
+
+    /// Something that was [begun](Begun::Waits) may be complete.
+    fn has_news(&self) -> bool {
+        false
+    }
+
+    /// Before the machine sleeps while something is under way: what can be read when there [may be news](Drive::has_news). None where there may be
+    /// some already.
+    fn arm(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Nobody wants to know of what is not done yet: the machine ends. What cannot be done soon fails from now on.
@@ -376,6 +388,17 @@ impl Attached {
     }
 }
 
+/// The answers that no thread waits for.
+impl Others for Drives {
+    fn have_news(&self) -> bool {
+        self.all.iter().any(|at| !at.held.is_empty() && at.drive.has_news())
+    }
+
+    fn arm(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        self.all.iter().filter(|at| !at.held.is_empty()).map(|at| at.drive.arm()).collect()
+    }
+}
+
 impl Drives {
     /// Attaches `drive`, in the place of the one that was there.
     pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Arc<dyn Drive>) {
@@ -522,27 +545,15 @@ impl Drives {
         })
     }
 
-    /// The guest waits: the same, looking for as long as pays. Where that is in vain, threads wait from now on.
-    pub(crate) fn await_answer(&mut self) -> Option<(String, DiskAnswer)> {
-        let door = self.door.clone()?;
-        for at in self.all.iter_mut().filter(|at| !at.held.is_empty()) {
+    /// The guest has nothing to do but to wait.
+    pub(crate) fn guest_waits(&mut self) {
+        for at in &mut self.all {
             at.overlap.waits(at.held.len());
-            let mut is_first = true;
-            let look = |later: &mut dyn Later| {
-                if std::mem::take(&mut is_first) { later.look_a_while() } else { later.look() }
-            };
-            if let Some(found) = overlap::find(&mut at.held, look)
-                && let Some(answer) = at.answer(found, &door)
-            {
-                return Some((at.device.clone(), answer));
-            }
         }
-        self.hand_over();
-        None
     }
 
     /// Lets threads wait for all that is under way.
-    pub(crate) fn hand_over(&mut self) {
+    fn hand_over(&mut self) {
         if let Some(door) = self.door.clone() {
             self.all.iter_mut().for_each(|at| at.hand_over(&door));
         }

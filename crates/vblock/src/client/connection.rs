@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ring3_socket::polling::Polling;
+use ring3_vhost::event::signal;
 use ring3_vhost::memory::sealed;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use tracing::{info, warn};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
@@ -65,6 +67,8 @@ pub(super) struct Offer {
 pub(super) struct Link {
     kick: EventFd,
     call: EventFd,
+    /// Rung for who looks after requests, where a thread has heard the call.
+    bell: OwnedFd,
     is_there: AtomicBool,
 }
 
@@ -76,6 +80,38 @@ impl Link {
 
     /// Waits until the server tells of something, or is another one.
     pub(super) fn wait_for_call(&self) {
+        let call = self.call();
+        // Interrupted, it is a short wait.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(call, PollFlags::IN)], None);
+        self.forget_call();
+    }
+
+    /// Can be read when the server has told of something, or is another one.
+    #[allow(unsafe_code)]
+    pub(super) fn call(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as `self.call` is, which is as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) }
+    }
+
+    /// Can be read after [`Link::ring`].
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// A thread has heard a call that may be for who looks after requests.
+    pub(super) fn ring(&self) {
+        signal(&self.bell);
+    }
+
+    /// What it was rung for is known.
+    pub(super) fn forget_bell(&self) {
+        // It says nothing if it was not rung.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// What was told so far is known.
+    pub(super) fn forget_call(&self) {
+        // It says nothing if nothing was told.
         let _ = self.call.read();
     }
 
@@ -126,13 +162,16 @@ impl Connection {
         let (stream, frontend, offer) = terms.connect(None)?;
         let link = Link {
             kick: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
-            call: EventFd::new(EFD_CLOEXEC)?,
+            call: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(io::Error::from)?,
             is_there: AtomicBool::new(false),
         };
         let ring = Ring::new(terms.memory.clone(), offer.features & feature::EVENT_INDEX != 0);
         let polling = Polling::up_to(LOOKS_FOR);
         let complete = [None; super::ring::SLOTS as usize];
-        let state = State { ring, complete, has_watcher: false, gave_up: false, polling };
+        let state =
+            State { ring, complete, has_watcher: false, looked_after: 0, gave_up: false, polling };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), link });
         terms.set_up(&frontend, &shared)?;
 

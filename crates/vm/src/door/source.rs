@@ -57,9 +57,9 @@ impl Bell {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until this is rung or one of `sources` has something, but not longer than `duration`.
-    pub(super) fn sleep(&self, sources: &[&dyn Source], duration: Option<Duration>) {
-        let descriptors = sources.iter().map(|source| source.descriptor()).chain([self.0.as_fd()]);
+    /// Sleeps until this is rung or one of `descriptors` can be read, but not longer than `duration`.
+    pub(super) fn sleep(&self, descriptors: &[BorrowedFd<'_>], duration: Option<Duration>) {
+        let descriptors = descriptors.iter().copied().chain([self.0.as_fd()]);
         let mut waited_for: Vec<_> =
             descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // What is too long to be said is for ever.

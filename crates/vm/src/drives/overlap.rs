@@ -3,7 +3,8 @@
 //! To hand a request to a thread, and its answer back by the door, takes two threads to wake up. A server answers sooner. So who asks
 //! looks a while for the answer, and the guest has it when its notification is over. But a guest with several requests
 //! under way has better things to do meanwhile: it runs on, and the answers are found where the machine looks outside anyway. Which kind
-//! a guest is shows by what it does next. Only where it waits, and looking was in vain, does a thread wait in its place.
+//! a guest is shows by what it does next. Where it waits, the machine sleeps until there is an answer, as for all that it
+//! [fetches](crate::door::Source) itself.
 
 use ring3_core::disk::{DiskError, DiskRequest};
 
@@ -27,9 +28,9 @@ impl Overlap {
         self.goes_on || self.asked.is_multiple_of(PROBE)
     }
 
-    /// The guest waits while `count` are under way.
+    /// The guest waits while `count` are under way: 0 says nothing.
     pub(super) fn waits(&mut self, count: usize) {
-        self.goes_on &= count > 1;
+        self.goes_on &= count != 1;
     }
 }
 

@@ -1,5 +1,6 @@
 //! A disk behind a vhost-user-blk server, such as `ring3 vblock`.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
@@ -77,6 +78,14 @@ impl Drive for Served {
         let (act, sector) = act(operation)?;
         let waiting = self.disk.begin(act, sector)?.ok()?;
         Some(Begun::Waits(Box::new(waiting)))
+    }
+
+    fn has_news(&self) -> bool {
+        self.disk.has_news()
+    }
+
+    fn arm(&self) -> Option<BorrowedFd<'_>> {
+        self.disk.arm()
     }
 
     fn end(&self) {

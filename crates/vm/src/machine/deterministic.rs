@@ -85,7 +85,7 @@ impl Vm {
             }
             if door.is_paused() {
                 console.flush()?;
-                door.wait(None, |input| accepts(&self.board, input));
+                door.wait_with(None, &self.drives, |input| accepts(&self.board, input));
             } else if self.is_idle() {
                 console.flush()?;
                 if let Some(ending) = self.notice_stuck(&mut run.session) {

@@ -1,6 +1,5 @@
 //! The loop of a normal run: virtual time follows the host's.
 
-use ring3_core::disk::DiskAnswer;
 use ring3_core::input::{DeviceInput, Input};
 
 use crate::door::Door;
@@ -52,13 +51,10 @@ impl Vm {
                 return Ok(ending);
             }
             if door.is_paused() {
-                self.drives.hand_over();
                 console.flush()?;
-                door.wait(None, |input| accepts(&self.board, input));
-            } else if let Some((name, answer)) = self.awaited_answer() {
-                self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
-                pace.woke(door.host_time(), self.cpu.instructions);
+                door.wait_with(None, &self.drives, |input| accepts(&self.board, input));
             } else if self.is_idle() {
+                self.drives.guest_waits();
                 console.flush()?;
                 if let Some(ending) = self.notice_stuck(&mut session) {
                     return Ok(ending);
@@ -72,11 +68,6 @@ impl Vm {
                 pace.woke(door.host_time(), self.cpu.instructions);
             }
         }
-    }
-
-    /// What comes of a request for which the guest waits, if that comes soon.
-    fn awaited_answer(&mut self) -> Option<(String, DiskAnswer)> {
-        if self.is_idle() { self.drives.await_answer() } else { None }
     }
 
     /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A

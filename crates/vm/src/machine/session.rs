@@ -119,14 +119,14 @@ impl Vm {
         None
     }
 
-    /// Sleeps until host time `until`, if that is given, or until an input has come or something was asked. How long it slept, in
+    /// Sleeps until host time `until`, if that is given, or until an input or a drive's answer has come or something was asked. How long it slept, in
     /// nanoseconds.
     pub(super) fn sleep(&mut self, door: &mut Door, until: Option<Time>) -> u64 {
         let slept_from = door.host_time();
         trace!(instructions = self.cpu.instructions, ?until, "idle");
         self.stats.sleeps += 1;
         let board = &self.board;
-        door.wait(until, |input| accepts(board, input));
+        door.wait_with(until, &self.drives, |input| accepts(board, input));
         let slept = door.host_time().nanos_since(slept_from);
         self.stats.asleep_nanos += slept;
         slept

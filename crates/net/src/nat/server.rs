@@ -90,6 +90,14 @@ pub fn serve_at(options: &NatOptions, address: &StreamAddress) -> Result<(), Net
 
 /// Does what a machine asks over `socket` until it is closed.
 fn converse(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    // So it is too where the machine had not read all.
+    let is_closed = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionReset);
+    converse_until_closed(slirp, socket)
+        .or_else(|error| if is_closed(&error) { Ok(()) } else { Err(error) })
+}
+
+fn converse_until_closed(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
     let sink = StreamSink::new(socket.try_clone()?)?;
     let mut reader = Reader::new(File::from(socket.try_clone()?));
     let mut queue = VecDeque::from([Message::frame(Notice::Hello.to_frame())]);

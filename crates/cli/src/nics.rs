@@ -8,6 +8,7 @@ pub(crate) mod backend;
 pub(crate) mod rom;
 pub(crate) mod user;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -204,6 +205,8 @@ pub(crate) enum NicError {
     Rom(#[from] RomFileError),
     #[error("cannot find this program, to start a network: {0}")]
     Program(#[source] io::Error),
+    #[error("two {what} are called \"{id}\"; give each another id")]
+    Id { what: &'static str, id: String },
 }
 
 impl NicArguments {
@@ -214,8 +217,11 @@ impl NicArguments {
 
     /// Adds the cards to `config`, of a machine with or without firmware, and those that are to boot before all else.
     pub(crate) fn describe(&self, config: &mut Config, has_firmware: bool) -> Result<(), NicError> {
+        let cards = self.cards();
+        no_two("network cards", cards.iter().filter_map(|card| card.id.as_ref()))?;
+        no_two("networks", cards.iter().filter_map(|card| card.network.id.as_ref()))?;
         let mut boot = Vec::new();
-        for (index, card) in (0..).zip(self.cards()) {
+        for (index, card) in (0..).zip(cards) {
             let CardProperties { model, mac, rom, network, .. } = card;
             let mac = mac.unwrap_or_else(|| network.behind.default_address(index));
             boot.extend(rom.boot_index.map(|place| (place, BootDevice::Network(index))));
@@ -245,6 +251,17 @@ impl NicArguments {
         }
         Ok(())
     }
+}
+
+/// Whoever speaks of one of them by its id means that one.
+fn no_two<'a>(what: &'static str, ids: impl Iterator<Item = &'a String>) -> Result<(), NicError> {
+    let mut all = HashSet::new();
+    for id in ids {
+        if !all.insert(id) {
+            return Err(NicError::Id { what, id: id.clone() });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -55,6 +55,12 @@ fn a_missing_initial_ram_disk_is_named() {
 }
 
 #[test]
+fn two_networks_of_one_name_are_refused() {
+    let nic = ["--nic", "user,id=lan", "--nic", "user,id=lan"];
+    refuses(&nic, &["two networks are called \"lan\"; give each another id"]);
+}
+
+#[test]
 fn a_directory_is_no_kernel() {
     refuses(&["--kernel", "/"], &["cannot read the kernel /:", "directory"]);
 }

@@ -13,13 +13,13 @@ mod pair;
 mod traffic;
 
 use super::peer::Kind;
-use super::{BenchError, NetArguments, median, show};
+use super::{BenchError, NetArguments, Settings, median, show};
 use crate::chart;
 use crate::netmodel::options;
 use card::CARDS;
 pub(super) use card::{Card, named};
 use pair::{Pair, WAYS};
-use traffic::{Measured, TABLE, Traffic};
+use traffic::{BY_SIZE, Measured, TABLE, Traffic};
 
 /// Measures by turns, and shows the medians.
 pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
@@ -35,7 +35,7 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
         "Two guests, joined by a socket or a switch; medians. What is said of others is relative to the first column.",
     )?;
     let names: Vec<_> = ways.iter().map(|way| format!("{:>22}", way.name())).collect();
-    show(&format!("{:<36}{:<10}{}", "", "", names.concat()))?;
+    show(&format!("{:<36}{:<14}{}", "", "", names.concat()))?;
     let mut charts = figures::empty();
     for card in CARDS.iter().filter(|card| arguments.measures(card)) {
         let mut pairs = Vec::new();
@@ -50,12 +50,29 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
                 show(&losses)?;
             }
         }
+        measure_sizes(settings, card, &mut pairs)?;
         if arguments.plot.is_some() {
             figures::measure(settings, &mut pairs, &mut charts)?;
         }
     }
     let Some(path) = &arguments.plot else { return Ok(()) };
     chart::write(path, "bytes", &charts).map_err(|error| BenchError::Plot(path.clone(), error))
+}
+
+/// Measures with packets of each size that `card` can be set to, if there are several, and leaves it at that of an ordinary frame.
+fn measure_sizes(settings: &Settings, card: &Card, pairs: &mut [Pair]) -> Result<(), BenchError> {
+    for bytes in card.sizes {
+        set_packet_size(pairs, *bytes)?;
+        for traffic in &BY_SIZE {
+            let measured = measure_all(settings.runs, pairs, traffic)?;
+            show(&traffic.line(&format!("{}/{bytes}", card.name), &measured))?;
+        }
+    }
+    card.sizes.first().map_or(Ok(()), |ordinary| set_packet_size(pairs, *ordinary))
+}
+
+fn set_packet_size(pairs: &mut [Pair], bytes: u32) -> Result<(), BenchError> {
+    pairs.iter_mut().try_for_each(|pair| pair.set_packet_size(bytes))
 }
 
 /// Shows what the model predicts for this program's own machines, beside what they do.

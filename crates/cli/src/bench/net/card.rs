@@ -12,6 +12,8 @@ pub(in super::super) struct Card {
     pub(super) modules: &'static str,
     /// How much of the work it does, in parts of [`SHARES`]: slow cards do less of it.
     pub(super) share: u32,
+    /// Bytes of a packet that it can be set to, those of an ordinary frame first; none where there are no others.
+    pub(super) sizes: &'static [u32],
     /// What it is to the model, where two machines are joined without a switch.
     pub(super) design: Design,
 }
@@ -39,6 +41,7 @@ pub(super) const CARDS: [Card; 3] = [
         device: "virtio-net-pci",
         modules: "virtio_pci virtio_net",
         share: SHARES,
+        sizes: &[1500, 9000, 65535],
         design: DMA,
     },
     // Buffers of its driver (TSO) are left whole until the other card, which cuts them.
@@ -47,6 +50,7 @@ pub(super) const CARDS: [Card; 3] = [
         device: "e1000",
         modules: "e1000",
         share: 6,
+        sizes: &[1500, 9000, 16110],
         design: Design { packet: FRAME, ..DMA },
     },
     // Linux moves words.
@@ -55,6 +59,7 @@ pub(super) const CARDS: [Card; 3] = [
         device: "ne2k_pci",
         modules: "ne2k-pci",
         share: 2,
+        sizes: &[],
         design: Design {
             transfer: Transfer::Ports,
             packet: FRAME,

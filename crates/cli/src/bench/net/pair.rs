@@ -127,6 +127,14 @@ impl Pair {
         Ok(Pair { way, card, machines: [client, server], switch })
     }
 
+    /// Has both guests send packets of up to `bytes` bytes from now on.
+    pub(super) fn set_packet_size(&mut self, bytes: u32) -> Result<(), BenchError> {
+        for machine in &mut self.machines {
+            machine.peer.work(&format!("ip link set eth0 mtu {bytes}"))?;
+        }
+        Ok(())
+    }
+
     /// How many of `traffic` are sent.
     pub(super) fn count(&self, traffic: &Traffic) -> u32 {
         (traffic.count * self.card.share / SHARES).max(1)

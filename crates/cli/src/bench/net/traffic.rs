@@ -99,7 +99,7 @@ impl Traffic {
             }
         };
         let cells: Vec<_> = measured.iter().enumerate().map(cell).collect();
-        format!("{:<36}{card:<10}{}", self.name(), cells.concat())
+        format!("{:<36}{card:<14}{}", self.name(), cells.concat())
     }
 
     /// A line of losses, if any are to be told.
@@ -110,7 +110,7 @@ impl Traffic {
         let cells: Vec<_> =
             measured.iter().map(|one| format!("{:>22.1}", one.lost * 100.0)).collect();
         let name = format!("flood ping, % lost, {} bytes", self.bytes);
-        Some(format!("{name:<36}{card:<10}{}", cells.concat()))
+        Some(format!("{name:<36}{card:<14}{}", cells.concat()))
     }
 }
 
@@ -125,6 +125,10 @@ pub(super) const TABLE: [Traffic; 8] = [
     Traffic::new(Kind::Flood, 64, 4000),
     Traffic::new(Kind::Flood, 1400, 4000),
 ];
+
+/// What goes in packets as large as a card is set to: datagrams that IP else cuts, and streams of those cards that do not leave them whole.
+pub(super) const BY_SIZE: [Traffic; 2] =
+    [Traffic::new(Kind::Stream, 65536, 2000), Traffic::new(Kind::DatagramEcho, 8900, 2000)];
 
 #[cfg(test)]
 mod tests {

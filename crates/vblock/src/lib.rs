@@ -54,7 +54,7 @@ pub use error::Error;
 pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
 
 /// The longest time for which either side looks for what the other one sends before it sleeps.
-const LOOKS_FOR: Duration = Duration::from_micros(50);
+const LOOKS_FOR: Duration = Duration::from_micros(200);
 
 /// The most queues of a device.
 pub const QUEUES_MAX: u16 = 16;

@@ -6,15 +6,18 @@
 //!
 //! * [`properties`]: lists like `file=a,format=raw`;
 //! * [`devices`]: drives, serial ports and the like, from such lists;
-//! * [`network`]: network cards.
+//! * [`network`]: network cards;
+//! * [`served`]: disks behind servers.
 
 mod devices;
 mod network;
 pub(crate) mod properties;
+mod served;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use ring3_vm::Model;
 use thiserror::Error;
@@ -67,12 +70,13 @@ const OPTIONS: &[QemuOption] = &[
     option("bios", "FILE", |all, value| set(&mut all.run.bios, Some(value.into()))),
     option("boot", "[order=LETTERS][,once=LETTERS][,menu=on]", devices::boot),
     option("cdrom", "FILE", |all, value| set(&mut all.run.drives.cdrom, Some(value.into()))),
+    option("chardev", "socket,id=ID,path=SOCKET", served::chardev),
     option("cpu", "MODEL", |all, value| set(&mut all.cpu, Some(model(value)?))),
     flag("curses", |all, _| set(&mut all.display, Some(DisplayTarget::Terminal))),
     option("debugcon", "stdio|file:PATH", |all, value| set(&mut all.debugcon, Some(debug(value)?))),
     option(
         "device",
-        "virtio-blk-pci,drive=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS][,romfile=FILE][,bootindex=N]|isa-debug-exit,iobase=PORT|VGA",
+        "virtio-blk-pci,drive=ID|vhost-user-blk-pci,chardev=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS][,romfile=FILE][,bootindex=N]|isa-debug-exit,iobase=PORT|VGA",
         devices::device,
     ),
     option("display", "none|curses|vnc=WHERE", |all, value| {
@@ -120,6 +124,9 @@ const OPTIONS: &[QemuOption] = &[
     flag("no-shutdown", |all, _| set(&mut all.run.no_shutdown, true)),
     flag("nodefaults", |all, _| set(&mut all.no_defaults, true)),
     flag("nographic", |all, _| set(&mut all.no_graphic, true)),
+    option("object", "memory-backend-memfd,id=ID,size=SIZE,share=on", |_, value| {
+        served::object(value)
+    }),
     option("parallel", "none", |_, value| match value {
         "none" | "null" => Ok(()),
         _ => reason("there is no parallel port"),
@@ -180,6 +187,9 @@ struct Translation {
     /// Drives with if=none, by their id, and the disks that are to have them.
     loose_drives: Vec<(String, DriveProperties)>,
     virtio_disks: Vec<(String, VirtioProperties)>,
+    /// Sockets of servers by their id, and the disks that they are to have.
+    chardevs: Vec<(String, PathBuf)>,
+    served_disks: Vec<served::ServedDisk>,
     /// What is to be behind network cards, by its id, and the cards that are to have it.
     netdevs: Vec<(String, NetworkProperties)>,
     cards: Vec<network::Card>,
@@ -259,6 +269,9 @@ impl Translation {
                 return impossible("-device virtio-blk-pci", &error.to_string());
             }
             self.run.drives.drive.push(drive);
+        }
+        if let Err(reason) = served::finish(&mut self) {
+            return impossible("-chardev and -device vhost-user-blk-pci", &reason);
         }
         if let Err(reason) = network::finish(&mut self) {
             return impossible("-netdev", &reason);

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -146,6 +147,34 @@ fn a_guest_works_while_its_server_is_killed_every_second() {
         drop(server);
         check_disk(&image, format);
     }
+}
+
+/// The command line is the one by which QEMU uses the same server.
+#[test]
+fn a_command_line_of_qemu_finds_its_server() {
+    let directory = Directory::new();
+    create(&directory, "raw");
+    let place = directory.path("");
+    let arguments = ["--device", "disk,file=disk,format=raw", "--client", "vm=disk:rw,socket=vm"];
+    let _server = Server::start(&place, &arguments, "vm");
+    let mut command = ring3();
+    command.arg("qemu").args("-nodefaults -serial stdio -m 128 -append console=ttyS0".split(' '));
+    command.arg("-kernel").arg(file("linux-686").join("vmlinuz"));
+    command.arg("-initrd").arg(file("suite.cpio.gz"));
+    command.args("-object memory-backend-memfd,id=ram,size=128M,share=on".split(' '));
+    command.args("-machine memory-backend=ram -device vhost-user-blk-pci,chardev=c".split(' '));
+    let socket = directory.path("vm");
+    command.arg("-chardev").arg(format!("socket,id=c,path={},reconnect=1", socket.display()));
+    let mut guest = Guest::of(command);
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1; modprobe -a virtio_pci virtio_blk");
+    let copied = guest.command(
+        "seq 100000 > /tmp/n; dd if=/tmp/n of=/dev/vda bs=4k conv=fsync 2>/dev/null; wc -c < /tmp/n",
+    );
+    assert_eq!(guest.power_off(), Some(0));
+    let numbers: Vec<u8> = (1..=100_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    assert_eq!(copied, numbers.len().to_string());
+    assert!(fs::read(directory.path("disk")).unwrap().starts_with(&numbers));
 }
 
 /// What is typed at Linux: requests one at a time, and several.

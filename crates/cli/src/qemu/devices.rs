@@ -8,7 +8,7 @@ use crate::rtc::RtcBase;
 use crate::serial::SerialTarget;
 
 use super::properties::{switch, unknown};
-use super::{Properties, Reason, Translation, add_drive, network, no_kvm, reason, set};
+use super::{Properties, Reason, Translation, add_drive, network, no_kvm, reason, served, set};
 
 /// `-drive`.
 pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
@@ -93,7 +93,11 @@ pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
 /// `-machine`.
 pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, Some("type")).for_each(|key, value| match (key, value) {
-        ("type", "pc") | ("usb" | "smm" | "vmport", "off") | ("acpi", "on") => Ok(()),
+        // The memory of -object is no other.
+        ("type", "pc")
+        | ("usb" | "smm" | "vmport", "off")
+        | ("acpi", "on")
+        | ("memory-backend", _) => Ok(()),
         ("type", name) if name.starts_with("pc-i440fx-") => Ok(()),
         ("type", _) => reason("the machine is a pc, with the 440FX chipset"),
         ("accel", value) => accelerator(all, value),
@@ -140,6 +144,9 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
     if matches!(driver.as_str(), "virtio-blk-pci" | "virtio-blk") {
         return virtio_disk(all, &properties);
     }
+    if matches!(driver.as_str(), "vhost-user-blk-pci" | "vhost-user-blk") {
+        return served::device(all, &properties);
+    }
     if network::is_card(&driver) {
         return network::card(all, value);
     }
@@ -156,8 +163,8 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
             unknown(&key, "iobase and iosize, for isa-debug-exit")
         }
         _ => reason(
-            "the only devices that can be added are virtio-blk-pci, virtio-net-pci, ne2k_pci, ne2k_isa, \
-                 isa-debug-exit and VGA",
+            "the only devices that can be added are virtio-blk-pci, vhost-user-blk-pci, virtio-net-pci, e1000, ne2k_pci, \
+                 ne2k_isa, isa-debug-exit and VGA",
         ),
     }
 }

@@ -125,6 +125,18 @@ fn a_disk_of_a_server_is_a_driver() {
 }
 
 #[test]
+fn a_disk_of_a_server_is_a_device_on_a_socket() {
+    let run =
+        run("-object memory-backend-memfd,id=ram,size=512M,share=on -M pc,memory-backend=ram \
+        -device vhost-user-blk-pci,chardev=c,id=disk,num-queues=2,vectors=0,config-wce=on \
+        -chardev socket,id=c,path=a.sock,reconnect=1");
+    let disk = &run.drives.drive[0];
+    assert_eq!(disk.vblock.as_deref(), Some("a.sock".as_ref()));
+    assert_eq!(disk.interface, Interface::Virtio);
+    assert_eq!((disk.virtio.id.as_deref(), disk.virtio.queues), (Some("disk"), 2));
+}
+
+#[test]
 fn a_test_kernel_that_exits() {
     let run = run("--kernel test.bin --display none --serial mon:stdio -no-reboot \
         -device isa-debug-exit,iobase=0xf4,iosize=0x04 -machine pc-i440fx-7.2,accel=kvm:tcg -cpu 486");
@@ -252,6 +264,13 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-device virtio-blk-pci,drive=d", "there is no such drive"),
         ("-device virtio-blk-pci,drive=d,num-queues=0", "from 1 to 16"),
         ("-device virtio-blk-pci,drive=d,iothread=x", "iothread is not known"),
+        ("-device vhost-user-blk-pci", "add chardev=ID"),
+        ("-device vhost-user-blk-pci,chardev=c", "-chardev socket,id=c,path=SOCKET"),
+        ("-chardev socket,id=c,path=s", "add -device vhost-user-blk-pci,chardev=c"),
+        ("-chardev socket,id=c,path=s -chardev socket,id=c,path=t", "two of the id c"),
+        ("-chardev socket,id=c,path=s,server=on", "add server=off"),
+        ("-chardev pty,id=c", "socket, for vhost-user-blk-pci"),
+        ("-object rng-random,id=r", "memory-backend-memfd"),
         ("-drive file=a,format=qcow9", "no image format \"qcow9\""),
         ("-drive file=a,index=0,bus=0", "either index"),
         ("-drive file=a,index=300", "index is a number"),

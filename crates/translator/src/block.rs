@@ -22,6 +22,7 @@ use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, CONDITIONAL_SIZE, Count, Emitter, Mark};
 use crate::flags;
+use crate::frames;
 use crate::mode::{Mode, ModeNumber};
 use crate::numeric::{self, Checked};
 use crate::segmented;
@@ -568,6 +569,7 @@ impl Maker<'_> {
             _ => {
                 return flags::translate(emitter, instruction, is_user)
                     || segments::translate(emitter, instruction, is_user)
+                    || frames::translate(emitter, instruction)
                     || copy::translate(emitter, instruction);
             }
         }

@@ -32,10 +32,11 @@ pub(crate) fn does_nothing(instruction: &Instruction) -> bool {
 
 /// `instruction` needs ESP itself, and not only as the base of an address or to push and pop.
 pub(crate) fn needs_stack_pointer(instruction: &Instruction) -> bool {
-    (0..instruction.op_count()).any(|operand| {
-        instruction.op_kind(operand) == OpKind::Register
-            && matches!(instruction.op_register(operand), Register::ESP | Register::SP)
-    })
+    instruction.code() == Code::Pushad
+        || (0..instruction.op_count()).any(|operand| {
+            instruction.op_kind(operand) == OpKind::Register
+                && matches!(instruction.op_register(operand), Register::ESP | Register::SP)
+        })
 }
 
 /// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, not through CS, which need not

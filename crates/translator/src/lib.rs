@@ -1,7 +1,7 @@
 //! The fast engine: IA-32 guests on x86-64 Linux hosts, in an ordinary process.
 //!
 //! Most instructions of a guest can run as they are; what changes is where they find their memory, where control goes,
-//! and what privileged instructions do. So guest code is copied ([`block`], [`copy`], [`strings`], [`flags`], [`segments`]) with its memory
+//! and what privileged instructions do. So guest code is copied ([`block`], [`copy`], [`strings`], [`flags`], [`segments`], [`frames`]) with its memory
 //! operands in a *window* ([`window`]), 4 GiB of host addresses into which the host's own MMU maps guest memory
 //! as the guest's page tables say ([`space`], [`spaces`]). There is no compare, no branch and no flag in an access: what is not there
 //! faults, and is then filled in, or left to the interpreter, which is the specification and executes all that is
@@ -35,6 +35,7 @@ mod copy;
 mod descriptors;
 mod emitter;
 mod flags;
+mod frames;
 mod host_memory;
 mod limits;
 mod map;

@@ -5,6 +5,7 @@
 //! changed. All that depends on the segment registers is in the context's [`View`](crate::context::View)s, so code that loads
 //! a segment register in real mode goes on with the next instruction.
 
+mod frames;
 mod instructions;
 mod repeats;
 mod strings;
@@ -180,6 +181,14 @@ fn set_top(emitter: &mut Emitter, segmented: &Segmented) {
     }
 }
 
+/// Loads R8 with the address in SS `displacement` above the top of the stack.
+fn load_top(emitter: &mut Emitter, segmented: &Segmented, displacement: i32) {
+    emitter.add(Register::R8D, Register::R15, displacement);
+    if !segmented.has_32_bit_stack {
+        zero_extend(emitter, Register::R8D, Register::R8W);
+    }
+}
+
 /// Loads R8 with the address in SS that `register` has.
 fn load_stack_offset(emitter: &mut Emitter, segmented: &Segmented, register: Register) {
     if segmented.has_32_bit_stack {
@@ -195,17 +204,20 @@ pub(crate) fn release(emitter: &mut Emitter, segmented: &Segmented, bytes: u32) 
     set_top(emitter, segmented);
 }
 
-/// Pushes `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, as `size` bytes. R8 and R9 are used.
-fn push_as(emitter: &mut Emitter, segmented: &Segmented, from: Register, size: u32) {
-    emitter.add(Register::R8D, Register::R15, -(size as i32));
-    if !segmented.has_32_bit_stack {
-        zero_extend(emitter, Register::R8D, Register::R8W);
-    }
+/// Stores `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, `size` bytes below the top of the stack.
+/// That address in SS is R8 then. R9 is used.
+fn store_below(emitter: &mut Emitter, segmented: &Segmented, from: Register, size: u32) {
+    load_top(emitter, segmented, -(size as i32));
     let written = from.size() as u32;
     check(emitter, Register::SS, Access::Write, written);
     add_base(emitter, Register::R9D, Register::SS);
     let code = if written == 2 { Code::Mov_rm16_r16 } else { Code::Mov_rm32_r32 };
     emitter.instruction(Instruction::with2(code, in_window(Register::R9D), from));
+}
+
+/// Pushes `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, as `size` bytes. R8 and R9 are used.
+fn push_as(emitter: &mut Emitter, segmented: &Segmented, from: Register, size: u32) {
+    store_below(emitter, segmented, from, size);
     set_top(emitter, segmented);
 }
 

@@ -4,8 +4,8 @@
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::{
-    Access, access, address, copy, field, load_from_stack, load_offset, peek, push, push_as,
-    push_number, release, set_top, sized, strings, view, zero_extend,
+    Access, access, address, copy, field, frames, load_from_stack, load_offset, peek, push,
+    push_as, push_number, release, set_top, sized, strings, view, zero_extend,
 };
 use crate::context::at;
 use crate::copy::{rename, translate_with, with_high_byte};
@@ -26,6 +26,7 @@ pub(crate) fn translate(
         return strings::translate(emitter, instruction);
     }
     stack(emitter, instruction, segmented)
+        || frames::translate(emitter, instruction, segmented)
         || flags(emitter, instruction, mode, segmented)
         || segment_registers(emitter, instruction, mode, segmented)
         || with_high_byte(emitter, instruction, |emitter| address(emitter, instruction))
@@ -81,7 +82,7 @@ fn stack(emitter: &mut Emitter, instruction: &Instruction, segmented: &Segmented
 }
 
 /// MOV to memory, or from it, of a register of 2 or 4 bytes.
-fn mov(register: Register, to_memory: bool) -> Code {
+pub(super) fn mov(register: Register, to_memory: bool) -> Code {
     match (register.size(), to_memory) {
         (2, false) => Code::Mov_r16_rm16,
         (2, true) => Code::Mov_rm16_r16,

@@ -35,7 +35,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
         let number = random.below(256) as u8;
         let operand = |reg: u8| memory_operand(reg, b, number, has_32_bit_address);
         let word = if has_32_bit_operand { 4 } else { 2 };
-        match random.below(37) {
+        match random.below(38) {
             // MOV from and to memory, bytes and words.
             0..=3 => {
                 code.push(0x88 | random.below(4) as u8);
@@ -130,6 +130,11 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
                     }
                 }
             }
+            34 => match a {
+                0..3 => code.push(0x60),                                   // pusha
+                3..6 => code.push(0x61),                                   // popa
+                _ => code.extend([0xc8, number, 0, u8::from(a == 7) * b]), // enter
+            },
             _ => {
                 code.extend([0x70 | number & 15, 0]); // jcc
                 jumps.push((code.len(), 1));

@@ -1,0 +1,44 @@
+//! PUSHAD and POPAD of flat code.
+
+use iced_x86::{Code, Instruction, Register};
+
+use crate::emitter::Emitter;
+
+/// The registers in the order in which they are pushed (SDM vol. 2, PUSHA). ESP is in R15D.
+pub(crate) const ALL: [Register; 8] = [
+    Register::EAX,
+    Register::ECX,
+    Register::EDX,
+    Register::EBX,
+    Register::R15D,
+    Register::EBP,
+    Register::ESI,
+    Register::EDI,
+];
+
+/// Translates `instruction`, where R15D is ESP for PUSHAD. False, and nothing was written, if it is neither.
+pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    match instruction.code() {
+        // If one of them faults the interpreter stores all of them again.
+        Code::Pushad => {
+            for (register, offset) in ALL.into_iter().zip((0..).step_by(4)) {
+                emitter.store(emitter.top_of_stack(-4 - offset), register);
+            }
+            emitter.move_stack(-32);
+        }
+        // The lowest one and the highest are loaded twice: where they do not fault, what is between them does not.
+        Code::Popad => {
+            for offset in [0, 28] {
+                emitter.load(Register::R8D, emitter.top_of_stack(offset));
+            }
+            for (register, offset) in ALL.into_iter().rev().zip((0..).step_by(4)) {
+                if register != Register::R15D {
+                    emitter.load(register, emitter.top_of_stack(offset));
+                }
+            }
+            emitter.move_stack(32);
+        }
+        _ => return false,
+    }
+    true
+}

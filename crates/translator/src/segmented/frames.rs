@@ -1,0 +1,104 @@
+//! PUSHA, POPA and ENTER in segmented code. What the first two access are neighbours on the stack, so the limit is
+//! checked for all of it at once.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::instructions::mov;
+use super::{
+    Access, access, add_base, check, copy, load_top, release, set_top, sized, store_below, touch,
+};
+use crate::context::at;
+use crate::emitter::Emitter;
+use crate::frames::ALL;
+use crate::mode::Segmented;
+
+/// Translates `instruction`. False, and nothing was written, if it is none of these or is left to the interpreter.
+pub(super) fn translate(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    segmented: &Segmented,
+) -> bool {
+    match instruction.code() {
+        Code::Pushaw => push_all(emitter, segmented, 2),
+        Code::Pushad => push_all(emitter, segmented, 4),
+        Code::Popaw => pop_all(emitter, segmented, 2),
+        Code::Popad => pop_all(emitter, segmented, 4),
+        Code::Enterw_imm16_imm8 if has_no_others(instruction) => {
+            enter(emitter, segmented, instruction.immediate16(), 2);
+        }
+        Code::Enterd_imm16_imm8 if has_no_others(instruction) => {
+            enter(emitter, segmented, instruction.immediate16(), 4);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// An ENTER of nesting level 0: it copies no pointers to other frames.
+fn has_no_others(enter: &Instruction) -> bool {
+    enter.immediate8_2nd() & 31 == 0
+}
+
+/// Makes R8 the linear address of the lowest of eight elements, which is `bytes` above the top of the stack. Faults if they
+/// are beyond the limit or wrap. R9 is used.
+fn locate(emitter: &mut Emitter, segmented: &Segmented, bytes: i32, size: u32, kind: Access) {
+    load_top(emitter, segmented, bytes);
+    if !segmented.has_32_bit_stack {
+        emitter.load_field(Register::R9, at::WORDS);
+        touch(emitter, Register::R8, 8 * size - 1);
+    }
+    check(emitter, Register::SS, kind, 8 * size);
+    add_base(emitter, Register::R8D, Register::SS);
+}
+
+/// The element of so many bytes with that number, from the lowest one on, by R8.
+fn element(number: usize, size: u32) -> MemoryOperand {
+    let displacement = number as i64 * i64::from(size);
+    MemoryOperand::new(Register::R8D, Register::None, 1, displacement, 1, false, Register::GS)
+}
+
+/// The first one is pushed first, as the interpreter does it again if one of them faults.
+fn push_all(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
+    let all = 8 * size;
+    locate(emitter, segmented, -(all as i32), size, Access::Write);
+    for (register, number) in ALL.into_iter().zip((0..ALL.len()).rev()) {
+        let value = sized(register, size);
+        emitter.instruction(Instruction::with2(mov(value, true), element(number, size), value));
+    }
+    emitter.add(Register::R8D, Register::R15, -(all as i32));
+    set_top(emitter, segmented);
+}
+
+/// The lowest one and the highest are read twice: where they do not fault, what is between them does not.
+fn pop_all(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
+    locate(emitter, segmented, 0, size, Access::Read);
+    let value = sized(Register::R10D, size);
+    for number in [0, ALL.len() - 1] {
+        emitter.instruction(Instruction::with2(mov(value, false), value, element(number, size)));
+    }
+    for (number, register) in ALL.into_iter().rev().enumerate() {
+        if register != Register::R15D {
+            let to = sized(register, size);
+            emitter.instruction(Instruction::with2(mov(to, false), to, element(number, size)));
+        }
+    }
+    release(emitter, segmented, 8 * size);
+}
+
+/// Pushes EBP, makes it the top of the stack, and takes `bytes` bytes more, at the end of which it must be possible to write
+/// (SDM vol. 2, ENTER): so what is there is written once more.
+fn enter(emitter: &mut Emitter, segmented: &Segmented, bytes: u16, size: u32) {
+    let below = -i32::from(bytes) - size as i32;
+    store_below(emitter, segmented, sized(Register::EBP, size), size);
+    load_top(emitter, segmented, below);
+    let top = access(emitter, Register::SS, Access::Write, size);
+    let value = sized(Register::R10D, size);
+    emitter.instruction(Instruction::with2(mov(value, false), value, top));
+    emitter.instruction(Instruction::with2(mov(value, true), top, value));
+    // The frame is where ESP would be: of that, code with a 16-bit stack changes SP alone.
+    emitter.add(Register::R8D, Register::R15, -(size as i32));
+    set_top(emitter, segmented);
+    copy(emitter, sized(Register::EBP, size), sized(Register::R15D, size));
+    emitter.add(Register::R8D, Register::R15, -i32::from(bytes));
+    set_top(emitter, segmented);
+}

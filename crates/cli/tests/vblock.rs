@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use support::guest::{Guest, PROMPT, file};
 use support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 
@@ -149,15 +150,17 @@ fn a_guest_works_while_its_server_is_killed_every_second() {
     }
 }
 
-/// The command line is the one by which QEMU uses the same server.
+/// The command line is the one by which QEMU uses the same server. Where that stands still, the guest waits, and the log says for what.
 #[test]
 fn a_command_line_of_qemu_finds_its_server() {
     let directory = Directory::new();
     create(&directory, "raw");
     let place = directory.path("");
     let arguments = ["--device", "disk,file=disk,format=raw", "--client", "vm=disk:rw,socket=vm"];
-    let _server = Server::start(&place, &arguments, "vm");
+    let server = Server::start(&place, &arguments, "vm");
     let mut command = ring3();
+    let log = directory.path("log");
+    command.stderr(fs::File::create(&log).unwrap());
     command.arg("qemu").args("-nodefaults -serial stdio -m 128 -append console=ttyS0".split(' '));
     command.arg("-kernel").arg(file("linux-686").join("vmlinuz"));
     command.arg("-initrd").arg(file("suite.cpio.gz"));
@@ -171,6 +174,15 @@ fn a_command_line_of_qemu_finds_its_server() {
     let copied = guest.command(
         "seq 100000 > /tmp/n; dd if=/tmp/n of=/dev/vda bs=4k conv=fsync 2>/dev/null; wc -c < /tmp/n",
     );
+    let pid = Pid::from_child(&server.0);
+    kill_process(pid, Signal::STOP).unwrap();
+    guest.begin("dd if=/dev/vda of=/dev/null bs=4k count=1 skip=5000 2>/dev/null; echo read $?");
+    wait_until("the log names the server", || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.contains("vm has not answered for 5s").then_some(())
+    });
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(guest.end(), "read 0");
     assert_eq!(guest.power_off(), Some(0));
     let numbers: Vec<u8> = (1..=100_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
     assert_eq!(copied, numbers.len().to_string());

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_socket::polling::Polling;
 use thiserror::Error;
@@ -103,6 +103,8 @@ struct State {
     ring: Ring,
     /// The status of requests that are complete, by their places.
     complete: [Option<u8>; ring::SLOTS as usize],
+    /// Since when the server has those that are not.
+    asked: [Option<Instant>; ring::SLOTS as usize],
     /// A thread waits for calls, and looks at the ring for all.
     has_watcher: bool,
     /// The places of requests that somebody looks after from time to time, one bit for each. Where there are some, no thread begins to
@@ -125,10 +127,16 @@ impl State {
             .any(|slot| self.complete[usize::from(slot)].is_some())
     }
 
+    /// Some request has not been answered for that long.
+    fn waits_for(&self, time: Duration) -> bool {
+        self.asked.iter().flatten().any(|since| since.elapsed() >= time)
+    }
+
     fn reap(&mut self) -> bool {
         let mut any = false;
         while let Some((slot, status)) = self.ring.next() {
             self.complete[usize::from(slot)] = Some(status);
+            self.asked[usize::from(slot)] = None;
             any = true;
         }
         any
@@ -418,11 +426,13 @@ impl Shared {
             }
         };
         let taken = if let Data::Taken(len) = data { len } else { 0 };
+        let since = Instant::now();
         state.complete[usize::from(slot)] = None;
         if state.ring.offer(slot, kind, sector, data)? {
             self.link.kick();
         }
-        Ok(Ticket { slot, taken, is_short: false, since: Instant::now() })
+        state.asked[usize::from(slot)] = Some(since);
+        Ok(Ticket { slot, taken, is_short: false, since })
     }
 
     /// Waits until the request of `ticket` is complete.

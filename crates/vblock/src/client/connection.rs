@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -36,6 +36,8 @@ use crate::virtio_blk::{SECTOR, config, feature};
 
 /// How long is waited before the next try to reach a server.
 const RETRY: Duration = Duration::from_millis(50);
+/// How long requests wait for a server that is there until that is said.
+const SLOW: Duration = Duration::from_secs(5);
 /// How long a server may take to answer a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -170,8 +172,15 @@ impl Connection {
         let ring = Ring::new(terms.memory.clone(), offer.features & feature::EVENT_INDEX != 0);
         let polling = Polling::up_to(LOOKS_FOR);
         let complete = [None; super::ring::SLOTS as usize];
-        let state =
-            State { ring, complete, has_watcher: false, looked_after: 0, gave_up: false, polling };
+        let state = State {
+            ring,
+            complete,
+            asked: complete.map(|_| None),
+            has_watcher: false,
+            looked_after: 0,
+            gave_up: false,
+            polling,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), link });
         terms.set_up(&frontend, &shared)?;
 
@@ -260,15 +269,39 @@ impl Keeper {
         // It has not seen what came before.
         shared.link.kick();
         shared.link.wake();
-        if stream.set_read_timeout(None).is_ok() {
-            let mut byte = [0];
-            while matches!(stream.read(&mut byte), Ok(1)) {}
+        if stream.set_read_timeout(Some(SLOW)).is_ok() {
+            self.wait_until_closed(&mut stream);
         }
+        let shared = &self.shared;
         shared.link.is_there.store(false, Ordering::Relaxed);
         let mut ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
         ending.1 = None;
         if !ending.0 {
             warn!("the server at {} has gone; waiting for another one", self.terms.path.display());
+        }
+    }
+
+    /// Says it once where the server does not answer, and once where it does again.
+    fn wait_until_closed(&self, stream: &mut UnixStream) {
+        let path = self.terms.path.display();
+        let mut is_slow = false;
+        loop {
+            match stream.read(&mut [0]) {
+                Ok(1) => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return,
+            }
+            let was_slow = std::mem::replace(&mut is_slow, self.shared.lock().waits_for(SLOW));
+            match (was_slow, is_slow) {
+                (false, true) => {
+                    warn!(
+                        "the server at {path} has not answered for {SLOW:?}; the guest waits for it"
+                    );
+                }
+                (true, false) => info!("the server at {path} answers again"),
+                _ => {}
+            }
         }
     }
 

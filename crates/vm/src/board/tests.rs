@@ -4,7 +4,8 @@ use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::Model;
 
 use super::*;
-use crate::config::VirtioDisk;
+use crate::cards::{Card, Place};
+use crate::config::{Config, VirtioDisk};
 
 fn new_board() -> Board {
     let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };

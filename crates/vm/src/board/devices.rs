@@ -1,0 +1,256 @@
+//! Which devices a board has and where, and cards that are put into it and taken out while it runs.
+
+use ring3_core::a20::A20Line;
+use ring3_core::bus::{Bus, PortConflict, PortRange};
+use ring3_core::clock::{Time, Timers};
+use ring3_core::device::{Device, DeviceId};
+use ring3_core::dma::DmaRequests;
+use ring3_core::input::DeviceInput;
+use ring3_core::lines::IrqLines;
+use ring3_core::memory::{Area, Memory};
+use ring3_devices::acpi_pm::AcpiPm;
+use ring3_devices::debug_ports::{DebugConsole, DebugExit};
+use ring3_devices::dma8237::Dma8237;
+use ring3_devices::e1000::E1000;
+use ring3_devices::floppy::{self, Floppy};
+use ring3_devices::fpu_error::FpuError;
+use ring3_devices::fw_cfg::FwCfg;
+use ring3_devices::i440fx::I440fx;
+use ring3_devices::i8042::I8042;
+use ring3_devices::ide::Ide;
+use ring3_devices::ne2000::{self, Rtl8029};
+use ring3_devices::nic;
+use ring3_devices::pci::ConfigAddress;
+use ring3_devices::pci_hotplug::{self, PciHotplug};
+use ring3_devices::piix3::Piix3;
+use ring3_devices::pit::Pit;
+use ring3_devices::port92::Port92;
+use ring3_devices::rtc::Rtc;
+use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
+use ring3_devices::vga::Vga;
+use ring3_devices::virtio::block::Block;
+use ring3_devices::virtio::net::{Net, NetModel};
+use ring3_devices::virtio::pci::VirtioPci;
+
+use super::Board;
+use crate::cards::{self, Card, Place};
+use crate::config::{Config, NicModel, VirtioNic};
+use crate::interrupts::Interrupts;
+
+/// What firmware needs of a board: where its image is, and what the machine tells it.
+#[derive(Debug)]
+pub struct FirmwareParts {
+    /// The image.
+    pub rom: Area,
+    /// What the machine tells it.
+    pub fw_cfg: FwCfg,
+}
+
+/// The chipset's PCI functions: device and function number.
+const HOST_BRIDGE: (u8, u8) = (0, 0);
+const ISA_BRIDGE: (u8, u8) = (1, 0);
+const IDE: (u8, u8) = (1, 1);
+const POWER_MANAGEMENT: (u8, u8) = (1, 3);
+const DISPLAY: (u8, u8) = (2, 0);
+/// PCI device numbers of the first two network cards; the others follow.
+const FIRST_NIC: u8 = 3;
+const SECOND_NIC: u8 = 20;
+/// Device numbers of a bus, and interrupt pins of a device.
+const SLOTS: u16 = 32;
+const PINS: u8 = 4;
+
+/// Bytes of the CMOS memory that say what is there.
+mod cmos {
+    /// The kinds of the diskette drives.
+    pub(super) const DISKETTE_TYPES: u8 = 0x10;
+    /// The equipment byte.
+    pub(super) const EQUIPMENT: u8 = 0x14;
+    /// In it: an x87, a keyboard and a display with firmware of its own.
+    pub(super) const EQUIPMENT_OF_ALL: u8 = 0x06;
+}
+
+/// The memory of a display adapter.
+#[derive(Debug)]
+pub struct VideoParts {
+    /// Video memory.
+    pub memory: Area,
+    /// The image of its firmware.
+    pub rom: Option<Area>,
+}
+
+/// PCI device number of network card `index`.
+pub(crate) fn nic_slot(index: u8) -> u8 {
+    match index {
+        0 => FIRST_NIC,
+        _ => SECOND_NIC + index - 1,
+    }
+}
+
+impl Board {
+    /// The board of a machine of that shape. Without firmware the chipset is as firmware leaves it.
+    /// `video` is the display adapter's memory, if there is one, with the image of its firmware.
+    pub fn new(
+        config: &Config,
+        firmware: Option<FirmwareParts>,
+        video: Option<&VideoParts>,
+    ) -> Result<Board, PortConflict> {
+        let is_set_up = firmware.is_none();
+        let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
+        let mut board = Board {
+            interrupts: Interrupts::new(config.has_apics()),
+            is_set_up,
+            dma: Dma8237::default(),
+            fpu_error: FpuError::default(),
+            bus: Bus::default(),
+            irq: IrqLines::default(),
+            timers: Timers::default(),
+            outputs: Vec::new(),
+            claims: Vec::new(),
+            config_address: ConfigAddress::default(),
+            dma_requests: DmaRequests::default(),
+            a20: A20Line::default(),
+            cards: DeviceId(0),
+        };
+        // First, as devices may map memory over what the host bridge maps.
+        board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
+        let piix3 = Piix3::new(is_set_up);
+        let ports = piix3.ports();
+        board.attach_pci(piix3, &ports, ISA_BRIDGE)?;
+        board.attach_pci(AcpiPm::new(is_set_up), &[], POWER_MANAGEMENT)?;
+        let pit = Pit::default();
+        let ports = pit.ports();
+        board.attach(pit, &ports)?;
+        let mut rtc = Rtc::new(config.rtc_base);
+        rtc.set_memory_size(config.memory_bytes);
+        let diskette_kinds = config.diskettes.map(|drive| drive.map(|drive| drive.kind));
+        rtc.set_cmos(cmos::DISKETTE_TYPES, floppy::cmos_drive_types(diskette_kinds));
+        rtc.set_cmos(
+            cmos::EQUIPMENT,
+            cmos::EQUIPMENT_OF_ALL | floppy::cmos_equipment(diskette_kinds),
+        );
+        let ports = rtc.ports();
+        board.attach(rtc, &ports)?;
+        let keyboard = I8042::default();
+        let ports = keyboard.ports();
+        board.attach(keyboard, &ports)?;
+        let port92 = Port92::default();
+        let ports = port92.ports();
+        board.attach(port92, &ports)?;
+        for port in COM_PORTS.into_iter().take(config.serial_ports.into()) {
+            let serial = Uart16550::new(port, Speed::Unlimited);
+            let ports = serial.ports();
+            board.attach(serial, &ports)?;
+        }
+        let media = config.diskettes.map(|drive| drive.and_then(|drive| drive.medium));
+        let floppy = Floppy::new(diskette_kinds, media);
+        let ports = floppy.ports();
+        board.attach(floppy, &ports)?;
+        board.attach_pci(Ide::new(&config.ide), &[], IDE)?;
+        if let Some(&VideoParts { memory, rom }) = video {
+            let vga = Vga::new(memory, rom);
+            let ports = vga.ports();
+            board.attach_pci(vga, &ports, DISPLAY)?;
+        }
+        for (index, (card, name)) in (0..).zip(config.nics.iter().zip(nic::NAMES)) {
+            let slot = nic_slot(index);
+            match card.model {
+                NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
+                    let net = Net::new(name, NetModel { mac: card.mac, mtu, pairs });
+                    let net = VirtioPci::new(slot, interfaces, net).with_rom(card.rom.clone());
+                    board.attach_pci(net, &[], (slot, 0))?;
+                }
+                NicModel::E1000 => {
+                    let net = E1000::new(name, card.mac, slot).with_rom(card.rom.clone());
+                    board.attach_pci(net, &[], (slot, 0))?;
+                }
+                NicModel::Rtl8029 => {
+                    let net = Rtl8029::new(name, card.mac, slot).with_rom(card.rom.clone());
+                    board.attach_pci(net, &[], (slot, 0))?;
+                }
+                NicModel::Ne2000Isa { port, irq } => {
+                    let card = ne2000::Isa::new(name, card.mac, port, irq);
+                    let ports = card.ports();
+                    board.attach(card, &ports)?;
+                }
+            }
+        }
+        board.attach(DebugConsole, &DebugConsole.ports())?;
+        if let Some(port) = config.debug_exit_port {
+            let exit = DebugExit::new(port);
+            board.attach(exit, &exit.ports())?;
+        }
+        if let Some(fw_cfg) = fw_cfg {
+            let ports = fw_cfg.ports();
+            board.attach(fw_cfg, &ports)?;
+        }
+        let hotplug = PciHotplug::default();
+        let ports = hotplug.ports();
+        board.attach(hotplug, &ports)?;
+        // They come last: the ids of the others are the same whichever there are.
+        board.cards = board.bus.make_room(SLOTS);
+        for (place, card) in cards::all(config) {
+            board.put_card(place, card);
+        }
+        Ok(board)
+    }
+
+    fn card(&self, slot: u8) -> DeviceId {
+        DeviceId(self.cards.0 + u16::from(slot))
+    }
+
+    /// Puts a card into its place, where there is none.
+    fn put_card(&mut self, Place { name, slot, .. }: Place, card: Card) {
+        let Card::Disk(disk) = card;
+        let block = Block::new(name, disk.model);
+        let id = self.card(slot);
+        self.bus.plug(id, Box::new(VirtioPci::new(slot, disk.interfaces, block)));
+        self.bus.attach_function(id, slot, 0);
+    }
+
+    /// Puts a card into its place while the machine runs, and tells the guest. Where there is one already, nothing happens.
+    pub(crate) fn plug(&mut self, memory: &mut Memory, now: Time, place: Place, card: Card) {
+        let id = self.card(place.slot);
+        if self.bus.has(id) {
+            return;
+        }
+        self.put_card(place, card);
+        self.call(memory, now, id, |device, context| device.reset(context));
+        let added = DeviceInput::CardAdded { slot: place.slot };
+        self.input(memory, now, pci_hotplug::NAME, &added);
+    }
+
+    /// Takes the card in PCI slot `slot` out: false if there is none.
+    pub(crate) fn unplug(&mut self, memory: &mut Memory, now: Time, slot: u8) -> bool {
+        let id = self.card(slot);
+        let was_there = self.bus.unplug(id).is_some();
+        if was_there {
+            self.timers.cancel_all(id);
+            for pin in 0..PINS {
+                self.irq.set_pci(slot, pin, false);
+            }
+            self.settle(memory, now);
+        }
+        was_there
+    }
+
+    /// Puts a device on the bus, at fixed ports.
+    fn attach(
+        &mut self,
+        device: impl Device + 'static,
+        ports: &[PortRange],
+    ) -> Result<DeviceId, PortConflict> {
+        self.bus.attach(Box::new(device), ports)
+    }
+
+    /// The same for one that is also a PCI function: device and function number.
+    fn attach_pci(
+        &mut self,
+        device: impl Device + 'static,
+        ports: &[PortRange],
+        (slot, function): (u8, u8),
+    ) -> Result<DeviceId, PortConflict> {
+        let id = self.attach(device, ports)?;
+        self.bus.attach_function(id, slot, function);
+        Ok(id)
+    }
+}

@@ -7,6 +7,7 @@
 //! In a deterministic run all is, so that answers come in the same place each time. [`Limits`] hold requests back, and an
 //! [`ErrorPolicy`] says what becomes of those that the host cannot do: both are matters of the threads.
 
+mod attached;
 mod errors;
 mod image;
 mod options;
@@ -26,7 +27,6 @@ use std::time::{Duration, Instant};
 
 use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
-use ring3_core::input::{DeviceInput, Input};
 use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
 use ring3_devices::virtio;
@@ -42,8 +42,8 @@ pub use throttle::{BadLimits, Limit, Limits};
 use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
 use crate::door::{Others, Sender};
-use overlap::{Found, Held, Overlap};
-use pool::{Asked, Pool};
+use attached::Attached;
+use pool::Pool;
 use throttle::Throttle;
 
 /// The host's side of a drive: a file, memory, or whatever holds sectors. It is asked by several threads at once.
@@ -251,141 +251,6 @@ pub(crate) struct Drives {
     all: Vec<Attached>,
     /// Where answers go that come later. Without it all is done at once.
     door: Option<Sender>,
-}
-
-/// A drive behind a device.
-#[derive(Debug)]
-struct Attached {
-    /// The name of the device.
-    device: String,
-    /// Its number there.
-    unit: u8,
-    drive: Arc<dyn Drive>,
-    names: DriveNames,
-    /// Requests that others do, and for which no thread waits.
-    held: Vec<Held>,
-    overlap: Overlap,
-    /// From the first request on that is not done at once.
-    pool: Option<Pool>,
-    /// The requests that it has not answered, by their tags.
-    waiting: Vec<Waiting>,
-    /// What keeps to limits, if there are any.
-    throttle: Option<Throttle>,
-    /// What is done about errors.
-    policy: ErrorPolicy,
-    /// Why it keeps requests, as long as it does.
-    stopped: Option<DiskError>,
-    /// When somebody was last told of an error for which the machine does not stand still.
-    told: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    tag: u64,
-    /// It is an [`DiskOperation::Eject`].
-    ejects: bool,
-}
-
-impl Waiting {
-    fn of(request: &DiskRequest) -> Waiting {
-        Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject }
-    }
-}
-
-impl Attached {
-    fn new(device: &str, unit: u8, drive: Arc<dyn Drive>) -> Attached {
-        Attached {
-            device: device.to_owned(),
-            unit,
-            drive,
-            names: DriveNames::default(),
-            held: Vec::new(),
-            overlap: Overlap::default(),
-            pool: None,
-            waiting: Vec::new(),
-            throttle: None,
-            policy: ErrorPolicy::default(),
-            stopped: None,
-            told: None,
-        }
-    }
-
-    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays, and what the drive is called.
-    fn replace(&mut self, drive: Arc<dyn Drive>) {
-        let new = Attached::new(&self.device, self.unit, drive);
-        let names = DriveNames { drive: self.names.drive.take(), node: None };
-        *self = Attached { throttle: self.throttle.take(), policy: self.policy, names, ..new };
-    }
-
-    /// Asks for `request`: the answer, if there is one at once; else threads answer at `door`, or there are none.
-    fn ask(&mut self, request: DiskRequest, door: &Sender) -> Option<Result<Vec<u8>, DiskError>> {
-        let now = Instant::now();
-        let throttle = self.throttle.as_mut();
-        let not_before = throttle.map_or(now, |throttle| throttle.ask(&request.operation, now));
-        // Nothing overtakes that the medium is taken out.
-        let is_next = not_before <= now && !self.waiting.iter().any(|asked| asked.ejects);
-        match is_next.then(|| self.drive.begin(&request.operation)).flatten() {
-            Some(Begun::Complete(result)) => return Some(result),
-            Some(Begun::Waits(mut later)) => {
-                let runs_on = self.overlap.asks(self.held.len());
-                let found = if runs_on { None } else { later.look_a_while() };
-                match found {
-                    Some(Ok(bytes)) => return Some(Ok(bytes)),
-                    // A thread does it again, which has to do with errors.
-                    Some(Err(_)) => {}
-                    None => {
-                        self.waiting.push(Waiting::of(&request));
-                        self.held.push(Held { request, later });
-                        return None;
-                    }
-                }
-            }
-            None => {}
-        }
-        let waiting = Waiting::of(&request);
-        if self.ask_pool(Asked { request, not_before, later: None }, door) {
-            self.waiting.push(waiting);
-            None
-        } else {
-            Some(Err(DiskError::Host))
-        }
-    }
-
-    /// What has become of a request that is held: an answer, if no thread has to do it again.
-    fn answer(&mut self, (held, result): Found, door: &Sender) -> Option<DiskAnswer> {
-        let tag = held.request.tag;
-        if result.is_ok() {
-            return Some(DiskAnswer { tag, result });
-        }
-        let asked = Asked { request: held.request, not_before: Instant::now(), later: None };
-        let is_asked = self.ask_pool(asked, door);
-        (!is_asked).then_some(DiskAnswer { tag, result })
-    }
-
-    /// Lets threads wait for what is held.
-    fn hand_over(&mut self, door: &Sender) {
-        for Held { request, later } in std::mem::take(&mut self.held) {
-            let tag = request.tag;
-            let asked = Asked { request, not_before: Instant::now(), later: Some(later) };
-            if !self.ask_pool(asked, door) {
-                let input = DeviceInput::Disk(DiskAnswer { tag, result: Err(DiskError::Host) });
-                door.send(Input::Device { name: self.device.clone(), input });
-            }
-        }
-    }
-
-    /// Has threads do what is `asked`, which answer at `door`. False if there can be none.
-    fn ask_pool(&mut self, asked: Asked, door: &Sender) -> bool {
-        let place = (self.device.as_str(), self.unit);
-        let new = || Pool::new(place, Arc::clone(&self.drive), self.policy, door.clone());
-        match self.pool.get_or_insert_with(new).ask(asked) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!("there can be no thread for a drive: {error}");
-                false
-            }
-        }
-    }
 }
 
 /// The answers that no thread waits for.

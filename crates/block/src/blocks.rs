@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::bytes::pieces;
 use crate::check::{Repair, Report};
 use crate::error::{Fault, Result};
-use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
+use crate::format::{BackingName, Below, Details, Driver, Extent, Identity, Kind};
 use crate::storage::{Storage, read_padded};
 
 /// The most entries of a table: 64 MiB.
@@ -78,6 +78,16 @@ pub(crate) trait Layout: Debug + Send + Sync {
 
     /// The image on which it stands.
     fn backing(&self) -> Option<BackingName> {
+        None
+    }
+
+    /// See [`Driver::identity`].
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    /// See [`Driver::stands_on`].
+    fn stands_on(&self) -> Option<Identity> {
         None
     }
 }
@@ -440,6 +450,14 @@ impl<L: Layout> Driver for Blocks<L> {
 
     fn backing(&self) -> Option<BackingName> {
         self.layout.backing()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.layout.identity()
+    }
+
+    fn stands_on(&self) -> Option<Identity> {
+        self.layout.stands_on()
     }
 
     fn allocated(&self) -> Option<u64> {

@@ -112,8 +112,7 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
         made
     };
     let new = NewImage { path: path.to_owned(), temporary };
-    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    create_in(Box::new(storage), &name, options)
+    create_in(Box::new(storage), path, options)
         .map_err(|fault| Error::Create { path: path.to_owned(), fault })?;
     Ok(new)
 }
@@ -126,10 +125,11 @@ fn renamed(error: Error, path: &Path) -> Error {
     }
 }
 
-/// Makes an empty image in `storage`, which is empty. Where a format names its own file it is `name`.
+/// Makes an empty image in `storage`, which is empty. Where a format names its own file, or looks at the one below, the image
+/// is at `path`.
 pub fn create_in(
     storage: Box<dyn Storage>,
-    name: &str,
+    path: &Path,
     options: &CreateOptions,
 ) -> Result<(), Fault> {
     let size = options.size;
@@ -164,17 +164,24 @@ pub fn create_in(
             no_options(&options.specific)?;
             Bochs::create(&*storage, size)
         }
-        Format::Vpc => {
-            refuse_backing()?;
-            let is_fixed = switch(&options.specific, "subformat", ["dynamic", "fixed"])?;
-            vpc::create(&*storage, size, is_fixed)
-        }
+        Format::Vpc => vpc::create(&*storage, size, &vpc_subformat(path, options)?),
         Format::Vmdk => {
             refuse_backing()?;
             switch(&options.specific, "subformat", ["monolithicSparse", "monolithicSparse"])?;
-            vmdk::create(&*storage, size, name)
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            vmdk::create(&*storage, size, &name)
         }
     }
+}
+
+/// On another image there are differencing images alone.
+fn vpc_subformat(path: &Path, options: &CreateOptions) -> Result<vpc::Subformat> {
+    if let Some(backing) = &options.backing {
+        switch(&options.specific, "subformat", ["differencing", "differencing"])?;
+        return Ok(vpc::Subformat::Differencing(vpc::Parent::of(path, backing)?));
+    }
+    let is_fixed = switch(&options.specific, "subformat", ["dynamic", "fixed"])?;
+    Ok(if is_fixed { vpc::Subformat::Fixed } else { vpc::Subformat::Dynamic })
 }
 
 fn no_options(specific: &[(String, String)]) -> Result<()> {
@@ -189,7 +196,8 @@ fn switch(specific: &[(String, String)], option: &str, values: [&str; 2]) -> Res
     let mut is_second = false;
     for (name, value) in specific {
         if name != option || !values.contains(&value.as_str()) {
-            return Err(unknown_option(name, value, &format!("{option}={}", values.join("|"))));
+            let distinct = if values[0] == values[1] { &values[..1] } else { &values };
+            return Err(unknown_option(name, value, &format!("{option}={}", distinct.join("|"))));
         }
         is_second = value == values[1] && values[0] != values[1];
     }

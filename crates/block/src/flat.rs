@@ -1,7 +1,7 @@
 //! A disk whose sectors are one after the other within a file: fixed VHD images, and parts of VMDK images.
 
 use crate::error::{Fault, Result};
-use crate::format::{Below, Details, Driver, Extent, Kind};
+use crate::format::{Below, Details, Driver, Extent, Identity, Kind};
 use crate::storage::{Storage, read_padded};
 
 /// The bytes from `start` on of a file.
@@ -11,6 +11,7 @@ pub(crate) struct Flat {
     start: u64,
     size: u64,
     specific: Vec<(&'static str, String)>,
+    identity: Option<Identity>,
 }
 
 impl Flat {
@@ -21,7 +22,12 @@ impl Flat {
         size: u64,
         specific: Vec<(&'static str, String)>,
     ) -> Flat {
-        Flat { storage, start, size, specific }
+        Flat { storage, start, size, specific, identity: None }
+    }
+
+    /// The image has this identity.
+    pub(crate) fn known_as(self, identity: Identity) -> Flat {
+        Flat { identity: Some(identity), ..self }
     }
 }
 
@@ -67,6 +73,10 @@ impl Driver for Flat {
 
     fn details(&self) -> Details {
         Details { specific: self.specific.clone(), ..Details::default() }
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     fn allocated(&self) -> Option<u64> {

@@ -130,6 +130,9 @@ pub struct Extent {
     pub len: u64,
 }
 
+/// What tells an image from all others, where its format has such a number.
+pub(crate) type Identity = [u8; 16];
+
 /// What lies below an image: what it shows where it has nothing itself.
 pub(crate) trait Below {
     /// Reads from there; zeros where it ends.
@@ -296,6 +299,16 @@ pub(crate) trait Driver: Debug + Send + Sync {
 
     /// The image on which it stands.
     fn backing(&self) -> Option<BackingName> {
+        None
+    }
+
+    /// Its own identity.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    /// The identity of the image on which it was made: on another one its data make no sense.
+    fn stands_on(&self) -> Option<Identity> {
         None
     }
 

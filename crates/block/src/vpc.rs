@@ -1,15 +1,21 @@
 //! VHD, the format of Virtual PC and Hyper-V ("Virtual Hard Disk Image Format Specification", version 1.0); QEMU calls it vpc.
 //!
-//! Numbers are big-endian. Fixed and dynamic images are read, written and made; differencing ones, which stand on another
-//! one, are read and written.
+//! Numbers are big-endian. Fixed and dynamic images are read, written and made, and differencing ones, which stand on another
+//! one.
+
+mod create;
+mod parent;
 
 use std::io;
 
+pub(crate) use create::{Subformat, create};
+pub(crate) use parent::Parent;
+
 use crate::blocks::{Blocks, ENTRIES_MAX, Layout, Place};
-use crate::bytes::{be32, be64, random_uuid};
+use crate::bytes::{be32, be64};
 use crate::error::{Fault, Result};
 use crate::flat::Flat;
-use crate::format::{BackingName, Driver};
+use crate::format::{BackingName, Driver, Identity};
 use crate::storage::{Storage, read_padded};
 
 /// Bytes of the footer ("Hard Disk Footer Format").
@@ -34,8 +40,6 @@ const DIFFERENCING: u32 = 4;
 const BY_SIZE: [&[u8; 4]; 5] = [b"win ", b"qem2", b"d2v ", b"tap\0", b"CXS\0"];
 /// The largest geometry: the disk is perhaps larger.
 const GEOMETRY_MAX: u64 = 65535 * 16 * 255;
-/// The most bytes of the name of the image below.
-const NAME_MAX: usize = 4096;
 
 /// Where things are in an image.
 #[derive(Debug)]
@@ -44,7 +48,8 @@ pub(crate) struct Vpc {
     table: u64,
     data: u64,
     bitmap: u64,
-    parent: Option<String>,
+    /// The image below, and what tells it from others.
+    parent: Option<(String, Identity)>,
 }
 
 /// The image begins as a dynamic one of this format. A fixed one has nothing at its beginning that would tell, and what
@@ -75,6 +80,11 @@ fn read_footer(storage: &dyn Storage) -> Result<Vec<u8>> {
     Err(Fault::refused("it is no VHD image"))
 }
 
+/// The "Unique Id" of the footer.
+fn identity(footer: &[u8]) -> Identity {
+    footer[68..84].try_into().expect("16 bytes")
+}
+
 /// Bytes of the disk.
 fn disk_size(footer: &[u8]) -> u64 {
     let geometry = be32(footer, 56);
@@ -97,7 +107,8 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
         if storage.size()?.saturating_sub(FOOTER_LEN as u64) < size {
             return Err(Fault::damaged("the file is shorter than the disk"));
         }
-        return Ok(Box::new(Flat::new(storage, 0, size, vec![("type", "fixed".to_owned())])));
+        let specific = vec![("type", "fixed".to_owned())];
+        return Ok(Box::new(Flat::new(storage, 0, size, specific).known_as(identity(&footer))));
     }
     if kind != DYNAMIC && kind != DIFFERENCING {
         return Err(Fault::unsupported(format!("VHD of type {kind} is not known")));
@@ -129,7 +140,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let mut bytes = vec![0; needed as usize * 4];
     storage.read_at(&mut bytes, table)?;
     let entries_there = (0..needed as usize).map(|index| be32(&bytes, index * 4)).collect();
-    let parent = if kind == DIFFERENCING { Some(parent(&*storage, &header)?) } else { None };
+    let parent = if kind == DIFFERENCING { Some(parent::named(&*storage, &header)?) } else { None };
     let data = (table + entries * 4).next_multiple_of(512);
     let bitmap = (block / 512 / 8).next_multiple_of(512);
     // The footer behind the last block makes room for the next one.
@@ -139,102 +150,6 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let end = if last.starts_with(COOKIE) { footer_at } else { end };
     let layout = Vpc { footer, table, data, bitmap, parent };
     Ok(Box::new(Blocks::new(storage, layout, size, block, entries_there, end)))
-}
-
-/// The name of the image below: a relative path for Windows ("Parent Locator Entry", W2ru), or the name alone.
-fn parent(storage: &dyn Storage, header: &[u8]) -> Result<String> {
-    let utf16 = |units: Vec<u16>| {
-        let units: Vec<u16> = units.into_iter().take_while(|unit| *unit != 0).collect();
-        String::from_utf16_lossy(&units).replace('\\', "/")
-    };
-    for locator in header[576..576 + 8 * 24].chunks(24) {
-        let (len, at) = (be32(locator, 8) as usize, be64(locator, 16));
-        if &locator[..4] == b"W2ru" && len <= NAME_MAX {
-            let mut bytes = vec![0; len];
-            read_padded(storage, &mut bytes, at)?;
-            let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
-            return Ok(utf16(units.collect()));
-        }
-    }
-    let units = header[64..576].chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
-    let name = utf16(units.collect());
-    let name = name.rsplit('/').next().unwrap_or_default().to_owned();
-    if name.is_empty() {
-        Err(Fault::damaged("it does not name the image on which it stands"))
-    } else {
-        Ok(name)
-    }
-}
-
-/// The geometry for a disk of so many sectors ("Appendix: CHS Calculation").
-fn geometry(sectors: u64) -> u32 {
-    let sectors = sectors.min(GEOMETRY_MAX);
-    let (mut heads, mut per_track, mut tracks);
-    if sectors >= 65535 * 16 * 63 {
-        (heads, per_track) = (16, 255);
-        tracks = sectors / per_track;
-    } else {
-        per_track = 17;
-        tracks = sectors / per_track;
-        heads = tracks.div_ceil(1024).max(4);
-        if tracks >= heads * 1024 || heads > 16 {
-            (heads, per_track) = (16, 31);
-            tracks = sectors / per_track;
-        }
-        if tracks >= heads * 1024 {
-            per_track = 63;
-            tracks = sectors / per_track;
-        }
-    }
-    ((tracks / heads) << 16 | heads << 8 | per_track) as u32
-}
-
-/// Makes an image of `size` bytes.
-pub(crate) fn create(storage: &dyn Storage, size: u64, is_fixed: bool) -> Result<()> {
-    let size = size.next_multiple_of(512);
-    if size > SIZE_MAX {
-        return Err(Fault::refused(format!("a VHD image has at most {SIZE_MAX} bytes")));
-    }
-    let mut footer = vec![0; FOOTER_LEN];
-    let mut put = |at: usize, bytes: &[u8]| footer[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, COOKIE);
-    put(8, &2_u32.to_be_bytes());
-    put(12, &0x0001_0000_u32.to_be_bytes());
-    put(16, &(if is_fixed { u64::MAX } else { FOOTER_LEN as u64 }).to_be_bytes());
-    // By this creator readers know that the size counts, and not the geometry.
-    put(28, b"qem2");
-    put(32, &0x0005_0003_u32.to_be_bytes());
-    put(36, b"Wi2k");
-    put(40, &size.to_be_bytes());
-    put(48, &size.to_be_bytes());
-    put(56, &geometry(size / 512).to_be_bytes());
-    put(60, &(if is_fixed { FIXED } else { DYNAMIC }).to_be_bytes());
-    put(68, &random_uuid()?);
-    let sum = checksum(&footer, 64);
-    footer[64..68].copy_from_slice(&sum.to_be_bytes());
-    if is_fixed {
-        storage.write_at(&footer, size)?;
-        return Ok(storage.flush()?);
-    }
-    let entries = size.div_ceil(BLOCK);
-    let table = (FOOTER_LEN + HEADER_LEN) as u64;
-    let table_len = (entries * 4).next_multiple_of(512);
-    let mut header = vec![0; HEADER_LEN];
-    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, HEADER_COOKIE);
-    put(8, &u64::MAX.to_be_bytes());
-    put(16, &table.to_be_bytes());
-    put(24, &0x0001_0000_u32.to_be_bytes());
-    put(28, &(entries as u32).to_be_bytes());
-    put(32, &(BLOCK as u32).to_be_bytes());
-    let sum = checksum(&header, 36);
-    header[36..40].copy_from_slice(&sum.to_be_bytes());
-    storage.write_at(&header, FOOTER_LEN as u64)?;
-    storage.write_at(&vec![0xff; table_len as usize], table)?;
-    storage.write_at(&footer, table + table_len)?;
-    storage.flush()?;
-    storage.write_at(&footer, 0)?;
-    Ok(storage.flush()?)
 }
 
 impl Layout for Vpc {
@@ -276,6 +191,15 @@ impl Layout for Vpc {
     }
 
     fn backing(&self) -> Option<BackingName> {
-        self.parent.clone().map(|name| BackingName { name, format: Some("vpc".to_owned()) })
+        let name = self.parent.as_ref()?.0.clone();
+        Some(BackingName { name, format: Some("vpc".to_owned()) })
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(identity(&self.footer))
+    }
+
+    fn stands_on(&self) -> Option<Identity> {
+        self.parent.as_ref().map(|(_, identity)| *identity).filter(|identity| *identity != [0; 16])
     }
 }

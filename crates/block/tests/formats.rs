@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use proptest::prelude::*;
-use ring3_block::{Error, Fault, Format, OpenOptions, Repair};
+use ring3_block::{BackingName, CreateOptions, Error, Fault, Format, OpenOptions, Repair};
 use support::*;
 
 /// Formats and options of images that are written.
@@ -44,6 +44,18 @@ proptest! {
             model[..bytes.len()].copy_from_slice(&bytes);
             options.backing = Some(backing(&base, "raw"));
         }
+        if backed && format == Format::Vpc {
+            // The one below has the subformat.
+            let base = directory.path().join("base");
+            make(&base, &options);
+            let bytes = pattern(0, 3_000_320, 0x55);
+            model[..bytes.len()].copy_from_slice(&bytes);
+            let below = open(&base, format, true);
+            below.write_at(&bytes, 0).unwrap();
+            below.close().unwrap();
+            options.backing = Some(backing(&base, "vpc"));
+            options.specific.clear();
+        }
         make(&path, &options);
         let reopen = || open(&path, format, true);
         let image = act(reopen(), &mut model, &operations, &reopen);
@@ -53,8 +65,8 @@ proptest! {
             prop_assert_eq!(report.corruptions, 0, "{:?}", report.messages);
         }
         image.close().unwrap();
-        // QEMU has no cow any more.
-        if format != Format::Cow {
+        // QEMU has no cow any more, and no differencing VHD images.
+        if format != Format::Cow && (format != Format::Vpc || options.backing.is_none()) {
             check_with_qemu(&path, format, &model, can_check(format));
         }
     }
@@ -218,39 +230,70 @@ fn vmdk_images_stand_on_others() {
     check_with_qemu(&path, Format::Vmdk, &model, true);
 }
 
-/// The checksum of VHD.
-fn set_checksum(bytes: &mut [u8], at: usize) {
-    bytes[at..at + 4].fill(0);
-    let sum = !bytes.iter().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
-    bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
+/// Makes a VHD image with `bytes`.
+fn make_vhd(path: &Path, bytes: &[u8], specific: &[(&str, &str)]) {
+    make(path, &options(Format::Vpc, bytes.len() as u64, specific));
+    let image = open(path, Format::Vpc, true);
+    image.write_at(bytes, 0).unwrap();
+    image.close().unwrap();
 }
 
-/// Makes a differencing image of a dynamic one without data: type 4, and the name of the one below.
-fn make_differencing(path: &Path, below: &str) {
-    let mut bytes = std::fs::read(path).unwrap();
-    let end = bytes.len() - 512;
-    for at in [0, end] {
-        bytes[at + 60..at + 64].copy_from_slice(&4_u32.to_be_bytes());
-        set_checksum(&mut bytes[at..at + 512], 64);
+/// Options for a VHD image on the one that is called `below`.
+fn vhd_on(below: &str, size: u64) -> CreateOptions {
+    let backing = BackingName { name: below.to_owned(), format: None };
+    CreateOptions { backing: Some(backing), ..options(Format::Vpc, size, &[]) }
+}
+
+/// The places are those of the specification: "Hard Disk Footer Format", "Dynamic Disk Header Format".
+#[test]
+fn differencing_vhd_images_name_the_one_below() {
+    let directory = tempfile::tempdir().unwrap();
+    let (base, path) = (directory.path().join("base.vhd"), directory.path().join("above.vhd"));
+    make_vhd(&base, &source(1 << 20), &[]);
+    make(&path, &vhd_on("base.vhd", 1 << 20));
+    let (below, bytes) = (std::fs::read(&base).unwrap(), std::fs::read(&path).unwrap());
+    assert_eq!(bytes[60..64], [0, 0, 0, 4], "the disk type is differencing");
+    let header = &bytes[512..1536];
+    assert_eq!(header[40..56], below[68..84], "the unique id of the one below");
+    let wide = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
+    assert_eq!(header[64..80], wide("base.vhd"));
+    assert_eq!(header[80..576], [0; 496]);
+    let seconds = u64::from(u32::from_be_bytes(header[56..60].try_into().unwrap()));
+    let modified = std::fs::metadata(&base).unwrap().modified().unwrap();
+    let since_1970 = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    // From 1970-01-01 to 2000-01-01.
+    assert_eq!(seconds, since_1970 - 946_684_800);
+    let full = text(&base).replace('/', "\\");
+    for (locator, code, path) in [(576, b"W2ru", ".\\base.vhd"), (600, b"W2ku", full.as_str())] {
+        let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+        assert_eq!(&header[locator..locator + 4], code);
+        let (len, at) = (number(locator + 8) as usize, number(locator + 20) as usize);
+        assert_eq!(number(locator + 4) as usize, len.div_ceil(512));
+        let low_first: Vec<u8> = path.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(bytes[at..at + len], low_first);
     }
-    for (index, unit) in below.encode_utf16().enumerate() {
-        bytes[512 + 64 + index * 2..][..2].copy_from_slice(&unit.to_be_bytes());
+    assert_eq!(header[624..768], [0; 144]);
+    for (at, sum_at, len) in [(0, 64, 512), (512, 36, 1024), (bytes.len() - 512, 64, 512)] {
+        let part = &bytes[at..at + len];
+        let sum: u32 = part.iter().map(|byte| u32::from(*byte)).sum();
+        let own: u32 = part[sum_at..sum_at + 4].iter().map(|byte| u32::from(*byte)).sum();
+        assert_eq!(part[sum_at..sum_at + 4], (!(sum - own)).to_be_bytes(), "the checksum at {at}");
     }
-    set_checksum(&mut bytes[512..1536], 36);
-    std::fs::write(path, bytes).unwrap();
 }
 
 #[test]
 fn differencing_vhd_images_are_read_and_written() {
     let directory = tempfile::tempdir().unwrap();
-    let (base, path) = (directory.path().join("base.vhd"), directory.path().join("above.vhd"));
+    let [base, middle, path] =
+        ["base.vhd", "middle.vhd", "above.vhd"].map(|name| directory.path().join(name));
     let mut model = source(5 << 20);
-    make(&base, &options(Format::Vpc, 5 << 20, &[]));
-    let image = open(&base, Format::Vpc, true);
-    image.write_at(&model, 0).unwrap();
+    make_vhd(&base, &model, &[("subformat", "fixed")]);
+    make(&middle, &vhd_on("base.vhd", 5 << 20));
+    let image = open(&middle, Format::Vpc, true);
+    image.write_at(&[4; 300], 4 << 20).unwrap();
+    model[4 << 20..(4 << 20) + 300].fill(4);
     image.close().unwrap();
-    make(&path, &options(Format::Vpc, 5 << 20, &[]));
-    make_differencing(&path, "base.vhd");
+    make(&path, &vhd_on(text(&middle), 5 << 20));
     let image = open(&path, Format::Vpc, true);
     assert!(read_all(&image) == model);
     image.write_at(&[5; 700], 2_100_000).unwrap();
@@ -259,11 +302,15 @@ fn differencing_vhd_images_are_read_and_written() {
     image.close().unwrap();
     // Another program sets the bits of what it has written alone: here those of the first 8 sectors of the block.
     let mut bytes = std::fs::read(&path).unwrap();
-    let entry = u32::from_be_bytes(bytes[1536 + 4..1536 + 8].try_into().unwrap()) as usize * 512;
+    let number = |bytes: &[u8], at: usize| {
+        u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+    };
+    let table = number(&bytes, 512 + 20);
+    let entry = number(&bytes, table + 4) * 512;
     bytes[entry + 1..entry + 512].fill(0);
     bytes[entry + 512..entry + 512 + 8 * 512].fill(0xab);
     std::fs::write(&path, &bytes).unwrap();
-    let below = read_all(&open(&base, Format::Vpc, false));
+    let below = read_all(&open(&middle, Format::Vpc, false));
     model[2 << 20..4 << 20].copy_from_slice(&below[2 << 20..4 << 20]);
     model[2 << 20..(2 << 20) + 8 * 512].fill(0xab);
     let image = open(&path, Format::Vpc, true);
@@ -274,6 +321,30 @@ fn differencing_vhd_images_are_read_and_written() {
     assert!(read_all(&image) == model);
     image.close().unwrap();
     assert!(read_all(&open(&path, Format::Vpc, false)) == model);
+}
+
+#[test]
+fn a_differencing_vhd_image_stands_on_no_other_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let (base, path) = (directory.path().join("base.vhd"), directory.path().join("above.vhd"));
+    let refused = |options: &CreateOptions, why: &str| {
+        let error = ring3_block::create(&path, options).unwrap_err().to_string();
+        assert!(error.ends_with(why), "{error}");
+        assert!(!path.exists());
+    };
+    refused(&vhd_on("base.vhd", 1 << 20), &format!("there is no image {}", base.display()));
+    std::fs::write(&base, [0; 4096]).unwrap();
+    refused(&vhd_on("base.vhd", 1 << 20), "it is no VHD image");
+    make_vhd(&base, &source(1 << 20), &[]);
+    let size = "a differencing VHD image is as large as the one below, which has 1048576 bytes";
+    refused(&vhd_on("base.vhd", 2 << 20), size);
+    let mut raw = vhd_on("base.vhd", 1 << 20);
+    raw.backing = Some(backing(&base, "raw"));
+    refused(&raw, "a VHD image stands on a VHD image (vpc) alone");
+    make(&path, &vhd_on("base.vhd", 1 << 20));
+    make_vhd(&base, &source(1 << 20), &[]);
+    let error = open_as(&path, &OpenOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("it was made on another image than the one that is at "), "{error}");
 }
 
 #[test]

@@ -76,8 +76,12 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
     let file = directory.path().join("image");
     for round in 0..15 {
         let storage = Arc::new(Full::default());
-        create_in(Box::new(Arc::clone(&storage)), "image", &options(format, SIZE, specific))
-            .unwrap();
+        create_in(
+            Box::new(Arc::clone(&storage)),
+            Path::new("image"),
+            &options(format, SIZE, specific),
+        )
+        .unwrap();
         let open = || {
             Image::of_storage(
                 Box::new(Arc::clone(&storage)),

@@ -62,8 +62,12 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
     let mut done = 0;
     while done < cuts {
         let power = Arc::new(Power::default());
-        create_in(Box::new(Arc::clone(&power)), "image", &options(format, size as u64, specific))
-            .unwrap();
+        create_in(
+            Box::new(Arc::clone(&power)),
+            Path::new("image"),
+            &options(format, size as u64, specific),
+        )
+        .unwrap();
         let name = Path::new("image");
         let image =
             Image::of_storage(Box::new(Arc::clone(&power)), name, format, true, below.as_ref())

@@ -93,6 +93,14 @@ fn open_layer(
         Backing::Other(other) => other.clone(),
     };
     let below = named.map(|named| open_backing(path, &named, options, seen)).transpose()?;
+    if let Some(below) = &below
+        && driver.stands_on().is_some_and(|identity| below.driver.identity() != Some(identity))
+    {
+        return Err(in_image(Fault::refused(format!(
+            "it was made on another image than the one that is at {} now",
+            below.path.display()
+        ))));
+    }
     let layer = Layer { path: path.to_owned(), format, driver, below: below.map(Arc::new), server };
     Ok((layer, guarded))
 }

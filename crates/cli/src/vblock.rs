@@ -5,8 +5,10 @@ use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ring3_block::format::{Format, UnknownFormat};
@@ -15,9 +17,12 @@ use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::qemu::properties::{Properties, switch};
+
+/// So long it takes to close disks that are not away; who waits longer is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What `ring3 vblock --help` says below the options.
 const HELP: &str = "\
@@ -213,7 +218,7 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals = signals.map_err(|error| format!("signals cannot be taken: {error}"))?;
     let handle = signals.handle();
-    let at_signal = quit.clone();
+    let (at_signal, at_end) = (quit.clone(), quit.clone());
     let waiting = thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             if at_signal.send(()).is_err() {
@@ -238,9 +243,37 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     // It is never disconnected: the thread for signals has the other end.
     let _ = told.recv();
     info!("the server ends");
+    let ended = close(&server, &told, &at_end);
     handle.close();
     drop(control);
-    Ok(())
+    ended
+}
+
+/// Closes the server. Who does not want to wait for disks that are away tells it to end once more.
+fn close(server: &Arc<Server>, told: &Receiver<()>, at_end: &Sender<()>) -> Result<(), String> {
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let (closing, closed, at_end) = (Arc::clone(server), Arc::clone(&is_closed), at_end.clone());
+    let thread = thread::Builder::new().name("close".into()).spawn(move || {
+        closing.close();
+        closed.store(true, Ordering::Release);
+        let _ = at_end.send(());
+    });
+    thread.map_err(|error| format!("no thread can be started: {error}"))?;
+    let left = || {
+        let name = |(name, file): (String, PathBuf)| format!("{name} ({})", file.display());
+        server.not_closed().into_iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    if told.recv_timeout(PATIENCE).is_err() {
+        warn!(
+            "waiting for {} to keep what was written; to lose that, tell this server to end once more",
+            left()
+        );
+        let _ = told.recv();
+    }
+    if is_closed.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    Err(format!("ended before this was kept: what was written last to {}", left()))
 }
 
 /// Sends a command, and prints what is returned.

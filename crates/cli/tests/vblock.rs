@@ -21,13 +21,17 @@ impl Server {
     /// Starts one in `directory`, and waits until `socket` is there.
     fn start(directory: &Path, arguments: &[&str], socket: &str) -> Server {
         let mut command = ring3();
-        command.arg("vblock").args(arguments).current_dir(directory).stdin(Stdio::null());
-        let mut server = Server(command.spawn().expect("the program starts"));
-        let socket = directory.join(socket);
+        command.arg("vblock").args(arguments).current_dir(directory);
+        Server::of(&mut command, &directory.join(socket))
+    }
+
+    /// The one that `command` starts, when it listens at `socket`.
+    fn of(command: &mut Command, socket: &Path) -> Server {
+        let mut server = Server(command.stdin(Stdio::null()).spawn().expect("the program starts"));
         wait_until("the server listens", || {
             assert!(server.0.try_wait().unwrap().is_none(), "the server has ended");
             // A socket that an earlier one has left takes no connection.
-            std::os::unix::net::UnixStream::connect(&socket).ok()
+            std::os::unix::net::UnixStream::connect(socket).ok()
         });
         server
     }
@@ -349,6 +353,36 @@ fn the_programs_of_others_use_exports() {
     let status = wait_until("the server ends", || server.0.try_wait().unwrap());
     assert!(status.success());
     output(ring3().args(["img", "check", "-q"]).arg(&image));
+}
+
+/// A server that ends waits for the provider of a disk to keep what was written, and says so. Told once more, it does not.
+#[test]
+fn who_ends_a_server_need_not_wait_for_a_dead_provider() {
+    let Some(mut nbdkit) = program("nbdkit", "nbdkit") else { return };
+    let directory = Directory::new();
+    let at = directory.path("provider");
+    let provider = Server::of(nbdkit.arg("-fU").arg(&at).args(["memory", "1M"]), &at);
+    let file = format!("nbd+unix:///?socket={}&reconnect-delay=300", at.display());
+    let (ctl_at, log) = (directory.path("ctl"), directory.path("log"));
+    let mut command = ring3();
+    command.args(["vblock", "--control"]).arg(&ctl_at).arg("--client=user=disk:rw");
+    command.arg("--nbd").arg(format!("user={}", directory.path("nbd").display()));
+    command.arg("--device").arg(format!("disk,file={file},format=raw"));
+    let mut server = Server::of(command.stderr(fs::File::create(&log).unwrap()), &ctl_at);
+    let uri = format!("nbd+unix:///disk?socket={}", directory.path("nbd").display());
+    output(Command::new("qemu-io").args(["-t", "unsafe", "-f", "raw", "-c", "write 0 64k", &uri]));
+    drop(provider);
+    ctl(&directory, &["quit"]).unwrap();
+    let read_log = || fs::read_to_string(&log).unwrap();
+    let waits = format!("waiting for disk ({file}) to keep what was written");
+    wait_until("it says for what it waits", || read_log().contains(&waits).then_some(()));
+    assert!(server.0.try_wait().unwrap().is_none(), "it does not wait");
+    ctl(&directory, &["quit"]).unwrap();
+    let status = wait_until("the server ends", || server.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1));
+    let said = read_log();
+    let lost = format!("ended before this was kept: what was written last to disk ({file})");
+    assert!(said.lines().last().unwrap().contains(&lost), "{said}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ring3_block::{Fault, Format, Image, Mapping, OpenOptions};
 
@@ -36,6 +36,8 @@ pub(crate) struct Device {
     pool: Pool,
     /// Held by whoever flushes for requests that must outlive this process.
     settling: Mutex<()>,
+    /// The last of the fields: it is there until the image is closed.
+    open: Arc<()>,
 }
 
 /// What was asked for failed; the log tells of it.
@@ -61,7 +63,13 @@ impl Device {
             read_only: options.read_only,
             pool,
             settling: Mutex::new(()),
+            open: Arc::default(),
         })
+    }
+
+    /// Something that is gone when the image is closed.
+    pub(crate) fn open_mark(&self) -> Weak<()> {
+        Arc::downgrade(&self.open)
     }
 
     pub(crate) fn name(&self) -> &str {

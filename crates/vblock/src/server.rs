@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 use tracing::info;
@@ -95,6 +95,8 @@ struct State {
     // Clients go first: they use devices.
     clients: BTreeMap<String, Client>,
     devices: BTreeMap<String, Arc<Device>>,
+    /// Names and files of those that [`Server::close`] closes, and a mark that each has while it is open.
+    closing: Vec<(String, PathBuf, Weak<()>)>,
 }
 
 #[derive(Debug, Default)]
@@ -237,6 +239,29 @@ impl Server {
             state.clients.remove(client);
         }
         Ok(())
+    }
+
+    /// Ends what clients have, with all that they have asked for done, and closes all images. That waits for servers on which images
+    /// are, if those are away.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        let closing = |device: &Arc<Device>| {
+            (device.name().to_owned(), device.image().path().to_owned(), device.open_mark())
+        };
+        state.closing = state.devices.values().map(closing).collect();
+        let (clients, devices) =
+            (std::mem::take(&mut state.clients), std::mem::take(&mut state.devices));
+        // Others can ask meanwhile what is waited for.
+        drop(state);
+        drop(clients);
+        drop(devices);
+    }
+
+    /// Names and files of the devices that [`Server::close`] has not closed yet.
+    pub fn not_closed(&self) -> Vec<(String, PathBuf)> {
+        let state = self.lock();
+        let open = state.closing.iter().filter(|(_, _, mark)| mark.strong_count() > 0);
+        open.map(|(name, file, _)| (name.clone(), file.clone())).collect()
     }
 
     /// All devices.

@@ -1,5 +1,5 @@
-//! A guest is the provider of a disk: it runs an NBD server on its own disk, `ring3 vblock` takes that for a device, and another guest
-//! has its file system there. The provider can die in the middle.
+//! NBD in guests. One is the provider of a disk: it runs a server on its own disk, `ring3 vblock` takes that for a device, and another guest
+//! has its file system there. The provider can die in the middle. Another one is the client of a server that it reaches by its network.
 
 mod support;
 
@@ -29,12 +29,12 @@ fn linux(initrds: &[PathBuf], options: &[&str]) -> Guest {
 }
 
 /// A guest that serves `disk` at a port of the host.
-fn provider(nbdkit: &Path, disk: &Path, port: u16) -> Guest {
+fn provider(nbd: &Path, disk: &Path, port: u16) -> Guest {
     // That of one that was killed is free when its NAT has ended.
     wait_until("the port is taken", || TcpListener::bind(("127.0.0.1", port)).ok());
     let drive = format!("file={},format=raw,if=virtio", disk.display());
     let nic = format!("user,hostfwd=tcp:127.0.0.1:{port}-:10809");
-    let mut guest = linux(&[nbdkit.to_owned()], &["--drive", &drive, "--nic", &nic]);
+    let mut guest = linux(&[nbd.to_owned()], &["--drive", &drive, "--nic", &nic]);
     // nbdkit has 192 MiB of zeros, of which it uses little: more than the guest's memory.
     let serve = "echo 1 > /proc/sys/vm/overcommit_memory; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2; \
                  nbdkit file /dev/vda && echo serves";
@@ -70,12 +70,12 @@ fn vblock(directory: &Directory, port: u16) -> Vblock {
 
 /// A guest fills the disk of another one, which dies `kills` times meanwhile.
 fn work_on_a_guests_disk(kills: u32) {
-    let Some(nbdkit) = file_if_there("nbdkit.cpio.gz") else { return };
+    let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
     let directory = Directory::new();
     let disk = directory.path("disk");
     File::create(&disk).unwrap().set_len(SIZE).unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut server = provider(&nbdkit, &disk, port);
+    let mut server = provider(&nbd, &disk, port);
     let vblock = vblock(&directory, port);
     let drive = format!("vblock={},if=virtio", directory.path("vm").display());
     let mut user = linux(&[], &["--drive", &drive]);
@@ -91,7 +91,7 @@ fn work_on_a_guests_disk(kills: u32) {
         std::thread::sleep(Duration::from_secs(2));
         // Whoever is dropped is killed.
         drop(server);
-        server = provider(&nbdkit, &disk, port);
+        server = provider(&nbd, &disk, port);
     }
     assert_eq!(user.end(), "12");
     let again =
@@ -125,4 +125,52 @@ fn a_guest_provides_the_disk_of_another_one() {
 #[test]
 fn a_guest_whose_provider_is_killed_sees_a_pause_and_no_error() {
     work_on_a_guests_disk(2);
+}
+
+/// Debian's nbd-client and the kernel's driver, and the server's NBD front, which they reach through the NAT.
+#[test]
+fn a_guest_mounts_a_disk_that_it_reaches_by_its_network() {
+    let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
+    let directory = Directory::new();
+    output(
+        ring3().args(["img", "create", "-q", "-f", "qcow2"]).arg(directory.path("disk")).arg("64M"),
+    );
+    let mut command = ring3();
+    command.args(["vblock", "--control", "ctl", "--device", "disk,file=disk,format=qcow2"]);
+    command.args(["--client", "guest=disk:rw", "--nbd", "guest=127.0.0.1:0"]);
+    let server = command.current_dir(directory.path("")).stdin(Stdio::null()).spawn();
+    let server = Vblock(server.expect("the program starts"));
+    let ctl = |arguments: &[&str]| {
+        let mut command = ring3();
+        command.args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments);
+        String::from_utf8(output(&mut command)).unwrap()
+    };
+    wait_until("the server does not listen", || directory.path("ctl").exists().then_some(()));
+    let clients = ctl(&["query-clients"]);
+    let (_, port) = clients.split_once("nbd://127.0.0.1:").expect("the address is told");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let mut guest = linux(&[nbd], &["--nic", "user"]);
+    let connect = format!(
+        "modprobe nbd; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; \
+         nbd-client 10.0.2.2 {port} /dev/nbd0 -N disk > /tmp/log 2>&1 || cat /tmp/log; cat /sys/block/nbd0/size"
+    );
+    assert_eq!(guest.command(&connect), (SIZE / 512).to_string());
+    let fill = "mkdir -p /mnt; mke2fs /dev/nbd0 > /tmp/log 2>&1 && mount -t ext4 /dev/nbd0 /mnt; \
+                for i in 1 2 3 4; do seq $((i * 50000)) > /mnt/n$i; dd if=/dev/urandom of=/mnt/r$i bs=64k count=32 2>/dev/null; done; \
+                md5sum /mnt/[nr]* > /tmp/sums; umount /mnt && mount -t ext4 /dev/nbd0 /mnt && md5sum -c /tmp/sums 2>&1 | grep -c OK";
+    assert_eq!(guest.command(fill), "8");
+    let end = "umount /mnt; nbd-client -d /dev/nbd0; dmesg | grep -ci 'i/o error'";
+    assert_eq!(guest.command(end), "0");
+    assert_eq!(guest.power_off(), Some(0));
+    drop(server);
+    let raw = directory.path("raw");
+    output(
+        ring3()
+            .args(["img", "convert", "-q", "-f", "qcow2", "-O", "raw"])
+            .arg(directory.path("disk"))
+            .arg(&raw),
+    );
+    output(system_program("e2fsck").arg("-fn").arg(&raw));
+    let numbers: Vec<u8> = (1..=200_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    assert!(read_ext2(&raw, "/n4") == numbers);
 }

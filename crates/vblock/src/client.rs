@@ -87,12 +87,14 @@ pub struct Disk {
 
 impl Debug for Disk {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Disk").field("path", &self.connection.path()).finish_non_exhaustive()
+        f.debug_struct("Disk").field("path", &self.shared.path).finish_non_exhaustive()
     }
 }
 
 /// What is shared by who waits and who keeps the connection.
 struct Shared {
+    /// The server's socket.
+    path: PathBuf,
     state: Mutex<State>,
     /// A request is complete, or a place is free.
     changed: Condvar,
@@ -113,6 +115,8 @@ struct State {
     /// Without a server nothing is waited for any more.
     gave_up: bool,
     polling: Polling,
+    /// Threads that wait for [`Shared::changed`].
+    sleepers: usize,
 }
 
 fn bit(slot: u16) -> u32 {
@@ -158,7 +162,6 @@ struct Ticket {
 /// waits for it. Who has it looks after it, from time to time or after [`Disk::arm`].
 pub struct Waiting {
     shared: Arc<Shared>,
-    path: PathBuf,
     ticket: Option<Ticket>,
 }
 
@@ -173,13 +176,11 @@ impl Waiting {
     pub fn look(&mut self) -> Option<Result<Vec<u8>, ClientError>> {
         let ticket = self.ticket.as_ref()?;
         let mut state = self.shared.lock();
-        if state.reap() {
-            self.shared.changed.notify_all();
-        }
+        self.shared.reap(&mut state);
         state.complete[usize::from(ticket.slot)]?;
         state.polling.slept(ticket.since.elapsed());
         state.looked_after &= !bit(ticket.slot);
-        let result = self.shared.finish(&mut state, ticket, &self.path);
+        let result = self.shared.finish(&mut state, ticket);
         drop(state);
         self.ticket = None;
         Some(result)
@@ -188,8 +189,9 @@ impl Waiting {
     /// Nobody looks after it any more, but a thread may wait for it.
     fn leave(&mut self) -> Option<Ticket> {
         let ticket = self.ticket.take()?;
-        self.shared.lock().looked_after &= !bit(ticket.slot);
-        self.shared.changed.notify_all();
+        let mut state = self.shared.lock();
+        state.looked_after &= !bit(ticket.slot);
+        self.shared.wake(&state);
         Some(ticket)
     }
 
@@ -198,16 +200,12 @@ impl Waiting {
         let ticket = self.ticket.as_ref()?;
         if ticket.is_short && self.shared.link.is_there() {
             let mut state = self.shared.lock();
-            let mut others = false;
             let mut polling = state.polling;
             polling.wait(|| {
-                others |= state.reap();
+                self.shared.reap(&mut state);
                 state.complete[usize::from(ticket.slot)].is_some()
             });
             state.polling = polling;
-            if others {
-                self.shared.changed.notify_all();
-            }
         }
         self.look()
     }
@@ -215,7 +213,7 @@ impl Waiting {
     /// Waits for it.
     pub fn wait(mut self) -> Result<Vec<u8>, ClientError> {
         let ticket = self.leave();
-        ticket.map_or(Ok(Vec::new()), |ticket| self.shared.wait(&ticket, &self.path))
+        ticket.map_or(Ok(Vec::new()), |ticket| self.shared.wait(&ticket))
     }
 }
 
@@ -223,7 +221,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(ticket) = self.leave() {
             // Its place must not be used again before.
-            let _ = self.shared.wait(&ticket, &self.path);
+            let _ = self.shared.wait(&ticket);
         }
     }
 }
@@ -237,7 +235,7 @@ impl Disk {
 
     /// The server's socket.
     pub fn path(&self) -> &Path {
-        self.connection.path()
+        &self.shared.path
     }
 
     /// Sectors of 512 bytes.
@@ -252,8 +250,10 @@ impl Disk {
 
     /// From now on requests fail that would have to wait for another server: nobody wants to know of them any more.
     pub fn give_up(&self) {
-        self.shared.lock().gave_up = true;
-        self.shared.changed.notify_all();
+        let mut state = self.shared.lock();
+        state.gave_up = true;
+        self.shared.wake(&state);
+        drop(state);
         self.shared.link.wake();
     }
 
@@ -279,16 +279,13 @@ impl Disk {
         ticket.is_short = len <= SHORT;
         state.looked_after |= bit(slot);
         drop(state);
-        let (shared, path) = (Arc::clone(&self.shared), self.path().to_owned());
-        Some(Ok(Waiting { shared, path, ticket: Some(ticket) }))
+        Some(Ok(Waiting { shared: Arc::clone(&self.shared), ticket: Some(ticket) }))
     }
 
     /// Something that was begun may be complete.
     pub fn has_news(&self) -> bool {
         let mut state = self.shared.lock();
-        if state.reap() {
-            self.shared.changed.notify_all();
-        }
+        self.shared.reap(&mut state);
         state.has_news()
     }
 
@@ -379,18 +376,40 @@ impl Disk {
             if self.shared.is_over(&state) {
                 return Err(ClientError::Failed(self.path().to_owned()));
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.sleep(state);
         };
         let ticket = self.shared.submit(&mut state, slot, act, sector);
         let ticket = ticket.inspect_err(|_| state.ring.give_back(slot))?;
         drop(state);
-        self.shared.wait(&ticket, self.path())
+        self.shared.wait(&ticket)
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something is complete, or a place is free.
+    fn sleep<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.sleepers += 1;
+        let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.sleepers -= 1;
+        state
+    }
+
+    /// Wakes who waits. Where nobody does that takes no call of the host.
+    fn wake(&self, state: &State) {
+        if state.sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes note of what the server has completed.
+    fn reap(&self, state: &mut State) {
+        if state.reap() {
+            self.wake(state);
+        }
     }
 
     /// Nothing will be complete any more that is not.
@@ -436,21 +455,19 @@ impl Shared {
     }
 
     /// Waits until the request of `ticket` is complete.
-    fn wait(&self, ticket: &Ticket, path: &Path) -> Result<Vec<u8>, ClientError> {
+    fn wait(&self, ticket: &Ticket) -> Result<Vec<u8>, ClientError> {
         let mut state = self.lock();
         loop {
-            if state.reap() {
-                self.changed.notify_all();
-            }
+            self.reap(&mut state);
             if state.complete[usize::from(ticket.slot)].is_some() {
                 state.polling.slept(ticket.since.elapsed());
-                return self.finish(&mut state, ticket, path);
+                return self.finish(&mut state, ticket);
             }
             if self.is_over(&state) {
-                return Err(ClientError::Failed(path.to_owned()));
+                return Err(ClientError::Failed(self.path.clone()));
             }
             if state.has_watcher || state.looked_after != 0 {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.sleep(state);
             } else if state.ring.wants_calls() {
                 state.has_watcher = true;
                 drop(state);
@@ -458,7 +475,7 @@ impl Shared {
                 state = self.lock();
                 state.has_watcher = false;
                 // Another one watches if this one has what it waited for.
-                self.changed.notify_all();
+                self.wake(&state);
                 if state.looked_after != 0 {
                     self.link.ring();
                 }
@@ -467,20 +484,15 @@ impl Shared {
     }
 
     /// Takes what a complete request has brought, and gives its place back.
-    fn finish(
-        &self,
-        state: &mut State,
-        ticket: &Ticket,
-        path: &Path,
-    ) -> Result<Vec<u8>, ClientError> {
+    fn finish(&self, state: &mut State, ticket: &Ticket) -> Result<Vec<u8>, ClientError> {
         let mut bytes = vec![0; ticket.taken];
         let read = state.ring.read(ticket.slot, &mut bytes);
         let status = state.complete[usize::from(ticket.slot)].take();
         state.ring.give_back(ticket.slot);
-        self.changed.notify_all();
+        self.wake(state);
         match status {
             Some(0) => read.map(|()| bytes).map_err(Into::into),
-            _ => Err(ClientError::Failed(path.to_owned())),
+            _ => Err(ClientError::Failed(self.path.clone())),
         }
     }
 }

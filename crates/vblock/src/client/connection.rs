@@ -25,7 +25,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+    FileOffset, GuestAddress, GuestMemoryRegion, GuestRegionMmap, MemoryRegionAddress, MmapRegion,
 };
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -130,7 +130,6 @@ impl Link {
 
 /// See the module.
 pub(super) struct Connection {
-    path: PathBuf,
     offer: Offer,
     ending: Arc<Ending>,
     thread: Option<JoinHandle<()>>,
@@ -147,7 +146,7 @@ struct Ending {
 struct Terms {
     path: PathBuf,
     file: File,
-    memory: GuestMemoryMmap,
+    memory: Arc<GuestRegionMmap>,
     inflight: Option<(VhostUserInflight, File)>,
 }
 
@@ -157,8 +156,7 @@ impl Connection {
         let file = sealed("ring3 disk", MEMORY)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), MEMORY as usize);
         let region = GuestRegionMmap::new(mapping.map_err(io::Error::other)?, GuestAddress(0));
-        let regions = vec![region.ok_or_else(|| io::Error::other("no room for a mapping"))?];
-        let memory = GuestMemoryMmap::from_regions(regions).map_err(io::Error::other)?;
+        let memory = Arc::new(region.ok_or_else(|| io::Error::other("no room for a mapping"))?);
         let mut terms = Terms { path: path.to_owned(), file, memory, inflight: None };
 
         let (stream, frontend, offer) = terms.connect(None)?;
@@ -169,7 +167,7 @@ impl Connection {
                 .map_err(io::Error::from)?,
             is_there: AtomicBool::new(false),
         };
-        let ring = Ring::new(terms.memory.clone(), offer.features & feature::EVENT_INDEX != 0);
+        let ring = Ring::new(Arc::clone(&terms.memory), offer.features & feature::EVENT_INDEX != 0);
         let polling = Polling::up_to(LOOKS_FOR);
         let complete = [None; super::ring::SLOTS as usize];
         let state = State {
@@ -180,8 +178,11 @@ impl Connection {
             looked_after: 0,
             gave_up: false,
             polling,
+            sleepers: 0,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), link });
+        let path = path.to_owned();
+        let shared = Shared { path, state: Mutex::new(state), changed: Condvar::new(), link };
+        let shared = Arc::new(shared);
         terms.set_up(&frontend, &shared)?;
 
         let ending = Arc::<Ending>::default();
@@ -189,12 +190,8 @@ impl Connection {
             Keeper { terms, shared: Arc::clone(&shared), ending: Arc::clone(&ending), offer };
         let thread = thread::Builder::new().name("disk server".to_owned());
         let thread = thread.spawn(move || keeper.keep(stream, frontend))?;
-        let connection = Connection { path: path.to_owned(), offer, ending, thread: Some(thread) };
+        let connection = Connection { offer, ending, thread: Some(thread) };
         Ok((connection, shared))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     pub(super) fn offer(&self) -> Offer {
@@ -415,7 +412,7 @@ impl Terms {
             frontend.set_inflight_fd(inflight, file.as_raw_fd()).map_err(fails)?;
         }
         let host = |at: u64| -> Result<u64, ClientError> {
-            let address = self.memory.get_host_address(GuestAddress(at));
+            let address = self.memory.get_host_address(MemoryRegionAddress(at));
             address.map(|address| address as u64).map_err(|error| self.unsuitable(&error))
         };
         let region = VhostUserMemoryRegionInfo {

@@ -3,10 +3,11 @@
 //! What the server writes there is not trusted: a head that is none of a request under way is left out.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestRegionMmap, MemoryRegionAddress};
 
 /// Requests at a time.
 pub(super) const SLOTS: u16 = 32;
@@ -48,7 +49,7 @@ pub(super) enum Data {
 /// The rings.
 #[derive(Debug)]
 pub(super) struct Ring {
-    memory: GuestMemoryMmap,
+    memory: Arc<GuestRegionMmap>,
     event_index: bool,
     available: u16,
     used: u16,
@@ -60,18 +61,18 @@ pub(super) const PARTS: [u64; 3] = [0, AVAILABLE, USED];
 
 impl Ring {
     /// In `memory`, of which [`MEMORY`] bytes from 0 on are there, all zeros.
-    pub(super) fn new(memory: GuestMemoryMmap, event_index: bool) -> Ring {
+    pub(super) fn new(memory: Arc<GuestRegionMmap>, event_index: bool) -> Ring {
         Ring { memory, event_index, available: 0, used: 0, is_busy: [false; SLOTS as usize] }
     }
 
     fn load(&self, at: u64) -> u16 {
         // It is in memory; what fails would be our own mistake, and reads as nothing.
-        self.memory.load(GuestAddress(at), Ordering::Acquire).map_or(0, u16::from_le)
+        self.memory.load(MemoryRegionAddress(at), Ordering::Acquire).map_or(0, u16::from_le)
     }
 
     fn store(&self, value: u16, at: u64) {
         // As above.
-        let _ = self.memory.store(value.to_le(), GuestAddress(at), Ordering::Release);
+        let _ = self.memory.store(value.to_le(), MemoryRegionAddress(at), Ordering::Release);
     }
 
     /// A place for a request; none if all are in use. It is in use from now on.
@@ -86,8 +87,8 @@ impl Ring {
         self.is_busy[usize::from(slot)] = false;
     }
 
-    fn buffer(slot: u16) -> GuestAddress {
-        GuestAddress(BUFFERS + u64::from(slot) * DATA as u64)
+    fn buffer(slot: u16) -> MemoryRegionAddress {
+        MemoryRegionAddress(BUFFERS + u64::from(slot) * DATA as u64)
     }
 
     /// Puts `bytes` where the data of `slot` are.
@@ -114,21 +115,21 @@ impl Ring {
         bytes[8..16].copy_from_slice(&sector.to_le_bytes());
         bytes[STATUS as usize] = NOT_YET;
         let memory = &self.memory;
-        memory.write_slice(&bytes, GuestAddress(header)).map_err(io::Error::other)?;
+        memory.write_slice(&bytes, MemoryRegionAddress(header)).map_err(io::Error::other)?;
         let buffer = Ring::buffer(slot).0;
-        let mut chain = vec![(header, STATUS as u32, 0)];
-        match data {
-            Data::None => {}
-            Data::Given(len) => chain.push((buffer, len as u32, 0)),
-            Data::Taken(len) => chain.push((buffer, len as u32, WRITE)),
-        }
-        chain.push((header + STATUS, 1, WRITE));
+        let first = (header, STATUS as u32, 0);
+        let status = (header + STATUS, 1, WRITE);
+        let chain: &[(u64, u32, u16)] = match data {
+            Data::None => &[first, status],
+            Data::Given(len) => &[first, (buffer, len as u32, 0), status],
+            Data::Taken(len) => &[first, (buffer, len as u32, WRITE), status],
+        };
         let head = slot * CHAIN;
         let last = chain.len() as u16 - 1;
-        for (index, (at, len, flags)) in (0..).zip(chain) {
+        for (index, (at, len, flags)) in (0..).zip(chain.iter().copied()) {
             let flags = if index < last { flags | NEXT } else { flags };
             let descriptor = Descriptor::new(at, len, flags, head + index + 1);
-            let place = GuestAddress(u64::from(head + index) * 16);
+            let place = MemoryRegionAddress(u64::from(head + index) * 16);
             memory.write_obj(descriptor, place).map_err(io::Error::other)?;
         }
         self.store(head, AVAILABLE + 4 + u64::from(self.available % SIZE) * 2);
@@ -155,12 +156,12 @@ impl Ring {
         while self.has_more() {
             let at = USED + 4 + u64::from(self.used % SIZE) * 8;
             self.used = self.used.wrapping_add(1);
-            let Ok([head, _]) = self.memory.read_obj::<[u32; 2]>(GuestAddress(at)) else {
+            let Ok([head, _]) = self.memory.read_obj::<[u32; 2]>(MemoryRegionAddress(at)) else {
                 continue;
             };
             let (slot, rest) = (head / u32::from(CHAIN), head % u32::from(CHAIN));
             let is_ours = rest == 0 && self.is_busy.get(slot as usize) == Some(&true);
-            let status = GuestAddress(HEADERS + u64::from(slot) * HEADER + STATUS);
+            let status = MemoryRegionAddress(HEADERS + u64::from(slot) * HEADER + STATUS);
             match self.memory.read_obj::<u8>(status) {
                 Ok(status) if is_ours && status != NOT_YET => return Some((slot as u16, status)),
                 _ => tracing::warn!("the server answers what it was not asked"),

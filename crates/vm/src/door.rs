@@ -83,6 +83,8 @@ struct Waiting {
     /// Wakes the machine while it [`Waiting::sleeps`] by descriptors. It is there from the first source on.
     bell: Option<Bell>,
     sleeps: bool,
+    /// Threads that wait for [`Shared::changed`].
+    sleepers: usize,
     /// What is to be answered.
     requests: Vec<Request>,
     /// Who is to be told what happens.
@@ -141,16 +143,33 @@ impl Shared {
     }
 
     /// Sleeps until something changes, but not longer than `duration`.
-    fn sleep(&self, waiting: MutexGuard<'_, Waiting>, duration: Option<Duration>) {
-        match duration {
-            None => drop(self.changed.wait(waiting)),
-            Some(duration) => drop(self.changed.wait_timeout(waiting, duration)),
+    fn sleep<'a>(
+        &self,
+        mut waiting: MutexGuard<'a, Waiting>,
+        duration: Option<Duration>,
+    ) -> MutexGuard<'a, Waiting> {
+        waiting.sleepers += 1;
+        let mut waiting = match duration {
+            None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            Some(duration) => {
+                let woken = self.changed.wait_timeout(waiting, duration);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        waiting.sleepers -= 1;
+        waiting
+    }
+
+    /// Something has changed. Where nobody sleeps that takes no call of the host.
+    fn notify(&self, waiting: &Waiting) {
+        if waiting.sleepers > 0 {
+            self.changed.notify_all();
         }
     }
 
     /// Something has come: wakes the machine if it sleeps.
     fn wake(&self, waiting: &Waiting) {
-        self.changed.notify_all();
+        self.notify(waiting);
         if let Some(bell) = &waiting.bell
             && waiting.sleeps
         {
@@ -172,7 +191,7 @@ impl Sender {
         let mut waiting = self.shared.lock();
         if !waiting.takes_at_once(&input) {
             while waiting.is_full_for(&input) && waiting.status != Status::Ended {
-                waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                waiting = self.shared.sleep(waiting, None);
             }
             waiting.inputs.push_back(input);
         }
@@ -357,7 +376,7 @@ impl Door {
         waiting.requests.clear();
         waiting.subscribers.clear();
         waiting.attached.clear();
-        self.shared.changed.notify_all();
+        self.shared.notify(&waiting);
     }
 
     /// The requests that have come, to be answered.
@@ -401,7 +420,7 @@ impl Door {
             return Some(Input::Reset);
         }
         let next = waiting.inputs.iter().position(accepts)?;
-        self.shared.changed.notify_all();
+        self.shared.notify(&waiting);
         waiting.inputs.remove(next)
     }
 
@@ -411,10 +430,10 @@ impl Door {
         loop {
             let next = waiting.inputs.iter().position(&accepts);
             if let Some(input) = next.and_then(|next| waiting.inputs.remove(next)) {
-                self.shared.changed.notify_all();
+                self.shared.notify(&waiting);
                 return input;
             }
-            waiting = self.shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = self.shared.sleep(waiting, None);
         }
     }
 
@@ -524,7 +543,7 @@ impl Door {
                         // The host has no descriptor for it.
                         left = Some(left.unwrap_or(Duration::MAX).min(BETWEEN_LOOKS));
                     }
-                    self.shared.sleep(waiting, left);
+                    drop(self.shared.sleep(waiting, left));
                 }
             }
         }

@@ -6,14 +6,14 @@ use std::process::Command;
 use super::peer::{Kind, PROMPT, Peer};
 use super::{BenchError, Settings, median, show};
 
-/// Makes what the others work on: 2,000 lines of text.
-const TEXT: &str = r#"i=1; while [ $i -le 2000 ]; do echo "line $i key$((i*7919%1000)) the quick brown fox $((i*i%977))"; i=$((i+1)); done > $D/text"#;
+/// Makes what the others work on: 10,000 lines of text.
+const TEXT: &str = r#"i=1; while [ $i -le 10000 ]; do echo "line $i key$((i*7919%1000)) the quick brown fox $((i*i%977))"; i=$((i+1)); done > $D/text"#;
 
 /// What is measured.
 const WORK: [(&str, &str); 6] = [
     (
         "shell",
-        "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); case $i in *7) x=a;; *) y=$i;; esac; done",
+        "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); case $i in *7) x=a;; *) y=$i;; esac; done",
     ),
     ("sort", "sort -r -k2 $D/text > /dev/null"),
     (
@@ -25,13 +25,13 @@ const WORK: [(&str, &str); 6] = [
         "text",
         "tr a-z A-Z < $D/text | sed 's/QUICK/slow/; s/KEY1*/&&/g' | grep -c '[05] .*FOX [1-4]' > /dev/null",
     ),
-    ("spawn", "j=0; while [ $j -lt 5 ]; do j=$((j+1)); cat < /dev/null; done"),
+    ("spawn", "j=0; while [ $j -lt 25 ]; do j=$((j+1)); cat < /dev/null; done"),
 ];
 
 /// How often the host does it for one figure, for it is too quick for the host's clock.
-const REPEATED: u32 = 100;
+const REPEATED: u32 = 20;
 /// How often a guest does it; what typing the command takes is subtracted.
-const REPEATED_IN_GUEST: u32 = 10;
+const REPEATED_IN_GUEST: u32 = 4;
 
 /// Works by turns, and shows the medians.
 pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {

@@ -7,48 +7,25 @@
 //! stops; interrupts, deadlines and everything else come between blocks.
 
 mod cache;
+mod fetch;
 
-use ring3_core::memory::{Memory, PAGE_SHIFT, Target};
+use ring3_core::memory::Memory;
 
 use crate::cpu::{Attention, Cpu};
 use crate::debug;
-use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
+use crate::decode::Op;
 use crate::engine::{Engine, Exit};
 use crate::exception::{Fault, Stop, Stopped, vector};
-use crate::interpreter::cache::{BLOCK_LENGTH, Cache, NO_PAGE, decode_block};
+use crate::interpreter::cache::Cache;
+use crate::interpreter::fetch::{CROSSINGS, Crossing, FetchPage, NOWHERE, Next};
 use crate::interrupt::{Delivery, Event, Source};
 use crate::observer::Observer;
-use crate::paging::Access;
 use crate::segment::sreg;
 use crate::table::Unlinked;
 
 /// Instructions that are executed at most without coming back, so that where calls are no jumps
 /// (debug builds) the stack does not overflow.
 const CHAIN_LENGTH: u64 = 1024;
-/// Where the last instruction was fetched from, to find the next one quickly.
-#[derive(Debug)]
-struct FetchPage {
-    /// The [`Cpu::fetch_key`] of its linear address.
-    key: u64,
-    /// The place of the page in memory.
-    place: usize,
-    /// Number of the page of decoded code.
-    page: u32,
-}
-
-const NOWHERE: FetchPage = FetchPage { key: u64::MAX, place: 0, page: NO_PAGE };
-
-/// An instruction that crosses a page boundary, kept by its bytes.
-#[derive(Debug, Clone, Copy)]
-struct Crossing {
-    bytes: [u8; MAX_LENGTH],
-    mode: CodeMode,
-    op: Op,
-}
-
-/// Crossing instructions kept; a power of two.
-const CROSSINGS: usize = 256;
-
 /// The interpreter.
 #[derive(Debug)]
 pub struct Interpreter {
@@ -75,14 +52,6 @@ struct Counters {
     crossings_decoded: u64,
     events: u64,
     page_walks: u64,
-}
-
-/// What is executed next.
-enum Next {
-    /// The block whose first instruction has this number.
-    Block(usize),
-    /// An instruction that crosses a page boundary.
-    Crossing(Op),
 }
 
 impl Default for Interpreter {
@@ -172,128 +141,6 @@ impl Interpreter {
         self.drop_code(cpu, &pages);
         if let Some(dropped) = &mut self.dropped {
             dropped.extend(pages);
-        }
-    }
-
-    /// What is at CS:EIP.
-    fn find(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Result<Next, Stopped> {
-        let code = cpu.segment(sreg::CS);
-        let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
-        let limit = u64::from(code.limit);
-        let key = cpu.fetch_key(linear & !0xfff);
-        if self.fetch.key != key {
-            self.find_page(cpu, memory, linear, key)?;
-        }
-        let ops = &self.cache.ops;
-        let code = &self.cache.pages[self.fetch.page as usize];
-        let found = code
-            .block_at(ops, (linear & 0xfff) as usize)
-            .filter(|first| cpu.ip + u64::from(ops[*first].block_bytes()) - 1 <= limit);
-        let next = match found {
-            Some(first) => Next::Block(first),
-            None => self.decode_at(cpu, memory, linear, limit)?,
-        };
-        if let Next::Block(first) = next
-            && !self.cache.ops[first].stands_alone()
-        {
-            cpu.note_jump(linear, first);
-        }
-        Ok(next)
-    }
-
-    /// Makes `fetch` the page of `linear`.
-    #[inline(never)]
-    fn find_page(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        linear: u64,
-        key: u64,
-    ) -> Result<(), Stopped> {
-        let place = fetch_place(cpu, memory, linear)? & !0xfff;
-        if self.cache.is_full() {
-            self.cache = Cache::default();
-            cpu.forget_jumps();
-        }
-        cpu.note_fetch(linear);
-        let page = self.cache.page(place >> PAGE_SHIFT, cpu.code_mode());
-        self.fetch = FetchPage { key, place, page };
-        Ok(())
-    }
-
-    /// Decodes what is at `linear`, as a block where that is possible.
-    #[inline(never)]
-    fn decode_at(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        linear: u64,
-        limit: u64,
-    ) -> Result<Next, Stopped> {
-        // Bytes up to the limit of CS; a fetch beyond it is #GP(0).
-        let Some(inside) = (limit + 1).checked_sub(cpu.ip).filter(|inside| *inside > 0) else {
-            return Err(cpu.general_protection(0));
-        };
-        let offset = (linear & 0xfff) as usize;
-        let place = self.fetch.place + offset;
-        let bytes = memory.page_from(place).unwrap_or_default();
-        let inside = usize::try_from(inside).unwrap_or(usize::MAX);
-        let bytes = &bytes[..bytes.len().min(inside)];
-        let mode = cpu.code_mode();
-        let ops = &mut self.cache.ops;
-        let first = ops.len();
-        // What is executed for another engine is mostly one instruction.
-        let most = match &self.dropped {
-            Some(_) => cpu.deadline.saturating_sub(cpu.instructions).clamp(1, BLOCK_LENGTH as u64),
-            None => BLOCK_LENGTH as u64,
-        };
-        let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model, most as usize);
-        if block_bytes == 0 {
-            return self.decode_crossing(cpu, memory, linear, inside);
-        }
-        self.cache.pages[self.fetch.page as usize].note(offset, first);
-        self.counters.blocks_decoded += 1;
-        if memory.mark_code(place, block_bytes) {
-            cpu.tlb.protect(self.fetch.place);
-        }
-        Ok(Next::Block(first))
-    }
-
-    /// Decodes an instruction whose bytes are in two pages, `inside` of them inside of CS's limit.
-    fn decode_crossing(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        linear: u64,
-        inside: usize,
-    ) -> Result<Next, Stopped> {
-        let mut bytes = [0; MAX_LENGTH];
-        let offset = (linear & 0xfff) as u16;
-        let length = MAX_LENGTH.min(inside);
-        let in_first = ((0x1000 - (linear & 0xfff)) as usize).min(length);
-        let place = self.fetch.place + usize::from(offset);
-        copy_code(memory, place, &mut bytes[..in_first]);
-        if in_first < length {
-            let second = fetch_place(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
-            copy_code(memory, second, &mut bytes[in_first..length]);
-        }
-        let mode = cpu.code_mode();
-        let slot = &mut self.crossings[(place >> 12) % CROSSINGS];
-        if length == MAX_LENGTH
-            && let Some(known) = slot
-            && known.bytes == bytes
-            && known.mode == mode
-        {
-            return Ok(Next::Crossing(known.op.at_offset(offset)));
-        }
-        self.counters.crossings_decoded += 1;
-        match decode::decode(&bytes[..length], mode, cpu.model) {
-            Some(op) => {
-                let op = op.at_offset(offset);
-                *slot = Some(Crossing { bytes, mode, op });
-                Ok(Next::Crossing(op))
-            }
-            None => Err(cpu.general_protection(0)),
         }
     }
 
@@ -659,25 +506,4 @@ fn begin_again(cpu: &mut Cpu, before: Attention) {
 #[inline(always)]
 fn next_ip(start: u64, bytes: u64) -> u64 {
     (start + bytes) & 0xffff_ffff
-}
-
-/// The place of an instruction byte.
-fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<usize, Stopped> {
-    let user = cpu.is_user();
-    if let Some(place) = cpu.tlb.current(linear).for_fetch(linear) {
-        return Ok(place);
-    }
-    let address = cpu.translate(memory, linear, Access::Fetch, user)?;
-    match memory.read_target(address) {
-        Target::Place(place) => Ok(place),
-        Target::Nothing | Target::Device => Err(cpu.missing(crate::report::Missing::Feature(
-            "memory to execute: eip is at a device or at nothing",
-        ))),
-    }
-}
-
-/// Copies instruction bytes from `place`, which do not leave its page.
-fn copy_code(memory: &Memory, place: usize, bytes: &mut [u8]) {
-    let page = memory.page_from(place).unwrap_or_default();
-    bytes.copy_from_slice(&page[..bytes.len()]);
 }

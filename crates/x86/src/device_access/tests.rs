@@ -1,0 +1,247 @@
+use ring3_core::memory::Backing;
+
+use super::*;
+use crate::engine::{Engine, Exit};
+use crate::interpreter::Interpreter;
+use crate::segment::{Attributes, Segment};
+
+const PORT: u16 = 0x1f0;
+/// A device in memory.
+const DEVICE: u32 = 0xa_0000;
+
+/// What a run did.
+struct Run {
+    cpu: Cpu,
+    memory: Memory,
+    exit: Exit,
+    /// What was written to ports.
+    written: Vec<u32>,
+    /// How many accesses were finished without the engine.
+    finished: u32,
+    /// How many elements were moved with others at once.
+    moved: u64,
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Run) -> bool {
+        let of = |run: &Run| (run.exit.clone(), run.cpu.save(), run.written.clone());
+        of(self) == of(other) && self.memory.contents() == other.memory.contents()
+    }
+}
+
+/// Runs `code` until the HLT after it, or until something else ends it, and finishes accesses without the engine where that is possible
+/// and wanted.
+fn run(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool) -> Run {
+    run_moving(code, prepare, quick, 0)
+}
+
+/// The same, with a device that moves up to `many` elements at once.
+fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize) -> Run {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    memory.load_image(0x7c00, code).unwrap();
+    let data: Vec<_> = (0..0x1_0000_u32).map(|n| n.wrapping_mul(0x9d) as u8).collect();
+    memory.load_image(0x2_0000, &data).unwrap();
+    memory.map(DEVICE.into(), 0x2_0000, Backing::Device, Backing::Device).unwrap();
+    let mut cpu = Cpu::new();
+    cpu.set_real_mode_entry(0, 0x7c00);
+    cpu.set_gpr(reg::DX, PORT.into());
+    let segment =
+        |selector: u16| Segment::new(selector, u64::from(selector) << 4, 0xffff, Attributes(0x93));
+    cpu.set_segment(sreg::ES, segment(0x1000));
+    cpu.set_segment(sreg::DS, segment(0x2000));
+    prepare(&mut cpu);
+    let mut engine = Interpreter::new();
+    let (mut next, mut finished, mut written) = (0x1234_5678_u32, 0, Vec::new());
+    let mut moved = 0;
+    let after = |value: u32| value.wrapping_mul(0x9e37_79b1).rotate_left(7);
+    loop {
+        let budget = many as u64 + 1;
+        moved += cpu.move_port_string(&mut memory, budget, |port, width, string| {
+            assert_eq!(port, PORT);
+            let size = usize::from(width.bytes());
+            match string {
+                PortString::Read(bytes) => {
+                    let elements = bytes.chunks_exact_mut(size).take(many);
+                    elements
+                        .map(|element| {
+                            next = after(next);
+                            element.copy_from_slice(&next.to_le_bytes()[..size]);
+                        })
+                        .count()
+                }
+                PortString::Write(bytes) => {
+                    let elements = bytes.chunks_exact(size).take(many);
+                    let values = elements.map(|element| {
+                        element.iter().rfold(0, |value, byte| value << 8 | u32::from(*byte))
+                    });
+                    let before = written.len();
+                    written.extend(values);
+                    written.len() - before
+                }
+            }
+        });
+        let exit = match cpu.next_access(&memory, 1) {
+            Some(exit) => exit,
+            None => engine.run(&mut cpu, &mut memory, 1),
+        };
+        match exit {
+            Exit::PortRead { port: PORT, .. } => {
+                next = after(next);
+            }
+            Exit::MmioRead { address, .. } => {
+                next = after(next ^ address as u32);
+            }
+            Exit::PortWrite { port: PORT, value, .. } => written.push(value),
+            Exit::MmioWrite { address, value, .. } => {
+                written.extend([address as u32, value]);
+            }
+            // An exception leads to zeros.
+            Exit::Deadline if cpu.instructions < 100 => continue,
+            exit => return Run { cpu, memory, exit, written, finished, moved },
+        }
+        if quick && cpu.finish_access(&mut memory, next) {
+            finished += 1;
+        } else {
+            cpu.answer(next.into());
+        }
+    }
+}
+
+#[test]
+fn iterations_do_what_the_engine_does() {
+    // INSB, INSW, and with prefixes INSD and 32-bit addresses; the same of OUTS; then HLT.
+    let codes: [&[u8]; 8] = [
+        &[0xf3, 0x6c, 0xf4],
+        &[0xf3, 0x6d, 0xf4],
+        &[0xf3, 0x66, 0x6d, 0xf4],
+        &[0xf3, 0x67, 0x6d, 0xf4],
+        &[0xf3, 0x6e, 0xf4],
+        &[0xf3, 0x6f, 0xf4],
+        &[0xf3, 0x66, 0x6f, 0xf4],
+        &[0xf3, 0x67, 0x26, 0x6f, 0xf4],
+    ];
+    for code in codes {
+        for (index, backward) in [(0x4000, false), (0xfff0, false), (0x0006, true), (0x1ffd, false)]
+        {
+            let prepare = |cpu: &mut Cpu| {
+                cpu.set_gpr(reg::CX, 40);
+                cpu.set_gpr(reg::DI, index);
+                cpu.set_gpr(reg::SI, index);
+                cpu.set_eflags(if backward { Eflags::DF } else { Eflags::empty() });
+            };
+            let ours = run(code, prepare, true);
+            let right = run(code, prepare, false);
+            assert!(ours == right, "{code:x?} {index:x}");
+            assert!(ours.finished > 0 && right.finished == 0, "{code:x?} {index:x}");
+            for many in [1, 7, 1000] {
+                let ours = run_moving(code, prepare, true, many);
+                assert!(ours == right, "{code:x?} {index:x} {many}");
+                assert_eq!(ours.moved > 0, !backward, "{code:x?} {index:x} {many}");
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_accesses_do_what_the_engine_does() {
+    // IN and OUT of each size, by DX; INC AX in between; HLT.
+    let code = [0xec, 0x40, 0xed, 0x40, 0x66, 0xed, 0xee, 0x40, 0xef, 0x66, 0xef, 0xf4];
+    let prepare = |cpu: &mut Cpu| cpu.set_gpr(reg::AX, 0x1122_3344);
+    let ours = run(&code, prepare, true);
+    assert!(ours == run(&code, prepare, false));
+    assert_eq!((ours.finished, ours.written.len(), &ours.exit), (6, 3, &Exit::Halt));
+}
+
+/// DS and ES are at the device.
+fn at_device(cpu: &mut Cpu) {
+    let segment = Segment::new(0xa000, DEVICE.into(), 0xffff, Attributes(0x93));
+    cpu.set_segment(sreg::DS, segment);
+    cpu.set_segment(sreg::ES, segment);
+}
+
+#[test]
+fn moves_to_and_from_devices_do_what_the_engine_does() {
+    // MOV [BX], AL; MOV AL, [BX]; MOV [BX], AX; MOV AX, [BX]; with prefixes the same of EAX; MOV [BX], numbers of each size; MOVZX of AX
+    // and EAX from a byte, and of EAX from a word; HLT.
+    let code = [
+        0x88, 0x07, 0x8a, 0x07, 0x89, 0x07, 0x8b, 0x07, 0x66, 0x89, 0x07, 0x66, 0x8b, 0x07, 0xc6,
+        0x07, 0x12, 0xc7, 0x07, 0x34, 0x12, 0x66, 0xc7, 0x07, 0x78, 0x56, 0x34, 0x12, 0x0f, 0xb6,
+        0x07, 0x66, 0x0f, 0xb6, 0x07, 0x66, 0x0f, 0xb7, 0x07, 0xf4,
+    ];
+    // In one page, and across two.
+    for (offset, finished) in [(0x123, 12), (0xfff, 5)] {
+        let prepare = |cpu: &mut Cpu| {
+            at_device(cpu);
+            cpu.set_gpr(reg::AX, 0x1122_3344);
+            cpu.set_gpr(reg::BX, offset);
+        };
+        let ours = run(&code, prepare, true);
+        assert!(ours == run(&code, prepare, false), "{offset:x}");
+        assert_eq!((ours.finished, &ours.exit), (finished, &Exit::Halt), "{offset:x}");
+    }
+}
+
+#[test]
+fn a_repeated_write_to_a_device_does_what_the_engine_does() {
+    // STOSB, STOSW, and with prefixes STOSD and 32-bit addresses; then HLT.
+    let codes: [&[u8]; 4] = [
+        &[0xf3, 0xaa, 0xf4],
+        &[0xf3, 0xab, 0xf4],
+        &[0xf3, 0x66, 0xab, 0xf4],
+        &[0xf3, 0x67, 0xab, 0xf4],
+    ];
+    for code in codes {
+        // Within a page, from one to the next, and beyond the end of the segment.
+        for (index, backward) in
+            [(0x4000, false), (0x0fe1, false), (0x1010, true), (0x0006, true), (0xffe0, false)]
+        {
+            let prepare = |cpu: &mut Cpu| {
+                at_device(cpu);
+                cpu.set_gpr(reg::AX, 0x1122_3344);
+                cpu.set_gpr(reg::CX, 40);
+                cpu.set_gpr(reg::DI, index);
+                cpu.set_eflags(if backward { Eflags::DF } else { Eflags::empty() });
+            };
+            let ours = run(code, prepare, true);
+            let right = run(code, prepare, false);
+            assert!(ours == right, "{code:x?} {index:x}");
+            assert!(ours.finished > 0 && right.finished == 0, "{code:x?} {index:x}");
+        }
+    }
+}
+
+#[test]
+fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    memory.load_image(0x7c00, &[0xf3, 0x6c, 0xf4]).unwrap();
+    let mut engine = Interpreter::new();
+    for (left, goes_on) in [(1, true), (0, false)] {
+        let mut cpu = Cpu::new();
+        cpu.set_real_mode_entry(0, 0x7c00);
+        cpu.set_gpr(reg::DX, PORT.into());
+        cpu.set_gpr(reg::CX, 40);
+        cpu.set_gpr(reg::DI, 0x4000);
+        // The first iteration finds the place in memory for the second one.
+        let exit = engine.run(&mut cpu, &mut memory, 1);
+        assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
+        cpu.answer(7);
+        assert_eq!(engine.run(&mut cpu, &mut memory, 1), Exit::Deadline);
+        let exit = engine.run(&mut cpu, &mut memory, 1);
+        assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
+        assert!(cpu.finish_access(&mut memory, 7));
+        assert_eq!(cpu.next_access(&memory, left).is_some(), goes_on);
+        assert_eq!(cpu.next_access(&memory, 1).is_some(), goes_on);
+    }
+}
+
+#[test]
+fn what_surrounds_an_instruction_is_left_to_the_engine() {
+    // STI; IN: interrupts are held back until after the IN.
+    let ours = run(&[0xfb, 0xec, 0xf4], |_| {}, true);
+    assert_eq!((ours.finished, ours.exit), (0, Exit::Halt));
+    // A single step, whose exception comes after the IN.
+    let steps = |cpu: &mut Cpu| cpu.set_eflags(Eflags::TF);
+    let ours = run(&[0xec, 0xf4], steps, true);
+    assert_eq!(ours.finished, 0);
+    assert!(ours == run(&[0xec, 0xf4], steps, false));
+}

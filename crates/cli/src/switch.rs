@@ -64,6 +64,11 @@ pub(crate) struct SwitchArguments {
     #[arg(long)]
     no_filter: bool,
 
+    /// All packets go through the switch. Without this, two filtered machines that send each other much get a connection of their own, over which each takes
+    /// only what the filter would let through
+    #[arg(long)]
+    no_short_cuts: bool,
+
     /// How many packets to all a machine may send in a second, 0 for any number
     #[arg(long, value_name = "NUMBER", default_value_t = SwitchOptions::default().broadcasts)]
     broadcasts: u32,
@@ -74,7 +79,7 @@ pub(crate) struct SwitchArguments {
     status_socket: Option<PathBuf>,
 
     /// Show what a running switch tells at its status socket
-    #[arg(long, conflicts_with_all = ["listen", "vhost_user", "uplink", "no_filter", "broadcasts", "ends_when_unused"])]
+    #[arg(long, conflicts_with_all = ["listen", "vhost_user", "uplink", "no_filter", "no_short_cuts", "broadcasts", "ends_when_unused"])]
     status: bool,
 
     /// End when no machine has been connected for some seconds
@@ -130,8 +135,11 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     let waiting = thread::Builder::new().name("signals".into());
     let waiting = waiting.spawn(move || signals.forever().try_for_each(|_| quit.send(()).ok()));
     waiting.map_err(no_thread)?;
-    let options =
-        SwitchOptions { filtered: !arguments.no_filter, broadcasts: arguments.broadcasts };
+    let options = SwitchOptions {
+        filtered: !arguments.no_filter,
+        broadcasts: arguments.broadcasts,
+        short_cuts: !arguments.no_short_cuts,
+    };
     let switch = Switch::new(options);
     for text in &arguments.uplink {
         add_uplink(&switch, text)?;

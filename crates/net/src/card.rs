@@ -8,6 +8,9 @@ use ring3_core::net::{MacAddress, Packet};
 use ring3_vm::{Sender, Source};
 
 use crate::capture::Capture;
+use crate::message::Carried;
+use crate::outgoing::Outgoing;
+use crate::stream::StreamSink;
 
 /// A card to which packets are sent: that of a machine, or a port of a switch.
 #[derive(Clone)]
@@ -36,6 +39,15 @@ pub(crate) trait Taker: Send + Sync {
 
     /// The machine at the other end has a card with that address.
     fn told_address(&self, _address: MacAddress) {}
+
+    /// The machine at the other end takes short cuts, which are to be handed over by `to`.
+    fn takes_short_cuts(&self, _to: &Arc<Outgoing<StreamSink>>) {}
+
+    /// What the machine at the other end sends to the one with the address `to` goes by the short cut from now on.
+    fn told_turned(&self, _to: MacAddress) {}
+
+    /// What has come to the machine at the other end by the short cut from the machine with the address `from`.
+    fn told_carried(&self, _from: MacAddress, _carried: Carried) {}
 
     /// Nothing will ever come again.
     fn ended(&self) {}
@@ -136,6 +148,21 @@ impl Card {
     /// The card at the other end has that address.
     pub(crate) fn told_address(&self, address: MacAddress) {
         self.taker.told_address(address);
+    }
+
+    /// The machine at the other end takes short cuts, which are to be handed over by `to`.
+    pub(crate) fn takes_short_cuts(&self, to: &Arc<Outgoing<StreamSink>>) {
+        self.taker.takes_short_cuts(to);
+    }
+
+    /// What the machine at the other end sends to the one with the address `to` goes by the short cut from now on.
+    pub(crate) fn told_turned(&self, to: MacAddress) {
+        self.taker.told_turned(to);
+    }
+
+    /// That is what has come to the machine at the other end by the short cut from the machine with the address `from`.
+    pub(crate) fn told_carried(&self, from: MacAddress, carried: Carried) {
+        self.taker.told_carried(from, carried);
     }
 
     /// Nothing will ever be sent to it again.

@@ -9,7 +9,8 @@
 //! * [`switch`]: a switch between machines, in a process of its own;
 //! * [`capture`]: copies of all packets in a file, of which any of these can have one.
 //!
-//! Inside, `message` is how packets stand in a stream, and `outgoing` the queue of what a card has sent.
+//! Inside, `message` is how packets stand in a stream, `outgoing` the queue of what a card has sent, and `short_cuts` what a machine has of a
+//! switch beside its connection.
 //!
 //! # The machine does not wait
 //!
@@ -26,6 +27,7 @@ mod message;
 pub mod nat;
 mod outgoing;
 mod program;
+mod short_cuts;
 pub mod stream;
 pub mod switch;
 pub mod tap;

@@ -7,6 +7,7 @@
 //! [`Notice::Headers`], and then sends with headers. Guests cannot give notices: such frames of theirs are not sent.
 
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ring3_core::net::{MacAddress, OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
 
@@ -36,6 +37,26 @@ pub(crate) enum Notice {
     Failed(String),
     /// It is a card of a machine with this address.
     Address(MacAddress),
+    /// It takes [short cuts](crate::switch) to other machines.
+    ShortCuts,
+    /// A descriptor comes with this: a connection to the machine with that address.
+    ShortCut(MacAddress),
+    /// To the switch: what goes to the machine with that address goes by the short cut from now on. From the switch: what comes from it does, and nothing of it
+    /// comes by the switch any more.
+    Turned(MacAddress),
+    /// What has come over the short cut from the machine with that address, and was not told yet.
+    Carried(MacAddress, Carried),
+}
+
+/// What has come over a short cut.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Packets that were taken.
+    pub(crate) packets: u64,
+    /// Bytes of them.
+    pub(crate) bytes: u64,
+    /// Packets that were not, as they were not between the two.
+    pub(crate) refused: u64,
 }
 
 impl Notice {
@@ -53,6 +74,22 @@ impl Notice {
                 frame.push(3);
                 frame.extend(address.0);
             }
+            Notice::ShortCuts => frame.push(4),
+            Notice::ShortCut(address) => {
+                frame.push(5);
+                frame.extend(address.0);
+            }
+            Notice::Carried(address, Carried { packets, bytes, refused }) => {
+                frame.push(6);
+                frame.extend(address.0);
+                for count in [packets, bytes, refused] {
+                    frame.extend(count.to_be_bytes());
+                }
+            }
+            Notice::Turned(address) => {
+                frame.push(7);
+                frame.extend(address.0);
+            }
         }
         frame.resize(frame.len().max(FRAME_MIN), 0);
         frame
@@ -67,9 +104,19 @@ impl Notice {
                 let text = String::from_utf8_lossy(text);
                 Some(Notice::Failed(text.trim_end_matches('\0').to_owned()))
             }
-            [3, a, b, c, d, e, f, ..] => {
-                Some(Notice::Address(MacAddress([*a, *b, *c, *d, *e, *f])))
+            [3, rest @ ..] => Some(Notice::Address(MacAddress(*rest.first_chunk()?))),
+            [4, ..] => Some(Notice::ShortCuts),
+            [5, rest @ ..] => Some(Notice::ShortCut(MacAddress(*rest.first_chunk()?))),
+            [6, rest @ ..] => {
+                let (address, rest) = rest.split_first_chunk()?;
+                let count = |index: usize| {
+                    let bytes = rest.get(8 * index..)?.first_chunk()?;
+                    Some(u64::from_be_bytes(*bytes))
+                };
+                let carried = Carried { packets: count(0)?, bytes: count(1)?, refused: count(2)? };
+                Some(Notice::Carried(MacAddress(*address), carried))
             }
+            [7, rest @ ..] => Some(Notice::Turned(MacAddress(*rest.first_chunk()?))),
             _ => None,
         }
     }
@@ -187,12 +234,14 @@ pub(crate) struct Message {
     bytes: Vec<u8>,
     /// Bytes that have gone out.
     gone: usize,
+    /// What goes with its first byte.
+    descriptor: Option<OwnedFd>,
 }
 
 impl Message {
     /// One of datagrams.
     pub(crate) fn datagram(bytes: Vec<u8>) -> Message {
-        Message { head: Default::default(), head_len: 0, bytes, gone: 0 }
+        Message { head: Default::default(), head_len: 0, bytes, gone: 0, descriptor: None }
     }
 
     /// A frame in a stream.
@@ -217,6 +266,16 @@ impl Message {
         self.head[..LENGTH_LEN].copy_from_slice(&length.to_be_bytes());
     }
 
+    /// The same with a descriptor, which goes with it.
+    pub(crate) fn with_descriptor(self, descriptor: OwnedFd) -> Message {
+        Message { descriptor: Some(descriptor), ..self }
+    }
+
+    /// The descriptor that is to go with it, and has not.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(AsFd::as_fd)
+    }
+
     /// Bytes that have not gone out.
     pub(crate) fn left(&self) -> usize {
         self.head_len + self.bytes.len() - self.gone
@@ -230,6 +289,9 @@ impl Message {
     /// `count` bytes more have gone out.
     pub(crate) fn advance(&mut self, count: usize) {
         self.gone += count;
+        if self.has_begun() {
+            self.descriptor = None;
+        }
     }
 
     /// What has not gone out: of the head, and of the frame.
@@ -272,12 +334,15 @@ mod tests {
         let checksum = Some(PartialChecksum { start: 34, offset: 6 });
         let packet = Packet { bytes: vec![3; 64], checksum, segmentation: None };
         let failed = Notice::Failed("why".into());
+        let count = Carried { packets: 1, bytes: 1 << 40, refused: 3 };
+        let carried = Notice::Carried(MacAddress([2, 0, 0, 0, 0, 7]), count);
         let stream = bytes(&[
             Message::frame(Notice::Hello.to_frame()),
             Message::frame(vec![1; 60]),
             Message::frame(Notice::Headers.to_frame()),
             Message::with_header(packet.clone()),
             Message::with_header(Packet::frame(failed.to_frame())),
+            Message::with_header(Packet::frame(carried.to_frame())),
         ]);
         let expected = [
             Received::Notice(Notice::Hello),
@@ -285,6 +350,7 @@ mod tests {
             Received::Notice(Notice::Headers),
             Received::Packet(packet),
             Received::Notice(failed),
+            Received::Notice(carried),
         ];
         assert_eq!(all(&stream).unwrap(), expected);
         assert!(is_notice(&Notice::Headers.to_frame()) && !is_notice(&[0; 60]));

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -109,7 +110,7 @@ impl<S: Sink> Outgoing<S> {
     }
 
     /// Ends the thread, and all who wait for the sink.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         if let Some(sink) = state.sink.take() {
@@ -144,12 +145,28 @@ impl<S: Sink> Outgoing<S> {
             state.enqueue(Message::with_header(packet));
         } else {
             let none = Offloads::default();
-            packet.without_offloads(none, |frame| state.enqueue(sink.message(frame.bytes)));
+            packet.without_offloads(none, |frame| {
+                state.enqueue(sink.message(frame.bytes));
+            });
         }
     }
 
-    /// Sends a notice.
-    pub(crate) fn notify(&self, notice: &Notice) {
+    /// There is something to which what is sent can go.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.lock().sink.is_some()
+    }
+
+    /// Sends a notice. False if there is no room for it.
+    pub(crate) fn notify(&self, notice: &Notice) -> bool {
+        self.notify_with(notice, |message| message)
+    }
+
+    /// The same with a descriptor.
+    pub(crate) fn hand_over(&self, notice: &Notice, descriptor: OwnedFd) -> bool {
+        self.notify_with(notice, |message| message.with_descriptor(descriptor))
+    }
+
+    fn notify_with(&self, notice: &Notice, complete: impl FnOnce(Message) -> Message) -> bool {
         let mut state = self.lock();
         let frame = notice.to_frame();
         let message = if state.with_headers {
@@ -157,10 +174,11 @@ impl<S: Sink> Outgoing<S> {
         } else {
             Message::frame(frame)
         };
-        state.enqueue(message);
+        let is_queued = state.enqueue(complete(message));
         state.with_headers |= *notice == Notice::Headers;
         drop(state);
         self.flush();
+        is_queued
     }
 
     /// Sends what can go out at once, and leaves the rest to the thread.
@@ -297,11 +315,14 @@ impl<S> State<S> {
         self.is_stuck = false;
     }
 
-    fn enqueue(&mut self, message: Message) {
-        if self.queued + message.left() <= QUEUE_MAX {
+    /// False if there is no room for it.
+    fn enqueue(&mut self, message: Message) -> bool {
+        let has_room = self.queued + message.left() <= QUEUE_MAX;
+        if has_room {
             self.queued += message.left();
             self.queue.push_back(message);
         }
+        has_room
     }
 
     /// Throws away all that has not begun to go out.

@@ -3,36 +3,44 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::slice;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use ring3_core::input::DeviceInput;
-use ring3_core::net::Packet;
 use ring3_socket::{SocketFile, listen_at};
 use ring3_vm::networks::Network;
 use ring3_vm::{Fetched, Source};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, recv, recvmsg, sendmsg, shutdown,
+};
 use tracing::{info, warn};
 
 use crate::card::Card;
 use crate::error::NetError;
 use crate::message::{Message, Notice, Reader, Received};
 use crate::outgoing::{MESSAGES_AT_ONCE, Outgoing, Queued, Sink};
+use crate::short_cuts::{ShortCuts, Shortened};
 
 /// How long the other end may take nothing before what is sent to it is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// After so many bytes, what has come is to go on.
 const AT_ONCE: usize = 128 << 10;
+
+/// Descriptors that have come and wait for what is said of them, at most.
+const DESCRIPTORS_MAX: usize = 16;
 
 /// Where the other end is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,19 +153,42 @@ pub(crate) struct ReceivingEnd {
     socket: OwnedFd,
     /// Whoever reads waits until something comes.
     waits: bool,
+    /// Descriptors that have come with it, if they are taken.
+    descriptors: Option<VecDeque<OwnedFd>>,
+}
+
+impl ReceivingEnd {
+    /// The descriptor that has come first.
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.as_mut()?.pop_front()
+    }
 }
 
 impl Read for ReceivingEnd {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let flags = if self.waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        let (count, _) = recv(&self.socket, buffer, flags)?;
-        Ok(count)
+        let Some(descriptors) = &mut self.descriptors else {
+            let (count, _) = recv(&self.socket, buffer, flags)?;
+            return Ok(count);
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                let room = DESCRIPTORS_MAX.saturating_sub(descriptors.len());
+                descriptors.extend(rights.take(room));
+            }
+        }
+        Ok(received.bytes)
     }
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Connection> {
-        let reader = Reader::new(ReceivingEnd { socket: socket.try_clone()?, waits: true });
+        let end = ReceivingEnd { socket: socket.try_clone()?, waits: true, descriptors: None };
+        let reader = Reader::new(end);
         Ok(Connection { socket, reader, was_greeted: false })
     }
 }
@@ -250,12 +281,17 @@ fn start_with(
 ) -> Result<Box<dyn Network>, NetError> {
     let outgoing = Outgoing::start(card.clone())?;
     let network = Queued::new(outgoing.clone(), receiving);
-    let link = Link { card, outgoing, headers };
+    let short_cuts = if headers { ShortCuts::of(&card) } else { None };
+    let network: Box<dyn Network> = match short_cuts.clone() {
+        Some(short_cuts) => Box::new(Shortened::new(network, short_cuts)),
+        None => Box::new(network),
+    };
+    let link = Link { card, outgoing, headers, short_cuts };
     // What the card sends from now on is not lost.
     let first = first.and_then(|connection| link.connect(connection));
     let thread = thread::Builder::new().name(format!("{} in", link.card.name()));
     thread.spawn(move || link.serve(first, connector)).map_err(NetError::Thread)?;
-    Ok(Box::new(network))
+    Ok(network)
 }
 
 /// A card and what it sends.
@@ -263,37 +299,44 @@ struct Link {
     card: Card,
     outgoing: Arc<Outgoing<StreamSink>>,
     headers: bool,
+    /// Where it takes short cuts: those that it has.
+    short_cuts: Option<Arc<ShortCuts>>,
 }
 
 impl Link {
     /// Has the card send to `connection`: none if that cannot be used, or if there is no card any more.
-    fn connect(&self, connection: Connection) -> Option<Incoming> {
-        let Connection { socket, mut reader, was_greeted } = connection;
-        reader.stream_mut().waits = false;
+    fn connect(&self, connection: Connection) -> Option<Linked> {
         let (card, outgoing) = (&self.card, &self.outgoing);
-        let sink = match StreamSink::new(socket) {
-            Ok(sink) => Arc::new(sink),
+        let was_greeted = connection.was_greeted;
+        // Descriptors come by sockets of this host alone.
+        let is_local = matches!(socket_domain(&connection.socket), Ok(AddressFamily::UNIX));
+        let short_cuts = self.short_cuts.clone().filter(|_| is_local);
+        let incoming = match Incoming::new(card.clone(), outgoing.clone(), connection) {
+            Ok(incoming) => incoming?,
             Err(error) => {
                 warn!("{}: a connection cannot be used: {error}", card.name());
                 return None;
             }
         };
-        if !outgoing.connect(&sink) {
-            return None;
-        }
         info!("{}: connected", card.name());
         if self.headers {
             outgoing.notify(if was_greeted { &Notice::Headers } else { &Notice::Hello });
             if let Some(address) = card.address() {
                 outgoing.notify(&Notice::Address(address));
             }
+            if short_cuts.is_some() {
+                outgoing.notify(&Notice::ShortCuts);
+            }
         }
-        let (card, outgoing) = (card.clone(), outgoing.clone());
-        Some(Incoming { card, outgoing, headers: self.headers, sink, reader })
+        let mut linked = Linked { incoming, headers: self.headers, short_cuts };
+        if linked.short_cuts.is_some() {
+            linked.incoming.take_descriptors();
+        }
+        Some(linked)
     }
 
     /// Hands over what comes, until there are no connections any more.
-    fn serve(&self, first: Option<Incoming>, mut connector: impl Connector) {
+    fn serve(&self, first: Option<Linked>, mut connector: impl Connector) {
         if let Some(first) = first {
             self.receive(first);
         }
@@ -306,9 +349,9 @@ impl Link {
     }
 
     /// Lets the machine fetch what comes by a connection, or hands it over, until that ends.
-    fn receive(&self, incoming: Incoming) {
+    fn receive(&self, linked: Linked) {
         let (whole, ended) = mpsc::channel();
-        match self.card.attach(Box::new(Fetching { incoming, _whole: whole })) {
+        match self.card.attach(Box::new(Fetching { linked, _whole: whole })) {
             // Nobody sends, so it waits until the connection is dropped.
             Ok(()) => drop(ended.recv()),
             Err(mut source) => while self.hand_over(&mut *source) {},
@@ -341,31 +384,64 @@ impl Link {
 }
 
 /// What comes by a connection to which the card sends, until this is dropped.
-struct Incoming {
+pub(crate) struct Incoming {
     card: Card,
     outgoing: Arc<Outgoing<StreamSink>>,
-    headers: bool,
     sink: Arc<StreamSink>,
     reader: Reader<ReceivingEnd>,
 }
 
+/// What is found there.
+pub(crate) enum Came {
+    Received(Received),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing ever again.
+    Ended,
+}
+
 impl Incoming {
-    /// The next packet: none at the end.
-    fn receive(&mut self) -> io::Result<Option<Packet>> {
-        while let Some(received) = self.reader.receive()? {
-            match received {
-                Received::Packet(packet) => return Ok(Some(packet)),
-                Received::Notice(Notice::Address(address)) => self.card.told_address(address),
-                Received::Notice(Notice::Hello) if self.headers => {
-                    self.outgoing.notify(&Notice::Headers);
-                }
-                Received::Notice(Notice::Failed(text)) => {
-                    warn!("{}: the other side does not work: {text}", self.card.name());
-                }
-                Received::Notice(_) => {}
+    /// Has `outgoing` send to `connection`, for `card`: none if there is no card any more.
+    pub(crate) fn new(
+        card: Card,
+        outgoing: Arc<Outgoing<StreamSink>>,
+        connection: Connection,
+    ) -> io::Result<Option<Incoming>> {
+        let Connection { socket, mut reader, .. } = connection;
+        reader.stream_mut().waits = false;
+        let sink = Arc::new(StreamSink::new(socket)?);
+        let is_open = outgoing.connect(&sink);
+        Ok(is_open.then_some(Incoming { card, outgoing, sink, reader }))
+    }
+
+    /// Descriptors that come are kept for notices of them.
+    fn take_descriptors(&mut self) {
+        self.reader.stream_mut().descriptors = Some(VecDeque::new());
+    }
+
+    /// Where the other way is.
+    pub(crate) fn outgoing(&self) -> &Arc<Outgoing<StreamSink>> {
+        &self.outgoing
+    }
+
+    /// It can be read when something has come.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.sink.0.as_fd()
+    }
+
+    /// Takes what has come, without waiting.
+    pub(crate) fn fetch(&mut self) -> Came {
+        match self.reader.receive() {
+            Ok(Some(received)) => Came::Received(received),
+            Ok(None) => Came::Ended,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Came::Nothing,
+            // The other side has ended and not taken what was sent last.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Came::Ended,
+            Err(error) => {
+                warn!("{}: the connection is lost: {error}", self.card.name());
+                Came::Ended
             }
         }
-        Ok(None)
     }
 }
 
@@ -373,40 +449,80 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         self.sink.cut();
         self.outgoing.disconnect();
-        info!("{}: disconnected", self.card.name());
+    }
+}
+
+/// What comes by the connection of a network.
+struct Linked {
+    incoming: Incoming,
+    headers: bool,
+    /// Where it takes short cuts: those that it has.
+    short_cuts: Option<Arc<ShortCuts>>,
+}
+
+impl Linked {
+    /// The other side has said something.
+    fn heed(&mut self, notice: Notice) {
+        let Incoming { card, outgoing, reader, .. } = &mut self.incoming;
+        match notice {
+            Notice::Address(address) => card.told_address(address),
+            Notice::Hello if self.headers => {
+                outgoing.notify(&Notice::Headers);
+            }
+            Notice::Failed(text) => {
+                warn!("{}: the other side does not work: {text}", card.name());
+            }
+            Notice::ShortCuts => card.takes_short_cuts(outgoing),
+            Notice::ShortCut(to) => {
+                let socket = reader.stream_mut().take_descriptor();
+                if let (Some(short_cuts), Some(socket)) = (&self.short_cuts, socket) {
+                    short_cuts.add(to, socket, outgoing);
+                }
+            }
+            Notice::Turned(address) => match &self.short_cuts {
+                Some(short_cuts) => short_cuts.open(address),
+                None => card.told_turned(address),
+            },
+            Notice::Carried(from, carried) => card.told_carried(from, carried),
+            Notice::Hello | Notice::Headers => {}
+        }
+    }
+}
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        if let Some(short_cuts) = &self.short_cuts {
+            short_cuts.clear();
+        }
+        info!("{}: disconnected", self.incoming.card.name());
     }
 }
 
 /// The same, as a machine fetches it. Fields are dropped in their order: who waits for the end sees that of the connection.
 struct Fetching {
-    incoming: Incoming,
+    linked: Linked,
     _whole: mpsc::Sender<Infallible>,
 }
 
 impl Source for Fetching {
     fn device(&self) -> &str {
-        self.incoming.card.name()
+        self.linked.incoming.card.name()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.incoming.sink.0.as_fd()
+        self.linked.incoming.descriptor()
     }
 
     fn fetch(&mut self) -> Fetched {
-        let received = self.incoming.receive();
-        let card = &self.incoming.card;
-        match received {
-            Ok(Some(packet)) => {
-                card.note(&packet);
-                Fetched::Input(DeviceInput::Packet(packet))
-            }
-            Ok(None) => Fetched::Ended,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Fetched::Nothing,
-            // The other side has ended and not taken what was sent last.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Fetched::Ended,
-            Err(error) => {
-                warn!("{}: the connection is lost: {error}", card.name());
-                Fetched::Ended
+        loop {
+            match self.linked.incoming.fetch() {
+                Came::Received(Received::Packet(packet)) => {
+                    self.linked.incoming.card.note(&packet);
+                    return Fetched::Input(DeviceInput::Packet(packet));
+                }
+                Came::Received(Received::Notice(notice)) => self.linked.heed(notice),
+                Came::Nothing => return Fetched::Nothing,
+                Came::Ended => return Fetched::Ended,
             }
         }
     }
@@ -428,9 +544,19 @@ impl Sink for StreamSink {
     fn send(&self, messages: &mut VecDeque<Message>, waits: bool) -> io::Result<bool> {
         let waiting = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
         while !messages.is_empty() {
-            let batch = messages.iter().take(MESSAGES_AT_ONCE);
+            // One with a descriptor goes alone.
+            let descriptor = messages.front().and_then(Message::descriptor);
+            let together =
+                |message: &&Message| descriptor.is_none() && message.descriptor().is_none();
+            let others = messages.iter().skip(1).take(MESSAGES_AT_ONCE - 1).take_while(together);
+            let batch = messages.front().into_iter().chain(others);
             let parts: Vec<_> = batch.flat_map(Message::parts).map(IoSlice::new).collect();
-            let mut control = SendAncillaryBuffer::default();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if let Some(descriptor) = &descriptor {
+                // There is room for one.
+                control.push(SendAncillaryMessage::ScmRights(slice::from_ref(descriptor)));
+            }
             let flags = waiting | SendFlags::NOSIGNAL;
             let mut sent = match sendmsg(self.0.as_fd(), &parts, &mut control, flags) {
                 Ok(sent) => sent,

@@ -190,6 +190,87 @@ fn nothing_is_lost_between_two_guests() {
     drop(sending.join().unwrap());
 }
 
+/// Sends packets there and back until neither of the two needs the switch, and gives the mark of the last one.
+fn cut_short(running: &Running, first: &mut Machine, second: &mut Machine) -> u32 {
+    for mark in 0.. {
+        first.send(first.frame(address(2).0, mark, 60));
+        assert_eq!(second.packet(), first.frame(address(2).0, mark, 60));
+        second.send(second.frame(address(1).0, mark, 60));
+        assert_eq!(first.packet(), second.frame(address(1).0, mark, 60));
+        // What has come by it is told now and then, and counted then.
+        let passed = |port: &PortStatus| port.received + port.sent;
+        let ports = running.switch.status().ports;
+        if mark > 20 && passed(&ports[0]) < u64::from(mark) {
+            return mark;
+        }
+        assert!(mark < 1_000_000, "all goes through the switch: {ports:?}");
+    }
+    unreachable!("numbers end");
+}
+
+#[test]
+fn what_two_guests_send_each_other_takes_a_short_cut() {
+    let running = Running::start(SwitchOptions::default());
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
+    let last = cut_short(&running, &mut first, &mut second);
+    // Large and unfinished packets go by it as they are.
+    let checksum = Some(PartialChecksum { start: 34, offset: 6 });
+    let large = Packet { checksum, ..first.frame(address(2).0, last + 1, 60_000) };
+    first.send(large.clone());
+    assert_eq!(second.packet(), large);
+    // Others have nothing of it, and all have what is for all.
+    first.send(first.frame(BROADCAST, last + 2, 60));
+    assert_eq!(second.packet(), first.frame(BROADCAST, last + 2, 60));
+    assert_eq!(third.packet(), first.frame(BROADCAST, last + 2, 60));
+    // Who speaks as another one is not heard here, either.
+    second.number = 3;
+    second.send(second.frame(address(1).0, 9, 60));
+    second.number = 2;
+    second.send(second.frame(address(1).0, 10, 60));
+    assert_eq!(first.packet(), second.frame(address(1).0, 10, 60));
+    // All of that is counted.
+    thread::sleep(Duration::from_millis(20));
+    for machine in [&mut first, &mut second] {
+        machine.door.fetch();
+    }
+    let ports = running.wait_until(|ports| ports[1].refused.get("spoofed") == Some(&1));
+    let sent = u64::from(last) + 1;
+    assert_eq!((ports[0].received, ports[0].sent), (sent + 2, sent + 1), "{ports:?}");
+    assert_eq!((ports[1].received, ports[1].sent), (sent + 2, sent + 2), "{ports:?}");
+    assert!(ports[0].received_bytes > 60_000 && ports[1].sent_bytes > 60_000, "{ports:?}");
+}
+
+#[test]
+fn short_cuts_end_with_either_machine() {
+    let running = Running::start(SwitchOptions::default());
+    let [mut first, mut second] = [1, 2].map(|number| running.machine(number));
+    cut_short(&running, &mut first, &mut second);
+    drop(second);
+    running.wait_until(|ports| ports.len() == 1);
+    first.door.fetch();
+    let mut second = running.machine(2);
+    first.send(first.frame(address(2).0, 7, 60));
+    assert_eq!(second.packet(), first.frame(address(2).0, 7, 60));
+    cut_short(&running, &mut first, &mut second);
+}
+
+#[test]
+fn without_short_cuts_all_goes_through_the_switch() {
+    for options in [
+        SwitchOptions { short_cuts: false, ..SwitchOptions::default() },
+        // Nobody could hold them to their addresses.
+        SwitchOptions { filtered: false, ..SwitchOptions::default() },
+    ] {
+        let running = Running::start(options);
+        let [mut first, mut second] = [1, 2].map(|number| running.machine(number));
+        for mark in 0..200 {
+            first.send(first.frame(address(2).0, mark, 60));
+            assert_eq!(second.packet(), first.frame(address(2).0, mark, 60));
+            assert_eq!(running.switch.status().ports[0].received, u64::from(mark) + 1);
+        }
+    }
+}
+
 #[test]
 fn who_takes_nothing_does_not_hold_others_up_for_ever() {
     let running = Running::start(SwitchOptions { broadcasts: 0, ..SwitchOptions::default() });

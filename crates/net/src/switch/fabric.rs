@@ -4,6 +4,8 @@
 //! it sends from. So it cannot speak as somebody else, nor have the packets of somebody else come to its port. As the switch knows where each guest is, a packet to
 //! an address that it does not know goes to *uplinks* alone, behind which there may be many: no guest sees what is not for it. Filters can be
 //! switched off, and then a guest's port is one as of any learning bridge (IEEE 802.1D, 7.7 to 7.9).
+//!
+//! Two guests that have sent each other some packets are worth a *short cut*, where both take them: see `short_cuts`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 use ring3_core::net::{MacAddress, Packet};
 
 use super::limit::Limit;
+use crate::message::Carried;
 
 /// Addresses that are remembered, and those of one guest whose filter is off.
 const ADDRESSES_MAX: usize = 8192;
@@ -21,6 +24,9 @@ pub const AGEING: Duration = Duration::from_secs(300);
 
 /// How often room is made where there is none: that takes a while.
 const SWEEP: Duration = Duration::from_secs(1);
+
+/// So many packets from one guest to another are worth a short cut.
+const WORTH_SHORT_CUT: u32 = 16;
 
 /// Addresses of this and fifteen more are for bridges themselves, which never forward them (IEEE 802.1D, 7.12.6).
 const RESERVED: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
@@ -78,6 +84,16 @@ struct Port {
     /// How many packets to all it may send.
     limit: Limit,
     counters: Counters,
+    /// If it takes short cuts: how many packets it has sent to other ports, as long as it has none there.
+    short_cuts: Option<BTreeMap<PortId, u32>>,
+}
+
+impl Port {
+    /// The address at this end of a short cut, if it can have any: others could not tell who sends what if there were several addresses.
+    fn end(&self) -> Option<MacAddress> {
+        let is_held = self.kind == PortKind::Guest { filtered: true };
+        self.pinned.filter(|_| is_held && self.short_cuts.is_some())
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -111,7 +127,8 @@ impl Fabric {
         self.next += 1;
         let most = if kind == PortKind::Uplink { 0 } else { self.broadcasts };
         let (limit, counters) = (Limit::new(most, now), Counters::default());
-        self.ports.insert(id, Port { kind, pinned: None, places: 0, limit, counters });
+        let short_cuts = None;
+        self.ports.insert(id, Port { kind, pinned: None, places: 0, limit, counters, short_cuts });
         id
     }
 
@@ -119,6 +136,56 @@ impl Fabric {
     pub fn remove(&mut self, id: PortId) {
         self.ports.remove(&id);
         self.places.retain(|_, place| place.port != id);
+        for short_cuts in self.ports.values_mut().filter_map(|port| port.short_cuts.as_mut()) {
+            short_cuts.remove(&id);
+        }
+    }
+
+    /// The machine at a port takes short cuts.
+    pub fn takes_short_cuts(&mut self, id: PortId) {
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.short_cuts.get_or_insert_default();
+        }
+    }
+
+    /// Another packet goes from one port to another and to no others. The addresses of both if the two are to have a short cut now, which is said once.
+    pub fn short_cut(&mut self, from: PortId, to: PortId) -> Option<[MacAddress; 2]> {
+        let receiver = self.ports.get(&to)?.end()?;
+        let sender = self.ports.get_mut(&from)?;
+        let address = sender.end()?;
+        let count = sender.short_cuts.as_mut()?.entry(to).or_default();
+        *count = count.saturating_add(1);
+        if *count != WORTH_SHORT_CUT {
+            return None;
+        }
+        // It is for both ways.
+        let other = self.ports.get_mut(&to)?.short_cuts.as_mut()?;
+        other.insert(from, WORTH_SHORT_CUT);
+        Some([address, receiver])
+    }
+
+    /// The port with the address `address`, if `id` has a short cut to it.
+    pub fn end_of_short_cut(&self, id: PortId, address: MacAddress) -> Option<PortId> {
+        let other = self.places.get(&address)?.port;
+        let counts = self.ports.get(&id)?.short_cuts.as_ref()?;
+        counts.get(&other).is_some_and(|count| *count >= WORTH_SHORT_CUT).then_some(other)
+    }
+
+    /// The machine at port `to` says what has come by its short cut from the one with the address `from`.
+    pub(crate) fn carried(&mut self, to: PortId, from: MacAddress, carried: &Carried) {
+        let Some(from) = self.end_of_short_cut(to, from) else { return };
+        let Carried { packets, bytes, refused } = *carried;
+        if let Some(receiver) = self.ports.get_mut(&to) {
+            add(&mut receiver.counters.sent, packets);
+            add(&mut receiver.counters.sent_bytes, bytes);
+        }
+        if let Some(sender) = self.ports.get_mut(&from) {
+            add(&mut sender.counters.received, packets.saturating_add(refused));
+            add(&mut sender.counters.received_bytes, bytes);
+            if refused > 0 {
+                add(sender.counters.refused.entry(Refusal::Spoofed).or_default(), refused);
+            }
+        }
     }
 
     /// A guest's machine says which address it has. False if that is somebody else's, or no card's; then nothing changes.
@@ -165,16 +232,16 @@ impl Fabric {
     ) -> Result<(), Refusal> {
         let result = self.choose(from, start, now, to);
         if let Some(port) = self.ports.get_mut(&from) {
-            port.counters.received += 1;
-            port.counters.received_bytes += len;
+            add(&mut port.counters.received, 1);
+            add(&mut port.counters.received_bytes, len);
             if let Err(refusal) = result {
-                *port.counters.refused.entry(refusal).or_default() += 1;
+                add(port.counters.refused.entry(refusal).or_default(), 1);
             }
         }
         for id in to {
             if let Some(port) = self.ports.get_mut(id) {
-                port.counters.sent += 1;
-                port.counters.sent_bytes += len;
+                add(&mut port.counters.sent, 1);
+                add(&mut port.counters.sent_bytes, len);
             }
         }
         result
@@ -294,6 +361,11 @@ impl Fabric {
         let of_port = self.ports.get(&from).map_or(0, |port| port.places);
         self.places.len() < ADDRESSES_MAX && (is_uplink || of_port < ADDRESSES_OF_GUEST_MAX)
     }
+}
+
+/// Whoever is at the end of a short cut may say that it has carried anything.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use super::status::{PortStatus, SwitchStatus};
 use super::vhost::{Frame, Receiver};
 use crate::card::{Card, Taker};
 use crate::error::NetError;
+use crate::message::{Carried, Notice};
+use crate::outgoing::Outgoing;
+use crate::stream::StreamSink;
 
 /// How long who sends waits for one that is slow.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -25,11 +29,13 @@ pub struct SwitchOptions {
     pub filtered: bool,
     /// Packets to all that a guest may send in a second; 0 is as many as it likes.
     pub broadcasts: u32,
+    /// Two guests that send each other much get a connection of their own, if they are filtered.
+    pub short_cuts: bool,
 }
 
 impl Default for SwitchOptions {
     fn default() -> SwitchOptions {
-        SwitchOptions { filtered: true, broadcasts: 1000 }
+        SwitchOptions { filtered: true, broadcasts: 1000, short_cuts: true }
     }
 }
 
@@ -44,6 +50,8 @@ pub struct Switch {
 struct Shared {
     fabric: Mutex<Fabric>,
     ways: RwLock<BTreeMap<PortId, Arc<Way>>>,
+    /// Where short cuts are handed over to the machines that take them: none at all if there are to be none.
+    takers: Option<Mutex<BTreeMap<PortId, Arc<Outgoing<StreamSink>>>>>,
 }
 
 /// The way out of a port.
@@ -102,11 +110,32 @@ impl Shared {
 
     fn remove(&self, id: PortId) {
         lock(&self.fabric).remove(id);
+        if let Some(takers) = &self.takers {
+            lock(takers).remove(&id);
+        }
         let way = self.ways.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         if let Some(way) = way {
             // Nobody is to wait for it.
             way.relieve();
             info!("{} has gone", way.name);
+        }
+    }
+
+    /// Gives the machines at two ports, which have those addresses, a connection of their own.
+    fn give_short_cut(&self, ports: [PortId; 2], addresses: [MacAddress; 2]) {
+        let Some(takers) = &self.takers else { return };
+        // Nobody hears that the other one has turned to it before it has it.
+        let takers = lock(takers);
+        let [Some(one), Some(other)] = ports.map(|id| takers.get(&id)) else { return };
+        match UnixStream::pair() {
+            Ok((end_of_one, end_of_other)) => {
+                one.hand_over(&Notice::ShortCut(addresses[1]), end_of_one.into());
+                other.hand_over(&Notice::ShortCut(addresses[0]), end_of_other.into());
+            }
+            Err(error) => {
+                let [one, other] = addresses;
+                warn!("there is no short cut between {one} and {other}: {error}");
+            }
         }
     }
 }
@@ -115,7 +144,8 @@ impl Switch {
     /// One without ports.
     pub fn new(options: SwitchOptions) -> Switch {
         let fabric = Mutex::new(Fabric::new(options.broadcasts, Instant::now()));
-        Switch { shared: Arc::new(Shared { fabric, ways: RwLock::default() }), options }
+        let takers = options.short_cuts.then(Mutex::default);
+        Switch { shared: Arc::new(Shared { fabric, ways: RwLock::default(), takers }), options }
     }
 
     /// Adds a port for a guest, called `name`, whose network `open` makes for the card that it is given.
@@ -256,8 +286,18 @@ impl Taker for Port {
     fn take(&self, packet: Packet) {
         let mut to = Vec::new();
         let now = Instant::now();
-        if lock(&self.shared.fabric).forward(self.id, &packet, now, &mut to).is_ok() {
-            self.send(packet, to);
+        let mut fabric = lock(&self.shared.fabric);
+        if fabric.forward(self.id, &packet, now, &mut to).is_err() {
+            return;
+        }
+        let short_cut = match to[..] {
+            [to] => fabric.short_cut(self.id, to).map(|addresses| ([self.id, to], addresses)),
+            _ => None,
+        };
+        drop(fabric);
+        self.send(packet, to);
+        if let Some((ports, addresses)) = short_cut {
+            self.shared.give_short_cut(ports, addresses);
         }
     }
 
@@ -281,6 +321,30 @@ impl Taker for Port {
         if !lock(&self.shared.fabric).pin(self.id, address, Instant::now()) {
             warn!("a machine has said that it has the address {address}, which is another one's");
         }
+    }
+
+    fn takes_short_cuts(&self, to: &Arc<Outgoing<StreamSink>>) {
+        if let Some(takers) = &self.shared.takers {
+            lock(takers).insert(self.id, to.clone());
+            lock(&self.shared.fabric).takes_short_cuts(self.id);
+        }
+    }
+
+    fn told_turned(&self, to: MacAddress) {
+        let fabric = lock(&self.shared.fabric);
+        let ends = (fabric.address(self.id), fabric.end_of_short_cut(self.id, to));
+        drop(fabric);
+        if let (Some(address), Some(to)) = ends
+            && let Some(takers) = &self.shared.takers
+            && let Some(outgoing) = lock(takers).get(&to)
+        {
+            // Behind all that has come from there before.
+            outgoing.notify(&Notice::Turned(address));
+        }
+    }
+
+    fn told_carried(&self, from: MacAddress, carried: Carried) {
+        lock(&self.shared.fabric).carried(self.id, from, &carried);
     }
 
     fn ended(&self) {

@@ -34,7 +34,7 @@ use crate::numeric::{self, Numeric};
 use crate::slots::Slots;
 use crate::spaces::Spaces;
 use changes::Paging;
-use faults::{PageFault, Patience};
+use faults::{PageFault, Patience, Sweep};
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
@@ -121,6 +121,7 @@ pub struct Translator {
     descriptors: Descriptors,
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
+    sweep: Sweep,
     /// Iterations of the present instruction that ECX has not, as they come after the deadline.
     put_off: u32,
     counters: Counters,
@@ -146,8 +147,8 @@ enum Left {
     Segment(u8),
     /// The interpreter executes so many instructions at most.
     Interpret(u64),
-    /// The interpreter executes some of the user's instructions, of which the first reads zeros that cannot be written.
-    Zeros,
+    /// The interpreter executes some of the user's instructions, to the next page fault if that comes soon.
+    ToPageFault,
     /// It can go on.
     Again(Middle),
 }
@@ -217,6 +218,7 @@ impl Translator {
             slots: Default::default(),
             descriptors: Descriptors::new(),
             page_fault: None,
+            sweep: Sweep::default(),
             put_off: 0,
             counters: Counters::default(),
         })
@@ -240,7 +242,7 @@ impl Translator {
     fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
         self.load(cpu);
         if !self.enter_space(cpu, memory)? {
-            return Ok(Left::Zeros);
+            return Ok(Left::ToPageFault);
         }
         let mut middle = Middle::default();
         loop {
@@ -463,8 +465,8 @@ impl Engine for Translator {
                             loads = Some(register);
                         }
                         Ok(Left::Interpret(count)) => interpreted = count,
-                        Ok(Left::Zeros) => {
-                            let exit = self.interpret_from_zeros(cpu, memory, deadline);
+                        Ok(Left::ToPageFault) => {
+                            let exit = self.interpret_to_page_fault(cpu, memory, deadline);
                             if exit != Exit::Deadline || cpu.instructions >= deadline {
                                 return exit;
                             }

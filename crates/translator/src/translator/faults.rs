@@ -24,6 +24,10 @@ const MAX_MAPPINGS: usize = 40_000;
 const WRITE_FAULT: u64 = 1 << 1;
 /// Instructions of the user that the interpreter executes from one on that reads zeros which cannot be written.
 const FROM_ZEROS: usize = 8;
+/// The same where it touches one page after the other for the first time.
+const IN_SWEEP: usize = 48;
+/// After so many pages, each beside the one before, it does.
+const SWEEP: u32 = 4;
 
 /// A page fault that the guest's software is to mend.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +47,38 @@ impl PageFault {
     fn at(cpu: &Cpu, linear: u32, writes: bool) -> PageFault {
         let (cr3, registers) = (cpu.cr3(), address_registers(cpu));
         PageFault { cr3, eip: cpu.ip as u32, linear, writes, registers }
+    }
+}
+
+/// Whether a program touches one page after the other, each for the first time.
+///
+/// Most of what that takes are the signal for the first access to a page and the mapping of the page, and both can be done without as long as
+/// the next page comes soon: the interpreter executes what is between two page faults.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sweep {
+    cr3: u64,
+    /// What was accessed at the last page fault.
+    linear: u32,
+    writes: bool,
+    /// So many pages before that one were beside each other.
+    pages: u32,
+}
+
+impl Sweep {
+    /// The page of `fault` has come.
+    fn note(&mut self, fault: &PageFault) {
+        let PageFault { cr3, linear, writes, .. } = *fault;
+        let pages = match (linear >> PAGE_SHIFT).abs_diff(self.linear >> PAGE_SHIFT) {
+            _ if cr3 != self.cr3 => 0,
+            0 => self.pages,
+            1 => self.pages.saturating_add(1),
+            _ => 0,
+        };
+        *self = Sweep { cr3, linear, writes, pages };
+    }
+
+    fn goes_on(&self) -> bool {
+        self.pages >= SWEEP
     }
 }
 
@@ -150,7 +186,7 @@ impl Translator {
                 }
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
-            Fill::Zeros if is_user => Ok(Left::Zeros),
+            Fill::Zeros if is_user => Ok(Left::ToPageFault),
             Fill::Zeros => Ok(Left::Step { is_numeric: site.is_numeric }),
             Fill::Leave | Fill::WritesCode(_) => {
                 self.leave_if_often(cpu, memory, filled.written());
@@ -292,13 +328,17 @@ impl Translator {
                 && fault.registers == address_registers(cpu)
         };
         let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(false) };
+        self.sweep.note(&fault);
+        if self.sweep.goes_on() {
+            return Ok(true);
+        }
         // What is not done here is done when it faults.
         Ok(self.fill(cpu, memory, true, fault.linear, fault.writes)? == Fill::Zeros)
     }
 
-    /// The interpreter executes an instruction that reads zeros which cannot be written, and some after it: mostly one of them is the first write
-    /// there, which so faults without a signal.
-    pub(super) fn interpret_from_zeros(
+    /// The interpreter executes an instruction that reads zeros which cannot be written, or that comes after a page fault in a [`Sweep`], and some after it: mostly
+    /// one of them is the first write there, or touches the next page, which so faults without a signal.
+    pub(super) fn interpret_to_page_fault(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
@@ -309,7 +349,9 @@ impl Translator {
         self.interpreter.take_page_fault();
         let before = cpu.instructions;
         let mut exit = Exit::Deadline;
-        for _ in 0..FROM_ZEROS {
+        let is_in_sweep = self.sweep.goes_on();
+        let most = if is_in_sweep { IN_SWEEP } else { FROM_ZEROS };
+        for _ in 0..most {
             if exit != Exit::Deadline || cpu.instructions >= deadline || !cpu.is_user() {
                 break;
             }
@@ -319,6 +361,17 @@ impl Translator {
                 let writes = u64::from(code) & WRITE_FAULT != 0;
                 self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..at });
                 break;
+            }
+        }
+        if is_in_sweep && self.page_fault.is_none() {
+            self.sweep.pages = 0;
+            let Sweep { cr3, linear, writes, .. } = self.sweep;
+            // Now it goes on with the page, which it has just accessed so.
+            if cpu.is_user()
+                && cpu.cr3() == cr3
+                && self.fill(cpu, memory, true, linear, writes).is_err()
+            {
+                self.counters.refusals += 1;
             }
         }
         self.counters.interpreted += cpu.instructions - before;

@@ -1,5 +1,5 @@
-//! Memory that a program reads as zeros before it writes to it: systems map one page of zeros for all such memory, and give it pages of its
-//! own when it is written to. The interpreter goes on for some instructions after such a read.
+//! Memory that a program accesses for the first time, page after page: what is not there yet, and what it reads as zeros before it writes to it, for which systems map
+//! one page for all such memory, and give it pages of its own when it is written to. The interpreter goes on for some instructions after such an access.
 
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
@@ -14,8 +14,11 @@ const PAGES: u32 = 16;
 const ZEROS: u32 = 0x5_0000;
 /// How far from the pages in the row those are that take their places.
 const DISTANCE: u32 = 0x10_0000;
-/// Instructions between the read and the write: some with which the interpreter comes to the write, and some with which it does not.
-const BETWEEN: u32 = 12;
+/// Instructions between the read and the write: some with which the interpreter comes to the write, some with which it does so only where one page comes after the other,
+/// and some with which it does not.
+const BETWEEN: [u32; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 42, 47, 48, 90];
+/// Entries of pages in the row: zeros, and nothing.
+const ENTRIES: [(u32, u32); 2] = [(ZEROS, P | US), (0, 0)];
 
 /// MOV EAX, [EBX]; INC ECX, `between` times; MOV [EBX], ECX; MOV EDX, [EBX]; ADD EBX, 1000h; DEC ESI; JNZ to the first; HLT, which is not the
 /// user's to execute.
@@ -43,11 +46,11 @@ fn handler_code() -> Vec<u8> {
     .concat()
 }
 
-fn begin(machine: &mut Machine, between: u32) {
+fn begin(machine: &mut Machine, between: u32, (frame, bits): (u32, u32)) {
     machine.reset_processor();
     machine.enable_paging();
     for page in 0..PAGES {
-        machine.map(ROW + page * 0x1000, ZEROS, P | US);
+        machine.map(ROW + page * 0x1000, frame, bits);
         machine.put(ROW + DISTANCE + page * 0x1000, &[0; 4]);
     }
     machine.put(CODE, &handler_code());
@@ -60,11 +63,12 @@ fn begin(machine: &mut Machine, between: u32) {
 }
 
 #[test]
-fn memory_is_read_before_it_is_written() {
+fn memory_is_accessed_for_the_first_time() {
     let Some(mut pair) = Pair::new() else { return };
-    for between in 0..BETWEEN {
+    let cases = ENTRIES.into_iter().flat_map(|entry| BETWEEN.map(|between| (entry, between)));
+    for (entry, between) in cases {
         for slice in [1, 2, 3, 5, 7, 1000] {
-            pair.each(|machine| begin(machine, between));
+            pair.each(|machine| begin(machine, between, entry));
             while pair.each(|machine| machine.run_for(slice)) == Exit::Deadline {
                 pair.compare_processors();
             }
@@ -76,18 +80,27 @@ fn memory_is_read_before_it_is_written() {
     }
 }
 
+/// How many signals it takes.
+fn signals(pair: &mut Pair, between: u32, entry: (u32, u32)) -> u64 {
+    // The code is translated by then.
+    [(); 2].map(|()| {
+        pair.each(|machine| begin(machine, between, entry));
+        let before = pair.counted("signals");
+        pair.run_to_halt();
+        pair.counted("signals") - before
+    })[1]
+}
+
 #[test]
 fn a_write_soon_after_the_read_raises_no_signal_of_its_own() {
     let Some(mut pair) = Pair::new() else { return };
-    let mut signals = |between| {
-        // The code is translated by then.
-        [(); 2].map(|()| {
-            pair.each(|machine| begin(machine, between));
-            let before = pair.counted("signals");
-            pair.run_to_halt();
-            pair.counted("signals") - before
-        })[1]
-    };
-    let (soon, late) = (signals(2), signals(BETWEEN));
+    let [soon, late] = [2, 90].map(|between| signals(&mut pair, between, ENTRIES[0]));
     assert!(soon + u64::from(PAGES / 2) < late, "{soon} signals, {late} where it writes later");
+}
+
+#[test]
+fn page_after_page_is_accessed_without_signals() {
+    let Some(mut pair) = Pair::new() else { return };
+    let [soon, late] = [2, 90].map(|between| signals(&mut pair, between, ENTRIES[1]));
+    assert!(soon + u64::from(PAGES / 2) < late, "{soon} signals, {late} where pages come later");
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::host_memory::Range;
+use crate::host_memory::{LARGE_PAGE, Range};
 
 /// Instructions that can be executed at most before translated code is left.
 pub(crate) const LONGEST: u64 = 16 << 20;
@@ -15,23 +15,30 @@ const LARGEST_COUNT: usize = 1 << 32;
 /// What a block subtracts, which it does before it reads.
 const SLACK: usize = 1 << 20;
 
+/// What can be read: whole large pages.
+const READABLE: usize = (LONGEST as usize + SLACK).next_multiple_of(LARGE_PAGE);
+
 /// The addresses.
 #[derive(Debug)]
 pub(crate) struct Budget {
     range: Range,
+    /// Where nothing is left, in the range.
+    zero: usize,
 }
 
 impl Budget {
     pub(crate) fn new() -> io::Result<Budget> {
         let unreadable = LARGEST_COUNT + SLACK;
-        let range = Range::reserve(unreadable + LONGEST as usize + SLACK)?;
-        range.map_zeros(unreadable, LONGEST as usize + SLACK, libc::PROT_READ)?;
-        Ok(Budget { range })
+        let range = Range::reserve(unreadable + LARGE_PAGE + READABLE)?;
+        let zero = range.large_page_from(unreadable);
+        range.map_zeros(zero, READABLE, libc::PROT_READ)?;
+        range.prefer_large_pages(zero, READABLE);
+        Ok(Budget { range, zero })
     }
 
     /// Where nothing is left.
     fn zero(&self) -> u64 {
-        (self.range.address() + LARGEST_COUNT + SLACK) as u64
+        (self.range.address() + self.zero) as u64
     }
 
     /// The address for `instructions`, at most [`LONGEST`].

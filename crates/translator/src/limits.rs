@@ -9,7 +9,7 @@ use std::io;
 use ring3_x86::segment::Segment;
 
 use crate::budget;
-use crate::host_memory::{PAGE, Range};
+use crate::host_memory::{LARGE_PAGE, PAGE, Range};
 
 /// Offsets in a segment, and one more.
 const OFFSETS: usize = 1 << 32;
@@ -22,20 +22,25 @@ const LARGEST_OPERAND: usize = 4 * (budget::LONGEST as usize + PAGE);
 #[derive(Debug)]
 pub(crate) struct Limits {
     range: Range,
+    /// From where on nothing can be read, in the range.
+    none: usize,
 }
 
 impl Limits {
     pub(crate) fn new() -> io::Result<Limits> {
         // Behind the last offset of all comes the rest of the largest operand.
-        let range = Range::reserve(2 * OFFSETS + LARGEST_OPERAND)?;
-        range.map_zeros(0, OFFSETS, libc::PROT_READ)?;
-        range.keep_small_pages(0, OFFSETS)?;
-        Ok(Limits { range })
+        let range = Range::reserve(LARGE_PAGE + 2 * OFFSETS + LARGEST_OPERAND)?;
+        let none = range.large_page_from(OFFSETS);
+        range.map_zeros(none - OFFSETS, OFFSETS, libc::PROT_READ)?;
+        // Segments of real mode need no more than one; what there is for all others is too much if they take memory.
+        range.keep_small_pages(none - OFFSETS, OFFSETS - LARGE_PAGE)?;
+        range.prefer_large_pages(none - LARGE_PAGE, LARGE_PAGE);
+        Ok(Limits { range, none })
     }
 
     /// From where on nothing can be read.
     pub(crate) fn none(&self) -> u64 {
-        (self.range.address() + OFFSETS) as u64
+        (self.range.address() + self.none) as u64
     }
 
     /// From where on offsets up to `limit` can be read.

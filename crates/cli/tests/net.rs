@@ -245,6 +245,41 @@ fn two_guests_are_connected() {
     }
 }
 
+/// A guest sends the next echo request before the last answer has come, as many as there are room for: none is lost between virtio cards, whether a cable or
+/// a switch is between them.
+#[test]
+fn a_flood_loses_nothing_between_virtio_cards() {
+    const COUNT: u32 = 5000;
+    let directory = Directory::new();
+    let [stream, switch] = ["stream", "switch"].map(|name| directory.path(name));
+    let [stream, switch] = [stream.display(), switch.display()];
+    let cable = ["server=on", "reconnect=1"].map(|end| format!("stream,addr=unix:{stream},{end}"));
+    for ends in [cable, [(); 2].map(|()| format!("switch,path={switch}"))] {
+        let mut number = 0;
+        let [mut server, mut client] = ends.map(|end| {
+            number += 1;
+            let mut guest = Guest::start(|command| {
+                command.args(["--append", "console=ttyS0", "--kernel"]);
+                command.arg(file("linux-686/vmlinuz")).arg("--initrd").arg(file("suite.cpio.gz"));
+                command.arg("--nic").arg(format!("{end},mac=52:54:00:12:34:0{number}"));
+            });
+            guest.wait_for(PROMPT);
+            guest.command(DRIVERS);
+            guest.command(&format!("ip addr add 10.0.0.{number}/24 dev eth0"));
+            guest
+        });
+        server.command("(suite --network serve > /dev/null 2>&1 &)");
+        client.command("ping -c 1 10.0.0.1");
+        for bytes in [64, 1400] {
+            let flood = format!("suite --network 10.0.0.1 flood {bytes} {COUNT}");
+            assert_eq!(client.command(&flood), format!("network {COUNT} 0"));
+        }
+        for guest in [server, client] {
+            assert_eq!(guest.power_off(), Some(0));
+        }
+    }
+}
+
 /// An RTL8029AS and an NE2000 are connected, each with Debian's driver for it.
 #[test]
 fn cards_of_other_models_are_connected() {

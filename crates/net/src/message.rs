@@ -236,12 +236,15 @@ pub(crate) struct Message {
     gone: usize,
     /// What goes with its first byte.
     descriptor: Option<OwnedFd>,
+    /// It is a notice: what comes after it relies on it.
+    is_notice: bool,
 }
 
 impl Message {
     /// One of datagrams.
     pub(crate) fn datagram(bytes: Vec<u8>) -> Message {
-        Message { head: Default::default(), head_len: 0, bytes, gone: 0, descriptor: None }
+        let head = Default::default();
+        Message { head, head_len: 0, bytes, gone: 0, descriptor: None, is_notice: false }
     }
 
     /// A frame in a stream.
@@ -266,6 +269,11 @@ impl Message {
         self.head[..LENGTH_LEN].copy_from_slice(&length.to_be_bytes());
     }
 
+    /// The same as a notice.
+    pub(crate) fn into_notice(self) -> Message {
+        Message { is_notice: true, ..self }
+    }
+
     /// The same with a descriptor, which goes with it.
     pub(crate) fn with_descriptor(self, descriptor: OwnedFd) -> Message {
         Message { descriptor: Some(descriptor), ..self }
@@ -284,6 +292,11 @@ impl Message {
     /// Some of it has gone out, and the rest must follow.
     pub(crate) fn has_begun(&self) -> bool {
         self.gone > 0
+    }
+
+    /// The other side does without it, if need be.
+    pub(crate) fn may_be_lost(&self) -> bool {
+        !self.has_begun() && !self.is_notice
     }
 
     /// `count` bytes more have gone out.

@@ -174,7 +174,7 @@ impl<S: Sink> Outgoing<S> {
         } else {
             Message::frame(frame)
         };
-        let is_queued = state.enqueue(complete(message));
+        let is_queued = state.enqueue(complete(message.into_notice()));
         state.with_headers |= *notice == Notice::Headers;
         drop(state);
         self.flush();
@@ -325,10 +325,9 @@ impl<S> State<S> {
         has_room
     }
 
-    /// Throws away all that has not begun to go out.
+    /// Throws away all packets that have not begun to go out.
     fn discard(&mut self) {
-        let has_begun = self.queue.front().is_some_and(Message::has_begun);
-        self.queue.truncate(usize::from(has_begun));
+        self.queue.retain(|message| !message.may_be_lost());
         self.queued = self.queue.iter().map(Message::left).sum();
     }
 }

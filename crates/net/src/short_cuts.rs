@@ -98,18 +98,18 @@ impl ShortCuts {
         }
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
         let outgoing = Outgoing::start(self.card.clone())?;
-        let incoming = Incoming::new(self.card.clone(), outgoing.clone(), connection);
+        let mut way = Way { to, outgoing: outgoing.clone(), has_sent: false, incoming: None };
+        let incoming = Incoming::new(self.card.clone(), outgoing, connection);
         let Some(incoming) = incoming.map_err(NetError::Conversation)? else { return Ok(()) };
-        let incoming = ShortCut {
+        way.outgoing.notify(&Notice::Headers);
+        way.incoming = Some(Box::new(ShortCut {
             incoming,
             all: self.clone(),
             from: to,
             switch: switch.clone(),
             carried: Carried::default(),
             told: Instant::now(),
-        };
-        outgoing.notify(&Notice::Headers);
-        let way = Way { to, outgoing, has_sent: false, incoming: Some(Box::new(incoming)) };
+        }));
         // What was sent before this goes before it.
         if switch.notify(&Notice::Turned(to)) {
             self.lock().push(way);

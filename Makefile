@@ -26,7 +26,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run $(addprefix tests/guests/,disk fetch init initramfs install-needs iso suite)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk fetch init initramfs install-needs iso suite)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -108,6 +108,15 @@ book: ## build the book into target/book
 	@command -v mdbook >/dev/null || \
 		{ echo "mdbook is missing; get it with: cargo install --locked mdbook" >&2; exit 1; }
 	mdbook build book
+
+.PHONY: deb
+deb: build ## make a Debian package in target/debian
+	@packaging/deb target/release/ring3 target/debian
+
+.PHONY: try-deb
+try-deb: build guests ## install the package in a new, minimal Debian, and try it there
+	packaging/try-deb $$(packaging/deb target/release/ring3 target/debian) \
+		$(RING3_GUESTS)/linux-686/vmlinuz $(RING3_GUESTS)/initramfs.cpio.gz
 
 .PHONY: guests
 guests: needs ## fetch and build the guests (quick when they are there)

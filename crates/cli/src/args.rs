@@ -20,12 +20,13 @@ use crate::netmodel::NetmodelArguments;
 use crate::nics::{NICS_MAX, NicArguments};
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
+use crate::shipped::{CompletionsArguments, ManArguments};
 use crate::switch::SwitchArguments;
 use crate::vblock::VblockArguments;
 
 /// Runs PC operating systems in ordinary unprivileged processes
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "ring3", version = env!("RING3_VERSION"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -57,6 +58,12 @@ pub(crate) enum Command {
 
     /// Say what this host permits, and which engine runs on it
     Doctor(DoctorArguments),
+
+    /// Print what a shell reads to complete the command lines of ring3
+    Completions(CompletionsArguments),
+
+    /// Write the manual pages of ring3 and its commands to a directory
+    Man(ManArguments),
 
     /// The same from a QEMU command line; "ring3 qemu -help" lists what is understood of it
     #[command(disable_help_flag = true)]

@@ -25,6 +25,7 @@
 //! * [`output`]: files and standard output behind either;
 //! * [`repetition`]: recordings and event logs;
 //! * [`rtc`]: what its clock shows;
+//! * [`shipped`]: completions and manual pages;
 //! * [`log`]: log messages.
 //!
 //! The escape key and the terminal in raw mode are in crate `ring3_display`, which shares them.
@@ -49,6 +50,7 @@ mod repetition;
 mod rtc;
 mod run;
 mod serial;
+mod shipped;
 mod switch;
 mod vblock;
 
@@ -93,6 +95,12 @@ fn main() -> ExitCode {
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))
             .map(|()| run::Status::Ended),
+        Command::Completions(arguments) => shipped::completions(&arguments)
+            .map(|()| run::Status::Ended)
+            .map_err(|error| error.to_string()),
+        Command::Man(arguments) => {
+            shipped::man(&arguments).map(|()| run::Status::Ended).map_err(|error| error.to_string())
+        }
         Command::Netmodel(arguments) => netmodel::run(&arguments)
             .map(|()| run::Status::Ended)
             .map_err(|error| error.to_string()),

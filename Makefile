@@ -26,7 +26,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk fetch init initramfs install-needs iso suite)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -62,6 +62,7 @@ bench: guests ## measure parts, and whole systems beside the QEMU that is instal
 	cargo run --release -- bench boot
 	cargo run --release -- bench work
 	cargo run --release -- bench cpu
+	cargo run --release -- bench exits
 
 .PHONY: fuzz-cpu
 fuzz-cpu: needs ## compare random instructions with this machine's CPU
@@ -123,6 +124,7 @@ guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/fetch
 	@tests/guests/initramfs
 	@tests/guests/suite
+	@tests/guests/exits
 	@tests/guests/iso
 	@tests/guests/disk
 

@@ -9,6 +9,8 @@ mod bochs;
 mod boot;
 mod cpu;
 mod disk;
+mod exits;
+mod monitor;
 pub(crate) mod net;
 mod peer;
 mod plot;
@@ -40,6 +42,9 @@ enum What {
     /// Small programs in a booted Linux, each for one thing that processors and systems do, here and in QEMU, and
     /// on the host itself
     Cpu(CpuArguments),
+    /// What leaves ordinary execution, one thing at a time: device registers, privileged instructions, far transfers,
+    /// interrupts and exceptions, in a small kernel, here and in QEMU
+    Exits(ExitsArguments),
     /// Requests to disks by IDE and virtio, with raw and qcow2 images, here and in QEMU
     Disk(DiskArguments),
     /// Streams and packets between two guests, here and in QEMU
@@ -97,6 +102,25 @@ struct CpuArguments {
     /// Write a plot of the ratios, an SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+}
+
+/// What `ring3 bench exits` is told.
+#[derive(Debug, Args)]
+struct ExitsArguments {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Only this row; may be given again
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// In a deterministic run, too
+    #[arg(long)]
+    deterministic: bool,
+
+    /// In the interpreter, too
+    #[arg(long)]
+    all: bool,
 }
 
 /// How it is measured.
@@ -165,6 +189,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
         What::Boot(settings) => boot::measure(settings)?,
         What::Work(settings) => work::measure(settings)?,
         What::Cpu(arguments) => cpu::measure(arguments)?,
+        What::Exits(arguments) => exits::measure(arguments)?,
         What::Disk(arguments) => disk::measure(arguments)?,
         What::Net(arguments) => net::measure(arguments)?,
     }

@@ -175,7 +175,8 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     Ok(json!({"running": status == Status::Running, "status": name}))
 }
 
-/// What the machine counts, of which there is nothing for its parts alone. QEMU's own counters are KVM's; these have a provider of their own.
+/// What the machine counts, of which there is nothing for its parts alone. QEMU's own counters are KVM's; these have a provider of their own. Those
+/// of the engine begin with its name.
 fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "lowercase")]
@@ -191,8 +192,13 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     }
     let Which { target: Target::Vm } = read(arguments)? else { return Ok(json!([])) };
     let stats = machine.control.stats()?;
+    let of_engine = stats
+        .engine
+        .iter()
+        .map(|(name, value)| (format!("engine-{}", name.replace(' ', "-")), *value));
+    let of_machine = stats.counters().into_iter().map(|(name, value)| (name.to_owned(), value));
     let counter = |(name, value)| json!({"name": name, "value": value});
-    let counters: Vec<_> = stats.counters().into_iter().map(counter).collect();
+    let counters: Vec<_> = of_machine.chain(of_engine).map(counter).collect();
     Ok(json!([{"provider": "ring3", "stats": counters}]))
 }
 

@@ -226,6 +226,7 @@ fn questions_are_answered() {
     assert_eq!(stats["provider"], "ring3");
     let names: Vec<_> = stats["stats"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
     assert!(names.contains(&&json!("instructions")) && names.contains(&&json!("exits-port-read")));
+    assert!(names.contains(&&json!("engine-blocks-decoded")), "{names:?}");
     let of_processors = client.ask("query-stats", json!({"target": "vcpu"}));
     assert_eq!(of_processors, json!({"return": []}));
     let unknown = client.ask("query-weather", json!({}));

@@ -8,7 +8,6 @@ mod card;
 mod counted;
 mod figures;
 mod model;
-mod monitor;
 mod pair;
 mod traffic;
 

@@ -69,6 +69,13 @@ impl Kind {
         self.start(&boot)
     }
 
+    /// Starts the kernel `image` in such a machine, which has what else `options` say.
+    pub(super) fn boot_image(self, image: &Path, options: &[OsString]) -> Result<Peer, BenchError> {
+        let mut boot = vec!["-kernel".into(), image.into()];
+        boot.extend_from_slice(options);
+        self.start(&boot)
+    }
+
     fn start(self, boot: &[OsString]) -> Result<Peer, BenchError> {
         let mut command = if self == Kind::Qemu {
             Command::new(QEMU)

@@ -8,10 +8,10 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::monitor::Monitor;
 use super::super::peer::{Kind, PROMPT, Peer, processor_time, wake_ups};
 use super::super::{BenchError, Settings};
 use super::card::{Card, SHARES};
-use super::monitor::Monitor;
 use super::traffic::{Measured, SERVER, Traffic};
 
 /// How two guests are joined.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::BenchError;
+use super::BenchError;
 
 /// A machine answers between two slices.
 const PATIENCE: Duration = Duration::from_secs(60);

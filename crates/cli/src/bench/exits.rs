@@ -1,0 +1,213 @@
+//! What leaves ordinary execution, one thing at a time: a kernel of our own (`guest/exits`) does it again and again, here and in QEMU.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::monitor::Monitor;
+use super::peer::{Kind, PROMPT, Peer};
+use super::{BenchError, ExitsArguments, median, show};
+
+/// The interpreters do so much less, or minutes would be waited for them.
+const SLOW_SHARE: u32 = 10;
+
+/// A thing that the kernel does, as it lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    name: String,
+    /// How often it does it on a PC.
+    count: u32,
+}
+
+/// A machine that has started the kernel.
+struct System {
+    kind: Kind,
+    peer: Peer,
+    /// By which it tells what it counts: this program's own alone do.
+    monitor: Option<Monitor>,
+    rows: Vec<Row>,
+}
+
+/// What was counted so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    /// How often translated code was left for the engine.
+    leavings: u64,
+    signals: u64,
+}
+
+/// What one of them takes in one system.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    /// Processor's time, in nanoseconds.
+    nanos: f64,
+    leavings: f64,
+    signals: f64,
+}
+
+/// Measures by turns, and shows the medians.
+pub(super) fn measure(arguments: &ExitsArguments) -> Result<(), BenchError> {
+    let settings = &arguments.settings;
+    let kernel = settings.guest("exits")?;
+    // Dropped last: what runs has its sockets there.
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    let mut kinds = Kind::installed();
+    kinds.retain(|kind| *kind != Kind::Interpreter || arguments.all);
+    if arguments.deterministic {
+        // After the translator, to be compared with it.
+        kinds.insert(1, Kind::Deterministic);
+    }
+    let mut systems = Vec::new();
+    for (number, kind) in kinds.iter().enumerate() {
+        systems.push(System::boot(*kind, &kernel, &directory.path().join(number.to_string()))?);
+    }
+    let rows = choose(&systems[0].rows, &arguments.only)?;
+    show(
+        "Nanoseconds of processor's time that each takes, with the loop around it; and how often the translator left its code",
+    )?;
+    show("for it, and for a signal of the host.")?;
+    let names: Vec<_> = kinds.iter().map(|kind| format!("{:>15}", kind.name())).collect();
+    let compared = if kinds.contains(&Kind::Qemu) { "   QEMU/ring3" } else { "" };
+    show(&format!("{:<27}{}{compared}    left  signals", "", names.concat()))?;
+    for row in &rows {
+        let mut taken = Vec::new();
+        for system in &mut systems {
+            let has_row = system.rows.iter().any(|own| own.name == row.name);
+            taken.push(if has_row { Some(system.measure(row, settings.runs)?) } else { None });
+        }
+        show(&line(&kinds, row, &taken))?;
+    }
+    Ok(())
+}
+
+/// The rows that are asked for, all if none is.
+fn choose(all: &[Row], only: &[String]) -> Result<Vec<Row>, BenchError> {
+    let named = |name: &String| all.iter().find(|row| row.name == *name);
+    if let Some(unknown) = only.iter().find(|name| named(name).is_none()) {
+        let names: Vec<_> = all.iter().map(|row| row.name.as_str()).collect();
+        return Err(BenchError::NoBenchmark(unknown.clone(), names.join(", ")));
+    }
+    let is_chosen = |row: &&Row| only.is_empty() || only.contains(&row.name);
+    Ok(all.iter().filter(is_chosen).cloned().collect())
+}
+
+/// What is shown of a row; a system that has not got what it needs has a dash.
+fn line(kinds: &[Kind], row: &Row, taken: &[Option<Taken>]) -> String {
+    let mut cells = vec![format!("{:<27}", row.name)];
+    let nanos = |taken: &Option<Taken>| taken.map(|taken| taken.nanos);
+    cells.extend(taken.iter().map(|taken| number(nanos(taken), 15, 1)));
+    let of = |wanted| {
+        kinds.iter().zip(taken).find(|(kind, _)| **kind == wanted).and_then(|(_, taken)| *taken)
+    };
+    let ours = of(Kind::Translator);
+    if kinds.contains(&Kind::Qemu) {
+        let gain = of(Kind::Qemu).zip(ours).map(|(theirs, ours)| theirs.nanos / ours.nanos);
+        cells.push(number(gain, 12, 2) + "x");
+    }
+    cells.push(number(ours.map(|ours| ours.leavings), 8, 3));
+    cells.push(number(ours.map(|ours| ours.signals), 9, 3));
+    cells.concat()
+}
+
+fn number(value: Option<f64>, width: usize, digits: usize) -> String {
+    value.map_or_else(|| format!("{:>width$}", "-"), |value| format!("{value:width$.digits$}"))
+}
+
+impl System {
+    fn boot(kind: Kind, kernel: &Path, socket: &Path) -> Result<System, BenchError> {
+        let mut options: Vec<OsString> = vec!["-vga".into(), "std".into()];
+        let is_ours = kind == Kind::Translator;
+        if is_ours {
+            let mut target = OsString::from("unix:");
+            target.push(socket);
+            target.push(",server=on,wait=off");
+            options.extend(["-qmp".into(), target]);
+        }
+        let mut peer = kind.boot_image(kernel, &options)?;
+        peer.wait_for(PROMPT)?;
+        let monitor = is_ours.then(|| Monitor::connect(socket)).transpose()?;
+        let (_, listed) = peer.work("list")?;
+        Ok(System { kind, peer, monitor, rows: listed.lines().filter_map(parse).collect() })
+    }
+
+    /// What `row` takes, by medians of as many `runs`.
+    fn measure(&mut self, row: &Row, runs: u32) -> Result<Taken, BenchError> {
+        let count = match self.kind {
+            Kind::Interpreter | Kind::Bochs => (row.count / SLOW_SHARE).max(1),
+            Kind::Translator | Kind::Deterministic | Kind::Qemu => row.count,
+        };
+        let (mut nanos, mut none) = (Vec::new(), Vec::new());
+        let mut counted = Counted::default();
+        for _ in 0..runs {
+            none.push(self.run(row, 0)?);
+            let before = self.counted()?;
+            nanos.push(self.run(row, count)?);
+            let after = self.counted()?;
+            counted.leavings += after.leavings - before.leavings;
+            counted.signals += after.signals - before.signals;
+        }
+        let each = |counted: u64| {
+            let counted = u32::try_from(counted).unwrap_or(u32::MAX);
+            f64::from(counted) / (f64::from(count) * f64::from(runs))
+        };
+        let nanos = (median(nanos) - median(none)).max(0.0) * 1e9 / f64::from(count);
+        Ok(Taken { nanos, leavings: each(counted.leavings), signals: each(counted.signals) })
+    }
+
+    /// Does it so often, and gives the time that it took the host's processors, in seconds.
+    fn run(&mut self, row: &Row, count: u32) -> Result<f64, BenchError> {
+        let (time, shown) = self.peer.work(&format!("{} {count}", row.name))?;
+        if !shown.starts_with(&row.name) {
+            return Err(BenchError::NotRun(row.name.clone(), self.kind.name(), shown));
+        }
+        Ok(time)
+    }
+
+    fn counted(&mut self) -> Result<Counted, BenchError> {
+        let Some(monitor) = &mut self.monitor else { return Ok(Counted::default()) };
+        let counters = monitor.counters()?;
+        let counter = |name: &str| counters.get(name).copied().unwrap_or_default();
+        Ok(Counted {
+            leavings: counter("engine-entries-to-translated-code"),
+            signals: counter("engine-signals"),
+        })
+    }
+}
+
+/// A line of the list: name and count.
+fn parse(line: &str) -> Option<Row> {
+    let [name, count] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
+    Some(Row { name: name.into(), count: count.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_name() {
+        let rows: Vec<_> =
+            "list\r\ncpuid 500000\r\nfar_call 10\r\n\r\n".lines().filter_map(parse).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(choose(&rows, &[]).unwrap(), rows);
+        let chosen = choose(&rows, &["far_call".into()]).unwrap();
+        assert_eq!(chosen, [Row { name: "far_call".into(), count: 10 }]);
+        let error = choose(&rows, &["hlt".into()]).unwrap_err().to_string();
+        assert_eq!(error, "there is no benchmark hlt; there are cpuid, far_call");
+    }
+
+    #[test]
+    fn what_a_system_has_not_got_is_a_dash() {
+        let row = Row { name: "hpet".into(), count: 1 };
+        let taken = Taken { nanos: 40.0, leavings: 1.0, signals: 0.0 };
+        let kinds = [Kind::Translator, Kind::Qemu];
+        let words = |taken: &[Option<Taken>]| {
+            line(&kinds, &row, taken).split_whitespace().map(String::from).collect::<Vec<_>>()
+        };
+        assert_eq!(words(&[None, Some(taken)]), ["hpet", "-", "40.0", "-x", "-", "-"]);
+        let half = Taken { nanos: 20.0, ..taken };
+        assert_eq!(
+            words(&[Some(half), Some(taken)]),
+            ["hpet", "20.0", "40.0", "2.00x", "1.000", "0.000"]
+        );
+    }
+}

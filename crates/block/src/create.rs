@@ -1,14 +1,16 @@
 //! New images.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, Fault, Result};
 use crate::format::{BackingName, Format};
 use crate::image::{Image, OpenOptions};
 use crate::qcow2::{self, Qcow2Options};
 use crate::storage::{Access, HostFile, Storage};
+use crate::unfinished::{Unfinished, remove_left};
 use crate::vdi::Vdi;
 use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 use crate::{vmdk, vpc};
@@ -30,58 +32,50 @@ pub struct CreateOptions {
 #[derive(Debug)]
 pub struct NewImage {
     path: PathBuf,
-    /// None where the place of the image is a block device: that is written at once.
-    temporary: Option<PathBuf>,
+    place: Place,
+}
+
+/// Where a new image is written.
+#[derive(Debug)]
+enum Place {
+    /// A file beside its place.
+    File(Unfinished),
+    /// A block device, at once.
+    Device(Arc<HostFile>),
 }
 
 impl NewImage {
-    /// The file to open and fill.
-    pub fn path(&self) -> &Path {
-        self.temporary.as_deref().unwrap_or(&self.path)
-    }
-
     /// It is written where it is to be, a block device: what was there before shows where nothing is written.
     pub fn is_in_place(&self) -> bool {
-        self.temporary.is_none()
+        matches!(self.place, Place::Device(_))
+    }
+
+    fn storage(&self) -> Box<dyn Storage> {
+        let file = match &self.place {
+            Place::File(unfinished) => unfinished.file(),
+            Place::Device(file) => file,
+        };
+        Box::new(Arc::clone(file))
+    }
+
+    /// Opens it for writing.
+    pub fn open(&self, options: &OpenOptions) -> Result<Image, Error> {
+        Image::of_new(self.storage(), &self.path, options)
     }
 
     /// Gives the image its name, in the place of what had it before, and comes back when that is kept.
-    pub fn finish(mut self) -> Result<(), Error> {
-        let fails = |path: &Path, error: io::Error| Error::Create {
-            path: path.to_owned(),
-            fault: error.into(),
-        };
-        if let Some(temporary) = self.temporary.take() {
-            if let Err(error) = fs::rename(&temporary, &self.path) {
-                let error = fails(&self.path, error);
-                self.temporary = Some(temporary);
-                return Err(error);
-            }
-            let parent = parent(&self.path);
-            let synced = fs::File::open(parent).and_then(|directory| directory.sync_all());
-            synced.map_err(|error| fails(&self.path, error))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for NewImage {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // There is nobody left to tell.
-            let _ = fs::remove_file(temporary);
+    pub fn finish(self) -> Result<(), Error> {
+        match self.place {
+            Place::File(unfinished) => unfinished.finish(&self.path),
+            Place::Device(_) => Ok(()),
         }
     }
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes an empty image beside `path`, which gets that name by [`NewImage::finish`].
 ///
 /// So whoever sees the file of that name sees a whole image, the old one or the new one. Where `path` is a block device it
-/// is written in place. An image at `path` that another process uses is not replaced.
+/// is written in place. An image at `path` that another process uses is not replaced. Files that a killed process has left are removed.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
     // Behind a symbolic link the file is replaced, and not the link.
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -91,38 +85,21 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
         Ok(_) => true,
         Err(_) => false,
     };
-    let mut temporary = None;
-    let storage = if is_there {
+    remove_left(path);
+    let mut device = None;
+    if is_there {
         // For its lock, and to see whether it is a device.
         let there = HostFile::open(path, Access { writes: true, ..Access::default() })?;
-        if there.is_device() { Some(there) } else { None }
-    } else {
-        None
+        device = there.is_device().then_some(there);
+    }
+    let place = match device {
+        Some(device) => Place::Device(Arc::new(device)),
+        None => Place::File(Unfinished::make(path)?),
     };
-    let storage = if let Some(device) = storage {
-        device
-    } else {
-        let name = path.file_name().ok_or_else(|| Error::NotAnImage { path: path.to_owned() })?;
-        let mut new = std::ffi::OsString::from(".");
-        new.push(name);
-        new.push(format!(".{}.new", std::process::id()));
-        let place = parent(path).join(new);
-        let made = HostFile::create(&place).map_err(|error| renamed(error, path))?;
-        temporary = Some(place);
-        made
-    };
-    let new = NewImage { path: path.to_owned(), temporary };
-    create_in(Box::new(storage), path, options)
+    let new = NewImage { path: path.to_owned(), place };
+    create_in(new.storage(), path, options)
         .map_err(|fault| Error::Create { path: path.to_owned(), fault })?;
     Ok(new)
-}
-
-/// Tells of the file that the user knows.
-fn renamed(error: Error, path: &Path) -> Error {
-    match error {
-        Error::Create { fault, .. } => Error::Create { path: path.to_owned(), fault },
-        error => error,
-    }
 }
 
 /// Makes an empty image in `storage`, which is empty. Where a format names its own file, or looks at the one below, the image
@@ -202,12 +179,6 @@ fn switch(specific: &[(String, String)], option: &str, values: [&str; 2]) -> Res
         is_second = value == values[1] && values[0] != values[1];
     }
     Ok(is_second)
-}
-
-/// Opens an image that is being made, for writing.
-pub fn open_new(new: &NewImage, format: Format) -> Result<Image, Error> {
-    let options = OpenOptions { format: Some(format), writes: true, ..OpenOptions::default() };
-    Image::open(new.path(), &options)
 }
 
 fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {

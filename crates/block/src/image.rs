@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::check::{Repair, Report};
 use crate::error::{Error, Fault};
+use crate::external::External;
 use crate::format::{
     BackingName, Details, Extent, Format, Kind, PROBE_SIZE, Snapshot, SnapshotAct,
 };
@@ -57,6 +58,15 @@ impl Image {
         open::open(path, options)
     }
 
+    /// Opens the new image in `storage`, which is to be at `path`.
+    pub(crate) fn of_new(
+        storage: Box<dyn Storage>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Image, Error> {
+        open::open_new(storage, path, options)
+    }
+
     /// Opens the image in `storage`, on the image `below`, whatever it says itself. Errors call it `path`.
     pub fn of_storage(
         storage: Box<dyn Storage>,
@@ -65,7 +75,9 @@ impl Image {
         writes: bool,
         below: Option<&Image>,
     ) -> Result<Image, Error> {
-        let driver = open::open_driver(format, storage, Access { writes, ..Access::default() });
+        let external = External { image: path, is_allowed: false };
+        let access = Access { writes, ..Access::default() };
+        let driver = open::open_driver(format, storage, access, external);
         let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
         let below = below.map(|below| Arc::clone(&below.layer));
         let layer = Layer { path: path.to_owned(), format, driver, below, server: None };

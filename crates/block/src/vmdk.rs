@@ -13,6 +13,7 @@ mod sparse;
 use std::path::Path;
 
 use crate::error::{Fault, Result};
+use crate::external::External;
 use crate::flat::Flat;
 use crate::format::Driver;
 use crate::storage::{Access, HostFile, Storage};
@@ -36,7 +37,11 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
 }
 
 /// Opens the image in `storage`, and the files that belong to it in the same way.
-pub(crate) fn open(storage: Box<dyn Storage>, access: Access) -> Result<Box<dyn Driver>> {
+pub(crate) fn open(
+    storage: Box<dyn Storage>,
+    access: Access,
+    external: External<'_>,
+) -> Result<Box<dyn Driver>> {
     let size = storage.size()?;
     let mut head = vec![0; size.min(DESCRIPTOR_MAX) as usize];
     storage.read_at(&mut head, 0)?;
@@ -50,6 +55,7 @@ pub(crate) fn open(storage: Box<dyn Storage>, access: Access) -> Result<Box<dyn 
     let directory = storage.path().map(|path| path.parent().unwrap_or(Path::new("")).to_owned());
     let directory = directory.ok_or_else(|| Fault::unsupported("it consists of several files"))?;
     let open = |name: &str, writes: bool| -> Result<Box<dyn Storage>> {
+        external.ask("a file with a part of its data", name)?;
         let file = HostFile::open(&directory.join(name), Access { writes, ..access });
         Ok(Box::new(file.map_err(|error| Fault::refused(error.to_string()))?))
     };

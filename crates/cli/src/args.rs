@@ -13,7 +13,7 @@ use crate::bench::BenchArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
-use crate::img::ImgCommand;
+use crate::img::ImgArguments;
 use crate::log::LogFilter;
 use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
@@ -41,8 +41,7 @@ pub(crate) enum Command {
     Bench(BenchArguments),
 
     /// Make, convert, check and change disk images; the options are those of qemu-img
-    #[command(subcommand)]
-    Img(ImgCommand),
+    Img(ImgArguments),
 
     /// Serve disk images to machines (vhost-user-blk) and others (NBD), with rights for each
     Vblock(VblockArguments),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use ring3_block::forbid_external_files;
 use ring3_core::disk::Medium;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
@@ -89,13 +90,18 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,id=NAME,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
+    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,id=NAME,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,external-files=on|off,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
     /// Throw away what the guest writes to its disks when the run ends
     #[arg(long)]
     pub(crate) snapshot: bool,
+
+    /// Open nothing that an image names: no backing file, no file with a part of its data. For images that a guest or a
+    /// stranger has written; for one drive, its property external-files=off
+    #[arg(long)]
+    pub(crate) no_external_files: bool,
 
     /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs, n the networks; with
     /// order=LETTERS,once=LETTERS,menu=on also another order until the first reset, and a menu
@@ -178,6 +184,9 @@ impl Drives {
         let long = arguments.drive.iter().cloned();
         let (placed, others): (Vec<_>, Vec<_>) =
             short.into_iter().flatten().chain(long).partition(|drive| drive.index.is_some());
+        if arguments.no_external_files {
+            forbid_external_files();
+        }
         for properties in placed.iter().chain(&others) {
             drives.add(properties, arguments.snapshot)?;
         }
@@ -346,11 +355,14 @@ fn open(
     properties: &DriveProperties,
     snapshot: bool,
 ) -> Result<Box<dyn Drive>, ImageError> {
-    let DriveProperties { format, read_only, cache, detect_zeroes, discard, .. } = *properties;
+    let DriveProperties {
+        format, read_only, cache, detect_zeroes, discard, no_external_files, ..
+    } = *properties;
     let is_cdrom = properties.takes_discs();
     let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
     let access = if is_cdrom || read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let options = ImageOptions { format, access, block, cache, detect_zeroes, discard };
+    let options =
+        ImageOptions { format, access, block, cache, detect_zeroes, discard, no_external_files };
     if snapshot && !is_cdrom {
         return Ok(Box::new(Overlay::open(path, options)?));
     }

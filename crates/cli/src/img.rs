@@ -3,7 +3,7 @@
 //! * [`create`], [`convert`]: new images, which get their names when they are whole;
 //! * [`info`], [`map`], [`compare`], [`check`]: what is in an image;
 //! * [`change`]: sizes, snapshots, backing files;
-//! * [`progress`]: how far it is.
+//! * [`progress`]: how far it is; [`interruption`]: what a signal leaves.
 
 mod change;
 mod check;
@@ -11,6 +11,7 @@ mod compare;
 mod convert;
 mod create;
 mod info;
+mod interruption;
 mod map;
 mod progress;
 
@@ -19,11 +20,30 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ring3_block::{BackingName, Format, Image, OpenOptions, parse_size};
+use ring3_block::{BackingName, Format, Image, OpenOptions, forbid_external_files, parse_size};
+
+/// What `ring3 img` is told.
+#[derive(Debug, Args)]
+pub(crate) struct ImgArguments {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(subcommand)]
+    command: ImgCommand,
+}
+
+/// What all commands are told.
+#[derive(Debug, Args)]
+struct Common {
+    /// Open nothing that an image names: no backing file, no file with a part of its data. For images that a guest or a stranger has
+    /// written
+    #[arg(long, global = true)]
+    no_external_files: bool,
+}
 
 /// What `ring3 img` can do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ImgCommand {
+enum ImgCommand {
     /// Make an image
     Create(create::CreateArguments),
     /// Say what an image is
@@ -47,10 +67,17 @@ pub(crate) enum ImgCommand {
     Commit(change::CommitArguments),
 }
 
-impl ImgCommand {
+impl ImgArguments {
     /// The status with which an error ends.
     pub(crate) fn error_status(&self) -> ExitCode {
-        ExitCode::from(if matches!(self, ImgCommand::Compare(_)) { 2 } else { 1 })
+        ExitCode::from(if matches!(self.command, ImgCommand::Compare(_)) { 2 } else { 1 })
+    }
+}
+
+impl Common {
+    /// Opens the image that the user calls `file`.
+    fn open(&self, file: &Path, options: &OpenOptions) -> Result<Image, String> {
+        said(Image::open(file, options))
     }
 }
 
@@ -84,24 +111,29 @@ impl Source {
         OpenOptions { format: self.format, shares: self.force_share, ..OpenOptions::default() }
     }
 
-    fn open(&self) -> Result<Image, String> {
-        said(Image::open(&self.file, &self.options()))
+    fn open(&self, common: &Common) -> Result<Image, String> {
+        common.open(&self.file, &self.options())
     }
 }
 
 /// Does what the command line says.
-pub(crate) fn run(command: &ImgCommand) -> Result<ExitCode, String> {
+pub(crate) fn run(arguments: &ImgArguments) -> Result<ExitCode, String> {
+    interruption::prepare()?;
+    let ImgArguments { common, command } = arguments;
+    if common.no_external_files {
+        forbid_external_files();
+    }
     match command {
-        ImgCommand::Create(arguments) => create::run(arguments),
-        ImgCommand::Info(arguments) => info::run(arguments),
-        ImgCommand::Convert(arguments) => convert::run(arguments),
-        ImgCommand::Compare(arguments) => return compare::run(arguments),
-        ImgCommand::Map(arguments) => map::run(arguments),
-        ImgCommand::Check(arguments) => return check::run(arguments),
-        ImgCommand::Resize(arguments) => change::resize(arguments),
-        ImgCommand::Snapshot(arguments) => change::snapshot(arguments),
-        ImgCommand::Rebase(arguments) => change::rebase(arguments),
-        ImgCommand::Commit(arguments) => change::commit(arguments),
+        ImgCommand::Create(arguments) => create::run(arguments, common),
+        ImgCommand::Info(arguments) => info::run(arguments, common),
+        ImgCommand::Convert(arguments) => convert::run(arguments, common),
+        ImgCommand::Compare(arguments) => return compare::run(arguments, common),
+        ImgCommand::Map(arguments) => map::run(arguments, common),
+        ImgCommand::Check(arguments) => return check::run(arguments, common),
+        ImgCommand::Resize(arguments) => change::resize(arguments, common),
+        ImgCommand::Snapshot(arguments) => change::snapshot(arguments, common),
+        ImgCommand::Rebase(arguments) => change::rebase(arguments, common),
+        ImgCommand::Commit(arguments) => change::commit(arguments, common),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -147,10 +179,15 @@ fn specific(texts: &[String]) -> Result<Vec<(String, String)>, String> {
 /// What a new image at `file` is to stand on: the name that it gets, and the size of that disk.
 ///
 /// Its format is found out where it is not given, which is as safe as it was to trust it until now, and kept in the new image.
-fn backing(file: &Path, base: &str, format: Option<Format>) -> Result<(BackingName, u64), String> {
+fn backing(
+    file: &Path,
+    base: &str,
+    format: Option<Format>,
+    common: &Common,
+) -> Result<(BackingName, u64), String> {
     let mut named = BackingName { name: base.to_owned(), format: None };
     let path = said(named.path(file))?;
-    let image = said(Image::open(&path, &OpenOptions { format, ..OpenOptions::default() }))?;
+    let image = common.open(&path, &OpenOptions { format, ..OpenOptions::default() })?;
     named.format = Some(image.format().name().to_owned());
     Ok((named, image.size()))
 }

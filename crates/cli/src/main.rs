@@ -72,15 +72,15 @@ fn main() -> ExitCode {
             Err(status) => return status,
         },
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
-        Command::Img(command) => {
+        Command::Img(arguments) => {
             return match log::start(None, None)
                 .map_err(|error| error.to_string())
-                .and_then(|()| img::run(&command))
+                .and_then(|()| img::run(&arguments))
             {
                 Ok(status) => status,
                 Err(error) => {
                     complain(&error);
-                    command.error_status()
+                    arguments.error_status()
                 }
             };
         }

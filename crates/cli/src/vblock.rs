@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use ring3_block::forbid_external_files;
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_vblock::{Access, ControlSocket, DeviceOptions, NbdAddress, Server, VhostUserOptions};
 use serde_json::{Map, Value};
@@ -47,9 +48,14 @@ pub(crate) struct VblockArguments {
     #[command(subcommand)]
     act: Option<VblockCommand>,
 
-    /// A device: [name=]NAME,file=FILE|nbd:…[,format=raw|qcow2|…][,readonly=on|off]
+    /// A device: [name=]NAME,file=FILE|nbd:…[,format=raw|qcow2|…][,readonly=on|off][,external-files=on|off]
     #[arg(long, value_name = "PROPERTIES")]
     device: Vec<DeviceProperties>,
+
+    /// Open nothing that an image names: no backing file, no file with a part of its data. For images that a guest or a
+    /// stranger has written; for one device, its property external-files=off
+    #[arg(long)]
+    no_external_files: bool,
 
     /// What a client may do, and where it comes: CLIENT=DEVICE:r|rw[,socket=PATH][,num-queues=N]
     #[arg(long, value_name = "RIGHT")]
@@ -88,7 +94,7 @@ enum VblockCommand {
 enum BadProperties {
     #[error("{0}")]
     Property(String),
-    #[error("give [name=]NAME,file=FILE; there are format and readonly too")]
+    #[error("give [name=]NAME,file=FILE; there are format, readonly and external-files too")]
     Device,
     #[error("give CLIENT=DEVICE:r or CLIENT=DEVICE:rw; there are socket and num-queues too")]
     Client,
@@ -111,7 +117,8 @@ impl FromStr for DeviceProperties {
     type Err = BadProperties;
 
     fn from_str(text: &str) -> Result<DeviceProperties, BadProperties> {
-        let (mut name, mut file, mut format, mut read_only) = (None, None, None, false);
+        let (mut name, mut file, mut format) = (None, None, None);
+        let (mut read_only, mut no_external_files) = (false, false);
         for (key, value) in Properties::parse(text, Some("name")).iter() {
             match key {
                 "name" => name = Some(value.to_owned()),
@@ -120,11 +127,17 @@ impl FromStr for DeviceProperties {
                 "readonly" | "read-only" => {
                     read_only = switch(key, value).map_err(BadProperties::Property)?;
                 }
+                "external-files" => {
+                    no_external_files = !switch(key, value).map_err(BadProperties::Property)?;
+                }
                 _ => return Err(BadProperties::Device),
             }
         }
         let (Some(name), Some(file)) = (name, file) else { return Err(BadProperties::Device) };
-        Ok(DeviceProperties { name, options: DeviceOptions { file, format, read_only } })
+        Ok(DeviceProperties {
+            name,
+            options: DeviceOptions { file, format, read_only, no_external_files },
+        })
     }
 }
 
@@ -213,6 +226,9 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     if arguments.device.is_empty() && arguments.control.is_none() {
         return Err("nothing to serve: give --device, or --control to be told later".to_owned());
     }
+    if arguments.no_external_files {
+        forbid_external_files();
+    }
     let said = |error: ring3_vblock::Error| error.to_string();
     let (quit, told) = mpsc::channel();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
@@ -298,8 +314,8 @@ fn tell(socket: &Path, command: &str, arguments: &[String]) -> Result<(), String
 /// What of a command is no text.
 fn value_of(key: &str, value: &str) -> Value {
     match (key, value) {
-        ("read-only", "on" | "true") => Value::Bool(true),
-        ("read-only", "off" | "false") => Value::Bool(false),
+        ("read-only" | "external-files", "on" | "true") => Value::Bool(true),
+        ("read-only" | "external-files", "off" | "false") => Value::Bool(false),
         ("num-queues", _) => {
             value.parse::<u64>().map_or_else(|_| Value::String(value.to_owned()), Value::from)
         }

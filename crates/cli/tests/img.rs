@@ -300,6 +300,34 @@ fn chains_are_made_moved_and_joined() {
 }
 
 #[test]
+fn what_images_name_is_logged_or_refused() {
+    let place = Place::new();
+    place.write("base", &contents(1 << 20, 1));
+    place.img("create -q -f qcow2 -b base -F raw image");
+    place.write("flat", b"# Disk DescriptorFile\nversion=1\nRW 2048 FLAT \"base\" 0\n");
+    for (image, what) in [("image", "a backing file"), ("flat", "a file with a part of its data")] {
+        let copy = Command::new(env!("CARGO_BIN_EXE_ring3"))
+            .args(["img", "convert", image, "copy"])
+            .env("RING3_LOG", "info")
+            .current_dir(place.0.path())
+            .output()
+            .unwrap();
+        assert!(copy.status.success());
+        let log = String::from_utf8_lossy(&copy.stderr).into_owned();
+        assert!(log.contains(&format!("{image} names {what}, \"base\"")), "{log}");
+        for line in ["convert --no-external-files IMAGE copy", "--no-external-files map IMAGE"] {
+            let said = place.img_status(&line.replace("IMAGE", image), 1);
+            assert!(said.contains(&format!("it names {what}, \"base\"")), "{said}");
+        }
+    }
+    place.img("info --no-external-files image");
+    place.img_status("info --no-external-files --backing-chain image", 1);
+    place.img_status("commit --no-external-files image", 1);
+    place.img_status("rebase --no-external-files -b '' image", 1);
+    place.img("rebase --no-external-files -u -b '' image");
+}
+
+#[test]
 fn snapshots_come_and_go() {
     let place = Place::new();
     let bytes = contents(1 << 20, 1);

@@ -59,6 +59,9 @@ pub enum Command {
         /// Nobody may write to it.
         #[serde(default)]
         read_only: bool,
+        /// What the image names is opened.
+        #[serde(default = "on")]
+        external_files: bool,
     },
     /// Closes it.
     DeviceDel {
@@ -179,6 +182,10 @@ fn talk(stream: &UnixStream, server: &Server, quit: &Sender<()>) -> io::Result<(
     }
 }
 
+fn on() -> bool {
+    true
+}
+
 fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
     if let Value::Object(fields) = message {
         fields.entry("arguments").or_insert_with(|| json!({}));
@@ -188,9 +195,11 @@ fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
         Command::Capabilities {} | Command::Quit {} => {}
         Command::QueryDevices {} => return Ok(serde_json::to_value(server.devices())?),
         Command::QueryClients {} => return Ok(serde_json::to_value(server.clients())?),
-        Command::DeviceAdd { name, file, format, read_only } => {
+        Command::DeviceAdd { name, file, format, read_only, external_files } => {
             let format: Option<Format> = format.map(|format| format.parse()).transpose()?;
-            server.add_device(&name, &DeviceOptions { file, format, read_only })?;
+            let no_external_files = !external_files;
+            let options = DeviceOptions { file, format, read_only, no_external_files };
+            server.add_device(&name, &options)?;
         }
         Command::DeviceDel { name } => server.remove_device(&name)?,
         Command::Grant { client, device, access, socket, num_queues } => {

@@ -25,6 +25,8 @@ pub struct DeviceOptions {
     pub format: Option<Format>,
     /// Nobody may write to it.
     pub read_only: bool,
+    /// Nothing is opened that the image names: no backing file, no file with a part of its data.
+    pub no_external_files: bool,
 }
 
 /// See the module.
@@ -54,7 +56,8 @@ impl Failed {
 impl Device {
     pub(crate) fn open(name: &str, options: &DeviceOptions) -> Result<Device, Error> {
         let writes = !options.read_only;
-        let open = OpenOptions { format: options.format, writes, ..OpenOptions::default() };
+        let DeviceOptions { format, no_external_files, .. } = *options;
+        let open = OpenOptions { format, writes, no_external_files, ..OpenOptions::default() };
         let image = Image::open(&options.file, &open)?;
         let pool = Pool::start(name, THREADS).map_err(Error::Thread)?;
         Ok(Device {

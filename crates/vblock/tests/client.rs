@@ -22,7 +22,8 @@ fn serve(directory: &Path, format: Format, access: Access) -> Server {
     let server = Server::default();
     make(&directory.join("image"), format);
     let file = directory.join("image");
-    let options = DeviceOptions { file, format: Some(format), read_only: false };
+    let options =
+        DeviceOptions { file, format: Some(format), read_only: false, no_external_files: false };
     patiently(|| server.add_device("disk", &options));
     let vhost_user = VhostUserOptions { socket: directory.join("vm"), queues: 1 };
     server.grant("vm", "disk", access, Some(&vhost_user)).unwrap();

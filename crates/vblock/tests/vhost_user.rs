@@ -34,7 +34,12 @@ impl Setup {
         make(&directory.path().join("image"), format);
         let setup = Setup { directory, server: Server::default() };
         let file = setup.path("image");
-        let options = DeviceOptions { file, format: Some(format), read_only: false };
+        let options = DeviceOptions {
+            file,
+            format: Some(format),
+            read_only: false,
+            no_external_files: false,
+        };
         patiently(|| setup.server.add_device("disk", &options));
         setup.grant("vm", access).unwrap();
         setup
@@ -187,7 +192,12 @@ fn rights_come_and_go_while_the_server_runs() {
 #[test]
 fn an_image_has_one_server() {
     let setup = Setup::new(Format::Raw, Access::Read);
-    let options = DeviceOptions { file: setup.path("image"), format: None, read_only: false };
+    let options = DeviceOptions {
+        file: setup.path("image"),
+        format: None,
+        read_only: false,
+        no_external_files: false,
+    };
     let error = Server::default().add_device("disk", &options).unwrap_err();
     assert!(error.to_string().contains("is in use"), "{error}");
     let read_only = DeviceOptions { read_only: true, ..options };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Image, Layer};
 use crate::error::{Error, Fault};
+use crate::external::External;
 use crate::format::{BackingName, Driver, Format, PROBE_SIZE};
 use crate::nbd::Nbd;
 use crate::qcow2::Qcow2;
@@ -35,6 +36,9 @@ pub struct OpenOptions {
     pub no_flush: bool,
     /// What to do about the image that it stands on.
     pub backing: Backing,
+    /// Open nothing that an image names: no image on which it stands (but [`Backing::Other`]) and no file of its data. What an image says
+    /// is not to be trusted where a guest has written it, or a stranger.
+    pub no_external_files: bool,
 }
 
 /// What to do about the image on which one stands.
@@ -50,48 +54,71 @@ pub enum Backing {
 }
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
-    let mut seen = Vec::new();
-    let (layer, guarded) = open_layer(path, options, &mut seen)?;
+    let (server, storage) = open_storage(path, options)?;
+    let (layer, guarded) = open_layer(path, server, storage, options, &mut Vec::new())?;
     Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
 }
 
-/// Opens one image and, if `options` say so, those below. `seen` are the files above.
+/// Opens the image in `storage`, which is to be at `path`.
+pub(super) fn open_new(
+    storage: Box<dyn Storage>,
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<Image, Error> {
+    let (layer, guarded) = open_layer(path, None, storage, options, &mut Vec::new())?;
+    Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
+}
+
+fn access(options: &OpenOptions) -> Access {
+    let OpenOptions { writes, shares, direct, no_flush, .. } = *options;
+    Access { writes, shares, direct, no_flush }
+}
+
+/// The file at `path`, or the export with that address.
+fn open_storage(
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<(Option<Arc<Nbd>>, Box<dyn Storage>), Error> {
+    if Nbd::is_address(path) {
+        let server = Arc::new(Nbd::connect(path, options.writes)?);
+        return Ok((Some(Arc::clone(&server)), Box::new(server)));
+    }
+    Ok((None, Box::new(HostFile::open(path, access(options))?)))
+}
+
+/// Opens the image in `storage` and, if `options` say so, those below. `seen` are the files above.
 fn open_layer(
     path: &Path,
+    server: Option<Arc<Nbd>>,
+    storage: Box<dyn Storage>,
     options: &OpenOptions,
     seen: &mut Vec<PathBuf>,
 ) -> Result<(Layer, bool), Error> {
-    // Two names of one file make a loop as well.
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    if seen.contains(&real) {
-        return Err(Error::Loop { path: path.to_owned() });
-    }
-    if seen.len() == CHAIN_MAX {
-        return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
-    }
-    seen.push(real);
-    let OpenOptions { writes, shares, direct, no_flush, .. } = *options;
-    let access = Access { writes, shares, direct, no_flush };
-    let server = if Nbd::is_address(path) {
-        Some(Arc::new(Nbd::connect(path, options.writes)?))
-    } else {
-        None
-    };
-    let storage: Box<dyn Storage> = match &server {
-        Some(server) => Box::new(Arc::clone(server)),
-        None => Box::new(HostFile::open(path, access)?),
-    };
+    seen.push(real(path));
     let in_image = |fault| Error::In { path: path.to_owned(), fault };
     let mut head = [0; PROBE_SIZE];
     read_padded(&*storage, &mut head, 0).map_err(|error| in_image(error.into()))?;
     let format = options.format.unwrap_or_else(|| Format::probe(&head));
     let guarded = options.format.is_none() && format == Format::Raw;
-    let driver = open_driver(format, storage, access).map_err(in_image)?;
-    let named = match &options.backing {
-        Backing::Follow => driver.backing(),
-        Backing::Ignore => None,
-        Backing::Other(other) => other.clone(),
+    if guarded && options.writes {
+        tracing::info!(
+            "{}: its format was not given, and it begins like none that is known, so it is taken to be raw; writes that \
+             would make another format of it are refused",
+            path.display()
+        );
+    }
+    let external = External { image: path, is_allowed: !options.no_external_files };
+    let driver = open_driver(format, storage, access(options), external).map_err(in_image)?;
+    let (named, is_users) = match &options.backing {
+        Backing::Follow => (driver.backing(), false),
+        Backing::Ignore => (None, false),
+        Backing::Other(other) => (other.clone(), true),
     };
+    if let Some(named) = &named
+        && !is_users
+    {
+        external.ask("a backing file", &named.name).map_err(in_image)?;
+    }
     let below = named.map(|named| open_backing(path, &named, options, seen)).transpose()?;
     if let Some(below) = &below
         && driver.stands_on().is_some_and(|identity| below.driver.identity() != Some(identity))
@@ -109,17 +136,23 @@ pub(super) fn open_driver(
     format: Format,
     storage: Box<dyn Storage>,
     access: Access,
+    external: External<'_>,
 ) -> Result<Box<dyn Driver>, Fault> {
     Ok(match format {
         Format::Raw => Box::new(Raw::open(storage)?),
         Format::Qcow2 => Box::new(Qcow2::open(storage, access.writes)?),
         Format::Vdi => Box::new(Vdi::open(storage)?),
-        Format::Vmdk => vmdk::open(storage, access)?,
+        Format::Vmdk => vmdk::open(storage, access, external)?,
         Format::Vpc => vpc::open(storage)?,
         Format::Qcow => Box::new(Qcow::open(storage)?),
         Format::Bochs => Box::new(Bochs::open(storage)?),
         Format::Cow => Box::new(Cow::open(storage)?),
     })
+}
+
+/// Two names of one file make a loop as well.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 fn open_backing(
@@ -131,9 +164,16 @@ fn open_backing(
     let fails = |fault| Error::In { path: above.to_owned(), fault };
     let format = named.known_format().map_err(fails)?;
     let path = named.path(above).map_err(fails)?;
-    let (shares, direct) = (options.shares, options.direct);
-    let below = OpenOptions { format, shares, direct, ..OpenOptions::default() };
-    let opened = open_layer(&path, &below, seen);
+    if seen.contains(&real(&path)) {
+        return Err(Error::Loop { path });
+    }
+    if seen.len() == CHAIN_MAX {
+        return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
+    }
+    let OpenOptions { shares, direct, no_external_files, .. } = *options;
+    let below = OpenOptions { format, shares, direct, no_external_files, ..OpenOptions::default() };
+    let opened = open_storage(&path, &below)
+        .and_then(|(server, storage)| open_layer(&path, server, storage, &below, seen));
     let (layer, _) = opened.map_err(|source| match source {
         Error::Loop { .. } | Error::Deep { .. } => source,
         source => Error::Backing { path: above.to_owned(), source: Box::new(source) },

@@ -66,6 +66,15 @@ impl HostFile {
         Ok(HostFile { path, file, is_device: false, no_flush: false, direct: None })
     }
 
+    /// `path` leads to this file still.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let of = |data: std::fs::Metadata| (data.dev(), data.ino());
+        match (self.file.metadata(), std::fs::symlink_metadata(path)) {
+            (Ok(one), Ok(other)) => of(one) == of(other),
+            _ => false,
+        }
+    }
+
     /// It is a block device: its size is what it is.
     pub fn is_device(&self) -> bool {
         self.is_device

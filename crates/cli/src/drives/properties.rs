@@ -27,6 +27,8 @@ pub(crate) struct DriveProperties {
     pub(crate) detect_zeroes: DetectZeroes,
     /// What the guest does not need any more takes no room.
     pub(crate) discard: bool,
+    /// Nothing is opened that the image names.
+    pub(crate) no_external_files: bool,
     /// The socket of a server that has the disk, in the place of a file.
     pub(crate) vblock: Option<PathBuf>,
     pub(crate) virtio: VirtioProperties,
@@ -51,6 +53,7 @@ impl Default for DriveProperties {
             cache: Cache::default(),
             detect_zeroes: DetectZeroes::Off,
             discard: false,
+            no_external_files: false,
             vblock: None,
             virtio: VirtioProperties::default(),
             limits: Limits::default(),
@@ -60,7 +63,7 @@ impl Default for DriveProperties {
 }
 
 /// The properties of a drive.
-pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
+pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, \
      rerror, werror, throttling.bps-total and the like";
 
 /// Why a `--drive` or `--boot` is refused.
@@ -122,6 +125,9 @@ impl DriveProperties {
                     _ => Err(wrong("discard", "on (unmap) or off (ignore)")),
                 };
                 discard.map(|discard| self.discard = discard)
+            }
+            "external-files" => {
+                switch("external-files", value).map(|opens| self.no_external_files = !opens)
             }
             "detect-zeroes" => DetectZeroes::of_word(value)
                 .map(|detect_zeroes| self.detect_zeroes = detect_zeroes)

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use ring3_block::{Backing, Format, Image, Kind, OpenOptions, SnapshotAct};
+use ring3_block::{Backing, Format, Image, Kind, OpenOptions, SnapshotAct, remove_left};
 
-use super::{Source, backing, differences, human, info, print, progress, read_padded, said, size};
+use super::{
+    Common, Source, backing, differences, human, info, print, progress, read_padded, said, size,
+};
 
 /// Bytes that are copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -109,16 +111,17 @@ pub(crate) struct CommitArguments {
 }
 
 impl Source {
-    fn open_to_change(&self) -> Result<Image, String> {
+    fn open_to_change(&self, common: &Common) -> Result<Image, String> {
         if self.force_share {
             return Err("an image is not changed while others use it: leave out -U".to_owned());
         }
-        said(Image::open(&self.file, &OpenOptions { writes: true, ..self.options() }))
+        remove_left(&self.file);
+        common.open(&self.file, &OpenOptions { writes: true, ..self.options() })
     }
 }
 
-pub(super) fn resize(arguments: &ResizeArguments) -> Result<(), String> {
-    let image = arguments.source.open_to_change()?;
+pub(super) fn resize(arguments: &ResizeArguments, common: &Common) -> Result<(), String> {
+    let image = arguments.source.open_to_change(common)?;
     let before = image.size();
     let out_of_bounds = || {
         format!(
@@ -147,7 +150,7 @@ pub(super) fn resize(arguments: &ResizeArguments) -> Result<(), String> {
     }
 }
 
-pub(super) fn snapshot(arguments: &SnapshotArguments) -> Result<(), String> {
+pub(super) fn snapshot(arguments: &SnapshotArguments, common: &Common) -> Result<(), String> {
     let act = match (&arguments.create, &arguments.apply, &arguments.delete) {
         (Some(name), _, _) => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -159,16 +162,16 @@ pub(super) fn snapshot(arguments: &SnapshotArguments) -> Result<(), String> {
         (_, Some(name), _) => SnapshotAct::Apply(name.clone()),
         (_, _, Some(name)) => SnapshotAct::Delete(name.clone()),
         _ => {
-            let snapshots = arguments.source.open()?.snapshots();
+            let snapshots = arguments.source.open(common)?.snapshots();
             return if snapshots.is_empty() { Ok(()) } else { print(&info::snapshots(&snapshots)) };
         }
     };
-    let image = arguments.source.open_to_change()?;
+    let image = arguments.source.open_to_change(common)?;
     said(image.snapshot(&act))?;
     said(image.close())
 }
 
-pub(super) fn rebase(arguments: &RebaseArguments) -> Result<(), String> {
+pub(super) fn rebase(arguments: &RebaseArguments, common: &Common) -> Result<(), String> {
     let file = &arguments.source.file;
     let named = match arguments.backing.as_str() {
         "" => None,
@@ -176,23 +179,23 @@ pub(super) fn rebase(arguments: &RebaseArguments) -> Result<(), String> {
             let format = arguments.backing_format.map(|format| format.name().to_owned());
             Some(ring3_block::BackingName { name: base.to_owned(), format })
         }
-        base => Some(backing(file, base, arguments.backing_format)?.0),
+        base => Some(backing(file, base, arguments.backing_format, common)?.0),
     };
     if arguments.unsafe_backing {
         let options =
             OpenOptions { writes: true, backing: Backing::Ignore, ..arguments.source.options() };
-        let image = said(Image::open(file, &options))?;
+        let image = common.open(file, &options)?;
         said(image.set_backing(named.as_ref()))?;
         return said(image.close());
     }
-    let image = arguments.source.open_to_change()?;
+    let image = arguments.source.open_to_change(common)?;
     let new = OpenOptions {
         format: arguments.source.format,
         backing: Backing::Other(named.clone()),
         shares: true,
         ..OpenOptions::default()
     };
-    let new = said(Image::open(file, &new))?.below();
+    let new = common.open(file, &new)?.below();
     let old = image.below();
     let bar = progress::bar(image.size(), arguments.progress && !arguments.quiet);
     let mut buffers = [vec![0; CHUNK as usize], vec![0; CHUNK as usize]];
@@ -222,7 +225,7 @@ pub(super) fn rebase(arguments: &RebaseArguments) -> Result<(), String> {
     said(image.close())
 }
 
-pub(super) fn commit(arguments: &CommitArguments) -> Result<(), String> {
+pub(super) fn commit(arguments: &CommitArguments, common: &Common) -> Result<(), String> {
     // Without what it stands on: that is opened for writing.
     let options = OpenOptions {
         format: arguments.format,
@@ -230,14 +233,21 @@ pub(super) fn commit(arguments: &CommitArguments) -> Result<(), String> {
         backing: Backing::Ignore,
         ..OpenOptions::default()
     };
-    let image = said(Image::open(&arguments.file, &options))?;
+    let image = common.open(&arguments.file, &options)?;
     let Some(named) = image.backing() else {
         return Err(format!("{} has no backing file to write to", arguments.file.display()));
     };
+    if common.no_external_files {
+        return Err(format!(
+            "{} names its backing file, {:?}, and --no-external-files forbids to open that",
+            arguments.file.display(),
+            named.name
+        ));
+    }
     let path = said(named.path(&arguments.file))?;
     let format = said(named.known_format())?;
     let base =
-        said(Image::open(&path, &OpenOptions { format, writes: true, ..OpenOptions::default() }))?;
+        common.open(&path, &OpenOptions { format, writes: true, ..OpenOptions::default() })?;
     if base.size() < image.size() {
         said(base.resize(image.size()))?;
     }

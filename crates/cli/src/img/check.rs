@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ring3_block::{Backing, Image, Repair, Report};
+use ring3_block::{Backing, Repair, Report};
 use serde_json::json;
 
-use super::{Form, Source, print, print_json, said};
+use super::{Common, Form, Source, print, print_json, said};
 
 /// What `ring3 img check` is told.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ enum What {
     All,
 }
 
-pub(super) fn run(arguments: &CheckArguments) -> Result<ExitCode, String> {
+pub(super) fn run(arguments: &CheckArguments, common: &Common) -> Result<ExitCode, String> {
     let repair = match arguments.repair {
         None => Repair::Nothing,
         Some(What::Leaks) => Repair::Leaks,
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &CheckArguments) -> Result<ExitCode, String> {
     };
     let mut options = arguments.source.options();
     (options.writes, options.backing) = (repair != Repair::Nothing, Backing::Ignore);
-    let image = said(Image::open(&arguments.source.file, &options))?;
+    let image = common.open(&arguments.source.file, &options)?;
     let report = said(image.check(repair))?;
     let format = image.format().name();
     said(image.close())?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ring3_block::{Format, Image, OpenOptions};
 
-use super::{print, progress, read_padded, said};
+use super::{Common, print, progress, read_padded, said};
 
 /// Bytes that are compared at once.
 const CHUNK: u64 = 1 << 20;
@@ -47,12 +47,10 @@ pub(crate) struct CompareArguments {
     second: PathBuf,
 }
 
-pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode, String> {
+pub(super) fn run(arguments: &CompareArguments, common: &Common) -> Result<ExitCode, String> {
     let open = |path, format| {
-        said(Image::open(
-            path,
-            &OpenOptions { format, shares: arguments.force_share, ..OpenOptions::default() },
-        ))
+        let shares = arguments.force_share;
+        common.open(path, &OpenOptions { format, shares, ..OpenOptions::default() })
     };
     let first = open(&arguments.first, arguments.format)?;
     let second = open(&arguments.second, arguments.second_format)?;

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use clap::Args;
-use ring3_block::{CreateOptions, Format, Image, NewImage, OpenOptions, create, open_new};
+use ring3_block::{CreateOptions, Format, Image, NewImage, OpenOptions, create, remove_left};
 
-use super::{Source, backing, differences, progress, read_padded, said, size, specific};
+use super::{Common, Source, backing, differences, progress, read_padded, said, size, specific};
 
 /// Bytes that are copied at once: no less than the largest cluster.
 const CHUNK: u64 = 2 << 20;
@@ -77,15 +77,15 @@ pub(crate) struct ConvertArguments {
     quiet: bool,
 }
 
-pub(super) fn run(arguments: &ConvertArguments) -> Result<(), String> {
-    let source = arguments.source.open()?;
+pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), String> {
+    let source = arguments.source.open(common)?;
     if let Some(snapshot) = &arguments.snapshot {
         said(source.show_snapshot(snapshot_name(snapshot)))?;
     }
     let (new, target) = if arguments.no_create {
-        (None, present(arguments, source.size())?)
+        (None, present(arguments, source.size(), common)?)
     } else {
-        let (new, target) = made(arguments, source.size())?;
+        let (new, target) = made(arguments, source.size(), common)?;
         (Some(new), target)
     };
     let shows_through =
@@ -125,10 +125,15 @@ fn snapshot_name(text: &str) -> &str {
 }
 
 /// Makes the target, for `size` bytes.
-fn made(arguments: &ConvertArguments, size: u64) -> Result<(NewImage, Image), String> {
+fn made(
+    arguments: &ConvertArguments,
+    size: u64,
+    common: &Common,
+) -> Result<(NewImage, Image), String> {
     let named = arguments.backing.as_deref();
-    let named =
-        named.map(|base| backing(&arguments.target, base, arguments.backing_format)).transpose()?;
+    let named = named
+        .map(|base| backing(&arguments.target, base, arguments.backing_format, common))
+        .transpose()?;
     if named.is_some() && arguments.compress {
         return Err(
             "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
@@ -141,15 +146,21 @@ fn made(arguments: &ConvertArguments, size: u64) -> Result<(NewImage, Image), St
         specific: specific(&arguments.options)?,
     };
     let new = said(create(&arguments.target, &options))?;
-    let target = said(open_new(&new, arguments.output_format))?;
+    let target = OpenOptions {
+        format: Some(arguments.output_format),
+        writes: true,
+        ..OpenOptions::default()
+    };
+    let target = said(new.open(&target))?;
     Ok((new, target))
 }
 
 /// Opens the target, which is there and is to have room for `size` bytes.
-fn present(arguments: &ConvertArguments, size: u64) -> Result<Image, String> {
+fn present(arguments: &ConvertArguments, size: u64, common: &Common) -> Result<Image, String> {
     let format = Some(arguments.output_format);
     let options = OpenOptions { format, writes: true, ..OpenOptions::default() };
-    let target = said(Image::open(&arguments.target, &options))?;
+    remove_left(&arguments.target);
+    let target = common.open(&arguments.target, &options)?;
     if target.size() < size {
         return Err(format!(
             "{} has {} bytes, and {size} are needed; ring3 img resize makes it larger",

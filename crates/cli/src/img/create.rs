@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use ring3_block::{BackingName, CreateOptions, Format, NewImage, create};
 
-use super::{backing, human, print, said, size, specific};
+use super::{Common, backing, human, print, said, size, specific};
 
 /// What `ring3 img create` is told.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(crate) struct CreateArguments {
     size: Option<u64>,
 }
 
-pub(super) fn run(arguments: &CreateArguments) -> Result<(), String> {
+pub(super) fn run(arguments: &CreateArguments, common: &Common) -> Result<(), String> {
     let mut named = None;
     let mut below = None;
     if let Some(base) = &arguments.backing {
@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &CreateArguments) -> Result<(), String> {
             let format = arguments.backing_format.map(|format| format.name().to_owned());
             named = Some(BackingName { name: base.clone(), format });
         } else {
-            let (name, bytes) = backing(&arguments.file, base, arguments.backing_format)?;
+            let (name, bytes) = backing(&arguments.file, base, arguments.backing_format, common)?;
             (named, below) = (Some(name), Some(bytes));
         }
     }

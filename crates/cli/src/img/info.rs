@@ -7,7 +7,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use ring3_block::{Backing, Image, Snapshot};
 use serde_json::{Map, Value, json};
 
-use super::{Form, Source, human, print, print_json, said};
+use super::{Common, Form, Source, human, print, print_json};
 
 /// What `ring3 img info` is told.
 #[derive(Debug, Args)]
@@ -24,13 +24,13 @@ pub(crate) struct InfoArguments {
     backing_chain: bool,
 }
 
-pub(super) fn run(arguments: &InfoArguments) -> Result<(), String> {
+pub(super) fn run(arguments: &InfoArguments, common: &Common) -> Result<(), String> {
     let mut options = arguments.source.options();
     if !arguments.backing_chain {
         // It is told of even if what it stands on is gone.
         options.backing = Backing::Ignore;
     }
-    let mut image = Some(said(Image::open(&arguments.source.file, &options))?);
+    let mut image = Some(common.open(&arguments.source.file, &options)?);
     let (mut objects, mut texts) = (Vec::new(), Vec::new());
     while let Some(this) = image {
         objects.push(object(&this));

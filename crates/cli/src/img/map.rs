@@ -6,7 +6,7 @@ use clap::Args;
 use ring3_block::{Image, Kind, Mapping};
 use serde_json::{Value, json};
 
-use super::{Form, Source, print, print_json, said};
+use super::{Common, Form, Source, print, print_json, said};
 
 /// What `ring3 img map` is told.
 #[derive(Debug, Args)]
@@ -19,8 +19,8 @@ pub(crate) struct MapArguments {
     output: Form,
 }
 
-pub(super) fn run(arguments: &MapArguments) -> Result<(), String> {
-    let image = arguments.source.open()?;
+pub(super) fn run(arguments: &MapArguments, common: &Common) -> Result<(), String> {
+    let image = arguments.source.open(common)?;
     let ranges = ranges(&image)?;
     match arguments.output {
         Form::Json => print_json(&ranges.iter().map(object).collect()),

@@ -361,7 +361,12 @@ pub(crate) fn serve_for_ever() {
     let path = |name: &str| PathBuf::from(std::env::var_os(name).expect("started by a test"));
     let server = ring3_vblock::Server::default();
     let (file, socket) = (path("VBLOCK_IMAGE"), path("VBLOCK_SOCKET"));
-    let options = ring3_vblock::DeviceOptions { file, format: None, read_only: false };
+    let options = ring3_vblock::DeviceOptions {
+        file,
+        format: None,
+        read_only: false,
+        no_external_files: false,
+    };
     patiently(|| server.add_device("disk", &options));
     let vhost_user = ring3_vblock::VhostUserOptions { socket, queues: 2 };
     server.grant("vm", "disk", ring3_vblock::Access::ReadWrite, Some(&vhost_user)).unwrap();

@@ -24,10 +24,17 @@ impl ImageFile {
     ///
     /// It is locked against other users until it is dropped.
     pub fn open(path: &Path, options: ImageOptions) -> Result<ImageFile, ImageError> {
-        let ImageOptions { format, access, block, cache, .. } = options;
+        let ImageOptions { format, access, block, cache, no_external_files, .. } = options;
         let writes = access == Access::ReadWrite;
         let Cache { direct, no_flush, .. } = cache;
-        let image = OpenOptions { format, writes, direct, no_flush, ..OpenOptions::default() };
+        let image = OpenOptions {
+            format,
+            writes,
+            direct,
+            no_flush,
+            no_external_files,
+            ..OpenOptions::default()
+        };
         let image = Image::open(path, &image)?;
         // A raw image has the size of its file, rounded up.
         let len = match (image.format(), std::fs::metadata(path)) {

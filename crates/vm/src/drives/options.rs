@@ -110,4 +110,6 @@ pub struct ImageOptions {
     /// What the guest does not need any more, or makes zeros of, takes no room where the guest allows it; if not, hints of that are
     /// ignored.
     pub discard: bool,
+    /// Nothing is opened that the image names: no backing file, no file with a part of its data.
+    pub no_external_files: bool,
 }

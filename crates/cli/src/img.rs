@@ -77,7 +77,8 @@ impl ImgArguments {
 impl Common {
     /// Opens the image that the user calls `file`.
     fn open(&self, file: &Path, options: &OpenOptions) -> Result<Image, String> {
-        said(Image::open(file, options))
+        let no_external_files = self.no_external_files;
+        said(Image::open(file, &OpenOptions { no_external_files, ..options.clone() }))
     }
 }
 

@@ -54,8 +54,8 @@ pub enum Backing {
 }
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
-    let (server, storage) = open_storage(path, options)?;
-    let (layer, guarded) = open_layer(path, server, storage, options, &mut Vec::new())?;
+    let place = Place::open(path, options)?;
+    let (layer, guarded) = open_layer(path, place, options, &mut Vec::new())?;
     Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
 }
 
@@ -65,7 +65,8 @@ pub(super) fn open_new(
     path: &Path,
     options: &OpenOptions,
 ) -> Result<Image, Error> {
-    let (layer, guarded) = open_layer(path, None, storage, options, &mut Vec::new())?;
+    let place = Place { server: None, storage };
+    let (layer, guarded) = open_layer(path, place, options, &mut Vec::new())?;
     Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
 }
 
@@ -74,26 +75,33 @@ fn access(options: &OpenOptions) -> Access {
     Access { writes, shares, direct, no_flush }
 }
 
-/// The file at `path`, or the export with that address.
-fn open_storage(
-    path: &Path,
-    options: &OpenOptions,
-) -> Result<(Option<Arc<Nbd>>, Box<dyn Storage>), Error> {
-    if Nbd::is_address(path) {
-        let server = Arc::new(Nbd::connect(path, options.writes)?);
-        return Ok((Some(Arc::clone(&server)), Box::new(server)));
+/// Where the bytes of an image are.
+struct Place {
+    /// The export, if it is one.
+    server: Option<Arc<Nbd>>,
+    storage: Box<dyn Storage>,
+}
+
+impl Place {
+    /// The file at `path`, or the export with that address.
+    fn open(path: &Path, options: &OpenOptions) -> Result<Place, Error> {
+        if Nbd::is_address(path) {
+            let server = Arc::new(Nbd::connect(path, options.writes)?);
+            return Ok(Place { server: Some(Arc::clone(&server)), storage: Box::new(server) });
+        }
+        let storage = Box::new(HostFile::open(path, access(options))?);
+        Ok(Place { server: None, storage })
     }
-    Ok((None, Box::new(HostFile::open(path, access(options))?)))
 }
 
 /// Opens the image in `storage` and, if `options` say so, those below. `seen` are the files above.
 fn open_layer(
     path: &Path,
-    server: Option<Arc<Nbd>>,
-    storage: Box<dyn Storage>,
+    place: Place,
     options: &OpenOptions,
     seen: &mut Vec<PathBuf>,
 ) -> Result<(Layer, bool), Error> {
+    let Place { server, storage } = place;
     seen.push(real(path));
     let in_image = |fault| Error::In { path: path.to_owned(), fault };
     let mut head = [0; PROBE_SIZE];
@@ -172,8 +180,8 @@ fn open_backing(
     }
     let OpenOptions { shares, direct, no_external_files, .. } = *options;
     let below = OpenOptions { format, shares, direct, no_external_files, ..OpenOptions::default() };
-    let opened = open_storage(&path, &below)
-        .and_then(|(server, storage)| open_layer(&path, server, storage, &below, seen));
+    let opened =
+        Place::open(&path, &below).and_then(|place| open_layer(&path, place, &below, seen));
     let (layer, _) = opened.map_err(|source| match source {
         Error::Loop { .. } | Error::Deep { .. } => source,
         source => Error::Backing { path: above.to_owned(), source: Box::new(source) },

@@ -16,6 +16,8 @@ mod peer;
 mod plot;
 mod suite;
 mod table;
+mod uml;
+mod v86;
 mod work;
 
 use std::io::{self, Write};
@@ -38,7 +40,7 @@ enum What {
     /// Boots Linux from a disc by GRUB, up to a shell's prompt, here and in QEMU
     Boot(Settings),
     /// A shell, sort, awk and gzip in a booted Linux, here and in QEMU, and on the host itself
-    Work(Settings),
+    Work(WorkArguments),
     /// Small programs in a booted Linux, each for one thing that processors and systems do, here and in QEMU, and
     /// on the host itself
     Cpu(CpuArguments),
@@ -79,6 +81,17 @@ struct DiskArguments {
     /// Measure requests of other sizes too, and write a plot of them, an SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+}
+
+/// What `ring3 bench work` is told.
+#[derive(Debug, Args)]
+struct WorkArguments {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// In Bochs, v86 and User Mode Linux, too
+    #[arg(long)]
+    all: bool,
 }
 
 /// What `ring3 bench cpu` is told.
@@ -171,6 +184,8 @@ pub(crate) enum BenchError {
         "Bochs needs {0}: install bochs, bochs-term, bochsbios and vgabios, or go without --all"
     )]
     NoBochs(&'static str),
+    #[error("{0} is missing: {1}, or go without --all")]
+    NotInstalled(&'static str, &'static str),
     #[error("a machine does not tell what it counts: {0}")]
     Monitor(io::Error),
     #[error("the host cannot be calibrated: {0}")]
@@ -187,7 +202,7 @@ pub(crate) enum BenchError {
 pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
     match &arguments.what {
         What::Boot(settings) => boot::measure(settings)?,
-        What::Work(settings) => work::measure(settings)?,
+        What::Work(arguments) => work::measure(arguments)?,
         What::Cpu(arguments) => cpu::measure(arguments)?,
         What::Exits(arguments) => exits::measure(arguments)?,
         What::Disk(arguments) => disk::measure(arguments)?,

@@ -107,7 +107,7 @@ impl System {
     fn count(&self, benchmark: &Benchmark) -> u32 {
         match self.kind {
             Kind::Interpreter | Kind::Bochs => (benchmark.count / SLOW_SHARE).max(1),
-            Kind::Translator | Kind::Deterministic | Kind::Qemu => benchmark.count,
+            _ => benchmark.count,
         }
     }
 

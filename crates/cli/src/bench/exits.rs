@@ -133,7 +133,7 @@ impl System {
     fn measure(&mut self, row: &Row, runs: u32) -> Result<Taken, BenchError> {
         let count = match self.kind {
             Kind::Interpreter | Kind::Bochs => (row.count / SLOW_SHARE).max(1),
-            Kind::Translator | Kind::Deterministic | Kind::Qemu => row.count,
+            _ => row.count,
         };
         let (mut nanos, mut none) = (Vec::new(), Vec::new());
         let mut counted = Counted::default();

@@ -31,10 +31,14 @@ pub(super) enum Kind {
     Qemu,
     /// Is started by [`bochs`](super::bochs) alone.
     Bochs,
+    /// Is started by [`v86`](super::v86) alone.
+    V86,
+    /// Is started by [`uml`](super::uml) alone.
+    Uml,
 }
 
 impl Kind {
-    /// Those that are installed, but for Bochs, and a deterministic one.
+    /// Those that are installed and can boot any kernel or disc, but for a deterministic one.
     pub(super) fn installed() -> Vec<Kind> {
         let mut kinds = vec![Kind::Translator, Kind::Interpreter];
         kinds.extend(is_installed(QEMU).then_some(Kind::Qemu));
@@ -48,6 +52,8 @@ impl Kind {
             Kind::Interpreter => "interpreter",
             Kind::Qemu => "QEMU (TCG)",
             Kind::Bochs => "Bochs",
+            Kind::V86 => "v86",
+            Kind::Uml => "UML",
         }
     }
 
@@ -92,13 +98,7 @@ impl Kind {
             command.args(["-icount", "shift=auto"]);
         }
         command.args(boot);
-        let failed = |error| BenchError::Start(self.name(), error);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let no_pipe = || failed(io::ErrorKind::BrokenPipe.into());
-        let keys = child.stdin.take().ok_or_else(no_pipe)?;
-        let screen = child.stdout.take().ok_or_else(no_pipe)?;
-        Ok(Peer::new(self.name(), child, keys, screen))
+        Peer::start(self, command)
     }
 }
 
@@ -121,6 +121,17 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// The system that `command` starts, whose serial port is its standard input and output.
+    pub(super) fn start(kind: Kind, mut command: Command) -> Result<Peer, BenchError> {
+        let failed = |error| BenchError::Start(kind.name(), error);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let no_pipe = || failed(io::ErrorKind::BrokenPipe.into());
+        let keys = child.stdin.take().ok_or_else(no_pipe)?;
+        let screen = child.stdout.take().ok_or_else(no_pipe)?;
+        Ok(Peer::new(kind.name(), child, keys, screen))
+    }
+
     /// The system in the process `child`, to whose serial port what is written to `keys` goes, and from which comes
     /// what is read from `output`.
     pub(super) fn new(
@@ -208,16 +219,36 @@ impl Peer {
     }
 }
 
-/// What the threads of the process `child` have had of the host's processors, in seconds: the first number in `schedstat` of each
-/// (Linux, Documentation/scheduler/sched-stats.rst).
+/// What the process `child` and those that it has started have had of the host's processors, in seconds.
 pub(super) fn processor_time(child: &Child) -> io::Result<f64> {
-    let mut sum = 0;
-    for thread in fs::read_dir(format!("/proc/{}/task", child.id()))? {
-        // One that has just ended has no file any more.
-        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-        sum += text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0u64);
+    Ok(time_with_children(child.id())?.as_secs_f64())
+}
+
+/// The time of the threads of the process `id`: the first number in `schedstat` of each (Linux, Documentation/scheduler/sched-stats.rst);
+/// of its children that have ended (proc(5), `cutime` and `cstime` in `stat`); and of those that it has, in the same way.
+fn time_with_children(id: u32) -> io::Result<Duration> {
+    let mut sum = time_of_ended_children(id)?;
+    for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+        let thread = thread?.path();
+        // One that has just ended has no files any more.
+        let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+        let nanoseconds = text.split(' ').next().and_then(|word| word.parse().ok());
+        sum += Duration::from_nanos(nanoseconds.unwrap_or(0));
+        let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|word| word.parse().ok()) {
+            sum += time_with_children(child).unwrap_or_default();
+        }
     }
-    Ok(Duration::from_nanos(sum).as_secs_f64())
+    Ok(sum)
+}
+
+fn time_of_ended_children(id: u32) -> io::Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The name before the other fields is in parentheses, and may have spaces.
+    let fields = text.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 =
+        fields.split_whitespace().skip(13).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+    Ok(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32)
 }
 
 /// How often a thread of the process `child` has slept until something came: the voluntary switches in its `status` (proc(5)).

@@ -1,10 +1,11 @@
 //! How long programs take in a guest, and the same programs on the host.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use super::peer::{Kind, PROMPT, Peer};
-use super::{BenchError, Settings, median, show};
+use super::{BenchError, WorkArguments, bochs, median, show, uml, v86};
 
 /// Makes what the others work on: 10,000 lines of text.
 const TEXT: &str = r#"i=1; while [ $i -le 10000 ]; do echo "line $i key$((i*7919%1000)) the quick brown fox $((i*i%977))"; i=$((i+1)); done > $D/text"#;
@@ -28,35 +29,74 @@ const WORK: [(&str, &str); 6] = [
     ("spawn", "j=0; while [ $j -lt 25 ]; do j=$((j+1)); cat < /dev/null; done"),
 ];
 
+/// The hard disk that Bochs wants to have, in bytes.
+const DISK_OF_BOCHS: usize = 1 << 20;
+
 /// How often the host does it for one figure, for it is too quick for the host's clock.
 const REPEATED: u32 = 20;
 /// How often a guest does it; what typing the command takes is subtracted.
 const REPEATED_IN_GUEST: u32 = 4;
 
+/// A system that works, and the host's own programs of the same build.
+struct Worker<'a> {
+    kind: Kind,
+    peer: Peer,
+    native: &'a Host,
+}
+
+impl<'a> Worker<'a> {
+    fn new(kind: Kind, mut peer: Peer, native: &'a Host, room: &str) -> Result<Self, BenchError> {
+        peer.wait_for(PROMPT)?;
+        peer.work(&format!("D={room}"))?;
+        peer.work(TEXT)?;
+        Ok(Worker { kind, peer, native })
+    }
+}
+
 /// Works by turns, and shows the medians.
-pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
+pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
+    let settings = &arguments.settings;
     let kernel = settings.guest("linux-686/vmlinuz")?;
     let initrd = settings.guest("initramfs.cpio.gz")?;
     let host = Host::new(&settings.guest("busybox")?)?;
-    let kinds = Kind::installed();
-    let mut peers = Vec::new();
-    for kind in &kinds {
-        let mut peer = kind.boot_kernel(&kernel, &initrd, &[])?;
-        peer.wait_for(PROMPT)?;
-        peer.work("D=/tmp")?;
-        peer.work(TEXT)?;
-        peers.push(peer);
+    let mut workers = Vec::new();
+    for kind in Kind::installed() {
+        let peer = kind.boot_kernel(&kernel, &initrd, &[])?;
+        workers.push(Worker::new(kind, peer, &host, "/tmp")?);
+    }
+    // Dropped after the systems, which have their files there.
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    let host_of_uml;
+    if arguments.all {
+        for (kind, missing) in [(Kind::V86, v86::missing()), (Kind::Uml, uml::missing())] {
+            if let Some(how) = missing {
+                return Err(BenchError::NotInstalled(kind.name(), how));
+            }
+        }
+        let disk = directory.path().join("disk");
+        fs::write(&disk, vec![0; DISK_OF_BOCHS]).map_err(BenchError::Disk)?;
+        let bochs = bochs::boot(&settings.guest("grub.iso")?, &disk, directory.path())?;
+        workers.push(Worker::new(Kind::Bochs, bochs, &host, "/tmp")?);
+        workers.push(Worker::new(Kind::V86, v86::boot(&kernel, &initrd)?, &host, "/tmp")?);
+        host_of_uml = Host::new(Path::new(uml::BUSYBOX))?;
+        match Worker::new(Kind::Uml, uml::boot(host_of_uml.directory())?, &host_of_uml, "/mnt") {
+            Ok(worker) => workers.push(worker),
+            // Older kernels of it end at once where the host's processor has more registers than they know.
+            Err(BenchError::Silent(..)) => show("UML has not reached a shell on this host.")?,
+            Err(error) => return Err(error),
+        }
     }
     show("Milliseconds of processor's time, and how many times the host's own:")?;
-    let names: Vec<_> = kinds.iter().map(|kind| format!("{:>20}", kind.name())).collect();
+    let names: Vec<_> =
+        workers.iter().map(|worker| format!("{:>20}", worker.kind.name())).collect();
     show(&format!("{:<8}{:>9}{}", "", "host", names.concat()))?;
-    let mut products = vec![1.0; kinds.len()];
+    let mut products = vec![1.0; workers.len()];
     for (name, command) in WORK {
-        let (native, times) = measure_one(settings.runs, &host, &mut peers, command)?;
+        let (native, times) = measure_one(settings.runs, &host, &mut workers, command)?;
         let mut line = vec![format!("{name:<8}{:9.2}", native * 1e3)];
         for (time, product) in times.iter().zip(&mut products) {
-            *product *= time / native;
-            line.push(format!("{:12.1} {:6.1}x", time * 1e3, time / native));
+            *product *= time.ratio;
+            line.push(format!("{:12.1} {:6.1}x", time.seconds * 1e3, time.ratio));
         }
         show(&line.concat())?;
     }
@@ -65,24 +105,38 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
     show(&format!("{:<17}{}", "geometric mean", means.concat()))
 }
 
-/// The medians of one command: on the host, and in each peer.
+/// What a command takes a system.
+struct Measured {
+    seconds: f64,
+    /// How many times the host's own.
+    ratio: f64,
+}
+
+/// The medians of one command: on the host, and in each system.
 fn measure_one(
     runs: u32,
     host: &Host,
-    peers: &mut [Peer],
+    workers: &mut [Worker<'_>],
     command: &str,
-) -> Result<(f64, Vec<f64>), BenchError> {
+) -> Result<(f64, Vec<Measured>), BenchError> {
     let mut native = Vec::new();
-    let mut times = vec![Vec::new(); peers.len()];
+    let mut times = vec![(Vec::new(), Vec::new()); workers.len()];
     for _ in 0..runs {
-        native.push(host.time_of(command)?);
-        for (peer, times) in peers.iter_mut().zip(&mut times) {
+        let on_host = host.time_of(command)?;
+        native.push(on_host);
+        for (Worker { peer, native, .. }, (own, hosts)) in workers.iter_mut().zip(&mut times) {
             let time = peer.work(&repeated(command, REPEATED_IN_GUEST))?.0;
             let nothing = peer.work(&repeated(command, 0))?.0;
-            times.push((time - nothing) / f64::from(REPEATED_IN_GUEST));
+            own.push((time - nothing) / f64::from(REPEATED_IN_GUEST));
+            let is_same = std::ptr::eq(*native, host);
+            hosts.push(if is_same { on_host } else { native.time_of(command)? });
         }
     }
-    Ok((median(native), times.into_iter().map(median).collect()))
+    let measured = times.into_iter().map(|(own, hosts)| {
+        let seconds = median(own);
+        Measured { seconds, ratio: seconds / median(hosts) }
+    });
+    Ok((median(native), measured.collect()))
 }
 
 /// The guest's programs on the host, in a directory of their own.
@@ -95,11 +149,10 @@ impl Host {
         let native = |error: std::io::Error| BenchError::Native(error.to_string());
         let busybox = busybox.canonicalize().map_err(native)?;
         let directory = tempfile::tempdir().map_err(native)?;
-        let installed = Command::new(&busybox)
-            .args(["--install", "-s"])
-            .arg(directory.path())
-            .status()
-            .map_err(native)?;
+        let bin = directory.path().join("bin");
+        fs::create_dir(&bin).map_err(native)?;
+        let installed =
+            Command::new(&busybox).args(["--install", "-s"]).arg(bin).status().map_err(native)?;
         if !installed.success() {
             return Err(BenchError::Native(format!("busybox --install: {installed}")));
         }
@@ -108,13 +161,18 @@ impl Host {
         Ok(host)
     }
 
+    /// Where it is, its programs in the folder `bin`.
+    fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// What the shell prints that executes `script`.
     fn shell(&self, script: &str) -> Result<String, BenchError> {
-        let directory = self.directory.path();
-        let output = Command::new(directory.join("sh"))
+        let bin = self.directory().join("bin");
+        let output = Command::new(bin.join("sh"))
             .args(["-c", script])
-            .env("PATH", directory)
-            .env("D", directory)
+            .env("PATH", bin)
+            .env("D", self.directory())
             .output()
             .map_err(|error| BenchError::Native(error.to_string()))?;
         if !output.status.success() {

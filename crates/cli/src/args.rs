@@ -96,8 +96,8 @@ Exit status:
      Ctrl-A x was pressed
   1  the host's side: a file cannot be read or written, is no kernel, ...
   2  the command line is wrong
-  3  the processor has stopped: a triple fault with --no-reboot, or an
-     instruction that is not implemented; a report is on standard error
+  3  the processor has stopped: a triple fault with --no-reboot, or execution
+     from where there is no memory; a report is on standard error
   4  the guest has halted for good, with interrupts disabled, and nobody is
      there to reset it: no terminal, no display and no tool
   5  with --verify: the engines differ; a report is on standard error

@@ -1,7 +1,7 @@
 //! Instructions that are copied: the same one on the same registers, its memory operand in the window.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
-use ring3_x86::decode::has_16_bit_addresses;
+use ring3_x86::decode::{self, has_16_bit_addresses};
 
 use crate::context::at;
 use crate::emitter::{Emitter, displacement_size, in_window, is_near};
@@ -26,7 +26,7 @@ pub(crate) fn does_nothing(instruction: &Instruction) -> bool {
                 && instruction.memory_index() == Register::None
                 && instruction.memory_displacement32() == 0
         }
-        _ => instruction.mnemonic() == Mnemonic::Nop,
+        code => decode::does_nothing(code),
     }
 }
 

@@ -237,6 +237,12 @@ impl Model {
         }
     }
 
+    /// Opcode 0F 0D, by which other processors fetch data in advance, is a NOP, as on all of Intel's since those with 64-bit
+    /// extensions. Before them it was undefined.
+    pub(crate) const fn ignores_prefetches(self) -> bool {
+        matches!(self, Model::Pentium4 | Model::Max)
+    }
+
     /// The last basic leaf of CPUID.
     const fn last_leaf(self) -> u32 {
         match self {

@@ -1,13 +1,18 @@
 //! From instruction bytes to [`Op`]s: decoding by iced-x86, once, into
 //! what the instruction's handler needs and nothing else.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, Instruction, OpCodeOperandKind, OpKind, Register,
+    Code, CpuidFeature, Decoder, DecoderOptions, Instruction, Mnemonic, OpCodeOperandKind, OpKind,
+    Register,
 };
+use tracing::warn;
 
 use crate::cpu::reg;
 use crate::cpuid::Model;
-use crate::exec::{missing_instruction, overlong_instruction, undefined_instruction};
+use crate::exec::{overlong_instruction, undefined_instruction};
 use crate::segment::sreg;
 use crate::table::{self, Exec, FormId, Way, exec};
 
@@ -191,8 +196,10 @@ pub fn exists(instruction: &Instruction, model: Model) -> bool {
 
 /// True when processors of that model have `instruction`.
 fn is_offered(instruction: &Instruction, model: Model) -> bool {
-    if is_hint(instruction.code()) {
-        return model.has(CpuidFeature::MULTIBYTENOP);
+    match instruction.code() {
+        code if is_hint(code) => return model.has(CpuidFeature::MULTIBYTENOP),
+        code if is_prefetch(code) => return model.ignores_prefetches(),
+        _ => {}
     }
     !instruction.is_invalid()
         && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
@@ -201,7 +208,41 @@ fn is_offered(instruction: &Instruction, model: Model) -> bool {
 /// True for what is a NOP on processors that do not know it, and none of ours does: its opcode is one of those
 /// that were NOPs before.
 fn is_hint(code: Code) -> bool {
-    matches!(code, Code::Cldemote_m8 | Code::Endbr32 | Code::Endbr64 | Code::Rdsspd_r32)
+    use Code as C;
+    matches!(
+        code,
+        C::Cldemote_m8
+            | C::Endbr32
+            | C::Endbr64
+            | C::Rdsspd_r32
+            | C::Prefetchit0_m8
+            | C::Prefetchit1_m8
+    )
+}
+
+/// True when `code` does nothing on any processor that has it: NOPs, hints, and prefetches that are ignored.
+pub fn does_nothing(code: Code) -> bool {
+    let is_reserved = code.mnemonic() == Mnemonic::Reservednop;
+    is_reserved || code.mnemonic() == Mnemonic::Nop || is_hint(code) || is_prefetch(code)
+}
+
+/// True for the opcode 0F 0D, whose forms in memory fetch data in advance on processors that offer that (SDM vol. 2, PREFETCHW). None of
+/// ours does.
+fn is_prefetch(code: Code) -> bool {
+    use Code as C;
+    matches!(
+        code,
+        C::Reservednop_rm16_r16_0F0D
+            | C::Reservednop_rm32_r32_0F0D
+            | C::Prefetch_m8
+            | C::Prefetchw_m8
+            | C::Prefetchwt1_m8
+            | C::Prefetchreserved3_m8
+            | C::Prefetchreserved4_m8
+            | C::Prefetchreserved5_m8
+            | C::Prefetchreserved6_m8
+            | C::Prefetchreserved7_m8
+    )
 }
 
 /// True when `instruction` has a memory operand with 16-bit addresses: with 16-bit registers, or none and a 16-bit
@@ -237,8 +278,9 @@ pub fn goes_on(decoder: &Decoder, instruction: &Instruction) -> bool {
 }
 
 /// Without BMI1 and LZCNT, a repeat prefix before BSF and BSR means nothing: TZCNT
-/// and LZCNT are written that way so that they run on processors that lack them.
-pub(crate) const OPTIONS: u32 = DecoderOptions::NO_MPFX_0FBC | DecoderOptions::NO_MPFX_0FBD;
+/// and LZCNT are written that way so that they run on processors that lack them. So is WBNOINVD.
+pub(crate) const OPTIONS: u32 =
+    DecoderOptions::NO_MPFX_0FBC | DecoderOptions::NO_MPFX_0FBD | DecoderOptions::NO_WBNOINVD;
 
 /// The longest instruction (SDM vol. 2, 2.3.11).
 pub const MAX_LENGTH: usize = 15;
@@ -279,7 +321,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
         return op;
     }
     let Some((id, form)) = table::find(instruction.code()) else {
-        op.exec = exec!(missing_instruction);
+        note_missing(instruction.code());
         return op;
     };
     op.form = id;
@@ -375,6 +417,20 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
     op
 }
 
+/// Tells, once for each, of a form that the model has and that is not in the table. There should be none, but if there is, whoever executes it gets
+/// #UD: no program may end a machine.
+#[cold]
+fn note_missing(code: Code) {
+    static TOLD: Mutex<BTreeSet<Code>> = Mutex::new(BTreeSet::new());
+    let is_new = TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(code);
+    if is_new {
+        warn!(
+            "an instruction is not implemented, and is undefined to the guest: {}",
+            code.op_code().instruction_string()
+        );
+    }
+}
+
 /// The number of a register as instructions have it; AH to BH have [`reg::HIGH_BYTE`] added.
 fn register_number(register: Register) -> u8 {
     let number = register.number() as u8;
@@ -398,5 +454,17 @@ mod tests {
     #[test]
     fn two_instructions_share_a_cache_line() {
         assert_eq!(size_of::<Op>(), 32);
+    }
+
+    /// POP CS is of the 8086 alone, which no model is, and so is in no table; the decoder gives it for no bytes.
+    #[test]
+    fn what_is_offered_and_missing_is_undefined() {
+        let missing = Instruction::with1(Code::Popw_CS, Register::CS).unwrap();
+        let mode = CodeMode { is_32_bit: true, is_flat: true };
+        for model in Model::ALL {
+            assert!(is_offered(&missing, model) && !exists(&missing, model));
+            let op = to_op(&missing, mode, model);
+            assert!(std::ptr::fn_addr_eq(op.exec, UNDEFINED.exec), "{model}");
+        }
     }
 }

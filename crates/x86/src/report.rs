@@ -12,21 +12,13 @@ use crate::exception::{Stop, Stopped};
 use crate::flags::Eflags;
 use crate::segment::{Segment, sreg};
 
-/// Something of a processor that does not exist here.
+/// Something of a processor that an instruction or an exception needs and that does not exist here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// The instruction at EIP.
-    Instruction,
-    /// Something that an instruction or an exception needs.
-    Feature(&'static str),
-}
+pub struct Missing(pub(crate) &'static str);
 
 impl Display for Missing {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Missing::Instruction => f.write_str("the instruction at eip"),
-            Missing::Feature(name) => f.write_str(name),
-        }
+        f.write_str(self.0)
     }
 }
 

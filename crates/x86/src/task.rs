@@ -183,7 +183,7 @@ impl Cpu {
         if let Stop::Fault(fault) | Stop::TaskFault(fault) = self.stop {
             return self.stop_for(Stop::TaskFault(fault));
         }
-        self.missing(Missing::Feature("a task whose descriptors or stack are a device's memory"))
+        self.missing(Missing("a task whose descriptors or stack are a device's memory"))
     }
 
     /// Reads a TSS.

@@ -26,7 +26,7 @@ pub(super) fn forms(rows: &mut Rows) {
     hints(rows);
 }
 
-/// The opcodes 0F 18 to 0F 1F, which are kept for hints since the P6 (SDM vol. 2, table A-3): on processors that do not
+/// The opcodes 0F 0D, and 0F 18 to 0F 1F, which are kept for hints since the P6 (SDM vol. 2, table A-3): on processors that do not
 /// know a hint it is a NOP, and so compilers put ENDBR32 into programs for all of them.
 fn hints(rows: &mut Rows) {
     plain!(rows, [Reservednop_rm16_r16_0F18 Reservednop_rm16_r16_0F19 Reservednop_rm16_r16_0F1A], nop);
@@ -35,7 +35,10 @@ fn hints(rows: &mut Rows) {
     plain!(rows, [Reservednop_rm32_r32_0F18 Reservednop_rm32_r32_0F19 Reservednop_rm32_r32_0F1A], nop);
     plain!(rows, [Reservednop_rm32_r32_0F1B Reservednop_rm32_r32_0F1C Reservednop_rm32_r32_0F1D], nop);
     plain!(rows, [Reservednop_rm32_r32_0F1E Reservednop_rm32_r32_0F1F], nop);
-    plain!(rows, [Cldemote_m8 Endbr32 Endbr64 Rdsspd_r32], nop);
+    plain!(rows, [Cldemote_m8 Endbr32 Endbr64 Rdsspd_r32 Prefetchit0_m8 Prefetchit1_m8], nop);
+    plain!(rows, [Reservednop_rm16_r16_0F0D Reservednop_rm32_r32_0F0D], nop);
+    plain!(rows, [Prefetch_m8 Prefetchw_m8 Prefetchwt1_m8 Prefetchreserved3_m8], nop);
+    plain!(rows, [Prefetchreserved4_m8 Prefetchreserved5_m8 Prefetchreserved6_m8 Prefetchreserved7_m8], nop);
 }
 
 const AH: u8 = reg::AX | reg::HIGH_BYTE;

@@ -32,7 +32,6 @@ use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::flags::Status;
-use crate::report::Missing;
 use crate::table::Rows;
 use crate::word::Word;
 
@@ -66,12 +65,6 @@ pub(crate) fn undefined_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Do
 /// #GP: the instruction has more bytes than an instruction can have (SDM vol. 2, 2.3.11).
 pub(crate) fn overlong_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Err(cpu.general_protection(0))
-}
-
-/// An instruction that the processor should have and that is not in the table. The
-/// report names it by its disassembly.
-pub(crate) fn missing_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
-    Err(cpu.missing(Missing::Instruction))
 }
 
 impl Op {

@@ -175,7 +175,7 @@ fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<usize,
     let address = cpu.translate(memory, linear, Access::Fetch, user)?;
     match memory.read_target(address) {
         Target::Place(place) => Ok(place),
-        Target::Nothing | Target::Device => Err(cpu.missing(crate::report::Missing::Feature(
+        Target::Nothing | Target::Device => Err(cpu.missing(crate::report::Missing(
             "memory to execute: eip is at a device or at nothing",
         ))),
     }

@@ -1,0 +1,22 @@
+//! All opcode maps, with all prefixes and operands: what exists is executed, and all else is #UD.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod patterns;
+
+#[path = "tests.rs"]
+mod tests;
+
+use common::coverage::interpreter;
+use common::guest::MEMORY;
+use ring3_core::memory::Memory;
+use ring3_x86::engine::Engine;
+
+/// Of what is no instruction one in so many is executed.
+pub(crate) const INVALID_STEP: usize = if cfg!(debug_assertions) { 50 } else { 2 };
+
+/// The engine that is tested, and its memory.
+pub(crate) fn engine() -> (Box<dyn Engine>, Memory) {
+    (Box::new(interpreter()), Memory::new(MEMORY).unwrap())
+}

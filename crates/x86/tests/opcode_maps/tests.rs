@@ -1,0 +1,259 @@
+//! The tests. Other engines run them too, with an `engine` of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Code, Mnemonic};
+use ring3_core::memory::Memory;
+use ring3_hostcpu::{Layout, Runner, State, Stop};
+use ring3_x86::cpu::{Cpu, Cr4, reg};
+use ring3_x86::cpuid::Model;
+use ring3_x86::decode::{CodeMode, decode};
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::exception::vector;
+use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
+
+use crate::common::guest::{Guest, Pace};
+use crate::patterns::{self, Pattern, is_offered, names_memory};
+use crate::{INVALID_STEP, engine};
+
+/// Hints and prefetches, which are NOPs where a processor has no use for them, and so have no bit of CPUID to do with it.
+fn is_ignored(code: Code) -> bool {
+    code.mnemonic() == Mnemonic::Reservednop
+        || matches!(code, Code::Cldemote_m8 | Code::Endbr32 | Code::Endbr64 | Code::Rdsspd_r32)
+        || format!("{code:?}").starts_with("Prefetch")
+}
+
+/// The table has what CPUID offers, and nothing else is decoded: for all bytes, models and sizes of code.
+#[test]
+fn the_table_has_what_is_offered() {
+    let mut wrong = BTreeMap::new();
+    for pattern in patterns::all() {
+        for is_32_bit in [false, true] {
+            let instruction = pattern.instruction(is_32_bit);
+            if instruction.is_invalid() {
+                continue;
+            }
+            for model in Model::ALL {
+                let mode = CodeMode { is_32_bit, is_flat: is_32_bit };
+                let op = decode(&pattern.bytes, mode, model).expect("they are enough bytes");
+                let is_there = op.form.form().is_some();
+                let code = instruction.code();
+                if is_there != is_offered(&instruction, model) && !is_ignored(code) {
+                    wrong.entry((code, model.name())).or_insert(pattern.bytes.clone());
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:02x?}");
+}
+
+/// 0F 0D and the other NOPs that are reserved, on the models that have them (SDM vol. 2, table A-3).
+#[test]
+fn reserved_nops_are_of_the_models_that_had_them() {
+    let has = |model, opcode: u8, modrm: u8| {
+        let mode = CodeMode { is_32_bit: true, is_flat: true };
+        let op = decode(&[0x0f, opcode, modrm, 0, 0, 0, 0, 0], mode, model);
+        op.expect("they are enough bytes").form.form().is_some()
+    };
+    for modrm in 0..=255 {
+        let models = |opcode| Model::ALL.map(|model| has(model, opcode, modrm));
+        assert_eq!(models(0x0d), [false, false, false, true, true], "{modrm:#x}");
+        for opcode in 0x18..=0x1f {
+            assert_eq!(models(opcode), [false, false, true, true, true], "{opcode:#x} {modrm:#x}");
+        }
+    }
+}
+
+// Executed ---------------------------------------------------------------
+
+const CODE: u32 = 0x1_0000;
+const DATA: u32 = 0x2_0000;
+const GDT: u32 = 0x1000;
+const IDT: u32 = 0x2000;
+const TSS: u32 = 0x3000;
+/// A handler for each vector is one HLT; they are this far from each other.
+const HANDLERS: u32 = 0x4000;
+const HANDLER_SIZE: u32 = 16;
+
+/// A processor without paging, whose code stands at [`CODE`], and which is made anew for each instruction.
+struct Machine {
+    engine: Box<dyn Engine>,
+    memory: Memory,
+    cpu: Cpu,
+}
+
+/// In which mode an instruction is executed.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    model: Model,
+    is_32_bit: bool,
+    privilege: u8,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let (engine, mut memory) = engine();
+        for number in 0..32u32 {
+            memory.write((HANDLERS + number * HANDLER_SIZE).into(), &[0xf4]);
+            let offset = HANDLERS + number * HANDLER_SIZE;
+            let gate = u64::from(offset & 0xffff) | 8 << 16 | 0x8e00 << 32;
+            memory.write((IDT + number * 8).into(), &gate.to_le_bytes());
+        }
+        memory.write((GDT + 8).into(), &0x00cf_9b00_0000_ffff_u64.to_le_bytes());
+        memory.write((GDT + 16).into(), &0x00cf_9300_0000_ffff_u64.to_le_bytes());
+        memory.write((TSS + 4).into(), &0x3_0000_u32.to_le_bytes());
+        memory.write((TSS + 8).into(), &16u32.to_le_bytes());
+        Machine { engine, memory, cpu: Cpu::new() }
+    }
+
+    /// Executes `pattern`. The exception that it raises, if any; or the exit that has no place here.
+    fn execute(&mut self, pattern: &Pattern, setting: Setting) -> Result<Option<u8>, Exit> {
+        let Setting { model, is_32_bit, privilege } = setting;
+        self.memory.write(CODE.into(), &[0xf4; 64]);
+        self.memory.write(CODE.into(), &pattern.bytes);
+        let cpu = &mut self.cpu;
+        cpu.reset();
+        cpu.model = model;
+        cpu.set_flat_entry(8, 16, CODE);
+        let level = u16::from(privilege) << 5;
+        let size = if is_32_bit { 0xc000 } else { 0x8000 };
+        for register in sreg::ES..=sreg::GS {
+            let kind = if register == sreg::CS { 0x9b } else { 0x93 };
+            let attributes = Attributes(size | kind | level);
+            let selector = 0x18 | u16::from(privilege);
+            cpu.set_segment(register, Segment::new(selector, 0, u32::MAX, attributes));
+        }
+        cpu.set_cr4(Cr4::OSFXSR);
+        cpu.gdtr = TableRegister { base: GDT.into(), limit: 0x17 };
+        cpu.idtr = TableRegister { base: IDT.into(), limit: 0xff };
+        cpu.tr = Segment::new(0x28, TSS.into(), 0x67, Attributes(0x8b));
+        for register in reg::AX..=reg::DI {
+            cpu.set_gpr(register, DATA.into());
+        }
+        // A repeated instruction is over at once.
+        cpu.set_gpr(reg::CX, 0);
+        loop {
+            match self.engine.run(cpu, &mut self.memory, 1) {
+                Exit::Deadline | Exit::Halt => break,
+                Exit::PortRead { .. }
+                | Exit::PortWrite { .. }
+                | Exit::MmioRead { .. }
+                | Exit::MmioWrite { .. }
+                | Exit::ApicBase { .. }
+                | Exit::TimeStamp => cpu.answer(0),
+                exit => return Err(exit),
+            }
+        }
+        let number = (cpu.ip as u32).wrapping_sub(HANDLERS) / HANDLER_SIZE;
+        Ok((cpu.cpl() == 0 && number < 32).then_some(number as u8))
+    }
+}
+
+/// Nothing ends the machine, and what is not offered is #UD, at privilege 0 and 3, in 16- and 32-bit code, on all models.
+#[test]
+fn nothing_ends_the_machine() {
+    let mut machine = Machine::new();
+    let mut known = BTreeSet::new();
+    let mut ends = BTreeMap::new();
+    let mut executed = 0;
+    for pattern in patterns::all().filter(Pattern::is_sample) {
+        for is_32_bit in [false, true] {
+            let instruction = pattern.instruction(is_32_bit);
+            // What is no instruction is tried once for each opcode and prefix, or for some of them.
+            let opcode = instruction.is_invalid().then(|| pattern.bytes[..4].to_vec());
+            let is_invalid = opcode.is_some();
+            let kind = (
+                instruction.code(),
+                names_memory(&instruction),
+                instruction.has_lock_prefix(),
+                opcode,
+            );
+            if !known.insert((is_32_bit, kind)) || is_invalid && known.len() % INVALID_STEP != 0 {
+                continue;
+            }
+            for (model, privilege) in
+                Model::ALL.into_iter().flat_map(|model| [(model, 0), (model, 3)])
+            {
+                let setting = Setting { model, is_32_bit, privilege };
+                executed += 1;
+                let raised = machine.execute(&pattern, setting);
+                let is_right = match raised {
+                    Ok(raised) => {
+                        is_offered(&instruction, model)
+                            || is_ignored(instruction.code())
+                            || raised == Some(vector::UD)
+                    }
+                    // As without a gate for what came of it.
+                    Err(Exit::Shutdown) => is_offered(&instruction, model),
+                    Err(_) => false,
+                };
+                if !is_right {
+                    let key = (format!("{:?}", instruction.code()), format!("{setting:?}"));
+                    ends.entry(key).or_insert((pattern.bytes.clone(), raised));
+                }
+            }
+        }
+    }
+    println!("{executed} executed");
+    assert!(
+        ends.is_empty(),
+        "{} wrong: {:02x?}",
+        ends.len(),
+        ends.iter().take(20).collect::<Vec<_>>()
+    );
+}
+
+// Beside the host's processor ---------------------------------------------
+
+/// What the host's processor has and `max` has not, where the bytes are the same, and mean something else without it.
+fn is_of_the_host(code: Code) -> bool {
+    // Shadow stacks and branch tracking are off for this program; with them, these would be no NOPs.
+    matches!(code, Code::Rdsspd_r32 | Code::Endbr32 | Code::Endbr64)
+}
+
+/// What `max` offers is #UD for a user exactly where it is on the host's processor, and so is what no processor has.
+#[test]
+fn the_user_meets_undefined_instructions_where_the_host_does() {
+    let mut host = match Runner::new() {
+        Ok(host) => host,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let (engine, memory) = engine();
+    let mut guest = Guest::new(engine, memory);
+    let layout = Layout::FIXED;
+    let mut start = State::at(layout.code.start + 64);
+    start.gpr = [layout.data.start + 512; 8];
+    start.gpr[1] = 0;
+    let _ = host.run(&start, &[0x90]);
+    let (mut compared, mut refused) = (0, 0);
+    let mut wrong = BTreeMap::new();
+    for pattern in patterns::all().filter(Pattern::is_host_sample) {
+        let instruction = pattern.instruction(true);
+        let code = instruction.code();
+        let is_ours = is_offered(&instruction, Model::Max) || is_ignored(code);
+        if !instruction.is_invalid() && (!is_ours || is_of_the_host(code)) {
+            continue;
+        }
+        // Nothing comes after it; of what is no instruction it is not known where that would be.
+        let len = if instruction.is_invalid() { pattern.bytes.len() } else { instruction.len() };
+        let bytes = &pattern.bytes[..len];
+        let Ok((_, on_host)) = host.run(&start, bytes) else {
+            refused += 1;
+            continue;
+        };
+        compared += 1;
+        let ours = guest.run(&start, bytes, Pace::ONCE);
+        let is_undefined = |stop| matches!(stop, Stop::Exception { vector: vector::UD, .. });
+        let is_same = match ours {
+            Ok((_, stop)) => is_undefined(stop) == is_undefined(on_host),
+            Err(Exit::TimeStamp) => !is_undefined(on_host),
+            Err(_) => false,
+        };
+        if !is_same {
+            wrong.entry(code).or_insert((bytes.to_vec(), on_host, ours.map(|(_, stop)| stop)));
+        }
+    }
+    println!("{compared} compared, {refused} not run on the host");
+    assert!(compared > 10_000);
+    assert!(wrong.is_empty(), "{} codes: {wrong:02x?}", wrong.len());
+}

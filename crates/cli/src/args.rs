@@ -95,13 +95,17 @@ Exit status:
   0  the guest has switched the machine off, or reset it with --no-reboot, or
      Ctrl-A x was pressed
   1  the host's side: a file cannot be read or written, is no kernel, ...
-  2  the command line is wrong
+  2  the command line is wrong, or gives the machine nothing to boot
   3  the processor has stopped: a triple fault with --no-reboot, or execution
      from where there is no memory; a report is on standard error
-  4  the guest has halted for good, with interrupts disabled, and nobody is
-     there to reset it: no terminal, no display and no tool
+  4  nothing will ever happen, and nobody is there to do something about it
+     (no terminal, no display and no tool): the guest has halted with
+     interrupts disabled, or the firmware has found nothing to boot
   5  with --verify: the engines differ; a report is on standard error
-  odd, with --debug-exit: twice what the guest has written, plus 1"
+  odd, with --debug-exit: twice what the guest has written, plus 1
+
+SIGTERM, SIGINT and SIGHUP end the machine in good order, and then the program
+by that signal."
     )
 }
 

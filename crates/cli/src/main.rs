@@ -16,6 +16,7 @@
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
 //! * [`nat`]: `ring3 nat`;
+//! * [`boot`]: what there is to boot;
 //! * [`drives`]: its drives;
 //! * [`nics`]: its network cards;
 //! * [`display`]: its screen;
@@ -26,6 +27,7 @@
 //! * [`repetition`]: recordings and event logs;
 //! * [`rtc`]: what its clock shows;
 //! * [`shipped`]: completions and manual pages;
+//! * [`signals`]: signals that end it;
 //! * [`log`]: log messages.
 //!
 //! The escape key and the terminal in raw mode are in crate `ring3_display`, which shares them.
@@ -33,6 +35,7 @@
 
 mod args;
 mod bench;
+mod boot;
 mod chart;
 mod data_directories;
 mod debug_console;
@@ -51,6 +54,7 @@ mod rtc;
 mod run;
 mod serial;
 mod shipped;
+mod signals;
 mod switch;
 mod vblock;
 
@@ -68,7 +72,11 @@ fn main() -> ExitCode {
     let ended = match arguments.command {
         Command::Run(arguments) => start(&arguments),
         Command::Qemu { arguments } => match from_qemu(&arguments) {
-            Ok(arguments) => start(&arguments),
+            // QEMU calls that a success.
+            Ok(arguments) => start(&arguments).map(|status| match status {
+                run::Status::Signal(_) => run::Status::Ended,
+                status => status,
+            }),
             Err(status) => return status,
         },
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
@@ -135,7 +143,7 @@ fn from_qemu(arguments: &[String]) -> Result<RunArguments, ExitCode> {
 
 /// Runs a machine, if the arguments go together.
 fn start(arguments: &RunArguments) -> Result<run::Status, String> {
-    arguments.check().unwrap_or_else(|error| error.exit());
+    arguments.check().and_then(|()| arguments.check_boot()).unwrap_or_else(|error| error.exit());
     run::run(arguments).map_err(|error| error.to_string())
 }
 

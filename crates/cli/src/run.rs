@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use ring3_display::tty::Stderr;
+use ring3_display::tty::{self, Stderr};
 use ring3_qmp::Server;
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
+use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
 use ring3_vm::linux::LinuxError;
 use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::multiboot::MultibootError;
@@ -34,6 +35,7 @@ use crate::output::{Output, stdout};
 use crate::repetition::{self, RepetitionError};
 use crate::rtc::RtcBase;
 use crate::serial::{SerialError, SerialPorts};
+use crate::signals::Signals;
 
 /// The exit statuses of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub(crate) enum Status {
     Different,
     /// The guest has given this status itself.
     Guest(u8),
+    /// This signal.
+    Signal(i32),
 }
 
 impl From<Status> for ExitCode {
@@ -64,6 +68,12 @@ impl From<Status> for ExitCode {
             Status::Stuck => 4,
             Status::Different => 5,
             Status::Guest(status) => status,
+            Status::Signal(signal) => {
+                // Shells, and what else starts programs, are to see what has ended this one.
+                tty::die_of(signal);
+                // Shells show the same.
+                128 + signal as u8
+            }
         })
     }
 }
@@ -88,6 +98,8 @@ pub(crate) enum RunError {
     )]
     NoFirmware,
     #[error("{path} {source}", path = .path.display())]
+    NoKernel { path: PathBuf, source: NoKernel },
+    #[error("{path} {source}", path = .path.display())]
     Multiboot { path: PathBuf, source: MultibootError },
     #[error("{path} {source}", path = .path.display())]
     Firmware { path: PathBuf, source: FirmwareError },
@@ -107,6 +119,8 @@ pub(crate) enum RunError {
     TooLittleMemory { kernel: PathBuf, source: LinuxError },
     #[error("{path} {source}", path = .kernel.display())]
     Kernel { kernel: PathBuf, source: LinuxError },
+    #[error("cannot listen to signals: {0}")]
+    Signals(#[source] io::Error),
     #[error(transparent)]
     Repetition(#[from] RepetitionError),
     #[error("cannot repeat {path}: {source}", path = .path.display())]
@@ -119,10 +133,18 @@ pub(crate) enum RunError {
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     log::start(arguments.log.as_ref(), arguments.log_file.as_deref())?;
     let repetition = &arguments.repetition;
+    let mut signals = Signals::default();
     let verified = match &repetition.replay {
-        Some(path) => replay(arguments, path)?,
-        None => run_anew(arguments)?,
+        Some(path) => replay(arguments, path),
+        None => run_anew(arguments, &mut signals),
     };
+    if let Some(signal) = signals.come() {
+        if let Err(error) = verified {
+            let _ = writeln!(Stderr, "ring3: {error}");
+        }
+        return Ok(Status::Signal(signal));
+    }
+    let verified = verified?;
     let ending = match verified {
         Verified::Same(ending) => ending,
         Verified::Differs(difference) => {
@@ -138,18 +160,23 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
             let _ = writeln!(Stderr, "ring3: the processor has stopped: {report}");
             Ok(Status::Stopped)
         }
-        Ending::Stuck => {
-            let _ = writeln!(
-                Stderr,
-                "ring3: the guest has halted with interrupts disabled, so nothing can wake it up"
-            );
+        Ending::Stuck(report) => {
+            let _ = writeln!(Stderr, "ring3: {report}");
+            Ok(Status::Stuck)
+        }
+        Ending::For64Bits => {
+            let _ = writeln!(Stderr, "ring3: the guest has given up: it {FOR_64_BITS}");
+            Ok(Status::Stuck)
+        }
+        Ending::NothingToBoot => {
+            let _ = writeln!(Stderr, "ring3: {}", arguments.nothing_was_found());
             Ok(Status::Stuck)
         }
     }
 }
 
 /// Runs a machine from the command line.
-fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
+fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
     let (path, software) = software(arguments)?;
     let drives = Drives::open(&arguments.drives)?;
@@ -167,6 +194,7 @@ fn run_anew(arguments: &RunArguments) -> Result<Verified, RunError> {
         vm.log_events(log);
     }
     let (sender, mut door) = door();
+    *signals = Signals::end(sender.control()).map_err(RunError::Signals)?;
     if arguments.paused {
         door.pause();
     }
@@ -405,6 +433,7 @@ fn explain(error: VmError, path: PathBuf) -> RunError {
             RunError::TooLittleMemory { kernel: path, source }
         }
         VmError::Linux(source) => RunError::Kernel { kernel: path, source },
+        VmError::NoKernel(source) => RunError::NoKernel { path, source },
         VmError::Multiboot(source) => RunError::Multiboot { path, source },
         VmError::Firmware(source) => RunError::Firmware { path, source },
         error => RunError::Machine(error),

@@ -234,7 +234,7 @@ fn without_addresses_the_interpreter_runs_alone() {
 fn without_firmware_it_is_said_what_to_install() {
     let directory = Directory::new();
     let output = ring3()
-        .arg("run")
+        .args(["run", "--nic=user"])
         .env("XDG_DATA_HOME", directory.path("none"))
         .env("XDG_DATA_DIRS", directory.path("none"))
         .stdin(Stdio::null())

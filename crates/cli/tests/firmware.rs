@@ -104,3 +104,59 @@ fn a_reset_of_the_processor_keeps_memory_and_one_of_all_does_too() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "123");
     assert!(String::from_utf8_lossy(&output.stderr).contains(" 2 resets"), "{output:?}");
 }
+
+/// Without anything to boot there is no run that somebody could watch for nothing; where somebody can see the screen or bring a disk
+/// along, there is one, and a word.
+#[test]
+fn a_machine_without_anything_to_boot_is_refused_or_told_of() {
+    let run = |arguments: &[&str]| {
+        let output = ring3().arg("run").args(arguments).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for arguments in [&[][..], &["-m16M"], &["--nic=none"], &["--drive=media=cdrom"]] {
+        let (status, errors) = run(arguments);
+        assert_eq!(status, Some(2), "{errors}");
+        for part in ["there is nothing to boot", "--hda", "--cdrom", "--kernel", "--nic user"] {
+            assert!(errors.contains(part), "{part} is not in {errors}");
+        }
+    }
+    let Some(bios) = seabios() else { return };
+    let directory = Directory::new();
+    let disk = directory.file("empty", &vec![0; 1 << 20]);
+    let bios = format!("--bios={}", bios.display());
+    let hda = format!("--hda={}", disk.display());
+    for (arguments, parts) in [
+        (&[&*bios][..], &["nothing to boot", "--hda"][..]),
+        (&[&*bios, &hda], &["found no system to boot", "empty", "--kernel"]),
+        (&["--debugcon=file:/dev/null"], &["nothing to boot"]),
+    ] {
+        let (status, errors) = run(arguments);
+        assert_eq!(status, Some(4), "{errors}");
+        for part in parts {
+            assert!(errors.contains(part), "{part} is not in {errors}");
+        }
+    }
+}
+
+/// Where somebody watches, it goes on.
+#[test]
+fn what_firmware_does_not_find_is_told_to_those_who_watch() {
+    let Some(bios) = seabios() else { return };
+    let directory = Directory::new();
+    let disk = directory.file("empty", &vec![0; 1 << 20]);
+    let mut child = ring3()
+        .args(["run", "-m16M", "--serial=null", "--display"])
+        .arg(format!("vnc:unix:{}", directory.path("vnc").display()))
+        .arg("--bios")
+        .arg(bios)
+        .arg("--hda")
+        .arg(disk)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let line = BufReader::new(child.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(line.contains("the firmware has found no system on the drives"), "{line}");
+    assert_eq!(child.try_wait().unwrap(), None);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -12,12 +12,12 @@ mod keys;
 mod screen;
 mod window;
 
-use std::io::{self, Stdout};
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
 use ratatui::layout::Position;
 use ring3_core::display::Picture;
@@ -61,29 +61,16 @@ pub enum Ending {
 pub fn run(machine: &dyn Machine) -> io::Result<Ending> {
     let _restored_at_the_end = RawMode::enter_full_screen()?;
     let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-    Display {
-        machine,
-        terminal,
-        colours: Colours::of_terminal(),
-        escape: EscapeKeys::default(),
-        picture: None,
-        window: Window::default(),
-        note: Note::default(),
-        note_ends: None,
-        hinted: None,
-        redraw: true,
-        rate: Rate::default(),
-    }
-    .run()
+    Display::new(machine, terminal).run()
 }
 
 /// The sizes of a picture and of the terminal in characters.
 type Sizes = (Option<PictureSize>, (usize, usize));
 
 /// See [`run`].
-struct Display<'a> {
+struct Display<'a, B: Backend> {
     machine: &'a dyn Machine,
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    terminal: Terminal<B>,
     colours: Colours,
     escape: EscapeKeys,
     /// What is shown.
@@ -99,8 +86,24 @@ struct Display<'a> {
     rate: Rate,
 }
 
-impl Display<'_> {
-    fn run(&mut self) -> io::Result<Ending> {
+impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
+    fn new(machine: &'a dyn Machine, terminal: Terminal<B>) -> Self {
+        Display {
+            machine,
+            terminal,
+            colours: Colours::of_terminal(),
+            escape: EscapeKeys::default(),
+            picture: None,
+            window: Window::default(),
+            note: Note::default(),
+            note_ends: None,
+            hinted: None,
+            redraw: true,
+            rate: Rate::default(),
+        }
+    }
+
+    fn run(mut self) -> io::Result<Ending> {
         loop {
             let looked = Instant::now();
             match self.machine.picture() {
@@ -135,7 +138,7 @@ impl Display<'_> {
         if !changed && !redraw {
             return Ok(());
         }
-        let area = self.terminal.size()?;
+        let area = self.terminal.size().map_err(io::Error::other)?;
         let room = (usize::from(area.width), usize::from(area.height));
         let sizes = (size_of(picture.as_ref()), room);
         if self.hinted.replace(sizes) != Some(sizes) {
@@ -152,12 +155,13 @@ impl Display<'_> {
             note: &self.note,
         };
         self.redraw = false;
-        self.terminal.draw(|frame| {
+        let drawn = self.terminal.draw(|frame| {
             frame.render_widget(&screen, frame.area());
             if let Some((x, y)) = screen.cursor(room) {
                 frame.set_cursor_position(Position { x, y });
             }
-        })?;
+        });
+        drawn.map_err(io::Error::other)?;
         Ok(())
     }
 
@@ -174,7 +178,13 @@ impl Display<'_> {
                     text.columns, text.rows
                 )
             }
-            Some(Picture::Text(_)) => return,
+            Some(Picture::Text(_)) => {
+                // A hint at what was smaller is not true any more; help stays.
+                if self.note_ends.is_some() {
+                    self.set_note(Note::default(), None);
+                }
+                return;
+            }
         };
         self.set_note(Note::line(&hint), Some(HINT));
     }
@@ -241,5 +251,48 @@ impl Display<'_> {
             self.machine.send(DeviceInput::Key { key, pressed });
         }
         thread::sleep(SPACING);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::backend::TestBackend;
+    use ring3_core::display::{Cell, Pixels, TextScreen};
+
+    use super::*;
+
+    struct NoMachine;
+
+    impl Machine for NoMachine {
+        fn picture(&self) -> Result<Option<Picture>, Ended> {
+            Err(Ended)
+        }
+
+        fn send(&self, _: DeviceInput) {}
+    }
+
+    #[test]
+    fn a_terminal_that_has_grown_is_not_called_too_small() {
+        let space = Cell { character: b' ', foreground: 0xaa_aaaa, background: 0, blinks: false };
+        let text = TextScreen {
+            columns: 80,
+            rows: 25,
+            cells: vec![space; 80 * 25],
+            cursor: None,
+            pixels: Pixels { width: 0, height: 0, colours: Vec::new() },
+        };
+        let terminal = Terminal::new(TestBackend::new(60, 15)).unwrap();
+        let mut display = Display::new(&NoMachine, terminal);
+        let mut show = |columns, rows| {
+            display.terminal.backend_mut().resize(columns, rows);
+            display.event(&Event::Resize(columns, rows));
+            display.show(Some(Picture::Text(text.clone()))).unwrap();
+            display.terminal.backend().to_string()
+        };
+        assert!(show(60, 15).contains("80x25 characters in 60x15"));
+        assert!(show(70, 20).contains("80x25 characters in 70x20"));
+        let shown = show(80, 25);
+        assert!(!shown.contains("characters"), "{shown}");
+        assert!(show(79, 25).contains("80x25 characters in 79x25"));
     }
 }

@@ -6,10 +6,15 @@
 //! does not echo. So it is restored on every way out: the end of the run (the
 //! guard is dropped), a panic (before its message is printed), and the signals that
 //! end a process.
+//!
+//! Whoever has something to finish when such a signal comes says so by [`end_in_order`].
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::termios::{self, OptionalActions, Termios};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -74,7 +79,9 @@ impl RawMode {
 }
 
 fn enter(held_back: Option<Vec<u8>>) -> io::Result<RawMode> {
-    restore_at_signals()?;
+    if !HANDLES_SIGNALS.swap(true, Ordering::Relaxed) {
+        handle_signals(None)?;
+    }
     let attributes = termios::tcgetattr(io::stdin())?;
     let mut raw = attributes.clone();
     raw.make_raw();
@@ -112,18 +119,69 @@ fn restore() {
     }
 }
 
+/// A thread handles the signals that end a process.
+static HANDLES_SIGNALS: AtomicBool = AtomicBool::new(false);
+
+/// How long the process may take to end in order.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What has the process end when a signal has come, whose number it is given.
+type Orderly = Box<dyn FnOnce(i32) + Send>;
+
+/// Has SIGHUP, SIGINT and SIGTERM call `end` and not end the process, which then is to end soon, by [`die_of`] the signal perhaps. A second signal
+/// ends it at once, and so does SIGQUIT; and after ten seconds it dies of the first one. What the process was started to ignore is
+/// ignored. To be called once, and before a terminal is put into raw mode.
+///
+/// # Errors
+///
+/// Where the system has no thread or no descriptors for it.
+pub fn end_in_order(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+    HANDLES_SIGNALS.store(true, Ordering::Relaxed);
+    handle_signals(Some(Box::new(end)))
+}
+
 /// Has a thread restore the terminal when a signal is about to end the process.
 /// The process then dies of that signal, as its parent expects.
-fn restore_at_signals() -> io::Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+fn handle_signals(mut orderly: Option<Orderly>) -> io::Result<()> {
+    let ignored = ignored_signals();
+    let handled = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+    let mut signals = Signals::new(handled.iter().filter(|signal| !is_in(ignored, **signal)))?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            restore();
-            // It fails for signals without a default action only; these four have one.
-            let _ = low_level::emulate_default_handler(signal);
+            match orderly.take() {
+                Some(end) if signal != SIGQUIT => {
+                    end(signal);
+                    let late = move || {
+                        thread::sleep(PATIENCE);
+                        die_of(signal);
+                    };
+                    // Without that thread a second signal is needed.
+                    let _ = thread::Builder::new().name("late".into()).spawn(late);
+                }
+                _ => die_of(signal),
+            }
         }
     })?;
     Ok(())
+}
+
+/// Restores the terminal and ends the process as `signal` does by itself, one of those that end a process.
+pub fn die_of(signal: i32) {
+    restore();
+    // It fails for signals without a default action only.
+    let _ = low_level::emulate_default_handler(signal);
+}
+
+/// The signals that are ignored (proc_pid_status(5), "SigIgn"), number 1 in bit 0: nohup ignores SIGHUP, and shells ignore SIGINT in
+/// the background of scripts. None where that cannot be read.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn is_in(mask: u64, signal: i32) -> bool {
+    mask >> (signal - 1) & 1 != 0
 }
 
 /// Makes panic messages readable: in raw mode their lines would run off the screen.

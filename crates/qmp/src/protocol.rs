@@ -166,9 +166,10 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             ("SHUTDOWN", ended(false, "host-qmp-system-reset"))
         }
         Event::Ended(Ending::Reset) => ("SHUTDOWN", ended(true, "guest-reset")),
-        Event::Ended(Ending::Stopped(_) | Ending::Stuck) => {
+        Event::Ended(Ending::Stopped(_) | Ending::Stuck(_) | Ending::For64Bits) => {
             ("SHUTDOWN", ended(true, "guest-panic"))
         }
+        Event::Ended(Ending::NothingToBoot) => ("SHUTDOWN", ended(true, "guest-shutdown")),
         Event::Failed(_) => ("SHUTDOWN", ended(false, "host-error")),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -24,6 +24,7 @@
 //! machine.join().unwrap();
 //! ```
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
@@ -359,7 +360,7 @@ impl Control {
     /// All that happens from now on, until the machine ends.
     pub fn subscribe(&self) -> Events {
         let (subscriber, events) = mpsc::sync_channel(EVENTS_WAITING);
-        self.sender.subscribe(Subscriber(subscriber));
+        self.sender.subscribe(Subscriber { events: subscriber, misses: Cell::new(false) });
         Events(events)
     }
 
@@ -389,15 +390,24 @@ impl Iterator for Events {
 
 /// The machine's end of [`Events`].
 #[derive(Debug)]
-pub(crate) struct Subscriber(SyncSender<Event>);
+pub(crate) struct Subscriber {
+    events: SyncSender<Event>,
+    /// It has missed an event, and that was told.
+    misses: Cell<bool>,
+}
 
 impl Subscriber {
     /// Tells `event`; false when nobody listens any more.
     pub(crate) fn tell(&self, event: &Event) -> bool {
-        match self.0.try_send(event.clone()) {
+        match self.events.try_send(event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(event)) => {
-                warn!("a subscriber does not keep up with events and misses {event:?}");
+                // A guest can have events come thousands of times a second: one word is for all of them.
+                if !self.misses.replace(true) {
+                    warn!(
+                        "a subscriber does not keep up with events and misses some: {event:?} first"
+                    );
+                }
                 true
             }
             Err(TrySendError::Disconnected(_)) => false,

@@ -102,7 +102,10 @@ impl Display for What<'_> {
                     Ending::Exit(status) => write!(f, "the guest's status {status}"),
                     Ending::Reset => f.write_str("the guest has asked for a reset"),
                     Ending::Stopped(report) => f.write_str(report.reason()),
-                    Ending::Stuck => f.write_str("the guest has halted for good"),
+                    Ending::Stuck(_) | Ending::For64Bits => {
+                        f.write_str("the guest has halted for good")
+                    }
+                    Ending::NothingToBoot => f.write_str("there is nothing to boot"),
                 }
             }
         }

@@ -7,6 +7,7 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::segment::TableRegister;
 
 use crate::config::{Kernel, Module};
+use crate::kernel_file::{self, KernelFile};
 use crate::linux::seed::SEED_LEN;
 use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
@@ -26,7 +27,11 @@ pub(crate) fn start(
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, 0);
     }
-    if multiboot::is_multiboot(image) {
+    let kind = kernel_file::recognize(image);
+    if let KernelFile::Other(other) = kind {
+        return Err(other.into());
+    }
+    if kind == KernelFile::Multiboot {
         let entry = multiboot::load(memory, image, modules, command_line, has_display)?;
         cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
         cpu.set_gpr(reg::AX, multiboot::BOOTED.into());

@@ -55,6 +55,7 @@ pub mod firmware;
 mod host_fpu;
 pub mod interrupts;
 mod kernel;
+pub mod kernel_file;
 pub mod linux;
 mod machine;
 mod memory_map;

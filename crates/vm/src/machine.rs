@@ -2,6 +2,7 @@
 
 mod cards;
 mod deterministic;
+mod giving_up;
 mod paced;
 mod replay;
 mod saved;
@@ -25,7 +26,6 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::Engine;
-use ring3_x86::flags::Eflags;
 use ring3_x86::report::CpuReport;
 use ring3_x86::undefined::Maker;
 use thiserror::Error;
@@ -40,6 +40,7 @@ use crate::event_log::{Checkpoint, EventLog, What};
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
+use crate::kernel_file::NoKernel;
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
 use crate::networks::{Network, Networks};
@@ -50,6 +51,7 @@ use ring3_devices::vga::VIDEO_MEMORY_LEN;
 use ring3_devices::{nic, virtio};
 
 use deterministic::PICOS_PER_INSTRUCTION;
+use giving_up::GivingUp;
 use replay::Replay;
 
 pub use saved::SavedMachine;
@@ -69,6 +71,9 @@ pub enum VmError {
     /// The size of memory is wrong.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The kernel is none for this machine.
+    #[error("the kernel {0}")]
+    NoKernel(#[from] NoKernel),
     /// The kernel cannot be booted.
     #[error("the kernel {0}")]
     Linux(#[from] LinuxError),
@@ -123,7 +128,11 @@ pub enum Ending {
     /// The processor cannot go on.
     Stopped(Report),
     /// The guest has halted with interrupts disabled, and [`Config::ends_when_stuck`] says that this is the end.
-    Stuck,
+    Stuck(Report),
+    /// The same, soon after it has looked for long mode: it is for 64-bit processors.
+    For64Bits,
+    /// Firmware has found nothing to boot, and [`Config::ends_when_stuck`] says that this is the end.
+    NothingToBoot,
 }
 
 /// Why the processor cannot go on, and its state, for a person to read.
@@ -165,6 +174,7 @@ pub struct Vm {
     stats: Stats,
     /// The guest has switched it off, and that is not the end.
     is_off: bool,
+    giving_up: GivingUp,
     /// A run that is being repeated: its inputs, among them the answers of the drives.
     replay: Option<Replay>,
     /// All inputs so far, if they are to be kept.
@@ -249,6 +259,7 @@ impl Vm {
             clock,
             stats: Stats::default(),
             is_off: false,
+            giving_up: GivingUp::default(),
             replay: None,
             recording: None,
             recorder: None,
@@ -495,7 +506,10 @@ impl Vm {
                     serial_port = port;
                     serial.push(byte);
                 }
-                Output::DebugConsole(byte) => console.debug(byte)?,
+                Output::DebugConsole(byte) => {
+                    console.debug(byte)?;
+                    ending = ending.or(self.listen_to_firmware(byte));
+                }
                 Output::Disk { device, unit, request } => {
                     self.ask_drive(device, unit, request)?;
                 }
@@ -525,14 +539,12 @@ impl Vm {
                     ending = Some(Ending::Reset);
                 }
                 Output::Reset => {
-                    info!("the guest has reset the machine");
-                    self.stats.resets += 1;
+                    self.note_reset("machine");
                     self.tell_log(&What::Reset);
                     self.reset()?;
                 }
                 Output::ProcessorReset => {
-                    info!("the guest has reset the processor");
-                    self.stats.resets += 1;
+                    self.note_reset("processor");
                     self.tell_log(&What::ProcessorReset);
                     self.reset_processor()?;
                 }
@@ -569,24 +581,6 @@ impl Vm {
             self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
         }
         Ok(())
-    }
-
-    /// True when nothing happens before an input or a timer.
-    fn is_idle(&self) -> bool {
-        // The processor is told of the pin when it runs next, which is after an input that has just come in.
-        let interrupt_pin = self.board.interrupt_requested();
-        self.cpu.is_halted() && !(interrupt_pin && self.cpu.is_interruptible())
-    }
-
-    /// True when the processor is halted and takes no interrupts. (An NMI would still wake it up; systems that wait for one
-    /// are not known.)
-    fn is_stuck(&self) -> bool {
-        self.cpu.is_halted() && !self.cpu.eflags().contains(Eflags::IF)
-    }
-
-    /// True when the processor is halted and takes no interrupts, and that is the end.
-    fn ends_stuck(&self) -> bool {
-        self.config.ends_when_stuck && self.is_idle() && self.is_stuck()
     }
 
     /// True when a timer is due now.

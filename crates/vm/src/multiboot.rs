@@ -13,7 +13,7 @@
 //! the size of memory.
 
 use elf::ElfBytes;
-use elf::abi::{EM_386, PT_LOAD};
+use elf::abi::{EM_386, EM_X86_64, PT_LOAD};
 use elf::endian::LittleEndian;
 use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
 use thiserror::Error;
@@ -101,6 +101,15 @@ struct Header {
     bss_end_addr: u32,
     entry_addr: u32,
     mode_type: u32,
+}
+
+/// True when `file` has a Multiboot header and is an ELF file for 64-bit processors, and its header does not say where it
+/// belongs: who loads it by that takes its start to be 32-bit code.
+pub(crate) fn needs_64_bits(file: &[u8]) -> bool {
+    let is_addressed = |header: Header| header.flags & ADDRESSES != 0;
+    let is_elf = find_header(file).is_some_and(|header| !is_addressed(header));
+    let parsed = is_elf.then(|| ElfBytes::<LittleEndian>::minimal_parse(file).ok()).flatten();
+    parsed.is_some_and(|parsed| parsed.ehdr.e_machine == EM_X86_64)
 }
 
 /// True when `file` has a Multiboot header.

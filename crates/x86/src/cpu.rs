@@ -267,6 +267,9 @@ pub struct Cpu {
     pub(crate) unlinked: Option<Unlinked>,
     /// Instructions executed since the machine was switched on.
     pub instructions: u64,
+    /// After how many of them the guest last looked for long mode, by CPUID or by IA32_EFER, if it ever has. No state: it tells
+    /// people why a guest gives up.
+    pub long_mode_sought: Option<u64>,
     /// The count at which the engine is to come back.
     pub(crate) deadline: u64,
     /// Writes to decoded code stop the instruction (see [`Stop::WritesCode`]).
@@ -347,6 +350,7 @@ impl Cpu {
             left: 0,
             unlinked: None,
             instructions: 0,
+            long_mode_sought: None,
             deadline: 0,
             guard_code: false,
             tlb: Tlb::default(),

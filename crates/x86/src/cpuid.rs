@@ -7,6 +7,7 @@
 //! what it does not offer is #UD or #GP.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use bitflags::bitflags;
@@ -145,6 +146,9 @@ impl fmt::Display for Model {
 
 /// The first extended leaf.
 const EXTENDED: u32 = 0x8000_0000;
+
+/// The leaves in which a guest looks for long mode: whether there is the second one, and its bit 29 of EDX.
+pub(crate) const ABOUT_LONG_MODE: RangeInclusive<u32> = EXTENDED..=EXTENDED + 1;
 
 impl Model {
     /// All models, the oldest first.

@@ -203,8 +203,8 @@ impl Vm {
                 if is_there && self.now() >= time {
                     return Ok(None);
                 }
-                if self.ends_stuck() {
-                    return Ok(Some(Ending::Stuck));
+                if let Some(ending) = self.end_if_stuck() {
+                    return Ok(Some(ending));
                 }
                 if self.is_idle() {
                     let limit = is_there.then_some(time);

@@ -214,8 +214,8 @@ impl Vm {
             if let Some(ending) = self.hand_out(console)?.or(ended) {
                 return Ok(Some(ending));
             }
-            if self.ends_stuck() {
-                return Ok(Some(Ending::Stuck));
+            if let Some(ending) = self.end_if_stuck() {
+                return Ok(Some(ending));
             }
             let stands_still = self.cpu.instructions == before && !must_go_on;
             if self.cpu.instructions >= instructions || stands_still {

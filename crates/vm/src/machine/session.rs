@@ -21,7 +21,7 @@ use crate::stats::Stats;
 pub(super) struct Session {
     pub(super) slack: Slack,
     /// After how many resets it was told that the guest is stuck.
-    told_stuck: Option<u64>,
+    pub(super) told_stuck: Option<u64>,
     /// The reset button was pressed since the last slice.
     reset_pressed: bool,
 }
@@ -105,18 +105,6 @@ impl Vm {
             door.switch_off();
         }
         Ok(ended)
-    }
-
-    /// The guest is idle: the end, if nothing can wake it up and that is the end.
-    pub(super) fn notice_stuck(&self, session: &mut Session) -> Option<Ending> {
-        if self.ends_stuck() {
-            return Some(Ending::Stuck);
-        }
-        if self.is_stuck() && session.told_stuck != Some(self.stats.resets) {
-            warn!("the guest has halted with interrupts disabled: only a reset can wake it up");
-            session.told_stuck = Some(self.stats.resets);
-        }
-        None
     }
 
     /// Sleeps until host time `until`, if that is given, or until an input or a drive's answer has come or something was asked. How long it slept, in

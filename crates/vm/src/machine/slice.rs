@@ -3,11 +3,10 @@
 use ring3_core::clock::Time;
 use ring3_core::memory::Memory;
 use ring3_x86::engine::Exit;
-use tracing::{info, warn};
 
 use crate::board::Board;
 use crate::event_log::{EventLog, What};
-use crate::machine::{Ending, Report, Vm};
+use crate::machine::{Ending, Vm};
 
 impl Vm {
     /// Runs the guest until `slice_end` instructions, until it is idle, or until it has
@@ -108,14 +107,17 @@ impl Vm {
                     self.cpu.inject(vector);
                 }
                 Exit::Shutdown if self.config.reboots => {
-                    self.triple_fault();
+                    self.note_triple_fault();
                     self.board.reset_processor();
                     return None;
                 }
-                Exit::Shutdown => return Some(self.stopped("triple fault".to_owned())),
+                Exit::Shutdown => {
+                    let report = self.report(self.triple_fault_reason());
+                    return Some(Ending::Stopped(report));
+                }
                 Exit::Missing(missing) => {
                     let reason = format!("{missing} is not implemented");
-                    return Some(self.stopped(reason));
+                    return Some(Ending::Stopped(self.report(reason)));
                 }
             }
             if self.board.has_urgent_outputs() || self.board.a20() != self.cpu.a20() {
@@ -163,20 +165,5 @@ impl Vm {
         self.stats.device_done(called);
         self.charge_accesses(self.cpu.instructions, now, 1);
         done
-    }
-
-    /// Says that the processor has shut down, which the chipset answers by a reset of it. To some guests that is a way
-    /// into real mode; a kernel that is started without firmware has failed.
-    fn triple_fault(&self) {
-        if self.software.kernel().is_some() {
-            warn!("triple fault: the machine starts again");
-        } else {
-            info!("triple fault: the processor starts again");
-        }
-    }
-
-    fn stopped(&mut self, reason: String) -> Ending {
-        let cpu = self.cpu.report(&self.memory);
-        Ending::Stopped(Report { reason, cpu })
     }
 }

@@ -50,7 +50,7 @@ fn find(model: Model, number: u32) -> Option<Msr> {
         0x176 => (Msr::SysenterEip, features.contains(Features::SEP)),
         0x1a0 => (Msr::MiscEnable, matches!(model, Model::Pentium4 | Model::Max)),
         0x277 => (Msr::Pat, features.contains(Features::PAT)),
-        0xc000_0080 => (Msr::Efer, features.contains(Features::NX)),
+        EFER => (Msr::Efer, features.contains(Features::NX)),
         _ => return None,
     };
     exists.then_some(msr)
@@ -65,6 +65,10 @@ const ARCH_CAPABILITIES: u64 = 1 << 0 | 1 << 5 | 1 << 8 | 1 << 13 | 1 << 14 | 1 
 /// Bits of IA32_MISC_ENABLE: fast string operations are on; there is no branch trace store and no
 /// precise event-based sampling. None of them can be changed here.
 const MISC_ENABLE: u64 = 1 << 0 | 1 << 11 | 1 << 12;
+/// IA32_EFER.
+const EFER: u32 = 0xc000_0080;
+/// IA32_EFER.LME.
+const LME: u64 = 1 << 8;
 /// IA32_EFER.NXE.
 const NXE: u64 = 1 << 11;
 
@@ -93,6 +97,9 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.require_cpl0()?;
     let value = cpu.gpr(reg::DX) << 32 | cpu.gpr(reg::AX);
+    if cpu.get::<u32>(reg::CX) == EFER && value & LME != 0 {
+        cpu.long_mode_sought = Some(cpu.instructions);
+    }
     let Some(msr) = find(cpu.model, cpu.get(reg::CX)) else {
         return Err(cpu.general_protection(0));
     };

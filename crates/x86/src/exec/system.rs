@@ -5,7 +5,7 @@ use iced_x86::{Code, CpuidFeature};
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0, Cr4, reg};
-use crate::cpuid::{Features, Model};
+use crate::cpuid::{ABOUT_LONG_MODE, Features, Model};
 use crate::decode::Op;
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
@@ -66,6 +66,9 @@ fn hlt(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 }
 
 fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    if ABOUT_LONG_MODE.contains(&cpu.get(reg::AX)) {
+        cpu.long_mode_sought = Some(cpu.instructions);
+    }
     let mut leaf = cpu.model.leaf(cpu.get(reg::AX), cpu.msrs.apic_is_enabled());
     // Leaf 7 has one sub-leaf.
     if cpu.get::<u32>(reg::AX) == 7 && cpu.get::<u32>(reg::CX) != 0 && cpu.model == Model::Max {

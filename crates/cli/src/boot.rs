@@ -1,0 +1,75 @@
+//! What there is to boot: what is said where there is nothing, and where firmware finds nothing.
+
+use std::path::Path;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Error};
+use ring3_display::tty::Stderr;
+use std::io::Write;
+
+use crate::args::{Arguments, DebugTarget, RunArguments};
+use crate::display::DisplayTarget;
+
+/// What to do where there is nothing to boot.
+const ADVICE: &str = "name a disk, a disc, a diskette or a kernel (--hda, --cdrom, --fda, --kernel FILE), or give a network \
+     (--nic user)";
+
+impl RunArguments {
+    /// Refuses a machine that has nothing to boot, where nobody could see what its firmware says or give it a disk; else it is
+    /// only told.
+    pub(crate) fn check_boot(&self) -> Result<(), Error> {
+        let has_own_software =
+            self.kernel.is_some() || self.bios.is_some() || self.repetition.replay.is_some();
+        if has_own_software || !self.media().is_empty() || !self.nics.cards().is_empty() {
+            return Ok(());
+        }
+        let is_seen = self.qmp.is_some()
+            || self.display != DisplayTarget::None
+            || self.debugcon != DebugTarget::Log;
+        if !is_seen {
+            let reason = format!("there is nothing to boot: {ADVICE}");
+            return Err(Arguments::command().error(ErrorKind::MissingRequiredArgument, reason));
+        }
+        if self.qmp.is_none() {
+            // Who has no standard error sees what the firmware says.
+            let _ = writeln!(Stderr, "ring3: there is nothing to boot: {ADVICE}");
+        }
+        Ok(())
+    }
+
+    /// What is in the machine's drives.
+    fn media(&self) -> Vec<&Path> {
+        let drives = &self.drives;
+        let short = [
+            &drives.hda,
+            &drives.hdb,
+            &drives.hdc,
+            &drives.hdd,
+            &drives.cdrom,
+            &drives.fda,
+            &drives.fdb,
+        ];
+        let long = drives
+            .drive
+            .iter()
+            .filter_map(|drive| drive.file.as_deref().or(drive.vblock.as_deref()));
+        short.into_iter().flatten().map(AsRef::as_ref).chain(long).collect()
+    }
+
+    /// What is said when firmware has found nothing to boot.
+    pub(crate) fn nothing_was_found(&self) -> String {
+        let media: Vec<_> = self.media().iter().map(|path| path.display().to_string()).collect();
+        let on_network = if self.nics.cards().is_empty() { "" } else { ", nor on the network" };
+        if media.is_empty() && on_network.is_empty() {
+            return format!("the firmware has found nothing to boot: {ADVICE}");
+        }
+        let where_not = if media.is_empty() {
+            "no server on the network has one".to_owned()
+        } else {
+            format!("there is no boot loader on {}{on_network}", media.join(", "))
+        };
+        format!(
+            "the firmware has found no system to boot: {where_not}; a kernel is started without one by --kernel FILE"
+        )
+    }
+}

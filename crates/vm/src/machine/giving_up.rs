@@ -1,0 +1,262 @@
+//! Guests that do nothing any more, or that start again and again, and what people are told of them.
+//!
+//! * halted with interrupts disabled: only a reset can wake them up;
+//! * for 64-bit processors: those halt, or fault, soon after they have looked for long mode;
+//! * firmware that has found nothing to boot;
+//! * resets and triple faults without end.
+
+use std::time::{Duration, Instant};
+
+use ring3_x86::flags::Eflags;
+use ring3_x86::segment::sreg;
+use tracing::{info, warn};
+
+use crate::kernel_file::FOR_64_BITS;
+use crate::machine::session::Session;
+use crate::machine::{Ending, Report, Vm};
+
+/// A guest that gives up within so many instructions after it has looked for long mode, gives up for lack of it. A kernel's
+/// own check takes some hundred of them; Linux's real-mode code then writes its complaint by calls of the firmware.
+const SOON: u64 = 10_000_000;
+
+/// What SeaBIOS writes to the screen and to port 402h when it has tried everything (its `boot.c`).
+const NOTHING_TO_BOOT: &[u8] = b"No bootable device.";
+
+/// Resets in a second that are taken for a loop.
+const LOOP: u32 = 10;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long a loop of resets is not spoken of again.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// What has been noticed of a guest that gives up. No state of the machine: nothing that the guest sees depends on it.
+#[derive(Debug, Default)]
+pub(super) struct GivingUp {
+    /// How many bytes of [`NOTHING_TO_BOOT`] firmware has written.
+    complained: usize,
+    /// It was told that firmware has found nothing to boot.
+    told_nothing: bool,
+    /// After how many resets it was told that the guest is for 64-bit processors.
+    told_64_bits: Option<u64>,
+    resets: Resets,
+    /// CS and EIP of the triple fault that is about to reset the processor.
+    fault: Option<(u16, u64)>,
+}
+
+/// Resets, for a word on them that is limited in rate.
+#[derive(Debug, Default)]
+struct Resets {
+    /// When the second began in which they are counted.
+    since: Option<Instant>,
+    count: u32,
+    /// Until when nothing is said of a loop.
+    quiet_until: Option<Instant>,
+}
+
+/// What is to be said of a reset.
+#[derive(Debug, PartialEq, Eq)]
+enum Word {
+    Nothing,
+    /// It is one by itself.
+    One,
+    /// It is one of a loop, with so many in the last second.
+    Again(u32),
+}
+
+impl Resets {
+    /// There is one more, at host time `now`.
+    fn note(&mut self, now: Instant) -> Word {
+        let passed = self.since.map(|since| now.saturating_duration_since(since));
+        if passed.is_some_and(|passed| passed < SECOND) {
+            self.count += 1;
+            return Word::Nothing;
+        }
+        let is_next_second = passed.is_some_and(|passed| passed < 2 * SECOND);
+        let before = if is_next_second { self.count } else { 0 };
+        (self.since, self.count) = (Some(now), 1);
+        if before < LOOP {
+            return Word::One;
+        }
+        if self.quiet_until.is_some_and(|until| now < until) {
+            return Word::Nothing;
+        }
+        self.quiet_until = Some(now + PAUSE);
+        Word::Again(before)
+    }
+}
+
+impl Vm {
+    /// True when nothing happens before an input or a timer.
+    pub(super) fn is_idle(&self) -> bool {
+        // The processor is told of the pin when it runs next, which is after an input that has just come in.
+        let interrupt_pin = self.board.interrupt_requested();
+        self.cpu.is_halted() && !(interrupt_pin && self.cpu.is_interruptible())
+    }
+
+    /// True when the processor is halted and takes no interrupts. (An NMI would still wake it up; systems that wait for one
+    /// are not known.)
+    fn is_stuck(&self) -> bool {
+        self.cpu.is_halted() && !self.cpu.eflags().contains(Eflags::IF)
+    }
+
+    /// The end, when the processor is halted and takes no interrupts, and that is the end.
+    pub(super) fn end_if_stuck(&self) -> Option<Ending> {
+        if !(self.config.ends_when_stuck && self.is_idle() && self.is_stuck()) {
+            return None;
+        }
+        if self.lacks_64_bits() {
+            return Some(Ending::For64Bits);
+        }
+        let reason =
+            "the guest has halted with interrupts disabled, so nothing can wake it up".to_owned();
+        Some(Ending::Stuck(self.report(reason)))
+    }
+
+    /// The guest is idle: the end, if nothing can wake it up and that is the end. Else people are told of it once.
+    pub(super) fn notice_stuck(&mut self, session: &mut Session) -> Option<Ending> {
+        let ending = self.end_if_stuck();
+        if ending.is_some() {
+            return ending;
+        }
+        let resets = Some(self.stats.resets);
+        let is_stuck = self.is_stuck();
+        if self.lacks_64_bits() && (is_stuck || self.halts_in_a_loop()) {
+            if self.giving_up.told_64_bits != resets {
+                warn!("the guest has given up: it {FOR_64_BITS}");
+                self.giving_up.told_64_bits = resets;
+            }
+        } else if is_stuck && session.told_stuck != resets {
+            warn!("the guest has halted with interrupts disabled: only a reset can wake it up");
+            session.told_stuck = resets;
+        }
+        None
+    }
+
+    /// The guest has looked for long mode a short time ago.
+    fn lacks_64_bits(&self) -> bool {
+        let sought = self.cpu.long_mode_sought;
+        sought.is_some_and(|sought| self.cpu.instructions - sought <= SOON)
+    }
+
+    /// What comes after HLT is a jump back to it.
+    fn halts_in_a_loop(&self) -> bool {
+        let halt = self.cpu.ip.wrapping_sub(1);
+        let next = self.cpu.next_instruction(&self.memory);
+        next.is_some_and(|next| next.is_jmp_short_or_near() && next.near_branch_target() == halt)
+    }
+
+    /// Firmware has written `byte` for those who debug it: the end, if it says so that it has found nothing to boot and that is
+    /// the end.
+    pub(super) fn listen_to_firmware(&mut self, byte: u8) -> Option<Ending> {
+        if self.software.kernel().is_some() {
+            return None;
+        }
+        let GivingUp { complained, told_nothing, .. } = &mut self.giving_up;
+        // The first letter is nowhere else in it.
+        *complained = if byte == NOTHING_TO_BOOT[*complained] {
+            *complained + 1
+        } else {
+            usize::from(byte == NOTHING_TO_BOOT[0])
+        };
+        if *complained < NOTHING_TO_BOOT.len() {
+            return None;
+        }
+        *complained = 0;
+        if self.config.ends_when_stuck {
+            return Some(Ending::NothingToBoot);
+        }
+        // Firmware tries again every minute, by a reset.
+        if !std::mem::replace(told_nothing, true) {
+            warn!("the firmware has found no system on the drives, and no network to boot from");
+        }
+        None
+    }
+
+    /// The reason for the end at a triple fault.
+    pub(super) fn triple_fault_reason(&self) -> String {
+        let hint = self.hint_at_64_bits();
+        format!("triple fault{hint}")
+    }
+
+    /// What is added to word of a triple fault.
+    fn hint_at_64_bits(&self) -> String {
+        if self.lacks_64_bits() {
+            format!("; the guest has looked for long mode before: it {FOR_64_BITS}")
+        } else {
+            String::new()
+        }
+    }
+
+    /// The processor has shut down, which the chipset answers by a reset of it.
+    pub(super) fn note_triple_fault(&mut self) {
+        self.giving_up.fault = Some((self.cpu.segment(sreg::CS).selector, self.cpu.ip));
+    }
+
+    /// The guest is about to be reset, or its processor alone: tells people so, where that is not one of very many.
+    pub(super) fn note_reset(&mut self, what: &str) {
+        self.stats.resets += 1;
+        let fault = self.giving_up.fault.take();
+        let word = self.giving_up.resets.note(Instant::now());
+        let (cs, eip) = fault.unwrap_or((self.cpu.segment(sreg::CS).selector, self.cpu.ip));
+        let hint = if fault.is_some() { self.hint_at_64_bits() } else { String::new() };
+        match word {
+            Word::Nothing => {}
+            // To some guests a triple fault is a way into real mode; a kernel that is started without firmware has failed.
+            Word::One if fault.is_some() && self.software.kernel().is_some() => {
+                warn!("triple fault at {cs:04x}:{eip:08x}: the machine starts again{hint}");
+            }
+            Word::One if fault.is_some() => {
+                info!("triple fault at {cs:04x}:{eip:08x}: the processor starts again{hint}");
+            }
+            Word::One => info!("the guest has reset the {what}"),
+            Word::Again(count) => {
+                let how = if fault.is_some() { "by a triple fault " } else { "" };
+                warn!(
+                    "the guest resets again and again: {count} times in the last second, the last time {how}at \
+                     {cs:04x}:{eip:08x}{hint}; with --no-reboot the first reset ends the run"
+                );
+            }
+        }
+    }
+
+    /// Why the processor cannot go on, and its state.
+    pub(super) fn report(&self, reason: String) -> Report {
+        Report { reason, cpu: self.cpu.report(&self.memory) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_of_resets_is_told_once_a_minute() {
+        let start = Instant::now();
+        let mut resets = Resets::default();
+        let mut said = Vec::new();
+        // A thousand each second, for more than two minutes.
+        for number in 0..125_000 {
+            let word = resets.note(start + Duration::from_millis(number));
+            if word != Word::Nothing {
+                said.push((number, word));
+            }
+        }
+        let again = |at| (at, Word::Again(1000));
+        assert_eq!(said, [(0, Word::One), again(1000), again(61_000), again(121_000)]);
+    }
+
+    #[test]
+    fn single_resets_are_each_told() {
+        let start = Instant::now();
+        let mut resets = Resets::default();
+        for number in 0..20 {
+            assert_eq!(resets.note(start + number * SECOND), Word::One);
+        }
+        // Nor do many long ago make a loop of the next one.
+        for _ in 0..2 * LOOP {
+            resets.note(start + 20 * SECOND);
+        }
+        assert_eq!(resets.note(start + 30 * SECOND), Word::One);
+    }
+}

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_said_so() {
-        for unknown in [&[][..], &[0x7f, b'E'], &[0; 0x8000], b"#!/bin/sh"] {
+        for unknown in [&[][..], &[0x7f, b'E'], &[0; 0x1000], b"#!/bin/sh"] {
             assert_eq!(recognize(unknown), KernelFile::Unknown);
         }
         assert_eq!(recognize(b"\x7fELF"), KernelFile::Other(NoKernel::OtherProcessor));

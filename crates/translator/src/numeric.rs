@@ -234,13 +234,18 @@ pub(crate) fn translate(
         | M::Prefetcht2 => {
             return true;
         }
-        // They show addresses of instructions, which are the host's; or are not about registers at all.
-        M::Fxsave | M::Fxrstor | M::Fnsave | M::Frstor | M::Fnstenv | M::Fldenv | M::Clflush => {
-            return false;
-        }
-        // What comes of them is left to the processor in part: the error of an approximation, which NaN is the result, how far a
-        // step goes (SDM vol. 2). It is not to depend on the host.
-        M::Rcpps
+        // The first of them show addresses of instructions, which are the host's, or clear them, which not all processors tell; or they are not about
+        // registers at all. What comes of the others is left to the processor in part: the error of an approximation, which NaN is the result, how
+        // far a step goes (SDM vol. 2). It is not to depend on the host.
+        M::Fxsave
+        | M::Fxrstor
+        | M::Fnsave
+        | M::Frstor
+        | M::Fnstenv
+        | M::Fldenv
+        | M::Fninit
+        | M::Clflush
+        | M::Rcpps
         | M::Rcpss
         | M::Rsqrtps
         | M::Rsqrtss

@@ -9,9 +9,9 @@ use std::io;
 
 use ring3_core::memory::{self, Memory, PAGE_SHIFT, PAGE_SIZE};
 use ring3_x86::cpu::Cpu;
-use ring3_x86::paging::{Access, PageEntries};
+use ring3_x86::paging::{self, PageEntries};
 
-pub(crate) use fill::Fill;
+pub(crate) use fill::{Access, Fill};
 
 use crate::block::Second;
 use crate::blocks::{Blocks, Target};
@@ -259,7 +259,7 @@ impl Space {
             return Some(place);
         }
         let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
-        let mapping = cpu.map_page(memory, linear, Access::Fetch, self.is_user)?;
+        let mapping = cpu.map_page(memory, linear, paging::Access::Fetch, self.is_user)?;
         let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);
@@ -322,6 +322,17 @@ impl Space {
         });
         for page in parts.collect::<Vec<_>>() {
             self.protect_part(page)?;
+        }
+        Ok(())
+    }
+
+    /// Lets writes fault to what page tables let nobody write to, but for the supervisor where CR0.WP is clear.
+    pub(crate) fn protect_read_only(&mut self) -> io::Result<()> {
+        for (page, mapped) in self.small.iter_mut().chain(&mut self.large) {
+            if mapped.writable && !mapped.entries.are_writable() {
+                mapped.writable = false;
+                self.window.protect(*page, mapped.len, false)?;
+            }
         }
         Ok(())
     }

@@ -170,6 +170,12 @@ impl Spaces {
         self.all().try_for_each(|space| space.protect_place(place))
     }
 
+    /// CR0.WP was set, or else cleared, which decides on what supervisor code may write to. What it may write to now, and might not before, is mapped so when
+    /// it does.
+    pub(crate) fn protect_from_supervisor(&mut self, is_set: bool) -> io::Result<()> {
+        if is_set { self.kernel.protect_read_only() } else { Ok(()) }
+    }
+
     /// Forgets where branches by the jump table go.
     pub(crate) fn forget_targets(&mut self) {
         self.all().for_each(Space::forget_targets);

@@ -3,8 +3,10 @@
 mod changes;
 mod code;
 mod faults;
+mod often;
 mod sides;
 mod state;
+mod users;
 
 use std::fs::File;
 use std::io;
@@ -34,7 +36,9 @@ use crate::numeric::{self, Numeric};
 use crate::slots::Slots;
 use crate::spaces::Spaces;
 use changes::Paging;
-use faults::{PageFault, Patience, Sweep};
+use faults::{PageFault, Sweep};
+use often::{Patience, Signals};
+use users::Regions;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
@@ -107,12 +111,12 @@ pub struct Translator {
     patience: Map<u32, Patience>,
     /// Those of supervisor code that access memory of the user too.
     for_user: Set<u32>,
-    /// The regions of linear addresses that are the user's, as far as is known, for them.
-    user_regions: Vec<usize>,
+    /// What they know of linear addresses.
+    regions: Regions,
     /// The base of the window that they have.
     user_window: u64,
-    /// How often it had to, by the address of the instruction.
-    leavings: Map<u32, u8>,
+    /// By the address of the instruction.
+    signals: Map<u32, Signals>,
     /// The instructions that blocks leave to the interpreter.
     ops: Vec<Op>,
     changing: Changing,
@@ -210,9 +214,9 @@ impl Translator {
             left: Set::default(),
             patience: Map::default(),
             for_user: Set::default(),
-            user_regions: Vec::new(),
+            regions: Regions::default(),
             user_window: 0,
-            leavings: Map::default(),
+            signals: Map::default(),
             ops: Vec::new(),
             changing: Changing::default(),
             slots: Default::default(),
@@ -370,8 +374,8 @@ impl Translator {
                     return Ok(Left::Interpret(iterations.into()));
                 }
                 if self.context.info & info::LEFT != 0 {
-                    self.count_left(cpu, memory);
-                    if self.modes.current().1.segmented.is_some() {
+                    let is_needed = self.count_left(cpu, memory);
+                    if is_needed && self.modes.current().1.segmented.is_some() {
                         return Ok(Left::Interpret(INTERPRETED_BESIDE));
                     }
                 }

@@ -95,6 +95,12 @@ impl PageEntries {
         last & entry::GLOBAL != 0
     }
 
+    /// Writes are allowed at all levels (SDM vol. 3, 5.6.1).
+    pub fn are_writable(&self) -> bool {
+        let last = self.leaf.map_or(self.directory, |(_, leaf, _)| leaf);
+        self.directory & last & entry::WRITABLE != 0
+    }
+
     /// The page-table entry is still what it was, if there is one.
     pub fn leaf_is_unchanged(&self, memory: &Memory) -> bool {
         let Some((address, leaf, size)) = self.leaf else { return true };

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
-use ring3_x86::cpu::{Cpu, Cr0};
-use ring3_x86::paging::{Access, PageMapping};
+use ring3_x86::cpu::Cpu;
+use ring3_x86::paging::{self, PageMapping};
 
 use super::{DIRECTORY_STEP, Mapped, Space};
 
@@ -26,9 +26,20 @@ pub(crate) enum Fill {
     /// The interpreter is to do it this time: it reads zeros that cannot be written. Mostly it is a page that the system has only one of, and the
     /// first write, which comes soon, gets another one.
     Zeros,
-    /// Supervisor code accesses a page of the user, which is not in the window of supervisor code, as it would have to be dropped
+    /// Supervisor code accesses a page of the user, which mostly is not in the window of supervisor code, as it would have to be dropped
     /// whenever CR3 is loaded.
     OfUser,
+    /// Supervisor code accesses a page in the window of user code that the user may not access so.
+    OfSupervisor,
+}
+
+/// An access that has faulted in a window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) linear: u32,
+    pub(crate) writes: bool,
+    /// Pages of the user are mapped for it, and not only those of the supervisor.
+    pub(crate) to_users: bool,
 }
 
 /// Nothing but zeros is in a page.
@@ -54,32 +65,34 @@ impl Fill {
 }
 
 impl Space {
-    /// Fills the window where an access to `linear` has faulted.
+    /// Fills the window where an access has faulted.
     pub(crate) fn fill(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         file: &File,
-        linear: u32,
-        writes: bool,
+        Access { linear, writes, to_users }: Access,
     ) -> io::Result<Fill> {
-        let access = if writes { Access::Write } else { Access::Read };
+        let access = if writes { paging::Access::Write } else { paging::Access::Read };
         // The stack of the supervisor is written to by INT n, which user code executes.
         let by_user = self.is_user && cpu.is_user();
-        let Some(mapping) = cpu.map_page(memory, linear, access, by_user) else {
+        let Some(mut mapping) = cpu.map_page(memory, linear, access, by_user) else {
             return Ok(Fill::Faults);
         };
+        if self.is_user && !by_user {
+            // Without WP the supervisor may write what the user may not.
+            let for_user = cpu.page_in_advance(memory, linear, paging::Access::Read, true);
+            match for_user {
+                Some((for_user, _)) if for_user.writable || !writes => mapping = for_user,
+                _ => return Ok(Fill::OfSupervisor),
+            }
+        }
         let Target::Place(place) = memory.read_target(mapping.address) else {
             return Ok(Fill::Leave);
         };
         let is_ram = is_ram(memory, &mapping, place);
-        if mapping.user && !self.is_user {
+        if mapping.user && !to_users {
             return Ok(Fill::OfUser);
-        }
-        // Without WP supervisor code may write what the user may not.
-        let of_user = mapping.user && cpu.cr0().contains(Cr0::WP);
-        if self.is_user && !cpu.is_user() && !of_user {
-            return Ok(Fill::Leave);
         }
         if writes && !is_ram {
             return Ok(Fill::Leave);
@@ -180,7 +193,7 @@ impl Space {
                 if linear / DIRECTORY_STEP != page / DIRECTORY_STEP || self.is_mapped(linear) {
                     break;
                 }
-                let known = cpu.page_in_advance(memory, linear, Access::Read, self.is_user);
+                let known = cpu.page_in_advance(memory, linear, paging::Access::Read, self.is_user);
                 let Some((neighbour, entries)) = known else { break };
                 if memory.read_target(neighbour.address) != Target::Place(place)
                     || neighbour.user != mapping.user

@@ -40,7 +40,7 @@ impl Now<'_> {
         let (mapping, entries) =
             self.cpu.page_in_advance(self.memory, linear, Access::Read, self.is_user)?;
         let is_same = mapping.size as usize == mapped.len
-            && mapping.user == self.is_user
+            && (mapping.user || !self.is_user)
             && self.memory.read_target(mapping.address) == Target::Place(mapped.place);
         let writable = mapped.writable && is_writable(self.memory, &mapping, mapped.place);
         is_same.then_some(Mapped { writable, entries, ..*mapped })
@@ -120,6 +120,14 @@ impl Space {
         if let Some(mapped) = self.small.get(&page).copied()
             && is_stale(&mapped.entries)
         {
+            let now = Now { cpu, memory, is_user: self.is_user, directories: Map::default() };
+            if let Some(other) = now.with_other_rights(page, &mapped) {
+                self.small.insert(page, other);
+                if mapped.writable && !other.writable {
+                    self.window.protect(page, mapped.len, false)?;
+                }
+                return Ok(());
+            }
             self.small.remove(&page);
             self.stale.insert(page, mapped.place);
             if !self.is_user || self.stale.len() > MOST_STALE {

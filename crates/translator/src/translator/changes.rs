@@ -26,6 +26,11 @@ impl Paging {
             no_execute: cpu.msrs.no_execute,
         })
     }
+
+    /// It is the same as `other`, but for CR0.WP.
+    fn is_but_for_protection(self, other: Paging) -> bool {
+        self == Paging { write_protection: self.write_protection, ..other }
+    }
 }
 
 impl Translator {
@@ -43,8 +48,13 @@ impl Translator {
         }
         let paging = Paging::of(cpu);
         if self.paging != paging {
-            self.paging = paging;
-            self.clear_spaces()?;
+            let before = std::mem::replace(&mut self.paging, paging);
+            match (before, paging) {
+                (Some(before), Some(paging)) if before.is_but_for_protection(paging) => {
+                    self.spaces.protect_from_supervisor(paging.write_protection)?;
+                }
+                _ => self.clear_spaces()?,
+            }
         }
         if memory.has_stale_code() {
             let pages = memory.take_stale_code();
@@ -95,7 +105,7 @@ impl Translator {
     pub(super) fn translate_writers(&mut self, page: u32) {
         for (linear, code) in self.changing.take_writers(page) {
             self.left.remove(&linear);
-            self.leavings.remove(&linear);
+            self.signals.remove(&linear);
             self.drop_page(code);
         }
     }
@@ -122,6 +132,7 @@ impl Translator {
     pub(super) fn clear_spaces(&mut self) -> io::Result<()> {
         self.counters.flushes += 1;
         self.descriptors.clear(&mut self.context);
+        self.forget_regions();
         self.spaces.clear()
     }
 
@@ -131,7 +142,7 @@ impl Translator {
         self.left.clear();
         self.patience.clear();
         self.for_user.clear();
-        self.leavings.clear();
+        self.signals.clear();
         self.ops.clear();
         self.slots.iter_mut().for_each(Slots::clear);
         self.changing.clear();

@@ -11,17 +11,12 @@ use ring3_x86::segment::sreg;
 use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Left, Middle, STEP, Translator};
 use crate::block::Site;
 use crate::budget;
-use crate::context::REGION_SHIFT;
-use crate::space::Fill;
+use crate::space::{Access, Fill};
 
-/// So many signals for one instruction have it left to the interpreter.
-const LEAVINGS: u8 = 3;
-/// Times that it is executed there before it is translated once more; then twice as many.
-const FIRST_PATIENCE: u32 = 256;
 /// Mappings of the host at most: Linux has a limit of 65530.
 const MAX_MAPPINGS: usize = 40_000;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
-const WRITE_FAULT: u64 = 1 << 1;
+pub(super) const WRITE_FAULT: u64 = 1 << 1;
 /// Instructions of the user that the interpreter executes from one on that reads zeros which cannot be written.
 const FROM_ZEROS: usize = 8;
 /// The same where it touches one page after the other for the first time.
@@ -88,16 +83,6 @@ fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
     (general, [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base))
 }
 
-/// How long an instruction that the interpreter has had to execute again and again is left to it. It may write to devices, or to a page with
-/// code, for ever, or may have met some such pages among others.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// How often it was executed there.
-    executed: u32,
-    /// How often it will be.
-    most: u32,
-}
-
 /// Where translated code was left.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
@@ -135,10 +120,8 @@ impl Translator {
         let At { site, rest_of_block } = at;
         let address = self.context.fault_address;
         let is_user = cpu.is_user();
-        if self.context.fault_signal != libc::SIGSEGV as u64 {
-            return Ok(STEP);
-        }
-        if self.budget.is_used_up_at(address) {
+        let is_access = self.context.fault_signal == libc::SIGSEGV as u64;
+        if is_access && self.budget.is_used_up_at(address) {
             let rest = deadline - cpu.instructions;
             if site.repeats && site.compares {
                 // It may end long before its count does.
@@ -163,16 +146,20 @@ impl Translator {
             }
             return Ok(Left::Again(Middle::default()));
         }
-        if self.spaces.current(is_user).returns().is_full_at(address) {
+        if is_access && self.spaces.current(is_user).returns().is_full_at(address) {
             self.spaces.current(is_user).returns().clear();
             return Ok(at.go_on(cpu, deadline));
+        }
+        if self.note_signal(cpu, memory) || !is_access {
+            return Ok(STEP);
         }
         let writes = self.context.fault_code & WRITE_FAULT != 0;
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             if let Some(linear) = self.spaces.current(false).window().linear(address)
                 && is_user
             {
-                return self.push_faulted(cpu, memory, at, linear, deadline);
+                // INT n has pushed to the supervisor's stack.
+                return self.bring_in(cpu, memory, at, linear, deadline);
             }
             return self.user_faulted(cpu, memory, at, deadline);
         };
@@ -192,82 +179,13 @@ impl Translator {
                 self.leave_if_often(cpu, memory, filled.written());
                 Ok(Left::Step { is_numeric: site.is_numeric })
             }
-            Fill::OfUser => {
-                let instruction = self.linear_of_instruction();
-                if self.modes.current().1.segmented.is_some() {
-                    // Segmented code of a kernel is rare, and has one window.
-                    self.leave_if_often(cpu, memory, None);
-                } else if self.for_user.contains(&instruction) && !self.note_leaving() {
-                    self.set_region(linear, true);
-                    return Ok(at.go_on(cpu, deadline));
-                } else if self.for_user.insert(instruction) {
-                    self.drop_block(cpu, memory);
-                }
-                Ok(Left::Step { is_numeric: site.is_numeric })
-            }
+            Fill::OfUser => self.users_page_faulted(cpu, memory, at, linear, deadline),
+            Fill::OfSupervisor => unreachable!("the window is that of the code"),
         }
-    }
-
-    /// Supervisor code that accesses memory of the user too has met a fault in the window of user code.
-    fn user_faulted(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        at: At,
-        deadline: u64,
-    ) -> io::Result<Left> {
-        let again = Ok(at.go_on(cpu, deadline));
-        let step = Ok(Left::Step { is_numeric: at.site.is_numeric });
-        let address = self.context.fault_address;
-        if self.spaces.is_nowhere(address) {
-            self.spaces.find_user(cpu, memory, &self.blocks)?;
-            self.spaces.current(true).settle()?;
-            let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
-            self.set_user_window(window);
-            return again;
-        }
-        let Some(linear) = self.spaces.linear_of_user(address) else {
-            if self.modes.current().1.segmented.is_some() {
-                // Beyond the limit of a segment, or in one that grows down.
-                self.leave_if_often(cpu, memory, None);
-            }
-            return step;
-        };
-        let writes = self.context.fault_code & WRITE_FAULT != 0;
-        let filled = self.fill(cpu, memory, true, linear, writes)?;
-        match filled {
-            Fill::Done => again,
-            Fill::Faults | Fill::Zeros => step,
-            Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
-                self.set_region(linear, false);
-                self.leave_if_often(cpu, memory, filled.written());
-                step
-            }
-        }
-    }
-
-    /// INT n in user code has met a fault at `linear`, in the stack of the supervisor.
-    fn push_faulted(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        at: At,
-        linear: u32,
-        deadline: u64,
-    ) -> io::Result<Left> {
-        let filled = self.fill(cpu, memory, false, linear, true)?;
-        match filled {
-            Fill::Done => return Ok(at.go_on(cpu, deadline)),
-            Fill::Faults | Fill::Zeros => {}
-            Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
-                self.leave_if_often(cpu, memory, filled.written());
-            }
-        }
-        Ok(Left::Step { is_numeric: false })
     }
 
     /// Fills the window of user code, or that of supervisor code, where an access to `linear` has faulted.
-    fn fill(
+    pub(super) fn fill(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
@@ -275,44 +193,32 @@ impl Translator {
         linear: u32,
         writes: bool,
     ) -> io::Result<Fill> {
+        self.fill_with(cpu, memory, is_user, Access { linear, writes, to_users: is_user })
+    }
+
+    /// The same for `access`.
+    pub(super) fn fill_with(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        is_user: bool,
+        access: Access,
+    ) -> io::Result<Fill> {
         let Some(file) = self.file.clone() else { return Ok(Fill::Faults) };
         if self.spaces.mappings() > MAX_MAPPINGS {
             self.clear_spaces()?;
         }
         let space = self.spaces.current(is_user);
-        let mut filled = space.fill(cpu, memory, &file, linear, writes)?;
+        let mut filled = space.fill(cpu, memory, &file, access)?;
         if let Fill::WritesCode(page) = filled
             && self.changing.has(page)
         {
             // The interpreter has decoded something there.
             memory.forget_code(page);
-            filled = space.fill(cpu, memory, &file, linear, writes)?;
+            filled = space.fill(cpu, memory, &file, access)?;
         }
         self.counters.fills += u64::from(filled == Fill::Done);
         Ok(filled)
-    }
-
-    /// From now on, supervisor code that accesses memory of the user finds it at `base`.
-    pub(super) fn set_user_window(&mut self, base: u64) {
-        if self.user_window != base {
-            self.user_window = base;
-            for region in &self.user_regions {
-                self.context.regions[*region] = base;
-            }
-        }
-    }
-
-    /// The region of `linear` is the user's, or is not.
-    fn set_region(&mut self, linear: u32, is_users: bool) {
-        let region = (linear >> REGION_SHIFT) as usize;
-        self.user_regions.retain(|known| *known != region);
-        let window = if is_users {
-            self.user_regions.push(region);
-            self.user_window
-        } else {
-            self.spaces.current(false).window().base()
-        };
-        self.context.regions[region] = window;
     }
 
     /// When the instruction that met a page fault is about to be executed again, its page is filled in without another
@@ -376,69 +282,6 @@ impl Translator {
         }
         self.counters.interpreted += cpu.instructions - before;
         exit
-    }
-
-    /// The linear address of the instruction at EIP.
-    fn linear_of_instruction(&self) -> u32 {
-        self.modes.current().1.linear(self.context.eip)
-    }
-
-    /// The instruction at EIP is executed by the interpreter. True when that has happened so often that a signal each time is too
-    /// much.
-    fn note_leaving(&mut self) -> bool {
-        let times = self.leavings.entry(self.linear_of_instruction()).or_default();
-        *times = times.wrapping_add(1);
-        *times == LEAVINGS
-    }
-
-    /// Has the interpreter execute the instruction at EIP from now on, if it has often done so, maybe as it writes to a page that holds code.
-    fn leave_if_often(&mut self, cpu: &mut Cpu, memory: &mut Memory, written: Option<u32>) {
-        if self.note_leaving() {
-            let instruction = self.linear_of_instruction();
-            let is_segmented = self.modes.current().1.segmented.is_some();
-            if let Some(page) = written
-                && is_segmented
-                && self.patience.contains_key(&instruction)
-            {
-                // It goes on writing beside code, as programs in real mode do.
-                self.changing.add(page);
-                memory.forget_code(page);
-                self.drop_page(page);
-                self.translate_writers(page);
-                return;
-            }
-            self.left.insert(instruction);
-            let first = Patience { executed: 0, most: FIRST_PATIENCE };
-            self.patience.entry(instruction).or_insert(first);
-            let code = self.drop_block(cpu, memory);
-            if let (Some(page), Some(code)) = (written, code) {
-                self.changing.note_writer(page, instruction, code);
-            }
-        }
-    }
-
-    /// The instruction at EIP, which is left to the interpreter, is executed by it once more. If that was so for long enough, it is
-    /// translated again: a loop that has written over old code, as decompressors do, goes on elsewhere.
-    pub(super) fn count_left(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
-        let instruction = self.linear_of_instruction();
-        let Some(patience) = self.patience.get_mut(&instruction) else { return };
-        patience.executed += 1;
-        if patience.executed >= patience.most {
-            *patience = Patience { executed: 0, most: patience.most.saturating_mul(2) };
-            self.left.remove(&instruction);
-            self.leavings.remove(&instruction);
-            self.drop_block(cpu, memory);
-        }
-    }
-
-    /// Drops the block of the instruction at EIP, which is to be translated in another way. Gives the page that it is in.
-    fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<u32> {
-        let linear = self.linear_of_instruction();
-        let space = self.spaces.current(cpu.is_user());
-        let place = space.fetch(cpu, memory, &self.blocks, linear)?;
-        let page = (place >> PAGE_SHIFT) as u32;
-        self.drop_page(page);
-        Some(page)
     }
 
     /// The instruction at EIP, that of `site`, which repeats more than `iterations` times, does so many and then meets a fault.

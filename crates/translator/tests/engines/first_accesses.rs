@@ -33,11 +33,16 @@ fn user_code(between: u32) -> Vec<u8> {
     [&body[..], &[0x75, back as u8, 0xf4]].concat()
 }
 
-/// The handler of page faults: PUSHAD; MOV EAX, CR2; AND EAX, FFFFF000h; LEA ECX, [EAX+DISTANCE+7]; SHR EAX, 10; MOV [EAX+PAGE_TABLE], ECX;
+/// Instructions of the handler where signals are counted, about: those of a system take as many.
+const HANDLER: u32 = 2000;
+
+/// The handler of page faults: PUSHAD; MOV ECX, `delay`; LOOP to itself; MOV EAX, CR2; AND EAX, FFFFF000h; LEA ECX, [EAX+DISTANCE+7]; SHR EAX, 10; MOV [EAX+PAGE_TABLE], ECX;
 /// MOV EAX, CR2; INVLPG [EAX]; POPAD; ADD ESP, 4; IRETD.
-fn handler_code() -> Vec<u8> {
+fn handler_code(delay: u32) -> Vec<u8> {
     [
-        &[0x60, 0x0f, 0x20, 0xd0, 0x25, 0, 0xf0, 0xff, 0xff, 0x8d, 0x88][..],
+        &[0x60, 0xb9][..],
+        &delay.to_le_bytes(),
+        &[0xe2, 0xfe, 0x0f, 0x20, 0xd0, 0x25, 0, 0xf0, 0xff, 0xff, 0x8d, 0x88],
         &(DISTANCE | P | RW | US).to_le_bytes(),
         &[0xc1, 0xe8, 10, 0x89, 0x88],
         &PAGE_TABLE.to_le_bytes(),
@@ -46,14 +51,14 @@ fn handler_code() -> Vec<u8> {
     .concat()
 }
 
-fn begin(machine: &mut Machine, between: u32, (frame, bits): (u32, u32)) {
+fn begin(machine: &mut Machine, between: u32, (frame, bits): (u32, u32), delay: u32) {
     machine.reset_processor();
     machine.enable_paging();
     for page in 0..PAGES {
         machine.map(ROW + page * 0x1000, frame, bits);
         machine.put(ROW + DISTANCE + page * 0x1000, &[0; 4]);
     }
-    machine.put(CODE, &handler_code());
+    machine.put(CODE, &handler_code(delay));
     machine.code(handler(14), &[jmp(CODE)]);
     machine.put(USER_CODE, &user_code(between));
     machine.enter_user();
@@ -68,7 +73,7 @@ fn memory_is_accessed_for_the_first_time() {
     let cases = ENTRIES.into_iter().flat_map(|entry| BETWEEN.map(|between| (entry, between)));
     for (entry, between) in cases {
         for slice in [1, 2, 3, 5, 7, 1000] {
-            pair.each(|machine| begin(machine, between, entry));
+            pair.each(|machine| begin(machine, between, entry, 1));
             while pair.each(|machine| machine.run_for(slice)) == Exit::Deadline {
                 pair.compare_processors();
             }
@@ -84,7 +89,7 @@ fn memory_is_accessed_for_the_first_time() {
 fn signals(pair: &mut Pair, between: u32, entry: (u32, u32)) -> u64 {
     // The code is translated by then.
     [(); 2].map(|()| {
-        pair.each(|machine| begin(machine, between, entry));
+        pair.each(|machine| begin(machine, between, entry, HANDLER));
         let before = pair.counted("signals");
         pair.run_to_halt();
         pair.counted("signals") - before

@@ -1,0 +1,157 @@
+//! What memory accesses cost: signals, mappings of the host and translations, for each kind of instruction, in each mode, with memory laid
+//! out in each way. Whatever that is, the engine must come to rest: a site that keeps faulting is translated in another way, or left to the
+//! interpreter. Tests of results cannot see that, since what comes of it is the same a thousand times slower.
+
+#[path = "../../../x86/tests/common/mod.rs"]
+mod common;
+#[path = "../system/engine.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod engine;
+mod instructions;
+#[path = "../../../x86/tests/system/machine.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod machine;
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fmt::Write;
+
+use ring3_core::memory::Memory;
+use ring3_x86::interpreter::Interpreter;
+
+use instructions::{KINDS, Kind};
+use scene::{LAYOUTS, Layout, Mode, RAM, Scene};
+
+/// What a loop may count at most.
+const BOUNDS: [(&str, u64); 4] =
+    [("signals", 24), ("pages filled", 24), ("blocks translated", 60), ("flushes", 2)];
+
+fn counts(scene: &Scene) -> [u64; BOUNDS.len()] {
+    let counters = scene.machine.engine.counters();
+    BOUNDS.map(|(name, _)| {
+        let counter = counters.iter().find(|(known, _)| *known == name);
+        counter.expect("it is counted").1
+    })
+}
+
+/// Two machines, one on each engine.
+struct Pair {
+    right: Scene,
+    tested: Scene,
+}
+
+impl Pair {
+    /// None where there cannot be a translator.
+    fn new(mode: Mode, layout: &Layout, protects: bool) -> Option<Pair> {
+        let (translator, memory) = support::translator(RAM)?;
+        let tested = Scene::new((Box::new(translator), memory), mode, layout, protects);
+        let interpreter = Box::new(Interpreter::new());
+        let memory = Memory::new(RAM).unwrap();
+        Some(Pair { right: Scene::new((interpreter, memory), mode, layout, protects), tested })
+    }
+
+    /// Runs a loop on both engines, and says what is wrong with it, if anything is.
+    fn try_loop(&mut self, number: usize, kind: &Kind) -> Result<(), String> {
+        let Pair { right, tested } = self;
+        for scene in [&mut *right, &mut *tested] {
+            scene.begin(number, kind);
+            scene.machine.accesses.clear();
+        }
+        let before = counts(tested);
+        let instructions = right.machine.cpu.instructions;
+        let has_ended = right.run();
+        let has_ended_too = tested.run();
+        if !has_ended || !has_ended_too {
+            let reports = self.reports();
+            return Err(format!("it does not end: {has_ended} {has_ended_too}\n{reports}"));
+        }
+        if right.machine.cpu.save() != tested.machine.cpu.save() {
+            return Err(format!("the processors differ\n{}", self.reports()));
+        }
+        if right.machine.accesses != tested.machine.accesses {
+            return Err("the accesses to devices differ".to_owned());
+        }
+        let instructions = right.machine.cpu.instructions - instructions;
+        let after = counts(tested);
+        let counted: [u64; BOUNDS.len()] =
+            std::array::from_fn(|index| after[index] - before[index]);
+        let is_bounded = counted.iter().zip(BOUNDS).all(|(count, (_, most))| *count <= most);
+        is_bounded.then_some(()).ok_or_else(|| {
+            let counts = counted.iter().zip(BOUNDS);
+            let counts: Vec<_> =
+                counts.map(|(count, (name, _))| format!("{count} {name}")).collect();
+            format!("{} in {instructions} instructions", counts.join(", "))
+        })
+    }
+
+    fn has_same_memory(&self) -> bool {
+        self.right.machine.memory.all_contents() == self.tested.machine.memory.all_contents()
+    }
+
+    fn reports(&self) -> String {
+        let [right, tested] = [&self.right, &self.tested]
+            .map(|Scene { machine, .. }| machine.cpu.report(&machine.memory));
+        format!("interpreter:\n{right}\ntranslator:\n{tested}")
+    }
+}
+
+/// All kinds of instructions with all layouts in `mode`.
+fn try_all(mode: Mode) {
+    let (mut tried, mut wrong, mut text) = (0, 0, String::new());
+    let protections = if mode == Mode::Real { &[true][..] } else { &[true, false] };
+    for layout in LAYOUTS.iter().filter(|layout| layout.is_possible(mode)) {
+        for protects in protections {
+            let Some(mut pair) = Pair::new(mode, layout, *protects) else { return };
+            let what = format!("{mode:?}, {}, WP {protects}", layout.name);
+            let kinds = KINDS.iter().enumerate();
+            for (number, kind) in kinds.filter(|(_, kind)| layout.is_of_use(kind, mode)) {
+                tried += 1;
+                if let Err(error) = pair.try_loop(number, kind) {
+                    wrong += 1;
+                    let _ = writeln!(text, "{what}, {}: {error}", kind.name);
+                }
+            }
+            if !pair.has_same_memory() {
+                wrong += 1;
+                let _ = writeln!(text, "{what}: memory differs");
+            }
+        }
+    }
+    assert!(wrong == 0, "{wrong} of {tried}:\n{text}");
+}
+
+#[test]
+fn flat_code_of_the_supervisor() {
+    try_all(Mode::Flat(0));
+}
+
+#[test]
+fn flat_code_of_the_user() {
+    try_all(Mode::Flat(3));
+}
+
+#[test]
+fn flat_code_between_them() {
+    try_all(Mode::Flat(1));
+}
+
+#[test]
+fn code_in_segments() {
+    try_all(Mode::Segmented);
+}
+
+#[test]
+fn code_of_16_bits() {
+    try_all(Mode::Protected16);
+}
+
+#[test]
+fn real_mode() {
+    try_all(Mode::Real);
+}
+
+#[test]
+fn virtual_8086_mode() {
+    try_all(Mode::Virtual8086);
+}

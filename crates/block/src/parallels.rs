@@ -50,7 +50,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let (block, entries) = (u64::from(le32(&header, 28)) * SECTOR, u64::from(le32(&header, 32)));
     // The older kind has 32 bits, and anything above them.
     let sectors = le64(&header, 36) & if is_extended { u64::MAX } else { 0xffff_ffff };
-    let size = sectors.checked_mul(SECTOR).filter(|size| *size <= i64::MAX as u64);
+    let size = sectors.checked_mul(SECTOR).filter(|size| i64::try_from(*size).is_ok());
     let size = size.ok_or_else(|| Fault::damaged(format!("a disk of {sectors} sectors")))?;
     if block == 0 || block > BLOCK_MAX {
         return Err(Fault::damaged(format!("blocks of {block} bytes")));

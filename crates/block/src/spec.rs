@@ -113,7 +113,7 @@ impl ImageSpec {
         let place = if is_protocol {
             // Nothing is found out of what is there.
             spec.format = Some(Format::Raw);
-            "".to_owned()
+            String::new()
         } else {
             spec.format = driver.map(|name| name.parse()).transpose()?;
             // A file can be named without "file." where it is all that there is.
@@ -133,7 +133,8 @@ impl ImageSpec {
             },
         }?;
         let locking = options.get(&format!("{place}locking")).map(String::as_str);
-        spec.shares = locking == Some("off") || options.get("force-share").is_some_and(is_on);
+        spec.shares =
+            locking == Some("off") || options.get("force-share").is_some_and(|value| is_on(value));
         spec.key_secret = match options.remove("key-secret") {
             None => options.remove("encrypt.key-secret"),
             secret => secret,
@@ -165,8 +166,8 @@ impl ImageSpec {
     }
 }
 
-fn is_on(value: &String) -> bool {
-    matches!(value.as_str(), "on" | "yes" | "true")
+fn is_on(value: &str) -> bool {
+    matches!(value, "on" | "yes" | "true")
 }
 
 fn is_protocol(driver: &str) -> bool {

@@ -135,7 +135,7 @@ fn regions(storage: &dyn Storage) -> Result<(Region, Region)> {
     let (mut bat, mut metadata) = (None, None);
     for entry in table[16..].chunks_exact(32).take(count) {
         let region = Region { at: le64(entry, 16), len: u64::from(le32(entry, 24)) };
-        if region.at < MIB || region.at % MIB != 0 || region.at > i64::MAX as u64 {
+        if region.at < MIB || !region.at.is_multiple_of(MIB) || region.at > i64::MAX as u64 {
             return Err(Fault::damaged(format!("a region at {:#x}", region.at)));
         }
         match guid_at(entry, 0) {
@@ -196,7 +196,7 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
     }
     let size = le64(&item(DISK_SIZE, 8)?, 0);
     let sector = u64::from(le32(&item(LOGICAL_SECTOR, 4)?, 0));
-    if size > SIZE_MAX || !matches!(sector, 512 | 4096) || size % sector != 0 {
+    if size > SIZE_MAX || !matches!(sector, 512 | 4096) || !size.is_multiple_of(sector) {
         return Err(Fault::damaged(format!("a disk of {size} bytes in sectors of {sector}")));
     }
     Ok(Metadata { block, size, sector, identity: guid_at(&item(DISK_ID, 16)?, 0) })

@@ -34,7 +34,9 @@ impl Hash {
     pub(super) fn digest(self, parts: &[&[u8]]) -> Vec<u8> {
         fn of<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
             let mut digest = D::new();
-            parts.iter().for_each(|part| digest.update(part));
+            for part in parts {
+                digest.update(part);
+            }
             digest.finalize().to_vec()
         }
         match self {

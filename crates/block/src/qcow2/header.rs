@@ -112,7 +112,7 @@ impl Header {
     /// The header at the start of `head`, in which bytes that the file does not have are zeros.
     pub(super) fn parse(head: &[u8]) -> Result<Header> {
         if head.len() < V3_LONG_LEN || be32(head, 0) != MAGIC {
-            return Err(Fault::refused("it is no qcow2 image"));
+            return Err(Fault::refused("Image is not in qcow2 format"));
         }
         let version = be32(head, 4);
         if !(2..=3).contains(&version) {

@@ -16,11 +16,12 @@
 //! that a kernel which is not told its address finds it too. Firmware is given files and a script for
 //! its linker (QEMU's `etc/table-loader`, of which the format is in SeaBIOS's `romfile_loader.h`).
 //!
-//! The AML of the DSDT is in `acpi/dsdt.rs`, with cards that come and go in `acpi/hotplug.rs`, the MADT in `acpi/madt.rs`. Without APICs there is no MADT: systems
+//! The AML of the DSDT is in `acpi/dsdt.rs`, with the devices on the ISA bus in `acpi/isa.rs` and cards that come and go in `acpi/hotplug.rs`, the MADT in `acpi/madt.rs`. Without APICs there is no MADT: systems
 //! then use the two 8259A.
 
 mod dsdt;
 mod hotplug;
+mod isa;
 mod madt;
 
 use acpi_tables::Aml;
@@ -106,8 +107,9 @@ impl Tables {
             Tables { file: Vec::new(), rsdp: Vec::new(), links: Vec::new(), checksums: Vec::new() };
         // The FACS has no checksum.
         let facs = tables.add(&bytes(&FACS::new()));
-        let dsdt = tables.add_with_checksum(dsdt::dsdt(config.serial_ports).as_slice());
-        let fadt = tables.add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32).finalize()));
+        let dsdt = tables.add_with_checksum(dsdt::dsdt(config).as_slice());
+        let fadt = tables
+            .add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32, config.display).finalize()));
         tables.link(Piece::Tables, fadt + FADT_FIRMWARE_CTRL, 4);
         tables.link(Piece::Tables, fadt + FADT_DSDT, 4);
         let mut entries = vec![fadt];
@@ -270,11 +272,13 @@ fn bytes(table: &dyn Aml) -> Vec<u8> {
 
 /// The Fixed ACPI Description Table (ACPI 6.5, 5.2.9): where the fixed hardware
 /// is. SMI_CMD stays 0: there is no system management mode, ACPI is always on.
-fn fadt(facs: u32, dsdt: u32) -> FADTBuilder {
+fn fadt(facs: u32, dsdt: u32, has_display: bool) -> FADTBuilder {
     /// IAPC_BOOT_ARCH: there are devices on an ISA bus.
     const LEGACY_DEVICES: u16 = 1 << 0;
     /// IAPC_BOOT_ARCH: there is a keyboard controller at ports 60h and 64h.
     const HAS_8042: u16 = 1 << 1;
+    /// IAPC_BOOT_ARCH: there is no VGA whose registers and memory could be looked for.
+    const NO_VGA: u16 = 1 << 2;
     /// Latencies (in microseconds) beyond which the processor has no C2 or C3 state.
     const NO_C2: u16 = 101;
     const NO_C3: u16 = 1001;
@@ -302,7 +306,8 @@ fn fadt(facs: u32, dsdt: u32) -> FADTBuilder {
     fadt.p_lvl2_lat = NO_C2.into();
     fadt.p_lvl3_lat = NO_C3.into();
     fadt.century = CMOS_CENTURY;
-    fadt.iapc_boot_arch = (LEGACY_DEVICES | HAS_8042).into();
+    let vga = if has_display { 0 } else { NO_VGA };
+    fadt.iapc_boot_arch = (LEGACY_DEVICES | HAS_8042 | vga).into();
     fadt.reset_reg =
         GAS::new(GasAddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, RESET_CONTROL);
     fadt.reset_value = RESET_FULL;
@@ -455,6 +460,7 @@ mod tests {
         assert_eq!(fadt[80..84], [0xe0, 0xaf, 0, 0], "GPE0_BLK");
         assert_eq!(fadt[88..93], [4, 2, 0, 4, 4], "lengths");
         assert_eq!(fadt[108], 0x32, "CENTURY");
+        assert_eq!(fadt[109..111], [7, 0], "IAPC_BOOT_ARCH");
         assert_eq!(fadt[116..129], [1, 8, 0, 1, 0xf9, 0x0c, 0, 0, 0, 0, 0, 0, 0x0e], "RESET_REG");
     }
 }

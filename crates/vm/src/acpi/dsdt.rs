@@ -9,24 +9,24 @@ use acpi_tables::aml::{
 use acpi_tables::sdt::Sdt;
 use acpi_tables::{Aml, aml};
 use ring3_devices::acpi_pm;
-use ring3_devices::uart16550::{COM_PORTS, ComPort};
 
-use super::hotplug;
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, bytes};
+use super::{hotplug, isa};
+use crate::config::Config;
 
 /// Guest-physical addresses that PCI devices may take: from the largest RAM to
 /// where the I/O APIC of later machines begins.
 const PCI_WINDOW: (u32, u32) = (0xc000_0000, 0xfebf_ffff);
 
-/// The Differentiated System Description Table: the devices, in AML; COM1 and so on, as many as there are serial ports.
-pub(super) fn dsdt(serial_ports: u8) -> Sdt {
+/// The Differentiated System Description Table: the devices of a machine of that shape, in AML.
+pub(super) fn dsdt(config: &Config) -> Sdt {
     /// The revision from which AML integers have 64 bits (ACPI 6.5, 5.2.11.1).
     const REVISION: u8 = 2;
     const HEADER_LENGTH: u32 = 36;
 
     let mut aml = Vec::new();
     soft_off().to_aml_bytes(&mut aml);
-    system_bus(&mut aml, serial_ports);
+    system_bus(&mut aml, config);
     hotplug::event().to_aml_bytes(&mut aml);
     let mut dsdt = Sdt::new(*b"DSDT", HEADER_LENGTH, REVISION, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     dsdt.append_slice(&aml);
@@ -41,14 +41,11 @@ fn soft_off() -> Name {
 }
 
 /// `\_SB`: the PCI bus, with the ISA bridge at 00:01.0 and what is behind it.
-fn system_bus(aml: &mut Vec<u8>, serial_ports: u8) {
+fn system_bus(aml: &mut Vec<u8>, config: &Config) {
     /// Device 1, function 0 (ACPI 6.5, 6.1.1).
     const ISA_BRIDGE: u32 = 1 << 16;
 
-    let rtc = isa_device("RTC_", "PNP0B00", &[IO::new(0x70, 0x70, 1, 2)], 8);
-    let keyboard =
-        isa_device("KBD_", "PNP0303", &[IO::new(0x60, 0x60, 1, 1), IO::new(0x64, 0x64, 1, 1)], 1);
-    let serial: Vec<_> = COM_PORTS.iter().take(serial_ports.into()).map(serial_port).collect();
+    let devices = isa::devices(config);
     let isa_address = Name::new(Path::new("_ADR"), &ISA_BRIDGE);
     let routes = encoded(&OpRegion::new(
         Path::new("PRR_"),
@@ -63,8 +60,8 @@ fn system_bus(aml: &mut Vec<u8>, serial_ports: u8) {
         FieldUpdateRule::Preserve,
         LINKS.map(|link| FieldEntry::Named(link.route, 8)).to_vec(),
     );
-    let mut parts: Vec<&dyn Aml> = vec![&isa_address, &routes, &route_fields, &rtc, &keyboard];
-    parts.extend(serial.iter().map(|port| port as &dyn Aml));
+    let mut parts: Vec<&dyn Aml> = vec![&isa_address, &routes, &route_fields];
+    parts.extend(devices.iter().map(|device| device as &dyn Aml));
     let isa = Device::new(Path::new("ISA_"), parts);
 
     let (cacheable, writable) = (AddressSpaceCacheable::NotCacheable, true);
@@ -202,54 +199,19 @@ pub(super) fn encoded(part: &dyn Aml) -> Encoded {
     Encoded(bytes(part))
 }
 
-/// A device `name` of Plug and Play id `id` that answers at `ports` and raises `irq`, by edges.
-fn isa_device(name: &str, id: &str, ports: &[IO], irq: u32) -> Encoded {
-    let resources = isa_resources(ports, irq, false);
-    let hardware_id = Name::new(Path::new("_HID"), &EISAName::new(id));
-    encoded(&Device::new(Path::new(name), vec![&hardware_id, &resources]))
-}
-
-/// A serial port: one of several devices of the same kind, whose line is that of another one.
-fn serial_port(port: &ComPort) -> Encoded {
-    let resources = isa_resources(&[IO::new(port.base, port.base, 8, 8)], port.irq.into(), true);
-    let hardware_id = Name::new(Path::new("_HID"), &EISAName::new("PNP0501"));
-    let unique_id = Name::new(Path::new("_UID"), &port.index);
-    let name = port.name.to_uppercase();
-    encoded(&Device::new(Path::new(&name), vec![&hardware_id, &unique_id, &resources]))
-}
-
-/// `_CRS`: `ports` and `irq`, which may be shared with others.
-fn isa_resources(ports: &[IO], irq: u32, shared: bool) -> Encoded {
-    let (consumer, edge, active_low) = (true, true, false);
-    let irq = Interrupt::new(consumer, edge, active_low, shared, irq);
-    let mut resources: Vec<&dyn Aml> = ports.iter().map(|range| range as &dyn Aml).collect();
-    resources.push(&irq);
-    encoded(&Name::new(Path::new("_CRS"), &ResourceTemplate::new(resources)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_dsdt_has_soft_off() {
-        let dsdt = dsdt(1);
+        let dsdt = dsdt(&Config::default());
         // Name (_S5, Package (4) { SLP_TYP_S5, 0, 0, 0 }); ACPI 6.5, 20.2.
         let mut expected = vec![0x08, b'_', b'S', b'5', b'_', 0x12];
         let elements = [bytes(&acpi_pm::SLP_TYP_S5), vec![0, 0, 0]].concat();
         expected.extend([elements.len() as u8 + 2, 4]);
         expected.extend(elements);
         assert!(dsdt.as_slice()[36..].starts_with(&expected));
-    }
-
-    #[test]
-    fn the_dsdt_has_the_serial_ports_that_there_are() {
-        for count in 0..=4 {
-            let dsdt = dsdt(count);
-            let has = |name: &[u8; 4]| dsdt.as_slice().windows(4).any(|bytes| bytes == name);
-            let there = [b"COM1", b"COM2", b"COM3", b"COM4"].map(has);
-            assert_eq!(there, std::array::from_fn(|index| index < count.into()), "{count}");
-        }
     }
 
     #[test]

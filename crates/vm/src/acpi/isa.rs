@@ -1,0 +1,191 @@
+//! The devices on the ISA bus, in AML: those that no system can find by itself, with the ports and lines that the board
+//! gives them.
+//!
+//! Resources are the small descriptors that all versions of ACPI have (ACPI 6.5, 6.4.2), so that systems which know version 1
+//! alone find them.
+
+use acpi_tables::aml::{BufferData, Device, EISAName, Name, Path};
+use ring3_devices::debug_ports::DEBUG_CONSOLE_PORT;
+use ring3_devices::floppy::DriveKind;
+use ring3_devices::uart16550::{COM_PORTS, ComPort};
+
+use super::dsdt::{Encoded, encoded};
+use crate::config::Config;
+
+/// The devices of a machine of that shape.
+pub(super) fn devices(config: &Config) -> Vec<Encoded> {
+    let mut all = vec![
+        device("PIC_", "PNP0000", Resources::new().ports(0x20, 2).ports(0xa0, 2).irq(2)),
+        device(
+            "DMAC",
+            "PNP0200",
+            Resources::new().ports(0x00, 0x10).ports(0x81, 0x0f).ports(0xc0, 0x20).dma(4),
+        ),
+        device("TIMR", "PNP0100", Resources::new().ports(0x40, 4).irq(0)),
+        device("SPKR", "PNP0800", Resources::new().ports(0x61, 1)),
+        device("RTC_", "PNP0B00", Resources::new().ports(0x70, 2).irq(8)),
+        device("FPU_", "PNP0C04", Resources::new().ports(0xf0, 1).irq(13)),
+        device("KBD_", "PNP0303", Resources::new().ports(0x60, 1).ports(0x64, 1).irq(1)),
+        // The controller's ports are the keyboard's.
+        device("MOU_", "PNP0F13", Resources::new().irq(12)),
+        device("MBRD", "PNP0C02", motherboard()),
+        fw_cfg(),
+    ];
+    if config.diskettes.iter().any(Option::is_some) {
+        all.push(diskette_controller(config.diskettes.map(|drive| drive.map(|drive| drive.kind))));
+    }
+    all.extend(COM_PORTS.iter().take(config.serial_ports.into()).map(serial_port));
+    all
+}
+
+/// Ports that the board has for itself: POST codes, system control port A, the APM ports of the chipset, the edge/level control of the
+/// interrupt controllers, and the debug console.
+fn motherboard() -> Resources {
+    let ports = Resources::new().ports(0x80, 1).ports(0x92, 1).ports(0xb2, 2).ports(0x4d0, 2);
+    ports.ports(DEBUG_CONSOLE_PORT, 1)
+}
+
+/// What the machine tells its software: under the name by which drivers know QEMU's (docs/specs/fw_cfg.rst there).
+fn fw_cfg() -> Encoded {
+    /// Present, enabled and working, and not for people to see (ACPI 6.5, 6.3.7).
+    const HIDDEN: u8 = 0x0b;
+    let hardware_id = Name::new(Path::new("_HID"), &"QEMU0002");
+    let status = Name::new(Path::new("_STA"), &HIDDEN);
+    let resources = Resources::new().ports(0x510, 12).named();
+    encoded(&Device::new(Path::new("FWCF"), vec![&hardware_id, &status, &resources]))
+}
+
+/// The diskette controller, and which drives it has (ACPI 6.5, 9.8.1).
+fn diskette_controller(drives: [Option<DriveKind>; 2]) -> Encoded {
+    /// A tape drive: never.
+    const NO_TAPE: u32 = 2;
+    let [a, b] = drives.map(|drive| u32::from(drive.is_some()));
+    let presence = [a, b, 0, 0, NO_TAPE].map(u32::to_le_bytes).as_flattened().to_vec();
+    let presence = Name::new(Path::new("_FDE"), &BufferData::new(presence));
+    let hardware_id = Name::new(Path::new("_HID"), &EISAName::new("PNP0700"));
+    let resources = Resources::new().ports(0x3f0, 6).ports(0x3f7, 1).irq(6).dma(2).named();
+    encoded(&Device::new(Path::new("FDC0"), vec![&hardware_id, &resources, &presence]))
+}
+
+/// A serial port: one of several devices of the same kind, whose line is that of another one.
+fn serial_port(port: &ComPort) -> Encoded {
+    let resources = Resources::new().ports(port.base, 8).shared_irq(port.irq).named();
+    let hardware_id = Name::new(Path::new("_HID"), &EISAName::new("PNP0501"));
+    let unique_id = Name::new(Path::new("_UID"), &port.index);
+    let name = port.name.to_uppercase();
+    encoded(&Device::new(Path::new(&name), vec![&hardware_id, &unique_id, &resources]))
+}
+
+/// A device `name` of Plug and Play id `id` with these resources.
+fn device(name: &str, id: &str, resources: Resources) -> Encoded {
+    let hardware_id = Name::new(Path::new("_HID"), &EISAName::new(id));
+    encoded(&Device::new(Path::new(name), vec![&hardware_id, &resources.named()]))
+}
+
+/// A resource template (ACPI 6.5, 6.4).
+struct Resources(Vec<u8>);
+
+impl Resources {
+    fn new() -> Resources {
+        Resources(Vec::new())
+    }
+
+    /// The `count` ports from `first` on (6.4.2.5); all 16 bits of an address are decoded.
+    fn ports(mut self, first: u16, count: u8) -> Resources {
+        const ALIGNMENT: u8 = 1;
+        let [low, high] = first.to_le_bytes();
+        self.0.extend([0x47, 1, low, high, low, high, ALIGNMENT, count]);
+        self
+    }
+
+    /// IRQ line `line`, by edges, and nobody else's (6.4.2.1).
+    fn irq(mut self, line: u8) -> Resources {
+        let [low, high] = (1u16 << line).to_le_bytes();
+        self.0.extend([0x22, low, high]);
+        self
+    }
+
+    /// IRQ line `line`, by edges of an active-high line that others drive, too.
+    fn shared_irq(mut self, line: u8) -> Resources {
+        const EDGE: u8 = 1 << 0;
+        const SHARED: u8 = 1 << 4;
+        let [low, high] = (1u16 << line).to_le_bytes();
+        self.0.extend([0x23, low, high, EDGE | SHARED]);
+        self
+    }
+
+    /// DMA channel `channel`, in transfers of bytes, not as a bus master (6.4.2.2).
+    fn dma(mut self, channel: u8) -> Resources {
+        self.0.extend([0x2a, 1 << channel, 0]);
+        self
+    }
+
+    /// `_CRS` with them.
+    fn named(mut self) -> Name {
+        // The end tag with a checksum of 0, which is taken for right (6.4.2.9).
+        self.0.extend([0x79, 0]);
+        Name::new(Path::new("_CRS"), &BufferData::new(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bytes;
+    use super::*;
+    use crate::config::DisketteDrive;
+
+    fn described(config: &Config) -> Vec<u8> {
+        devices(config).iter().flat_map(|device| bytes(device)).collect()
+    }
+
+    fn has(aml: &[u8], part: &[u8]) -> bool {
+        aml.windows(part.len()).any(|bytes| bytes == part)
+    }
+
+    /// What drivers bind to on a standard PC.
+    #[test]
+    fn the_devices_of_a_pc_are_there_by_their_ids() {
+        let aml = described(&Config::default());
+        for id in [
+            "PNP0000", "PNP0100", "PNP0200", "PNP0303", "PNP0501", "PNP0800", "PNP0B00", "PNP0C02",
+            "PNP0C04", "PNP0F13",
+        ] {
+            assert!(has(&aml, &bytes(&EISAName::new(id))), "{id}");
+        }
+        assert!(has(&aml, b"QEMU0002\0"));
+    }
+
+    #[test]
+    fn there_are_as_many_serial_ports_as_the_machine_has() {
+        for count in 0..=4 {
+            let aml = described(&Config { serial_ports: count, ..Config::default() });
+            let there = [b"COM1", b"COM2", b"COM3", b"COM4"].map(|name| has(&aml, name));
+            assert_eq!(there, std::array::from_fn(|index| index < count.into()), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_diskette_controller_says_which_drives_it_has() {
+        let drive = Some(DisketteDrive { kind: DriveKind::Mb1_44, medium: None });
+        for diskettes in [[None; 2], [drive, None], [None, drive], [drive; 2]] {
+            let aml = described(&Config { diskettes, ..Config::default() });
+            assert_eq!(has(&aml, b"FDC0"), diskettes != [None; 2]);
+            let presence = diskettes.map(|drive| [u8::from(drive.is_some()), 0, 0, 0]);
+            let presence = [presence.as_flattened(), &[0; 8], &[2, 0, 0, 0]].concat();
+            assert_eq!(has(&aml, &presence), diskettes != [None; 2], "{diskettes:?}");
+        }
+    }
+
+    #[test]
+    fn resources_are_small_descriptors() {
+        let resources = Resources::new().ports(0x3f0, 6).irq(6).shared_irq(4).dma(2).named();
+        let expected = [
+            &[0x47, 1, 0xf0, 3, 0xf0, 3, 1, 6][..],
+            &[0x22, 0x40, 0],
+            &[0x23, 0x10, 0, 0x11],
+            &[0x2a, 4, 0],
+            &[0x79, 0],
+        ];
+        assert!(bytes(&resources).ends_with(&expected.concat()));
+    }
+}

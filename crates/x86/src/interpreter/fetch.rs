@@ -23,7 +23,7 @@ pub(super) struct FetchPage {
 
 pub(super) const NOWHERE: FetchPage = FetchPage { key: u64::MAX, place: 0, page: NO_PAGE };
 
-/// An instruction that crosses a page boundary, kept by its bytes.
+/// An instruction that crosses a page boundary or is not in memory, kept by its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crossing {
     bytes: [u8; MAX_LENGTH],
@@ -38,7 +38,7 @@ pub(super) const CROSSINGS: usize = 256;
 pub(super) enum Next {
     /// The block whose first instruction has this number.
     Block(usize),
-    /// An instruction that crosses a page boundary.
+    /// An instruction that crosses a page boundary or is not in memory.
     Crossing(Op),
 }
 
@@ -49,8 +49,9 @@ impl Interpreter {
         let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
         let limit = u64::from(code.limit);
         let key = cpu.fetch_key(linear & !0xfff);
-        if self.fetch.key != key {
-            self.find_page(cpu, memory, linear, key)?;
+        if self.fetch.key != key && !self.find_page(cpu, memory, linear, key)? {
+            let inside = bytes_inside(cpu, limit)?;
+            return self.decode_alone(cpu, memory, linear, None, inside);
         }
         let ops = &self.cache.ops;
         let code = &self.cache.pages[self.fetch.page as usize];
@@ -69,7 +70,7 @@ impl Interpreter {
         Ok(next)
     }
 
-    /// Makes `fetch` the page of `linear`.
+    /// Makes `fetch` the page of `linear`; false if there is neither RAM nor ROM.
     #[inline(never)]
     fn find_page(
         &mut self,
@@ -77,8 +78,9 @@ impl Interpreter {
         memory: &mut Memory,
         linear: u64,
         key: u64,
-    ) -> Result<(), Stopped> {
-        let place = fetch_place(cpu, memory, linear)? & !0xfff;
+    ) -> Result<bool, Stopped> {
+        let Some(place) = fetch_place(cpu, memory, linear)? else { return Ok(false) };
+        let place = place & !0xfff;
         if self.cache.is_full() {
             self.cache = Cache::default();
             cpu.forget_jumps();
@@ -86,7 +88,7 @@ impl Interpreter {
         cpu.note_fetch(linear);
         let page = self.cache.page(place >> PAGE_SHIFT, cpu.code_mode());
         self.fetch = FetchPage { key, place, page };
-        Ok(())
+        Ok(true)
     }
 
     /// Decodes what is at `linear`, as a block where that is possible.
@@ -98,14 +100,10 @@ impl Interpreter {
         linear: u64,
         limit: u64,
     ) -> Result<Next, Stopped> {
-        // Bytes up to the limit of CS; a fetch beyond it is #GP(0).
-        let Some(inside) = (limit + 1).checked_sub(cpu.ip).filter(|inside| *inside > 0) else {
-            return Err(cpu.general_protection(0));
-        };
+        let inside = bytes_inside(cpu, limit)?;
         let offset = (linear & 0xfff) as usize;
         let place = self.fetch.place + offset;
         let bytes = memory.page_from(place).unwrap_or_default();
-        let inside = usize::try_from(inside).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(inside)];
         let mode = cpu.code_mode();
         let ops = &mut self.cache.ops;
@@ -117,7 +115,7 @@ impl Interpreter {
         };
         let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model, most as usize);
         if block_bytes == 0 {
-            return self.decode_crossing(cpu, memory, linear, inside);
+            return self.decode_alone(cpu, memory, linear, Some(place), inside);
         }
         self.cache.pages[self.fetch.page as usize].note(offset, first);
         self.counters.blocks_decoded += 1;
@@ -127,26 +125,27 @@ impl Interpreter {
         Ok(Next::Block(first))
     }
 
-    /// Decodes an instruction whose bytes are in two pages, `inside` of them inside of CS's limit.
-    fn decode_crossing(
+    /// Decodes an instruction that is in two pages, or not in memory: `place` is where it begins, and `inside` of its bytes are inside of
+    /// CS's limit.
+    fn decode_alone(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         linear: u64,
+        place: Option<usize>,
         inside: usize,
     ) -> Result<Next, Stopped> {
         let mut bytes = [0; MAX_LENGTH];
         let offset = (linear & 0xfff) as u16;
         let length = MAX_LENGTH.min(inside);
         let in_first = ((0x1000 - (linear & 0xfff)) as usize).min(length);
-        let place = self.fetch.place + usize::from(offset);
         copy_code(memory, place, &mut bytes[..in_first]);
         if in_first < length {
             let second = fetch_place(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
             copy_code(memory, second, &mut bytes[in_first..length]);
         }
         let mode = cpu.code_mode();
-        let slot = &mut self.crossings[(place >> 12) % CROSSINGS];
+        let slot = &mut self.crossings[(place.unwrap_or_default() >> 12) % CROSSINGS];
         if length == MAX_LENGTH
             && let Some(known) = slot
             && known.bytes == bytes
@@ -166,23 +165,35 @@ impl Interpreter {
     }
 }
 
-/// The place of an instruction byte.
-fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<usize, Stopped> {
-    let user = cpu.is_user();
-    if let Some(place) = cpu.tlb.current(linear).for_fetch(linear) {
-        return Ok(place);
-    }
-    let address = cpu.translate(memory, linear, Access::Fetch, user)?;
-    match memory.read_target(address) {
-        Target::Place(place) => Ok(place),
-        Target::Nothing | Target::Device => Err(cpu.missing(crate::report::Missing(
-            "memory to execute: eip is at a device or at nothing",
-        ))),
+/// How many bytes of code there are from EIP to the limit of CS; a fetch beyond it is #GP(0).
+fn bytes_inside(cpu: &mut Cpu, limit: u64) -> Result<usize, Stopped> {
+    match (limit + 1).checked_sub(cpu.ip) {
+        Some(inside @ 1..) => Ok(usize::try_from(inside).unwrap_or(usize::MAX)),
+        _ => Err(cpu.general_protection(0)),
     }
 }
 
-/// Copies instruction bytes from `place`, which do not leave its page.
-fn copy_code(memory: &Memory, place: usize, bytes: &mut [u8]) {
-    let page = memory.page_from(place).unwrap_or_default();
-    bytes.copy_from_slice(&page[..bytes.len()]);
+/// The place of an instruction byte; none where a device is, or nothing.
+fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<Option<usize>, Stopped> {
+    let user = cpu.is_user();
+    if let Some(place) = cpu.tlb.current(linear).for_fetch(linear) {
+        return Ok(Some(place));
+    }
+    let address = cpu.translate(memory, linear, Access::Fetch, user)?;
+    Ok(match memory.read_target(address) {
+        Target::Place(place) => Some(place),
+        Target::Nothing | Target::Device => None,
+    })
+}
+
+/// Copies instruction bytes from `place`, which do not leave its page. Where nobody answers a fetch the bus has ones, and devices answer
+/// none: their registers are no code, and reading them would change them.
+fn copy_code(memory: &Memory, place: Option<usize>, bytes: &mut [u8]) {
+    match place {
+        Some(place) => {
+            let page = memory.page_from(place).unwrap_or_default();
+            bytes.copy_from_slice(&page[..bytes.len()]);
+        }
+        None => bytes.fill(0xff),
+    }
 }

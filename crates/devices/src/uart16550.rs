@@ -290,15 +290,11 @@ impl Uart16550 {
         self.state.dropped
     }
 
-    /// Sets the IRQ line. A PC gates it by OUT2, which is off in loopback like
-    /// all modem control outputs (8.8, bit 4).
+    /// Sets the IRQ line. IBM's cards gate it by OUT2, which is off in loopback like all modem control outputs (8.8, bit 4).
+    /// Emulators do not, and there are systems that were only ever run on them and leave OUT2 off, such as xv6.
     fn update_irq(&self, context: &mut Context<'_>) {
-        let gate = self.state.modem_control & (MCR_OUT2 | MCR_LOOPBACK) == MCR_OUT2;
-        context.irq.set_shared(
-            self.port.irq,
-            self.port.index,
-            gate && self.state.interrupt() != IIR_NONE,
-        );
+        let requests = self.state.interrupt() != IIR_NONE;
+        context.irq.set_shared(self.port.irq, self.port.index, requests);
     }
 
     fn read(&mut self, context: &mut Context<'_>, register: u16) -> u8 {

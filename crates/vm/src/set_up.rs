@@ -1,5 +1,6 @@
 //! What firmware does to the board before it starts a system, for kernels that start without: the base addresses of
-//! PCI functions, the lines of their interrupts, the ports of the disks, address line 20, and a text screen.
+//! PCI functions, the lines of their interrupts, the ports of the disks, address line 20, a text screen, and the first state of the
+//! keyboard, the timer and the DMA controllers.
 //!
 //! It is done as firmware does it, by the ports of PCI configuration (PCI Local Bus Specification 2.1, chapter 6).
 //! What the chipset's functions alone know, the router of interrupts and the ports of power management, they are
@@ -13,6 +14,7 @@ use ring3_devices::pci::{MULTI_FUNCTION, registers};
 
 use crate::board::Board;
 
+mod legacy;
 mod text_mode;
 
 /// PCI's CONFIG_ADDRESS and CONFIG_DATA.
@@ -71,6 +73,7 @@ pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
         }
     }
     firmware.make_routed_lines_levels();
+    legacy::set_up(&mut firmware);
     firmware.board.write_port(firmware.memory, now, PORT_92, Width::Byte, ADDRESS_LINE_20);
 }
 
@@ -108,6 +111,13 @@ impl Firmware<'_> {
     fn write(&mut self, function: Function, offset: u8, width: Width, value: u32) {
         let port = self.select(function, offset);
         self.board.write_port(self.memory, self.now, port, width, value);
+    }
+
+    /// Writes bytes to ports, in their order.
+    fn out(&mut self, writes: &[(u16, u8)]) {
+        for (port, value) in writes {
+            self.board.write_port(self.memory, self.now, *port, Width::Byte, (*value).into());
+        }
     }
 
     fn set_up_function(&mut self, function: Function) {
@@ -201,7 +211,7 @@ impl Firmware<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::{FirmwareParts, VideoParts};
+    use crate::board::VideoParts;
     use crate::config::Config;
     use ring3_devices::fw_cfg::FwCfg;
     use ring3_devices::vga::VIDEO_MEMORY_LEN;
@@ -215,9 +225,8 @@ mod tests {
         let mut memory = Memory::new(1 << 20).unwrap();
         let video = VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: None };
         let config = Config { memory_bytes: 1 << 20, ..Config::default() };
-        let firmware = has_firmware
-            .then(|| FirmwareParts { rom: memory.add_area(1 << 16), fw_cfg: FwCfg::default() });
-        let mut board = Board::new(&config, firmware, Some(&video)).unwrap();
+        let rom = has_firmware.then(|| memory.add_area(1 << 16));
+        let mut board = Board::new(&config, rom, FwCfg::default(), Some(&video)).unwrap();
         board.reset(&mut memory, Time::ZERO);
         let (board, memory) = (&mut board, &mut memory);
         test(&mut Firmware { board, memory, now: Time::ZERO, ports: 0, addresses: 0 });

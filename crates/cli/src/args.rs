@@ -10,6 +10,7 @@ use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
 use crate::bench::BenchArguments;
+use crate::board::BoardArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
@@ -97,13 +98,14 @@ Exit status:
      Ctrl-A x was pressed
   1  the host's side: a file cannot be read or written, is no kernel, ...
   2  the command line is wrong, or gives the machine nothing to boot
-  3  the processor has stopped: a triple fault with --no-reboot, or execution
-     from where there is no memory; a report is on standard error
+  3  the processor has stopped: a triple fault with --no-reboot; a report is
+     on standard error
   4  nothing will ever happen, and nobody is there to do something about it
      (no terminal, no display and no tool): the guest has halted with
      interrupts disabled, or the firmware has found nothing to boot
   5  with --verify: the engines differ; a report is on standard error
-  odd, with --debug-exit: twice what the guest has written, plus 1
+  odd, with --debug-exit: twice what the guest has written, plus 1; of 1, 3 and
+     5 a line on standard error says that they are the guest's
 
 SIGTERM, SIGINT and SIGHUP end the machine in good order, and then the program
 by that signal."
@@ -114,8 +116,8 @@ by that signal."
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
 pub(crate) struct RunArguments {
-    /// The kernel to start without firmware: a Linux bzImage, or one with a Multiboot header. Without a kernel,
-    /// firmware starts
+    /// The kernel to start without firmware: a Linux bzImage, or one with a Multiboot header. What starts in real mode, as old kernels, zImages
+    /// and memdisk do, is started by firmware, and so is any Linux kernel with --bios. Without a kernel, firmware starts from the drives
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
 
@@ -130,7 +132,7 @@ pub(crate) struct RunArguments {
     pub(crate) append: String,
 
     /// The firmware, SeaBIOS or another for PCs; if not given, the SeaBIOS that is installed
-    #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) bios: Option<PathBuf>,
 
     /// End the run when the guest resets the machine, and at a triple fault
@@ -154,6 +156,9 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) nics: NicArguments,
+
+    #[command(flatten)]
+    pub(crate) board: BoardArguments,
 
     /// Where a serial port goes: stdio, null, none (there is no port), file:PATH for output only, unix:PATH (a socket to make, where clients
     /// come and go), or pty (a pseudoterminal, whose name is shown). Given up to four times, for COM1 to COM4;
@@ -241,7 +246,7 @@ pub(crate) struct RepetitionArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
-        "deterministic", "debug_exit"])]
+        "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device"])]
     pub(crate) replay: Option<PathBuf>,
 
     /// Write a line to this file for each input, interrupt and reset, with the number of instructions executed until then

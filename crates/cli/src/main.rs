@@ -35,6 +35,7 @@
 
 mod args;
 mod bench;
+mod board;
 mod boot;
 mod chart;
 mod data_directories;

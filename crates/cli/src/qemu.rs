@@ -76,7 +76,7 @@ const OPTIONS: &[QemuOption] = &[
     option("debugcon", "stdio|file:PATH", |all, value| set(&mut all.debugcon, Some(debug(value)?))),
     option(
         "device",
-        "virtio-blk-pci,drive=ID|vhost-user-blk-pci,chardev=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS][,romfile=FILE][,bootindex=N]|isa-debug-exit,iobase=PORT|VGA",
+        "virtio-blk-pci,drive=ID|vhost-user-blk-pci,chardev=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS][,romfile=FILE][,bootindex=N]|isa-debug-exit,iobase=PORT|pc-testdev|VGA",
         devices::device,
     ),
     option("display", "none|curses|vnc=WHERE", |all, value| {
@@ -93,6 +93,10 @@ const OPTIONS: &[QemuOption] = &[
     option("global", "isa-debugcon.iobase=0x402", |all, value| match value {
         "isa-debugcon.iobase=0x402" => set(&mut all.debugcon_at_402, true),
         _ => reason("only isa-debugcon.iobase=0x402 is known"),
+    }),
+    option("fw_cfg", "[name=]NAME,file=FILE|string=TEXT", |all, value| {
+        all.run.board.fw_cfg.push(value.parse().map_err(|error| format!("{error}"))?);
+        Ok(())
     }),
     option("hda", "FILE", |all, value| set(&mut all.run.drives.hda, Some(value.into()))),
     option("hdb", "FILE", |all, value| set(&mut all.run.drives.hdb, Some(value.into()))),
@@ -119,7 +123,7 @@ const OPTIONS: &[QemuOption] = &[
     flag("no-acpi", |_, _| {
         reason("ACPI is part of the machine; give the kernel acpi=off with -append")
     }),
-    flag("no-hpet", |_, _| Ok(())),
+    flag("no-hpet", |all, _| set(&mut all.run.board.hpet, false)),
     flag("no-reboot", |all, _| set(&mut all.run.no_reboot, true)),
     flag("no-shutdown", |all, _| set(&mut all.run.no_shutdown, true)),
     flag("nodefaults", |all, _| set(&mut all.no_defaults, true)),
@@ -282,9 +286,6 @@ impl Translation {
                 "-initrd and -append",
                 "they are for a kernel; name one with -kernel",
             );
-        }
-        if run.kernel.is_some() && run.bios.is_some() {
-            return impossible("-bios", "a kernel starts without firmware here; leave it out");
         }
         if run.paused && run.qmp.is_none() {
             return impossible("-S", "without -qmp nobody could let the machine go on");

@@ -12,9 +12,9 @@ use ring3_qmp::Server;
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
-use ring3_vm::linux::LinuxError;
 use ring3_vm::linux::seed::SEED_LEN;
-use ring3_vm::multiboot::MultibootError;
+use ring3_vm::linux::{self, LinuxError};
+use ring3_vm::multiboot::{self, MultibootError};
 use ring3_vm::socket::SocketError;
 use ring3_vm::{
     Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, Software, Verified,
@@ -58,6 +58,11 @@ pub(crate) enum Status {
     Signal(i32),
 }
 
+impl Status {
+    /// Odd statuses that a guest can give, and that mean something else otherwise.
+    const OF_OTHERS: [u8; 3] = [1, 3, 5];
+}
+
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         ExitCode::from(match status {
@@ -97,6 +102,13 @@ pub(crate) enum RunError {
          or name a file with --bios, or a kernel with --kernel"
     )]
     NoFirmware,
+    #[error(
+        "{path} starts in real mode and needs firmware: install SeaBIOS (Debian and Ubuntu: seabios, Fedora: seabios-bin), \
+         or name a file with --bios", path = .0.display()
+    )]
+    NoFirmwareForKernel(PathBuf),
+    #[error("{path} has a Multiboot header and starts without firmware: leave --bios out", path = .0.display())]
+    MultibootByFirmware(PathBuf),
     #[error("{path} {source}", path = .path.display())]
     NoKernel { path: PathBuf, source: NoKernel },
     #[error("{path} {source}", path = .path.display())]
@@ -155,7 +167,15 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     };
     match ending {
         Ending::PowerOff | Ending::Quit | Ending::Reset => Ok(Status::Ended),
-        Ending::Exit(status) => Ok(Status::Guest(status)),
+        Ending::Exit(status) => {
+            if Status::OF_OTHERS.contains(&status) {
+                let _ = writeln!(
+                    Stderr,
+                    "ring3: the guest has ended the run with status {status}, by the debug exit"
+                );
+            }
+            Ok(Status::Guest(status))
+        }
         Ending::Stopped(report) => {
             let _ = writeln!(Stderr, "ring3: the processor has stopped: {report}");
             Ok(Status::Stopped)
@@ -182,7 +202,8 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let drives = Drives::open(&arguments.drives)?;
     let debug = debug_output(&arguments.debugcon)?;
     let serial_targets = arguments.serial_targets();
-    let config = config(arguments, &drives)?;
+    let has_firmware = software.kernel().is_none();
+    let config = config(arguments, &drives, has_firmware)?;
     let recorder = repetition.recorder(&config, &software)?;
     let mut vm = Vm::with_engine(config, software, engine(arguments))
         .map_err(|error| explain(error, path))?;
@@ -282,7 +303,11 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
 }
 
 /// The shape of the machine.
-fn config(arguments: &RunArguments, drives: &Drives) -> Result<Config, RunError> {
+fn config(
+    arguments: &RunArguments,
+    drives: &Drives,
+    has_firmware: bool,
+) -> Result<Config, RunError> {
     let deterministic = arguments.repetition.is_deterministic();
     // Who could reset a guest that does nothing any more, or wants to see what it has left.
     let somebody_watches = arguments.qmp.is_some()
@@ -304,8 +329,9 @@ fn config(arguments: &RunArguments, drives: &Drives) -> Result<Config, RunError>
         display: arguments.vga == Vga::Std,
         ..Config::default()
     };
-    arguments.nics.describe(&mut config, arguments.kernel.is_none())?;
+    arguments.nics.describe(&mut config, has_firmware)?;
     drives.describe(&arguments.drives, &mut config);
+    arguments.board.describe(&mut config)?;
     let wants_network = arguments.drives.boot.has_letter('n');
     if wants_network && config.nics.iter().all(|nic| nic.rom.is_none()) {
         warn!("no network card has a ROM to boot by: add --nic, and install ipxe-qemu");
@@ -364,7 +390,9 @@ impl Console for Outputs {
 
 /// What the machine starts with, and the file that it is from.
 fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
-    let Some(path) = &arguments.kernel else { return firmware(arguments.bios.as_deref()) };
+    let Some(path) = &arguments.kernel else {
+        return firmware(arguments.bios.as_deref(), None, || RunError::NoFirmware);
+    };
     let image = read("kernel", path)?;
     let module = |path: &PathBuf| -> Result<Module, RunError> {
         let contents = read("initial RAM disk", path)?;
@@ -372,17 +400,29 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     };
     let modules = arguments.initrd.iter().map(module).collect::<Result<_, RunError>>()?;
     let kernel = Kernel { image, modules, command_line: arguments.append.clone() };
+    if arguments.bios.is_some() && multiboot::is_multiboot(&kernel.image) {
+        return Err(RunError::MultibootByFirmware(path.clone()));
+    }
+    if arguments.bios.is_some() || linux::needs_firmware(&kernel.image) {
+        let missing = || RunError::NoFirmwareForKernel(path.clone());
+        let (_, software) = firmware(arguments.bios.as_deref(), Some(kernel), missing)?;
+        return Ok((path.clone(), software));
+    }
     Ok((path.clone(), Software::Kernel(kernel)))
 }
 
-/// The firmware that was asked for, or the one that is installed.
-fn firmware(asked_for: Option<&Path>) -> Result<(PathBuf, Software), RunError> {
-    if let Some(path) = asked_for {
-        let image = read("firmware", path)?;
-        return Ok((path.to_owned(), Software::Firmware { image, video: video_firmware()? }));
-    }
-    let (path, image) = installed(&firmware::NAMES)?.ok_or(RunError::NoFirmware)?;
-    Ok((path, Software::Firmware { image, video: video_firmware()? }))
+/// The firmware that was asked for, or the one that is installed, to start `kernel` if there is one. `missing` is the error where none
+/// is installed.
+fn firmware(
+    asked_for: Option<&Path>,
+    kernel: Option<Kernel>,
+    missing: impl FnOnce() -> RunError,
+) -> Result<(PathBuf, Software), RunError> {
+    let (path, image) = match asked_for {
+        Some(path) => (path.to_owned(), read("firmware", path)?),
+        None => installed(&firmware::NAMES)?.ok_or_else(missing)?,
+    };
+    Ok((path, Software::Firmware { image, video: video_firmware()?, kernel }))
 }
 
 /// The display adapter's firmware that is installed. Without it the screen stays dark until the system sets it up itself.

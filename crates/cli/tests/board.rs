@@ -1,11 +1,17 @@
-//! What Debian's kernel finds on the board.
+//! What Debian's kernel finds on the board, and programs that test machines from inside.
 
 mod support;
 
+use std::process::{Command, Output, Stdio};
+
 use serde_json::json;
-use support::Directory;
 use support::guest::{Guest, PROMPT, file};
 use support::qmp::Qmp;
+use support::{Directory, ring3};
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("the program starts")
+}
 
 /// The mouse is one of the devices of ACPI, without which Linux does not look for it behind its controller.
 #[test]
@@ -41,4 +47,123 @@ fn debian_finds_the_mouse_and_sees_it_move() {
     let moved: Vec<_> = moved.split_whitespace().collect();
     assert_eq!(moved[1..], ["7", "5"], "{moved:?}");
     assert_eq!(guest.power_off(), Some(0));
+}
+
+/// A guest with modules and a line of options for the kernel.
+fn boot(command_line: &str, options: &[&str]) -> Guest {
+    let initrds = ["initramfs.cpio.gz", "modules.cpio.gz"].map(file);
+    let mut guest = Guest::start(|command| {
+        command.arg("--append").arg(format!("console=ttyS0 {command_line}")).args(options);
+        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
+        for initrd in initrds {
+            command.arg("--initrd").arg(initrd);
+        }
+    });
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1");
+    guest
+}
+
+/// Linux asks by the device that ACPI names, and finds what the machine and the person outside have put there.
+#[test]
+fn debian_reads_files_of_fw_cfg_without_firmware() {
+    let directory = Directory::new();
+    let path = directory.file("secret", b"from a file");
+    let from_file = format!("--fw-cfg=name=opt/org.example/file,file={}", path.display());
+    let mut guest = boot("quiet", &["--fw-cfg=name=opt/org.example/text,string=a,,b", &from_file]);
+    guest.command("modprobe qemu_fw_cfg");
+    let files = "cd /sys/firmware/qemu_fw_cfg/by_name/opt/org.example; cat text/raw; echo; cat file/raw; cd";
+    assert_eq!(guest.command(files), "a,b\nfrom a file");
+    assert_eq!(guest.command("wc -c < /sys/firmware/qemu_fw_cfg/by_name/etc/e820/raw"), "20");
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// As a clock, and as that which wakes the processor up: by the line of the interval timer, which has none of its own then.
+#[test]
+fn debian_takes_the_hpet_for_its_clock_and_its_timer() {
+    let mut guest = boot("clocksource=hpet nolapic_timer", &[]);
+    let clock = "cat /sys/devices/system/clocksource/clocksource0/current_clocksource";
+    assert_eq!(guest.command(clock), "hpet");
+    let count = "grep -E '^ *0:.*timer' /proc/interrupts | awk '{print $2}'";
+    let before: u64 = guest.command(count).parse().expect("a number");
+    assert_eq!(guest.command("sleep 1; echo awake"), "awake");
+    let after: u64 = guest.command(count).parse().expect("a number");
+    assert!(after > before, "{before} interrupts, then {after}");
+    let device = guest.command("cat /proc/timer_list | grep 'Clock Event Device: hpet'");
+    assert!(!device.is_empty());
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+#[test]
+fn debian_finds_no_hpet_where_there_is_none() {
+    let mut guest = boot("quiet", &["--hpet=off"]);
+    let clocks = "cat /sys/devices/system/clocksource/clocksource0/available_clocksource";
+    let clocks = guest.command(clocks);
+    assert!(clocks.contains("acpi_pm") && !clocks.contains("hpet"), "{clocks}");
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// A kernel that asks what those of kvm-unit-tests ask, and ends the run with the number of what it does not find, or with 10h.
+fn kvm_unit_test() -> Vec<u8> {
+    const ADDRESS: u32 = 0x10_0000;
+    const MAGIC: u32 = 0x1bad_b002;
+    const FLAGS: u32 = 1 << 16;
+    const CODE: &[u8] = &[
+        0xbc, 0x00, 0x00, 0x18, 0x00, //                         MOV ESP, 180000h
+        0xbb, 0x01, 0x00, 0x00,
+        0x00, //                         MOV EBX, 1: fw_cfg has the number of processors
+        0x66, 0xba, 0x10, 0x05, //                               MOV DX, 510h
+        0x66, 0xb8, 0x05, 0x00, 0x66, 0xef, //                   MOV AX, 5; OUT DX, AX
+        0x42, 0xec, 0x88, 0xc1, 0xec, 0x88,
+        0xc5, //             INC EDX; IN AL, DX; MOV CL, AL; IN AL, DX; MOV CH, AL
+        0x66, 0x83, 0xf9, 0x01, 0x75, 0x66, //                   CMP CX, 1; JNE fail
+        0x43, //                                                 INC EBX: the test device has a register
+        0xb8, 0x78, 0x56, 0x34, 0x12, 0xe7,
+        0xe0, //             MOV EAX, 12345678h; OUT E0h, EAX
+        0xb0, 0xab, 0xe6, 0xe1, 0xe5,
+        0xe8, //                   MOV AL, ABh; OUT E1h, AL; IN EAX, E8h
+        0x3d, 0x78, 0xab, 0x34, 0x12, 0x75, 0x51, //             CMP EAX, 1234AB78h; JNE fail
+        0x43, //                                                 INC EBX: and memory
+        0xbf, 0x00, 0x00, 0x00, 0xff, //                         MOV EDI, FF000000h
+        0xc7, 0x47, 0x20, 0xfe, 0xca, 0x00, 0x00, //             MOV DWORD [EDI+20h], CAFEh
+        0x81, 0x7f, 0x20, 0xfe, 0xca, 0x00, 0x00, 0x75,
+        0x3b, // CMP DWORD [EDI+20h], CAFEh; JNE fail
+        0x43, //                                                 INC EBX: and raises interrupts
+        0xbf, 0x00, 0x00, 0xc0, 0xfe, //                         MOV EDI, FEC00000h
+        0xc7, 0x07, 0x2c, 0x00, 0x00,
+        0x00, //                   MOV DWORD [EDI], 2Ch: input 14
+        0xc7, 0x47, 0x10, 0x41, 0x00, 0x00, 0x00, //             MOV DWORD [EDI+10h], 41h
+        0xc7, 0x07, 0x2d, 0x00, 0x00, 0x00, //                   MOV DWORD [EDI], 2Dh
+        0xc7, 0x47, 0x10, 0x00, 0x00, 0x00, 0x00, //             MOV DWORD [EDI+10h], 0
+        0x66, 0xba, 0x0e, 0x20, //                               MOV DX, 200Eh
+        0xb0, 0x01, 0xee, 0xb0, 0x00,
+        0xee, //                   MOV AL, 1; OUT DX, AL; MOV AL, 0; OUT DX, AL
+        0xf7, 0x05, 0x20, 0x02, 0xe0, 0xfe, //                   TEST DWORD [FEE00220h], 2
+        0x02, 0x00, 0x00, 0x00, 0x74, 0x05, //                   JZ fail
+        0xbb, 0x10, 0x00, 0x00, 0x00, //                         MOV EBX, 10h
+        0x89, 0xd8, 0xe7, 0xf4,
+        0xf4, //                         fail: MOV EAX, EBX; OUT F4h, EAX; HLT
+    ];
+    let sum = MAGIC.wrapping_add(FLAGS).wrapping_neg();
+    let header = [MAGIC, FLAGS, sum, ADDRESS, ADDRESS, 0, 0, ADDRESS + 32];
+    [header.map(u32::to_le_bytes).as_flattened(), CODE].concat()
+}
+
+/// By the command line that kvm-unit-tests have for QEMU.
+#[test]
+fn kvm_unit_tests_find_what_they_ask_for() {
+    let directory = Directory::new();
+    let kernel = directory.file("test.flat", &kvm_unit_test());
+    let line = "-nodefaults -device pc-testdev -device isa-debug-exit,iobase=0xf4,iosize=0x4 -vnc none -serial stdio \
+                -display none -m 16 -kernel";
+    let run = |engine: &[&str], line: &str| {
+        let mut command = ring3();
+        command.arg("qemu").args(engine).args(line.split_whitespace()).arg(&kernel);
+        output(command.stdin(Stdio::null())).status.code()
+    };
+    for engine in ["interpreter", "tcg"] {
+        assert_eq!(run(&["-accel", engine], line), Some(0x21), "{engine}");
+    }
+    let without = line.replace("-device pc-testdev", "");
+    assert_eq!(run(&[], &without), Some(2 * 2 + 1), "there is a test device nobody asked for");
 }

@@ -567,3 +567,77 @@ fn output_that_nobody_reads_ends_the_run_with_an_error() {
     assert_eq!(status.code(), Some(1), "{errors}");
     assert_eq!(errors, "ring3: cannot write to standard output: Broken pipe (os error 32)\n");
 }
+
+/// Code that jumps to each of `targets`, where an invalid opcode is to be found at the second address, and sends u for each where
+/// that was so, and x where it was elsewhere.
+fn execute_elsewhere(targets: &[(u32, u32)]) -> Vec<u8> {
+    const HANDLER: usize = 0x180;
+    let mut code = vec![
+        0xbc, 0x00, 0x00, 0x18, 0x00, //                               MOV ESP, 180000h
+        // The gate of #UD, vector 6, in a table at 102000h.
+        0xc7, 0x05, 0x30, 0x20, 0x10, 0x00, 0x80, 0x01, 0x10, 0x00, // MOV [102030h], 100180h
+        0xc7, 0x05, 0x34, 0x20, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // MOV [102034h], 108E00h
+        0x68, 0x00, 0x20, 0x10, 0x00, //                               PUSH 102000h
+        0x66, 0x68, 0xff, 0x07, //                                     PUSH WORD 7FFh
+        0x0f, 0x01, 0x1c, 0x24, //                                     LIDT [ESP]
+        0xc6, 0x05, 0xff, 0xff, 0x1f, 0x00, 0xeb, //                   MOV BYTE [1FFFFFh], EBh
+    ];
+    for (target, found) in targets {
+        let next = 0x10_0000 + code.len() as u32 + 17;
+        code.push(0xbb); // MOV EBX, next
+        code.extend(next.to_le_bytes());
+        code.push(0xbe); // MOV ESI, found
+        code.extend(found.to_le_bytes());
+        code.push(0xb9); // MOV ECX, target
+        code.extend(target.to_le_bytes());
+        code.extend([0xff, 0xe1]); // JMP ECX
+    }
+    code.extend(power_off());
+    assert!(code.len() <= HANDLER);
+    code.resize(HANDLER, 0xf4);
+    code.extend([
+        0x66, 0xba, 0xf8, 0x03, // MOV DX, 3F8h
+        0xb0, b'u', //             MOV AL, 'u'
+        0x39, 0x34, 0x24, //       CMP [ESP], ESI
+        0x74, 0x02, //             JE over
+        0xb0, b'x', //             MOV AL, 'x'
+        0xee, //                   over: OUT DX, AL
+        0x83, 0xc4, 0x0c, //       ADD ESP, 12
+        0xff, 0xe3, //             JMP EBX
+    ]);
+    code
+}
+
+/// Beyond the end of memory, the local APIC, the I/O APIC, the HPET and a window for PCI: the bus has ones, which are no instruction. At the
+/// last byte of memory is a jump whose second byte is read there.
+#[test]
+fn code_is_not_found_in_devices_or_in_nothing() {
+    let directory = Directory::new();
+    let targets = [
+        (0x20_0000, 0x20_0000),
+        (0xfee0_0000, 0xfee0_0000),
+        (0xfec0_0010, 0xfec0_0010),
+        (0xfed0_00f0, 0xfed0_00f0),
+        (0xe800_0123, 0xe800_0123),
+        (0x1f_ffff, 0x20_0000),
+    ];
+    let code = execute_elsewhere(&targets);
+    for engine in ["interpreter", "auto"] {
+        let output = output(machine(&directory, &code).args(["--engine", engine]));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "u".repeat(targets.len()), "{engine}");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+/// Statuses that mean something else otherwise come with a word on whose they are.
+#[test]
+fn a_status_of_the_guest_is_told_from_one_of_the_host() {
+    let directory = Directory::new();
+    for (value, is_told) in [(0u8, true), (1, true), (2, true), (3, false), (0x21, false)] {
+        let code = [&out(0xf4, value)[..], &[0xf4]].concat();
+        let output = output(machine(&directory, &code).arg("--debug-exit=0xf4"));
+        assert_eq!(output.status.code(), Some(2 * i32::from(value) + 1), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.contains("by the debug exit"), is_told, "{told}");
+    }
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The 16 IRQ lines of the ISA bus (IRQ 0 to IRQ 15), and the interrupt pins of the PCI functions, which
-/// reach them by the chipset's router.
+/// reach them by the chipset's router. Lines 16 to 23 go to the inputs of the I/O APIC of these numbers and nowhere else.
 ///
 /// A device sets the level of its line or pin; the board passes every change on to
 /// the interrupt controllers in the order in which they happened, so that a
@@ -30,8 +30,12 @@ pub struct Message {
 pub struct LineLevels {
     /// A bit for each line that an ISA device drives.
     isa: u16,
-    /// For each line, a bit for each of the ISA devices that share it and drive it.
-    shared: [u8; IrqLines::COUNT as usize],
+    /// For each line, a bit for each of the devices that share it and drive it.
+    shared: [u8; IrqLines::ALL as usize],
+    /// What drives the lines of the timers (IRQ 0 and IRQ 8) in the place of the devices that they belong to, a bit for each line.
+    replacement: u16,
+    /// It does so now.
+    is_replaced: bool,
     /// For each router input PIRQA to PIRQD, a bit for each PCI device number that drives it.
     pci: [u32; IrqLines::ROUTER_INPUTS as usize],
     /// The line to which each of them goes.
@@ -39,17 +43,26 @@ pub struct LineLevels {
 }
 
 impl LineLevels {
-    fn levels(&self) -> u16 {
+    fn levels(&self) -> u32 {
         let routed = self.pci.iter().zip(&self.routes).filter(|(drivers, _)| **drivers != 0);
         let shared = (0..).zip(&self.shared).filter(|(_, drivers)| **drivers != 0);
         let lines = routed.filter_map(|(_, line)| *line).chain(shared.map(|(line, _)| line));
-        lines.fold(self.isa, |levels, line| levels | 1 << line)
+        let isa = if self.is_replaced {
+            self.isa & !IrqLines::OF_TIMERS | self.replacement & IrqLines::OF_TIMERS
+        } else {
+            self.isa
+        };
+        lines.fold(isa.into(), |levels, line| levels | 1 << line)
     }
 }
 
 impl IrqLines {
-    /// Number of lines.
+    /// Number of lines of the ISA bus.
     pub const COUNT: u8 = 16;
+    /// Number of all lines, those to the I/O APIC alone included.
+    pub const ALL: u8 = 24;
+    /// IRQ 0 and IRQ 8.
+    const OF_TIMERS: u16 = 1 << 0 | 1 << 8;
     /// Number of inputs of the PCI interrupt router.
     pub const ROUTER_INPUTS: u8 = 4;
 
@@ -62,14 +75,35 @@ impl IrqLines {
         }
     }
 
-    /// Drives line `line` high or low for one of up to eight ISA devices that share it, `driver` (0 to 7). The line is high while any
+    /// Drives line `line` (0 to 23) high or low for one of up to eight devices that share it, `driver` (0 to 7). The line is high while any
     /// of them drives it, as where cards drive it by open collectors. Other numbers are ignored.
     pub fn set_shared(&mut self, line: u8, driver: u8, high: bool) {
-        if line < Self::COUNT
+        if line < Self::ALL
             && driver < u8::BITS as u8
             && (self.state.shared[usize::from(line)] >> driver & 1 != 0) != high
         {
             self.change(|state| state.shared[usize::from(line)] ^= 1 << driver);
+        }
+    }
+
+    /// From now on the lines of the interval timer (IRQ 0) and the real-time clock (IRQ 8) are driven by
+    /// [`IrqLines::set_replacement`] alone, or by these devices again.
+    pub fn replace_timers(&mut self, replaces: bool) {
+        if self.state.is_replaced != replaces {
+            self.change(|state| state.is_replaced = replaces);
+        }
+    }
+
+    /// The interval timer and the real-time clock do not reach their lines.
+    pub fn timers_are_replaced(&self) -> bool {
+        self.state.is_replaced
+    }
+
+    /// Drives line 0 or 8 (others are ignored) high or low, which counts while [timers are replaced](IrqLines::replace_timers).
+    pub fn set_replacement(&mut self, line: u8, high: bool) {
+        let bit = if line < Self::COUNT { (1 << line) & Self::OF_TIMERS } else { 0 };
+        if (self.state.replacement & bit != 0) != high {
+            self.change(|state| state.replacement ^= bit);
         }
     }
 
@@ -96,14 +130,14 @@ impl IrqLines {
         let before = self.state.levels();
         change(&mut self.state);
         let after = self.state.levels();
-        for line in (0..Self::COUNT).filter(|line| (before ^ after) >> line & 1 != 0) {
+        for line in (0..Self::ALL).filter(|line| (before ^ after) >> line & 1 != 0) {
             self.changes.push((line, after >> line & 1 != 0));
         }
     }
 
     /// The level of line `line`; low for one that does not exist.
     pub fn is_high(&self, line: u8) -> bool {
-        line < Self::COUNT && self.state.levels() >> line & 1 != 0
+        line < Self::ALL && self.state.levels() >> line & 1 != 0
     }
 
     /// What drives the lines, for a saved machine.
@@ -163,13 +197,43 @@ mod tests {
         lines.set_shared(4, 2, true);
         lines.set_shared(4, 0, false);
         lines.set_shared(4, 8, true);
-        lines.set_shared(16, 0, true);
+        lines.set_shared(24, 0, true);
         assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(4, true)]);
         lines.set(4, true);
         lines.set_shared(4, 2, false);
         assert!(!lines.has_changes());
         lines.set(4, false);
         assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(4, false)]);
+    }
+
+    #[test]
+    fn lines_to_the_io_apic_alone_are_no_isa_devices() {
+        let mut lines = IrqLines::default();
+        lines.set(16, true);
+        assert!(!lines.has_changes());
+        lines.set_shared(23, 1, true);
+        lines.set_shared(16, 0, true);
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(23, true), (16, true)]);
+        assert!(lines.is_high(23) && !lines.is_high(17));
+    }
+
+    #[test]
+    fn the_lines_of_the_timers_can_be_replaced() {
+        let mut lines = IrqLines::default();
+        lines.set(0, true);
+        lines.set(3, true);
+        lines.set_replacement(8, true);
+        lines.set_replacement(5, true);
+        lines.drain_changes();
+        lines.replace_timers(true);
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(0, false), (8, true)]);
+        lines.set(8, true);
+        lines.set(8, false);
+        lines.set_replacement(8, false);
+        assert!(lines.timers_are_replaced());
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(8, false)]);
+        lines.replace_timers(false);
+        assert_eq!(lines.drain_changes().collect::<Vec<_>>(), [(0, true)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The firmware configuration device: what the machine tells its firmware.
+//! The firmware configuration device: what the machine tells its firmware, and all other software that asks.
 //!
 //! The interface is QEMU's (docs/specs/fw_cfg.rst there), since the firmware for emulators knows that one: items of
 //! bytes that are selected by a key and read byte by byte, or by DMA; a directory gives further items
@@ -15,6 +15,8 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, Width};
@@ -35,29 +37,79 @@ const DMA_LOW_PORT: u16 = 0x518;
 /// What the DMA address registers read as.
 const DMA_SIGNATURE: &[u8; 8] = b"QEMU CFG";
 
-/// Keys of items.
+/// Keys of items. Numbers are little-endian.
 pub mod key {
     /// The four letters by which firmware finds the device.
     pub(super) const SIGNATURE: u16 = 0x00;
     /// Which interfaces there are.
     pub(super) const INTERFACES: u16 = 0x01;
+    /// The UUID of the machine, 16 bytes; zeros where it has none.
+    pub const UUID: u16 = 0x02;
+    /// The size of RAM, eight bytes.
+    pub const MEMORY_SIZE: u16 = 0x03;
+    /// 1 when there is no display adapter, two bytes.
+    pub const NO_DISPLAY: u16 = 0x04;
     /// How many processors, two bytes.
     pub const PROCESSORS: u16 = 0x05;
+    /// Where the kernel's protected-mode code belongs, and its size, four bytes each.
+    pub const KERNEL_ADDRESS: u16 = 0x07;
+    /// See [`KERNEL_ADDRESS`].
+    pub const KERNEL_SIZE: u16 = 0x08;
+    /// Where the initial RAM disk belongs, and its size, four bytes each.
+    pub const INITRD_ADDRESS: u16 = 0x0a;
+    /// See [`INITRD_ADDRESS`].
+    pub const INITRD_SIZE: u16 = 0x0b;
     /// 1 when the boot menu is to be shown, two bytes.
     pub const BOOT_MENU: u16 = 0x0e;
     /// How many processors there may be, two bytes.
     pub const MAX_PROCESSORS: u16 = 0x0f;
+    /// The kernel's protected-mode code.
+    pub const KERNEL_DATA: u16 = 0x11;
+    /// The initial RAM disk.
+    pub const INITRD_DATA: u16 = 0x12;
+    /// Where the command line belongs, four bytes.
+    pub const COMMAND_LINE_ADDRESS: u16 = 0x13;
+    /// The length of the command line with the zero byte at its end, four bytes.
+    pub const COMMAND_LINE_SIZE: u16 = 0x14;
+    /// The command line, with a zero byte at its end.
+    pub const COMMAND_LINE_DATA: u16 = 0x15;
+    /// Where the kernel's real-mode code belongs, and its size, four bytes each.
+    pub const SETUP_ADDRESS: u16 = 0x16;
+    /// See [`SETUP_ADDRESS`].
+    pub const SETUP_SIZE: u16 = 0x17;
+    /// The kernel's real-mode code, with what a boot loader fills in.
+    pub const SETUP_DATA: u16 = 0x18;
     /// The directory of files.
     pub(super) const DIRECTORY: u16 = 0x19;
     /// The first key of a file.
     pub(super) const FIRST_FILE: u16 = 0x20;
+    /// 1 when IRQ 0 is at input 2 of the I/O APIC, one byte; the first of the keys that are a PC's own.
+    pub const IRQ0_OVERRIDE: u16 = 0x8002;
 }
 
 /// Of the interfaces item: selector and data ports, and DMA.
 const INTERFACES: u32 = 1 << 0 | 1 << 1;
 
 /// The length of a file's name in the directory, with the zero byte at its end.
-const NAME_LEN: usize = 56;
+pub const NAME_LEN: usize = 56;
+/// More files than this there cannot be: further on are the keys that are a PC's own.
+pub const FILES_MAX: usize = 0x1000;
+
+/// The contents of an item, which others may share.
+#[derive(Clone)]
+struct Contents(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Contents {
+    fn bytes(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes().len())
+    }
+}
 
 // The DMA descriptor's first field.
 const DMA_ERROR: u32 = 1 << 0;
@@ -66,14 +118,45 @@ const DMA_SKIP: u32 = 1 << 2;
 const DMA_SELECT: u32 = 1 << 3;
 const DMA_WRITE: u32 = 1 << 4;
 
+/// What a guest has the DMA interface do: a descriptor in its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaCommand {
+    control: u32,
+    /// In bytes.
+    length: u32,
+    address: u64,
+}
+
+impl DmaCommand {
+    /// Selects the item `key` and reads `length` bytes of it to guest-physical address `address`.
+    pub fn read(key: u16, length: u32, address: u64) -> DmaCommand {
+        DmaCommand { control: u32::from(key) << 16 | DMA_SELECT | DMA_READ, length, address }
+    }
+
+    /// As it is in memory.
+    pub fn bytes(self) -> [u8; 16] {
+        let first = u64::from(self.control) << 32 | u64::from(self.length);
+        (u128::from(first) << 64 | u128::from(self.address)).to_be_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; 16]) -> DmaCommand {
+        let fields = u128::from_be_bytes(bytes);
+        DmaCommand {
+            control: (fields >> 96) as u32,
+            length: (fields >> 64) as u32,
+            address: fields as u64,
+        }
+    }
+}
+
 /// The device, `fw_cfg`.
 #[derive(Debug, Clone)]
 pub struct FwCfg {
-    items: BTreeMap<u16, Vec<u8>>,
+    items: BTreeMap<u16, Contents>,
     /// The names of the items from [`key::FIRST_FILE`] on.
     files: Vec<String>,
     /// What items become when the machine is reset.
-    after_reset: BTreeMap<u16, Vec<u8>>,
+    after_reset: BTreeMap<u16, Contents>,
     state: State,
 }
 
@@ -111,16 +194,28 @@ impl Default for FwCfg {
 impl FwCfg {
     /// Gives the item of that key its contents.
     pub fn set(&mut self, key: u16, contents: Vec<u8>) {
-        self.items.insert(key, contents);
+        self.share(key, Arc::new(contents));
+    }
+
+    /// The same where the contents are somebody else's, too.
+    pub fn share(&mut self, key: u16, contents: Arc<dyn AsRef<[u8]> + Send + Sync>) {
+        self.items.insert(key, Contents(contents));
+    }
+
+    /// There is a file of that name.
+    pub fn has_file(&self, name: &str) -> bool {
+        self.files.iter().any(|file| file == name)
     }
 
     /// Adds a file.
     ///
     /// # Panics
-    /// When the name has more than 55 bytes or is there already: mistakes of whoever builds a machine.
+    /// When the name has more than 55 bytes or is there already, or there are [`FILES_MAX`] files: mistakes of whoever builds
+    /// a machine.
     pub fn add_file(&mut self, name: &str, contents: Vec<u8>) {
         assert!(name.len() < NAME_LEN, "{name} is too long for the directory");
-        assert!(!self.files.iter().any(|file| file == name), "{name} is there twice");
+        assert!(!self.has_file(name), "{name} is there twice");
+        assert!(self.files.len() < FILES_MAX, "there is no room for {name}");
         self.set(key::FIRST_FILE + self.files.len() as u16, contents);
         self.files.push(name.to_owned());
         let mut directory = (self.files.len() as u32).to_be_bytes().to_vec();
@@ -144,7 +239,7 @@ impl FwCfg {
         then.resize(len, 0);
         self.add_file(name, first);
         let key = key::FIRST_FILE + (self.files.len() - 1) as u16;
-        self.after_reset.insert(key, then);
+        self.after_reset.insert(key, Contents(Arc::new(then)));
     }
 
     /// The ports at which the board attaches the device.
@@ -155,7 +250,7 @@ impl FwCfg {
     /// The contents of an item; none for one that does not exist.
     fn item(&self, key: u16) -> &[u8] {
         let changed = self.after_reset.get(&key).filter(|_| self.state.was_reset);
-        changed.or_else(|| self.items.get(&key)).map_or(&[], Vec::as_slice)
+        changed.or_else(|| self.items.get(&key)).map_or(&[], Contents::bytes)
     }
 
     /// What is left of the selected item.
@@ -183,10 +278,7 @@ impl FwCfg {
     fn transfer(&mut self, memory: &mut Memory, descriptor: u64) {
         let mut fields = [0; 16];
         memory.read(descriptor, &mut fields);
-        let descriptor_fields = u128::from_be_bytes(fields);
-        let control = (descriptor_fields >> 96) as u32;
-        let length = (descriptor_fields >> 64) as u32;
-        let address = descriptor_fields as u64;
+        let DmaCommand { control, length, address } = DmaCommand::from_bytes(fields);
         if control & DMA_SELECT != 0 {
             self.select((control >> 16) as u16);
         }

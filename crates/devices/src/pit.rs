@@ -26,6 +26,8 @@ const IRQ: u8 = 0;
 /// OUT of counter 0 changes.
 const OUT_0: Tag = 0;
 const OPEN_BUS: u8 = 0xff;
+/// How long it does nothing by itself while IRQ 0 is another timer's.
+const REPLACED_NANOS: u64 = 1_000_000_000;
 
 /// Memory is refreshed, and bit 4 of port 61h toggles, every 15.1 µs, which is 18 periods of
 /// CLK; the chipset does it whatever counter 1 is programmed to.
@@ -46,7 +48,8 @@ const PORT_B_OUT_2: u8 = 1 << 5;
 ///
 /// It sets one timer, to the next change of OUT of counter 0, and none while that has no
 /// change ahead; its periods start at ticks of CLK and so do not drift. Rises of OUT that
-/// are past when the timer is served are one edge of IRQ 0, not many.
+/// are past when the timer is served are one edge of IRQ 0, not many. While the HPET has IRQ 0 a machine that is idle
+/// is not woken up for it but once a second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pit {
     counters: [Counter; 3],
@@ -93,6 +96,10 @@ impl Pit {
 
     fn set_timer(&self, context: &mut Context<'_>, now: Tick) {
         match self.counters[0].next_change(now) {
+            // IRQ 0 is not its own, so that nobody hears it; it looks from time to time whether it is.
+            Some(_) if context.irq.timers_are_replaced() => {
+                context.set_timer(OUT_0, context.now.plus_nanos(REPLACED_NANOS));
+            }
             Some(tick) => {
                 let at = Time::of_tick(u64::try_from(tick).unwrap_or(0), HERTZ);
                 // Who uses a periodic mode counts its interrupts; who sets the counter anew

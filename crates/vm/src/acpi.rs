@@ -7,7 +7,8 @@
 //! ```text
 //! RSDP ──► RSDT, XSDT ─┬► FADT ──┬─► FACS
 //!                      │         └─► DSDT (AML: \_S5, PCI0, its interrupt links and the ISA devices)
-//!                      └► MADT
+//!                      ├► MADT
+//!                      └► HPET
 //! ```
 //!
 //! They are made with pointers from the beginning of their file, and a list of where these are. In a machine that boots
@@ -34,7 +35,7 @@ use acpi_tables::xsdt::XSDT;
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_devices::acpi_pm;
 use ring3_devices::fw_cfg::FwCfg;
-use ring3_devices::pci_hotplug;
+use ring3_devices::{hpet, pci_hotplug};
 
 use crate::config::Config;
 
@@ -115,6 +116,9 @@ impl Tables {
         let mut entries = vec![fadt];
         if config.has_apics() {
             entries.push(tables.add_with_checksum(madt::madt().as_slice()));
+        }
+        if config.has_hpet() {
+            entries.push(tables.add_with_checksum(hpet().as_slice()));
         }
         tables.add_roots(&entries);
         tables
@@ -270,6 +274,23 @@ fn bytes(table: &dyn Aml) -> Vec<u8> {
     bytes
 }
 
+/// The table that says where the high precision event timer is ("IA-PC HPET Specification" 1.0a, 3.2.4).
+fn hpet() -> Sdt {
+    const REVISION: u8 = 1;
+    const NUMBER: u8 = 0;
+    const NO_PAGE_PROTECTION: u8 = 0;
+    let address =
+        GAS::new(GasAddressSpace::SystemMemory, 64, 0, AccessSize::Undefined, hpet::ADDRESS);
+    let len = HEADER_LEN as u32;
+    let mut table = Sdt::new(*b"HPET", len, REVISION, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
+    table.append_slice(&hpet::BLOCK_ID.to_le_bytes());
+    table.append_slice(&bytes(&address));
+    table.append_slice(&[NUMBER]);
+    table.append_slice(&hpet::MINIMUM_TICK.to_le_bytes());
+    table.append_slice(&[NO_PAGE_PROTECTION]);
+    table
+}
+
 /// The Fixed ACPI Description Table (ACPI 6.5, 5.2.9): where the fixed hardware
 /// is. SMI_CMD stays 0: there is no system management mode, ACPI is always on.
 fn fadt(facs: u32, dsdt: u32, has_display: bool) -> FADTBuilder {
@@ -356,8 +377,12 @@ mod tests {
             assert_eq!(bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)), 0);
         }
         let xsdt = u64_at(&memory, rsdp + 24);
-        assert_eq!(table(&memory, xsdt, *b"XSDT").len(), 36 + 2 * 8);
+        assert_eq!(table(&memory, xsdt, *b"XSDT").len(), 36 + 3 * 8);
         table(&memory, u64_at(&memory, xsdt + 44), *b"APIC");
+        let hpet = table(&memory, u64_at(&memory, xsdt + 52), *b"HPET");
+        assert_eq!(hpet[36..40], [0x01, 0xa2, 0x86, 0x80], "the block's ID");
+        assert_eq!(hpet[40..52], [0, 64, 0, 0, 0, 0, 0xd0, 0xfe, 0, 0, 0, 0], "its address");
+        assert_eq!(hpet[52..], [0, 0x88, 0x13, 0], "number, shortest period, protection");
         let fadt = u64_at(&memory, xsdt + 36);
         table(&memory, fadt, *b"FACP");
         let facs = u64::from(u32_at(&memory, fadt + 36));

@@ -23,8 +23,8 @@ use tracing::trace;
 
 use crate::interrupts::{Interrupts, LOCAL_APIC, PIC};
 use crate::set_up::set_up;
+pub use devices::VideoParts;
 pub(crate) use devices::nic_slot;
-pub use devices::{FirmwareParts, VideoParts};
 
 /// Some are no devices of the bus's list, since the board talks to their pins; these are
 /// their numbers among the devices, and [`crate::interrupts`] has those of the interrupt controllers.
@@ -71,7 +71,7 @@ struct State {
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 9;
+const STATE_VERSION: u32 = 10;
 
 impl Board {
     /// Resets every device.

@@ -58,6 +58,12 @@ pub struct Config {
     pub boot_once: Vec<BootDevice>,
     /// Firmware lets the person choose where to boot from.
     pub boot_menu: bool,
+    /// There is a high precision event timer, if the machine [has APICs](Config::has_apics).
+    pub hpet: bool,
+    /// There is the device of kvm-unit-tests ([`ring3_devices::test_device`]).
+    pub test_device: bool,
+    /// Files that the guest finds in fw_cfg beside those of the machine.
+    pub fw_cfg_files: Vec<FwCfgFile>,
     /// The port at which a write ends the run, for tests that run in the guest: none if there is no such port.
     pub debug_exit_port: Option<u16>,
     /// A reset of the machine by the guest, and a triple fault, start the guest again; if not, they end the run.
@@ -73,6 +79,11 @@ impl Config {
     /// There is an I/O APIC where the processor can have a local one.
     pub fn has_apics(&self) -> bool {
         self.cpu.features().contains(Features::APIC)
+    }
+
+    /// There is a high precision event timer: its interrupts go to the I/O APIC.
+    pub fn has_hpet(&self) -> bool {
+        self.hpet && self.has_apics()
     }
 }
 
@@ -93,12 +104,25 @@ impl Default for Config {
             boot_order: Vec::new(),
             boot_once: Vec::new(),
             boot_menu: false,
+            hpet: true,
+            test_device: false,
+            fw_cfg_files: Vec::new(),
             debug_exit_port: None,
             reboots: true,
             stays_when_off: false,
             ends_when_stuck: false,
         }
     }
+}
+
+/// A file in fw_cfg.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FwCfgFile {
+    /// Its name, at most 55 bytes; by custom it begins with `opt/`.
+    pub name: String,
+    /// Its contents.
+    #[serde(with = "serde_bytes")]
+    pub contents: Vec<u8>,
 }
 
 /// A virtio disk.
@@ -195,6 +219,9 @@ pub enum Software {
         /// The image of the display adapter's firmware (VGA BIOS).
         #[serde(with = "serde_bytes")]
         video: Option<Vec<u8>>,
+        /// A kernel that it starts, and not a system on the drives.
+        #[serde(default)]
+        kernel: Option<Kernel>,
     },
     /// A kernel, which is put into memory and started without firmware.
     Kernel(Kernel),
@@ -208,9 +235,17 @@ impl Software {
             Software::Firmware { .. } => None,
         }
     }
+
+    /// The kernel, be it started by firmware or not.
+    pub(crate) fn any_kernel(&self) -> Option<&Kernel> {
+        match self {
+            Software::Kernel(kernel) => Some(kernel),
+            Software::Firmware { kernel, .. } => kernel.as_ref(),
+        }
+    }
 }
 
-/// A kernel that is started without firmware.
+/// A kernel that is started from files of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
     /// The contents of the kernel file: a Linux bzImage, or a kernel with a Multiboot header.
@@ -245,6 +280,15 @@ pub enum ConfigError {
     /// There are too many network cards.
     #[error("a machine has at most 8 network cards, not {0}")]
     Nics(usize),
+    /// A file in fw_cfg cannot have that name.
+    #[error("the name of a file in fw_cfg has 1 to 55 bytes, none of them zero: {0:?}")]
+    FwCfgName(String),
+    /// Two files in fw_cfg have the same name.
+    #[error("there is a file {0} in fw_cfg already")]
+    FwCfgTwice(String),
+    /// There are too many files for fw_cfg.
+    #[error("fw_cfg has no room for {0} files")]
+    FwCfgFiles(usize),
 }
 
 #[cfg(test)]

@@ -1,21 +1,15 @@
-//! Firmware: its image in the machine, and what the machine tells it.
+//! Firmware: its image in the machine.
 //!
 //! The image lies so that it ends at 4 GiB, where the processor starts after a reset (F000:FFF0 with the base FFFF0000h), and
-//! the host bridge shows its last 128 KiB below 1 MiB. What firmware cannot find out by itself it
-//! asks the [`FwCfg`] for.
+//! the host bridge shows its last 128 KiB below 1 MiB. What firmware cannot find out by itself the machine tells it
+//! ([`crate::facts`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ring3_core::memory::{Area, Memory, PAGE_SIZE};
-use ring3_devices::fw_cfg::{FwCfg, key};
 use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
-
-use crate::acpi;
-use crate::board::nic_slot;
-use crate::cards::virtio_disk_slot;
-use crate::config::{BootDevice, Config};
 
 /// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.
 pub const NAMES: [&str; 3] = ["bios-256k.bin", "bios.bin", "seabios.bin"];
@@ -90,46 +84,6 @@ fn area_of(memory: &mut Memory, image: &[u8], size: u64) -> Area {
     area
 }
 
-/// Where firmware is to look for a system, by the names of Open Firmware that SeaBIOS has for them.
-fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
-    let names = devices.iter().map(|device| match device {
-        BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}"),
-        BootDevice::Ide(unit) => format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}", unit / 2, unit % 2),
-        // By the class of the function; the number is in hexadecimal.
-        BootDevice::Virtio(unit) => {
-            format!("/pci@i0cf8/scsi@{:x}/disk@0,0", virtio_disk_slot(*unit))
-        }
-        BootDevice::Network(card) => format!("/pci@i0cf8/ethernet@{:x}", nic_slot(*card)),
-    });
-    let mut text = names.collect::<Vec<_>>().join("\n");
-    text.push('\0');
-    text.into_bytes()
-}
-
-/// Types of the ranges in the memory map (ACPI 6.5, 15).
-const E820_RAM: u32 = 1;
-
-/// What the machine of `config` tells its firmware.
-pub(crate) fn describe(config: &Config) -> FwCfg {
-    let mut fw_cfg = FwCfg::default();
-    fw_cfg.set(key::PROCESSORS, 1u16.to_le_bytes().to_vec());
-    fw_cfg.set(key::MAX_PROCESSORS, 1u16.to_le_bytes().to_vec());
-    fw_cfg.set(key::BOOT_MENU, u16::from(config.boot_menu).to_le_bytes().to_vec());
-    let mut map = Vec::new();
-    map.extend(0u64.to_le_bytes());
-    map.extend(config.memory_bytes.to_le_bytes());
-    map.extend(E820_RAM.to_le_bytes());
-    fw_cfg.add_file("etc/e820", map);
-    if !config.boot_once.is_empty() {
-        let (once, then) = (boot_order(&config.boot_once), boot_order(&config.boot_order));
-        fw_cfg.add_changing_file("bootorder", once, then);
-    } else if !config.boot_order.is_empty() {
-        fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
-    }
-    acpi::give_to_firmware(&mut fw_cfg, config);
-    fw_cfg
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,21 +96,6 @@ mod tests {
         let area = load(&mut memory, &image).unwrap();
         assert_eq!(area.size(), 128 << 10);
         assert_eq!(memory.area(area).last(), Some(&9));
-    }
-
-    #[test]
-    fn firmware_is_told_of_drives_by_their_places() {
-        let order = [
-            BootDevice::Ide(3),
-            BootDevice::Virtio(12),
-            BootDevice::Network(1),
-            BootDevice::Diskette(0),
-        ];
-        let expected = "/pci@i0cf8/ide@1,1/drive@1/disk@1\n\
-                        /pci@i0cf8/scsi@10/disk@0,0\n\
-                        /pci@i0cf8/ethernet@14\n\
-                        /pci@i0cf8/isa@1/fdc@03f0/floppy@0\0";
-        assert_eq!(boot_order(&order), expected.as_bytes());
     }
 
     #[test]

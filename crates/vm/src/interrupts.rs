@@ -13,7 +13,7 @@
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, DeviceId, Width};
-use ring3_core::lines;
+use ring3_core::lines::{self, IrqLines};
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::io_apic::{self, INPUT_INTR, INPUT_IRQ0, IoApic};
 use ring3_devices::local_apic::{self, Delivery, LINT_INTR, LocalApic, Message};
@@ -149,11 +149,17 @@ impl Interrupts {
         }
     }
 
-    /// IRQ line `line` is high now, or low.
+    /// IRQ line `line` is high now, or low; those from 16 on are the I/O APIC's alone.
     pub fn set_line(&mut self, line: u8, high: bool) {
         /// The cascade of the 8259A: no device has this line.
         const CASCADE: u8 = 2;
         self.is_unsettled = true;
+        if line >= IrqLines::COUNT {
+            if let Some(apics) = &mut self.apics {
+                apics.set_input(line, high);
+            }
+            return;
+        }
         self.pic.set_line(line, high);
         self.drive_intr();
         if line != CASCADE

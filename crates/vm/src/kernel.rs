@@ -57,7 +57,7 @@ pub(crate) fn start(
 }
 
 /// The files one after the other, each from a multiple of four bytes on, as Linux takes them.
-fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
+pub(crate) fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
     if let [module] = modules {
         return Cow::Borrowed(&module.contents);
     }

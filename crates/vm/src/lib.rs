@@ -51,6 +51,7 @@ pub mod door;
 pub mod drives;
 mod engines;
 pub mod event_log;
+mod facts;
 pub mod firmware;
 mod host_fpu;
 pub mod interrupts;
@@ -69,8 +70,8 @@ pub use ring3_socket as socket;
 mod stats;
 
 pub use config::{
-    BootDevice, Config, DisketteDrive, Kernel, Module, Nic, NicModel, Software, VirtioDisk,
-    VirtioNic,
+    BootDevice, Config, DisketteDrive, FwCfgFile, Kernel, Module, Nic, NicModel, Software,
+    VirtioDisk, VirtioNic,
 };
 pub use control::Control;
 pub use difference::Difference;

@@ -17,15 +17,19 @@
 //!  top of RAM, downwards         initial RAM disk
 //! ```
 //!
+//! Kernels that start in real mode go by firmware: [`by_firmware`].
+//!
 //! The fields are written by their offsets, with the names of boot.rst: the crate
 //! that has them as structures (linux-loader) also wants guest memory to be its own.
 //!
 //! A kernel file may be anything: no field of it is believed before it was
 //! compared with the length of the file and the size of memory.
 
+pub(crate) mod by_firmware;
 pub(crate) mod screen_info;
 pub mod seed;
 
+pub use by_firmware::needs_firmware;
 use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
 use thiserror::Error;
 
@@ -67,9 +71,9 @@ pub enum LinuxError {
     /// The file is something else.
     #[error("is no Linux kernel (bzImage): {0}")]
     NotLinux(&'static str),
-    /// The kernel is from before Linux 2.6.22.
-    #[error("has boot protocol {}.{:02}, the oldest that can be booted is 2.06", .0 >> 8, .0 & 0xff)]
-    TooOld(u16),
+    /// The kernel is from before Linux 2.6.22, or its code belongs below 1 MiB.
+    #[error("starts in real mode, by boot protocol {}.{:02}, which needs firmware", .0 >> 8, .0 & 0xff)]
+    NeedsFirmware(u16),
     /// The file is shorter than its header says.
     #[error("is damaged: it has {found} bytes where its header speaks of {wanted}")]
     Truncated {
@@ -114,7 +118,7 @@ const GDT: u64 = 0x1000;
 const ZERO_PAGE: u64 = 0x7000;
 const COMMAND_LINE: u64 = 0x2_0000;
 /// Where boot.rst has the protected-mode code of a bzImage loaded, and entered.
-const HIGH_LOAD_ADDRESS: u64 = 0x10_0000;
+pub(crate) const HIGH_LOAD_ADDRESS: u64 = 0x10_0000;
 
 /// The GDT of boot.rst, "32-bit Boot Protocol": `__BOOT_CS` is 10h, `__BOOT_DS` is 18h.
 /// Descriptors as in SDM vol. 3, 3.4.5: base 0, limit FFFFFh pages, 32 bits, present.
@@ -238,11 +242,8 @@ impl<'a> Kernel<'a> {
             return Err(LinuxError::NotLinux("the setup header's \"HdrS\" is missing"));
         }
         let version = u16_at(file, header::VERSION);
-        if version < OLDEST_VERSION {
-            return Err(LinuxError::TooOld(version));
-        }
-        if file[header::LOADFLAGS] & LOADED_HIGH == 0 {
-            return Err(LinuxError::NotLinux("it is a zImage, which loads below 1 MiB"));
+        if version < OLDEST_VERSION || file[header::LOADFLAGS] & LOADED_HIGH == 0 {
+            return Err(LinuxError::NeedsFirmware(version));
         }
         // 0 means 4 (boot.rst); the boot sector comes on top.
         let setup_sectors = match file[header::SETUP_SECTS] {
@@ -448,10 +449,13 @@ pub(crate) mod tests {
         assert!(message(&other).contains("HdrS"));
         let mut old = kernel();
         old[header::VERSION] = 5;
-        assert_eq!(message(&old), "has boot protocol 2.05, the oldest that can be booted is 2.06");
+        assert_eq!(
+            message(&old),
+            "starts in real mode, by boot protocol 2.05, which needs firmware"
+        );
         let mut low = kernel();
         low[header::LOADFLAGS] = 0;
-        assert!(message(&low).contains("zImage"));
+        assert!(message(&low).contains("real mode"));
         let mut short_header = kernel();
         short_header[header::JUMP] = 0x40;
         assert!(message(&short_header).contains("too short for its version"));

@@ -32,11 +32,12 @@ use thiserror::Error;
 use tracing::info;
 
 use crate::acpi;
-use crate::board::{Board, FirmwareParts, VideoParts};
+use crate::board::{Board, VideoParts};
 use crate::config::{Config, ConfigError, Software};
 use crate::drives::{Drive, DriveNames, Drives, ErrorPolicy, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
+use crate::facts;
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
@@ -159,7 +160,7 @@ impl Display for Report {
 pub struct Vm {
     config: Config,
     /// What it starts with.
-    software: Software,
+    software: Arc<Software>,
     cpu: Cpu,
     engine: Box<dyn Engine>,
     memory: Memory,
@@ -229,13 +230,15 @@ impl Vm {
         }
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;
-        let firmware = match &software {
-            Software::Firmware { image, video } => {
+        let software = Arc::new(software);
+        let fw_cfg = facts::describe(&config, &software)?;
+        let rom = match &*software {
+            Software::Firmware { image, video, .. } => {
                 let rom = firmware::load(&mut memory, image)?;
                 if let Some(image) = video.as_ref().filter(|_| config.display) {
                     video_rom = Some(firmware::load_video(&mut memory, image)?);
                 }
-                Some(FirmwareParts { rom, fw_cfg: firmware::describe(&config) })
+                Some(rom)
             }
             Software::Kernel(_) => None,
         };
@@ -251,7 +254,7 @@ impl Vm {
             cpu,
             engine,
             memory,
-            board: Board::new(&config, firmware, video.as_ref())?,
+            board: Board::new(&config, rom, fw_cfg, video.as_ref())?,
             drives: Drives::default(),
             networks: Networks::default(),
             ids: BTreeMap::new(),

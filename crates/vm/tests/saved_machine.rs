@@ -56,7 +56,8 @@ fn firmware_goes_on_after_it_was_saved() {
         eprintln!("skipped: SeaBIOS is not installed");
         return;
     };
-    let software = Software::Firmware { image: bios.unwrap(), video: Some(video.unwrap()) };
+    let software =
+        Software::Firmware { image: bios.unwrap(), video: Some(video.unwrap()), kernel: None };
     let config = Config { display: true, ..Config::default() };
     let vm = Vm::new(config, software).unwrap();
     assert_goes_on(vm, "Relocating init", "No bootable device");

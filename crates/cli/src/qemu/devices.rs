@@ -101,7 +101,8 @@ pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> 
         ("type", name) if name.starts_with("pc-i440fx-") => Ok(()),
         ("type", _) => reason("the machine is a pc, with the 440FX chipset"),
         ("accel", value) => accelerator(all, value),
-        _ => unknown(key, "type and accel"),
+        ("hpet", value) => set(&mut all.run.board.hpet, switch(key, value)?),
+        _ => unknown(key, "type, accel and hpet"),
     })
 }
 
@@ -157,14 +158,15 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
         _ => set(&mut other, Some(key.to_owned())),
     })?;
     match (driver.as_str(), other) {
+        ("pc-testdev", None) if port.is_none() => set(&mut all.run.board.test_device, true),
         ("isa-debug-exit", None) => set(&mut all.run.debug_exit, Some(port.unwrap_or(DEBUG_EXIT))),
         ("VGA", None) if port.is_none() => set(&mut all.vga, Some(Vga::Std)),
-        ("isa-debug-exit" | "VGA", Some(key)) => {
+        ("isa-debug-exit" | "VGA" | "pc-testdev", Some(key)) => {
             unknown(&key, "iobase and iosize, for isa-debug-exit")
         }
         _ => reason(
             "the only devices that can be added are virtio-blk-pci, vhost-user-blk-pci, virtio-net-pci, e1000, ne2k_pci, \
-                 ne2k_isa, isa-debug-exit and VGA",
+                 ne2k_isa, isa-debug-exit, pc-testdev and VGA",
         ),
     }
 }

@@ -143,6 +143,12 @@ fn a_test_kernel_that_exits() {
     assert_eq!((run.debug_exit, run.cpu), (Some(0xf4), Model::I486));
     assert_eq!(run.serial, [SerialTarget::Stdio]);
     assert_eq!(self::run("-device isa-debug-exit").debug_exit, Some(0x501));
+    let run = self::run("-device pc-testdev -no-hpet -fw_cfg opt/a,string=b -fw_cfg name=c,file=d");
+    assert!(run.board.test_device && !run.board.hpet);
+    let names: Vec<_> = run.board.fw_cfg.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, ["opt/a", "c"]);
+    assert!(!self::run("-machine pc,hpet=off").board.hpet);
+    assert!(self::run("-machine pc,hpet=on").board.hpet);
 }
 
 #[test]
@@ -284,7 +290,6 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-rtc clock=vm", "clock=host"),
         ("-S", "without -qmp"),
         ("-append x", "name one with -kernel"),
-        ("-kernel k -bios b", "leave it out"),
         ("-debugcon stdio", "port 402h"),
         ("-vga qxl", "std"),
         ("-parallel stdio", "no parallel port"),

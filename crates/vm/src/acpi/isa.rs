@@ -1,12 +1,13 @@
 //! The devices on the ISA bus, in AML: those that no system can find by itself, with the ports and lines that the board
 //! gives them.
 //!
-//! Resources are the small descriptors that all versions of ACPI have (ACPI 6.5, 6.4.2), so that systems which know version 1
+//! Ports and lines are the small descriptors that all versions of ACPI have (ACPI 6.5, 6.4.2), so that systems which know version 1
 //! alone find them.
 
 use acpi_tables::aml::{BufferData, Device, EISAName, Name, Path};
 use ring3_devices::debug_ports::DEBUG_CONSOLE_PORT;
 use ring3_devices::floppy::DriveKind;
+use ring3_devices::hpet;
 use ring3_devices::uart16550::{COM_PORTS, ComPort};
 
 use super::dsdt::{Encoded, encoded};
@@ -31,6 +32,10 @@ pub(super) fn devices(config: &Config) -> Vec<Encoded> {
         device("MBRD", "PNP0C02", motherboard()),
         fw_cfg(),
     ];
+    if config.has_hpet() {
+        let resources = Resources::new().memory(hpet::ADDRESS as u32, hpet::SIZE as u32);
+        all.push(device("HPET", "PNP0103", resources));
+    }
     if config.diskettes.iter().any(Option::is_some) {
         all.push(diskette_controller(config.diskettes.map(|drive| drive.map(|drive| drive.kind))));
     }
@@ -120,6 +125,15 @@ impl Resources {
         self
     }
 
+    /// The `len` guest-physical addresses from `first` on, for reading and writing (6.4.3.4).
+    fn memory(mut self, first: u32, len: u32) -> Resources {
+        const WRITABLE: u8 = 1;
+        self.0.extend([0x86, 9, 0, WRITABLE]);
+        self.0.extend(first.to_le_bytes());
+        self.0.extend(len.to_le_bytes());
+        self
+    }
+
     /// `_CRS` with them.
     fn named(mut self) -> Name {
         // The end tag with a checksum of 0, which is taken for right (6.4.2.9).
@@ -133,6 +147,7 @@ mod tests {
     use super::super::bytes;
     use super::*;
     use crate::config::DisketteDrive;
+    use ring3_x86::cpuid::Model;
 
     fn described(config: &Config) -> Vec<u8> {
         devices(config).iter().flat_map(|device| bytes(device)).collect()
@@ -147,12 +162,23 @@ mod tests {
     fn the_devices_of_a_pc_are_there_by_their_ids() {
         let aml = described(&Config::default());
         for id in [
-            "PNP0000", "PNP0100", "PNP0200", "PNP0303", "PNP0501", "PNP0800", "PNP0B00", "PNP0C02",
-            "PNP0C04", "PNP0F13",
+            "PNP0000", "PNP0100", "PNP0103", "PNP0200", "PNP0303", "PNP0501", "PNP0800", "PNP0B00",
+            "PNP0C02", "PNP0C04", "PNP0F13",
         ] {
             assert!(has(&aml, &bytes(&EISAName::new(id))), "{id}");
         }
         assert!(has(&aml, b"QEMU0002\0"));
+    }
+
+    #[test]
+    fn the_hpet_can_be_left_out() {
+        let without = [
+            Config { hpet: false, ..Config::default() },
+            Config { cpu: Model::I486, ..Config::default() },
+        ];
+        for config in without {
+            assert!(!has(&described(&config), b"HPET"));
+        }
     }
 
     #[test]

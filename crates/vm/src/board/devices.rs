@@ -15,6 +15,7 @@ use ring3_devices::e1000::E1000;
 use ring3_devices::floppy::{self, Floppy};
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::fw_cfg::FwCfg;
+use ring3_devices::hpet::Hpet;
 use ring3_devices::i440fx::I440fx;
 use ring3_devices::i8042::I8042;
 use ring3_devices::ide::Ide;
@@ -26,6 +27,7 @@ use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
 use ring3_devices::rtc::Rtc;
+use ring3_devices::test_device::TestDevice;
 use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
 use ring3_devices::virtio::block::Block;
@@ -36,15 +38,6 @@ use super::Board;
 use crate::cards::{self, Card, Place};
 use crate::config::{Config, NicModel, VirtioNic};
 use crate::interrupts::Interrupts;
-
-/// What firmware needs of a board: where its image is, and what the machine tells it.
-#[derive(Debug)]
-pub struct FirmwareParts {
-    /// The image.
-    pub rom: Area,
-    /// What the machine tells it.
-    pub fw_cfg: FwCfg,
-}
 
 /// The chipset's PCI functions: device and function number.
 const HOST_BRIDGE: (u8, u8) = (0, 0);
@@ -87,15 +80,16 @@ pub(crate) fn nic_slot(index: u8) -> u8 {
 }
 
 impl Board {
-    /// The board of a machine of that shape. Without firmware the chipset is as firmware leaves it.
-    /// `video` is the display adapter's memory, if there is one, with the image of its firmware.
+    /// The board of a machine of that shape, which tells its software what is in `fw_cfg`. `rom` is the firmware's image; without
+    /// firmware the chipset is as firmware leaves it. `video` is the display adapter's memory, if there is one, with the image of its
+    /// firmware.
     pub fn new(
         config: &Config,
-        firmware: Option<FirmwareParts>,
+        rom: Option<Area>,
+        fw_cfg: FwCfg,
         video: Option<&VideoParts>,
     ) -> Result<Board, PortConflict> {
-        let is_set_up = firmware.is_none();
-        let (rom, fw_cfg) = firmware.map(|parts| (parts.rom, parts.fw_cfg)).unzip();
+        let is_set_up = rom.is_none();
         let mut board = Board {
             interrupts: Interrupts::new(config.has_apics()),
             is_set_up,
@@ -130,6 +124,9 @@ impl Board {
         );
         let ports = rtc.ports();
         board.attach(rtc, &ports)?;
+        if config.has_hpet() {
+            board.attach(Hpet::default(), &[])?;
+        }
         let keyboard = I8042::default();
         let ports = keyboard.ports();
         board.attach(keyboard, &ports)?;
@@ -179,10 +176,13 @@ impl Board {
             let exit = DebugExit::new(port);
             board.attach(exit, &exit.ports())?;
         }
-        if let Some(fw_cfg) = fw_cfg {
-            let ports = fw_cfg.ports();
-            board.attach(fw_cfg, &ports)?;
+        if config.test_device {
+            let device = TestDevice::default();
+            let ports = device.ports();
+            board.attach(device, &ports)?;
         }
+        let ports = fw_cfg.ports();
+        board.attach(fw_cfg, &ports)?;
         let hotplug = PciHotplug::default();
         let ports = hotplug.ports();
         board.attach(hotplug, &ports)?;

@@ -1,4 +1,5 @@
 use ring3_core::disk::Medium;
+use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::Model;
@@ -9,7 +10,7 @@ use crate::config::{Config, VirtioDisk};
 
 fn new_board() -> Board {
     let config = Config { memory_bytes: 1 << 20, rtc_base: 1_000_000_000, ..Config::default() };
-    Board::new(&config, None, None).unwrap()
+    Board::new(&config, None, FwCfg::default(), None).unwrap()
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn a_board_with_apics_survives_saving() {
     assert!(other.interrupt_requested());
     assert_eq!(other.acknowledge_interrupt(), 0x40);
     let config = Config { cpu: Model::I486, memory_bytes: 1 << 20, ..Config::default() };
-    assert!(Board::new(&config, None, None).unwrap().restore(&saved).is_err());
+    assert!(Board::new(&config, None, FwCfg::default(), None).unwrap().restore(&saved).is_err());
     // Switched off, it is not there.
     other.set_apic_base(&mut memory, later, APIC | 0x100);
     let read = other.read_memory(&mut memory, later, APIC + 0x30, Width::Dword);
@@ -186,7 +187,7 @@ fn virtio_disks_are_devices_one_after_the_other() {
     let mut memory = Memory::new(1 << 20).unwrap();
     let virtio_disks = vec![Some(virtio_disk(0x1234)), Some(virtio_disk(0x5678))];
     let config = Config { memory_bytes: 1 << 20, virtio_disks, ..Config::default() };
-    let mut board = Board::new(&config, None, None).unwrap();
+    let mut board = Board::new(&config, None, FwCfg::default(), None).unwrap();
     board.reset(&mut memory, Time::ZERO);
     for (slot, id) in [(4, 0x1001_1af4), (5, 0x1001_1af4), (6, u32::MAX)] {
         assert_eq!(read_config(&mut board, &mut memory, slot << 11), id, "slot {slot}");
@@ -202,11 +203,11 @@ fn virtio_disks_are_devices_one_after_the_other() {
         assert_eq!(read_config(&mut board, &mut memory, slot << 11 | 0x3c) & 0xff, line);
     }
     let saved = board.save();
-    let mut other = Board::new(&config, None, None).unwrap();
+    let mut other = Board::new(&config, None, FwCfg::default(), None).unwrap();
     other.restore(&saved).unwrap();
     assert_eq!(other.save(), saved);
     let fewer = Config { memory_bytes: 1 << 20, ..Config::default() };
-    assert!(Board::new(&fewer, None, None).unwrap().restore(&saved).is_err());
+    assert!(Board::new(&fewer, None, FwCfg::default(), None).unwrap().restore(&saved).is_err());
 }
 
 #[test]
@@ -234,9 +235,11 @@ fn a_card_comes_and_goes() {
         // A board that has the card from the start takes the state over, and one without does not.
         let saved = board.save();
         let mut config = Config { memory_bytes: 1 << 20, ..Config::default() };
-        assert!(Board::new(&config, None, None).unwrap().restore(&saved).is_err());
+        assert!(
+            Board::new(&config, None, FwCfg::default(), None).unwrap().restore(&saved).is_err()
+        );
         place.put(&mut config, Card::Disk(virtio_disk(sectors)));
-        let mut other = Board::new(&config, None, None).unwrap();
+        let mut other = Board::new(&config, None, FwCfg::default(), None).unwrap();
         other.restore(&saved).unwrap();
         assert_eq!(other.save(), saved);
 

@@ -50,7 +50,7 @@ impl Vm {
         SavedMachine {
             version: STATE_VERSION,
             config: self.config.clone(),
-            software: self.software.clone(),
+            software: (*self.software).clone(),
             cpu: self.cpu.save(),
             memory: self.memory.save(),
             board: self.board.save(),

@@ -112,7 +112,7 @@ fn a_run_is_repeated_by_its_inputs_alone() {
 /// Asserts that the recording of `live`, which sent `sent` and switched itself off, repeats it.
 #[track_caller]
 fn assert_repeats(live: &mut Vm, sent: &Sent) {
-    let mut replayed = Vm::new(live.config.clone(), live.software.clone()).unwrap();
+    let mut replayed = Vm::new(live.config.clone(), (*live.software).clone()).unwrap();
     let mut again = Sent::default();
     let ending = replayed.replay(live.recording(), &mut again).unwrap();
     assert_eq!(ending, Ending::PowerOff);

@@ -1,0 +1,116 @@
+//! Options for devices of the board, and for what the machine tells its software.
+
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgAction, Args};
+use ring3_vm::{Config, FwCfgFile};
+use thiserror::Error;
+
+use crate::qemu::properties::{self, Properties};
+use crate::run::RunError;
+
+/// The options.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Board")]
+pub(crate) struct BoardArguments {
+    /// The high precision event timer: on or off. The 486 has none
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    #[arg(action = ArgAction::Set, value_parser = switch)]
+    pub(crate) hpet: bool,
+
+    /// Give the guest a file by fw_cfg: name=NAME,file=FILE or name=NAME,string=TEXT, where names begin with opt/ by custom. Linux shows
+    /// it in /sys/firmware/qemu_fw_cfg/by_name; can be given several times
+    #[arg(long, value_name = "PROPERTIES")]
+    pub(crate) fw_cfg: Vec<FwCfgProperties>,
+
+    /// Add the device that kvm-unit-tests drive (QEMU's pc-testdev)
+    #[arg(long)]
+    pub(crate) test_device: bool,
+}
+
+/// `on` or `off`.
+fn switch(text: &str) -> Result<bool, BadProperties> {
+    properties::switch("it", text).map_err(BadProperties)
+}
+
+/// A `--fw-cfg`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FwCfgProperties {
+    pub(crate) name: String,
+    pub(crate) contents: Contents,
+}
+
+/// Where the contents of a file for the guest come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    File(PathBuf),
+    Text(String),
+}
+
+/// Why a value is refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub(crate) struct BadProperties(String);
+
+impl FromStr for FwCfgProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<FwCfgProperties, BadProperties> {
+        const NAME_MAX: usize = ring3_devices::fw_cfg::NAME_LEN - 1;
+        let mut properties = Properties::parse(text, Some("name"));
+        let name = properties.take("name").unwrap_or_default();
+        let file = properties.take("file").filter(|file| !file.is_empty());
+        let text = properties.take("string");
+        properties.finish("name, file and string").map_err(BadProperties)?;
+        if !(1..=NAME_MAX).contains(&name.len()) {
+            return Err(BadProperties(format!("a name has 1 to {NAME_MAX} bytes: name=opt/NAME")));
+        }
+        let contents = match (file, text) {
+            (Some(file), None) => Contents::File(file.into()),
+            (None, Some(text)) => Contents::Text(text),
+            _ => return Err(BadProperties("give either file=FILE or string=TEXT".to_owned())),
+        };
+        Ok(FwCfgProperties { name, contents })
+    }
+}
+
+impl BoardArguments {
+    /// Says in `config` what was asked for.
+    pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
+        config.hpet = self.hpet;
+        config.test_device = self.test_device;
+        for FwCfgProperties { name, contents } in &self.fw_cfg {
+            let contents = match contents {
+                Contents::Text(text) => text.clone().into_bytes(),
+                Contents::File(path) => fs::read(path).map_err(|source| RunError::Read {
+                    what: "file for the guest",
+                    path: path.clone(),
+                    source,
+                })?,
+            };
+            config.fw_cfg_files.push(FwCfgFile { name: name.clone(), contents });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_for_the_guest_have_a_name_and_one_kind_of_contents() {
+        let file = |name: &str, contents| Ok(FwCfgProperties { name: name.to_owned(), contents });
+        assert_eq!("name=opt/a,file=b".parse(), file("opt/a", Contents::File("b".into())));
+        assert_eq!("opt/a,string=b,,c".parse(), file("opt/a", Contents::Text("b,c".into())));
+        assert_eq!("opt/a,string=".parse(), file("opt/a", Contents::Text(String::new())));
+        for wrong in
+            ["", "file=b", "opt/a", "opt/a,file=", "opt/a,file=b,string=c", "opt/a,string=b,x=y"]
+        {
+            assert!(wrong.parse::<FwCfgProperties>().is_err(), "{wrong}");
+        }
+        assert!(format!("{},string=", "x".repeat(56)).parse::<FwCfgProperties>().is_err());
+    }
+}

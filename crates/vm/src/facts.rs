@@ -1,0 +1,244 @@
+//! What the machine tells its software by fw_cfg, firmware or not: what QEMU tells, under its keys and names, since the software for
+//! emulators knows those (docs/specs/fw_cfg.rst there).
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ring3_devices::fw_cfg::{FILES_MAX, FwCfg, NAME_LEN, key};
+
+use crate::acpi;
+use crate::board::nic_slot;
+use crate::cards::virtio_disk_slot;
+use crate::config::{BootDevice, Config, ConfigError, Kernel, Software};
+use crate::kernel;
+use crate::linux::by_firmware;
+use crate::machine::VmError;
+use crate::multiboot;
+
+/// Types of the ranges in the memory map (ACPI 6.5, 15).
+const E820_RAM: u32 = 1;
+
+/// What the machine of `config`, which starts with `software`, tells it.
+pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCfg, VmError> {
+    let mut fw_cfg = FwCfg::default();
+    fw_cfg.set(key::UUID, vec![0; 16]);
+    fw_cfg.set(key::MEMORY_SIZE, config.memory_bytes.to_le_bytes().to_vec());
+    fw_cfg.set(key::NO_DISPLAY, u16::from(!config.display).to_le_bytes().to_vec());
+    fw_cfg.set(key::PROCESSORS, 1u16.to_le_bytes().to_vec());
+    fw_cfg.set(key::MAX_PROCESSORS, 1u16.to_le_bytes().to_vec());
+    fw_cfg.set(key::BOOT_MENU, u16::from(config.boot_menu).to_le_bytes().to_vec());
+    fw_cfg.set(key::IRQ0_OVERRIDE, vec![u8::from(config.has_apics())]);
+    let mut map = Vec::new();
+    map.extend(0u64.to_le_bytes());
+    map.extend(config.memory_bytes.to_le_bytes());
+    map.extend(E820_RAM.to_le_bytes());
+    fw_cfg.add_file("etc/e820", map);
+    if software.kernel().is_none() && software.any_kernel().is_some() {
+        fw_cfg.add_file("bootorder", format!("{KERNEL_ROM_BOOTS}\0").into_bytes());
+    } else if !config.boot_once.is_empty() {
+        let (once, then) = (boot_order(&config.boot_once), boot_order(&config.boot_order));
+        fw_cfg.add_changing_file("bootorder", once, then);
+    } else if !config.boot_order.is_empty() {
+        fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
+    }
+    acpi::give_to_firmware(&mut fw_cfg, config);
+    if let Some(kernel) = software.any_kernel() {
+        tell_of_kernel(&mut fw_cfg, config, software, kernel)?;
+    }
+    for (count, file) in config.fw_cfg_files.iter().enumerate() {
+        let name = &file.name;
+        if name.is_empty() || name.len() >= NAME_LEN || name.contains('\0') {
+            return Err(ConfigError::FwCfgName(name.clone()).into());
+        }
+        if fw_cfg.has_file(name) {
+            return Err(ConfigError::FwCfgTwice(name.clone()).into());
+        }
+        if count >= FILES_MAX / 2 {
+            return Err(ConfigError::FwCfgFiles(config.fw_cfg_files.len()).into());
+        }
+        fw_cfg.add_file(name, file.contents.clone());
+    }
+    Ok(fw_cfg)
+}
+
+/// A part of the kernel's file, or of one that it gets, which fw_cfg shares with the machine.
+struct Part {
+    software: Arc<Software>,
+    range: Range<usize>,
+    module: Option<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        let file = self.software.any_kernel().and_then(|kernel| match self.module {
+            None => Some(&kernel.image),
+            Some(index) => kernel.modules.get(index).map(|module| &module.contents),
+        });
+        file.and_then(|file| file.get(self.range.clone())).unwrap_or_default()
+    }
+}
+
+/// The name of the ROM that starts a kernel, and how SeaBIOS calls it in its boot order.
+const KERNEL_ROM: &str = "genroms/kernel.bin";
+const KERNEL_ROM_BOOTS: &str = "/rom@genroms/kernel.bin";
+
+/// A Linux kernel, its initial RAM disk and its command line; with firmware also what SeaBIOS needs to start it.
+fn tell_of_kernel(
+    fw_cfg: &mut FwCfg,
+    config: &Config,
+    software: &Arc<Software>,
+    kernel: &Kernel,
+) -> Result<(), VmError> {
+    let command_line = [kernel.command_line.as_bytes(), &[0]].concat();
+    fw_cfg.set(key::COMMAND_LINE_SIZE, number(command_line.len()));
+    fw_cfg.set(key::COMMAND_LINE_DATA, command_line);
+    let has_firmware = software.kernel().is_none();
+    if !has_firmware && multiboot::is_multiboot(&kernel.image) {
+        return Ok(());
+    }
+    let initrd = kernel::initial_ram_disk(&kernel.modules);
+    let initrd_len = initrd.len() as u64;
+    let planned =
+        by_firmware::plan(&kernel.image, initrd_len, &kernel.command_line, config.memory_bytes);
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) if has_firmware => return Err(error.into()),
+        // One that starts by itself says what is wrong when it is loaded.
+        Err(_) => return Ok(()),
+    };
+    let code_len = kernel.image.len() - plan.code_start;
+    if has_firmware {
+        let rom = by_firmware::rom(&plan, code_len as u32, initrd.len() as u32);
+        fw_cfg.add_file(KERNEL_ROM, rom);
+    }
+    fw_cfg.set(key::SETUP_ADDRESS, plan.setup_address.to_le_bytes().to_vec());
+    fw_cfg.set(key::SETUP_SIZE, number(plan.setup.len()));
+    fw_cfg.set(key::SETUP_DATA, plan.setup);
+    fw_cfg.set(key::COMMAND_LINE_ADDRESS, plan.command_line_address.to_le_bytes().to_vec());
+    fw_cfg.set(key::KERNEL_ADDRESS, plan.code_address.to_le_bytes().to_vec());
+    fw_cfg.set(key::KERNEL_SIZE, number(code_len));
+    let code = plan.code_start..kernel.image.len();
+    let software = Arc::clone(software);
+    fw_cfg.share(
+        key::KERNEL_DATA,
+        Arc::new(Part { software: Arc::clone(&software), range: code, module: None }),
+    );
+    fw_cfg.set(key::INITRD_ADDRESS, plan.initrd_address.to_le_bytes().to_vec());
+    fw_cfg.set(key::INITRD_SIZE, number(initrd.len()));
+    match initrd {
+        Cow::Borrowed(initrd) => {
+            let range = 0..initrd.len();
+            fw_cfg.share(key::INITRD_DATA, Arc::new(Part { software, range, module: Some(0) }));
+        }
+        Cow::Owned(initrd) => fw_cfg.set(key::INITRD_DATA, initrd),
+    }
+    Ok(())
+}
+
+/// A number of four bytes.
+fn number(value: usize) -> Vec<u8> {
+    (value as u32).to_le_bytes().to_vec()
+}
+
+/// Where firmware is to look for a system, by the names of Open Firmware that SeaBIOS has for them.
+fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
+    let names = devices.iter().map(|device| match device {
+        BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}"),
+        BootDevice::Ide(unit) => format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}", unit / 2, unit % 2),
+        // By the class of the function; the number is in hexadecimal.
+        BootDevice::Virtio(unit) => {
+            format!("/pci@i0cf8/scsi@{:x}/disk@0,0", virtio_disk_slot(*unit))
+        }
+        BootDevice::Network(card) => format!("/pci@i0cf8/ethernet@{:x}", nic_slot(*card)),
+    });
+    let mut text = names.collect::<Vec<_>>().join("\n");
+    text.push('\0');
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_core::device::{Device, TestBench, Width};
+
+    use super::*;
+    use crate::config::{FwCfgFile, Module};
+
+    /// The item of a key, as a guest reads it.
+    fn item(fw_cfg: &mut FwCfg, key: u16, len: usize) -> Vec<u8> {
+        let mut bench = TestBench::default();
+        fw_cfg.write_port(&mut bench.context(), 0x510, Width::Word, key.into());
+        (0..len).map(|_| bench.read(fw_cfg, 0x511)).collect()
+    }
+
+    fn started_with(kernel: Kernel) -> FwCfg {
+        describe(&Config::default(), &Arc::new(Software::Kernel(kernel))).unwrap()
+    }
+
+    #[test]
+    fn a_guest_without_firmware_learns_what_kvm_unit_tests_ask_for() {
+        let mut fw_cfg = started_with(Kernel { image: vec![0xf4], ..Kernel::default() });
+        assert_eq!(item(&mut fw_cfg, key::PROCESSORS, 2), [1, 0]);
+        assert_eq!(item(&mut fw_cfg, key::MAX_PROCESSORS, 2), [1, 0]);
+        assert_eq!(item(&mut fw_cfg, key::MEMORY_SIZE, 8), (128u64 << 20).to_le_bytes());
+    }
+
+    #[test]
+    fn the_kernel_and_what_comes_with_it_are_items() {
+        let image = crate::linux::tests::kernel_of(&[0xcc; 32]);
+        let module = |contents: &[u8]| Module { name: "m".into(), contents: contents.to_vec() };
+        let kernel = Kernel {
+            image: image.clone(),
+            modules: vec![module(b"disk")],
+            command_line: "quiet".into(),
+        };
+        let mut fw_cfg = started_with(kernel.clone());
+        assert_eq!(item(&mut fw_cfg, key::SETUP_SIZE, 4), 1024u32.to_le_bytes());
+        assert_eq!(item(&mut fw_cfg, key::SETUP_DATA, 0x210), image[..0x210]);
+        assert_eq!(item(&mut fw_cfg, key::KERNEL_SIZE, 4), 32u32.to_le_bytes());
+        assert_eq!(item(&mut fw_cfg, key::KERNEL_DATA, 33), [&[0xcc; 32][..], &[0]].concat());
+        assert_eq!(item(&mut fw_cfg, key::INITRD_SIZE, 4), 4u32.to_le_bytes());
+        assert_eq!(item(&mut fw_cfg, key::INITRD_DATA, 4), *b"disk");
+        assert_eq!(item(&mut fw_cfg, key::COMMAND_LINE_SIZE, 4), 6u32.to_le_bytes());
+        assert_eq!(item(&mut fw_cfg, key::COMMAND_LINE_DATA, 6), *b"quiet\0");
+
+        let modules = vec![module(b"one"), module(b"two")];
+        let mut fw_cfg = started_with(Kernel { modules, ..kernel });
+        assert_eq!(item(&mut fw_cfg, key::INITRD_DATA, 7), *b"one\0two");
+    }
+
+    #[test]
+    fn files_of_the_person_outside_are_refused_where_they_cannot_be() {
+        let with = |names: &[&str]| {
+            let file = |name: &&str| FwCfgFile { name: (*name).to_owned(), contents: vec![1] };
+            let fw_cfg_files = names.iter().map(file).collect();
+            let config = Config { fw_cfg_files, ..Config::default() };
+            describe(&config, &Arc::new(Software::Kernel(Kernel::default())))
+        };
+        assert!(with(&["opt/a", "opt/b"]).is_ok_and(|fw_cfg| fw_cfg.has_file("opt/b")));
+        assert!(with(&[&"x".repeat(NAME_LEN - 1)]).is_ok());
+        for name in ["", "a\0b", &"x".repeat(NAME_LEN)] {
+            let error = with(&[name]).unwrap_err();
+            assert!(matches!(error, VmError::Config(ConfigError::FwCfgName(_))), "{error}");
+        }
+        for names in [&["opt/a", "opt/a"][..], &["etc/e820"]] {
+            let error = with(names).unwrap_err();
+            assert!(matches!(error, VmError::Config(ConfigError::FwCfgTwice(_))), "{error}");
+        }
+    }
+
+    #[test]
+    fn firmware_is_told_of_drives_by_their_places() {
+        let order = [
+            BootDevice::Ide(3),
+            BootDevice::Virtio(12),
+            BootDevice::Network(1),
+            BootDevice::Diskette(0),
+        ];
+        let expected = "/pci@i0cf8/ide@1,1/drive@1/disk@1\n\
+                        /pci@i0cf8/scsi@10/disk@0,0\n\
+                        /pci@i0cf8/ethernet@14\n\
+                        /pci@i0cf8/isa@1/fdc@03f0/floppy@0\0";
+        assert_eq!(boot_order(&order), expected.as_bytes());
+    }
+}

@@ -1,6 +1,6 @@
 //! What firmware does to the board before it starts a system, for kernels that start without: the base addresses of
 //! PCI functions, the lines of their interrupts, the ports of the disks, address line 20, a text screen, and the first state of the
-//! keyboard, the timer and the DMA controllers.
+//! keyboard and the DMA controllers.
 //!
 //! It is done as firmware does it, by the ports of PCI configuration (PCI Local Bus Specification 2.1, chapter 6).
 //! What the chipset's functions alone know, the router of interrupts and the ports of power management, they are

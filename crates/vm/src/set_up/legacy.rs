@@ -1,5 +1,7 @@
 //! The devices of the first PCs as firmware leaves them: systems that were only ever started by a boot loader read keys without
-//! a word to the controller, and wait for ticks of a timer that they never set.
+//! a word to the controller.
+//!
+//! The timer does not tick, as it does for the BIOS: a system that halts and never set it would wake the host up 18 times a second.
 
 use super::Firmware;
 
@@ -10,11 +12,6 @@ const WRITE_COMMAND_BYTE: u8 = 0x60;
 const ENABLE_KEYBOARD: u8 = 0xae;
 /// Scan codes of set 1, no mouse, the system flag of a successful start, and interrupts.
 const COMMAND_BYTE: u8 = 1 << 6 | 1 << 5 | 1 << 2 | 1 << 0;
-
-/// The interval timer (8254 data sheet): counter 0, both bytes, mode 2 as SeaBIOS has it, 65536 periods, which is 18.2 times a second.
-const TIMER_0: u16 = 0x40;
-const TIMER_CONTROL: u16 = 0x43;
-const RATE_GENERATOR: u8 = 0x34;
 
 /// The second DMA controller (8237A data sheet): its channel 0 is the first one's cascade, and open.
 const DMA_MODE: u16 = 0xd6;
@@ -27,9 +24,6 @@ pub(super) fn set_up(firmware: &mut Firmware<'_>) {
         (KEYBOARD_COMMAND, WRITE_COMMAND_BYTE),
         (KEYBOARD_DATA, COMMAND_BYTE),
         (KEYBOARD_COMMAND, ENABLE_KEYBOARD),
-        (TIMER_CONTROL, RATE_GENERATOR),
-        (TIMER_0, 0),
-        (TIMER_0, 0),
         (DMA_MODE, CASCADE),
         (DMA_MASK, 0),
     ]);
@@ -43,15 +37,14 @@ mod tests {
     use super::super::tests::after_reset;
 
     #[test]
-    fn the_keyboard_and_the_timer_work_as_after_a_boot_loader() {
+    fn the_keyboard_works_as_after_a_boot_loader() {
         after_reset(false, |machine| {
             machine.out(&[(0x64, 0x20)]);
             let (memory, now) = (&mut *machine.memory, Time::ZERO);
             let command_byte = machine.board.read_port(memory, now, 0x60, Width::Byte);
             assert_eq!(command_byte, 0x65);
             assert_eq!(machine.board.read_port(memory, now, 0x64, Width::Byte) & 1, 0);
-            let tick = machine.board.next_timer().expect("the timer ticks");
-            assert!((54_000_000..55_000_000).contains(&tick.as_nanos()), "{tick:?}");
+            assert_eq!(machine.board.next_timer(), None, "an idle machine sleeps");
         });
     }
 }

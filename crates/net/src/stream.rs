@@ -1,7 +1,6 @@
 //! Frames over a connection: QEMU's `-netdev stream` and `-netdev socket`. The framing is that of `message`.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -337,24 +336,26 @@ impl Link {
 
     /// Hands over what comes, until there are no connections any more.
     fn serve(&self, first: Option<Linked>, mut connector: impl Connector) {
-        if let Some(first) = first {
-            self.receive(first);
-        }
-        while let Some(connection) = connector.next(&self.outgoing) {
+        let mut is_wanted = first.is_none_or(|first| self.receive(first));
+        while is_wanted && let Some(connection) = connector.next(&self.outgoing) {
             if let Some(connected) = self.connect(connection) {
-                self.receive(connected);
+                is_wanted = self.receive(connected);
             }
         }
         self.card.ended();
     }
 
-    /// Lets the machine fetch what comes by a connection, or hands it over, until that ends.
-    fn receive(&self, linked: Linked) {
-        let (whole, ended) = mpsc::channel();
-        match self.card.attach(Box::new(Fetching { linked, _whole: whole })) {
-            // Nobody sends, so it waits until the connection is dropped.
-            Ok(()) => drop(ended.recv()),
-            Err(mut source) => while self.hand_over(&mut *source) {},
+    /// Lets the machine fetch what comes by a connection, or hands it over, until that ends. False where the machine has let go of it, as one does that ends: it
+    /// wants no other one.
+    fn receive(&self, linked: Linked) -> bool {
+        let (told, ended) = mpsc::channel();
+        let end = End { has_come: false, told };
+        match self.card.attach(Box::new(Fetching { linked, end })) {
+            Ok(()) => ended.recv().is_ok(),
+            Err(mut source) => {
+                while self.hand_over(&mut *source) {}
+                true
+            }
         }
     }
 
@@ -501,7 +502,22 @@ impl Drop for Linked {
 /// The same, as a machine fetches it. Fields are dropped in their order: who waits for the end sees that of the connection.
 struct Fetching {
     linked: Linked,
-    _whole: mpsc::Sender<Infallible>,
+    end: End,
+}
+
+/// Tells who waits for the end of a connection, when it is dropped, if that has come. Else nothing is told: the machine has let go of it.
+struct End {
+    has_come: bool,
+    told: mpsc::Sender<()>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.has_come {
+            // Nobody waits where the source was given back.
+            let _ = self.told.send(());
+        }
+    }
 }
 
 impl Source for Fetching {
@@ -522,7 +538,10 @@ impl Source for Fetching {
                 }
                 Came::Received(Received::Notice(notice)) => self.linked.heed(notice),
                 Came::Nothing => return Fetched::Nothing,
-                Came::Ended => return Fetched::Ended,
+                Came::Ended => {
+                    self.end.has_come = true;
+                    return Fetched::Ended;
+                }
             }
         }
     }

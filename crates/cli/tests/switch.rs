@@ -224,6 +224,11 @@ fn what_cannot_be_is_told() {
         "{}",
         refused(&["--listen", &listen])
     );
+    for open in ["0.0.0.0:0", "[::]:0"] {
+        let said = refused(&["--listen", open]);
+        assert!(said.contains("a switch is for this host alone"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
     let elsewhere = format!("unix:{}", directory.path("other").display());
     assert!(refused(&["--listen", &elsewhere, "--uplink", "mouse"]).contains("--uplink mouse"));
     let status = directory.path("nobody").display().to_string();

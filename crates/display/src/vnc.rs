@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ring3_socket::admission::{Admission, Admitted, Room};
 use rustix::event::{PollFd, PollFlags, poll};
 use tracing::{info, warn};
 
@@ -41,6 +42,9 @@ pub use listener::{Address, AddressError, ListenError, Listener};
 
 /// How long to wait after a client could not be accepted, as when descriptors have run out.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// The clients: all of them see and type, so nobody has to go for being quiet.
+const ROOM: Room = Room { all: 16, of_a_peer: 16, idle: None };
 
 /// A running server. When this is dropped it ends, with all its connections.
 #[derive(Debug)]
@@ -67,6 +71,7 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
         thread::Builder::new().name("vnc screen".into()).spawn(move || hub.watch(&*machine))?
     };
     server.threads.push(watcher);
+    let admission = Admission::new(ROOM);
     let accepting = thread::Builder::new().name("vnc".into()).spawn(move || {
         loop {
             let mut ready =
@@ -81,7 +86,11 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
                 return;
             }
             match listener.accept() {
-                Ok(connection) => welcome(&hub, &machine, connection),
+                Ok(connection) => match admission.admit(&connection) {
+                    Ok(Some(admitted)) => welcome(&hub, &machine, connection, admitted),
+                    Ok(None) => warn!("a VNC client was turned away: there are too many"),
+                    Err(error) => warn!("cannot serve a VNC client: {error}"),
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     warn!("cannot accept a VNC client: {error}");
@@ -95,22 +104,19 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
 }
 
 /// Starts to serve a client.
-fn welcome(hub: &Arc<Hub>, machine: &Arc<dyn Machine>, connection: Connection) {
+fn welcome(hub: &Arc<Hub>, machine: &Arc<dyn Machine>, connection: Connection, admitted: Admitted) {
     let joined = connection.try_clone().map(|connection| hub.join(connection));
     let id = match joined {
         Ok(Some(id)) => id,
-        Ok(None) => {
-            return warn!(
-                "a VNC client was turned away: there are too many, or the machine has ended"
-            );
-        }
+        // The machine has ended.
+        Ok(None) => return,
         Err(error) => return warn!("cannot serve a VNC client: {error}"),
     };
     let serving = {
         let (hub, machine) = (Arc::clone(hub), Arc::clone(machine));
         thread::Builder::new().name("vnc client".into()).spawn(move || {
             info!("VNC client {id} has come");
-            match client::serve(&hub, id, &*machine, connection) {
+            match client::serve(&hub, id, &*machine, connection, &admitted) {
                 Ok(()) => info!("VNC client {id} has gone"),
                 Err(error) => warn!("VNC client {id} was disconnected: {error}"),
             }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ring3_hostnet::{FilterError, SlirpError, TapError};
-use ring3_socket::SocketError;
+use ring3_socket::{NotThisHost, SocketError};
 use thiserror::Error;
 
 /// Why there is no network behind a card.
@@ -13,6 +13,9 @@ pub enum NetError {
     /// A Unix socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// An address that other hosts reach.
+    #[error(transparent)]
+    NotThisHost(#[from] NotThisHost),
     /// An address at which nobody can listen.
     #[error("cannot listen at {address}: {source}")]
     Listen {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use ring3_core::input::DeviceInput;
-use ring3_socket::{SocketFile, listen_at};
+use ring3_socket::{SocketFile, for_this_host, listen_at};
 use ring3_vm::networks::Network;
 use ring3_vm::{Fetched, Source};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -88,6 +88,20 @@ pub(crate) fn listen(address: &StreamAddress) -> Result<(Listener, Option<Socket
     }
 }
 
+/// The same for `what`, which is not for other hosts.
+pub(crate) fn listen_on_this_host(
+    what: &'static str,
+    address: &StreamAddress,
+) -> Result<(Listener, Option<SocketFile>), NetError> {
+    if let StreamAddress::Tcp(text) = address {
+        let refused = |source| NetError::Listen { address: address.to_string(), source };
+        for place in text.to_socket_addrs().map_err(refused)? {
+            for_this_host(what, place)?;
+        }
+    }
+    listen(address)
+}
+
 /// Where others connect.
 #[derive(Debug)]
 pub(crate) enum Listener {
@@ -157,6 +171,11 @@ pub(crate) struct ReceivingEnd {
 }
 
 impl ReceivingEnd {
+    /// One of `socket`, which fails where nothing has come yet.
+    pub(crate) fn without_waiting(socket: OwnedFd) -> ReceivingEnd {
+        ReceivingEnd { socket, waits: false, descriptors: None }
+    }
+
     /// The descriptor that has come first.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.as_mut()?.pop_front()

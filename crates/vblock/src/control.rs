@@ -13,6 +13,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use ring3_block::Format;
+use ring3_socket::admission::Room;
 use ring3_socket::{SocketFile, listen_at};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,13 +23,13 @@ use tracing::debug;
 use crate::NbdAddress;
 use crate::device::DeviceOptions;
 use crate::error::Error;
-use crate::listening::Front;
+use crate::listening::{Connection, Front, IDLE};
 use crate::server::{Access, Server, VhostUserOptions};
 
 /// The most bytes of a message.
 const MESSAGE_MAX: u64 = 64 << 10;
-/// The most connections.
-const CONNECTIONS_MAX: usize = 16;
+/// The connections: each takes a thread.
+const ROOM: Room = Room { all: 32, of_a_peer: 16, idle: Some(IDLE) };
 /// How long a client may take to read an answer, or the server to give one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -137,8 +138,8 @@ impl ControlSocket {
     ) -> Result<ControlSocket, Error> {
         let (listener, file) = listen_at(path)?;
         let server = Arc::clone(server);
-        let front = Front::serve_all("control", listener, CONNECTIONS_MAX, move |stream, _| {
-            if let Err(error) = talk(&stream, &server, &quit) {
+        let front = Front::serve_all("control", listener, ROOM, move |stream, connection| {
+            if let Err(error) = talk(&stream, connection, &server, &quit) {
                 debug!("who gave commands has gone: {error}");
             }
         })?;
@@ -146,7 +147,12 @@ impl ControlSocket {
     }
 }
 
-fn talk(stream: &UnixStream, server: &Server, quit: &Sender<()>) -> io::Result<()> {
+fn talk(
+    stream: &UnixStream,
+    connection: &Connection,
+    server: &Server,
+    quit: &Sender<()>,
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut output = stream;
@@ -159,6 +165,7 @@ fn talk(stream: &UnixStream, server: &Server, quit: &Sender<()>) -> io::Result<(
         if (&mut input).take(MESSAGE_MAX).read_line(&mut line)? == 0 {
             return Ok(());
         }
+        connection.is_active();
         if line.trim().is_empty() {
             continue;
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ring3_socket::SocketError;
+use ring3_socket::{NotThisHost, SocketError};
 use thiserror::Error;
 
 /// Why the server does not do what it is asked.
@@ -67,8 +67,8 @@ pub enum Error {
     #[error("the client \"{0}\" has no NBD server")]
     NoNbd(String),
     /// NBD has no passwords.
-    #[error("NBD servers are for this host alone, and {0} is not; use 127.0.0.1, or a Unix socket")]
-    NotLoopback(SocketAddr),
+    #[error(transparent)]
+    NotThisHost(#[from] NotThisHost),
     /// A TCP port cannot be had.
     #[error("cannot listen at {address}: {source}")]
     Listen {

@@ -56,6 +56,12 @@ pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostU
 /// The longest time for which either side looks for what the other one sends before it sleeps.
 const LOOKS_FOR: Duration = Duration::from_micros(200);
 
+/// The most bytes of all NBD clients' requests and replies at a time, beside what each connection has.
+pub const MEMORY_MAX: usize = nbd::MEMORY_MAX;
+
+/// Bytes of requests and replies that each connection of an NBD client has in any case.
+pub const MEMORY_OF_A_CONNECTION: usize = nbd::GUARANTEED;
+
 /// The most queues of a device.
 pub const QUEUES_MAX: u16 = 16;
 

@@ -1,16 +1,18 @@
 //! A thread that listens for clients, and can be ended with all that they do.
 
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use ring3_socket::admission::{Admission, Admitted, Room};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 use tracing::warn;
 
 use crate::error::Error;
@@ -18,48 +20,13 @@ use crate::error::Error;
 /// How long a client that is told to go may take. It can make no more than its own thread wait.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// A connection that can be cut.
-#[derive(Debug)]
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    fn cut(&self) {
-        // It may be gone already.
-        let _ = match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-}
-
-/// What can be connected.
-pub(crate) trait Cuttable {
-    /// Another handle of the same connection.
-    fn handle(&self) -> io::Result<Handle>;
-}
-
-/// A handle by which a connection is cut.
-pub(crate) struct Handle(Stream);
-
-impl Cuttable for UnixStream {
-    fn handle(&self) -> io::Result<Handle> {
-        Ok(Handle(Stream::Unix(self.try_clone()?)))
-    }
-}
-
-impl Cuttable for TcpStream {
-    fn handle(&self) -> io::Result<Handle> {
-        Ok(Handle(Stream::Tcp(self.try_clone()?)))
-    }
-}
+/// After so long without a request, a client may have to go where there are too many.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// What connections come from.
 pub(crate) trait Listener: AsFd {
     /// What they are.
-    type Stream: Cuttable + Send + 'static;
+    type Stream: AsFd + Send + 'static;
     /// The next one.
     fn next(&self) -> io::Result<Self::Stream>;
 }
@@ -109,21 +76,30 @@ impl Front {
         Ok(Front { ending, stop: Some(stop), ended })
     }
 
-    /// Starts it with a thread for each client that comes to `listener`, at most `most` at a time, which does `talk`. That must not panic.
+    /// Starts it with a thread for each client that comes to `listener`, as many at a time as there is `room` for, which does `talk`. That must not panic.
     pub(crate) fn serve_all<L: Listener + Send + 'static>(
         name: &str,
         listener: L,
-        most: usize,
+        room: Room,
         talk: impl Fn(L::Stream, &Connection) + Send + Sync + 'static,
     ) -> Result<Front, Error> {
         let (of_clients, talk) = (name.to_owned(), Arc::new(talk));
+        let admission = Admission::new(room);
         Front::start(name, move |ending| {
             while let Some(stream) = ending.accept(&listener, &of_clients) {
-                if ending.lock().connections.len() >= most {
-                    warn!("{of_clients} has {most} clients; another one is refused");
-                    continue;
-                }
-                let Some(connection) = ending.connect(&stream) else { continue };
+                let admitted = match admission.admit(&stream) {
+                    Ok(Some(admitted)) => admitted,
+                    Ok(None) => {
+                        warn!("{of_clients} has too many clients; another one is refused");
+                        continue;
+                    }
+                    Err(error) => {
+                        warn!("a client of {of_clients} cannot be served: {error}");
+                        continue;
+                    }
+                };
+                let Some(mut connection) = ending.connect(&stream) else { continue };
+                connection.admitted = Some(admitted);
                 let talk = Arc::clone(&talk);
                 let thread = thread::Builder::new().name(of_clients.clone());
                 if let Err(error) = thread.spawn(move || talk(stream, &connection)) {
@@ -142,7 +118,7 @@ impl Front {
     pub(crate) fn cut(&self, name: &str) {
         for connection in &self.ending.lock().connections {
             if connection.name.as_deref() == Some(name) {
-                connection.stream.cut();
+                connection.cut();
             }
         }
     }
@@ -153,7 +129,7 @@ impl Drop for Front {
         self.ending.lock().ended = true;
         self.stop = None;
         for connection in &self.ending.lock().connections {
-            connection.stream.cut();
+            connection.cut();
         }
         // Nothing is sent: it is disconnected, or it takes too long.
         if self.ended.recv_timeout(PARTING) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -182,7 +158,14 @@ struct State {
 struct Open {
     number: u64,
     name: Option<String>,
-    stream: Stream,
+    stream: OwnedFd,
+}
+
+impl Open {
+    fn cut(&self) {
+        // It may be gone already.
+        let _ = shutdown(&self.stream, Shutdown::Both);
+    }
 }
 
 impl Ending {
@@ -225,8 +208,8 @@ impl Ending {
     }
 
     /// There is a connection, until this is dropped; none when it is to end.
-    pub(crate) fn connect(&self, stream: &impl Cuttable) -> Option<Connection> {
-        let Ok(Handle(stream)) = stream.handle() else { return None };
+    pub(crate) fn connect(&self, stream: &impl AsFd) -> Option<Connection> {
+        let stream = stream.as_fd().try_clone_to_owned().ok()?;
         let mut state = self.lock();
         if state.ended {
             return None;
@@ -235,7 +218,7 @@ impl Ending {
         let number = state.next;
         state.connections.push(Open { number, name: None, stream });
         let alive = state.alive.clone();
-        Some(Connection { ending: self.clone(), number, _alive: alive })
+        Some(Connection { ending: self.clone(), number, admitted: None, _alive: alive })
     }
 }
 
@@ -244,10 +227,19 @@ impl Ending {
 pub(crate) struct Connection {
     ending: Ending,
     number: u64,
+    /// It is one of those that are let in as far as there is room.
+    admitted: Option<Admitted>,
     _alive: Option<Sender<()>>,
 }
 
 impl Connection {
+    /// The client has said what it wants, or asks for something.
+    pub(crate) fn is_active(&self) {
+        if let Some(admitted) = &self.admitted {
+            admitted.is_active();
+        }
+    }
+
     /// Names it, so that it can be cut by that.
     pub(crate) fn name(&self, name: &str) {
         let mut state = self.ending.lock();

@@ -3,30 +3,40 @@
 //! A client of this server has an NBD server of its own, at a socket that only it is told of; its exports are the devices to
 //! which it has a right. The protocol has no passwords, so TCP is for addresses of this host alone.
 //!
-//! * [`handshake`]: how an export is chosen; [`transmission`]: requests and replies.
+//! * [`handshake`]: how an export is chosen; [`transmission`]: requests and replies;
+//! * `execution`: what a request asks for; `outbox`: replies on their way; `budget`: the memory for all; `bell`: what wakes a connection's thread.
 
+mod bell;
+mod budget;
+mod execution;
 mod handshake;
+mod outbox;
 mod transmission;
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use ring3_socket::{SocketFile, listen_at};
+use ring3_socket::admission::Room;
+use ring3_socket::deadline::Deadline;
+use ring3_socket::{SocketFile, for_this_host, listen_at};
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay, socket_domain};
 use tracing::{debug, info};
 
 use crate::NbdAddress;
 use crate::device::Device;
 use crate::error::Error;
-use crate::listening::{Connection, Cuttable, Front, Listener};
+use crate::listening::{Connection, Front, IDLE, Listener};
+pub(crate) use budget::{ALL as MEMORY_MAX, Budget, GUARANTEED};
 
-/// The most connections of a client.
-const CONNECTIONS_MAX: usize = 32;
-/// How long a client may take for each step of the handshake.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The connections of a client: each takes a thread.
+const ROOM: Room = Room { all: 128, of_a_peer: 64, idle: Some(IDLE) };
+/// How long a client may take for the whole handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A device to which a client has a right.
 #[derive(Debug, Clone)]
@@ -57,57 +67,27 @@ pub(crate) struct Nbd {
     _file: Option<SocketFile>,
 }
 
-/// What can be talked by.
-pub(crate) trait Stream: Read + Write + Cuttable + Sized + Send + 'static {
-    fn twin(&self) -> io::Result<Self>;
-    fn prepare(&self, patience: Option<Duration>) -> io::Result<()>;
-}
-
-impl Stream for UnixStream {
-    fn twin(&self) -> io::Result<UnixStream> {
-        self.try_clone()
-    }
-
-    fn prepare(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.set_nonblocking(false)?;
-        self.set_read_timeout(patience)
-    }
-}
-
-impl Stream for TcpStream {
-    fn twin(&self) -> io::Result<TcpStream> {
-        self.try_clone()
-    }
-
-    fn prepare(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.set_nonblocking(false)?;
-        self.set_nodelay(true)?;
-        self.set_read_timeout(patience)
-    }
-}
-
 impl Nbd {
     /// Listens at `address` for `client`.
     pub(crate) fn start(
         client: &str,
         address: &NbdAddress,
         exports: &Arc<Exports>,
+        budget: &Arc<Budget>,
     ) -> Result<Nbd, Error> {
         let (address, front, file) = match address {
             NbdAddress::Unix(path) => {
                 let (listener, file) = listen_at(path)?;
-                (address.clone(), serve(listener, client, exports)?, Some(file))
+                (address.clone(), serve(listener, client, exports, budget)?, Some(file))
             }
             NbdAddress::Tcp(place) => {
-                if !place.ip().is_loopback() {
-                    return Err(Error::NotLoopback(*place));
-                }
+                for_this_host("NBD", *place)?;
                 let refused = |source| Error::Listen { address: *place, source };
                 let listener = TcpListener::bind(place).map_err(refused)?;
                 listener.set_nonblocking(true).map_err(refused)?;
                 // The port, where the host was to choose one.
                 let place = listener.local_addr().map_err(refused)?;
-                (NbdAddress::Tcp(place), serve(listener, client, exports)?, None)
+                (NbdAddress::Tcp(place), serve(listener, client, exports, budget)?, None)
             }
         };
         Ok(Nbd { address, front, _file: file })
@@ -128,35 +108,44 @@ impl Nbd {
 }
 
 /// Listens for `client` with a thread of its own.
-fn serve<L>(listener: L, client: &str, exports: &Arc<Exports>) -> Result<Front, Error>
+fn serve<L>(
+    listener: L,
+    client: &str,
+    exports: &Arc<Exports>,
+    budget: &Arc<Budget>,
+) -> Result<Front, Error>
 where
-    L: Listener<Stream: Stream> + Send + 'static,
+    L: Listener<Stream: Into<OwnedFd>> + Send + 'static,
 {
-    let (exports, owner) = (Arc::clone(exports), client.to_owned());
-    Front::serve_all(
-        &format!("nbd {client}"),
-        listener,
-        CONNECTIONS_MAX,
-        move |stream, connection| {
-            info!("{owner} is connected by NBD");
-            match talk(stream, &exports, connection) {
-                Ok(()) => info!("{owner} has gone"),
-                Err(error) => debug!("{owner} has gone: {error}"),
-            }
-        },
-    )
+    let (exports, budget, owner) = (Arc::clone(exports), Arc::clone(budget), client.to_owned());
+    Front::serve_all(&format!("nbd {client}"), listener, ROOM, move |stream, connection| {
+        info!("{owner} is connected by NBD");
+        match talk(stream.into(), &exports, &budget, connection) {
+            Ok(()) => info!("{owner} has gone"),
+            Err(error) => debug!("{owner} has gone: {error}"),
+        }
+    })
 }
 
-fn talk<S: Stream>(mut stream: S, exports: &Exports, connection: &Connection) -> io::Result<()> {
-    stream.prepare(Some(PATIENCE))?;
+fn talk(
+    socket: OwnedFd,
+    exports: &Exports,
+    budget: &Arc<Budget>,
+    connection: &Connection,
+) -> io::Result<()> {
+    if socket_domain(&socket) != Ok(AddressFamily::UNIX) {
+        set_tcp_nodelay(&socket, true)?;
+        set_socket_keepalive(&socket, true)?;
+    }
+    let mut stream = Deadline::new(&socket, PATIENCE);
     let Some(chosen) = handshake::shake_hands(&mut stream, exports)? else { return Ok(()) };
-    stream.prepare(None)?;
+    connection.is_active();
     connection.name(chosen.export.device.name());
     // The right may have been revoked before it could be cut.
     if exports.read().get(chosen.export.device.name()).is_none() {
         return Ok(());
     }
-    transmission::transmit(stream, &chosen)
+    transmission::transmit(socket, chosen, budget, connection)
 }
 
 /// Takes so many bytes, of which the client has told.

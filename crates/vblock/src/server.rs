@@ -9,7 +9,7 @@ use tracing::info;
 
 use crate::device::{Device, DeviceOptions};
 use crate::error::Error;
-use crate::nbd::{Export, Exports, Nbd};
+use crate::nbd::{Budget, Export, Exports, Nbd};
 use crate::vhost_user::{Grant, VhostUser};
 use crate::{NbdAddress, QUEUES_MAX};
 
@@ -88,6 +88,8 @@ pub struct GrantStatus {
 #[derive(Debug, Default)]
 pub struct Server {
     state: Mutex<State>,
+    /// The memory of all that NBD clients ask for.
+    budget: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
@@ -190,7 +192,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes a right from a client. It is disconnected, with all that it has asked for done; a machine that is connected
+    /// Takes a right from a client. It is disconnected, with all that it has asked for done, or, by NBD, not begun; a machine that is connected
     /// waits for its disk to come back.
     pub fn revoke(&self, client: &str, device: &str) -> Result<(), Error> {
         let mut state = self.lock();
@@ -220,7 +222,7 @@ impl Server {
         }
         let exports =
             state.clients.get(client).map(|there| Arc::clone(&there.exports)).unwrap_or_default();
-        let nbd = Nbd::start(client, address, &exports)?;
+        let nbd = Nbd::start(client, address, &exports, &self.budget)?;
         let address = nbd.address().clone();
         let owner = state.clients.entry(client.to_owned()).or_default();
         owner.exports = exports;
@@ -241,7 +243,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends what clients have, with all that they have asked for done, and closes all images. That waits for servers on which images
+    /// Ends what clients have, with all that they have asked for done, or, by NBD, not begun, and closes all images. That waits for servers on which images
     /// are, if those are away.
     pub fn close(&self) {
         let mut state = self.lock();
@@ -262,6 +264,12 @@ impl Server {
         let state = self.lock();
         let open = state.closing.iter().filter(|(_, _, mark)| mark.strong_count() > 0);
         open.map(|(name, file, _)| (name.clone(), file.clone())).collect()
+    }
+
+    /// Bytes of what NBD clients ask for at the moment, and of replies that they have not taken: at most
+    /// [`MEMORY_MAX`](crate::MEMORY_MAX), and [`MEMORY_OF_A_CONNECTION`](crate::MEMORY_OF_A_CONNECTION) for each connection.
+    pub fn memory(&self) -> usize {
+        self.budget.used()
     }
 
     /// All devices.

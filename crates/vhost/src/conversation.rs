@@ -7,7 +7,9 @@
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tracing::debug;
@@ -15,13 +17,22 @@ use vhost::vhost_user::{BackendReqHandler, Error as Message, VhostUserBackendReq
 
 use crate::session::{Device, Session};
 
+/// How long a client may take for its first message, for the rest of one that has begun, and for taking an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Answers a client's messages to their end, which may wait. Its queues are stopped then, with all requests complete, and its memory is not mapped any more.
 pub fn talk<D: Device>(stream: UnixStream, session: Session<D>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    if !comes(&stream, Some(PATIENCE))? {
+        return Err(io::Error::new(ErrorKind::TimedOut, "the client says nothing"));
+    }
     let session = Arc::new(Mutex::new(session));
     let socket = stream.try_clone()?;
     let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
     loop {
+        comes(&socket, None)?;
         if !take_early(&socket, &session)? {
             continue;
         }
@@ -45,12 +56,26 @@ const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// Waits for a message, and does what it says if it enables a queue too early. True if there is one of another kind, or the end.
+/// Waits for something to come, or for the end; false if nothing does in that time.
+fn comes(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
+    let patience = patience.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 });
+    loop {
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], patience.as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes a message, of which something has come, and does what it says if it enables a queue too early. True if there is one of another kind, or the end.
 fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io::Result<bool> {
     let mut header = [0; HEADER];
     let all = RecvFlags::WAITALL;
-    if receive(stream, &mut header, all | RecvFlags::PEEK)? < HEADER {
-        return Ok(true);
+    match receive(stream, &mut header, all | RecvFlags::PEEK)? {
+        0 => return Ok(true),
+        HEADER => {}
+        _ => return Err(io::Error::new(ErrorKind::TimedOut, "a message does not go on")),
     }
     let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| header[at + index]));
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);

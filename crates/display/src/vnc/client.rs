@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ring3_core::display::Pixels;
 use ring3_core::input::DeviceInput;
+use ring3_socket::admission::Admitted;
 use thiserror::Error;
 use tracing::debug;
 
@@ -74,9 +75,11 @@ pub(crate) fn serve(
     id: u64,
     machine: &dyn Machine,
     mut connection: Connection,
+    admitted: &Admitted,
 ) -> Result<(), ClientError> {
     connection.set_patience(Some(HANDSHAKE))?;
     let Some(screen) = handshake(hub, id, &mut connection)? else { return Ok(()) };
+    admitted.is_active();
     connection.set_patience(None)?;
 
     let size = (screen.width, screen.height);

@@ -17,8 +17,6 @@ use super::view::Rect;
 use crate::Machine;
 use crate::rate::Rate;
 
-/// So many clients may be connected at a time.
-const MOST_CLIENTS: usize = 16;
 /// The size of the screen, in pixels, as long as the machine has shown nothing.
 const EMPTY: (usize, usize) = (640, 480);
 
@@ -213,10 +211,10 @@ impl Hub {
         self.news.notify_all();
     }
 
-    /// Adds a client and gives it a number; nothing if there are too many, or the machine has ended.
+    /// Adds a client and gives it a number; nothing if the machine has ended.
     pub(crate) fn join(&self, connection: Connection) -> Option<u64> {
         let mut state = self.state();
-        if state.ended || state.clients.len() >= MOST_CLIENTS {
+        if state.ended {
             return None;
         }
         let id = state.next_client;

@@ -256,6 +256,15 @@ impl Connection {
     }
 }
 
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Connection::Unix(stream) => stream.as_fd(),
+            Connection::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {

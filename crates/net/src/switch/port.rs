@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ring3_core::net::{MacAddress, Packet};
+use ring3_socket::admission::{Admission, Admitted, Room};
 use ring3_vm::networks::Network;
 use tracing::{info, warn};
 
@@ -21,6 +24,9 @@ use crate::stream::StreamSink;
 
 /// How long who sends waits for one that is slow.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The machines: each takes two or three threads. Those that have sent something stay, however quiet they are.
+const ROOM: Room = Room { all: 256, of_a_peer: 64, idle: None };
 
 /// What a switch does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +50,7 @@ impl Default for SwitchOptions {
 pub struct Switch {
     shared: Arc<Shared>,
     options: SwitchOptions,
+    admission: Arc<Admission>,
 }
 
 #[derive(Debug)]
@@ -61,6 +68,8 @@ struct Way {
     network: Mutex<Box<dyn Network>>,
     /// The guest's memory, if it shares that.
     receiver: Option<Arc<Receiver>>,
+    /// The guest's machine is one of those that are let in as far as there is room.
+    _admitted: Option<Arc<Admitted>>,
     /// It has too much to do.
     is_slow: Mutex<bool>,
     changed: Condvar,
@@ -145,26 +154,31 @@ impl Switch {
     pub fn new(options: SwitchOptions) -> Switch {
         let fabric = Mutex::new(Fabric::new(options.broadcasts, Instant::now()));
         let takers = options.short_cuts.then(Mutex::default);
-        Switch { shared: Arc::new(Shared { fabric, ways: RwLock::default(), takers }), options }
+        let shared = Arc::new(Shared { fabric, ways: RwLock::default(), takers });
+        Switch { shared, options, admission: Admission::new(ROOM) }
     }
 
     /// Adds a port for a guest, called `name`, whose network `open` makes for the card that it is given.
-    pub fn add_guest(
+    pub(super) fn add_guest(
         &self,
         name: &str,
+        admitted: Admitted,
         open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        self.add(name, self.guest(), None, |port| open(Card::of(name, port)))
+        let admitted = Some(Arc::new(admitted));
+        self.add(name, self.guest(), admitted, None, |port| open(Card::of(name, port)))
     }
 
     /// The same for one that shares its memory, where `receiver` is. What is not copied there goes to the network that `open` makes.
     pub(super) fn add_shared(
         &self,
         name: &str,
+        admitted: Admitted,
         receiver: &Arc<Receiver>,
         open: impl FnOnce(Arc<Port>) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        self.add(name, self.guest(), Some(Arc::clone(receiver)), open)
+        let admitted = Some(Arc::new(admitted));
+        self.add(name, self.guest(), admitted, Some(Arc::clone(receiver)), open)
     }
 
     fn guest(&self) -> PortKind {
@@ -177,19 +191,22 @@ impl Switch {
         name: &str,
         open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        self.add(name, PortKind::Uplink, None, |port| open(Card::of(name, port)))
+        self.add(name, PortKind::Uplink, None, None, |port| open(Card::of(name, port)))
     }
 
     fn add(
         &self,
         name: &str,
         kind: PortKind,
+        admitted: Option<Arc<Admitted>>,
         receiver: Option<Arc<Receiver>>,
         open: impl FnOnce(Arc<Port>) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
         let id = lock(&self.shared.fabric).add(kind, Instant::now());
         let pending = Mutex::default();
-        let port = Port { shared: self.shared.clone(), id, pending };
+        let unheard = Mutex::new(admitted.clone());
+        let has_spoken = AtomicBool::new(false);
+        let port = Port { shared: self.shared.clone(), id, pending, unheard, has_spoken };
         let network = match open(Arc::new(port)) {
             Ok(network) => Mutex::new(network),
             Err(error) => {
@@ -198,8 +215,15 @@ impl Switch {
             }
         };
         let (is_slow, changed) = (Mutex::new(false), Condvar::new());
-        let way =
-            Arc::new(Way { name: name.to_owned(), kind, network, receiver, is_slow, changed });
+        let way = Arc::new(Way {
+            name: name.to_owned(),
+            kind,
+            network,
+            receiver,
+            _admitted: admitted,
+            is_slow,
+            changed,
+        });
         self.shared.ways.write().unwrap_or_else(PoisonError::into_inner).insert(id, way);
         // It may have gone before it was there.
         if lock(&self.shared.fabric).counters(id).is_none() {
@@ -207,6 +231,11 @@ impl Switch {
         }
         info!("{name} is connected");
         Ok(())
+    }
+
+    /// Lets in the machine at the other end of `connection`; none where there are too many.
+    pub(super) fn admit(&self, connection: impl AsFd) -> Result<Option<Admitted>, NetError> {
+        self.admission.admit(connection).map_err(NetError::Conversation)
     }
 
     /// How many guests are connected.
@@ -233,11 +262,24 @@ pub(super) struct Port {
     id: PortId,
     /// Ways that have been sent something, and whether who sends waits for them.
     pending: Mutex<Vec<(Arc<Way>, bool)>>,
+    /// Who is to be told when the machine sends something for the first time.
+    unheard: Mutex<Option<Arc<Admitted>>>,
+    has_spoken: AtomicBool,
 }
 
 impl Port {
+    /// The machine has sent something.
+    fn hear(&self) {
+        if !self.has_spoken.swap(true, Ordering::Relaxed)
+            && let Some(admitted) = lock(&self.unheard).take()
+        {
+            admitted.is_active();
+        }
+    }
+
     /// A packet has come, which is in its sender's memory: it is copied from there to where it goes.
     pub(super) fn take_frame(&self, frame: &Frame<'_>) {
+        self.hear();
         // Where the beginning does not say what is to be done, the whole packet may; what is none at all is counted as one.
         let Some(start) = frame.start() else {
             return self.take(frame.to_packet().unwrap_or_default());
@@ -284,6 +326,7 @@ impl Port {
 
 impl Taker for Port {
     fn take(&self, packet: Packet) {
+        self.hear();
         let mut to = Vec::new();
         let now = Instant::now();
         let mut fabric = lock(&self.shared.fabric);
@@ -318,6 +361,7 @@ impl Taker for Port {
     }
 
     fn told_address(&self, address: MacAddress) {
+        self.hear();
         if !lock(&self.shared.fabric).pin(self.id, address, Instant::now()) {
             warn!("a machine has said that it has the address {address}, which is another one's");
         }

@@ -1,23 +1,23 @@
 //! Where machines connect to a switch.
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use ring3_socket::admission::Admitted;
 use ring3_socket::{SocketFile, listen_at};
 use tracing::warn;
 
 use super::port::Switch;
 use crate::error::NetError;
 use crate::outgoing::Outgoing;
-use crate::stream::{self, Connection, Connector, Listener, StreamAddress, StreamSink, listen};
-
-/// Machines that are connected at most: each takes two or three threads.
-const GUESTS_MAX: usize = 256;
+use crate::stream::{
+    self, Connection, Connector, Listener, StreamAddress, StreamSink, listen_on_this_host,
+};
 
 /// How long one waits after a connection that could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -41,20 +41,19 @@ impl Connector for Nobody {
 }
 
 /// Lets all machines that come by `accept` be taken by `take`, with a number for each, as far as `switch` has room.
-pub(super) fn take_in<T>(
+pub(super) fn take_in<T: AsFd>(
     switch: &Switch,
     accept: impl Fn() -> Result<T, NetError>,
-    take: impl Fn(T, u64) -> Result<(), NetError>,
+    take: impl Fn(T, Admitted, u64) -> Result<(), NetError>,
 ) -> ! {
     for number in 1_u64.. {
-        let taken = match accept() {
-            Ok(_) if switch.guests() >= GUESTS_MAX => {
-                warn!("there are {GUESTS_MAX} machines already; another one is turned away");
-                Ok(())
+        let taken = accept().and_then(|machine| {
+            if let Some(admitted) = switch.admit(&machine)? {
+                return take(machine, admitted, number);
             }
-            Ok(machine) => take(machine, number),
-            Err(error) => Err(error),
-        };
+            warn!("there are too many machines already; another one is turned away");
+            Ok(())
+        });
         if let Err(error) = taken {
             warn!("a machine is not taken in: {error}");
             thread::sleep(PAUSE);
@@ -66,7 +65,7 @@ pub(super) fn take_in<T>(
 impl SwitchServer {
     /// Listens at `address` for machines for `switch`.
     pub fn listen(address: &StreamAddress, switch: Switch) -> Result<SwitchServer, NetError> {
-        let (listener, file) = listen(address)?;
+        let (listener, file) = listen_on_this_host("a switch", address)?;
         Ok(SwitchServer { switch, listener, address: address.clone(), file: Mutex::new(file) })
     }
 
@@ -74,7 +73,9 @@ impl SwitchServer {
     pub fn serve(&self) -> ! {
         let listening = |source| NetError::Listen { address: self.address.to_string(), source };
         let accept = || self.listener.accept().map_err(listening);
-        take_in(&self.switch, accept, |socket, number| self.take(socket, number))
+        take_in(&self.switch, accept, |socket, admitted, number| {
+            self.take(socket, admitted, number)
+        })
     }
 
     /// Removes the socket's file: nobody else can connect.
@@ -82,10 +83,10 @@ impl SwitchServer {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn take(&self, socket: OwnedFd, number: u64) -> Result<(), NetError> {
+    fn take(&self, socket: OwnedFd, admitted: Admitted, number: u64) -> Result<(), NetError> {
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
-        self.switch
-            .add_guest(&format!("machine {number}"), |card| stream::start(card, connection, Nobody))
+        let name = format!("machine {number}");
+        self.switch.add_guest(&name, admitted, |card| stream::start(card, connection, Nobody))
     }
 }
 

@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use ring3_socket::admission::Admitted;
 use ring3_socket::{SocketFile, listen_at};
 use ring3_vhost::conversation::talk;
 use ring3_vhost::session::Session;
@@ -64,7 +65,9 @@ impl VhostServer {
             Ok((stream, _)) => Ok(stream),
             Err(error) => Err(NetError::Conversation(error)),
         };
-        take_in(&self.switch, accept, |stream, number| self.take(stream, number))
+        take_in(&self.switch, accept, |stream, admitted, number| {
+            self.take(stream, admitted, number)
+        })
     }
 
     /// Removes the socket's file: nobody else can connect.
@@ -72,11 +75,11 @@ impl VhostServer {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn take(&self, stream: UnixStream, number: u64) -> Result<(), NetError> {
+    fn take(&self, stream: UnixStream, admitted: Admitted, number: u64) -> Result<(), NetError> {
         let name = format!("shared {number}");
         let receiver = Arc::<Receiver>::default();
         let copying = Box::new(Copying(Arc::clone(&receiver)));
-        self.switch.add_shared(&name, &receiver, |port| {
+        self.switch.add_shared(&name, admitted, &receiver, |port| {
             let (receiver, name) = (Arc::clone(&receiver), name.clone());
             let thread = thread::Builder::new().name(name.clone());
             let talking = move || {

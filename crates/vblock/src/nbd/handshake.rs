@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use ring3_block::nbd::protocol::*;
 
-use super::transmission::PAYLOAD_MAX;
+use super::execution::PAYLOAD_MAX;
 use super::{Export, Exports, take, wrong};
 
 /// The most bytes of an option.

@@ -1,284 +1,314 @@
 //! Requests and replies (doc/proto.md, "Transmission").
 //!
-//! One thread takes requests, those of the device do them, several at a time and in any order, and another one sends replies, so
-//! that a client that takes none makes nobody else wait.
+//! A connection has one thread, which takes requests, and waits for room where the client takes no replies. The device's threads do them, several at a time and in
+//! any order, and [send the replies](super::outbox) themselves where the client takes them at once. So a client makes nobody else wait: what it takes of the memory for
+//! all is [limited](super::budget), and it has to go where it takes nothing of what there is for it while another one waits for memory.
+//!
+//! A client that hangs up is noticed at once, whatever is waited for. If it has said before that it disconnects, all that it has asked for is done; else what has
+//! not begun is not, and what has is ended at the next [piece](super::execution).
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ring3_block::Kind;
-use ring3_block::nbd::protocol::*;
-use tracing::debug;
+use ring3_block::nbd::protocol::Command;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
-use super::handshake::{CONTEXT, Chosen};
-use super::{Export, Stream, take, wrong};
+use super::budget::Budget;
+use super::execution::{GONE, HEADER_LEN, Header, PAYLOAD_MAX, execute, reply};
+use super::handshake::Chosen;
+use super::outbox::Outbox;
+use super::wrong;
 use crate::device::Failed;
+use crate::listening::Connection;
 
-/// The most bytes that a request reads or writes.
-pub(super) const PAYLOAD_MAX: u32 = 32 << 20;
-/// The most bytes of a client's requests and replies at a time; so a request always fits.
-const BYTES_MAX: usize = 64 << 20;
-/// The most requests of a client at a time.
-const REQUESTS_MAX: usize = 64;
-/// The most ranges that a block status tells of.
-const RANGES_MAX: usize = 1024;
+/// How long a client may take nothing of what there is for it while others wait for memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may do so and still ask for more.
+const DEAF: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Bytes that are read at once, but for the data of large requests.
+const BUFFER_LEN: usize = 64 << 10;
 
-/// A request without its data.
-#[derive(Debug, Clone, Copy)]
-struct Header {
-    flags: u16,
-    kind: u16,
-    cookie: u64,
-    offset: u64,
-    len: u32,
+/// What is being taken from the client.
+enum Taking {
+    /// The header of a request.
+    Header,
+    /// A request for which there was no room yet.
+    Room(Header),
+    /// Its data, of which so many bytes have come.
+    Data(Header, Vec<u8>, usize),
+    /// Nothing any more.
+    End,
 }
 
-impl Header {
-    fn of(bytes: &[u8; 28]) -> Option<Header> {
-        let number = |at: usize| bytes[at..at + 8].try_into().expect("eight bytes");
-        let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
-        let long = u64::from_be_bytes;
-        let is_one = u32::from_be_bytes(bytes[..4].try_into().expect("four bytes")) == REQUEST;
-        is_one.then(|| Header {
-            flags: half(4),
-            kind: half(6),
-            cookie: long(number(8)),
-            offset: long(number(16)),
-            len: u32::from_be_bytes(bytes[24..].try_into().expect("four bytes")),
-        })
+/// What comes from the client.
+struct Input {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The socket had less than there was room for.
+    is_drained: bool,
+}
+
+impl Input {
+    fn new() -> Input {
+        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
+        Input { buffer, start: 0, end: 0, is_drained: true }
     }
 
-    fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
-    }
-}
-
-/// A reply, ready to be sent.
-struct Reply {
-    bytes: Vec<u8>,
-    /// What it takes of the client's room.
-    room: usize,
-}
-
-/// The room that is left for requests.
-#[derive(Debug, Default)]
-struct Room {
-    used: Mutex<(usize, usize)>,
-    changed: Condvar,
-}
-
-impl Room {
-    fn take(&self, bytes: usize) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        while used.0 >= REQUESTS_MAX || used.1 + bytes > BYTES_MAX {
-            used = self.changed.wait(used).unwrap_or_else(PoisonError::into_inner);
-        }
-        *used = (used.0 + 1, used.1 + bytes);
+    fn buffered(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
     }
 
-    fn give_back(&self, bytes: usize) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        *used = (used.0 - 1, used.1 - bytes);
-        drop(used);
-        self.changed.notify_one();
+    /// Reads more: the number of bytes, 0 at the end, none if nothing has come.
+    fn fill(&mut self, socket: &Outbox) -> io::Result<Option<usize>> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let room = BUFFER_LEN - self.end;
+        let count = receive(socket, &mut self.buffer[self.end..])?;
+        self.is_drained = count.is_none_or(|count| count < room);
+        self.end += count.unwrap_or(0);
+        Ok(count)
     }
 }
 
-/// Does what the client asks, until it disconnects.
-pub(super) fn transmit<S: Stream>(mut stream: S, chosen: &Chosen) -> io::Result<()> {
-    let room = Arc::<Room>::default();
-    let (replies, to_send) = mpsc::channel::<Reply>();
-    let mut output = stream.twin()?;
-    let freed = Arc::clone(&room);
-    let sender = thread::Builder::new().name("nbd replies".into()).spawn(move || {
-        let mut failed = false;
-        // After an error the rest is only counted: who takes requests learns of it by himself.
-        for reply in to_send {
-            failed = failed || output.write_all(&reply.bytes).is_err();
-            freed.give_back(reply.room);
-        }
-    })?;
-    let result = take_requests(&mut stream, chosen, &room, &replies);
-    drop(replies);
-    // It ends when the last request is answered.
-    let _ = sender.join();
-    result
-}
-
-fn take_requests(
-    stream: &mut impl Read,
-    chosen: &Chosen,
-    room: &Room,
-    replies: &Sender<Reply>,
-) -> io::Result<()> {
+/// Reads from the client without waiting: 0 bytes are the end, none says that nothing has come.
+fn receive(socket: &Outbox, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
-        let mut bytes = [0; 28];
-        stream.read_exact(&mut bytes)?;
-        let header = Header::of(&bytes).ok_or_else(|| wrong("no request"))?;
-        let command = Command::of(header.kind);
-        let mut data = Vec::new();
-        let mut size = 0;
-        match command {
-            Some(Command::Disconnect) => return Ok(()),
-            Some(Command::Write) if header.len > PAYLOAD_MAX => {
-                return Err(wrong("a request that is too long"));
+        match recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => return Ok(Some(count)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Does what the client asks, until it has gone.
+pub(super) fn transmit(
+    socket: OwnedFd,
+    chosen: Chosen,
+    budget: &Arc<Budget>,
+    connection: &Connection,
+) -> io::Result<()> {
+    let outbox = Arc::new(Outbox::new(socket, budget)?);
+    let mut client = Client {
+        chosen: Arc::new(chosen),
+        outbox: Arc::clone(&outbox),
+        input: Input::new(),
+        taking: Taking::Header,
+        data_since: Instant::now(),
+        has_hung_up: false,
+    };
+    let mut result = Ok(());
+    loop {
+        if !matches!(client.taking, Taking::End) {
+            match client.take(connection) {
+                Ok(()) => {}
+                // Where it has not said that it disconnects, nothing that it has asked for need be done.
+                Err(error) => {
+                    client.abandon();
+                    result = Err(error);
+                }
             }
-            Some(Command::Write | Command::Read) => size = header.len.min(PAYLOAD_MAX) as usize,
-            _ => {}
         }
-        room.take(size);
-        if command == Some(Command::Write) {
-            data = take(stream, size)?;
+        if matches!(client.taking, Taking::End) {
+            outbox.end();
+            if outbox.account.requests() == 0 {
+                return result;
+            }
         }
-        let (export, replies) = (chosen.export.clone(), replies.clone());
-        let (structured, has_context) = (chosen.structured, chosen.has_context);
-        let device = Arc::clone(&export.device);
-        device.ask(move || {
-            let act = || execute(&export, command, header, &data, has_context);
+        if let Err(error) = client.wait() {
+            client.abandon();
+            result = Err(error);
+        }
+    }
+}
+
+/// A connection.
+struct Client {
+    chosen: Arc<Chosen>,
+    outbox: Arc<Outbox>,
+    input: Input,
+    taking: Taking,
+    /// When some of a request's data have come.
+    data_since: Instant,
+    /// It takes no replies any more, and sends nothing but what it has sent.
+    has_hung_up: bool,
+}
+
+impl Client {
+    /// The client has gone, or has to go.
+    fn abandon(&mut self) {
+        // A request of which not all has come is done with, too.
+        if let Taking::Data(header, ..) = std::mem::replace(&mut self.taking, Taking::End) {
+            self.outbox.account.give_back(size(header));
+        }
+        self.outbox.abandon();
+    }
+
+    /// Takes requests as far as they have come, and there is room for them.
+    fn take(&mut self, connection: &Connection) -> io::Result<()> {
+        let outbox = Arc::clone(&self.outbox);
+        loop {
+            match std::mem::replace(&mut self.taking, Taking::Header) {
+                Taking::Header => {
+                    let Some(bytes) = self.input.buffered().first_chunk::<HEADER_LEN>() else {
+                        match self.input.fill(&outbox)? {
+                            None => return Ok(()),
+                            Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                            Some(_) => continue,
+                        }
+                    };
+                    let header = Header::of(bytes).ok_or_else(|| wrong("no request"))?;
+                    self.input.start += HEADER_LEN;
+                    connection.is_active();
+                    match Command::of(header.kind) {
+                        Some(Command::Disconnect) => {
+                            self.taking = Taking::End;
+                            return Ok(());
+                        }
+                        Some(Command::Write) if header.len > PAYLOAD_MAX => {
+                            return Err(wrong("a request that is too long"));
+                        }
+                        _ => self.taking = Taking::Room(header),
+                    }
+                }
+                // Whoever takes nothing gets nothing more, so that others find room.
+                Taking::Room(header) if self.is_deaf() || !outbox.account.take(size(header)) => {
+                    self.taking = Taking::Room(header);
+                    return Ok(());
+                }
+                Taking::Room(header) => {
+                    let is_write = Command::of(header.kind) == Some(Command::Write);
+                    let data = vec![0; if is_write { size(header) } else { 0 }];
+                    self.data_since = Instant::now();
+                    self.taking = Taking::Data(header, data, 0);
+                }
+                Taking::Data(header, mut data, come) => {
+                    let result = self.take_data(&mut data, come);
+                    let come = result.as_ref().copied().unwrap_or(0);
+                    if result.is_err() || come < data.len() {
+                        self.taking = Taking::Data(header, data, come);
+                        return result.map(drop);
+                    }
+                    self.ask(header, data);
+                }
+                Taking::End => {
+                    self.taking = Taking::End;
+                    return Ok(());
+                }
+            }
+            // One more call would say so.
+            if self.input.buffered().is_empty()
+                && self.input.is_drained
+                && matches!(self.taking, Taking::Header)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the data of a request, of which `come` bytes have come, as far as they have; how many that are now.
+    fn take_data(&mut self, data: &mut [u8], mut come: usize) -> io::Result<usize> {
+        let there = self.input.buffered();
+        let now = there.len().min(data.len() - come);
+        data[come..come + now].copy_from_slice(&there[..now]);
+        self.input.start += now;
+        come += now;
+        while come < data.len() {
+            match receive(&self.outbox, &mut data[come..])? {
+                None => break,
+                Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Some(count) => {
+                    come += count;
+                    self.data_since = Instant::now();
+                }
+            }
+        }
+        Ok(come)
+    }
+
+    /// Has a thread of the device do it.
+    fn ask(&self, header: Header, data: Vec<u8>) {
+        let (chosen, outbox) = (Arc::clone(&self.chosen), Arc::clone(&self.outbox));
+        self.chosen.export.device.ask(move || {
+            // What only a reply would tell is not worth doing for one that takes none.
+            let has_ended = || match Command::of(header.kind) {
+                Some(Command::Read | Command::BlockStatus) => outbox.is_gone(),
+                _ => outbox.is_abandoned(),
+            };
+            let act = || {
+                if has_ended() { Err(GONE) } else { execute(&chosen, header, &data, &has_ended) }
+            };
             // Even where our own code fails the client is answered.
             let result =
                 catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Failed { errno: libc::EIO }));
-            let bytes = encode(header, command, result, structured);
-            if replies.send(Reply { bytes, room: size }).is_err() {
-                debug!("a reply is not sent: the connection has ended");
-            }
+            outbox.push(reply(header, result, chosen.structured, size(header)));
         });
     }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self) -> io::Result<()> {
+        let replies_since = self.outbox.waits_since();
+        let waits_since = self.waits_since();
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, matches!(self.taking, Taking::Header | Taking::Data(..)));
+        events.set(PollFlags::OUT, replies_since.is_some());
+        events.set(PollFlags::RDHUP, !self.has_hung_up);
+        let bell = PollFd::new(&*self.outbox.bell, PollFlags::IN);
+        let mut fds = [bell, PollFd::new(&*self.outbox, events)];
+        // A hang-up is reported for ever, whether it is asked for or not.
+        let is_deaf = self.has_hung_up && !events.contains(PollFlags::IN);
+        let fds = if is_deaf { &mut fds[..1] } else { &mut fds[..] };
+        match poll(fds, waits_since.map(|_| &LOOK)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [bell, others @ ..] = fds else { return Ok(()) };
+        if !bell.revents().is_empty() {
+            self.outbox.bell.quieten();
+        }
+        let events = others.first().map_or(PollFlags::empty(), PollFd::revents);
+        if events.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+            self.has_hung_up = true;
+            self.outbox.close();
+        } else if events.contains(PollFlags::OUT) {
+            self.outbox.send();
+        }
+        // Whoever has taken or sent something now has not waited since then.
+        let is_stuck = |since: Instant| since.elapsed() >= PATIENCE;
+        if self.waits_since().is_some_and(is_stuck)
+            && !events.contains(PollFlags::IN)
+            && self.outbox.account.is_wanted()
+        {
+            return Err(io::Error::new(ErrorKind::TimedOut, "the client neither takes nor sends"));
+        }
+        Ok(())
+    }
+
+    /// It has not taken anything for a while of what there is for it.
+    fn is_deaf(&self) -> bool {
+        self.outbox.waits_since().is_some_and(|since| since.elapsed() >= DEAF)
+    }
+
+    /// Since when the client has been waited for while it keeps memory from others, if it is.
+    fn waits_since(&self) -> Option<Instant> {
+        let data_since = matches!(self.taking, Taking::Data(..)).then_some(self.data_since);
+        self.outbox.waits_since().into_iter().chain(data_since).min()
+    }
 }
 
-/// What a request comes to.
-enum Outcome {
-    Done,
-    Data(Vec<u8>),
-    Status(Vec<(u32, u32)>),
-}
-
-fn execute(
-    export: &Export,
-    command: Option<Command>,
-    header: Header,
-    data: &[u8],
-    has_context: bool,
-) -> Result<Outcome, Failed> {
-    let device = &export.device;
-    let invalid = Err(Failed { errno: libc::EINVAL });
-    let (offset, len) = (header.offset, u64::from(header.len));
-    let inside = offset.checked_add(len).is_some_and(|end| end <= device.image().size());
-    let changes = matches!(command, Some(Command::Write | Command::Trim | Command::WriteZeroes));
-    if changes && !export.writes {
-        return Err(Failed { errno: libc::EPERM });
-    }
-    if !inside && command != Some(Command::Flush) {
-        return Err(Failed { errno: if changes { libc::ENOSPC } else { libc::EINVAL } });
-    }
-    let mut outcome = Outcome::Done;
-    match command {
-        Some(Command::Read) if header.len <= PAYLOAD_MAX => {
-            let mut bytes = vec![0; header.len as usize];
-            device.read(&mut bytes, offset)?;
-            outcome = Outcome::Data(bytes);
-        }
-        Some(Command::Write) => device.write(data, offset)?,
-        Some(Command::Flush) => device.flush()?,
-        Some(Command::Trim) => device.discard(offset, len)?,
-        Some(Command::WriteZeroes) => {
-            device.write_zeroes(offset, len, !header.has(request_flag::NO_HOLE))?;
-        }
-        Some(Command::BlockStatus) if has_context && len > 0 => {
-            outcome = Outcome::Status(status(export, header)?);
-        }
-        _ => return invalid,
-    }
-    if changes && header.has(request_flag::FUA) {
-        device.flush()?;
-    }
-    Ok(outcome)
-}
-
-/// What is allocated: lengths and flags.
-fn status(export: &Export, header: Header) -> Result<Vec<(u32, u32)>, Failed> {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    let (mut offset, end) = (header.offset, header.offset + u64::from(header.len));
-    let most = if header.has(request_flag::ONE) { 1 } else { RANGES_MAX };
-    while offset < end {
-        let mapping = export.device.map(offset, end - offset)?;
-        let flags = match mapping.kind {
-            Kind::Data { .. } => 0,
-            Kind::Zero { at: Some(_) } => READS_AS_ZERO,
-            Kind::Zero { at: None } | Kind::Absent => READS_AS_ZERO | HOLE,
-        };
-        let len = mapping.len.clamp(1, end - offset) as u32;
-        let is_full = ranges.len() == most;
-        match ranges.last_mut() {
-            Some((before, same)) if *same == flags => *before += len,
-            _ if is_full => break,
-            _ => ranges.push((len, flags)),
-        }
-        offset += u64::from(len);
-    }
-    Ok(ranges)
-}
-
-/// The bytes of a reply.
-fn encode(
-    header: Header,
-    command: Option<Command>,
-    result: Result<Outcome, Failed>,
-    structured: bool,
-) -> Vec<u8> {
-    // A client that has agreed to them has them for reading and block status at least; all others may be simple.
-    let is_structured = structured && matches!(command, Some(Command::Read | Command::BlockStatus));
-    let mut bytes = Vec::new();
-    if !is_structured {
-        bytes.extend(SIMPLE_REPLY.to_be_bytes());
-        let error = result.as_ref().err().map_or(0, |failed| number(*failed));
-        bytes.extend(error.to_be_bytes());
-        bytes.extend(header.cookie.to_be_bytes());
-        if let Ok(Outcome::Data(data)) = result {
-            bytes.extend(data);
-        }
-        return bytes;
-    }
-    let mut part = |kind: u16, len: usize| {
-        bytes.extend(STRUCTURED_REPLY.to_be_bytes());
-        bytes.extend(DONE.to_be_bytes());
-        bytes.extend(kind.to_be_bytes());
-        bytes.extend(header.cookie.to_be_bytes());
-        bytes.extend((len as u32).to_be_bytes());
-    };
-    match result {
-        Ok(Outcome::Data(data)) if !data.is_empty() => {
-            part(part::DATA, data.len() + 8);
-            bytes.extend(header.offset.to_be_bytes());
-            bytes.extend(data);
-        }
-        Ok(Outcome::Status(ranges)) => {
-            part(part::BLOCK_STATUS, 4 + ranges.len() * 8);
-            bytes.extend(CONTEXT.to_be_bytes());
-            for (len, flags) in ranges {
-                bytes.extend(len.to_be_bytes());
-                bytes.extend(flags.to_be_bytes());
-            }
-        }
-        Ok(_) => part(part::NONE, 0),
-        Err(failed) => {
-            part(part::ERROR_MESSAGE, 6);
-            bytes.extend(number(failed).to_be_bytes());
-            bytes.extend([0, 0]);
-        }
-    }
-    bytes
-}
-
-/// The protocol's number of an error, which is Linux's for those that it knows.
-fn number(failed: Failed) -> u32 {
-    match failed.errno {
-        libc::EPERM | libc::EROFS => libc::EPERM as u32,
-        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => libc::ENOSPC as u32,
-        known @ (libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW | libc::ENOTSUP) => known as u32,
-        _ => libc::EIO as u32,
+/// Bytes of data that go with a request or its reply.
+fn size(header: Header) -> usize {
+    match Command::of(header.kind) {
+        Some(Command::Read | Command::Write) => header.len.min(PAYLOAD_MAX) as usize,
+        _ => 0,
     }
 }

@@ -1,5 +1,6 @@
 //! Two guests on a switch whose drivers are tests: good ones, and one that writes anything.
 
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -47,8 +48,10 @@ impl Guest {
         let memory = Arc::new(memory);
         let receiver = Arc::<Receiver>::default();
         let slot = Mutex::new(None);
+        let (connection, _other) = UnixStream::pair().unwrap();
+        let admitted = switch.admit(connection).unwrap().unwrap();
         switch
-            .add_shared("guest", &receiver, |port| {
+            .add_shared("guest", admitted, &receiver, |port| {
                 *slot.lock().unwrap() = Some(port);
                 Ok(Box::new(Copying(Arc::clone(&receiver))))
             })

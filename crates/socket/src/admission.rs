@@ -1,0 +1,317 @@
+//! Who is let in where more come than a server has room for, so that no peer keeps the others out.
+//!
+//! A *peer* is a process (of a Unix socket) or an address. When a client comes and there is no room, one has to go:
+//!
+//! * a client of a peer that has two more connections than the one that comes: the oldest of those that have not said yet what they want, else the one that has done
+//!   nothing for longest;
+//! * else, and where the peer itself has too many, one of a peer that has no fewer which has taken more than [`GREETING`] for saying what it wants, or has done
+//!   nothing for so long as the [room](Room::idle) is for;
+//! * else the one that comes.
+//!
+//! Time is an argument of what decides, so that tests need not wait.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{socket_domain, socket_peercred};
+use rustix::net::{AddressFamily, Shutdown, getpeername, shutdown};
+
+/// After so long, who has not said what it wants may have to go.
+pub const GREETING: Duration = Duration::from_secs(1);
+
+/// Who is at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A process that has connected to a Unix socket.
+    Process {
+        /// Its user.
+        user: u32,
+        /// Its number.
+        process: i32,
+    },
+    /// An address.
+    Address(IpAddr),
+    /// The system does not say.
+    Unknown,
+}
+
+impl Peer {
+    /// The one at the other end of `socket`.
+    pub fn of(socket: impl AsFd) -> Peer {
+        let socket = socket.as_fd();
+        if socket_domain(socket) == Ok(AddressFamily::UNIX) {
+            return socket_peercred(socket).map_or(Peer::Unknown, |peer| Peer::Process {
+                user: peer.uid.as_raw(),
+                process: peer.pid.as_raw_nonzero().get(),
+            });
+        }
+        let address = getpeername(socket).ok().flatten();
+        let address = address.and_then(|address| std::net::SocketAddr::try_from(address).ok());
+        address.map_or(Peer::Unknown, |address| Peer::Address(address.ip()))
+    }
+}
+
+/// The room that a server has.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Clients at a time.
+    pub all: usize,
+    /// Those of one peer.
+    pub of_a_peer: usize,
+    /// After so long without a request, a client may have to go for another one of the same standing; none where it need not.
+    pub idle: Option<Duration>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Admission {
+    room: Room,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    next: u64,
+    all: Vec<Client>,
+}
+
+#[derive(Debug)]
+struct Client {
+    number: u64,
+    peer: Peer,
+    /// It has said what it wants.
+    is_ready: bool,
+    /// When it came, or did something.
+    since: Instant,
+    connection: OwnedFd,
+}
+
+impl Client {
+    /// It may go for another one of the same standing.
+    fn may_go(&self, room: Room, now: Instant) -> bool {
+        let most = if self.is_ready { room.idle } else { Some(GREETING) };
+        most.is_some_and(|most| now.saturating_duration_since(self.since) >= most)
+    }
+}
+
+/// A client that was let in, until this is dropped.
+#[derive(Debug)]
+pub struct Admitted {
+    admission: Arc<Admission>,
+    number: u64,
+}
+
+impl Admission {
+    /// With nobody yet.
+    pub fn new(room: Room) -> Arc<Admission> {
+        Arc::new(Admission { room, clients: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets in the client at the other end of `connection`, which comes now, if need be in the place of another one, whose connection is shut down; none if
+    /// it has to go.
+    pub fn admit(self: &Arc<Admission>, connection: impl AsFd) -> io::Result<Option<Admitted>> {
+        let peer = Peer::of(&connection);
+        self.admit_peer(peer, connection, Instant::now())
+    }
+
+    fn admit_peer(
+        self: &Arc<Admission>,
+        peer: Peer,
+        connection: impl AsFd,
+        now: Instant,
+    ) -> io::Result<Option<Admitted>> {
+        let connection = connection.as_fd().try_clone_to_owned()?;
+        let mut clients = self.lock();
+        match clients.leaving(self.room, &peer, now) {
+            Leaving::Nobody => {}
+            Leaving::Client(at) => {
+                let client = clients.all.remove(at);
+                // It may have gone already.
+                let _ = shutdown(&client.connection, Shutdown::Both);
+            }
+            Leaving::Newcomer => return Ok(None),
+        }
+        clients.next += 1;
+        let number = clients.next;
+        clients.all.push(Client { number, peer, is_ready: false, since: now, connection });
+        drop(clients);
+        Ok(Some(Admitted { admission: Arc::clone(self), number }))
+    }
+
+    /// How many there are.
+    pub fn clients(&self) -> usize {
+        self.lock().all.len()
+    }
+}
+
+/// Who has to go.
+enum Leaving {
+    Nobody,
+    /// The client at that place.
+    Client(usize),
+    /// The one that comes.
+    Newcomer,
+}
+
+impl Clients {
+    /// Who has to go for a client of `peer`.
+    fn leaving(&self, room: Room, peer: &Peer, now: Instant) -> Leaving {
+        let count = |peer: &Peer| self.all.iter().filter(|client| client.peer == *peer).count();
+        let own = count(peer);
+        if own < room.of_a_peer && self.all.len() < room.all {
+            return Leaving::Nobody;
+        }
+        let counts = self.all.iter().map(|client| (count(&client.peer), &client.peer));
+        let heaviest = counts.max_by_key(|(count, _)| *count);
+        let any: &dyn Fn(&Client) -> bool = match &heaviest {
+            _ if own >= room.of_a_peer => {
+                &|client| client.peer == *peer && client.may_go(room, now)
+            }
+            Some((most, heaviest)) if *most > own + 1 => &|client| client.peer == **heaviest,
+            // Whoever has fewer stays.
+            _ => &|client| count(&client.peer) >= own && client.may_go(room, now),
+        };
+        let candidates = self.all.iter().enumerate().filter(|(_, client)| any(client));
+        let leaving = candidates.min_by_key(|(_, client)| (client.is_ready, client.since));
+        leaving.map_or(Leaving::Newcomer, |(at, _)| Leaving::Client(at))
+    }
+}
+
+impl Admitted {
+    /// It has said what it wants, or asks for something.
+    pub fn is_active(&self) {
+        let mut clients = self.admission.lock();
+        if let Some(client) = clients.all.iter_mut().find(|client| client.number == self.number) {
+            client.is_ready = true;
+            client.since = Instant::now();
+        }
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.admission.lock().all.retain(|client| client.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    struct Door {
+        admission: Arc<Admission>,
+        start: Instant,
+    }
+
+    impl Door {
+        fn new() -> Door {
+            let room = Room { all: 8, of_a_peer: 6, idle: Some(SECOND * 60) };
+            Door { admission: Admission::new(room), start: Instant::now() }
+        }
+
+        /// A client of `process` comes after so many seconds.
+        fn comes(&self, process: i32, seconds: u32) -> Option<(Admitted, UnixStream)> {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let peer = Peer::Process { user: 0, process };
+            let now = self.start + SECOND * seconds;
+            let admitted = self.admission.admit_peer(peer, ours, now).unwrap();
+            admitted.map(|admitted| (admitted, theirs))
+        }
+
+        /// It asks for something after so many seconds.
+        fn asks(&self, client: &(Admitted, UnixStream), seconds: u32) {
+            let mut clients = self.admission.lock();
+            let number = client.0.number;
+            let client = clients.all.iter_mut().find(|client| client.number == number).unwrap();
+            (client.is_ready, client.since) = (true, self.start + SECOND * seconds);
+        }
+    }
+
+    fn is_cut(client: &(Admitted, UnixStream)) -> bool {
+        let mut fds = [PollFd::new(&client.1, PollFlags::empty())];
+        poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    }
+
+    fn cut(clients: &[(Admitted, UnixStream)]) -> Vec<usize> {
+        (0..clients.len()).filter(|index| is_cut(&clients[*index])).collect()
+    }
+
+    #[test]
+    fn a_peer_with_too_many_loses_its_own() {
+        let door = Door::new();
+        let clients: Vec<_> = (0..6).map(|_| door.comes(1, 0).unwrap()).collect();
+        assert!(door.comes(1, 0).is_none());
+        // The first one that says nothing, when it has had time enough.
+        let seventh = door.comes(1, 1).expect("one has taken too long");
+        assert_eq!(cut(&clients), [0]);
+        for client in &clients[1..] {
+            door.asks(client, 2);
+        }
+        door.asks(&seventh, 2);
+        assert!(door.comes(1, 61).is_none());
+        assert!(door.comes(1, 62).is_some());
+        assert_eq!(cut(&clients), [0, 1]);
+    }
+
+    #[test]
+    fn a_peer_with_many_makes_room_for_others() {
+        let door = Door::new();
+        let heavy: Vec<_> = (0..6).map(|_| door.comes(1, 0).unwrap()).collect();
+        for client in &heavy {
+            door.asks(client, 1);
+        }
+        let others = [2, 3].map(|process| door.comes(process, 1).unwrap());
+        door.asks(&heavy[0], 2);
+        // There is no room: the heaviest one's that has done nothing for longest.
+        let third = door.comes(4, 2).expect("another one has more");
+        assert_eq!((cut(&heavy), cut(&others)), (vec![1], vec![]));
+        // Half open goes before idle.
+        let half = door.comes(1, 2);
+        assert!(half.is_none(), "it is the heaviest itself");
+        drop(third);
+        let half = door.comes(1, 2).unwrap();
+        let fifth = door.comes(5, 2).unwrap();
+        assert!(is_cut(&half) && cut(&heavy) == [1]);
+        drop((half, fifth));
+    }
+
+    /// Where each has one, those that do nothing go for those that come; who is active stays.
+    #[test]
+    fn many_peers_with_one_each_do_not_keep_others_out() {
+        let door = Door::new();
+        let clients: Vec<_> = (0..8).map(|process| door.comes(process, 0).unwrap()).collect();
+        door.asks(&clients[0], 2);
+        assert!(door.comes(9, 0).is_none());
+        for process in 0..20 {
+            let newest = door.comes(10 + process, 2 + process as u32).expect("others are silent");
+            assert!(!is_cut(&newest));
+        }
+        assert!(!is_cut(&clients[0]));
+        assert!(door.admission.clients() <= 8);
+    }
+
+    #[test]
+    fn peers_are_told_apart() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let process = std::process::id() as i32;
+        assert!(matches!(Peer::of(&one), Peer::Process { process: it, .. } if it == process));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(Peer::of(&client), Peer::Address([127, 0, 0, 1].into()));
+        let unconnected = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(Peer::of(unconnected), Peer::Unknown);
+    }
+}

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 
 use clap::{Args, ValueEnum};
+use ring3_net::hostnet::sandbox::{has_seccomp, landlock_version};
+use ring3_net::hostnet::slirp::may_ping;
 use ring3_vm::{EngineChoice, EngineMaker};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::param::linux_hwcap;
@@ -44,7 +46,7 @@ const TRIED: u64 = 1 << 20;
 enum State {
     /// As it should be.
     Ok,
-    /// The translator runs without it, but not as well.
+    /// ring3 runs without it, but not as well.
     Poor,
     /// The translator cannot run.
     Missing,
@@ -135,9 +137,56 @@ fn diagnose() -> Diagnosis {
         addresses(),
         user_faults(),
         Check::ok("KVM", "not needed"),
+        landlock(),
+        seccomp(),
+        pings(),
     ];
     let engine = if reason.is_none() { "translator" } else { "interpreter" };
     Diagnosis { engine, reason, checks }
+}
+
+/// What takes files from the NAT.
+fn landlock() -> Check {
+    let name = "Landlock";
+    match landlock_version() {
+        Some(version) => Check::ok(name, format!("version {version}")),
+        None => Check {
+            name,
+            state: State::Poor,
+            found: "not there: the NAT can read this user's files".to_owned(),
+            advice: Some(
+                "needs Linux 5.13 or later, with landlock in its list of security modules",
+            ),
+        },
+    }
+}
+
+/// What takes system calls from the NAT.
+fn seccomp() -> Check {
+    let name = "seccomp";
+    if has_seccomp() {
+        return Check::ok(name, "allowed");
+    }
+    Check {
+        name,
+        state: State::Poor,
+        found: "refused: the NAT can make all system calls".to_owned(),
+        advice: Some("let the sandbox allow the system call seccomp"),
+    }
+}
+
+/// Whether guests behind the NAT can ping.
+fn pings() -> Check {
+    let name = "ping by this user";
+    if may_ping() {
+        return Check::ok(name, "allowed");
+    }
+    Check {
+        name,
+        state: State::Poor,
+        found: "refused: guests behind the NAT cannot ping hosts outside".to_owned(),
+        advice: Some("set net.ipv4.ping_group_range to include one of this user's groups"),
+    }
 }
 
 fn bmi2() -> Check {

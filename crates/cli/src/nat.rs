@@ -1,12 +1,14 @@
 //! `ring3 nat`: a NAT, in a process of its own.
 
+use std::env;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
 use clap::Args;
-use ring3_net::nat::{serve, serve_at};
-use ring3_net::{NetError, StreamAddress};
+use ring3_net::hostnet::sandbox::close_inherited;
+use ring3_net::nat::{commands, serve, serve_at};
+use ring3_net::{NetError, Program, StreamAddress};
 use rustix::net::sockopt::socket_type;
 use thiserror::Error;
 
@@ -53,6 +55,11 @@ pub(crate) struct NatArguments {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Listen>,
 
+    /// Start this for each connection to the socket that is standard input, until the other end of standard output is closed: what a NAT that gives up its
+    /// rights has another process do
+    #[arg(long, value_name = "COMMAND", hide = true, allow_hyphen_values = true)]
+    serve_command: Option<String>,
+
     /// What the network is like
     #[arg(value_name = "PROPERTIES", default_value = "", hide_default_value = true)]
     properties: NatProperties,
@@ -83,22 +90,43 @@ impl FromStr for Listen {
 
 /// Is the NAT until the machine has gone.
 pub(crate) fn run(arguments: &NatArguments) -> Result<Status, String> {
+    if let Some(command) = &arguments.serve_command {
+        return serve_command(command);
+    }
+    // Whatever else whoever started this had open is not the guest's.
+    close_inherited().map_err(|error| format!("descriptors cannot be closed: {error}"))?;
     let options = &arguments.properties.options;
+    let path = env::current_exe().map_err(|error| format!("this program is not found: {error}"))?;
+    let commands = Program { path, arguments: vec!["nat".into(), "--serve-command".into()] };
     if let Some(Listen(address)) = &arguments.listen {
-        return match serve_at(options, address) {
+        return match serve_at(options, &commands, address) {
             Ok(()) => Ok(Status::Ended),
             Err(error) => Err(error.to_string()),
         };
     }
-    let socket = io::stdin().as_fd().try_clone_to_owned();
-    let socket = socket.map_err(|error| format!("standard input cannot be used: {error}"))?;
-    if socket_type(&socket).is_err() {
-        return Err("standard input is no socket to a machine; give --listen ADDRESS".into());
-    }
-    match serve(options, socket) {
+    let socket = socket_of(io::stdin().as_fd(), "input; give --listen ADDRESS")?;
+    match serve(options, &commands, socket) {
         Ok(()) => Ok(Status::Ended),
         // The machine was told, and tells it.
         Err(NetError::Slirp(_)) => Ok(Status::HostError),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Starts a command for those who connect.
+fn serve_command(command: &str) -> Result<Status, String> {
+    let listener = socket_of(io::stdin().as_fd(), "input")?;
+    let alive = socket_of(io::stdout().as_fd(), "output")?;
+    let served = commands::serve(command, listener, &alive);
+    served.map(|()| Status::Ended).map_err(|error| format!("\"{command}\" is not served: {error}"))
+}
+
+/// One of the standard streams, which must be a socket.
+fn socket_of(stream: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, String> {
+    let socket = stream.try_clone_to_owned();
+    let socket = socket.map_err(|error| format!("standard {name} cannot be used: {error}"))?;
+    if socket_type(&socket).is_err() {
+        return Err(format!("there is no socket to a machine at standard {name}"));
+    }
+    Ok(socket)
 }

@@ -1,9 +1,17 @@
 //! A network behind one address without any rights, by libslirp: what a guest sends is what this process does with sockets of its own, and the
 //! guest is given addresses by DHCP and router advertisements, names by a relay to the host's server, and files by TFTP.
 //!
-//! libslirp is C and reads what hostile guests send, so it belongs into a process that can do nothing but that.
+//! libslirp is C and reads what hostile guests send, so it belongs into a process that can do nothing but that ([`sandbox`](crate::sandbox)), and it is
+//! given only what it is known to stand: IPv4 datagrams with sound headers, put together if they came in fragments, IPv6 without fragments, and ARP.
+//!
+//! * `library`: its functions and structures;
+//! * `packet`: what is read of frames; `fragments`: how they are put together;
+//! * `echo`: what is answered to echo requests that this user may not send.
 
+mod echo;
+mod fragments;
 mod library;
+mod packet;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};
@@ -16,17 +24,23 @@ use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::slice;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, in_addr, in6_addr, pollfd};
 use thiserror::Error;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::library::NoLibrary;
+pub use echo::may_ping;
+use fragments::Fragments;
 use library::{
     CONFIGURATION_VERSION, Callbacks, Configuration, Functions, Handle, POLL_ERR, POLL_HUP,
     POLL_IN, POLL_OUT, POLL_PRI, TimerCallback,
 };
+use packet::{ETHERNET_LEN, Ipv4, Ipv6, ether_type};
+
+/// The most bytes of a frame: an IP datagram and its Ethernet header.
+const FRAME_MAX: usize = ETHERNET_LEN + 65535;
 
 /// What the network is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +156,13 @@ pub struct Slirp {
     shared: Rc<Shared>,
     /// Descriptors for one call of poll, kept for the next.
     polled: Vec<pollfd>,
+    fragments: Fragments,
+    is_restricted: bool,
+    ipv4: Option<Ipv4Options>,
+    ipv6: Option<Ipv6Options>,
+    may_ping: bool,
+    /// It was said that a guest's echo requests are refused.
+    has_told_of_echo: bool,
 }
 
 /// What the library's callbacks reach.
@@ -197,6 +218,8 @@ impl Slirp {
     /// Makes one.
     pub fn new(options: &SlirpOptions) -> Result<Slirp, SlirpError> {
         let functions = Functions::load()?;
+        // SAFETY: the function is there for ever, and takes what glib gives.
+        unsafe { (functions.set_log)(log, ptr::null_mut()) };
         let text = |text: &Option<String>| text.as_deref().map(CString::new).transpose();
         let (hostname, domain) = (text(&options.hostname)?, text(&options.domain)?);
         let server_name = text(&options.tftp_server_name)?;
@@ -260,7 +283,18 @@ impl Slirp {
         let handle =
             unsafe { (functions.new)(&raw const configuration, &raw const CALLBACKS, opaque) };
         let handle = NonNull::new(handle).ok_or(SlirpError::Refused)?;
-        Ok(Slirp { handle, functions, shared, polled: Vec::new() })
+        Ok(Slirp {
+            handle,
+            functions,
+            shared,
+            polled: Vec::new(),
+            fragments: Fragments::default(),
+            is_restricted: options.is_restricted,
+            ipv4: options.ipv4,
+            ipv6: options.ipv6,
+            may_ping: echo::may_ping(),
+            has_told_of_echo: false,
+        })
     }
 
     /// Lets a port of the host lead to the guest.
@@ -304,11 +338,76 @@ impl Slirp {
         if status < 0 { Err(SlirpError::GuestForward(guest)) } else { Ok(()) }
     }
 
-    /// The guest sends `frame`. What is longer than a frame can be is lost.
+    /// The guest sends `frame`. What is no ARP, and no IP with a sound header, is lost; what is a fragment waits for the others.
     pub fn input(&mut self, frame: &[u8]) {
-        let Ok(len) = u16::try_from(frame.len()) else { return };
+        self.input_at(frame, self.shared.began.elapsed());
+    }
+
+    /// The same at the time `now` since the network began.
+    fn input_at(&mut self, frame: &[u8], now: Duration) {
+        match packet::ether_type(frame) {
+            Some(ether_type::ARP) => self.hand_over(frame),
+            Some(ether_type::IPV4) => {
+                let Some(ip) = Ipv4::of(frame) else { return };
+                let Some(whole) = self.fragments.take(frame, &ip, now) else { return };
+                let Some(ip) = Ipv4::of(&whole) else { return };
+                if !self.refuses_echo(&ip, &whole) {
+                    self.hand_over(&whole);
+                }
+            }
+            Some(ether_type::IPV6) => {
+                // libslirp knows no extension headers, and can send nothing on that is larger than a frame.
+                let Some(ip) = Ipv6::of(frame).filter(|ip| !ip.is_fragment()) else { return };
+                if !self.refuses_echo_v6(&ip, frame) {
+                    self.hand_over(frame);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives the library a frame.
+    fn hand_over(&mut self, frame: &[u8]) {
+        if frame.len() > FRAME_MAX {
+            return;
+        }
+        let len = frame.len() as c_int;
         // SAFETY: the network is there, and the frame has so many bytes.
-        unsafe { (self.functions.input)(self.handle.as_ptr(), frame.as_ptr(), len.into()) };
+        unsafe { (self.functions.input)(self.handle.as_ptr(), frame.as_ptr(), len) };
+    }
+
+    /// Refuses an echo request to the outside where this user may send none.
+    fn refuses_echo(&mut self, ip: &Ipv4<'_>, frame: &[u8]) -> bool {
+        let (Some(to), Some(ours)) = (ip.echo_to(), self.ipv4) else { return false };
+        let is_here = to == ours.host || to == ours.nameserver;
+        if self.may_ping || self.is_restricted || is_here {
+            return false;
+        }
+        // Nobody is told of what was for many (RFC 1122, 3.2.2).
+        let broadcast = ours.network.to_bits() | !ours.netmask.to_bits();
+        if !to.is_multicast() && !to.is_broadcast() && to.to_bits() != broadcast {
+            if !std::mem::replace(&mut self.has_told_of_echo, true) {
+                warn!(
+                    "a guest cannot ping hosts outside, as this user may not: the system's setting \
+                     net.ipv4.ping_group_range has none of this user's groups"
+                );
+            }
+            self.shared.frames.borrow_mut().push(echo::refuse(ip, frame, ours.host));
+        }
+        true
+    }
+
+    /// Refuses an echo request by IPv6 to the outside, which the library does not send.
+    fn refuses_echo_v6(&mut self, ip: &Ipv6<'_>, frame: &[u8]) -> bool {
+        let (Some(to), Some(ours)) = (ip.echo_to(), self.ipv6) else { return false };
+        let mask = u128::MAX.checked_shl(128 - u32::from(ours.prefix_len)).unwrap_or(0);
+        let is_here = (to.to_bits() ^ ours.prefix.to_bits()) & mask == 0;
+        let is_local = is_here || to.is_unicast_link_local() || to.is_multicast();
+        if self.is_restricted || is_local {
+            return false;
+        }
+        self.shared.frames.borrow_mut().push(echo::refuse_v6(ip, frame, ours.host));
+        true
     }
 
     /// What is there for the guest.
@@ -399,6 +498,19 @@ extern "C" fn send_packet(bytes: *const c_void, len: usize, opaque: *mut c_void)
     len as isize
 }
 
+/// What glib would write to standard error. Guests can have it say much.
+extern "C" fn log(
+    _domain: *const c_char,
+    _level: c_int,
+    message: *const c_char,
+    _data: *mut c_void,
+) {
+    if !message.is_null() {
+        // SAFETY: the library gives a text with a zero at its end.
+        debug!("libslirp: {}", unsafe { CStr::from_ptr(message) }.to_string_lossy());
+    }
+}
+
 extern "C" fn guest_error(message: *const c_char, _opaque: *mut c_void) {
     // SAFETY: the library gives a text with a zero at its end.
     let message = unsafe { CStr::from_ptr(message) };
@@ -472,63 +584,4 @@ extern "C" fn get_events(index: c_int, polled: *mut c_void) -> c_int {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn options() -> SlirpOptions {
-        let ipv4 = |last| Ipv4Addr::new(10, 0, 2, last);
-        SlirpOptions {
-            is_restricted: false,
-            ipv4: Some(Ipv4Options {
-                network: ipv4(0),
-                netmask: Ipv4Addr::new(255, 255, 255, 0),
-                host: ipv4(2),
-                dhcp_start: ipv4(15),
-                nameserver: ipv4(3),
-            }),
-            ipv6: None,
-            hostname: Some("guest".into()),
-            domain: None,
-            search: vec!["example".into()],
-            tftp: None,
-            tftp_server_name: None,
-            bootfile: None,
-        }
-    }
-
-    /// Who asks by ARP who the gateway is (RFC 826) is told.
-    #[test]
-    fn the_gateway_is_there() {
-        let mut slirp = Slirp::new(&options()).unwrap();
-        let ours = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
-        let mut request = [&[0xff; 6][..], &ours, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &ours].concat();
-        request.extend([10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 10, 0, 2, 2]);
-        slirp.input(&request);
-        let frames = slirp.take_frames();
-        let [answer] = frames.as_slice() else { panic!("{frames:?}") };
-        assert_eq!(
-            (&answer[..6], &answer[12..22]),
-            (&ours[..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2][..])
-        );
-        assert_eq!(answer[28..32], [10, 0, 2, 2]);
-        // What is no frame is nothing.
-        slirp.input(&[]);
-        slirp.input(&vec![0; 70_000]);
-        assert_eq!(slirp.take_frames(), Vec::<Vec<u8>>::new());
-    }
-
-    #[test]
-    fn ports_that_cannot_be_forwarded_are_told() {
-        let mut slirp = Slirp::new(&options()).unwrap();
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let std::net::SocketAddr::V4(host) = taken.local_addr().unwrap() else { panic!("IPv4") };
-        let guest = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 22);
-        let error = slirp.forward(&Forward { is_udp: false, host, guest }).unwrap_err();
-        assert!(error.to_string().contains(&host.to_string()), "{error}");
-        let outside = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80);
-        let target = ForwardTarget::Command("cat".into());
-        assert!(slirp.forward_guest(outside, &target).is_err());
-        let inside = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 100), 80);
-        slirp.forward_guest(inside, &target).unwrap();
-    }
-}
+mod tests;

@@ -4,8 +4,9 @@
 //! started: a guest sees its connections end, and a pause.
 //!
 //! * `start`: the machine's side;
-//! * [`serve`], [`serve_at`]: the process.
+//! * [`serve`], [`serve_at`]: the process; [`commands`]: what starts commands for it.
 
+pub mod commands;
 mod server;
 
 use std::io;

@@ -2,6 +2,7 @@
 //! smallest of kernels.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod frames;
 pub(crate) mod guest;
 pub(crate) mod namespace;
 pub(crate) mod pty;

@@ -67,6 +67,8 @@ pub(super) struct Callbacks {
     pub(super) notify: extern "C" fn(*mut c_void),
 }
 
+/// `GLogFunc` of glib.
+pub(super) type Log = extern "C" fn(*const c_char, c_int, *const c_char, *mut c_void);
 pub(super) type AddPoll = extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
 pub(super) type GetEvents = extern "C" fn(c_int, *mut c_void) -> c_int;
 
@@ -91,6 +93,8 @@ pub(super) struct Functions {
         unsafe extern "C" fn(*mut Handle, *const c_char, *mut in_addr, c_int) -> c_int,
     pub(super) add_unix:
         unsafe extern "C" fn(*mut Handle, *const c_char, *mut in_addr, c_int) -> c_int,
+    /// `g_log_set_default_handler` of glib, on which the library stands.
+    pub(super) set_log: unsafe extern "C" fn(Log, *mut c_void) -> *mut c_void,
     /// What they are in.
     _library: Library,
 }
@@ -111,6 +115,7 @@ impl Functions {
                 add_host_forward: *library.get("slirp_add_hostfwd").map_err(missing)?,
                 add_command: *library.get("slirp_add_exec").map_err(missing)?,
                 add_unix: *library.get("slirp_add_unix").map_err(missing)?,
+                set_log: *library.get("g_log_set_default_handler").map_err(missing)?,
                 _library: library,
             })
         }

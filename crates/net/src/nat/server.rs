@@ -1,20 +1,26 @@
-//! The process of the NAT.
+//! The process of the NAT, which gives up all rights but those that it needs before it hears of a guest.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs;
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use ring3_core::net::Offloads;
 use ring3_hostnet::slirp::Watch;
-use ring3_hostnet::{Forward, ForwardTarget, Slirp, SlirpError, SlirpOptions};
+use ring3_hostnet::{Forward, ForwardTarget, Sandbox, Slirp, SlirpOptions};
 use tracing::{info, warn};
 
+use super::commands::Commands;
 use crate::error::NetError;
 use crate::message::{Message, Notice, Reader, Received};
 use crate::outgoing::Sink;
-use crate::stream::{StreamAddress, StreamSink, listen};
+use crate::program::Program;
+use crate::stream::{ReceivingEnd, StreamAddress, StreamSink, listen_on_this_host};
+
+/// Where the library looks for the host's server of names, now and then.
+const RESOLVER: &str = "/etc/resolv.conf";
 
 /// Bytes for a guest that does not take them, from which on nothing more is done for it.
 const CONGESTED: usize = 512 << 10;
@@ -34,37 +40,86 @@ pub struct NatOptions {
 }
 
 impl NatOptions {
-    fn start(&self) -> Result<Slirp, SlirpError> {
-        let mut slirp = Slirp::new(&self.network)?;
+    /// Makes the network; `commands` is what serves a guest's commands.
+    fn start(&self, commands: &Program) -> Result<Nat, NetError> {
+        let mut nat = Nat { slirp: Slirp::new(&self.network)?, commands: Vec::new() };
         for forward in &self.forwards {
-            slirp.forward(forward)?;
+            nat.slirp.forward(forward)?;
         }
         for (guest, target) in &self.guest_forwards {
-            slirp.forward_guest(*guest, target)?;
+            let target = match target {
+                ForwardTarget::Unix(_) => target.clone(),
+                ForwardTarget::Command(command) => {
+                    let commands = Commands::start(commands, command)?;
+                    let socket = commands.socket.clone();
+                    nat.commands.push(commands);
+                    ForwardTarget::Unix(socket)
+                }
+            };
+            nat.slirp.forward_guest(*guest, &target)?;
         }
-        Ok(slirp)
+        Ok(nat)
+    }
+
+    /// Gives up what the network does not need.
+    fn enter_sandbox(&self) {
+        let readable = self.network.tftp.iter().cloned().chain(resolver_files()).collect();
+        let connects_to_unix_sockets = !self.guest_forwards.is_empty();
+        let shortfalls = Sandbox { readable, connects_to_unix_sockets }.enter();
+        if !shortfalls.is_empty() {
+            let all: Vec<_> = shortfalls.iter().map(ToString::to_string).collect();
+            warn!(
+                "the NAT keeps rights that this host does not let it give up: {}",
+                all.join(", ")
+            );
+        }
     }
 }
 
-/// Is the NAT for the machine at the other end of `socket`, until that is closed. Why there can be none is told there.
-pub fn serve(options: &NatOptions, socket: OwnedFd) -> Result<(), NetError> {
-    match options.start() {
-        Ok(mut slirp) => converse(&mut slirp, &socket).map_err(NetError::Conversation),
+/// What is read for the host's server of names. Where that is a link into a directory of the program that looks after it, each new file there.
+fn resolver_files() -> Vec<PathBuf> {
+    let mut files = vec![PathBuf::from(RESOLVER)];
+    let target = fs::canonicalize(RESOLVER).ok();
+    let directory = target.as_deref().and_then(Path::parent);
+    let is_for_it = |directory: &&Path| directory.parent().is_some_and(|above| above != "/");
+    files.extend(directory.filter(is_for_it).map(Path::to_owned));
+    files
+}
+
+/// A network, and what goes with it.
+struct Nat {
+    slirp: Slirp,
+    commands: Vec<Commands>,
+}
+
+/// Is the NAT for the machine at the other end of `socket`, until that is closed. Why there can be none is told there. `commands` is the program that
+/// [serves](super::commands::serve) a command of a guest, which is its last argument.
+pub fn serve(options: &NatOptions, commands: &Program, socket: OwnedFd) -> Result<(), NetError> {
+    match options.start(commands) {
+        Ok(mut nat) => {
+            options.enter_sandbox();
+            converse(&mut nat.slirp, &socket).map_err(NetError::Conversation)
+        }
         Err(error) => {
             let failed = Message::frame(Notice::Failed(error.to_string()).to_frame());
             let sink = StreamSink::new(socket).map_err(NetError::Conversation)?;
             let sent = sink.send(&mut VecDeque::from([failed]), true);
             sent.map_err(NetError::Conversation)?;
-            Err(error.into())
+            Err(error)
         }
     }
 }
 
 /// Listens at `address`, and is the NAT for whoever connects there, QEMU's `-netdev stream` too, one at a time. The guest's connections outlive that of
 /// its machine.
-pub fn serve_at(options: &NatOptions, address: &StreamAddress) -> Result<(), NetError> {
-    let mut slirp = options.start()?;
-    let (listener, _file) = listen(address)?;
+pub fn serve_at(
+    options: &NatOptions,
+    commands: &Program,
+    address: &StreamAddress,
+) -> Result<(), NetError> {
+    let Nat { mut slirp, commands: _commands } = options.start(commands)?;
+    let (listener, _file) = listen_on_this_host("a NAT", address)?;
+    options.enter_sandbox();
     loop {
         let watch = Watch { fd: listener.as_fd(), reads: true, writes: false };
         let is_there = slirp.work(&watch, true, true).map_err(NetError::Conversation)?;
@@ -99,7 +154,8 @@ fn converse(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
 
 fn converse_until_closed(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
     let sink = StreamSink::new(socket.try_clone()?)?;
-    let mut reader = Reader::new(File::from(socket.try_clone()?));
+    // A machine that sends a part of a message does not hold up the guest's connections.
+    let mut reader = Reader::new(ReceivingEnd::without_waiting(socket.try_clone()?));
     let mut queue = VecDeque::from([Message::frame(Notice::Hello.to_frame())]);
     loop {
         queue.extend(slirp.take_frames().into_iter().map(Message::frame));
@@ -113,13 +169,15 @@ fn converse_until_closed(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> 
             continue;
         }
         for _ in 0..MESSAGES_IN_A_ROW {
-            match reader.receive()? {
-                None => return Ok(()),
+            match reader.receive() {
+                Ok(None) => return Ok(()),
                 // That it sends with headers, the reader knows.
-                Some(Received::Notice(_)) => {}
-                Some(Received::Packet(packet)) => {
+                Ok(Some(Received::Notice(_))) => {}
+                Ok(Some(Received::Packet(packet))) => {
                     packet.without_offloads(Offloads::default(), |frame| slirp.input(&frame.bytes));
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
             }
             if !reader.has_more() {
                 break;

@@ -1,0 +1,147 @@
+//! What takes all rights from a process but those that a network behind NAT needs.
+//!
+//! The process reads what hostile guests send with a library in C. Whoever has taken it over is to find nothing there:
+//!
+//! | taken | by |
+//! | --- | --- |
+//! | descriptors that were inherited | [`close_inherited`], before anything else |
+//! | capabilities, and all ways to new ones | capset, `PR_SET_NO_NEW_PRIVS` |
+//! | its memory for others, and in core files | `PR_SET_DUMPABLE`, `RLIMIT_CORE` |
+//! | more than [`ADDRESSES_MAX`] of addresses, processes | `RLIMIT_AS`, `RLIMIT_NPROC` |
+//! | files, but for reading those that are named | Landlock, where the kernel has it |
+//! | listening for TCP, signals to others, abstract sockets | Landlock |
+//! | system calls that the library does not need, sockets but for TCP, UDP and ping | seccomp |
+//!
+//! What the host denies (some containers deny seccomp) is told to the caller, and the rest is taken all the same. It is taken from the thread that
+//! calls, so a process is to call it before it starts others.
+
+mod system_calls;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+
+/// Bytes of addresses that the process has at most: the library keeps some 256 KiB for each connection, of which there are as many as descriptors.
+const ADDRESSES_MAX: u64 = 1 << 30;
+
+/// The newest version of Landlock whose rights are handled here: V6 has the scopes.
+const LANDLOCK: ABI = ABI::V6;
+
+/// What the process is left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Files that it may read, and directories with all files beneath them. What does not exist is left out.
+    pub readable: Vec<PathBuf>,
+    /// It may connect to Unix sockets: Landlock and seccomp cannot tell them apart, so to all of this user's.
+    pub connects_to_unix_sockets: bool,
+}
+
+/// What takes something.
+type Step = fn(&Sandbox) -> Result<(), String>;
+
+/// Something that the host does not let a process give up.
+#[derive(Debug)]
+pub struct Shortfall {
+    /// By what it would have been taken.
+    mechanism: &'static str,
+    why: String,
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.mechanism, self.why)
+    }
+}
+
+impl Sandbox {
+    /// Takes everything else from this thread, and limits its process. What the host denies is returned.
+    pub fn enter(&self) -> Vec<Shortfall> {
+        let steps: [(&'static str, Step); 5] = [
+            ("limits", |_| limit().map_err(|error| error.to_string())),
+            ("capabilities", |_| drop_capabilities().map_err(|error| error.to_string())),
+            ("no new privileges", |_| set_no_new_privs(true).map_err(|error| error.to_string())),
+            ("Landlock", Sandbox::deny_files),
+            // The last: the others need system calls that it denies.
+            ("seccomp", system_calls::limit),
+        ];
+        let shortfalls = steps.into_iter().filter_map(|(mechanism, take)| {
+            let why = take(self).err()?;
+            Some(Shortfall { mechanism, why })
+        });
+        shortfalls.collect()
+    }
+
+    fn deny_files(&self) -> Result<(), String> {
+        let rules = self.readable.iter().filter_map(|path| {
+            let place = PathFd::new(path).ok()?;
+            Some(Ok::<_, RulesetError>(PathBeneath::new(place, AccessFs::ReadFile)))
+        });
+        let status = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(LANDLOCK))
+            .and_then(|rules| rules.handle_access(AccessNet::BindTcp))
+            .and_then(|rules| rules.scope(Scope::from_all(LANDLOCK)))
+            .and_then(Ruleset::create)
+            .and_then(|created| created.add_rules(rules))
+            .and_then(RulesetCreated::restrict_self)
+            .map_err(|error| error.to_string())?;
+        match status.ruleset {
+            RulesetStatus::NotEnforced => Err("this kernel has none".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Closes all descriptors but standard input, output and error.
+///
+/// It is for the beginning of a process, before anything in it owns a descriptor.
+pub fn close_inherited() -> io::Result<()> {
+    // SAFETY: nobody in this process has a descriptor beyond standard error yet; what would use one that is closed here is told so by the system.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The version of Landlock that the kernel has, if it has one.
+pub fn landlock_version() -> Option<u32> {
+    /// `LANDLOCK_CREATE_RULESET_VERSION` (Linux, include/uapi/linux/landlock.h).
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the call only returns a number.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
+    u32::try_from(version).ok().filter(|version| *version > 0)
+}
+
+/// Whether a thread may limit its system calls.
+pub fn has_seccomp() -> bool {
+    system_calls::is_allowed()
+}
+
+fn limit() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    lower(Resource::Core, 0)?;
+    lower(Resource::Nproc, 0)?;
+    lower(Resource::As, ADDRESSES_MAX)
+}
+
+/// Lowers a limit for good.
+fn lower(resource: Resource, most: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+fn drop_capabilities() -> io::Result<()> {
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(set_capabilities(None, sets)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,6 @@
-//! Log messages: which, and where they go.
+//! Log messages: which, where they go, and how many.
+
+mod limit;
 
 use std::env;
 use std::fs::File;
@@ -10,6 +12,8 @@ use ring3_display::tty::{self, Stderr};
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+
+use limit::Limited;
 
 /// Which messages are logged, when the command line does not say, as in `RING3_LOG=info` or
 /// `RING3_LOG=warn,ring3_devices=debug`.
@@ -51,13 +55,13 @@ pub(crate) fn start(filter: Option<&LogFilter>, file: Option<&Path>) -> Result<(
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).parse_lossy(filter);
     let log = tracing_subscriber::fmt().with_env_filter(filter);
-    match file {
-        Some(path) => {
-            let fails = |source| LogError::File { path: path.to_owned(), source };
-            let file = File::create(path).map_err(fails)?;
-            log.with_ansi(false).with_writer(file).init();
-        }
-        None => log.with_ansi(tty::stderr_is_terminal()).with_writer(|| Stderr).init(),
+    if let Some(path) = file {
+        let fails = |source| LogError::File { path: path.to_owned(), source };
+        let file = File::create(path).map_err(fails)?;
+        log.with_ansi(false).map_event_format(Limited::new).with_writer(file).init();
+    } else {
+        let log = log.with_ansi(tty::stderr_is_terminal());
+        log.map_event_format(Limited::new).with_writer(|| Stderr).init();
     }
     Ok(())
 }

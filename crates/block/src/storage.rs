@@ -7,7 +7,6 @@ mod direct;
 mod host;
 mod locks;
 mod memory;
-mod slice;
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
@@ -17,7 +16,6 @@ use std::sync::Arc;
 
 pub use host::HostFile;
 pub use memory::Memory;
-pub(crate) use slice::Slice;
 
 /// How a file of the host is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

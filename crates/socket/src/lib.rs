@@ -1,10 +1,12 @@
-//! Unix sockets to which this user's programs connect, [who](admission) is let in where there are too many, what must be said [in time](deadline), [how long](polling) one looks for what comes there
+//! Unix sockets to which this user's programs connect, [other ways](listener) in which they come, [who](admission) is let in where there are too many, what must be said [in time](deadline), [how long](polling) one looks for what comes there
 //! before one sleeps, and the same for [threads](workers) that wait for work.
 #![forbid(unsafe_code)]
 
 pub mod admission;
 pub mod deadline;
+pub mod listener;
 pub mod polling;
+pub mod telnet;
 pub mod workers;
 
 use std::fs::{self, Metadata};

@@ -19,6 +19,7 @@ use crate::log::LogFilter;
 use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
 use crate::nics::{NICS_MAX, NicArguments};
+use crate::qemu::settings::QemuSettings;
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
@@ -221,6 +222,10 @@ pub(crate) struct RunArguments {
     /// When the run has ended, print counters to standard error
     #[arg(long)]
     pub(crate) stats: bool,
+
+    /// What only `ring3 qemu` can say
+    #[arg(skip)]
+    pub(crate) qemu: QemuSettings,
 }
 
 /// The options for runs that are repeated and compared.
@@ -377,6 +382,11 @@ impl Default for RunArguments {
 }
 
 impl RunArguments {
+    /// Somebody can drive the machine from outside.
+    pub(crate) fn has_monitor(&self) -> bool {
+        self.qmp.is_some() || !self.qemu.monitors.is_empty()
+    }
+
     /// Where each serial port goes.
     pub(crate) fn serial_targets(&self) -> Vec<SerialTarget> {
         match (&self.display, self.serial.as_slice()) {

@@ -23,14 +23,14 @@ impl RunArguments {
         if has_own_software || !self.media().is_empty() || !self.nics.cards().is_empty() {
             return Ok(());
         }
-        let is_seen = self.qmp.is_some()
+        let is_seen = self.has_monitor()
             || self.display != DisplayTarget::None
             || self.debugcon != DebugTarget::Log;
         if !is_seen {
             let reason = format!("there is nothing to boot: {ADVICE}");
             return Err(Arguments::command().error(ErrorKind::MissingRequiredArgument, reason));
         }
-        if self.qmp.is_none() {
+        if !self.has_monitor() {
             // Who has no standard error sees what the firmware says.
             let _ = writeln!(Stderr, "ring3: there is nothing to boot: {ADVICE}");
         }

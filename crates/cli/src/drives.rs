@@ -21,6 +21,15 @@ mod virtio_disk;
 pub(crate) use properties::{BootOptions, DriveProperties, KNOWN};
 pub(crate) use virtio_disk::VirtioProperties;
 
+/// What can be said of an IDE drive alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct IdeProperties {
+    /// What QMP calls the device.
+    pub(crate) id: Option<String>,
+    pub(crate) serial: Option<String>,
+    pub(crate) model: Option<String>,
+}
+
 /// Where a drive is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interface {
@@ -147,15 +156,28 @@ struct Attached {
     interface: Interface,
     unit: u8,
     id: Option<String>,
+    is_node: bool,
+    boot_index: Option<u32>,
     is_cdrom: bool,
     diskette: Option<floppy::DriveKind>,
     virtio: VirtioProperties,
+    ide: IdeProperties,
     medium: Option<Medium>,
     drive: Box<dyn Drive>,
     /// The guest may say which sectors it does not need.
     trims: bool,
     limits: Limits,
     errors: ErrorPolicy,
+}
+
+impl Attached {
+    fn boot_device(&self) -> BootDevice {
+        match self.interface {
+            Interface::Ide => BootDevice::Ide(self.unit),
+            Interface::Virtio => BootDevice::Virtio(self.unit),
+            Interface::Floppy => BootDevice::Diskette(self.unit),
+        }
+    }
 }
 
 impl Drives {
@@ -242,19 +264,24 @@ impl Drives {
             (Interface::Ide | Interface::Virtio, ..) => None,
         };
         let virtio = properties.virtio.clone();
+        let ide = properties.ide.clone();
         let id = properties.id.clone();
         if let Some(id) = id.clone().filter(|id| self.0.iter().any(|at| at.id.as_ref() == Some(id)))
         {
             return Err(DriveError::Id(id));
         }
-        let DriveProperties { limits, errors, discard: trims, .. } = *properties;
+        let DriveProperties { limits, errors, discard: trims, is_node, boot_index, .. } =
+            *properties;
         self.0.push(Attached {
             interface,
             unit,
             id,
+            is_node,
+            boot_index,
             is_cdrom,
             diskette,
             virtio,
+            ide,
             medium,
             drive,
             trims,
@@ -264,8 +291,13 @@ impl Drives {
         Ok(())
     }
 
-    /// Puts into `config` what there is.
-    pub(crate) fn describe(&self, arguments: &DriveArguments, config: &mut Config) {
+    /// Puts into `config` what there is. `first` is what firmware tries before all that has a letter, with its place among that.
+    pub(crate) fn describe(
+        &self,
+        arguments: &DriveArguments,
+        mut first: Vec<(u32, BootDevice)>,
+        config: &mut Config,
+    ) {
         for attached in &self.0 {
             let slot = usize::from(attached.unit);
             match (attached.interface, attached.diskette, attached.medium) {
@@ -277,10 +309,11 @@ impl Drives {
                         (false, Some(medium)) => (ide::DriveKind::Disk(medium), "RING3 HARDDISK"),
                         (_, medium) => (ide::DriveKind::CdRom(medium), "RING3 DVD-ROM"),
                     };
-                    let serial = format!("R3{:05}", attached.unit + 1);
+                    let IdeProperties { serial, model: name, .. } = attached.ide.clone();
+                    let serial = serial.unwrap_or_else(|| format!("R3{:05}", attached.unit + 1));
                     let model = ide::DriveModel {
                         kind,
-                        model: model.to_owned(),
+                        model: name.unwrap_or_else(|| model.to_owned()),
                         serial,
                         trims: attached.trims,
                     };
@@ -297,7 +330,10 @@ impl Drives {
             }
         }
         config.boot_menu = arguments.boot.menu;
-        // What comes before all letters is there already.
+        let placed = self.0.iter().filter_map(|at| Some((at.boot_index?, at.boot_device())));
+        first.extend(placed);
+        first.sort_by_key(|(place, _)| *place);
+        config.boot_order = first.into_iter().map(|(_, device)| device).collect();
         if !arguments.boot.once.is_empty() {
             config.boot_once = config.boot_order.clone();
             config.boot_once.extend(self.boot_devices(&arguments.boot.once, &config.nics));
@@ -321,20 +357,16 @@ impl Drives {
                 (b'd', Interface::Ide) => attached.is_cdrom,
                 _ => false,
             };
-            devices.extend(self.0.iter().filter(of_letter).map(
-                |attached| match attached.interface {
-                    Interface::Ide => BootDevice::Ide(attached.unit),
-                    Interface::Virtio => BootDevice::Virtio(attached.unit),
-                    Interface::Floppy => BootDevice::Diskette(attached.unit),
-                },
-            ));
+            devices.extend(self.0.iter().filter(of_letter).map(Attached::boot_device));
         }
         devices
     }
 
     /// Puts the drives behind their devices.
     pub(crate) fn attach(self, vm: &mut Vm) -> Result<(), DriveError> {
-        for Attached { interface, unit, id, virtio, drive, limits, errors, .. } in self.0 {
+        for Attached { interface, unit, id, is_node, virtio, ide, drive, limits, errors, .. } in
+            self.0
+        {
             let (device, unit) = interface.device(unit);
             vm.attach_drive(device, unit, drive);
             if let Some(id) =
@@ -342,7 +374,13 @@ impl Drives {
             {
                 vm.name_card(device, id);
             }
-            vm.name_drive(device, unit, DriveNames { drive: id, node: None });
+            let device_id = ide.id;
+            let names = if is_node {
+                DriveNames { drive: None, node: id, device: device_id }
+            } else {
+                DriveNames { drive: id, node: None, device: device_id }
+            };
+            vm.name_drive(device, unit, names);
             vm.set_error_policy(device, unit, errors);
             vm.limit_drive(device, unit, limits)?;
         }
@@ -390,7 +428,7 @@ mod tests {
         let line = [&line[..], &["--drive", "media=cdrom", "--drive", "media=cdrom,index=1"]];
         let arguments = CommandLine::try_parse_from(line.concat()).unwrap().drives;
         let mut config = Config::default();
-        Drives::open(&arguments).unwrap().describe(&arguments, &mut config);
+        Drives::open(&arguments).unwrap().describe(&arguments, Vec::new(), &mut config);
         assert_eq!(config.boot_order, [0, 1, 3].map(BootDevice::Ide));
     }
 }

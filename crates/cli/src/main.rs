@@ -22,6 +22,7 @@
 //! * [`display`]: its screen;
 //! * [`data_directories`]: where firmware is installed;
 //! * [`serial`]: what is behind the serial ports;
+//! * [`characters`]: what serial ports and monitors share;
 //! * [`debug_console`]: what is behind the port for messages of the firmware;
 //! * [`output`]: files and standard output behind either;
 //! * [`repetition`]: recordings and event logs;
@@ -37,6 +38,7 @@ mod args;
 mod bench;
 mod board;
 mod boot;
+mod characters;
 mod chart;
 mod data_directories;
 mod debug_console;
@@ -59,7 +61,7 @@ mod signals;
 mod switch;
 mod vblock;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -68,18 +70,17 @@ use ring3_display::tty::{self, Stderr};
 use args::{Arguments, Command, RunArguments};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
     tty::restore_before_panic_message();
+    // By a name of QEMU's programs it is that program.
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let name = words.next().unwrap_or_default();
+    if qemu::architecture(&name).is_some() {
+        return qemu::main(&std::iter::once(name).chain(words).collect::<Vec<_>>());
+    }
+    let arguments = Arguments::parse();
     let ended = match arguments.command {
         Command::Run(arguments) => start(&arguments),
-        Command::Qemu { arguments } => match from_qemu(&arguments) {
-            // QEMU calls that a success.
-            Ok(arguments) => start(&arguments).map(|status| match status {
-                run::Status::Signal(_) => run::Status::Ended,
-                status => status,
-            }),
-            Err(status) => return status,
-        },
+        Command::Qemu { arguments } => return qemu::main(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
         Command::Img(arguments) => {
             return match log::start(None, None)
@@ -124,22 +125,6 @@ fn main() -> ExitCode {
             run::Status::HostError.into()
         }
     }
-}
-
-/// What a QEMU command line says; or the status with which the program is to end, all having been said.
-fn from_qemu(arguments: &[String]) -> Result<RunArguments, ExitCode> {
-    if let [.., last] = arguments
-        && ["-h", "-help", "--help"].contains(&last.as_str())
-    {
-        // Who closes standard output does not want to read it.
-        let _ = std::io::stdout().write_all(qemu::help().as_bytes());
-        return Err(ExitCode::SUCCESS);
-    }
-    let has_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    qemu::translate(arguments.iter().map(String::as_str), has_terminal).map_err(|error| {
-        complain(&error.to_string());
-        run::Status::WrongCommandLine.into()
-    })
 }
 
 /// Runs a machine, if the arguments go together.

@@ -95,7 +95,13 @@ impl FromStr for NicProperties {
     type Err = BadNic;
 
     fn from_str(text: &str) -> Result<NicProperties, BadNic> {
-        let mut properties = Properties::parse(text, Some("type"));
+        NicProperties::of(Properties::parse(text, Some("type")))
+    }
+}
+
+impl NicProperties {
+    /// What a list says.
+    pub(crate) fn of(mut properties: Properties) -> Result<NicProperties, BadNic> {
         let kind = properties.take("type").unwrap_or_default();
         if kind == "none" {
             // A name for nothing, as QEMU takes it.
@@ -215,8 +221,13 @@ impl NicArguments {
         self.nic.iter().filter_map(|nic| nic.card.as_ref()).collect()
     }
 
-    /// Adds the cards to `config`, of a machine with or without firmware, and those that are to boot before all else.
-    pub(crate) fn describe(&self, config: &mut Config, has_firmware: bool) -> Result<(), NicError> {
+    /// Adds the cards to `config`, of a machine with or without firmware. Given back are those that are to boot before all that has a
+    /// letter, with their places.
+    pub(crate) fn describe(
+        &self,
+        config: &mut Config,
+        has_firmware: bool,
+    ) -> Result<Vec<(u32, BootDevice)>, NicError> {
         let cards = self.cards();
         no_two("network cards", cards.iter().filter_map(|card| card.id.as_ref()))?;
         no_two("networks", cards.iter().filter_map(|card| card.network.id.as_ref()))?;
@@ -228,9 +239,7 @@ impl NicArguments {
             let rom = rom.read(*model, has_firmware)?;
             config.nics.push(Nic { mac, model: *model, rom });
         }
-        boot.sort_by_key(|(place, _)| *place);
-        config.boot_order = boot.into_iter().map(|(_, device)| device).collect();
-        Ok(())
+        Ok(boot)
     }
 
     /// Makes what is behind the cards of `vm`, to whose door `sender` sends.

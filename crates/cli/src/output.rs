@@ -23,9 +23,15 @@ impl Output {
         Ok(Output { file: File::create(path)?, name: path.display().to_string() })
     }
 
+    /// The same, but that what is in the file stays before it.
+    pub(crate) fn append(path: &Path) -> io::Result<Output> {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Output { file, name: path.display().to_string() })
+    }
+
     /// Writes all of `bytes`; an error says what cannot be written to.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes).map_err(|error| {
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.file).write_all(bytes).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
         })
     }

@@ -1,38 +1,59 @@
 //! `ring3 qemu`: a QEMU command line as the arguments of `ring3 run`.
 //!
-//! [`OPTIONS`] is the table of what is understood (QEMU, "Invocation"); all else is refused by its name,
-//! since a machine that silently lacks what was asked for helps nobody. What would make no
-//! difference here, such as `cache=`, is taken and has no effect.
+//! [`options`] has the table of what is understood (QEMU, "Invocation"). All else is refused, everything of a command line at
+//! once, since a machine that silently lacks what was asked for helps nobody.
 //!
+//! * [`options`]: the table, and what becomes of each option;
 //! * [`properties`]: lists like `file=a,format=raw`;
-//! * [`devices`]: drives, serial ports and the like, from such lists;
+//! * [`machine`], [`models`]: the machine, its processor and its time;
+//! * [`drives`]: drives, and block nodes;
+//! * [`characters`]: serial ports, monitors and where they go;
+//! * [`devices`], for `-device`: what there is;
 //! * [`network`]: network cards;
-//! * [`served`]: disks behind servers.
+//! * [`served`]: disks behind servers;
+//! * [`readconfig`]: options in a file;
+//! * [`daemon`], [`pid_file`]: a process in the background;
+//! * [`help`]: what is told of all this.
 
+mod characters;
+pub(crate) mod daemon;
 mod devices;
+mod drives;
+mod help;
+mod machine;
+mod models;
 mod network;
+mod options;
+pub(crate) mod pid_file;
 pub(crate) mod properties;
+mod readconfig;
 mod served;
+pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write;
+use std::fmt::{self, Display};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use ring3_vm::Model;
 use thiserror::Error;
 
-use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
+use crate::args::{DebugTarget, RunArguments, Vga};
+use crate::data_directories::data_directories;
 use crate::display::DisplayTarget;
-use crate::drives::{DriveProperties, Interface, VirtioProperties};
+use crate::drives::DriveProperties;
 use crate::nics::NetworkProperties;
+use crate::run::Status;
 use crate::serial::SerialTarget;
+use options::{Kind, OPTIONS};
 use properties::Properties;
 
-/// Why a command line is refused.
-#[derive(Debug, Error, PartialEq, Eq)]
+/// Why an option is refused.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub(crate) enum QemuError {
-    #[error("{0} is not known; \"ring3 qemu -help\" lists the options of QEMU that are")]
+    #[error("{0} is no option; \"ring3 qemu -help\" lists those of QEMU that are known")]
     Unknown(String),
     #[error("{0} needs a value")]
     NoValue(String),
@@ -42,143 +63,49 @@ pub(crate) enum QemuError {
     Impossible { option: String, reason: String },
 }
 
+/// All for which a command line is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct QemuErrors(Vec<QemuError>);
+
+impl Display for QemuErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = self.0.as_slice() {
+            return only.fmt(f);
+        }
+        write!(f, "{} options cannot be met:", self.0.len())?;
+        self.0.iter().try_for_each(|error| write!(f, "\n  {error}"))
+    }
+}
+
 /// Why one option is refused.
 type Reason = String;
 
-/// What is done with an option and its value, which is empty where it takes none.
-type Handler = fn(&mut Translation, &str) -> Result<(), Reason>;
-
-/// An option of QEMU: its name without the hyphen, what its value is called if it has one, and what it means.
-struct QemuOption {
-    name: &'static str,
-    value: Option<&'static str>,
-    handler: Handler,
+/// What a command line wants.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// A machine, and what is to be said before it runs.
+    Run(Box<RunArguments>, Vec<String>),
+    /// To read this.
+    Text(String),
 }
-
-const fn flag(name: &'static str, handler: Handler) -> QemuOption {
-    QemuOption { name, value: None, handler }
-}
-
-const fn option(name: &'static str, value: &'static str, handler: Handler) -> QemuOption {
-    QemuOption { name, value: Some(value), handler }
-}
-
-/// The options that are understood, some of them only to be refused with a reason.
-const OPTIONS: &[QemuOption] = &[
-    option("accel", "tcg|translator|interpreter", devices::accelerator),
-    option("append", "TEXT", |all, value| set(&mut all.run.append, value.to_owned())),
-    option("bios", "FILE", |all, value| set(&mut all.run.bios, Some(value.into()))),
-    option("boot", "[order=LETTERS][,once=LETTERS][,menu=on]", devices::boot),
-    option("cdrom", "FILE", |all, value| set(&mut all.run.drives.cdrom, Some(value.into()))),
-    option("chardev", "socket,id=ID,path=SOCKET", served::chardev),
-    option("cpu", "MODEL", |all, value| set(&mut all.cpu, Some(model(value)?))),
-    flag("curses", |all, _| set(&mut all.display, Some(DisplayTarget::Terminal))),
-    option("debugcon", "stdio|file:PATH", |all, value| set(&mut all.debugcon, Some(debug(value)?))),
-    option(
-        "device",
-        "virtio-blk-pci,drive=ID|vhost-user-blk-pci,chardev=ID|virtio-net-pci|ne2k_pci|ne2k_isa,netdev=ID[,mac=ADDRESS][,romfile=FILE][,bootindex=N]|isa-debug-exit,iobase=PORT|pc-testdev|VGA",
-        devices::device,
-    ),
-    option("display", "none|curses|vnc=WHERE", |all, value| {
-        set(&mut all.display, Some(devices::display(value)?))
-    }),
-    option(
-        "drive",
-        "file=FILE[,if=ide|floppy|virtio|none][,index=N][,media=disk|cdrom]...",
-        devices::drive,
-    ),
-    flag("enable-kvm", |_, _| no_kvm()),
-    option("fda", "FILE", |all, value| set(&mut all.run.drives.fda, Some(value.into()))),
-    option("fdb", "FILE", |all, value| set(&mut all.run.drives.fdb, Some(value.into()))),
-    option("global", "isa-debugcon.iobase=0x402", |all, value| match value {
-        "isa-debugcon.iobase=0x402" => set(&mut all.debugcon_at_402, true),
-        _ => reason("only isa-debugcon.iobase=0x402 is known"),
-    }),
-    option("fw_cfg", "[name=]NAME,file=FILE|string=TEXT", |all, value| {
-        all.run.board.fw_cfg.push(value.parse().map_err(|error| format!("{error}"))?);
-        Ok(())
-    }),
-    option("hda", "FILE", |all, value| set(&mut all.run.drives.hda, Some(value.into()))),
-    option("hdb", "FILE", |all, value| set(&mut all.run.drives.hdb, Some(value.into()))),
-    option("hdc", "FILE", |all, value| set(&mut all.run.drives.hdc, Some(value.into()))),
-    option("hdd", "FILE", |all, value| set(&mut all.run.drives.hdd, Some(value.into()))),
-    option("icount", "shift=auto|N[,rr=record,rrfile=FILE]", devices::icount),
-    option("initrd", "FILE", |all, value| set(&mut all.run.initrd, vec![value.into()])),
-    option("kernel", "FILE", |all, value| set(&mut all.run.kernel, Some(value.into()))),
-    option("m", "SIZE", devices::memory),
-    option("M", "pc", devices::machine),
-    option("machine", "pc", devices::machine),
-    option("monitor", "none", |_, value| match value {
-        "none" | "null" => Ok(()),
-        _ => reason("there is no monitor; tools drive the machine by -qmp"),
-    }),
-    option("name", "TEXT", devices::name),
-    option("net", "none", network::net),
-    option("netdev", "user|stream|dgram|socket|tap,id=ID[,…]", network::netdev),
-    option(
-        "nic",
-        "user|stream|dgram|socket|tap|none[,model=virtio|ne2k_pci|ne2k_isa][,mac=ADDRESS][,…]",
-        network::nic,
-    ),
-    flag("no-acpi", |_, _| {
-        reason("ACPI is part of the machine; give the kernel acpi=off with -append")
-    }),
-    flag("no-hpet", |all, _| set(&mut all.run.board.hpet, false)),
-    flag("no-reboot", |all, _| set(&mut all.run.no_reboot, true)),
-    flag("no-shutdown", |all, _| set(&mut all.run.no_shutdown, true)),
-    flag("nodefaults", |all, _| set(&mut all.no_defaults, true)),
-    flag("nographic", |all, _| set(&mut all.no_graphic, true)),
-    option("object", "memory-backend-memfd,id=ID,size=SIZE,share=on", |_, value| {
-        served::object(value)
-    }),
-    option("parallel", "none", |_, value| match value {
-        "none" | "null" => Ok(()),
-        _ => reason("there is no parallel port"),
-    }),
-    option("qmp", "unix:PATH,server=on,wait=off|stdio", |all, value| {
-        set(&mut all.run.qmp, Some(devices::qmp(value)?))
-    }),
-    option("rtc", "base=utc|localtime|DATE", devices::rtc),
-    flag("S", |all, _| set(&mut all.run.paused, true)),
-    option("serial", "stdio|null|none|file:PATH|pty|unix:PATH,server=on,wait=off", |all, value| {
-        all.serial.push(devices::serial(value)?);
-        Ok(())
-    }),
-    option("smp", "1", |_, value| devices::processors(value)),
-    flag("snapshot", |all, _| set(&mut all.run.drives.snapshot, true)),
-    option("vga", "std|none", |all, value| match value {
-        "std" => set(&mut all.vga, Some(Vga::Std)),
-        "none" => set(&mut all.vga, Some(Vga::None)),
-        _ => reason("the display adapter is std, or there is none"),
-    }),
-    option("vnc", "WHERE", |all, value| set(&mut all.display, Some(devices::vnc(value)?))),
-];
-
-/// Processor models of QEMU, and what is like them here. Those of 64 bits have no 64-bit mode here.
-const MODELS: &[(&str, Model)] = &[
-    ("486", Model::I486),
-    ("pentium", Model::Pentium),
-    ("pentium2", Model::Pentium3),
-    ("pentium3", Model::Pentium3),
-    ("qemu32", Model::Pentium4),
-    ("kvm32", Model::Pentium4),
-    ("coreduo", Model::Pentium4),
-    ("n270", Model::Max),
-    ("qemu64", Model::Max),
-    ("kvm64", Model::Max),
-    ("core2duo", Model::Max),
-    ("Nehalem", Model::Max),
-    ("host", Model::Max),
-    ("max", Model::Max),
-];
 
 /// The name that QEMU's programs begin with; the rest is the architecture.
-const PROGRAM: &str = "qemu-system-";
+pub(crate) const PROGRAM: &str = "qemu-system-";
 
 /// What the options have said so far.
 #[derive(Debug, Default)]
 struct Translation {
     run: RunArguments,
+    /// The option that is being read, for messages.
+    current: String,
+    warnings: Vec<String>,
+    /// The program is that for 64 bits.
+    is_64_bit: bool,
+    is_q35: bool,
+    /// An accelerator was named that there is.
+    has_engine: bool,
+    /// The option that has named one of the host's processor.
+    wants_host: Option<String>,
     cpu: Option<Model>,
     display: Option<DisplayTarget>,
     vga: Option<Vga>,
@@ -186,17 +113,58 @@ struct Translation {
     serial: Vec<Option<SerialTarget>>,
     debugcon: Option<DebugTarget>,
     debugcon_at_402: bool,
+    debugcon_character: Option<usize>,
+    /// Something was said of monitors for people.
+    has_monitor_option: bool,
     no_graphic: bool,
     no_defaults: bool,
-    /// Drives with if=none, by their id, and the disks that are to have them.
+    /// Where firmware is looked for first.
+    data: Vec<PathBuf>,
+    /// Drives with if=none, by their id, and the devices that are to have them.
     loose_drives: Vec<(String, DriveProperties)>,
-    virtio_disks: Vec<(String, VirtioProperties)>,
-    /// Sockets of servers by their id, and the disks that they are to have.
-    chardevs: Vec<(String, PathBuf)>,
+    nodes: Vec<drives::Node>,
+    disks: Vec<drives::Disk>,
     served_disks: Vec<served::ServedDisk>,
     /// What is to be behind network cards, by its id, and the cards that are to have it.
     netdevs: Vec<(String, NetworkProperties)>,
     cards: Vec<network::Card>,
+    hubs: Vec<network::HubPort>,
+}
+
+/// `ring3 qemu` with these arguments, or the program that has the name of the first one.
+pub(crate) fn main(arguments: &[String]) -> ExitCode {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    match translate(arguments.iter().map(String::as_str), has_terminal) {
+        Err(errors) => {
+            crate::complain(&errors.to_string());
+            Status::WrongCommandLine.into()
+        }
+        Ok(Wanted::Text(text)) => {
+            // Who closes standard output does not want to read it.
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Ok(Wanted::Run(run, warnings)) => {
+            if run.qemu.daemonize && !run.qemu.is_daemon {
+                return daemon::start(arguments);
+            }
+            if run.qemu.is_daemon {
+                daemon::leave_terminal();
+            }
+            for warning in warnings {
+                crate::complain(&format!("warning: {warning}"));
+            }
+            match crate::start(&run) {
+                // QEMU calls that a success.
+                Ok(Status::Signal(_)) => Status::Ended.into(),
+                Ok(status) => status.into(),
+                Err(error) => {
+                    crate::complain(&error);
+                    Status::HostError.into()
+                }
+            }
+        }
+    }
 }
 
 /// Translates a command line: QEMU's options, with or without the name of its program before them. With `has_terminal` there is one to
@@ -204,104 +172,144 @@ struct Translation {
 pub(crate) fn translate<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     has_terminal: bool,
-) -> Result<RunArguments, QemuError> {
+) -> Result<Wanted, QemuErrors> {
     let mut all = Translation::default();
-    let mut arguments = arguments.into_iter().peekable();
-    let architecture = arguments
-        .peek()
-        .and_then(|first| first.rsplit('/').next()?.strip_prefix(PROGRAM))
-        .map(str::to_owned);
-    if let Some(architecture) = &architecture {
-        arguments.next();
-        if !["i386", "x86_64"].contains(&architecture.as_str()) {
+    let mut arguments: Vec<_> = arguments.into_iter().collect();
+    if let Some(architecture) = arguments.first().and_then(|first| architecture(first)) {
+        if !["i386", "x86_64"].contains(&architecture) {
+            let option = format!("{PROGRAM}{architecture}");
             let reason = "the machine is a PC: i386".to_owned();
-            return Err(QemuError::Impossible {
-                option: format!("{PROGRAM}{architecture}"),
-                reason,
-            });
+            return Err(QemuErrors(vec![QemuError::Impossible { option, reason }]));
         }
+        all.is_64_bit = architecture == "x86_64";
+        arguments.remove(0);
     }
+    if let Some(text) = help::asked_for(&arguments, all.is_64_bit) {
+        return Ok(Wanted::Text(text));
+    }
+    let mut errors = Vec::new();
+    let mut arguments = arguments.into_iter().peekable();
     while let Some(argument) = arguments.next() {
         let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
             // QEMU takes a file alone for the first hard disk.
             all.run.drives.hda = Some(argument.into());
             continue;
         };
-        let known = OPTIONS.iter().find(|option| option.name == name);
-        let option = known.ok_or_else(|| QemuError::Unknown(argument.to_owned()))?;
-        let value = match option.value {
-            None => "",
-            Some(_) => arguments.next().ok_or_else(|| QemuError::NoValue(argument.to_owned()))?,
+        let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
+            errors.push(QemuError::Unknown(argument.to_owned()));
+            // What follows and is no option is most likely its value.
+            arguments.next_if(|next| !next.starts_with('-'));
+            continue;
         };
-        (option.handler)(&mut all, value).map_err(|reason| {
-            let (option, value) = (argument.to_owned(), value.to_owned());
-            if value.is_empty() {
-                QemuError::Impossible { option, reason }
-            } else {
-                QemuError::Value { option, value, reason }
+        let mut value = "";
+        if option.value.is_some() {
+            let Some(next) = arguments.next() else {
+                errors.push(QemuError::NoValue(argument.to_owned()));
+                continue;
+            };
+            value = next;
+        }
+        format!("{argument} {value}").trim_end().clone_into(&mut all.current);
+        let done = match option.kind {
+            Kind::Taken(handler) => handler(&mut all, value),
+            Kind::Ignored => Ok(()),
+            Kind::Warned(text) => {
+                all.warn(text);
+                Ok(())
             }
-        })?;
+            Kind::Missing(text) => reason(text),
+        };
+        if let Err(reason) = done {
+            errors.push(refused(argument, value, reason));
+        }
     }
-    let default_model = match architecture.as_deref() {
-        Some("x86_64") => "qemu64",
-        _ => "qemu32",
-    };
-    all.finish(default_model, has_terminal)
+    all.finish(has_terminal, errors).map(|(run, warnings)| Wanted::Run(Box::new(run), warnings))
+}
+
+/// The architecture in the name of a program of QEMU.
+pub(crate) fn architecture(program: &str) -> Option<&str> {
+    program.rsplit('/').next()?.strip_prefix(PROGRAM)
+}
+
+fn refused(option: &str, value: &str, reason: Reason) -> QemuError {
+    let (option, value) = (option.to_owned(), value.to_owned());
+    if value.is_empty() {
+        QemuError::Impossible { option, reason }
+    } else {
+        QemuError::Value { option, value, reason }
+    }
 }
 
 impl Translation {
-    /// Decides what depends on several options, as QEMU does.
+    /// Says of the option that is being read what becomes of it.
+    fn warn(&mut self, text: &str) {
+        let warning = format!("{}: {text}", self.current);
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Says of another one.
+    fn warn_of(&mut self, option: &str, text: &str) {
+        option.clone_into(&mut self.current);
+        self.warn(text);
+    }
+
+    /// Decides what depends on several options, as QEMU does. `errors` are those of the options alone.
     fn finish(
         mut self,
-        default_model: &str,
         has_terminal: bool,
-    ) -> Result<RunArguments, QemuError> {
-        let impossible = |option: &str, reason: &str| {
-            Err(QemuError::Impossible { option: option.to_owned(), reason: reason.to_owned() })
+        mut errors: Vec<QemuError>,
+    ) -> Result<(RunArguments, Vec<String>), QemuErrors> {
+        let mut impossible = |option: &str, reason: &str| {
+            let (option, reason) = (option.to_owned(), reason.to_owned());
+            errors.push(QemuError::Impossible { option, reason });
         };
-        for (id, disk) in std::mem::take(&mut self.virtio_disks) {
-            let is_it = |(name, _): &(String, DriveProperties)| *name == id;
-            let Some(index) = self.loose_drives.iter().position(is_it) else {
-                return impossible(
-                    "-device virtio-blk-pci",
-                    "there is no such drive: give -drive if=none,id=ID,file=FILE once for each",
-                );
-            };
-            let (_, drive) = self.loose_drives.remove(index);
-            let drive = DriveProperties { interface: Interface::Virtio, virtio: disk, ..drive };
-            if let Err(error) = drive.check() {
-                return impossible("-device virtio-blk-pci", &error.to_string());
-            }
-            self.run.drives.drive.push(drive);
+        // What refers to something that was refused itself is not told again.
+        for (option, reason) in drives::finish(&mut self) {
+            impossible(&option, &reason);
         }
         if let Err(reason) = served::finish(&mut self) {
-            return impossible("-chardev and -device vhost-user-blk-pci", &reason);
+            impossible("-chardev and -device vhost-user-blk-pci", &reason);
         }
-        if let Err(reason) = network::finish(&mut self) {
-            return impossible("-netdev", &reason);
+        for (option, reason) in network::finish(&mut self) {
+            impossible(&option, &reason);
         }
-        let run = &mut self.run;
-        if run.kernel.is_none() && !(run.initrd.is_empty() && run.append.is_empty()) {
-            return impossible(
-                "-initrd and -append",
-                "they are for a kernel; name one with -kernel",
-            );
+        if self.run.kernel.is_none() && !(self.run.initrd.is_empty() && self.run.append.is_empty())
+        {
+            impossible("-initrd and -append", "they are for a kernel; name one with -kernel");
         }
-        if run.paused && run.qmp.is_none() {
-            return impossible("-S", "without -qmp nobody could let the machine go on");
+        if self.run.paused && !characters::has_monitor(&self) {
+            impossible("-S", "without -qmp or -monitor nobody could let the machine go on");
         }
-        if let Some(debugcon) = self.debugcon {
-            if !self.debugcon_at_402 {
-                return impossible(
+        if let Some(debugcon) = self.debugcon.take() {
+            if self.debugcon_at_402 {
+                self.run.debugcon = debugcon;
+            } else {
+                impossible(
                     "-debugcon",
                     "the debug console is at port 402h; add -global isa-debugcon.iobase=0x402",
                 );
             }
-            run.debugcon = debugcon;
         }
+        if self.is_64_bit {
+            self.warn_of(
+                "qemu-system-x86_64",
+                "the processor has no 64-bit mode: systems of 32 bits run, others say that they cannot",
+            );
+        }
+        if let Some(option) = self.wants_host.take_if(|_| !self.has_engine) {
+            self.warn_of(
+                &option,
+                "ring3 executes the guest's instructions itself, without KVM or the like",
+            );
+        }
+        self.choose_firmware();
+        let run = &mut self.run;
+        let default_model = if self.is_64_bit { "qemu64" } else { "qemu32" };
         if let Some(model) = self.cpu {
             run.cpu = model;
-        } else if let Ok(model) = model(default_model) {
+        } else if let Ok((model, _)) = models::model(default_model) {
             run.cpu = model;
         }
         // The order in which QEMU tries them: hard disk, diskette, CD.
@@ -309,78 +317,34 @@ impl Translation {
             run.drives.boot.order.push_str("cad");
         }
         run.vga = self.vga.unwrap_or(if self.no_defaults { Vga::None } else { Vga::Std });
-        if self.serial.is_empty() && !self.no_defaults {
-            // On QEMU's window otherwise, which there is not.
-            let target = if self.no_graphic { SerialTarget::Stdio } else { SerialTarget::Null };
-            self.serial.push(Some(target));
+        for (option, reason) in characters::finish(&mut self, has_terminal) {
+            errors.push(QemuError::Impossible { option, reason });
         }
-        run.serial = match self.serial.iter().rposition(Option::is_some) {
-            None => vec![SerialTarget::None],
-            Some(last) => {
-                let ports = self.serial.into_iter().take(last + 1);
-                ports.map(|target| target.unwrap_or(SerialTarget::Null)).collect()
-            }
+        if errors.is_empty() { Ok((self.run, self.warnings)) } else { Err(QemuErrors(errors)) }
+    }
+
+    /// Looks for firmware where `-L` says, and for a name alone where firmware is installed.
+    fn choose_firmware(&mut self) {
+        let run = &mut self.run;
+        let in_data = |name: &str| {
+            let (home, installed) = data_directories();
+            let names = [name];
+            let places = ring3_vm::firmware::places(&names, home.as_deref(), &installed);
+            let first = self.data.iter().map(|directory| directory.join(name));
+            first.chain(places).find(|path| path.is_file())
         };
-        let stdio_is_taken = run.serial.contains(&SerialTarget::Stdio)
-            || run.debugcon == DebugTarget::Stdio
-            || run.qmp == Some(QmpTarget::Stdio);
-        run.display = match self.display {
-            Some(display) => display,
-            // Where QEMU would open a window.
-            None if has_terminal && !stdio_is_taken && !self.no_graphic && run.vga == Vga::Std => {
-                DisplayTarget::Terminal
+        run.bios = match run.bios.take() {
+            Some(name) if !name.exists() && !name.to_string_lossy().contains('/') => {
+                let found = in_data(&name.to_string_lossy());
+                Some(found.unwrap_or(name))
             }
-            None => DisplayTarget::None,
+            None if !self.data.is_empty() && run.kernel.is_none() => ring3_vm::firmware::NAMES
+                .iter()
+                .flat_map(|name| self.data.iter().map(move |directory| directory.join(name)))
+                .find(|path| path.is_file()),
+            given => given,
         };
-        Ok(self.run)
     }
-}
-
-/// What `ring3 qemu -help` shows.
-pub(crate) fn help() -> String {
-    let mut text = "\
-Usage: ring3 qemu [qemu-system-i386] [OPTION]... [DISK]
-
-Runs the machine of a QEMU command line as \"ring3 run\" does. Known are:
-
-"
-    .to_owned();
-    for option in OPTIONS {
-        let value = option.value.unwrap_or_default();
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", format!("  -{} {value}", option.name).trim_end());
-    }
-    let models: Vec<_> = MODELS.iter().map(|(name, _)| *name).collect();
-    let _ = write!(text, "\nProcessor models: {}.\n", models.join(", "));
-    text
-}
-
-/// The model here that is like QEMU's `name`.
-fn model(name: &str) -> Result<Model, Reason> {
-    if name.contains(',') {
-        return reason("single features cannot be chosen; give a model alone");
-    }
-    let found = MODELS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, model)| *model).ok_or_else(|| {
-        let known: Vec<_> = MODELS.iter().map(|(name, _)| *name).collect();
-        format!("there are the models {}", known.join(", "))
-    })
-}
-
-fn debug(value: &str) -> Result<DebugTarget, Reason> {
-    match value.parse() {
-        Ok(DebugTarget::Log) | Err(_) => reason("give stdio or file:PATH"),
-        Ok(target) => Ok(target),
-    }
-}
-
-fn no_kvm() -> Result<(), Reason> {
-    reason("there is no KVM: ring3 executes the guest's instructions itself; leave it out")
-}
-
-/// Adds a drive.
-fn add_drive(all: &mut Translation, drive: DriveProperties) {
-    all.run.drives.drive.push(drive);
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what handlers return")]

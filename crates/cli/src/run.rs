@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use ring3_core::input::Input;
 use ring3_display::tty::{self, Stderr};
 use ring3_qmp::Server;
 use ring3_vm::control::{Event, Status as ControlStatus};
@@ -15,7 +16,7 @@ use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
 use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::linux::{self, LinuxError};
 use ring3_vm::multiboot::{self, MultibootError};
-use ring3_vm::socket::SocketError;
+use ring3_vm::socket::listener::ListenError;
 use ring3_vm::{
     Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, Software, Verified,
     Vm, VmError, door,
@@ -25,6 +26,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
+use crate::characters::{self, CharacterError, Characters};
 use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
@@ -32,6 +34,8 @@ use crate::drives::{DriveError, Drives};
 use crate::log::{self, LogError};
 use crate::nics::NicError;
 use crate::output::{Output, stdout};
+use crate::qemu::daemon;
+use crate::qemu::pid_file::{PidFile, PidFileError};
 use crate::repetition::{self, RepetitionError};
 use crate::rtc::RtcBase;
 use crate::serial::{SerialError, SerialPorts};
@@ -122,7 +126,13 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Display(#[from] DisplayError),
     #[error(transparent)]
-    QmpSocket(SocketError),
+    QmpSocket(ListenError),
+    #[error(transparent)]
+    Characters(#[from] CharacterError),
+    #[error(transparent)]
+    PidFile(#[from] PidFileError),
+    #[error("cannot tell that the machine runs: {0}")]
+    Parent(#[source] io::Error),
     #[error("cannot use standard input and output for QMP: {0}")]
     QmpStreams(#[source] io::Error),
     #[error("cannot use the terminal: {0}")]
@@ -198,6 +208,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
 /// Runs a machine from the command line.
 fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
+    let _pid_file = arguments.qemu.pid_file.as_deref().map(PidFile::create).transpose()?;
     let (path, software) = software(arguments)?;
     let drives = Drives::open(&arguments.drives)?;
     let debug = debug_output(&arguments.debugcon)?;
@@ -219,12 +230,11 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     if arguments.paused {
         door.pause();
     }
-    let serial = SerialPorts::open(&serial_targets, &sender)?;
+    let qmp = serve_qmp(&sender.control(), arguments)?;
+    let characters = Characters::open(arguments, &sender, qmp.as_ref())?;
+    let serial = SerialPorts::open(&serial_targets, &sender, &characters)?;
     arguments.nics.attach(&mut vm, &sender)?;
     let mut output = Outputs { serial, debug };
-    let name = arguments.name.as_deref();
-    let qmp = arguments.qmp.as_ref().map(|target| serve_qmp(&sender.control(), target, name));
-    let qmp = qmp.transpose()?;
 
     if qmp.is_none() {
         try_again(sender.control());
@@ -232,7 +242,13 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let display = Display::start(&arguments.display, &sender.control())?;
 
     let script = repetition.is_deterministic().then_some(&mut door);
-    let raw_mode = output.serial.read_stdin(&sender, script)?;
+    let raw_mode = output.serial.read_stdin(script)?;
+    if arguments.qemu.is_daemon {
+        daemon::tell_parent().map_err(RunError::Parent)?;
+    }
+    if arguments.qemu.dry_run {
+        sender.send(Input::Quit);
+    }
     let ended = if repetition.verify {
         vm.verify(COMPARED, &mut door, &mut output)
     } else {
@@ -290,7 +306,7 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     }
     // Whoever sends something to a machine that is repeated is not heard.
     let (sender, _) = door();
-    let serial = SerialPorts::open(&arguments.serial_targets(), &sender)?;
+    let serial = SerialPorts::open(&arguments.serial_targets(), &sender, &Characters::default())?;
     let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
     let ended = if repetition.verify {
         vm.verify_replay(COMPARED, recording, &mut output)
@@ -310,7 +326,7 @@ fn config(
 ) -> Result<Config, RunError> {
     let deterministic = arguments.repetition.is_deterministic();
     // Who could reset a guest that does nothing any more, or wants to see what it has left.
-    let somebody_watches = arguments.qmp.is_some()
+    let somebody_watches = arguments.has_monitor()
         || arguments.display != DisplayTarget::None
         || io::stdin().is_terminal();
     let rtc = if deterministic { RtcBase::FIXED } else { RtcBase::Utc };
@@ -329,8 +345,8 @@ fn config(
         display: arguments.vga == Vga::Std,
         ..Config::default()
     };
-    arguments.nics.describe(&mut config, has_firmware)?;
-    drives.describe(&arguments.drives, &mut config);
+    let first = arguments.nics.describe(&mut config, has_firmware)?;
+    drives.describe(&arguments.drives, first, &mut config);
     arguments.board.describe(&mut config)?;
     let wants_network = arguments.drives.boot.has_letter('n');
     if wants_network && config.nics.iter().all(|nic| nic.rom.is_none()) {
@@ -445,21 +461,21 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
     Ok(Some((path, image)))
 }
 
-/// Lets tools drive the machine.
-fn serve_qmp(
-    control: &Control,
-    target: &QmpTarget,
-    name: Option<&str>,
-) -> Result<Server, RunError> {
-    let name = name.map(str::to_owned);
-    match target {
-        QmpTarget::Socket(path) => {
-            Server::on_socket(control, path, name).map_err(RunError::QmpSocket)
-        }
-        QmpTarget::Stdio => stdout()
-            .and_then(|output| Server::on_streams(control, io::stdin(), output, name))
-            .map_err(RunError::QmpStreams),
+/// Lets people and tools drive the machine. The monitors of `ring3 qemu` are opened later.
+fn serve_qmp(control: &Control, arguments: &RunArguments) -> Result<Option<Server>, RunError> {
+    if !arguments.has_monitor() {
+        return Ok(None);
     }
+    let facts = characters::facts(arguments);
+    Ok(Some(match &arguments.qmp {
+        Some(QmpTarget::Socket(path)) => {
+            Server::on_socket(control, path, facts).map_err(RunError::QmpSocket)?
+        }
+        Some(QmpTarget::Stdio) => stdout()
+            .and_then(|output| Server::on_streams(control, io::stdin(), output, facts))
+            .map_err(RunError::QmpStreams)?,
+        None => Server::new(control, facts).map_err(RunError::QmpStreams)?,
+    }))
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {

@@ -3,12 +3,13 @@
 //! * [`stdin`]: standard input, with the escape key;
 //! * [`clients`]: programs that come and go, at a Unix socket or a pseudoterminal.
 
-mod clients;
+pub(crate) mod clients;
 mod stdin;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ring3_core::input::{DeviceInput, Input};
 use ring3_devices::uart16550::COM_PORTS;
@@ -17,6 +18,7 @@ use ring3_vm::socket::SocketError;
 use ring3_vm::{Door, Sender};
 use thiserror::Error;
 
+use crate::characters::Characters;
 use crate::output::Output;
 use clients::Clients;
 use stdin::InputFrom;
@@ -39,6 +41,8 @@ pub(crate) enum SerialTarget {
     Socket(PathBuf),
     /// To who opens a pseudoterminal.
     Pty,
+    /// To the character device of that number ([`crate::characters`]).
+    Character(usize),
 }
 
 /// Why a `--serial` is refused.
@@ -79,31 +83,70 @@ pub(crate) enum SerialError {
     Thread(#[source] io::Error),
 }
 
+/// Takes what comes in from outside.
+pub(crate) trait Taker: Send + Sync {
+    /// Takes all of `bytes`, or, where there is no room for them now, nothing: false.
+    fn offer(&self, bytes: &[u8]) -> bool;
+}
+
+impl std::fmt::Debug for dyn Taker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Taker").finish_non_exhaustive()
+    }
+}
+
 /// What stands behind a serial port.
 #[derive(Debug)]
-enum Port {
+pub(crate) enum Port {
     Null,
     Output(Output),
     Clients(Clients),
 }
 
+impl Port {
+    /// Somebody on this side has sent `bytes`.
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Port::Output(output) => output.write(bytes),
+            Port::Clients(clients) => {
+                clients.write(bytes);
+                Ok(())
+            }
+            Port::Null => Ok(()),
+        }
+    }
+}
+
 /// The serial ports' host side, COM1 first.
 #[derive(Debug)]
 pub(crate) struct SerialPorts {
-    ports: Vec<Port>,
-    /// The port that is standard input and output, if one is.
-    stdio: Option<usize>,
+    ports: Vec<Arc<Port>>,
+    /// Who takes standard input, if somebody does.
+    stdin: Option<StdinTaker>,
+}
+
+/// Who takes standard input.
+#[derive(Debug)]
+enum StdinTaker {
+    /// The line of a serial port, with the escape key.
+    Line(Line),
+    /// Somebody who has the escape key himself.
+    Other(Arc<dyn Taker>),
 }
 
 impl SerialPorts {
-    /// Opens what `targets` name; what clients send goes to `sender`.
+    /// Opens what `targets` name; what clients send goes to `sender`. Some of them are among `characters`.
     pub(crate) fn open(
         targets: &[SerialTarget],
         sender: &Sender,
+        characters: &Characters,
     ) -> Result<SerialPorts, SerialError> {
         let open = |(index, target): (usize, &SerialTarget)| {
-            let line = Line { index, sender: sender.clone() };
-            Ok(match target {
+            let line = Line::new(index, sender.clone());
+            Ok(Arc::new(match target {
+                SerialTarget::Character(index) => {
+                    return Ok(characters.port(*index).unwrap_or_else(|| Arc::new(Port::Null)));
+                }
                 SerialTarget::Null | SerialTarget::None => Port::Null,
                 SerialTarget::Stdio => {
                     Port::Output(Output::stdout().map_err(SerialError::Terminal)?)
@@ -114,55 +157,55 @@ impl SerialPorts {
                 }
                 SerialTarget::Socket(path) => Port::Clients(Clients::on_socket(path, line)?),
                 SerialTarget::Pty => {
-                    let (clients, name) = Clients::on_pty(line)?;
+                    let (clients, name) = Clients::on_pty(Arc::new(line))?;
                     // Who has no standard error looks for it in vain.
                     let _ = writeln!(Stderr, "ring3: COM{} is {name}", index + 1);
                     Port::Clients(clients)
                 }
-            })
+            }))
         };
         let ports = targets.iter().enumerate().map(open).collect::<Result<_, SerialError>>()?;
         let stdio = targets.iter().position(|target| *target == SerialTarget::Stdio);
-        Ok(SerialPorts { ports, stdio })
+        let line = stdio.map(|index| StdinTaker::Line(Line::new(index, sender.clone())));
+        let stdin = line.or_else(|| characters.stdin.clone().map(StdinTaker::Other));
+        Ok(SerialPorts { ports, stdin })
     }
 
-    /// Sends standard input to the port whose it is, if there is one. A terminal is in raw mode as long as what this
+    /// Sends standard input to the one whose it is, if there is one. A terminal is in raw mode as long as what this
     /// returns lives. In a deterministic run, what is there already waits at `script`.
     pub(crate) fn read_stdin(
         &self,
-        sender: &Sender,
         script: Option<&mut Door>,
     ) -> Result<Option<RawMode>, SerialError> {
-        let Some(index) = self.stdio else { return Ok(None) };
+        let Some(taker) = &self.stdin else { return Ok(None) };
         let raw_mode = RawMode::enter().map_err(SerialError::Terminal)?;
-        let from = if raw_mode.is_some() { InputFrom::Terminal } else { InputFrom::Script };
-        let line = Line { index, sender: sender.clone() };
-        let is_script = match script {
-            Some(door) => stdin::put_script(&line, door).map_err(SerialError::Stdin)?,
-            None => false,
-        };
-        if !is_script {
-            stdin::start(from, line).map_err(SerialError::Thread)?;
+        match taker {
+            StdinTaker::Other(taker) => {
+                stdin::start_for(taker.clone()).map_err(SerialError::Thread)?;
+            }
+            StdinTaker::Line(line) => {
+                let from = if raw_mode.is_some() { InputFrom::Terminal } else { InputFrom::Script };
+                let is_script = match script {
+                    Some(door) => stdin::put_script(line, door).map_err(SerialError::Stdin)?,
+                    None => false,
+                };
+                if !is_script {
+                    stdin::start(from, line.clone()).map_err(SerialError::Thread)?;
+                }
+            }
         }
         Ok(raw_mode)
     }
 
     /// The guest has sent `bytes` on port `port`.
     pub(crate) fn write(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
-        match self.ports.get_mut(usize::from(port)) {
-            Some(Port::Output(output)) => output.write(bytes),
-            Some(Port::Clients(clients)) => {
-                clients.write(bytes);
-                Ok(())
-            }
-            Some(Port::Null) | None => Ok(()),
-        }
+        self.ports.get(usize::from(port)).map_or(Ok(()), |port| port.write(bytes))
     }
 
     /// Lets clients have what the guest has sent last.
     pub(crate) fn finish(self) {
-        for port in self.ports {
-            if let Port::Clients(clients) = port {
+        for port in &self.ports {
+            if let Port::Clients(clients) = &**port {
                 clients.finish();
             }
         }
@@ -171,13 +214,24 @@ impl SerialPorts {
 
 /// The line to a serial port of the machine.
 #[derive(Debug, Clone)]
-struct Line {
+pub(crate) struct Line {
     /// Which port, 0 for COM1.
     index: usize,
     sender: Sender,
 }
 
+impl Taker for Line {
+    fn offer(&self, bytes: &[u8]) -> bool {
+        self.sender.offer(self.input(bytes.to_vec()))
+    }
+}
+
 impl Line {
+    /// The line to port `index`, 0 for COM1.
+    pub(crate) fn new(index: usize, sender: Sender) -> Line {
+        Line { index, sender }
+    }
+
     /// What the machine gets when `bytes` come in.
     fn input(&self, bytes: Vec<u8>) -> Input {
         let name = COM_PORTS[self.index].name.to_owned();

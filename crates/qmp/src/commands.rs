@@ -17,7 +17,7 @@ use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
-use crate::{cards, limits, media, nodes};
+use crate::{cards, limits, media, monitor, nodes, probe, qom, schema};
 
 /// What a command does: with the machine and its arguments, to what it returns.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
@@ -39,30 +39,68 @@ const COMMANDS: &[(&str, Handler)] = &[
         machine.control.resume()?;
         done()
     }),
+    ("device-list-properties", qom::device_properties),
     ("device_add", cards::add),
     ("device_del", cards::remove),
     ("eject", media::eject),
+    ("human-monitor-command", human_monitor_command),
     ("input-send-event", input_send_event),
+    ("memsave", |machine, arguments| save_memory(machine, arguments, true)),
+    ("pmemsave", |machine, arguments| save_memory(machine, arguments, false)),
+    ("qom-get", qom::get),
+    ("qom-list", qom::list),
+    ("qom-list-properties", qom::type_properties),
+    ("qom-list-types", qom::list_types),
+    ("query-balloon", probe::balloon),
     ("query-block", |machine, arguments| {
         none(arguments)?;
         Ok(machine.control.drives()?.iter().map(block_info).collect())
     }),
+    ("query-block-jobs", probe::no_list),
+    ("query-chardev", probe::characters),
+    ("query-chardev-backends", probe::character_backends),
+    ("query-command-line-options", probe::command_line_options),
     ("query-commands", |_, arguments| {
         none(arguments)?;
         Ok(names().map(|name| json!({"name": name})).collect())
     }),
+    ("query-cpu-definitions", probe::processors),
+    ("query-cpu-model-expansion", probe::expand_processor),
     ("query-cpus-fast", query_processors),
+    ("query-current-machine", probe::current_machine),
+    ("query-events", probe::events),
+    ("query-fdsets", probe::no_list),
+    ("query-hotpluggable-cpus", probe::pluggable_processors),
+    ("query-iothreads", probe::no_list),
+    ("query-jobs", probe::no_list),
     ("query-kvm", |_, arguments| {
         none(arguments)?;
         Ok(json!({"enabled": false, "present": false}))
     }),
+    ("query-machines", probe::machines),
+    ("query-memory-devices", probe::no_list),
+    ("query-memory-size-summary", probe::memory_size),
+    ("query-mice", probe::mice),
+    ("query-migrate", probe::no_migration),
+    ("query-migrate-capabilities", probe::no_list),
     ("query-name", |machine, arguments| {
         none(arguments)?;
-        Ok(machine.name.as_ref().map_or(json!({}), |name| json!({"name": name})))
+        Ok(machine.facts.name.as_ref().map_or(json!({}), |name| json!({"name": name})))
     }),
     ("query-named-block-nodes", nodes::query),
+    ("query-pci", probe::pci),
+    ("query-qmp-schema", schema::query),
+    ("query-replay", probe::replay),
+    ("query-rx-filter", probe::filters),
     ("query-stats", query_stats),
     ("query-status", query_status),
+    ("query-target", probe::target),
+    ("query-tpm", probe::no_list),
+    ("query-tpm-models", probe::no_list),
+    ("query-tpm-types", probe::no_list),
+    ("query-uuid", probe::uuid),
+    ("query-vnc", probe::vnc),
+    ("query-vnc-servers", probe::vnc_servers),
     ("query-version", |_, arguments| {
         none(arguments)?;
         Ok(protocol::version())
@@ -97,15 +135,38 @@ const COMMANDS: &[(&str, Handler)] = &[
 /// Negotiates; see the session.
 pub(crate) const CAPABILITIES: &str = "qmp_capabilities";
 
-fn names() -> impl Iterator<Item = &'static str> {
+/// The names of all commands.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(name, _)| *name).chain([CAPABILITIES])
+}
+
+/// What tools are told of a machine that it does not know itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What people call it.
+    pub name: Option<String>,
+    /// Its identity.
+    pub uuid: Option<[u8; 16]>,
+    /// Where its serial ports and monitors go.
+    pub characters: Vec<CharacterInfo>,
+    /// Where its screen is served.
+    pub screen: Option<String>,
+}
+
+/// Where the bytes of a serial port or monitor go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CharacterInfo {
+    /// What people call it.
+    pub label: String,
+    /// The file, socket or terminal.
+    pub place: String,
 }
 
 /// The machine as the commands see it.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) control: Control,
-    name: Option<String>,
+    facts: Facts,
     typist: Typist,
     pointer: Mutex<Pointer>,
     asked: Asked,
@@ -113,12 +174,12 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The machine behind `control`, which people call `name`.
-    pub(crate) fn new(control: Control, name: Option<String>) -> io::Result<Machine> {
+    /// The machine behind `control`.
+    pub(crate) fn new(control: Control, facts: Facts) -> io::Result<Machine> {
         Ok(Machine {
             typist: Typist::new(control.clone())?,
             control,
-            name,
+            facts,
             pointer: Mutex::default(),
             asked: Asked::default(),
             nodes: Mutex::default(),
@@ -127,7 +188,7 @@ impl Machine {
 
     /// Does `command`.
     pub(crate) fn execute(&self, command: Command) -> Result<Value, Failure> {
-        let Command { name, arguments } = command;
+        let Command { name, arguments, .. } = command;
         if let Some((_, handler)) = COMMANDS.iter().find(|(known, _)| *known == name) {
             handler(self, arguments)
         } else {
@@ -142,6 +203,16 @@ impl Machine {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the machine does not know itself.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Who types.
+    pub(crate) fn typist(&self) -> &Typist {
+        &self.typist
+    }
+
     /// What clients have asked for.
     pub(crate) fn asked(&self) -> &Asked {
         &self.asked
@@ -149,7 +220,7 @@ impl Machine {
 }
 
 /// For a command that takes no arguments.
-fn none(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn none(arguments: Arguments) -> Result<(), Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Nothing {}
@@ -200,6 +271,36 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     let counter = |(name, value)| json!({"name": name, "value": value});
     let counters: Vec<_> = of_machine.chain(of_engine).map(counter).collect();
     Ok(json!([{"provider": "ring3", "stats": counters}]))
+}
+
+/// A line of the monitor for people.
+fn human_monitor_command(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Line {
+        command_line: String,
+        #[serde(default, rename = "cpu-index")]
+        _cpu_index: u32,
+    }
+    let Line { command_line, .. } = read(arguments)?;
+    // As a person's terminal has the ends of lines.
+    Ok(json!(monitor::execute(machine, &command_line).replace('\n', "\r\n")))
+}
+
+/// Writes memory into a file.
+fn save_memory(machine: &Machine, arguments: Arguments, is_linear: bool) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Save {
+        val: u64,
+        size: u64,
+        filename: PathBuf,
+        #[serde(default, rename = "cpu-index")]
+        _cpu_index: u32,
+    }
+    let Save { val, size, filename, .. } = read(arguments)?;
+    monitor::write_memory(machine, val, size, is_linear, &filename)?;
+    done()
 }
 
 /// Plugs the cable of a network card in or out.

@@ -7,7 +7,7 @@
 //! Specification".
 //!
 //! * [`Server`] is all that a program needs: it has threads of its own, and ends with its machine;
-//! * `server`: the threads and the one client;
+//! * `server`: the threads and the clients;
 //! * `framing`: from bytes to messages;
 //! * `session`: negotiation, and from a message to its answer;
 //! * `protocol`: the messages;
@@ -16,15 +16,17 @@
 //! * `nodes`: images that are there before a device has them;
 //! * `cards`: disks are put into slots, and wanted back;
 //! * `typist`, `pointer`: keys and the mouse;
-//! * `screendump`: pictures in files.
+//! * `screendump`: pictures in files;
+//! * `probe`, `schema`, `qom`, `devices`: what tools ask for to find out with what they talk;
+//! * `monitor`: the same for people, by lines of text.
 //!
-//! Clients come one after the other: who connects while there is one waits, as with QEMU. The tool is not trusted more
+//! Several clients can be there at once, at several places; all are told of events. The tool is not trusted more
 //! than a guest is: messages are bounded, as is all that waits; a client that does not read is hung up on.
 //!
 //! ```no_run
 //! # fn run(mut vm: ring3_vm::Vm, console: &mut dyn ring3_vm::Console) -> Result<(), Box<dyn std::error::Error>> {
 //! let (sender, mut door) = ring3_vm::door();
-//! let server = ring3_qmp::Server::on_socket(&sender.control(), "qmp.socket".as_ref(), None)?;
+//! let server = ring3_qmp::Server::on_socket(&sender.control(), "qmp.socket".as_ref(), Default::default())?;
 //! vm.run(&mut door, console)?;
 //! server.finish();
 //! # Ok(())
@@ -34,15 +36,23 @@
 
 mod cards;
 mod commands;
+mod devices;
 mod framing;
 mod limits;
 mod media;
+mod monitor;
 mod nodes;
 mod pointer;
+mod probe;
 mod protocol;
+mod qom;
+mod schema;
 mod screendump;
 mod server;
 mod session;
 mod typist;
+mod uuid;
 
-pub use server::Server;
+pub use commands::{CharacterInfo, Facts};
+pub use devices::device_properties;
+pub use server::{Handle, Protocol, Server};

@@ -27,6 +27,19 @@ pub(crate) fn place(device: &str, unit: u8) -> String {
     format!("{device}-{unit}")
 }
 
+/// What QEMU calls a drive at that place, as people and scripts have it in mind: `ide1-cd0`.
+fn qemu_name(drive: &DriveInfo) -> String {
+    let unit = drive.unit;
+    match drive.device.as_str() {
+        "ide" => {
+            let kind = if drive.removable { "cd" } else { "hd" };
+            format!("ide{}-{kind}{}", unit / 2, unit % 2)
+        }
+        "floppy" => format!("floppy{unit}"),
+        device => device.replace("virtio-blk", "virtio"),
+    }
+}
+
 /// What a client calls what is in a drive. A name that nobody has given begins in a way in which no given one can.
 pub(crate) fn node_name(drive: &DriveInfo) -> String {
     drive.names.node.clone().unwrap_or_else(|| format!("#{}", place(&drive.device, drive.unit)))
@@ -198,7 +211,7 @@ impl Asked {
         // A drive of a device that was not given a name has the one of its place for any.
         let place = place(&drive.device, drive.unit);
         if let Some(device) = &self.device {
-            *device == name(drive) || *device == place
+            *device == name(drive) || *device == place || *device == qemu_name(drive)
         } else if let Some(id) = &self.id {
             *id == *drive.id.as_ref().unwrap_or(&place)
         } else {

@@ -24,6 +24,8 @@ pub(crate) enum Class {
     CommandNotFound,
     /// There is no such device.
     DeviceNotFound,
+    /// The device that could do it is not there.
+    DeviceNotActive,
 }
 
 /// Why a command failed.
@@ -59,6 +61,8 @@ impl From<Ended> for Failure {
 pub(crate) struct Command {
     pub(crate) name: String,
     pub(crate) arguments: Arguments,
+    /// It may overtake others, if the client has enabled that.
+    pub(crate) is_out_of_band: bool,
 }
 
 /// Reads a message; with it, or with what is wrong with it, the `id` that the client has given it.
@@ -73,7 +77,14 @@ pub(crate) fn parse(message: &[u8]) -> (Option<Value>, Result<Command, Failure>)
 }
 
 fn command(mut object: Map<String, Value>) -> Result<Command, Failure> {
-    let name = match object.remove("execute") {
+    // Out of band, a command overtakes others. None of them takes long, so it need not.
+    let (in_band, out_of_band) = (object.remove("execute"), object.remove("exec-oob"));
+    if in_band.is_some() && out_of_band.is_some() {
+        let reason = "QMP input members 'execute' and 'exec-oob' cannot be used together";
+        return Err(Failure::generic(reason));
+    }
+    let is_out_of_band = out_of_band.is_some();
+    let name = match in_band.or(out_of_band) {
         Some(Value::String(name)) => name,
         Some(_) => return Err(Failure::generic("QMP input member 'execute' must be a string")),
         None => return Err(Failure::generic("QMP input lacks member 'execute'")),
@@ -85,7 +96,7 @@ fn command(mut object: Map<String, Value>) -> Result<Command, Failure> {
     };
     match object.keys().next() {
         Some(key) => Err(Failure::generic(format!("QMP input member '{key}' is unexpected"))),
-        None => Ok(Command { name, arguments }),
+        None => Ok(Command { name, arguments, is_out_of_band }),
     }
 }
 
@@ -97,7 +108,7 @@ pub(crate) fn read<T: DeserializeOwned>(arguments: Arguments) -> Result<T, Failu
 
 /// What a client gets first.
 pub(crate) fn greeting() -> Value {
-    json!({"QMP": {"version": version(), "capabilities": []}})
+    json!({"QMP": {"version": version(), "capabilities": ["oob"]}})
 }
 
 /// The version. Tools tell from the numbers which commands and arguments of QEMU there can be, so they are
@@ -120,6 +131,10 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
     }
     answer
 }
+
+/// The events of which a client is told.
+pub(crate) const EVENTS: [&str; 7] =
+    ["BLOCK_IO_ERROR", "DEVICE_DELETED", "POWERDOWN", "RESET", "RESUME", "SHUTDOWN", "STOP"];
 
 /// Which of the things that happen a client of this server has asked for; others were asked for elsewhere.
 #[derive(Debug, Default)]

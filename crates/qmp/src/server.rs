@@ -1,12 +1,14 @@
-//! The threads of the server, and its one client.
+//! The threads of the server, and its clients.
 //!
-//! One thread takes a client after the other, reads its messages and answers them. Another one waits for what happens
-//! to the machine and tells the client. Both write to the client under a lock, which is held from a command to its
-//! answer: so a client has the answer to a command before the events that the command makes.
+//! Each client has a thread that reads its messages and answers them. Another one waits for what happens
+//! to the machine and tells all of them. Both write to a client under its lock, which is held from a command to its
+//! answer: so a client has the answer to a command before the events that the command makes. Commands are done one after the other,
+//! whoever sends them.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +16,18 @@ use std::thread;
 use std::time::Duration;
 
 use ring3_vm::Control;
-use ring3_vm::socket::{self, SocketError, SocketFile};
+use ring3_vm::socket::listener::{self, ListenError, Listener};
+use ring3_vm::socket::telnet;
+use ring3_vm::socket::{SocketError, SocketFile};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde_json::Value;
 use tracing::{debug, warn};
 
-use crate::commands::Machine;
+use crate::commands::{Facts, Machine};
 use crate::framing::Framer;
+use crate::monitor;
 use crate::protocol;
 use crate::session::{self, Session};
 
@@ -29,73 +35,126 @@ use crate::session::{self, Session};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the end of the process waits for the last event to be told.
 const PARTING: Duration = Duration::from_secs(2);
+/// How long to wait after a client could not be accepted, as when descriptors have run out.
+const AFTER_ERROR: Duration = Duration::from_millis(100);
+/// Clients at once at most; others are hung up on.
+const CLIENTS_MAX: usize = 32;
 
-/// A QMP server with threads of its own. It serves until its machine has ended.
+/// What is spoken with a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// QMP, with tools.
+    Machine,
+    /// Lines of text, with people (QEMU, "QEMU Monitor").
+    Human,
+}
+
+/// A server with threads of its own. It serves until its machine has ended.
 #[derive(Debug)]
 pub struct Server {
-    /// Disconnected when the client has been told that the machine has ended.
+    clients: Arc<Clients>,
+    /// Disconnected when all clients have been told that the machine has ended.
     told: Receiver<()>,
-    socket: Option<SocketFile>,
+    /// Closed then, too.
+    stopped: Arc<UnixStream>,
+    /// They are removed with the server.
+    sockets: Mutex<Vec<SocketFile>>,
 }
 
 impl Server {
-    /// Serves the clients that connect to a new Unix socket at `path`, one after the other. `name` is what people call the
-    /// machine. The socket is removed with the server.
-    pub fn on_socket(
-        control: &Control,
-        path: &Path,
-        name: Option<String>,
-    ) -> Result<Server, SocketError> {
-        let refused = |source| SocketError::Refused { path: path.to_owned(), source };
-        let (listener, socket) = socket::listen_at(path)?;
-        let (stop, stopped) = UnixStream::pair().map_err(refused)?;
-        let (clients, told) = start(control, name, Some(stop)).map_err(refused)?;
-        let accept = move || accept_clients(&listener, &stopped, &clients);
-        thread::Builder::new().name("qmp".into()).spawn(accept).map_err(refused)?;
-        Ok(Server { told, socket: Some(socket) })
+    /// A server for the machine behind `control` that has no clients yet.
+    pub fn new(control: &Control, facts: Facts) -> io::Result<Server> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let machine = Machine::new(control.clone(), facts)?;
+        let clients =
+            Arc::new(Clients { machine, state: Mutex::default(), turn: Mutex::default() });
+        let events = control.subscribe();
+        let (telling, told) = mpsc::channel();
+        let teller = clients.clone();
+        thread::Builder::new().name("qmp events".into()).spawn(move || {
+            for event in events {
+                let message = protocol::event(&event, teller.machine.asked());
+                teller.tell(&message);
+            }
+            teller.end();
+            let _: (UnixStream, Sender<()>) = (stop, telling);
+        })?;
+        Ok(Server { clients, told, stopped: Arc::new(stopped), sockets: Mutex::default() })
     }
 
-    /// Serves the one client that sends by `input` and reads `output`, such as standard input and output.
+    /// Serves the tools that connect to a new Unix socket at `path`. The socket is removed with the server.
+    pub fn on_socket(control: &Control, path: &Path, facts: Facts) -> Result<Server, ListenError> {
+        let refused = |source| SocketError::Refused { path: path.to_owned(), source };
+        let server = Server::new(control, facts).map_err(refused)?;
+        server.listen(Listener::unix(path)?, Protocol::Machine, false).map_err(refused)?;
+        Ok(server)
+    }
+
+    /// Serves the one tool that sends by `input` and reads `output`, such as standard input and output.
     pub fn on_streams(
         control: &Control,
         input: impl Read + Send + 'static,
         output: impl Write + Send + 'static,
-        name: Option<String>,
+        facts: Facts,
     ) -> io::Result<Server> {
-        let (clients, told) = start(control, name, None)?;
-        let talk = move || clients.talk(input, Box::new(output), None);
-        thread::Builder::new().name("qmp".into()).spawn(talk)?;
-        Ok(Server { told, socket: None })
+        let server = Server::new(control, facts)?;
+        server.talk(input, output, Protocol::Machine)?;
+        Ok(server)
     }
 
-    /// Waits until the client knows that the machine has ended, which it has; no longer than two seconds.
+    /// Serves those who connect to `listener`, too, by the telnet protocol where that is so.
+    pub fn listen(
+        &self,
+        mut listener: Listener,
+        protocol: Protocol,
+        telnet: bool,
+    ) -> io::Result<()> {
+        lock(&self.sockets).extend(listener.take_file());
+        let (clients, stopped) = (self.clients.clone(), self.stopped.clone());
+        let accept = move || accept_clients(&listener, &stopped, &clients, protocol, telnet);
+        thread::Builder::new().name("monitor".into()).spawn(accept)?;
+        Ok(())
+    }
+
+    /// Serves the one who sends by `input` and reads `output`, too.
+    pub fn talk(
+        &self,
+        input: impl Read + Send + 'static,
+        output: impl Write + Send + 'static,
+        protocol: Protocol,
+    ) -> io::Result<()> {
+        self.handle().talk(input, output, protocol)
+    }
+
+    /// By which clients are let in later.
+    pub fn handle(&self) -> Handle {
+        Handle(self.clients.clone())
+    }
+
+    /// Waits until the clients know that the machine has ended, which it has; no longer than two seconds.
     pub fn finish(self) {
         // Nothing is sent: it is disconnected, or it takes too long.
         let _ = self.told.recv_timeout(PARTING);
-        drop(self.socket);
     }
 }
 
-/// Starts the thread that tells of events. `stop` is closed when it ends.
-fn start(
-    control: &Control,
-    name: Option<String>,
-    stop: Option<UnixStream>,
-) -> io::Result<(Arc<Clients>, Receiver<()>)> {
-    let machine = Machine::new(control.clone(), name)?;
-    let clients = Arc::new(Clients { machine, state: Mutex::default() });
-    let events = control.subscribe();
-    let (telling, told) = mpsc::channel();
-    let teller = clients.clone();
-    thread::Builder::new().name("qmp events".into()).spawn(move || {
-        for event in events {
-            let message = protocol::event(&event, teller.machine.asked());
-            teller.tell(&message);
-        }
-        teller.end();
-        let _: (Option<UnixStream>, Sender<()>) = (stop, telling);
-    })?;
-    Ok((clients, told))
+/// Lets clients in, of a server that may have ended.
+#[derive(Debug, Clone)]
+pub struct Handle(Arc<Clients>);
+
+impl Handle {
+    /// See [`Server::talk`].
+    pub fn talk(
+        &self,
+        input: impl Read + Send + 'static,
+        output: impl Write + Send + 'static,
+        protocol: Protocol,
+    ) -> io::Result<()> {
+        let clients = self.0.clone();
+        let talk = move || clients.talk(input, Box::new(output), None, protocol);
+        thread::Builder::new().name("monitor".into()).spawn(talk)?;
+        Ok(())
+    }
 }
 
 /// The machine and who is connected.
@@ -103,38 +162,55 @@ fn start(
 struct Clients {
     machine: Machine,
     state: Mutex<State>,
+    /// Held while a command is done.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    client: Option<Client>,
+    clients: Vec<Arc<Mutex<Client>>>,
     /// There are no more clients.
     ended: bool,
 }
 
-impl Clients {
-    /// A thread that panicked has left the state as whole as any other.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A thread that panicked has left the state as whole as any other.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-    /// Tells the client of an event, if it wants to know.
+impl Clients {
+    /// Tells the clients of an event that want to know.
     fn tell(&self, event: &Value) {
-        let mut state = self.lock();
-        if let Some(client) = &mut state.client
-            && client.session.wants_events()
-        {
-            client.write(event);
+        let clients = lock(&self.state).clients.clone();
+        for client in clients {
+            let mut client = lock(&client);
+            if client.session.as_ref().is_some_and(Session::wants_events) {
+                client.write(event);
+            }
         }
     }
 
     /// Hangs up for good.
     fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        if let Some(client) = &mut state.client {
-            client.hang_up();
+        let clients = {
+            let mut state = lock(&self.state);
+            state.ended = true;
+            state.clients.clone()
+        };
+        for client in clients {
+            lock(&client).hang_up();
         }
+    }
+
+    /// Lets a client in, if it can be.
+    fn enter(&self, client: Client) -> Option<Arc<Mutex<Client>>> {
+        let mut state = lock(&self.state);
+        if state.ended || state.clients.len() >= CLIENTS_MAX {
+            return None;
+        }
+        let client = Arc::new(Mutex::new(client));
+        state.clients.push(client.clone());
+        Some(client)
     }
 
     /// Talks with one client until it or the machine has had enough. `connection` is what to hang up.
@@ -142,43 +218,50 @@ impl Clients {
         &self,
         mut input: impl Read,
         output: Box<dyn Write + Send>,
-        connection: Option<UnixStream>,
+        connection: Option<File>,
+        protocol: Protocol,
     ) {
-        {
-            let mut state = self.lock();
-            if state.ended {
-                return;
+        let session = (protocol == Protocol::Machine).then(Session::default);
+        let Some(client) = self.enter(Client { output: Some(output), connection, session }) else {
+            debug!("a client was turned away: there are {CLIENTS_MAX}, or the machine has ended");
+            return;
+        };
+        let ended = match protocol {
+            Protocol::Machine => {
+                lock(&client).write(&protocol::greeting());
+                self.converse(&mut input, &client)
             }
-            let client = Client { output: Some(output), connection, session: Session::default() };
-            state.client.insert(client).write(&protocol::greeting());
-        }
-        match self.converse(&mut input) {
+            Protocol::Human => self.converse_with_a_person(&mut input, &client),
+        };
+        match ended {
             Ok(()) => debug!("the client has gone"),
             Err(error) => debug!("the client cannot be read: {error}"),
         }
-        self.lock().client = None;
+        lock(&client).hang_up();
+        lock(&self.state).clients.retain(|other| !Arc::ptr_eq(other, &client));
     }
 
     /// Answers messages to their end.
-    fn converse(&self, input: &mut impl Read) -> io::Result<()> {
+    fn converse(&self, input: &mut impl Read, client: &Mutex<Client>) -> io::Result<()> {
         let mut framer = Framer::default();
         let mut buffer = [0; 4096];
         loop {
-            let bytes = match input.read(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(length) => &buffer[..length],
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            for message in bytes.iter().filter_map(|byte| framer.push(*byte)) {
-                let mut state = self.lock();
-                let Some(client) = &mut state.client else { return Ok(()) };
-                match message {
-                    Ok(message) => {
-                        let answer = client.session.answer(&self.machine, &message);
+            let length = read(input, &mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            for message in buffer[..length].iter().filter_map(|byte| framer.push(*byte)) {
+                let mut client = lock(client);
+                match (message, &mut client.session) {
+                    (Ok(message), Some(session)) => {
+                        let answer = {
+                            let _turn = lock(&self.turn);
+                            session.answer(&self.machine, &message)
+                        };
                         client.write(&answer);
                     }
-                    Err(too_long) => {
+                    (Ok(_), None) => {}
+                    (Err(too_long), _) => {
                         client.write(&session::too_long(too_long));
                         client.hang_up();
                     }
@@ -189,14 +272,58 @@ impl Clients {
             }
         }
     }
+
+    /// Does what the lines say that a person types, to their end.
+    fn converse_with_a_person(
+        &self,
+        input: &mut impl Read,
+        client: &Mutex<Client>,
+    ) -> io::Result<()> {
+        let mut editor = monitor::Editor::default();
+        lock(client).send(monitor::banner().as_bytes());
+        let mut buffer = [0; 4096];
+        loop {
+            let length = read(input, &mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            for byte in &buffer[..length] {
+                let (echo, line) = editor.take(*byte);
+                let mut client = lock(client);
+                client.send(&echo);
+                if let Some(line) = line {
+                    let text = {
+                        let _turn = lock(&self.turn);
+                        monitor::execute(&self.machine, &line)
+                    };
+                    client.send(text.replace('\n', "\r\n").as_bytes());
+                    client.send(monitor::PROMPT.as_bytes());
+                }
+                if client.output.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Reads though signals come.
+fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// Who is connected.
 struct Client {
     /// Nothing once it was hung up on.
     output: Option<Box<dyn Write + Send>>,
-    connection: Option<UnixStream>,
-    session: Session,
+    connection: Option<File>,
+    /// That of a tool.
+    session: Option<Session>,
 }
 
 impl std::fmt::Debug for Client {
@@ -206,11 +333,15 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Sends a message; a client that does not take it is hung up on.
+    /// Sends a message.
     fn write(&mut self, message: &Value) {
+        self.send(format!("{message}\r\n").as_bytes());
+    }
+
+    /// Sends bytes; a client that does not take them is hung up on.
+    fn send(&mut self, bytes: &[u8]) {
         let Some(output) = &mut self.output else { return };
-        let line = format!("{message}\r\n");
-        if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {
+        if let Err(error) = output.write_all(bytes).and_then(|()| output.flush()) {
             match error.kind() {
                 ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
                     debug!("the client has gone: {error}");
@@ -224,14 +355,19 @@ impl Client {
     fn hang_up(&mut self) {
         self.output = None;
         if let Some(connection) = self.connection.take() {
-            // It may have done so itself.
-            let _ = connection.shutdown(Shutdown::Both);
+            listener::hang_up(connection);
         }
     }
 }
 
-/// Talks with those who connect, one after the other, until `stopped` is closed at its other end.
-fn accept_clients(listener: &UnixListener, stopped: &UnixStream, clients: &Clients) {
+/// Talks with those who connect, until `stopped` is closed at its other end.
+fn accept_clients(
+    listener: &Listener,
+    stopped: &UnixStream,
+    clients: &Arc<Clients>,
+    protocol: Protocol,
+    telnet: bool,
+) {
     loop {
         let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -243,25 +379,40 @@ fn accept_clients(listener: &UnixListener, stopped: &UnixStream, clients: &Clien
             }
         }
         match listener.accept() {
-            Ok((connection, _)) => {
-                if let Err(error) = serve(&connection, clients) {
-                    warn!("a client cannot be served: {error}");
+            Ok(connection) => {
+                if let Err(error) = serve(File::from(connection), clients, protocol, telnet) {
+                    debug!("a client cannot be served: {error}");
                 }
             }
             // It has gone in the meantime.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
-                warn!("no more clients: {error}");
-                return;
+                debug!("cannot accept a client: {error}");
+                thread::sleep(AFTER_ERROR);
             }
         }
     }
 }
 
-fn serve(connection: &UnixStream, clients: &Clients) -> io::Result<()> {
-    connection.set_nonblocking(false)?;
-    connection.set_write_timeout(Some(PATIENCE))?;
-    let output = Box::new(connection.try_clone()?);
-    clients.talk(connection, output, Some(connection.try_clone()?));
+/// Starts a thread for one client.
+fn serve(
+    connection: File,
+    clients: &Arc<Clients>,
+    protocol: Protocol,
+    telnet: bool,
+) -> io::Result<()> {
+    set_socket_timeout(connection.as_fd(), Timeout::Send, Some(PATIENCE))?;
+    let (mut output, hung_up) = (connection.try_clone()?, connection.try_clone()?);
+    let clients = clients.clone();
+    let talk = move || {
+        if !telnet {
+            return clients.talk(connection, Box::new(output), Some(hung_up), protocol);
+        }
+        if output.write_all(&telnet::GREETING).is_ok() {
+            let input = telnet::Reader::new(connection);
+            clients.talk(input, Box::new(telnet::Writer(output)), Some(hung_up), protocol);
+        }
+    };
+    thread::Builder::new().name("monitor client".into()).spawn(talk)?;
     Ok(())
 }

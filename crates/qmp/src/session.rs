@@ -12,6 +12,8 @@ use crate::protocol::{self, Command, Failure};
 pub(crate) struct Session {
     /// The client has said which capabilities it wants, and from now on is told of events.
     negotiated: bool,
+    /// It has enabled commands out of band.
+    out_of_band: bool,
 }
 
 impl Session {
@@ -28,9 +30,12 @@ impl Session {
     }
 
     fn execute(&mut self, machine: &Machine, command: Command) -> Result<Value, Failure> {
+        if command.is_out_of_band && !self.out_of_band {
+            return Err(Failure::generic("QMP input member 'exec-oob' is unexpected"));
+        }
         match (self.negotiated, command.name == CAPABILITIES) {
             (false, true) => {
-                negotiate(command)?;
+                self.out_of_band = negotiate(command)?;
                 self.negotiated = true;
                 Ok(json!({}))
             }
@@ -50,8 +55,8 @@ pub(crate) fn too_long(error: TooLong) -> Value {
     protocol::answer(None, Err(Failure::generic(error.to_string())))
 }
 
-/// There are no capabilities to be had, so none may be asked for.
-fn negotiate(command: Command) -> Result<(), Failure> {
+/// Whether the client wants to send commands out of band, the only capability that can be asked for.
+fn negotiate(command: Command) -> Result<bool, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Capabilities {
@@ -59,8 +64,8 @@ fn negotiate(command: Command) -> Result<(), Failure> {
         enable: Vec<String>,
     }
     let wanted: Capabilities = protocol::read(command.arguments)?;
-    match wanted.enable.first() {
+    match wanted.enable.iter().find(|name| *name != "oob") {
         Some(name) => Err(Failure::generic(format!("there is no capability '{name}'"))),
-        None => Ok(()),
+        None => Ok(!wanted.enable.is_empty()),
     }
 }

@@ -12,8 +12,10 @@ use std::thread;
 use ring3_core::disk::Medium;
 use ring3_core::display::{Picture, Pixels};
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
-use ring3_qmp::Server;
+use ring3_qmp::{Facts, Protocol, Server};
 use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
+use ring3_vm::socket::listener::Listener;
+use ring3_vm::socket::telnet::Filter;
 use ring3_vm::{Control, Door, Ending, door};
 use serde_json::{Value, json};
 
@@ -35,8 +37,8 @@ impl Machine {
         fs::create_dir_all(&directory).unwrap();
         let (sender, door) = door();
         let control = sender.control();
-        let name = Some("one".to_owned());
-        let server = Server::on_socket(&control, &directory.join("qmp"), name).unwrap();
+        let facts = Facts { name: Some("one".to_owned()), ..Facts::default() };
+        let server = Server::on_socket(&control, &directory.join("qmp"), facts).unwrap();
         let (forward, inputs) = mpsc::channel();
         thread::spawn(move || serve(door, |input| forward.send(input).unwrap_or(())));
         Machine { control, server: Some(server), directory, inputs }
@@ -122,6 +124,11 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     reply.answer(Ok(()));
                 }
                 Request::Stats(reply) => reply.answer(Box::default()),
+                Request::Processor(reply) => reply.answer(Box::default()),
+                Request::Memory(_, reply) => reply.answer(None),
+                Request::Physical(_, reply) => reply.answer(None),
+                Request::PciFunctions(reply) => reply.answer(Vec::new()),
+                Request::Describe(reply) => reply.answer(Box::default()),
                 Request::SetLink { id, reply, .. } => {
                     let is_known = id == "net0";
                     reply.answer(if is_known { Ok(()) } else { Err(LinkError::NoCard) });
@@ -191,12 +198,27 @@ impl Client {
 fn negotiation_comes_first_and_once() {
     let machine = Machine::new();
     let mut client = machine.connect();
-    assert_eq!(client.receive()["QMP"]["capabilities"], json!([]));
+    assert_eq!(client.receive()["QMP"]["capabilities"], json!(["oob"]));
     let early = client.ask("query-status", json!({}));
     assert_eq!(early["error"]["class"], "CommandNotFound");
-    client.refused("qmp_capabilities", json!({"enable": ["oob"]}), "capability 'oob'");
+    client.refused("qmp_capabilities", json!({"enable": ["speed"]}), "capability 'speed'");
     assert_eq!(client.ask("qmp_capabilities", json!({"enable": []})), json!({"return": {}}));
     client.refused("qmp_capabilities", json!({}), "already complete");
+    client.send(r#"{"exec-oob": "query-status"}"#);
+    assert_eq!(client.receive()["error"]["class"], "GenericError");
+}
+
+#[test]
+fn commands_out_of_band_are_for_who_has_enabled_them() {
+    let machine = Machine::new();
+    let mut client = machine.connect();
+    client.receive();
+    assert_eq!(client.ask("qmp_capabilities", json!({"enable": ["oob"]})), json!({"return": {}}));
+    client.send(r#"{"exec-oob": "query-status", "id": 1}"#);
+    let answer = client.receive();
+    assert!(answer["return"]["status"].is_string() && answer["id"] == 1, "{answer}");
+    client.send(r#"{"exec-oob": "stop", "execute": "stop"}"#);
+    assert_eq!(client.receive()["error"]["class"], "GenericError");
 }
 
 #[test]
@@ -436,16 +458,90 @@ fn the_screen_is_dumped() {
 }
 
 #[test]
-fn clients_come_one_after_the_other() {
+fn several_clients_are_served_at_once() {
     let machine = Machine::new();
-    let mut first = machine.client();
-    let mut second = machine.connect();
-    // The second one is not served, whatever it says; the first one has all the attention.
-    second.send(r#"{"execute": "qmp_capabilities"}"#);
-    assert!(first.ask("query-status", json!({}))["return"]["running"].is_boolean());
-    drop(first);
-    assert!(second.receive()["QMP"].is_object());
-    assert_eq!(second.receive(), json!({"return": {}}));
+    let mut clients = [(); 3].map(|()| machine.client());
+    // Who has not negotiated is told of nothing.
+    let mut silent = machine.connect();
+    silent.receive();
+    for client in &mut clients {
+        assert!(client.ask("query-status", json!({}))["return"]["running"].is_boolean());
+    }
+    clients[1].send(r#"{"execute": "stop"}"#);
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number == 1 {
+            assert_eq!(client.receive(), json!({"return": {}}));
+        }
+        assert_eq!(client.receive()["event"], "STOP");
+    }
+    assert_eq!(silent.ask("qmp_capabilities", json!({})), json!({"return": {}}));
+    // One that goes takes nothing with it.
+    drop(silent);
+    let [first, ..] = &mut clients;
+    assert!(first.ask("query-status", json!({}))["return"].is_object());
+}
+
+#[test]
+fn too_many_clients_are_hung_up_on() {
+    let machine = Machine::new();
+    let clients: Vec<_> = (0..32).map(|_| machine.client()).collect();
+    assert!(machine.connect().is_hung_up_on());
+    drop(clients);
+    for _ in 0..1000 {
+        let mut client = machine.connect();
+        let mut byte = [0];
+        if client.lines.read(&mut byte).is_ok_and(|length| length == 1) {
+            return;
+        }
+    }
+    panic!("those that have gone keep their places");
+}
+
+#[test]
+fn people_have_a_monitor() {
+    let machine = Machine::new();
+    let socket = machine.directory.join("hmp");
+    let server = machine.server.as_ref().unwrap();
+    server.listen(Listener::unix(&socket).unwrap(), Protocol::Human, true).unwrap();
+    let mut person = UnixStream::connect(&socket).unwrap();
+    let mut filter = Filter::default();
+    let mut seen = String::new();
+    let mut wait = |person: &mut UnixStream, part: &str| {
+        while !seen.contains(part) {
+            let mut bytes = [0; 256];
+            let length = person.read(&mut bytes).unwrap();
+            assert_ne!(length, 0, "{seen}");
+            seen.push_str(&String::from_utf8(filter.data(&bytes[..length])).unwrap());
+        }
+        std::mem::take(&mut seen)
+    };
+    assert!(wait(&mut person, "(qemu) ").contains("monitor"));
+    // A terminal that answers what it was asked of telnet, and a line with a mistake.
+    person.write_all(b"\xff\xfd\x01info statux\x7fs\r\x00").unwrap();
+    assert!(wait(&mut person, "(qemu) ").contains("VM status: running\r\n"));
+    let mut tool = machine.client();
+    person.write_all(b"stop\n").unwrap();
+    assert_eq!(tool.receive()["event"], "STOP");
+    wait(&mut person, "(qemu) ");
+    for (line, part) in [
+        ("info block", "cd.iso"),
+        ("eject ide1-cd0", "Error: "),
+        ("info nothing", "unknown"),
+        ("nothing", "unknown command"),
+        ("change \"", "unterminated"),
+        ("sendkey ctrl-nothing", "there is no key"),
+        ("x /4x 0", "Cannot access memory"),
+        ("p 2+0x10-1", "0x11"),
+        ("help stop", "stop|s"),
+    ] {
+        let answer = tool.ask("human-monitor-command", json!({"command-line": line}));
+        assert!(answer["return"].as_str().unwrap().contains(part), "{line}: {answer}");
+        person.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let shown = wait(&mut person, "(qemu) ");
+        assert!(shown.contains(part), "{line}: {shown}");
+    }
+    machine.control.quit();
+    while person.read(&mut [0; 256]).is_ok_and(|length| length > 0) {}
 }
 
 #[test]
@@ -480,7 +576,7 @@ fn streams_will_do_as_well() {
     let control = sender.control();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (input, output) = (theirs.try_clone().unwrap(), theirs);
-    let server = Server::on_streams(&control, input, output, None).unwrap();
+    let server = Server::on_streams(&control, input, output, Facts::default()).unwrap();
     let machine = thread::spawn(move || serve(door, drop));
     let mut client = Client { lines: BufReader::new(ours.try_clone().unwrap()), socket: ours };
     client.receive();

@@ -296,6 +296,18 @@ impl Board {
         }
     }
 
+    /// The dword at `offset` of the configuration space of a PCI function, for who looks at the machine from outside.
+    pub(crate) fn peek_config(
+        &mut self,
+        memory: &mut Memory,
+        now: Time,
+        (slot, function): (u8, u8),
+        offset: u8,
+    ) -> u32 {
+        let (_, bus, mut context) = self.split(memory, now, PIC);
+        bus.read_config(&mut context, slot, function, offset, Width::Dword)
+    }
+
     /// The level of address line 20: the A20M# pin.
     pub fn a20(&self) -> bool {
         self.a20.is_high()

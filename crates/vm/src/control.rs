@@ -39,6 +39,7 @@ use crate::door::Sender;
 use crate::drives::{
     Cache, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
+use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 use crate::machine::Ending;
 use crate::stats::Stats;
 
@@ -223,6 +224,16 @@ pub enum Request {
     },
     /// What has been counted so far.
     Stats(Reply<Box<Stats>>),
+    /// The state of the processor.
+    Processor(Reply<Box<Processor>>),
+    /// What is in memory; nothing where a page of it is not mapped.
+    Memory(MemoryRange, Reply<Option<Vec<u8>>>),
+    /// The physical address of a linear one, if it is mapped.
+    Physical(u64, Reply<Option<u64>>),
+    /// What is on the PCI bus.
+    PciFunctions(Reply<Vec<PciFunction>>),
+    /// What it is made of.
+    Describe(Reply<Box<Description>>),
 }
 
 /// Where the answer to a request goes. Without one the request fails with [`Ended`].
@@ -330,6 +341,31 @@ impl Control {
     /// What has been counted so far.
     pub fn stats(&self) -> Result<Stats, Ended> {
         self.ask(Request::Stats).map(|stats| *stats)
+    }
+
+    /// The state of the processor.
+    pub fn processor(&self) -> Result<Processor, Ended> {
+        self.ask(Request::Processor).map(|processor| *processor)
+    }
+
+    /// What is in memory; nothing where a page of it is not mapped, or it is more than [`READ_MAX`](crate::inspect::READ_MAX).
+    pub fn read_memory(&self, range: MemoryRange) -> Result<Option<Vec<u8>>, Ended> {
+        self.ask(|reply| Request::Memory(range, reply))
+    }
+
+    /// The physical address of a linear one, if it is mapped.
+    pub fn physical(&self, linear: u64) -> Result<Option<u64>, Ended> {
+        self.ask(|reply| Request::Physical(linear, reply))
+    }
+
+    /// What is on the PCI bus.
+    pub fn pci_functions(&self) -> Result<Vec<PciFunction>, Ended> {
+        self.ask(Request::PciFunctions)
+    }
+
+    /// What the machine is made of.
+    pub fn describe(&self) -> Result<Description, Ended> {
+        self.ask(Request::Describe).map(|description| *description)
     }
 
     /// A key was pressed or released; waits while the keyboard has too much of it.

@@ -240,6 +240,8 @@ pub struct DriveNames {
     pub drive: Option<String>,
     /// What is in it.
     pub node: Option<String>,
+    /// The device that has it, where that is no card.
+    pub device: Option<String>,
 }
 
 /// How often somebody is told of a drive's errors, as by QEMU: a guest without room for what it writes makes thousands of them.

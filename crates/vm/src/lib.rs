@@ -6,6 +6,7 @@
 //!   interrupt controllers to each other and to the processor;
 //! * [`mod@door`] is where everything from outside comes in, from any thread;
 //! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens to it;
+//! * [`inspect`] is what is seen of it from outside;
 //! * [`Vm::verify`] and [`Vm::verify_replay`] compare two engines, and a [`Difference`] is what it finds;
 //! * [`event_log`] is what is told of a run, and [`recording`] a file from which it is repeated;
 //! * [`pace`] keeps virtual time close to the host's;
@@ -54,6 +55,7 @@ pub mod event_log;
 mod facts;
 pub mod firmware;
 mod host_fpu;
+pub mod inspect;
 pub mod interrupts;
 mod kernel;
 pub mod kernel_file;

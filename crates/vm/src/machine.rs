@@ -158,17 +158,17 @@ impl Display for Report {
 
 /// A virtual machine.
 pub struct Vm {
-    config: Config,
+    pub(crate) config: Config,
     /// What it starts with.
     software: Arc<Software>,
-    cpu: Cpu,
-    engine: Box<dyn Engine>,
-    memory: Memory,
-    board: Board,
+    pub(crate) cpu: Cpu,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) memory: Memory,
+    pub(crate) board: Board,
     drives: Drives,
-    networks: Networks,
+    pub(crate) networks: Networks,
     /// What people call cards, by the names of their devices.
-    ids: BTreeMap<String, String>,
+    pub(crate) ids: BTreeMap<String, String>,
     /// The cards that were taken out while their drives still had something to do.
     leaving: Vec<&'static str>,
     clock: Clock,
@@ -440,7 +440,7 @@ impl Vm {
     }
 
     /// The virtual time of the instruction that is executed next.
-    fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.clock.now(self.cpu.instructions)
     }
 

@@ -7,7 +7,7 @@ use ring3_block::format::{Format, UnknownFormat};
 use ring3_vm::drives::{Cache, DetectZeroes, ErrorPolicy, Limits, OnError};
 use thiserror::Error;
 
-use super::{Interface, VirtioProperties};
+use super::{IdeProperties, Interface, VirtioProperties};
 
 /// A `--drive`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub(crate) struct DriveProperties {
     pub(crate) file: Option<PathBuf>,
     /// What QMP calls it.
     pub(crate) id: Option<String>,
+    /// That is the name of the block node, and not of the drive.
+    pub(crate) is_node: bool,
+    /// Firmware tries it before all that a boot order has letters for, the least number first.
+    pub(crate) boot_index: Option<u32>,
     pub(crate) interface: Interface,
     /// Which of its interface's drives it is; the first free one, if that is not said.
     pub(crate) index: Option<u8>,
@@ -32,6 +36,7 @@ pub(crate) struct DriveProperties {
     /// The socket of a server that has the disk, in the place of a file.
     pub(crate) vblock: Option<PathBuf>,
     pub(crate) virtio: VirtioProperties,
+    pub(crate) ide: IdeProperties,
     /// How much it does at most.
     pub(crate) limits: Limits,
     /// What is done where the host cannot do what it is asked.
@@ -44,6 +49,8 @@ impl Default for DriveProperties {
         DriveProperties {
             file: None,
             id: None,
+            is_node: false,
+            boot_index: None,
             interface: Interface::Ide,
             index: None,
             is_cdrom: false,
@@ -56,6 +63,7 @@ impl Default for DriveProperties {
             no_external_files: false,
             vblock: None,
             virtio: VirtioProperties::default(),
+            ide: IdeProperties::default(),
             limits: Limits::default(),
             errors: ErrorPolicy::default(),
         }

@@ -1,309 +1,251 @@
-//! The options whose values are lists of properties, or are like those of another program.
+//! `-device` and `-vga`: what devices there are, which are not missed where they are missing, and which are.
 
-use crate::args::RepetitionArguments;
-use crate::args::{self, Engine, MemorySize, QmpTarget, Vga};
-use crate::display::DisplayTarget;
-use crate::drives::{DriveProperties, Interface, KNOWN, VirtioProperties};
-use crate::rtc::RtcBase;
-use crate::serial::SerialTarget;
+use crate::args::{self, Vga};
 
-use super::properties::{switch, unknown};
-use super::{Properties, Reason, Translation, add_drive, network, no_kvm, reason, served, set};
+use super::properties::unknown;
+use super::{Properties, Reason, Translation, characters, drives, network, reason, served, set};
 
-/// `-drive`.
-pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    let mut drive = DriveProperties::default();
-    let (mut bus, mut unit) = (None, None);
-    let mut is_loose = false;
-    let number = |key: &str, value: &str| {
-        value.parse::<u8>().map_err(|_| format!("{key} is a number from 0"))
-    };
-    Properties::parse(value, None).for_each(|key, value| match (key, value) {
-        ("file", file) => set(&mut drive.file, Some(file.into())),
-        ("if", "ide") => set(&mut drive.interface, Interface::Ide),
-        ("if", "floppy") => set(&mut drive.interface, Interface::Floppy),
-        ("if", "virtio") => set(&mut drive.interface, Interface::Virtio),
-        ("if", "none") => set(&mut is_loose, true),
-        ("if", _) => reason("drives are attached by if=ide, if=floppy, if=virtio or if=none"),
-        ("id", value) => set(&mut drive.id, Some(value.to_owned())),
-        ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
-        ("bus", value) => set(&mut bus, Some(number(key, value)?)),
-        ("unit", value) => set(&mut unit, Some(number(key, value)?)),
-        ("media", "disk") => set(&mut drive.is_cdrom, false),
-        ("media", "cdrom") => set(&mut drive.is_cdrom, true),
-        ("media", _) => reason("media is disk or cdrom"),
-        // That of a disk behind a vhost-user-blk server, and how QEMU uses the host.
-        ("driver", "virtio-blk-vhost-user") | ("aio", _) => Ok(()),
-        ("path", socket) => set(&mut drive.vblock, Some(socket.into())),
-        ("format" | "driver", value) => {
-            let format = value.parse().map_err(|error| format!("{error}"))?;
-            set(&mut drive.format, Some(format))
+/// What becomes of a device. What is taken is done with the driver's name and the properties.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Taken(fn(&mut Translation, &str, &mut Properties) -> Result<(), Reason>),
+    /// A guest does without.
+    Warned(&'static str),
+    Missing(&'static str),
+}
+
+/// A device of QEMU: its driver's name (where that ends in a star, what it begins with), its bus, and what it is.
+pub(super) struct Device {
+    pub(super) name: &'static str,
+    pub(super) bus: &'static str,
+    pub(super) about: &'static str,
+    pub(super) kind: Kind,
+}
+
+const fn taken(
+    name: &'static str,
+    bus: &'static str,
+    about: &'static str,
+    take: fn(&mut Translation, &str, &mut Properties) -> Result<(), Reason>,
+) -> Device {
+    Device { name, bus, about, kind: Kind::Taken(take) }
+}
+
+const fn warned(name: &'static str, why: &'static str) -> Device {
+    Device { name, bus: "", about: "", kind: Kind::Warned(why) }
+}
+
+const fn missing(name: &'static str, why: &'static str) -> Device {
+    Device { name, bus: "", about: "", kind: Kind::Missing(why) }
+}
+
+const NO_BUS: &str = "there is no such controller; nothing that is here would be on it";
+const NO_USB: &str = "there is no USB: leave it out; keyboard and mouse are on PS/2";
+const NO_SCSI: &str = "there is no SCSI, AHCI or NVMe: give ide-hd, ide-cd or virtio-blk-pci";
+const NO_SOUND: &str = "there is no sound card: leave it out";
+const NO_CARD: &str =
+    "there is no such network card: give e1000, ne2k_pci, ne2k_isa or virtio-net-pci";
+const NO_BRIDGE: &str =
+    "there are no bridges and no PCI Express: leave it out, and put the device on pci.0";
+const NO_CHANNEL: &str = "there are no virtio ports: give -serial or -device isa-serial,chardev=ID";
+const STD: &str = "the display adapter is std, a VGA with the linear modes of Bochs, in its place";
+
+/// The devices that are known, those that there are first.
+pub(super) const DEVICES: &[Device] = &[
+    taken("virtio-blk-pci", "PCI", "virtio disk", disk),
+    taken("virtio-blk", "PCI", "virtio disk", disk),
+    taken("vhost-user-blk-pci", "PCI", "virtio disk of a server", served_disk),
+    taken("vhost-user-blk", "PCI", "virtio disk of a server", served_disk),
+    taken("ide-hd", "IDE", "hard disk", disk),
+    taken("ide-cd", "IDE", "CD-ROM and DVD-ROM drive", disk),
+    taken("ide-drive", "IDE", "hard disk", disk),
+    taken("floppy", "floppy-bus", "diskette drive", disk),
+    taken("virtio-net-pci", "PCI", "virtio network card", card),
+    taken("virtio-net", "PCI", "virtio network card", card),
+    taken("e1000", "PCI", "Intel 82540EM", card),
+    taken("e1000-82540em", "PCI", "Intel 82540EM", card),
+    taken("ne2k_pci", "PCI", "Realtek RTL8029AS", card),
+    taken("ne2k_isa", "ISA", "Novell NE2000", card),
+    taken("isa-serial", "ISA", "16550A", |all, _, properties| {
+        characters::serial_device(all, properties)
+    }),
+    taken("isa-debugcon", "ISA", "port for messages of the firmware", |all, _, properties| {
+        characters::debugcon_device(all, properties)
+    }),
+    taken("isa-debug-exit", "ISA", "port that ends the run", debug_exit),
+    taken("pc-testdev", "ISA", "devices of tests of virtual machines", |all, _, _| {
+        set(&mut all.run.board.test_device, true)
+    }),
+    taken("VGA", "PCI", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
+    taken("isa-vga", "ISA", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
+    // What a guest does without, or finds in another place.
+    warned("piix3-usb-uhci", NO_BUS),
+    warned("piix4-usb-uhci", NO_BUS),
+    warned("ich9-usb-*", NO_BUS),
+    warned("usb-ehci", NO_BUS),
+    warned("nec-usb-xhci", NO_BUS),
+    warned("qemu-xhci", NO_BUS),
+    warned("pci-ohci", NO_BUS),
+    warned("virtio-serial*", NO_BUS),
+    warned("virtio-balloon*", "the guest keeps all its memory"),
+    warned("virtio-rng*", "the guest makes its random numbers itself"),
+    warned("virtio-keyboard*", "the keyboard is on PS/2"),
+    warned("virtio-mouse*", "the mouse is on PS/2"),
+    warned("virtio-tablet*", "the mouse is on PS/2"),
+    warned("pvpanic*", "a guest that panics is not told of"),
+    warned("vmcoreinfo", "nothing is dumped"),
+    warned("vmgenid", "a machine that is started anew is not told of"),
+    warned("isa-parallel", "there is no parallel port"),
+    warned("vmport", "nothing is told of VMware"),
+    warned("cirrus-vga", STD),
+    warned("isa-cirrus-vga", STD),
+    warned("qxl-vga", STD),
+    warned("qxl", STD),
+    warned("vmware-svga", STD),
+    warned("virtio-vga*", STD),
+    warned("virtio-gpu*", STD),
+    warned("secondary-vga", STD),
+    warned("bochs-display", STD),
+    warned("ramfb", STD),
+    // What would make the machine another one.
+    missing("usb-*", NO_USB),
+    missing("ccid-card-*", NO_USB),
+    missing("ahci", NO_SCSI),
+    missing("ich9-ahci", NO_SCSI),
+    missing("nvme*", NO_SCSI),
+    missing("scsi-*", NO_SCSI),
+    missing("lsi53c*", NO_SCSI),
+    missing("megasas*", NO_SCSI),
+    missing("mptsas*", NO_SCSI),
+    missing("am53c974", NO_SCSI),
+    missing("dc390", NO_SCSI),
+    missing("pvscsi", NO_SCSI),
+    missing("virtio-scsi*", NO_SCSI),
+    missing("vhost-user-scsi*", NO_SCSI),
+    missing("sdhci-pci", NO_SCSI),
+    missing("sd-card", NO_SCSI),
+    missing("intel-hda", NO_SOUND),
+    missing("ich9-intel-hda", NO_SOUND),
+    missing("hda-*", NO_SOUND),
+    missing("AC97", NO_SOUND),
+    missing("ES1370", NO_SOUND),
+    missing("sb16", NO_SOUND),
+    missing("adlib", NO_SOUND),
+    missing("gus", NO_SOUND),
+    missing("cs4231a", NO_SOUND),
+    missing("virtio-sound*", NO_SOUND),
+    missing("rtl8139", NO_CARD),
+    missing("pcnet", NO_CARD),
+    missing("e1000e", NO_CARD),
+    missing("e1000-82544gc", NO_CARD),
+    missing("e1000-82545em", NO_CARD),
+    missing("i825*", NO_CARD),
+    missing("igb", NO_CARD),
+    missing("tulip", NO_CARD),
+    missing("vmxnet3", NO_CARD),
+    missing("rocker", NO_CARD),
+    missing("pci-bridge*", NO_BRIDGE),
+    missing("pcie-*", NO_BRIDGE),
+    missing("i82801b11-bridge", NO_BRIDGE),
+    missing("ioh3420", NO_BRIDGE),
+    missing("x3130-upstream", NO_BRIDGE),
+    missing("xio3130-downstream", NO_BRIDGE),
+    missing("pxb*", NO_BRIDGE),
+    missing("cxl-*", NO_BRIDGE),
+    missing("virtserialport", NO_CHANNEL),
+    missing("virtconsole", NO_CHANNEL),
+    missing("pci-serial*", "give -device isa-serial,chardev=ID"),
+    missing("vfio-*", "devices of the host are not passed through"),
+    missing("virtio-9p*", "files are not shared with the guest"),
+    missing("vhost-user-fs*", "files are not shared with the guest"),
+    missing("vhost-vsock*", "there are no virtio sockets: give -nic user"),
+    missing("tpm-*", "there is no TPM: leave it out"),
+    missing("i6300esb", "there is no watchdog: leave it out"),
+    missing("ib700", "there is no watchdog: leave it out"),
+    missing("ivshmem*", "no memory is shared with other machines"),
+    missing("intel-iommu", "there is no IOMMU: leave it out"),
+    missing("amd-iommu", "there is no IOMMU: leave it out"),
+    missing("virtio-iommu*", "there is no IOMMU: leave it out"),
+    missing("loader", "give the file with -kernel or -bios"),
+    missing("generic-sdhci", NO_SCSI),
+    missing("isa-applesmc", "there is no SMC of Apple: leave it out"),
+    missing("isa-ipmi*", "there is no BMC: leave it out"),
+    missing("ipmi-*", "there is no BMC: leave it out"),
+    missing("edu", "there is no such device: leave it out"),
+    missing("pc-dimm", "no memory is put in later: give it with -m"),
+    missing("nvdimm", "there is no NVDIMM: leave it out"),
+    missing("hyperv-*", "nothing is told of Hyper-V: leave it out"),
+    missing("*-cpu", "the machine has one processor: leave it out"),
+];
+
+/// What of [`DEVICES`] `driver` is.
+pub(super) fn find(driver: &str) -> Option<&'static Device> {
+    DEVICES.iter().find(|device| {
+        match (device.name.strip_suffix('*'), device.name.strip_prefix('*')) {
+            (Some(start), _) => driver.starts_with(start),
+            (_, Some(end)) => driver.ends_with(end),
+            (None, None) => driver == device.name,
         }
-        ("readonly" | "read-only", value) => set(&mut drive.read_only, switch(key, value)?),
-        ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
-        (key, value) => match drive.set(key, value) {
-            Some(set) => set.map_err(|error| error.to_string()),
-            None => unknown(key, &format!("bus, unit, {KNOWN}")),
-        },
-    })?;
-    match (drive.index, bus, unit) {
-        (_, None, None) => {}
-        (Some(_), ..) => return reason("give either index, or bus and unit"),
-        (None, bus, unit) => {
-            // Two drives for each bus, and both diskette drives on the one.
-            let index = bus.unwrap_or(0).saturating_mul(2).saturating_add(unit.unwrap_or(0));
-            drive.index = Some(index);
-        }
-    }
-    match drive.id.clone() {
-        Some(id) if is_loose => all.loose_drives.push((id, drive)),
-        None if is_loose => return reason("a device finds the drive by its id; add id=NAME"),
-        _ => add_drive(all, drive),
-    }
-    Ok(())
-}
-
-/// `-boot`.
-pub(super) fn boot(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    let letters = |value: &str| match value.find(|letter| !"abcdn".contains(letter)) {
-        Some(_) => reason("the letters are a, b, c, d and n"),
-        None => Ok(value.to_owned()),
-    };
-    let boot = &mut all.run.drives.boot;
-    Properties::parse(value, Some("order")).for_each(|key, value| match key {
-        "order" => set(&mut boot.order, letters(value)?),
-        "once" => set(&mut boot.once, letters(value)?),
-        "menu" => set(&mut boot.menu, switch(key, value)?),
-        "strict" if value == "off" => Ok(()),
-        _ => unknown(key, "order, once and menu"),
-    })
-}
-
-/// `-m`.
-pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    Properties::parse(value, Some("size")).for_each(|key, value| match key {
-        "size" => {
-            let size = value.parse::<MemorySize>().map_err(|error| error.to_string())?;
-            set(&mut all.run.memory, size)
-        }
-        _ => unknown(key, "only size"),
-    })
-}
-
-/// `-machine`.
-pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    Properties::parse(value, Some("type")).for_each(|key, value| match (key, value) {
-        // The memory of -object is no other.
-        ("type", "pc")
-        | ("usb" | "smm" | "vmport", "off")
-        | ("acpi", "on")
-        | ("memory-backend", _) => Ok(()),
-        ("type", name) if name.starts_with("pc-i440fx-") => Ok(()),
-        ("type", _) => reason("the machine is a pc, with the 440FX chipset"),
-        ("accel", value) => accelerator(all, value),
-        ("hpet", value) => set(&mut all.run.board.hpet, switch(key, value)?),
-        _ => unknown(key, "type, accel and hpet"),
-    })
-}
-
-/// `-accel`, and the machine's property: QEMU's name for what executes instructions by software, or those of the engines.
-pub(super) fn accelerator(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    // Of several, with colons between, QEMU takes the first one that works.
-    let mut names = value.split(',').next().unwrap_or_default().split(':');
-    let engine = names.find_map(|name| match name {
-        "tcg" => Some(Engine::Auto),
-        "translator" => Some(Engine::Translator),
-        "interpreter" => Some(Engine::Interpreter),
-        _ => None,
-    });
-    engine.map_or_else(no_kvm, |engine| set(&mut all.run.engine, engine))
-}
-
-/// `-smp`.
-pub(super) fn processors(value: &str) -> Result<(), Reason> {
-    Properties::parse(value, Some("cpus")).for_each(|key, value| match (key, value) {
-        ("cpus" | "sockets" | "dies" | "cores" | "threads" | "maxcpus", "1") => Ok(()),
-        ("cpus" | "sockets" | "dies" | "cores" | "threads" | "maxcpus", _) => {
-            reason("the machine has one processor")
-        }
-        _ => unknown(key, "cpus, maxcpus, sockets, dies, cores and threads"),
     })
 }
 
 /// `-device`.
 pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse_either(value, Some("driver"))?;
+    let driver = properties.take("driver").unwrap_or_default();
+    let Some(device) = find(&driver) else {
+        return reason(
+            "there is no such device: \"ring3 qemu -device help\" lists those that there are",
+        );
+    };
+    match device.kind {
+        Kind::Taken(take) => take(all, &driver, &mut properties),
+        Kind::Warned(why) => {
+            if why == STD {
+                all.vga = Some(Vga::Std);
+            }
+            all.warn(why);
+            Ok(())
+        }
+        Kind::Missing(why) => reason(why),
+    }
+}
+
+/// `-vga`.
+pub(super) fn vga(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    match value {
+        "std" | "default" => set(&mut all.vga, Some(Vga::Std)),
+        "none" => set(&mut all.vga, Some(Vga::None)),
+        "cirrus" | "qxl" | "vmware" | "virtio" => {
+            all.warn(STD);
+            set(&mut all.vga, Some(Vga::Std))
+        }
+        _ => reason("the display adapter is std, or there is none"),
+    }
+}
+
+fn disk(all: &mut Translation, driver: &str, properties: &mut Properties) -> Result<(), Reason> {
+    drives::device(all, driver, properties)
+}
+
+fn served_disk(all: &mut Translation, _: &str, properties: &mut Properties) -> Result<(), Reason> {
+    served::device(all, properties)
+}
+
+fn card(all: &mut Translation, driver: &str, properties: &mut Properties) -> Result<(), Reason> {
+    properties.add("model", driver);
+    network::card(all, properties)
+}
+
+fn debug_exit(all: &mut Translation, _: &str, properties: &mut Properties) -> Result<(), Reason> {
     /// Where QEMU has the exit if it is not told.
     const DEBUG_EXIT: u16 = 0x501;
-    let properties = Properties::parse(value, Some("driver"));
-    let mut driver = String::new();
-    let mut port = None;
-    let mut other = None;
+    let mut port = DEBUG_EXIT;
     properties.for_each(|key, value| match key {
-        "driver" => set(&mut driver, value.to_owned()),
-        _ => Ok(()),
-    })?;
-    if matches!(driver.as_str(), "virtio-blk-pci" | "virtio-blk") {
-        return virtio_disk(all, &properties);
-    }
-    if matches!(driver.as_str(), "vhost-user-blk-pci" | "vhost-user-blk") {
-        return served::device(all, &properties);
-    }
-    if network::is_card(&driver) {
-        return network::card(all, value);
-    }
-    properties.for_each(|key, value| match key {
-        "iobase" => set(&mut port, Some(args::port(value).map_err(|error| error.to_string())?)),
+        "iobase" => set(&mut port, args::port(value).map_err(|error| error.to_string())?),
         // It answers at four ports, and programs only write to the first.
-        "driver" | "iosize" => Ok(()),
-        _ => set(&mut other, Some(key.to_owned())),
+        "iosize" | "id" => Ok(()),
+        _ => unknown(key, "iobase and iosize"),
     })?;
-    match (driver.as_str(), other) {
-        ("pc-testdev", None) if port.is_none() => set(&mut all.run.board.test_device, true),
-        ("isa-debug-exit", None) => set(&mut all.run.debug_exit, Some(port.unwrap_or(DEBUG_EXIT))),
-        ("VGA", None) if port.is_none() => set(&mut all.vga, Some(Vga::Std)),
-        ("isa-debug-exit" | "VGA" | "pc-testdev", Some(key)) => {
-            unknown(&key, "iobase and iosize, for isa-debug-exit")
-        }
-        _ => reason(
-            "the only devices that can be added are virtio-blk-pci, vhost-user-blk-pci, virtio-net-pci, e1000, ne2k_pci, \
-                 ne2k_isa, isa-debug-exit, pc-testdev and VGA",
-        ),
-    }
-}
-
-/// `-device virtio-blk-pci`. The drive that it names may come later.
-fn virtio_disk(all: &mut Translation, properties: &Properties) -> Result<(), Reason> {
-    let mut disk = VirtioProperties::default();
-    let mut drive = String::new();
-    properties.for_each(|key, value| match key {
-        "driver" => Ok(()),
-        "id" => set(&mut disk.id, Some(value.to_owned())),
-        "drive" => set(&mut drive, value.to_owned()),
-        // A transitional device is what it is.
-        "disable-legacy" if value == "auto" => Ok(()),
-        _ => match disk.set(key, value) {
-            Some(result) => result.map_err(|error| error.to_string()),
-            None => {
-                unknown(key, "id, drive, serial, num-queues, disable-legacy and disable-modern")
-            }
-        },
-    })?;
-    if drive.is_empty() {
-        return reason("which drive it is, is missing: add drive=ID");
-    }
-    all.virtio_disks.push((drive, disk));
-    Ok(())
-}
-
-/// `-name`.
-pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    Properties::parse(value, Some("guest")).for_each(|key, value| match key {
-        "guest" => set(&mut all.run.name, Some(value.to_owned())),
-        // What the host's tools are shown.
-        "process" | "debug-threads" => Ok(()),
-        _ => unknown(key, "guest, process and debug-threads"),
-    })
-}
-
-/// `-display`.
-pub(super) fn display(value: &str) -> Result<DisplayTarget, Reason> {
-    match value.split_once('=') {
-        None if value == "none" => Ok(DisplayTarget::None),
-        None if value == "curses" => Ok(DisplayTarget::Terminal),
-        Some(("vnc", address)) => vnc(address),
-        _ => reason("there is no window; give curses for the terminal, vnc=:N or none"),
-    }
-}
-
-/// `-vnc`.
-pub(super) fn vnc(value: &str) -> Result<DisplayTarget, Reason> {
-    match value {
-        "none" => Ok(DisplayTarget::None),
-        _ if value.contains(',') => reason("VNC has no options here; give the address alone"),
-        _ => Ok(DisplayTarget::Vnc(value.parse().map_err(|error| format!("{error}"))?)),
-    }
-}
-
-/// `-serial`: none where there is to be no port.
-pub(super) fn serial(value: &str) -> Result<Option<SerialTarget>, Reason> {
-    Ok(Some(match value {
-        "none" => return Ok(None),
-        // There is no monitor that could share it, and Ctrl-A is the escape key anyway.
-        "stdio" | "mon:stdio" => SerialTarget::Stdio,
-        // QEMU's window has it.
-        "vc" | "null" => SerialTarget::Null,
-        _ if value.starts_with("unix:") => SerialTarget::Socket(server(value)?.into()),
-        _ => value.parse().map_err(|_| {
-            "give stdio, null, none, file:PATH, pty or unix:PATH,server=on,wait=off".to_owned()
-        })?,
-    }))
-}
-
-/// `-qmp`.
-pub(super) fn qmp(value: &str) -> Result<QmpTarget, Reason> {
-    match value {
-        "stdio" => Ok(QmpTarget::Stdio),
-        _ if value.starts_with("unix:") => Ok(QmpTarget::Socket(server(value)?.into())),
-        _ => reason("give stdio or unix:PATH,server=on,wait=off"),
-    }
-}
-
-/// The path in `unix:PATH,server=on,wait=off`. Nothing waits for a client, which misses nothing by that.
-fn server(value: &str) -> Result<String, Reason> {
-    let (mut path, mut is_server) = (String::new(), false);
-    let value = value.strip_prefix("unix:").unwrap_or(value);
-    Properties::parse(value, Some("path")).for_each(|key, value| match key {
-        "path" => set(&mut path, value.to_owned()),
-        "server" => set(&mut is_server, switch(key, value)?),
-        "wait" => switch(key, value).map(|_| ()),
-        "nowait" => Ok(()),
-        _ => unknown(key, "server and wait"),
-    })?;
-    match (path.is_empty(), is_server) {
-        (false, true) => Ok(path),
-        (true, _) => reason("the socket's path is missing"),
-        (_, false) => {
-            reason("ring3 makes the socket and does not connect to one: add server=on,wait=off")
-        }
-    }
-}
-
-/// `-rtc`.
-pub(super) fn rtc(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    Properties::parse(value, Some("base")).for_each(|key, value| match (key, value) {
-        ("base", base) => {
-            let base = base.parse::<RtcBase>().map_err(|error| error.to_string())?;
-            set(&mut all.run.rtc, Some(base))
-        }
-        // The clock follows the host's, and no tick is lost.
-        ("clock", "host") | ("driftfix", _) => Ok(()),
-        ("clock", _) => reason("the clock follows the host's: clock=host"),
-        _ => unknown(key, "base and clock"),
-    })
-}
-
-/// `-icount`: virtual time by the instructions executed. How long one takes is fixed here.
-pub(super) fn icount(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    let mut repetition = RepetitionArguments { deterministic: true, ..Default::default() };
-    let mut file = None;
-    let mut records = false;
-    Properties::parse(value, Some("shift")).for_each(|key, value| match (key, value) {
-        ("shift", "auto") | ("sleep", "on") | ("align", "off") => Ok(()),
-        ("shift", shift) => match shift.parse() {
-            Ok(0..=10_u8) => Ok(()),
-            _ => reason("shift is auto or a number from 0 to 10"),
-        },
-        ("sleep", _) => reason("the host sleeps while the guest waits: sleep=on"),
-        ("align", _) => reason("time does not follow the host's: align=off"),
-        ("rr", "record") => set(&mut records, true),
-        ("rr", "replay") => reason("\"ring3 run --replay FILE\" repeats a recording of ring3"),
-        ("rr", _) => reason("give rr=record"),
-        ("rrfile", path) => set(&mut file, Some(path.into())),
-        _ => unknown(key, "shift, sleep, align, rr and rrfile"),
-    })?;
-    repetition.record = file;
-    if records != repetition.record.is_some() {
-        return reason("a recording needs both rr=record and rrfile=FILE");
-    }
-    set(&mut all.run.repetition, repetition)
+    set(&mut all.run.debug_exit, Some(port))
 }

@@ -1,7 +1,10 @@
 //! Lists of properties such as `file=disk.img,format=raw` (QEMU, "Invocation"). A comma in a value is
-//! written twice, and the key of the first value may be left out where the option has one.
+//! written twice, and the key of the first value may be left out where the option has one. The other form of the same is a
+//! JSON object, whose members within members have their names with dots between: `file.driver`.
 
 use std::fmt;
+
+use serde_json::Value;
 
 use super::Reason;
 
@@ -22,6 +25,38 @@ impl Properties {
         Properties(named.map(property).collect())
     }
 
+    /// The same, but that a text that begins with a brace is a JSON object.
+    pub(crate) fn parse_either(text: &str, first: Option<&str>) -> Result<Properties, Reason> {
+        if !text.trim_start().starts_with('{') {
+            return Ok(Properties::parse(text, first));
+        }
+        let value =
+            serde_json::from_str(text).map_err(|error| format!("JSON parse error, {error}"))?;
+        let mut properties = Vec::new();
+        flatten("", &value, &mut properties);
+        Ok(Properties(properties))
+    }
+
+    /// Puts in what the option has not said itself.
+    pub(crate) fn add(&mut self, key: &str, value: &str) {
+        self.0.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// The properties whose keys begin with `prefix` and a dot, without these.
+    pub(crate) fn take_group(&mut self, prefix: &str) -> Properties {
+        let inside = |key: &str| {
+            key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).map(str::to_owned)
+        };
+        let group = self.0.extract_if(.., |(key, _)| inside(key).is_some());
+        let group = group.filter_map(|(key, value)| Some((inside(&key)?, value)));
+        Properties(group.collect())
+    }
+
+    /// True where nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Keys and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
@@ -39,6 +74,11 @@ impl Properties {
 
     /// Refuses what was not taken: `known` is what could have been there.
     pub(crate) fn finish(self, known: &str) -> Result<(), Reason> {
+        self.finish_all(known)
+    }
+
+    /// The same for who does not own them.
+    pub(crate) fn finish_all(&self, known: &str) -> Result<(), Reason> {
         self.iter().next().map_or(Ok(()), |(key, _)| unknown(key, known))
     }
 
@@ -56,6 +96,28 @@ impl fmt::Display for Properties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |(key, value): (&str, &str)| format!("{key}={}", value.replace(',', ",,"));
         f.write_str(&self.iter().map(one).collect::<Vec<_>>().join(","))
+    }
+}
+
+/// Members of members have names with dots, elements of lists have numbers.
+fn flatten(prefix: &str, value: &Value, to: &mut Vec<(String, String)>) {
+    let name = |key: &str| {
+        if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
+    };
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(key, value)| flatten(&name(key), value, to));
+        }
+        Value::Array(elements) => {
+            (0..).zip(elements).for_each(|(n, value)| flatten(&name(&format!("{n}")), value, to));
+        }
+        Value::Bool(is_on) => {
+            to.push((prefix.to_owned(), if *is_on { "on" } else { "off" }.into()));
+        }
+        Value::String(text) => to.push((prefix.to_owned(), text.clone())),
+        Value::Number(number) => to.push((prefix.to_owned(), number.to_string())),
+        // That there is none: `"backing": null`.
+        Value::Null => to.push((prefix.to_owned(), String::new())),
     }
 }
 
@@ -93,6 +155,21 @@ mod tests {
 
     fn pairs(text: &str, first: Option<&str>) -> Vec<(String, String)> {
         Properties::parse(text, first).0
+    }
+
+    #[test]
+    fn objects_are_lists_too() {
+        let text = r#"{"driver": "qcow2", "read-only": true, "backing": null,
+            "file": {"driver": "file", "filename": "a,b"}, "size": 3, "list": [{"a": 1}]}"#;
+        let mut properties = Properties::parse_either(text, Some("driver")).unwrap();
+        let mut file = properties.take_group("file");
+        assert_eq!(file.take("filename").as_deref(), Some("a,b"));
+        assert_eq!(properties.take("read-only").as_deref(), Some("on"));
+        assert_eq!(properties.take("list.0.a").as_deref(), Some("1"));
+        assert_eq!(properties.take("backing").as_deref(), Some(""));
+        assert!(Properties::parse_either("{\"a\"", None).is_err());
+        let list = Properties::parse_either("file,node-name=n", Some("driver")).unwrap();
+        assert_eq!(list, Properties::parse("driver=file,node-name=n", None));
     }
 
     #[test]

@@ -4,9 +4,10 @@ use ring3_core::net::MacAddress;
 use ring3_vm::drives::Cache;
 use ring3_vm::{NicModel, VirtioNic};
 
+use super::settings::{Address, Mode, Monitor, Place, SocketPlace};
 use super::*;
 use crate::args::Engine;
-use crate::drives::{BootOptions, Interface};
+use crate::drives::{BootOptions, DriveProperties, Interface};
 use crate::nics::CardProperties;
 use crate::nics::backend::Behind;
 use crate::rtc::RtcBase;
@@ -16,14 +17,19 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 #[track_caller]
-fn run(line: &str) -> RunArguments {
+fn with_warnings(line: &str) -> (RunArguments, Vec<String>) {
     match translate(words(line), false) {
-        Ok(run) => {
+        Ok(Wanted::Run(run, warnings)) => {
             run.check().unwrap_or_else(|error| panic!("{line}: {error}"));
-            run
+            (*run, warnings)
         }
-        Err(error) => panic!("{line}: {error}"),
+        other => panic!("{line}: {other:?}"),
     }
+}
+
+#[track_caller]
+fn run(line: &str) -> RunArguments {
+    with_warnings(line).0
 }
 
 #[track_caller]
@@ -55,7 +61,7 @@ fn an_installation_from_a_cd() {
     assert_eq!((run.drives.boot.order.as_str(), run.rtc), ("d", Some(RtcBase::LocalTime)));
     assert_eq!(run.display, "vnc::1".parse().unwrap());
     assert_eq!((run.serial, run.cpu), (vec![SerialTarget::Null], Model::Max));
-    let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=off");
+    let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=on");
     let expected = BootOptions { order: "nc".into(), once: "d".into(), menu: true };
     assert_eq!(run.drives.boot, expected);
 }
@@ -141,7 +147,8 @@ fn a_test_kernel_that_exits() {
     let run = run("--kernel test.bin --display none --serial mon:stdio -no-reboot \
         -device isa-debug-exit,iobase=0xf4,iosize=0x04 -machine pc-i440fx-7.2,accel=kvm:tcg -cpu 486");
     assert_eq!((run.debug_exit, run.cpu), (Some(0xf4), Model::I486));
-    assert_eq!(run.serial, [SerialTarget::Stdio]);
+    assert_eq!(run.serial, [SerialTarget::Character(0)]);
+    assert_eq!(run.qemu.monitors, [Monitor { character: 0, mode: Mode::Readline }]);
     assert_eq!(self::run("-device isa-debug-exit").debug_exit, Some(0x501));
     let run = self::run("-device pc-testdev -no-hpet -fw_cfg opt/a,string=b -fw_cfg name=c,file=d");
     assert!(run.board.test_device && !run.board.hpet);
@@ -167,7 +174,14 @@ fn a_machine_for_tools() {
     );
     assert_eq!((run.name.as_deref(), run.paused), (Some("one"), true));
     assert!(run.no_shutdown && !run.no_reboot);
-    assert_eq!(run.qmp, Some(QmpTarget::Socket("/tmp/q".into())));
+    let socket = SocketPlace {
+        address: Address::Unix("/tmp/q".into()),
+        is_server: true,
+        telnet: false,
+        reconnect: None,
+    };
+    assert_eq!(run.qemu.characters[0].place, Place::Socket(socket));
+    assert_eq!(run.qemu.monitors, [Monitor { character: 0, mode: Mode::Control }]);
     assert_eq!((run.vga, run.serial), (Vga::Std, vec![SerialTarget::None]));
     assert_eq!(run.debugcon, DebugTarget::File("log".into()));
     assert_eq!(self::run("-nodefaults").vga, Vga::None);
@@ -223,9 +237,21 @@ fn drives_by_their_properties() {
 
 #[test]
 fn the_window_is_the_terminal_where_there_is_one() {
-    let display = |line: &str| translate(words(line), true).unwrap().display;
+    let display = |line: &str| match translate(words(line), true).unwrap() {
+        Wanted::Run(run, _) => run.display,
+        Wanted::Text(text) => panic!("{text}"),
+    };
     assert_eq!(display("-hda d"), DisplayTarget::Terminal);
-    for line in ["-serial stdio", "-nographic", "-display none", "-nodefaults", "-vnc none"] {
+    for line in [
+        "-serial stdio",
+        "-monitor stdio",
+        "-qmp stdio",
+        "-daemonize",
+        "-nographic",
+        "-display none",
+        "-nodefaults",
+        "-vnc none",
+    ] {
         assert_eq!(display(line), DisplayTarget::None, "{line}");
     }
     assert_eq!(run("-curses").display, DisplayTarget::Terminal);
@@ -235,21 +261,20 @@ fn the_window_is_the_terminal_where_there_is_one() {
 #[test]
 fn what_cannot_be_is_refused_by_its_name() {
     for (line, part) in [
-        ("-soundhw all", "-soundhw is not known"),
+        ("-nonsense", "-nonsense is no option"),
+        ("-soundhw all", "-soundhw all: there is no sound card"),
         ("-m", "-m needs a value"),
-        ("-m 8G", "-m 8G: a machine has between"),
-        ("-m 512,slots=2", "slots is not known"),
-        ("-smp 2", "-smp 2: the machine has one processor"),
-        ("-enable-kvm", "-enable-kvm: there is no KVM"),
-        ("-accel kvm", "no KVM"),
-        ("-M q35", "-M q35: the machine is a pc"),
-        ("-cpu Icelake-Server", "-cpu Icelake-Server: there are the models 486, pentium"),
-        ("-cpu max,+sse", "single features"),
-        ("-no-acpi", "-no-acpi: ACPI"),
-        ("-net user", "-net user: only none is known"),
-        ("-nic user,model=rtl8139", "model is virtio"),
+        ("-m 8G", "-m 8G: a machine has between 1M and 3G: give at most -m 3G"),
+        ("-m 512,colour=2", "colour is not known"),
+        ("-accel nothing", "no accelerator nothing"),
+        ("-M microvm", "-M microvm: the machine is a pc"),
+        ("-cpu Zilog", "there is no such model; there are 486"),
+        ("-nic user,model=rtl8139", "there is no such network card"),
+        ("-net nic,model=pcnet -net user", "there is no such network card"),
+        ("-net nic", "nothing is behind the card"),
+        ("-net nic -net nic -net user", "there are no hubs"),
         ("-netdev user", "add id=NAME"),
-        ("-netdev user,id=n", "no card has the network n"),
+        ("-netdev vde,id=n", "there is no vde"),
         ("-device virtio-net-pci,netdev=n", "there is no such network"),
         ("-device virtio-net-pci", "add netdev=ID"),
         (
@@ -257,42 +282,49 @@ fn what_cannot_be_is_refused_by_its_name() {
             "bootindex is",
         ),
         ("-netdev user,id=n -device ne2k_isa,netdev=n,romfile=a.rom", "cards on PCI"),
-        ("-monitor stdio", "by -qmp"),
-        ("-display gtk", "there is no window"),
-        ("-vnc 0.0.0.0:1", "not served at 0.0.0.0"),
-        ("-vnc :1,password=on", "no options"),
-        ("-serial tcp::4444,server", "-serial tcp::4444,server: give stdio"),
-        ("-serial unix:/s", "add server=on"),
-        ("-qmp tcp:localhost:4444", "give stdio or unix:PATH"),
-        ("-drive file=a,if=scsi", "if=ide, if=floppy, if=virtio"),
+        ("-monitor stdio -serial stdio", "several options want standard input"),
+        ("-mon chardev=c", "give -chardev KIND,id=c"),
+        ("-chardev null,id=c -chardev null,id=c", "two of the id c"),
+        ("-chardev pty,id=c -serial chardev:c -mon c", "add mux=on"),
+        ("-vnc :1,password=on", "no password here"),
+        ("-serial udp::4444", "no datagrams"),
+        ("-serial /dev/ttyS0", "no port of the host"),
+        ("-serial tcp:10.0.0.1:4444,server", "clients of other hosts are not let in"),
+        ("-drive file=a,if=scsi", "there is no SCSI"),
+        ("-drive file=fat:rw:directory", "vvfat"),
+        ("-hda fat:directory", "vvfat"),
+        ("-cdrom http://x/y.iso", "fetch the file"),
         ("-drive file=a,if=none", "add id=NAME"),
         ("-device virtio-blk-pci", "add drive=ID"),
         ("-device virtio-blk-pci,drive=d", "there is no such drive"),
         ("-device virtio-blk-pci,drive=d,num-queues=0", "from 1 to 16"),
-        ("-device virtio-blk-pci,drive=d,iothread=x", "iothread is not known"),
+        ("-device virtio-blk-pci,drive=d,colour=x", "colour is not known"),
+        ("-device virtio-blk-pci,drive=d,logical_block_size=4096", "sectors have 512 bytes"),
         ("-device vhost-user-blk-pci", "add chardev=ID"),
         ("-device vhost-user-blk-pci,chardev=c", "-chardev socket,id=c,path=SOCKET"),
-        ("-chardev socket,id=c,path=s", "add -device vhost-user-blk-pci,chardev=c"),
-        ("-chardev socket,id=c,path=s -chardev socket,id=c,path=t", "two of the id c"),
-        ("-chardev socket,id=c,path=s,server=on", "add server=off"),
-        ("-chardev pty,id=c", "socket, for vhost-user-blk-pci"),
-        ("-object rng-random,id=r", "memory-backend-memfd"),
+        (
+            "-chardev socket,id=c,path=s,server=on -device vhost-user-blk-pci,chardev=c",
+            "server=off",
+        ),
         ("-drive file=a,format=qcow9", "no image format \"qcow9\""),
         ("-drive file=a,index=0,bus=0", "either index"),
         ("-drive file=a,index=300", "index is a number"),
         ("-drive file=a,size=1", "size is not known"),
+        ("-blockdev file,filename=a", "add node-name=NAME"),
+        ("-blockdev raw,node-name=a,file=b", "there is no node b"),
         ("-boot x", "the letters are"),
-        ("-boot splash=a", "splash is not known"),
-        ("-device e1000e", "the only devices that can be added"),
+        ("-device e1000e", "there is no such network card"),
+        ("-device nothing", "there is no such device"),
         ("-device isa-debug-exit,iobase=x", "an I/O port"),
         ("-name a,b=c", "b is not known"),
+        ("-uuid 1-2", "a UUID is written"),
         ("-rtc base=tomorrow", "base=utc"),
-        ("-rtc clock=vm", "clock=host"),
-        ("-S", "without -qmp"),
+        ("-S", "without -qmp or -monitor"),
         ("-append x", "name one with -kernel"),
         ("-debugcon stdio", "port 402h"),
-        ("-vga qxl", "std"),
+        ("-vga voodoo", "std"),
         ("-parallel stdio", "no parallel port"),
+        ("-daemonize -serial stdio", "-daemonize: nothing can go to standard"),
         ("qemu-system-arm -m 1", "qemu-system-arm: the machine is a PC"),
     ] {
         let says = refused(line);
@@ -301,12 +333,224 @@ fn what_cannot_be_is_refused_by_its_name() {
 }
 
 #[test]
-fn the_help_lists_every_option_once() {
-    let help = help();
-    for option in OPTIONS {
+fn everything_that_cannot_be_is_told_at_once() {
+    let says = refused(
+        "-hda d -soundhw hda -device usb-tablet -nonsense value -smp 2 -tpmdev x -device virtio-blk,drive=none -m 9G",
+    );
+    let named = [
+        "-soundhw",
+        "-device usb-tablet",
+        "-nonsense",
+        "-tpmdev",
+        "virtio-blk,drive=none",
+        "-m 9G",
+    ];
+    assert_eq!(says.lines().count(), named.len() + 1, "{says}");
+    assert!(says.starts_with("6 options cannot be met:"), "{says}");
+    for (line, option) in says.lines().skip(1).zip([
+        "-soundhw",
+        "-device",
+        "-nonsense",
+        "-tpmdev",
+        "-m 9G",
+        "-device",
+    ]) {
+        assert!(line.trim_start().starts_with(option), "{says}");
+    }
+}
+
+#[test]
+fn what_is_not_missed_is_warned_of_once() {
+    for (line, part) in [
+        ("-enable-kvm", "-enable-kvm: ring3 executes"),
+        ("-accel kvm", "-accel kvm: ring3 executes"),
+        ("-smp 2", "-smp 2: the machine has one processor"),
+        ("-smp cores=2,threads=2", "one processor"),
+        ("-M q35", "-M q35: the machine is a pc"),
+        ("-cpu max,+avx2", "has no avx2"),
+        ("-cpu pentium3,-sse", "has sse all the same"),
+        ("-cpu EPYC-Rome-v2", "the model here is max"),
+        ("-no-acpi", "-no-acpi: ACPI"),
+        ("-vga cirrus", "std"),
+        ("-display gtk", "there is no window"),
+        ("-vnc 0.0.0.0:1", "clients of other hosts"),
+        ("-netdev user,id=n", "no card has it"),
+        ("-net user", "no card is on it"),
+        ("-usb", "there is no USB"),
+        ("-device qemu-xhci", "no such controller"),
+        ("-global nothing.x=1", "no device here has that property"),
+        ("-sandbox on", "sandbox"),
+        ("-d int -s", "RING3_LOG"),
+        ("qemu-system-x86_64 -hda d", "no 64-bit mode"),
+    ] {
+        let (_, warnings) = with_warnings(line);
+        let of_it = warnings.iter().filter(|warning| warning.contains(part));
+        assert_eq!(of_it.count(), 1, "{line}: {warnings:?}");
+    }
+    for silent in [
+        "-accel kvm -accel tcg",
+        "-M pc,accel=kvm:tcg,usb=off,vmport=off",
+        "-cpu host,kvm=off,+sse2,-avx2",
+        "-k de -msg timestamp=on -overcommit mem-lock=off -no-user-config -nodefaults",
+        "-uuid 550e8400-e29b-41d4-a716-446655440000 -no-fd-bootchk -no-hpet -rtc base=utc,driftfix=slew",
+        "-boot order=dc,menu=on,strict=on,reboot-timeout=5 -global PIIX4_PM.disable_s3=1",
+        "-smp 1,sockets=1,cores=1,threads=1,maxcpus=2",
+    ] {
+        assert_eq!(with_warnings(silent).1, Vec::<String>::new(), "{silent}");
+    }
+}
+
+#[test]
+fn block_nodes_are_drives_with_other_names() {
+    let run = run(
+        r#"-blockdev {"driver":"file","filename":"a","node-name":"f","auto-read-only":true,"discard":"unmap"}
+        -blockdev {"node-name":"q","read-only":true,"driver":"qcow2","file":"f","cache":{"direct":true}}
+        -blockdev driver=raw,node-name=r,file.driver=file,file.filename=b
+        -device {"driver":"ide-hd","bus":"ide.1","unit":1,"drive":"q","id":"disk","bootindex":2,"serial":"S"}
+        -device virtio-blk-pci,drive=r,bus=pci.0,addr=0x4,id=v,bootindex=1,write-cache=off -device ide-cd,bus=ide.0,id=cd"#,
+    );
+    let [ide, virtio, cd] = run.drives.drive.as_slice() else { panic!("{:?}", run.drives.drive) };
+    assert_eq!(
+        (ide.file.as_deref(), ide.format),
+        (Some("a".as_ref()), Some(ring3_block::Format::Qcow2))
+    );
+    assert!(ide.read_only && ide.cache.direct && ide.is_node && ide.discard);
+    assert_eq!((ide.index, ide.boot_index, ide.id.as_deref()), (Some(3), Some(2), Some("q")));
+    assert_eq!((ide.ide.id.as_deref(), ide.ide.serial.as_deref()), (Some("disk"), Some("S")));
+    assert_eq!((virtio.file.as_deref(), virtio.boot_index), (Some("b".as_ref()), Some(1)));
+    assert!(!virtio.cache.writeback && virtio.interface == Interface::Virtio);
+    assert!(cd.is_cdrom && cd.file.is_none() && cd.index == Some(0));
+}
+
+#[test]
+fn the_oldest_network_options_are_a_card() {
+    let run = run(
+        "-net nic,model=ne2k_pci,macaddr=52:54:00:00:00:09 -net user,hostfwd=tcp::2222-:22 -net nic,vlan=1 -net tap,vlan=1,ifname=t,script=no",
+    );
+    let [first, second] = run.nics.cards()[..] else { panic!("{:?}", run.nics) };
+    assert_eq!(first.model, NicModel::Rtl8029);
+    assert_eq!(first.mac, Some(MacAddress([0x52, 0x54, 0, 0, 0, 9])));
+    assert!(matches!(&first.network.behind, Behind::User(nat) if nat.options.forwards.len() == 1));
+    assert_eq!((second.model, &second.network.behind), (NicModel::E1000, &Behind::Tap("t".into())));
+}
+
+#[test]
+fn serial_ports_and_monitors_share_places() {
+    let line = "-chardev stdio,id=c,mux=on,signal=off -mon chardev=c,mode=readline -serial chardev:c \
+        -serial telnet::4444,server,nowait -monitor unix:m,server=on -qmp tcp:localhost:4445,server -device isa-serial,chardev=n -chardev null,id=n";
+    let run = run(line);
+    assert_eq!(
+        run.serial,
+        [SerialTarget::Character(0), SerialTarget::Character(1), SerialTarget::Character(4)]
+    );
+    let places: Vec<_> = run.qemu.characters.iter().map(|character| &character.place).collect();
+    assert_eq!((places[0], places[4]), (&Place::Stdio, &Place::Null));
+    assert!(run.qemu.characters[0].is_shared);
+    let Place::Socket(telnet) = places[1] else { panic!("{places:?}") };
+    assert!(
+        telnet.telnet
+            && telnet.is_server
+            && telnet.address == Address::Tcp("127.0.0.1".into(), 4444)
+    );
+    let modes: Vec<_> = run.qemu.monitors.iter().map(|at| (at.character, at.mode)).collect();
+    assert_eq!(modes, [(0, Mode::Readline), (2, Mode::Readline), (3, Mode::Control)]);
+    // As with QEMU, the terminal has both.
+    let nographic = self::run("-nographic");
+    assert_eq!(nographic.serial, [SerialTarget::Character(0)]);
+    assert_eq!(nographic.qemu.monitors.len(), 1);
+    assert_eq!(self::run("-nographic -serial null").qemu.monitors.len(), 1);
+    assert_eq!(self::run("-nographic -serial stdio").qemu.monitors.len(), 0);
+    assert_eq!(self::run("-nographic -daemonize").serial, [SerialTarget::Null]);
+}
+
+#[test]
+fn what_is_asked_is_answered_in_qemus_form() {
+    let text = |line: &str| match translate(words(line), false) {
+        Ok(Wanted::Text(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    for line in ["-version", "--version", "qemu-system-i386 -hda d -version"] {
+        assert!(text(line).starts_with("QEMU emulator version 9.0.0 (ring3 "), "{line}");
+    }
+    assert!(text("-machine help").contains("\npc                   Standard PC"));
+    assert!(text("-M ?").contains("(default)"));
+    assert!(text("-cpu help").starts_with("Available CPUs:\nx86 486"));
+    assert!(text("-accel help").contains("\ntcg\n"));
+    assert!(text("-netdev help").contains("\nuser\n"));
+    assert!(text("-device help").contains("name \"virtio-blk-pci\", bus PCI"));
+    assert!(text("-device ide-hd,help").contains("  serial=<str>\n"));
+    assert!(text("-device usb-tablet,help").contains("there is no USB"));
+    assert!(text("-m 1G -help").contains("usage: ring3 qemu"));
+    assert!(
+        translate(words("-name help"), false).is_ok_and(|wanted| matches!(wanted, Wanted::Run(..)))
+    );
+}
+
+#[test]
+fn the_table_is_in_order_and_help_lists_it_once() {
+    let help = help::options();
+    for pair in options::OPTIONS.windows(2) {
+        let [first, second] = pair else { continue };
+        assert_ne!(first.name, second.name);
+    }
+    for option in options::OPTIONS.iter().filter(|option| !options::HIDDEN.contains(&option.name)) {
         let lines = help
             .lines()
             .filter(|line| line.split_whitespace().next() == Some(&format!("-{}", option.name)));
         assert_eq!(lines.count(), 1, "-{}", option.name);
     }
+    // What can be added has properties that tools are told of.
+    for device in devices::DEVICES {
+        if let devices::Kind::Taken(_) = device.kind {
+            let has = !ring3_qmp::device_properties(device.name).is_empty();
+            assert!(
+                has || ["ide-drive", "isa-vga", "pc-testdev"].contains(&device.name),
+                "{}",
+                device.name
+            );
+        }
+    }
+}
+
+/// What the book says of options and devices, from the tables.
+fn tables() -> String {
+    let options =
+        || options::OPTIONS.iter().filter(|option| !options::HIDDEN.contains(&option.name));
+    let names = |wanted: fn(&Kind) -> bool| {
+        let found = options().filter(|option| wanted(&option.kind));
+        found.map(|option| format!("`-{}`", option.name)).collect::<Vec<_>>().join(", ")
+    };
+    let reasons = |wanted: fn(&Kind) -> Option<&'static str>| {
+        let found = options().filter_map(|option| Some((option.name, wanted(&option.kind)?)));
+        found.map(|(name, why)| format!("| `-{name}` | {why} |")).collect::<Vec<_>>().join("\n")
+    };
+    let device = |device: &devices::Device| match device.kind {
+        devices::Kind::Taken(_) => {
+            let properties = ring3_qmp::device_properties(device.name);
+            let names: Vec<_> = properties.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let names =
+                if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+            format!("| `{}` | {}{names} |", device.name, device.about)
+        }
+        devices::Kind::Warned(why) => format!("| `{}` | warned: {why} |", device.name),
+        devices::Kind::Missing(why) => format!("| `{}` | missing: {why} |", device.name),
+    };
+    let devices: Vec<_> = devices::DEVICES.iter().map(device).collect();
+    format!(
+        "Taken: {}.\n\nTaken without effect: {}.\n\n| taken with a warning | |\n| --- | --- |\n{}\n\n\
+        | missing | |\n| --- | --- |\n{}\n\n| device | |\n| --- | --- |\n{}\n",
+        names(|kind| matches!(kind, Kind::Taken(_))),
+        names(|kind| matches!(kind, Kind::Ignored)),
+        reasons(|kind| if let Kind::Warned(why) = kind { Some(why) } else { None }),
+        reasons(|kind| if let Kind::Missing(why) = kind { Some(why) } else { None }),
+        devices.join("\n"),
+    )
+}
+
+#[test]
+fn the_book_has_the_tables() {
+    let book = include_str!("../../../../book/src/qemu.md");
+    let (_, there) = book.split_once("<!-- tables -->\n\n").unwrap_or_default();
+    let wanted = tables();
+    assert!(there == wanted, "let book/src/qemu.md end with this:\n<!-- tables -->\n\n{wanted}");
 }

@@ -1,5 +1,5 @@
-//! Programs at the other end of a serial line, which come and go: one at a time at a Unix socket, or who
-//! opens a pseudoterminal.
+//! Programs at the other end of a serial line, which come and go: one at a time at a socket, the other side of a connection that is made
+//! to one, or who opens a pseudoterminal.
 //!
 //! The machine never waits for them. What the guest sends goes to a backlog, from which a thread
 //! writes to the client; without a client, or with one that does not keep up, it holds the last 256 KiB, so
@@ -10,13 +10,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_vm::socket::{self, SocketError, SocketFile};
+use ring3_vm::socket::{self, SocketError, SocketFile, telnet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::Shutdown;
@@ -24,7 +23,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use tracing::{debug, warn};
 
-use super::{Line, SerialError};
+use super::{Line, SerialError, Taker};
 
 /// Bytes that wait for a client at most; the oldest are lost then.
 const BACKLOG_MAX: usize = 256 << 10;
@@ -37,10 +36,10 @@ const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// The host's side of a serial line with clients.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(crate) struct Clients {
     shared: Arc<Shared>,
-    /// The socket's file goes with this.
-    _socket: Option<SocketFile>,
+    /// The socket's file goes with this, or when the run has ended.
+    socket: Mutex<Option<SocketFile>>,
     /// Held open so that the line stays up, and as it was set, while nobody else has it open.
     _terminal: Option<OwnedFd>,
 }
@@ -49,6 +48,8 @@ pub(super) struct Clients {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Clients speak the telnet protocol.
+    telnet: bool,
 }
 
 #[derive(Debug, Default)]
@@ -99,24 +100,54 @@ impl Clients {
         listener.set_nonblocking(false).map_err(refused)?;
         let shared = Arc::new(Shared::default());
         let for_reader = shared.clone();
-        spawn("serial socket", move || accept(&listener, &for_reader, &line))?;
+        let next = move || Ok(listener.accept()?.0.into());
+        spawn("serial socket", move || accept(next, &for_reader, &line))?;
         start_writer(&shared)?;
-        Ok(Clients { shared, _socket: Some(file), _terminal: None })
+        Ok(Clients { shared, socket: Mutex::new(Some(file)), _terminal: None })
+    }
+
+    /// Those who come by `next`, which waits for the next one, one after the other.
+    pub(crate) fn one_by_one(
+        next: impl FnMut() -> io::Result<OwnedFd> + Send + 'static,
+        socket: Option<SocketFile>,
+        telnet: bool,
+        taker: Arc<dyn Taker>,
+    ) -> Result<Clients, SerialError> {
+        let shared = Arc::new(Shared { telnet, ..Shared::default() });
+        let for_reader = shared.clone();
+        spawn("serial socket", move || accept(next, &for_reader, &*taker))?;
+        start_writer(&shared)?;
+        Ok(Clients { shared, socket: Mutex::new(socket), _terminal: None })
+    }
+
+    /// The one who is at the other end of `input` and `output`, and stays.
+    pub(crate) fn on_files(
+        input: File,
+        output: File,
+        taker: Arc<dyn Taker>,
+    ) -> Result<Clients, SerialError> {
+        let shared = Arc::new(Shared::default());
+        shared.connect(Arc::new(output));
+        let for_reader = shared.clone();
+        spawn("serial input", move || read(&input, &for_reader, &*taker))?;
+        start_writer(&shared)?;
+        Ok(Clients { shared, socket: Mutex::default(), _terminal: None })
     }
 
     /// Who opens a new pseudoterminal, whose name comes with it.
-    pub(super) fn on_pty(line: Line) -> Result<(Clients, String), SerialError> {
+    pub(crate) fn on_pty(taker: Arc<dyn Taker>) -> Result<(Clients, String), SerialError> {
         let (master, terminal, name) = open_pty().map_err(SerialError::Pty)?;
         let client = Arc::new(File::from(master));
         let shared = Arc::new(Shared::default());
         shared.connect(client.clone());
-        spawn("serial pty", move || read(&client, &line))?;
+        let for_reader = shared.clone();
+        spawn("serial pty", move || read(&client, &for_reader, &*taker))?;
         start_writer(&shared)?;
-        Ok((Clients { shared, _socket: None, _terminal: Some(terminal) }, name))
+        Ok((Clients { shared, socket: Mutex::default(), _terminal: Some(terminal) }, name))
     }
 
     /// The guest has sent `bytes`.
-    pub(super) fn write(&self, bytes: &[u8]) {
+    pub(crate) fn write(&self, bytes: &[u8]) {
         let mut state = self.shared.lock();
         state.backlog.extend(bytes);
         state.limit_backlog();
@@ -124,13 +155,14 @@ impl Clients {
     }
 
     /// Waits until the client has what the guest has sent; no longer than two seconds.
-    pub(super) fn finish(self) {
+    pub(super) fn finish(&self) {
         let is_busy = |state: &mut State| {
             state.client.is_some() && (state.is_writing || !state.backlog.is_empty())
         };
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), PARTING, is_busy);
         // It takes no more, or a thread has panicked, which has told so.
         drop(waited);
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -145,7 +177,13 @@ fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
     spawn("serial output", move || {
         loop {
             let (client, bytes) = next_chunk(&shared);
-            let sent = send(&client, &bytes);
+            let sent = if shared.telnet {
+                let escaped = telnet::escaped(&bytes);
+                // Which of them the client has not taken is not known by then.
+                send(&client, &escaped).map_err(|(error, _)| (error, &bytes[..0]))
+            } else {
+                send(&client, &bytes)
+            };
             let mut state = shared.lock();
             state.is_writing = false;
             if let Err((_, unsent)) = &sent {
@@ -191,21 +229,26 @@ fn next_chunk(shared: &Shared) -> (Arc<File>, Vec<u8>) {
     }
 }
 
-/// Lets clients of a socket in, one after the other.
-fn accept(listener: &UnixListener, shared: &Shared, line: &Line) {
+/// Lets clients in, one after the other.
+fn accept(mut next: impl FnMut() -> io::Result<OwnedFd>, shared: &Shared, taker: &dyn Taker) {
     loop {
-        let connection = match listener.accept() {
-            Ok((connection, _)) => connection,
+        let connection = match next() {
+            Ok(connection) => connection,
             // It has gone in the meantime.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+            // A connection that is made but once.
+            Err(error) if error.kind() == ErrorKind::NotConnected => return,
             Err(error) => {
                 warn!("no more clients at the serial port's socket: {error}");
                 return;
             }
         };
-        let client = Arc::new(File::from(OwnedFd::from(connection)));
+        let client = Arc::new(File::from(connection));
+        if shared.telnet && send(&client, &telnet::GREETING).is_err() {
+            continue;
+        }
         shared.connect(client.clone());
-        read(&client, line);
+        read(&client, shared, taker);
         // One that has nothing more to send may still want to see what comes.
         while !has_hung_up(&client, None) {}
         shared.hang_up(&client);
@@ -213,7 +256,8 @@ fn accept(listener: &UnixListener, shared: &Shared, line: &Line) {
 }
 
 /// Sends what `client` sends to the machine, until there is no more.
-fn read(client: &File, line: &Line) {
+fn read(client: &File, shared: &Shared, taker: &dyn Taker) {
+    let mut filter = telnet::Filter::default();
     let mut buffer = [0; CHUNK];
     let mut source = client;
     loop {
@@ -226,8 +270,9 @@ fn read(client: &File, line: &Line) {
                 return;
             }
         };
-        let input = line.input(buffer[..length].to_vec());
-        while !line.sender.offer(input.clone()) {
+        let bytes = &buffer[..length];
+        let bytes = if shared.telnet { filter.data(bytes) } else { bytes.to_vec() };
+        while !bytes.is_empty() && !taker.offer(&bytes) {
             // A guest that takes nothing must not keep the next client out.
             if has_hung_up(client, Some(&AGAIN)) {
                 return;
@@ -245,7 +290,7 @@ fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
 }
 
 /// A new pseudoterminal that passes every byte as it is: its two ends, and the name of the second one.
-fn open_pty() -> io::Result<(OwnedFd, OwnedFd, String)> {
+pub(crate) fn open_pty() -> io::Result<(OwnedFd, OwnedFd, String)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
@@ -374,7 +419,7 @@ mod tests {
     #[test]
     fn a_pseudoterminal_passes_every_byte() {
         let (line, mut door) = line();
-        let (clients, name) = Clients::on_pty(line).unwrap();
+        let (clients, name) = Clients::on_pty(Arc::new(line)).unwrap();
         for _ in 0..2 {
             let mut terminal = File::options().read(true).write(true).open(&name).unwrap();
             terminal.write_all(b"\x03\r\n\x00").unwrap();

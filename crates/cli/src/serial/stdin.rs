@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::iter;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,13 +16,16 @@ use ring3_vm::Door;
 use rustix::fs::{FileType, fstat};
 use tracing::{info, warn};
 
-use super::Line;
+use super::{Line, Taker};
 
 /// Bytes that the guest gets at a time: what its serial port always has room for when it takes input.
 const CHUNK: usize = 4096;
 
 /// How long the other end of a pipe has to close it, so that what comes by it is known before the machine runs.
 const SCRIPT_WAIT: Duration = Duration::from_secs(1);
+
+/// How long bytes wait before they are offered again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Bytes of a script in a pipe at most.
 const SCRIPT_MAX: usize = 16 << 20;
@@ -46,6 +50,18 @@ pub(super) fn start(from: InputFrom, line: Line) -> io::Result<()> {
         };
         if let Err(error) = read(io::stdin().lock(), from, &line, send) {
             warn!("no more input for the guest: cannot read standard input: {error}");
+        }
+    })?;
+    Ok(())
+}
+
+/// Starts a thread that gives what comes on standard input to `taker`, until it ends. What is not taken at once waits.
+pub(super) fn start_for(taker: Arc<dyn Taker>) -> io::Result<()> {
+    thread::Builder::new().name("stdin".into()).spawn(move || {
+        for bytes in arriving(io::stdin().lock()) {
+            while !taker.offer(&bytes) {
+                thread::sleep(AGAIN);
+            }
         }
     })?;
     Ok(())

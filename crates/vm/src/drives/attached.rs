@@ -73,7 +73,7 @@ impl Attached {
     /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays, and what the drive is called.
     pub(super) fn replace(&mut self, drive: Arc<dyn Drive>) {
         let new = Attached::new(&self.device, self.unit, drive);
-        let names = DriveNames { drive: self.names.drive.take(), node: None };
+        let names = DriveNames { node: None, ..std::mem::take(&mut self.names) };
         *self = Attached { throttle: self.throttle.take(), policy: self.policy, names, ..new };
     }
 

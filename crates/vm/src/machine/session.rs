@@ -153,10 +153,16 @@ impl Vm {
                     let mut drives = self.drives.describe(&self.config);
                     for drive in &mut drives {
                         drive.locked = self.board.holds_medium(&drive.device, drive.unit);
-                        drive.id = self.ids.get(&drive.device).cloned();
+                        let card = self.ids.get(&drive.device).cloned();
+                        drive.id = card.or_else(|| drive.names.device.clone());
                     }
                     reply.answer(drives);
                 }
+                Request::Processor(reply) => reply.answer(Box::new(self.processor())),
+                Request::Memory(range, reply) => reply.answer(self.peek(range)),
+                Request::Physical(linear, reply) => reply.answer(self.physical(linear)),
+                Request::PciFunctions(reply) => reply.answer(self.pci_functions()),
+                Request::Describe(reply) => reply.answer(Box::new(self.describe())),
                 Request::Stats(reply) => {
                     let stats = Stats { host_time: door.host_time(), ..self.stats() };
                     reply.answer(Box::new(stats));

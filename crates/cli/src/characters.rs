@@ -1,0 +1,299 @@
+//! Where the bytes of serial ports and monitors go, where the options of `ring3 qemu` say more of it than `ring3 run` can: character
+//! devices, which a port and monitors can share.
+
+mod mux;
+mod open;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+
+use ring3_display::vnc;
+use ring3_qmp::{CharacterInfo, Protocol, Server};
+use ring3_vm::socket::listener::{ListenError, Listener, connect_tcp, connect_unix, inherited};
+use ring3_vm::{Control, Sender};
+use thiserror::Error;
+
+use crate::args::RunArguments;
+use crate::display::DisplayTarget;
+use crate::qemu::settings::{Address, Character, Mode, Place, SocketPlace};
+use crate::serial::{Line, Port, SerialError, SerialTarget, Taker};
+pub(crate) use mux::Mux;
+
+/// Pieces that wait for a monitor at most.
+const PIECES_WAITING: usize = 64;
+
+/// Why there is no such place.
+#[derive(Debug, Error)]
+pub(crate) enum CharacterError {
+    #[error(transparent)]
+    Serial(#[from] SerialError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("cannot connect to {place}: {source}")]
+    Connect { place: String, source: io::Error },
+    #[error("cannot open {place}: {source}")]
+    Open { place: String, source: io::Error },
+    #[error("cannot start a monitor: {0}")]
+    Monitor(#[source] io::Error),
+}
+
+/// What a character device is shown as.
+fn shown(place: &Place) -> String {
+    match place {
+        Place::Unknown | Place::Null => "null".to_owned(),
+        Place::Stdio => "stdio".to_owned(),
+        Place::File { path, .. } => format!("file:{}", path.display()),
+        Place::Pty => "pty".to_owned(),
+        Place::Pipe(path) => format!("pipe:{}", path.display()),
+        Place::Socket(socket) => {
+            let server = if socket.is_server { ",server=on" } else { "" };
+            match &socket.address {
+                Address::Unix(path) => format!("unix:{}{server}", path.display()),
+                Address::Tcp(host, port) => {
+                    let kind = if socket.telnet { "telnet" } else { "tcp" };
+                    format!("{kind}:{host}:{port}{server}")
+                }
+                Address::Descriptor(number) => format!("fd:{number}{server}"),
+            }
+        }
+    }
+}
+
+/// What tools are told of the character devices of `arguments`, and of the screen.
+pub(crate) fn facts(arguments: &RunArguments) -> ring3_qmp::Facts {
+    let mut characters = Vec::new();
+    for (index, target) in arguments.serial_targets().iter().enumerate() {
+        let place = match target {
+            SerialTarget::Character(_) | SerialTarget::None => continue,
+            SerialTarget::Stdio => "stdio".to_owned(),
+            SerialTarget::Null => "null".to_owned(),
+            SerialTarget::Pty => "pty".to_owned(),
+            SerialTarget::File(path) => format!("file:{}", path.display()),
+            SerialTarget::Socket(path) => format!("unix:{},server=on", path.display()),
+        };
+        characters.push(CharacterInfo { label: format!("serial{index}"), place });
+    }
+    for (index, character) in arguments.qemu.characters.iter().enumerate() {
+        let label = character.id.clone().unwrap_or_else(|| format!("char{index}"));
+        characters.push(CharacterInfo { label, place: shown(&character.place) });
+    }
+    let screen = match &arguments.display {
+        DisplayTarget::Vnc(vnc::Address::Unix(path)) => Some(format!("unix:{}", path.display())),
+        DisplayTarget::Vnc(vnc::Address::Loopback(address)) => Some(address.to_string()),
+        DisplayTarget::Terminal | DisplayTarget::None => None,
+    };
+    ring3_qmp::Facts { name: arguments.name.clone(), uuid: arguments.qemu.uuid, characters, screen }
+}
+
+/// The character devices that a machine has, as far as somebody has them.
+#[derive(Debug, Default)]
+pub(crate) struct Characters {
+    /// Those that serial ports have, by their numbers.
+    ports: Vec<Option<Arc<Port>>>,
+    /// Who takes standard input.
+    pub(crate) stdin: Option<Arc<dyn Taker>>,
+    /// The other ends of pseudoterminals, which stay though nobody has them open.
+    held: Vec<OwnedFd>,
+}
+
+impl Characters {
+    /// Opens what `arguments` say. Monitors are served by `server`; what comes for serial ports goes to `sender`.
+    pub(crate) fn open(
+        arguments: &RunArguments,
+        sender: &Sender,
+        server: Option<&Server>,
+    ) -> Result<Characters, CharacterError> {
+        let mut characters = Characters::default();
+        let targets = arguments.serial_targets();
+        for (index, character) in arguments.qemu.characters.iter().enumerate() {
+            let ports = targets.iter().enumerate();
+            let ports = ports.filter(|(_, target)| **target == SerialTarget::Character(index));
+            let ports: Vec<_> = ports.map(|(port, _)| port).collect();
+            let monitors = arguments.qemu.monitors.iter().filter(|at| at.character == index);
+            let monitors: Vec<_> = monitors.map(|at| at.mode).collect();
+            let port = match (ports.as_slice(), monitors.as_slice()) {
+                ([], []) => None,
+                ([], [mode]) if !character.is_shared => {
+                    if let Some(server) = server {
+                        characters.serve(server, *mode, character, &sender.control())?;
+                    }
+                    None
+                }
+                _ => Some(characters.share(character, &ports, &monitors, sender, server)?),
+            };
+            characters.ports.push(port);
+        }
+        Ok(characters)
+    }
+
+    /// The host's side of character device `index`.
+    pub(crate) fn port(&self, index: usize) -> Option<Arc<Port>> {
+        self.ports.get(index).cloned().flatten()
+    }
+
+    /// A monitor that has a place for itself.
+    fn serve(
+        &mut self,
+        server: &Server,
+        mode: Mode,
+        character: &Character,
+        control: &Control,
+    ) -> Result<(), CharacterError> {
+        let protocol = protocol(mode);
+        if let Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) =
+            &character.place
+        {
+            let listener = listener(address)?;
+            return server.listen(listener, protocol, *telnet).map_err(CharacterError::Monitor);
+        }
+        let (input, output): (Box<dyn Read + Send>, Box<dyn Write + Send>) = match &character.place
+        {
+            Place::Unknown | Place::Null => return Ok(()),
+            Place::Stdio if mode == Mode::Control => {
+                let output = crate::output::stdout().map_err(CharacterError::Monitor)?;
+                (Box::new(io::stdin()), Box::new(output))
+            }
+            Place::Stdio => {
+                // The keys of a person, among which there is one that ends the machine.
+                let (taker, input) = feed(control.clone());
+                self.stdin = Some(Arc::new(taker));
+                (
+                    Box::new(input),
+                    Box::new(crate::output::stdout().map_err(CharacterError::Monitor)?),
+                )
+            }
+            place => {
+                let (input, output, held) = open::stream(place)?;
+                self.held.extend(held);
+                (Box::new(input), Box::new(output))
+            }
+        };
+        server.talk(input, output, protocol).map_err(CharacterError::Monitor)
+    }
+
+    /// The place of serial ports `ports` and monitors, among which the escape key chooses if there are several.
+    fn share(
+        &mut self,
+        character: &Character,
+        ports: &[usize],
+        monitors: &[Mode],
+        sender: &Sender,
+        server: Option<&Server>,
+    ) -> Result<Arc<Port>, CharacterError> {
+        let lines = ports.iter().map(|index| Line::new(*index, sender.clone()));
+        if !character.is_shared
+            && let Some(line) = lines.clone().next()
+        {
+            let line: Arc<dyn Taker> = Arc::new(line);
+            return Ok(Arc::new(open::port(&character.place, &line)?));
+        }
+        let mux = Arc::new(Mux::new(sender.clone()));
+        let taker: Arc<dyn Taker> = mux.clone();
+        let port = Arc::new(open::port(&character.place, &taker)?);
+        if character.place == Place::Stdio {
+            self.stdin = Some(taker);
+        }
+        let lines = lines.map(|line| Arc::new(line) as Arc<dyn Taker>);
+        lines.for_each(|line| mux.add(line, None));
+        for mode in monitors {
+            let Some(server) = server.map(Server::handle) else { continue };
+            let (taker, input) = feed(sender.control());
+            let output = PortWriter(port.clone());
+            let protocol = protocol(*mode);
+            mux.add(
+                Arc::new(taker),
+                // It greets when it is looked at for the first time.
+                Some(Box::new(move || {
+                    if let Err(error) = server.talk(input, output, protocol) {
+                        tracing::warn!("cannot start a monitor: {error}");
+                    }
+                })),
+            );
+        }
+        mux.show_help_at(port.clone());
+        Ok(port)
+    }
+}
+
+fn protocol(mode: Mode) -> Protocol {
+    match mode {
+        Mode::Readline => Protocol::Human,
+        Mode::Control => Protocol::Machine,
+    }
+}
+
+/// A socket to which others connect.
+fn listener(address: &Address) -> Result<Listener, ListenError> {
+    match address {
+        Address::Unix(path) => Listener::unix(path),
+        Address::Tcp(host, port) => Listener::tcp(host, *port),
+        Address::Descriptor(number) => Listener::inherited(*number),
+    }
+}
+
+/// A connection to a socket of others.
+fn connect(address: &Address) -> io::Result<File> {
+    Ok(File::from(match address {
+        Address::Unix(path) => connect_unix(path)?,
+        Address::Tcp(host, port) => connect_tcp(host, *port)?,
+        Address::Descriptor(number) => inherited(*number)?,
+    }))
+}
+
+/// What a monitor reads that shares a place, or has the terminal.
+#[derive(Debug)]
+struct Feed(SyncSender<Vec<u8>>, Control);
+
+/// See [`Feed`].
+#[derive(Debug)]
+struct FeedReader {
+    pieces: Receiver<Vec<u8>>,
+    rest: Vec<u8>,
+}
+
+fn feed(control: Control) -> (Feed, FeedReader) {
+    let (sender, pieces) = mpsc::sync_channel(PIECES_WAITING);
+    (Feed(sender, control), FeedReader { pieces, rest: Vec::new() })
+}
+
+/// Ctrl-C, which ends a program in a terminal.
+const INTERRUPT: u8 = 3;
+
+impl Taker for Feed {
+    fn offer(&self, bytes: &[u8]) -> bool {
+        if bytes.contains(&INTERRUPT) {
+            self.1.quit();
+        }
+        !matches!(self.0.try_send(bytes.to_vec()), Err(TrySendError::Full(_)))
+    }
+}
+
+impl Read for FeedReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            let Ok(piece) = self.pieces.recv() else { return Ok(0) };
+            self.rest = piece;
+        }
+        let length = self.rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&self.rest[..length]);
+        self.rest.drain(..length);
+        Ok(length)
+    }
+}
+
+/// What a monitor writes that shares a place.
+struct PortWriter(Arc<Port>);
+
+impl Write for PortWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Opens the places of character devices.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use ring3_display::tty::Stderr;
+use ring3_vm::socket::listener::Listener;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{CharacterError, connect, listener, shown};
+use crate::output::Output;
+use crate::qemu::settings::{Place, SocketPlace};
+use crate::serial::clients::{Clients, open_pty};
+use crate::serial::{Port, SerialError, Taker};
+
+/// The host's side of a character device at `place`; what comes from there goes to `taker`.
+pub(super) fn port(place: &Place, taker: &Arc<dyn Taker>) -> Result<Port, CharacterError> {
+    let failed = |source| CharacterError::Open { place: shown(place), source };
+    Ok(match place {
+        Place::Unknown | Place::Null => Port::Null,
+        Place::Stdio => Port::Output(Output::stdout().map_err(failed)?),
+        Place::File { path, append: true } => Port::Output(Output::append(path).map_err(failed)?),
+        Place::File { path, append: false } => Port::Output(Output::create(path).map_err(failed)?),
+        Place::Pty => {
+            let (clients, name) = Clients::on_pty(taker.clone())?;
+            // As QEMU says it: programs look for it there.
+            let _ = writeln!(Stderr, "char device redirected to {name}");
+            Port::Clients(clients)
+        }
+        Place::Pipe(_) => {
+            let (input, output, _) = stream(place)?;
+            Port::Clients(Clients::on_files(input, output, taker.clone())?)
+        }
+        Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) => {
+            let mut listener = listener(address)?;
+            let socket = listener.take_file();
+            let next = move || wait_for_client(&listener);
+            Port::Clients(Clients::one_by_one(next, socket, *telnet, taker.clone())?)
+        }
+        Place::Socket(SocketPlace { address, is_server: false, telnet, reconnect }) => {
+            let first = match (connect(address), reconnect) {
+                (Ok(connection), _) => Some(connection),
+                (Err(_), Some(_)) => None,
+                (Err(source), None) => {
+                    return Err(CharacterError::Connect { place: shown(place), source });
+                }
+            };
+            let (address, reconnect) = (address.clone(), *reconnect);
+            let mut first = first.map(OwnedFd::from);
+            let next = move || {
+                loop {
+                    if let Some(connection) = first.take() {
+                        return Ok(connection);
+                    }
+                    thread::sleep(reconnect.ok_or(ErrorKind::NotConnected)?);
+                    first = connect(&address).ok().map(OwnedFd::from);
+                }
+            };
+            Port::Clients(Clients::one_by_one(next, None, *telnet, taker.clone())?)
+        }
+    })
+}
+
+/// Waits for the next one who connects.
+fn wait_for_client(listener: &Listener) -> io::Result<OwnedFd> {
+    loop {
+        match listener.accept() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+        // An error is a signal's interruption.
+        let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
+    }
+}
+
+/// What a monitor reads and writes at a place where nobody else connects, and what is to be held open meanwhile.
+pub(super) fn stream(place: &Place) -> Result<(File, File, Option<OwnedFd>), CharacterError> {
+    let failed = |source| CharacterError::Open { place: shown(place), source };
+    let both = |path: &Path| File::options().read(true).write(true).open(path);
+    Ok(match place {
+        Place::Pipe(path) => {
+            let end = |name: &str| {
+                let mut whole = path.clone().into_os_string();
+                whole.push(name);
+                // For both directions: neither end waits for the other one.
+                both(whole.as_ref())
+            };
+            if let (Ok(input), Ok(output)) = (end(".in"), end(".out")) {
+                (input, output, None)
+            } else {
+                let file = both(path).map_err(failed)?;
+                (file.try_clone().map_err(failed)?, file, None)
+            }
+        }
+        Place::Socket(SocketPlace { address, .. }) => {
+            let file = connect(address)
+                .map_err(|source| CharacterError::Connect { place: shown(place), source })?;
+            (file.try_clone().map_err(failed)?, file, None)
+        }
+        Place::Pty => {
+            let (master, terminal, name) = open_pty().map_err(SerialError::Pty)?;
+            let _ = writeln!(Stderr, "char device redirected to {name}");
+            let file = File::from(master);
+            (file.try_clone().map_err(failed)?, file, Some(terminal))
+        }
+        Place::File { path, .. } => {
+            let output = File::create(path).map_err(failed)?;
+            (File::open("/dev/null").map_err(failed)?, output, None)
+        }
+        Place::Unknown | Place::Null | Place::Stdio => {
+            let nothing = both("/dev/null".as_ref()).map_err(failed)?;
+            (nothing.try_clone().map_err(failed)?, nothing, None)
+        }
+    })
+}

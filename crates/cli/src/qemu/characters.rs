@@ -1,0 +1,514 @@
+//! Serial ports, monitors and the debug console, and where each of them goes (QEMU, "Character device options").
+
+use std::time::Duration;
+
+use crate::args::{DebugTarget, Vga};
+use crate::display::DisplayTarget;
+use crate::serial::SerialTarget;
+
+use super::options::default_serial;
+use super::properties::{switch, unknown};
+use super::settings::{Address, Character, Mode, Monitor, Place, SocketPlace};
+use super::{Properties, Reason, Translation, reason, set};
+
+/// The number of the character device that is called `id`, which may yet be told of.
+fn named(all: &mut Translation, id: &str) -> usize {
+    let characters = &mut all.run.qemu.characters;
+    let found = characters.iter().position(|character| character.id.as_deref() == Some(id));
+    found.unwrap_or_else(|| {
+        characters.push(Character { id: Some(id.to_owned()), ..Character::default() });
+        characters.len() - 1
+    })
+}
+
+/// A new one without a name.
+fn new(all: &mut Translation, place: Place, is_shared: bool) -> usize {
+    let characters = &mut all.run.qemu.characters;
+    characters.push(Character { id: None, place, is_shared });
+    characters.len() - 1
+}
+
+/// `-chardev`.
+pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse(value, Some("backend"));
+    let backend = properties.take("backend").unwrap_or_default();
+    let Some(id) = properties.take("id") else {
+        return reason("others find it by its id; add id=NAME");
+    };
+    let is_shared = properties.take("mux").map_or(Ok(false), |value| switch("mux", &value))?;
+    if properties.take("logfile").is_some() {
+        all.warn("no copy goes to a log file");
+    }
+    properties.take("logappend");
+    let place = match backend.as_str() {
+        "null" | "vc" | "ringbuf" | "memory" | "spicevmc" | "spiceport" | "msmouse" | "braille" => {
+            if backend != "null" && backend != "vc" {
+                all.warn(&format!("there is no {backend}: nothing comes of it"));
+            }
+            for key in ["size", "width", "height", "cols", "rows", "name", "debug"] {
+                properties.take(key);
+            }
+            Place::Null
+        }
+        "stdio" => {
+            properties.take("signal");
+            Place::Stdio
+        }
+        "pty" => {
+            if properties.take("path").is_some() {
+                all.warn("no link is made: the name of the pseudoterminal is shown");
+            }
+            Place::Pty
+        }
+        "file" => {
+            let append =
+                properties.take("append").map_or(Ok(false), |value| switch("append", &value))?;
+            let path = properties.take("path").ok_or("the file is missing: add path=FILE")?;
+            Place::File { path: path.into(), append }
+        }
+        "pipe" => {
+            Place::Pipe(properties.take("path").ok_or("the pipe is missing: add path=PIPE")?.into())
+        }
+        "socket" => Place::Socket(socket(&mut properties, false)?),
+        "udp" => return reason("there are no datagrams behind a serial port: give socket"),
+        "serial" | "tty" | "parallel" | "parport" => {
+            return reason(
+                "no port of the host is passed through: give pty, and join the two with socat",
+            );
+        }
+        _ => return reason("there are null, stdio, file, pty, pipe, socket and vc"),
+    };
+    properties.finish("id, mux, and those of its kind: path, append, server, wait, telnet, host, port, fd and reconnect")?;
+    let index = named(all, &id);
+    let character = &mut all.run.qemu.characters[index];
+    if character.place != Place::Unknown {
+        return Err(format!("there are two of the id {id}"));
+    }
+    character.place = place;
+    character.is_shared = is_shared;
+    Ok(())
+}
+
+/// A socket, whose properties are taken. With `telnet` it speaks that.
+fn socket(properties: &mut Properties, telnet: bool) -> Result<SocketPlace, Reason> {
+    let mut on = |key: &str| properties.take(key).map_or(Ok(false), |value| switch(key, &value));
+    let is_server = on("server")?;
+    let telnet = on("telnet")? || on("tn3270")? || telnet;
+    // Nothing waits for a client, which misses nothing by that.
+    on("wait")?;
+    on("nowait")?;
+    on("nodelay")?;
+    on("delay")?;
+    on("ipv4")?;
+    on("ipv6")?;
+    on("keep-alive")?;
+    if on("websocket")? || on("abstract")? || on("mptcp")? {
+        return reason("websocket, abstract and mptcp are not there: leave them out");
+    }
+    on("tight")?;
+    if properties.take("tls-creds").is_some() || properties.take("tls-authz").is_some() {
+        return reason("there is no TLS: reach the socket by ssh, which can forward it");
+    }
+    properties.take("to");
+    let seconds = properties.take("reconnect").map(|seconds| (seconds, 1000));
+    let reconnect = properties.take("reconnect-ms").map(|millis| (millis, 1)).or(seconds);
+    let reconnect = match reconnect {
+        Some((text, unit)) => {
+            let number: u32 = text.parse().map_err(|_| "reconnect is a number of seconds")?;
+            (number > 0).then(|| Duration::from_millis(u64::from(number) * unit))
+        }
+        None => None,
+    };
+    let mut take =
+        |key: &str| properties.take(key).or_else(|| properties.take(&format!("addr.{key}")));
+    let address = match (take("path"), take("fd").or_else(|| take("str")), take("port")) {
+        (Some(path), None, None) => Address::Unix(path.into()),
+        (None, Some(number), None) => {
+            let number = number.parse().map_err(|_| "fd is the number of a descriptor")?;
+            Address::Descriptor(number)
+        }
+        (None, None, Some(port)) => {
+            let port = port.parse().map_err(|_| "port is a number")?;
+            Address::Tcp(take("host").unwrap_or_default(), port)
+        }
+        _ => {
+            return reason(
+                "where the socket is, is missing: add path=PATH, or host=HOST and port=PORT",
+            );
+        }
+    };
+    take("type");
+    let address = match address {
+        Address::Tcp(host, port) if is_server => Address::Tcp(of_this_host(&host)?, port),
+        Address::Tcp(host, port) if host.is_empty() => Address::Tcp("127.0.0.1".to_owned(), port),
+        address => address,
+    };
+    Ok(SocketPlace { address, is_server, telnet, reconnect })
+}
+
+/// Where clients of this host alone come: who drives a machine has the rights of its user.
+fn of_this_host(host: &str) -> Result<String, Reason> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host {
+        "" | "localhost" | "127.0.0.1" => Ok("127.0.0.1".to_owned()),
+        "::1" => Ok("::1".to_owned()),
+        _ if host.starts_with("127.") => Ok(host.to_owned()),
+        _ => Err(format!(
+            "clients of other hosts are not let in at {host}: leave the host out, and forward the port with ssh -L"
+        )),
+    }
+}
+
+/// A place in the old form: `stdio`, `unix:PATH,server`, `telnet:HOST:PORT,server` and so on. None for what makes no place.
+fn place(value: &str) -> Result<Option<Place>, Reason> {
+    let (kind, rest) = value.split_once(':').unwrap_or((value, ""));
+    let place = match (kind, rest) {
+        ("none", "") => return Ok(None),
+        ("null", "") | ("vc", _) => Place::Null,
+        ("stdio", "") => Place::Stdio,
+        ("pty", "") => Place::Pty,
+        ("file", path) if !path.is_empty() => {
+            let mut properties = Properties::parse(path, Some("path"));
+            let append =
+                properties.take("append").map_or(Ok(false), |value| switch("append", &value))?;
+            let path = properties.take("path").unwrap_or_default();
+            properties.finish("append")?;
+            Place::File { path: path.into(), append }
+        }
+        ("pipe", path) if !path.is_empty() => Place::Pipe(path.into()),
+        ("unix", path) if !path.is_empty() => {
+            let mut properties = Properties::parse(path, Some("path"));
+            let socket = socket(&mut properties, false)?;
+            properties.finish("server, wait, reconnect and telnet")?;
+            Place::Socket(socket)
+        }
+        ("tcp" | "telnet", address) if !address.is_empty() => {
+            let mut properties = Properties::parse(address, Some("address"));
+            let address = properties.take("address").unwrap_or_default();
+            let (host, port) = address.rsplit_once(':').ok_or("give HOST:PORT")?;
+            properties.add("host", host);
+            properties.add("port", port);
+            let socket = socket(&mut properties, kind == "telnet")?;
+            properties.finish("server, wait, reconnect and telnet")?;
+            Place::Socket(socket)
+        }
+        ("udp", _) => {
+            return reason("there are no datagrams behind a serial port: give tcp:HOST:PORT");
+        }
+        ("websocket", _) => return reason("there is no websocket: give tcp:HOST:PORT"),
+        ("con" | "msmouse" | "braille", _) => return reason("there is no such device: give null"),
+        _ if value.starts_with("/dev/") => {
+            return reason(
+                "no port of the host is passed through: give pty, and join the two with socat",
+            );
+        }
+        _ => {
+            return reason(
+                "give stdio, null, none, file:PATH, pty, pipe:PATH, unix:PATH, tcp:HOST:PORT or telnet:HOST:PORT, \
+                 these with server=on or not, or chardev:ID",
+            );
+        }
+    };
+    Ok(Some(place))
+}
+
+/// `-serial`: none where there is to be no port.
+pub(super) fn serial(all: &mut Translation, value: &str) -> Result<Option<SerialTarget>, Reason> {
+    if let Some(id) = value.strip_prefix("chardev:") {
+        return Ok(Some(SerialTarget::Character(named(all, id))));
+    }
+    if let Some(value) = value.strip_prefix("mon:") {
+        let Some(place) = place(value)? else { return Ok(None) };
+        let character = new(all, place, true);
+        all.run.qemu.monitors.push(Monitor { character, mode: Mode::Readline });
+        all.has_monitor_option = true;
+        return Ok(Some(SerialTarget::Character(character)));
+    }
+    Ok(match place(value)? {
+        None => None,
+        // These are what `ring3 run` has, too.
+        Some(Place::Stdio) => Some(SerialTarget::Stdio),
+        Some(Place::Null | Place::Unknown) => Some(SerialTarget::Null),
+        Some(Place::Pty) => Some(SerialTarget::Pty),
+        Some(Place::File { path, append: false }) => Some(SerialTarget::File(path)),
+        Some(Place::Socket(SocketPlace {
+            address: Address::Unix(path),
+            is_server: true,
+            telnet: false,
+            ..
+        })) => Some(SerialTarget::Socket(path)),
+        Some(place) => Some(SerialTarget::Character(new(all, place, false))),
+    })
+}
+
+/// `-device isa-serial`.
+pub(super) fn serial_device(all: &mut Translation, properties: &Properties) -> Result<(), Reason> {
+    let mut target = Some(SerialTarget::Null);
+    let mut index = None;
+    properties.for_each(|key, value| match key {
+        "chardev" => set(&mut target, Some(SerialTarget::Character(named(all, value)))),
+        "index" => {
+            let number = value.parse::<usize>().ok().filter(|index| *index < 4);
+            set(&mut index, Some(number.ok_or("index is a number from 0 to 3")?))
+        }
+        // Those of a PC are where they are.
+        "id" | "irq" | "iobase" | "wakeup" => Ok(()),
+        _ => unknown(key, "chardev, index and id"),
+    })?;
+    let index = index.unwrap_or(all.serial.len());
+    if index >= all.serial.len() {
+        all.serial.resize(index + 1, None);
+    }
+    all.serial[index] = target;
+    Ok(())
+}
+
+/// `-monitor`.
+pub(super) fn monitor(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    add_monitor(all, value, Mode::Readline)
+}
+
+/// `-qmp`.
+pub(super) fn qmp(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    add_monitor(all, value, Mode::Control)
+}
+
+fn add_monitor(all: &mut Translation, value: &str, mode: Mode) -> Result<(), Reason> {
+    all.has_monitor_option |= mode == Mode::Readline;
+    let value = value.strip_prefix("mon:").unwrap_or(value);
+    let character = match value.strip_prefix("chardev:") {
+        Some(id) => named(all, id),
+        None => match place(value)? {
+            None | Some(Place::Null) => return Ok(()),
+            Some(place) => new(all, place, false),
+        },
+    };
+    all.run.qemu.monitors.push(Monitor { character, mode });
+    Ok(())
+}
+
+/// `-mon`.
+pub(super) fn mon(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse(value, Some("chardev"));
+    let mode = match properties.take("mode").as_deref() {
+        None | Some("readline") => Mode::Readline,
+        Some("control") => Mode::Control,
+        Some(_) => return reason("mode is readline or control"),
+    };
+    let id = properties.take("chardev").ok_or("where it is, is missing: add chardev=ID")?;
+    for key in ["id", "pretty", "default"] {
+        properties.take(key);
+    }
+    properties.finish("chardev, mode and pretty")?;
+    all.has_monitor_option |= mode == Mode::Readline;
+    let character = named(all, &id);
+    all.run.qemu.monitors.push(Monitor { character, mode });
+    Ok(())
+}
+
+/// `-debugcon`.
+pub(super) fn debugcon(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    match place(value)? {
+        Some(Place::Stdio) => set(&mut all.debugcon, Some(DebugTarget::Stdio)),
+        Some(Place::File { path, .. }) => set(&mut all.debugcon, Some(DebugTarget::File(path))),
+        Some(Place::Null) | None => Ok(()),
+        Some(_) => reason("give stdio, file:PATH or null"),
+    }
+}
+
+/// `-device isa-debugcon`.
+pub(super) fn debugcon_device(
+    all: &mut Translation,
+    properties: &mut Properties,
+) -> Result<(), Reason> {
+    match properties.take("iobase").as_deref() {
+        Some("0x402" | "1026") => all.debugcon_at_402 = true,
+        Some(_) => return reason("the debug console is at port 402h: give iobase=0x402"),
+        None => {}
+    }
+    let chardev = properties.take("chardev").ok_or("where it goes, is missing: add chardev=ID")?;
+    for key in ["id", "readback"] {
+        properties.take(key);
+    }
+    properties.finish_all("iobase and chardev")?;
+    let index = named(all, &chardev);
+    set(&mut all.debugcon_character, Some(index))
+}
+
+/// `-display`.
+pub(super) fn display(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let (kind, rest) = value.split_at(value.find([',', '=']).unwrap_or(value.len()));
+    let display = match kind {
+        "none" => DisplayTarget::None,
+        "curses" => DisplayTarget::Terminal,
+        "vnc" => vnc(all, rest.trim_start_matches('='))?,
+        "gtk" | "sdl" | "default" | "cocoa" | "egl-headless" | "dbus" | "spice-app" => {
+            all.warn("there is no window: the screen is in the terminal where there is one, and by -vnc :N elsewhere");
+            return Ok(());
+        }
+        _ => return reason("give curses for the terminal, vnc=:N or none"),
+    };
+    set(&mut all.display, Some(display))
+}
+
+/// `-vnc`.
+pub(super) fn vnc(all: &mut Translation, value: &str) -> Result<DisplayTarget, Reason> {
+    let mut properties = Properties::parse(value, Some("where"));
+    let place = properties.take("where").unwrap_or_default();
+    for key in ["password", "sasl", "tls-creds", "tls-authz", "reverse", "websocket"] {
+        match properties.take(key).as_deref() {
+            None | Some("off") => {}
+            Some(_) => {
+                return Err(format!(
+                    "VNC has no {key} here: the socket unix:PATH is for its user alone"
+                ));
+            }
+        }
+    }
+    // Who may connect is decided by the socket, and pictures are not lossy.
+    for key in [
+        "to",
+        "share",
+        "lossy",
+        "non-adaptive",
+        "lock-key-sync",
+        "key-delay-ms",
+        "audiodev",
+        "power-control",
+        "display",
+        "head",
+        "id",
+    ] {
+        properties.take(key);
+    }
+    properties.finish("to, share and others that make no difference")?;
+    if place == "none" {
+        return Ok(DisplayTarget::None);
+    }
+    // Everywhere, which is not served.
+    if let Some(number) = place.strip_prefix("0.0.0.0:").or_else(|| place.strip_prefix("[::]:")) {
+        all.warn(&format!(
+            "clients of other hosts are not let in: the screen is at :{number} of this host"
+        ));
+        return Ok(DisplayTarget::Vnc(
+            format!(":{number}").parse().map_err(|error| format!("{error}"))?,
+        ));
+    }
+    Ok(DisplayTarget::Vnc(place.parse().map_err(|error| format!("{error}"))?))
+}
+
+/// There is somebody who could let the machine go on.
+pub(super) fn has_monitor(all: &Translation) -> bool {
+    let no_other = all.serial.is_empty() && !all.no_defaults;
+    !all.run.qemu.monitors.is_empty() || (all.no_graphic && no_other && !all.has_monitor_option)
+}
+
+/// Decides what depends on several options, and what the screen does: which options cannot be met, and why.
+pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, Reason)> {
+    let mut errors = Vec::new();
+    let is_daemon = all.run.qemu.daemonize;
+    let no_graphic = all.no_graphic && !is_daemon;
+    let wants_monitor = no_graphic && !all.has_monitor_option && !all.no_defaults;
+    if all.serial.is_empty() && !all.no_defaults {
+        let target = if wants_monitor {
+            let character = new(all, Place::Stdio, true);
+            all.run.qemu.monitors.push(Monitor { character, mode: Mode::Readline });
+            SerialTarget::Character(character)
+        } else {
+            default_serial(no_graphic)
+        };
+        all.serial.push(Some(target));
+    } else if wants_monitor && stdio_users(all) == 0 {
+        let character = new(all, Place::Stdio, false);
+        all.run.qemu.monitors.push(Monitor { character, mode: Mode::Readline });
+    }
+    let ports = std::mem::take(&mut all.serial);
+    all.run.serial = match ports.iter().rposition(Option::is_some) {
+        None => vec![SerialTarget::None],
+        Some(last) => {
+            let ports = ports.into_iter().take(last + 1);
+            ports.map(|target| target.unwrap_or(SerialTarget::Null)).collect()
+        }
+    };
+    if let Some(index) = all.debugcon_character.take() {
+        match &all.run.qemu.characters[index].place {
+            Place::Stdio => all.run.debugcon = DebugTarget::Stdio,
+            Place::File { path, .. } => all.run.debugcon = DebugTarget::File(path.clone()),
+            Place::Null => {}
+            _ => errors.push((
+                "-device isa-debugcon".to_owned(),
+                "it goes to stdio, file or null".to_owned(),
+            )),
+        }
+    }
+    for character in &all.run.qemu.characters {
+        if let (Place::Unknown, Some(id)) = (&character.place, &character.id) {
+            errors.push((
+                format!("chardev {id}"),
+                format!("there is none: give -chardev KIND,id={id}"),
+            ));
+        }
+    }
+    for (index, character) in all.run.qemu.characters.iter().enumerate() {
+        let ports = all.run.serial.iter().filter(|port| **port == SerialTarget::Character(index));
+        let users = ports.count()
+            + all.run.qemu.monitors.iter().filter(|monitor| monitor.character == index).count();
+        if users > 1 && !character.is_shared && character.place != Place::Null {
+            let name = character.id.clone().unwrap_or_default();
+            errors.push((format!("-chardev {name}"), "several have it: add mux=on".to_owned()));
+        }
+    }
+    let users = stdio_users(all);
+    if users > 1 {
+        errors.push((
+            "stdio".to_owned(),
+            "several options want standard input and output; one can have it, or -serial mon:stdio both".to_owned(),
+        ));
+    }
+    if is_daemon && users > 0 {
+        errors.push((
+            "-daemonize".to_owned(),
+            "nothing can go to standard input and output: give -serial, -monitor and -qmp another place".to_owned(),
+        ));
+    }
+    all.run.display = match all.display.take() {
+        Some(DisplayTarget::Terminal) if users > 0 => {
+            errors.push((
+                "-display curses".to_owned(),
+                "the terminal is the screen's: send -serial, -monitor and -qmp elsewhere"
+                    .to_owned(),
+            ));
+            DisplayTarget::Terminal
+        }
+        Some(display) => display,
+        // Where QEMU would open a window.
+        None if has_terminal
+            && users == 0
+            && !all.no_graphic
+            && !is_daemon
+            && all.run.vga == Vga::Std =>
+        {
+            DisplayTarget::Terminal
+        }
+        None => DisplayTarget::None,
+    };
+    errors
+}
+
+/// How many want standard input and output.
+fn stdio_users(all: &Translation) -> usize {
+    let (serial, qemu) = (&all.run.serial, &all.run.qemu);
+    let ports = all.serial.iter().flatten().chain(serial);
+    let is_used = |index: usize| {
+        all.serial
+            .iter()
+            .flatten()
+            .chain(serial)
+            .any(|port| *port == SerialTarget::Character(index))
+            || qemu.monitors.iter().any(|monitor| monitor.character == index)
+    };
+    let characters = qemu.characters.iter().enumerate();
+    ports.filter(|port| **port == SerialTarget::Stdio).count()
+        + characters.filter(|(n, character)| character.place == Place::Stdio && is_used(*n)).count()
+        + usize::from(all.run.debugcon == DebugTarget::Stdio)
+}

@@ -1,0 +1,501 @@
+//! Drives and what is in them: `-drive`, `-blockdev`, `-hda` and the like, and the devices that have them.
+
+use std::path::PathBuf;
+
+use crate::args::RunArguments;
+use crate::drives::{DriveProperties, IdeProperties, Interface, KNOWN, VirtioProperties};
+
+use super::properties::{switch, unknown};
+use super::{Properties, Reason, Translation, reason, set};
+
+/// A device of `-device` that has a drive.
+#[derive(Debug)]
+pub(super) struct Disk {
+    /// What messages call it.
+    option: String,
+    /// The id of the drive or the name of the node, or none for an empty drive.
+    drive: Option<String>,
+    interface: Interface,
+    is_cdrom: bool,
+    /// Which of its bus, and which bus.
+    unit: Option<u8>,
+    bus: Option<u8>,
+    virtio: VirtioProperties,
+    ide: IdeProperties,
+    boot_index: Option<u32>,
+    writeback: Option<bool>,
+    /// What else is said of the drive, as `-drive` would.
+    others: Vec<(String, String)>,
+}
+
+impl Disk {
+    fn new(all: &Translation, interface: Interface, is_cdrom: bool) -> Disk {
+        Disk {
+            option: all.current.clone(),
+            drive: None,
+            interface,
+            is_cdrom,
+            unit: None,
+            bus: None,
+            virtio: VirtioProperties::default(),
+            ide: IdeProperties::default(),
+            boot_index: None,
+            writeback: None,
+            others: Vec::new(),
+        }
+    }
+}
+
+/// A node of `-blockdev`: what is in a file, or a format in another node.
+#[derive(Debug)]
+pub(super) struct Node {
+    name: String,
+    drive: DriveProperties,
+    /// It is the lower half of another one.
+    is_below: bool,
+}
+
+/// Files of which QEMU has drivers and ring3 has not, by what their names begin with, and what there is instead.
+const FOREIGN: [(&str, &str); 12] = [
+    (
+        "fat:",
+        "a directory is not shown as a disk (vvfat): make an image of it with mkfs.fat and mcopy",
+    ),
+    ("http:", "there is no driver for http: fetch the file"),
+    ("https:", "there is no driver for https: fetch the file"),
+    ("ftp:", "there is no driver for ftp: fetch the file"),
+    ("ftps:", "there is no driver for ftps: fetch the file"),
+    ("tftp:", "there is no driver for tftp: fetch the file"),
+    ("rbd:", "there is no driver for rbd: serve the disk by NBD"),
+    ("ssh:", "there is no driver for ssh: serve the disk by NBD (nbdkit ssh)"),
+    ("iscsi:", "there is no driver for iscsi: serve the disk by NBD"),
+    ("gluster", "there is no driver for gluster: serve the disk by NBD"),
+    ("nfs:", "there is no driver for nfs: mount it"),
+    ("blkdebug:", "there is no driver for blkdebug: leave it out"),
+];
+
+/// Refuses a file that only QEMU can open, by what it is.
+fn check_file(name: &str) -> Result<(), Reason> {
+    match FOREIGN.iter().find(|(prefix, _)| name.starts_with(prefix)) {
+        Some((_, why)) => reason(why),
+        None => Ok(()),
+    }
+}
+
+/// The name of a file with the driver before it that QEMU would take by itself.
+fn file(name: &str) -> Result<PathBuf, Reason> {
+    check_file(name)?;
+    Ok(name
+        .strip_prefix("file:")
+        .map_or(name, |path| path.strip_prefix("//").unwrap_or(path))
+        .into())
+}
+
+/// `-hda` and the like.
+pub(super) fn short(
+    all: &mut Translation,
+    value: &str,
+    place: fn(&mut RunArguments) -> &mut Option<PathBuf>,
+) -> Result<(), Reason> {
+    let file = file(value)?;
+    set(place(&mut all.run), Some(file))
+}
+
+/// Drivers of QEMU for what is in a file as it is.
+fn is_protocol(driver: &str) -> bool {
+    ["file", "host_device", "host_cdrom"].contains(&driver)
+}
+
+/// Sets one property of a drive that `-drive` and `-blockdev` share. True where it is known.
+fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, Reason> {
+    match key {
+        "file" | "filename" | "file.filename" => drive.file = Some(file(value)?),
+        "driver" | "file.driver" if is_protocol(value) => {}
+        "driver" | "file.driver" if value == "virtio-blk-vhost-user" => {}
+        "driver" | "file.driver" if value == "vvfat" || value == "fat" => {
+            return check_file("fat:").map(|()| true);
+        }
+        "driver" if value == "null-co" || value == "null-aio" => {
+            return Err("there is no driver for disks of nothing: make a sparse file".to_owned());
+        }
+        "path" => drive.vblock = Some(value.into()),
+        "format" | "driver" => {
+            drive.format = Some(value.parse().map_err(|error| format!("{error}"))?);
+        }
+        "readonly" | "read-only" | "file.read-only" | "ro" => drive.read_only = switch(key, value)?,
+        "file.cache.direct" => drive.cache.direct = switch(key, value)?,
+        "file.cache.no-flush" => drive.cache.no_flush = switch(key, value)?,
+        // How QEMU uses the host, and what an image says itself.
+        "aio"
+        | "file.aio"
+        | "auto-read-only"
+        | "file.auto-read-only"
+        | "file.locking"
+        | "locking"
+        | "backing"
+        | "file.discard"
+        | "copy-on-read"
+        | "force-share"
+        | "l2-cache-size"
+        | "cache-size"
+        | "l2-cache-entry-size"
+        | "refcount-cache-size"
+        | "lazy-refcounts"
+        | "overlap-check"
+        | "file.node-name"
+        | "drop-cache"
+        | "file.drop-cache"
+        | "x-check-cache-dropped"
+        | "pass-discard-request"
+        | "cache.writeback"
+        | "preallocation-size"
+        | "boot" => {}
+        _ => match drive.set(key, value) {
+            Some(set) => set.map_err(|error| error.to_string())?,
+            None => return Ok(false),
+        },
+    }
+    Ok(true)
+}
+
+/// `-drive`.
+pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut drive = DriveProperties::default();
+    let (mut bus, mut unit) = (None, None);
+    let mut is_loose = false;
+    let number = |key: &str, value: &str| {
+        value.parse::<u8>().map_err(|_| format!("{key} is a number from 0"))
+    };
+    let mut serial = None;
+    Properties::parse(value, None).for_each(|key, value| match (key, value) {
+        ("if", "ide") => set(&mut drive.interface, Interface::Ide),
+        ("if", "floppy") => set(&mut drive.interface, Interface::Floppy),
+        ("if", "virtio") => set(&mut drive.interface, Interface::Virtio),
+        ("if", "none") => set(&mut is_loose, true),
+        ("if", "pflash") => reason("there is no flash memory: firmware is a file of -bios"),
+        ("if", "scsi") => reason(
+            "there is no SCSI: drives are attached by if=ide, if=floppy, if=virtio or if=none",
+        ),
+        ("if", _) => reason("drives are attached by if=ide, if=floppy, if=virtio or if=none"),
+        ("id" | "node-name", value) => set(&mut drive.id, Some(value.to_owned())),
+        ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
+        ("bus", value) => set(&mut bus, Some(number(key, value)?)),
+        ("unit", value) => set(&mut unit, Some(number(key, value)?)),
+        ("media", "disk") => set(&mut drive.is_cdrom, false),
+        ("media", "cdrom") => set(&mut drive.is_cdrom, true),
+        ("media", _) => reason("media is disk or cdrom"),
+        ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
+        ("serial", value) => set(&mut serial, Some(value.to_owned())),
+        // The geometry that the BIOS of a PC of 1990 was told.
+        ("cyls" | "heads" | "secs" | "trans" | "addr", _) => Ok(()),
+        (key, value) if common(&mut drive, key, value)? => Ok(()),
+        (key, _) => unknown(key, &format!("bus, unit, {KNOWN}")),
+    })?;
+    match drive.interface {
+        Interface::Virtio => drive.virtio.serial = serial,
+        _ => drive.ide.serial = serial,
+    }
+    match (drive.index, bus, unit) {
+        (_, None, None) => {}
+        (Some(_), ..) => return reason("give either index, or bus and unit"),
+        (None, bus, unit) => {
+            // Two drives for each bus, and both diskette drives on the one.
+            let index = bus.unwrap_or(0).saturating_mul(2).saturating_add(unit.unwrap_or(0));
+            drive.index = Some(index);
+        }
+    }
+    match drive.id.clone() {
+        Some(id) if is_loose => all.loose_drives.push((id, drive)),
+        None if is_loose => return reason("a device finds the drive by its id; add id=NAME"),
+        _ => all.run.drives.drive.push(drive),
+    }
+    Ok(())
+}
+
+/// `-blockdev`: a node, which has a file or another node.
+pub(super) fn blockdev(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse_either(value, Some("driver"))?;
+    let Some(name) = properties.take("node-name") else {
+        return reason("a device finds the node by its name; add node-name=NAME");
+    };
+    let driver = properties.take("driver").unwrap_or_default();
+    let mut drive =
+        if is_protocol(&driver) || ["nbd", "virtio-blk-vhost-user"].contains(&driver.as_str()) {
+            protocol(&driver, &mut properties)?
+        } else {
+            let below = properties.take("file");
+            let mut inner = properties.take_group("file");
+            let mut drive = match below {
+                Some(below) => {
+                    let node = all.nodes.iter_mut().find(|node| node.name == below);
+                    let node =
+                        node.ok_or_else(|| format!("there is no node {below}: name it before"))?;
+                    node.is_below = true;
+                    node.drive.clone()
+                }
+                None if !inner.is_empty() => {
+                    let driver = inner.take("driver").unwrap_or_default();
+                    inner.take("node-name");
+                    let drive = protocol(&driver, &mut inner)?;
+                    inner.finish("filename, server, cache and the like")?;
+                    drive
+                }
+                None => {
+                    return reason(
+                        "what the image is in, is missing: add file=NODE or file.filename=FILE",
+                    );
+                }
+            };
+            common(&mut drive, "driver", &driver)?;
+            drive
+        };
+    drive.id = Some(name.clone());
+    drive.is_node = true;
+    properties.for_each(|key, value| {
+        if common(&mut drive, key, value)? {
+            return Ok(());
+        }
+        unknown(key, &format!("driver, node-name, filename, {KNOWN}"))
+    })?;
+    all.nodes.push(Node { name, drive, is_below: false });
+    Ok(())
+}
+
+/// Where the bytes of a node are.
+fn protocol(driver: &str, properties: &mut Properties) -> Result<DriveProperties, Reason> {
+    let mut drive = DriveProperties::default();
+    match driver {
+        "nbd" => {
+            let mut server = properties.take_group("server");
+            let mut take = |key: &str| server.take(key).or_else(|| properties.take(key));
+            let export = take("export").unwrap_or_default();
+            let uri = match (take("path"), take("host"), take("port")) {
+                (Some(path), ..) => format!("nbd+unix:///{export}?socket={path}"),
+                (None, Some(host), port) => {
+                    format!("nbd://{host}:{}/{export}", port.as_deref().unwrap_or("10809"))
+                }
+                _ => {
+                    return reason(
+                        "where the server is, is missing: add server.type, server.path or server.host",
+                    );
+                }
+            };
+            drive.file = Some(uri.into());
+        }
+        "virtio-blk-vhost-user" => drive.vblock = properties.take("path").map(Into::into),
+        _ if is_protocol(driver) => {
+            let Some(name) = properties.take("filename") else {
+                return reason("the file is missing: add filename=FILE");
+            };
+            drive.file = Some(name.into());
+            drive.format = Some(ring3_block::Format::Raw);
+        }
+        _ => {
+            return Err(format!(
+                "there is no driver {driver}; there are file, host_device, nbd and virtio-blk-vhost-user"
+            ));
+        }
+    }
+    for (key, value) in std::mem::replace(properties, Properties::parse("", None)).iter() {
+        if !common(&mut drive, key, value)? {
+            properties.add(key, value);
+        }
+    }
+    Ok(drive)
+}
+
+/// Properties of a disk that make no difference to a guest: where it is, and how QEMU works.
+const HARMLESS: [&str; 26] = [
+    "driver",
+    "addr",
+    "iothread",
+    "ioeventfd",
+    "event_idx",
+    "indirect_desc",
+    "config-wce",
+    "queue-size",
+    "vectors",
+    "request-merging",
+    "share-rw",
+    "seg-max-adjust",
+    "ats",
+    "page-per-vq",
+    "multifunction",
+    "acpi-index",
+    "failover",
+    "class",
+    "x-disable-pcie",
+    "max-discard-sectors",
+    "max-write-zeroes-sectors",
+    "discard",
+    "write-zeroes",
+    "ver",
+    "min_io_size",
+    "opt_io_size",
+];
+
+/// What can be said of a disk.
+const DISK_PROPERTIES: &str = "id, drive, bus, unit, serial, bootindex, write-cache, rerror and werror, for IDE model, and for virtio num-queues, \
+     disable-legacy and disable-modern";
+
+/// `-device ide-hd`, `ide-cd`, `virtio-blk-pci` and `floppy`. The drive that it names may come later.
+pub(super) fn device(
+    all: &mut Translation,
+    driver: &str,
+    properties: &Properties,
+) -> Result<(), Reason> {
+    let (interface, is_cdrom) = match driver {
+        "ide-cd" => (Interface::Ide, true),
+        "ide-hd" | "ide-drive" => (Interface::Ide, false),
+        "floppy" => (Interface::Floppy, false),
+        _ => (Interface::Virtio, false),
+    };
+    let mut disk = Disk::new(all, interface, is_cdrom);
+    let is_virtio = interface == Interface::Virtio;
+    properties.for_each(|key, value| match key {
+        "drive" => set(&mut disk.drive, Some(value.to_owned())),
+        "id" => {
+            disk.ide.id = Some(value.to_owned());
+            set(&mut disk.virtio.id, Some(value.to_owned()))
+        }
+        "unit" => {
+            let unit = value.parse::<u8>().ok().filter(|unit| *unit < 2);
+            set(&mut disk.unit, Some(unit.ok_or("unit is 0 or 1")?))
+        }
+        "bus" if is_virtio => Ok(()),
+        "bus" => {
+            let number = value.rsplit_once('.').and_then(|(_, number)| number.parse::<u8>().ok());
+            let is_there = value.starts_with("ide.") || value.starts_with("floppy-bus.");
+            let number = number.filter(|_| is_there);
+            set(
+                &mut disk.bus,
+                Some(number.ok_or_else(|| {
+                    format!("there is no bus {value}; there are ide.0 and ide.1")
+                })?),
+            )
+        }
+        "bootindex" => {
+            let place = value.parse().map_err(|_| "bootindex is a number from 0")?;
+            set(&mut disk.boot_index, Some(place))
+        }
+        "write-cache" => match value {
+            "auto" => Ok(()),
+            _ => set(&mut disk.writeback, Some(switch(key, value)?)),
+        },
+        "logical_block_size" | "physical_block_size" if value == "512" => Ok(()),
+        // What is said of the medium, of which the guest learns by its sectors.
+        "physical_block_size" | "discard_granularity" | "rotation_rate" | "wwn" | "port_wwn" => {
+            Ok(())
+        }
+        "logical_block_size" => reason("sectors have 512 bytes: leave logical_block_size out"),
+        "scsi" | "iommu_platform" | "packed" | "in-order" if value == "off" || value == "false" => {
+            Ok(())
+        }
+        "drive-type" | "fallback" => Ok(()),
+        "model" if !is_virtio => set(&mut disk.ide.model, Some(value.to_owned())),
+        "serial" if !is_virtio => set(&mut disk.ide.serial, Some(value.to_owned())),
+        "rerror" | "werror" => {
+            if value != "auto" {
+                disk.others.push((key.to_owned(), value.to_owned()));
+            }
+            Ok(())
+        }
+        // A transitional device is what it is.
+        "disable-legacy" if value == "auto" => Ok(()),
+        _ if HARMLESS.contains(&key) => Ok(()),
+        _ if is_virtio => match disk.virtio.set(key, value) {
+            Some(result) => result.map_err(|error| error.to_string()),
+            None => unknown(key, DISK_PROPERTIES),
+        },
+        _ => unknown(key, DISK_PROPERTIES),
+    })?;
+    if disk.drive.is_none() && !(is_cdrom || interface == Interface::Floppy) {
+        return reason("which drive it is, is missing: add drive=ID");
+    }
+    all.disks.push(disk);
+    Ok(())
+}
+
+/// What drive A or B of the controller that is there is to have.
+pub(super) fn floppy(all: &mut Translation, id: &str, unit: u8) {
+    let mut disk = Disk::new(all, Interface::Floppy, false);
+    disk.drive = Some(id.to_owned());
+    disk.unit = Some(unit);
+    all.disks.push(disk);
+}
+
+/// Brings drives and devices together: which options cannot be met, and why.
+pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
+    let mut errors = Vec::new();
+    let mut taken: Vec<u8> = Vec::new();
+    for disk in std::mem::take(&mut all.disks) {
+        let option = disk.option.clone();
+        match attach(all, disk, &mut taken) {
+            Ok(drive) => all.run.drives.drive.push(drive),
+            Err(reason) => errors.push((option, reason)),
+        }
+    }
+    errors
+}
+
+/// A device with its drive. `taken` are the places on IDE that others have.
+fn attach(
+    all: &mut Translation,
+    disk: Disk,
+    taken: &mut Vec<u8>,
+) -> Result<DriveProperties, Reason> {
+    let mut drive = match &disk.drive {
+        None => DriveProperties::default(),
+        Some(id) => take_drive(all, id)?,
+    };
+    drive.interface = disk.interface;
+    drive.is_cdrom |= disk.is_cdrom;
+    if disk.interface == Interface::Virtio {
+        drive.virtio = disk.virtio;
+    } else {
+        let serial = drive.ide.serial.take();
+        drive.ide = disk.ide;
+        drive.ide.serial = drive.ide.serial.or(serial);
+    }
+    drive.boot_index = disk.boot_index.or(drive.boot_index);
+    if let Some(writeback) = disk.writeback {
+        drive.cache.writeback = writeback;
+    }
+    for (key, value) in &disk.others {
+        if let Some(set) = drive.set(key, value) {
+            set.map_err(|error| error.to_string())?;
+        }
+    }
+    drive.index = match (disk.interface, disk.bus, disk.unit) {
+        (Interface::Virtio, ..) | (_, None, None) => None,
+        (Interface::Floppy, _, unit) => unit,
+        // Each port of a q35's controller is a bus of its own.
+        (Interface::Ide, Some(bus), _) if all.is_q35 => Some(bus),
+        (Interface::Ide, bus, unit) => {
+            let bus = bus.unwrap_or(0).saturating_mul(2);
+            let free = || (bus..bus + 2).find(|place| !taken.contains(place)).unwrap_or(bus);
+            Some(unit.map_or_else(free, |unit| bus + unit))
+        }
+    };
+    if disk.interface == Interface::Ide {
+        taken.extend(drive.index);
+    }
+    drive.check().map_err(|error| error.to_string())?;
+    Ok(drive)
+}
+
+/// The drive or node that is called `id`.
+fn take_drive(all: &mut Translation, id: &str) -> Result<DriveProperties, Reason> {
+    if let Some(index) = all.loose_drives.iter().position(|(name, _)| name == id) {
+        return Ok(all.loose_drives.remove(index).1);
+    }
+    if let Some(index) = all.nodes.iter().position(|node| node.name == id) {
+        if all.nodes[index].is_below {
+            return Err(format!("the node {id} is in use by another node"));
+        }
+        return Ok(all.nodes.remove(index).drive);
+    }
+    Err(format!(
+        "there is no such drive: give -drive if=none,id={id},file=FILE, or -blockdev with node-name={id}, once for each"
+    ))
+}

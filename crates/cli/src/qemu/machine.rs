@@ -1,0 +1,335 @@
+//! Options of the machine itself: its kind, its memory, its time and what it does when the guest has done.
+
+use crate::args::{Engine, MemorySize, RepetitionArguments};
+use crate::rtc::RtcBase;
+
+use super::properties::{switch, unknown};
+use super::{Properties, Reason, Translation, reason, set};
+
+/// What a `pc` of QEMU can be told besides its type, without any difference here.
+const HARMLESS: [&str; 25] = [
+    "memory-backend",
+    "dump-guest-core",
+    "mem-merge",
+    "kernel-irqchip",
+    "kernel_irqchip",
+    "vmport",
+    "smm",
+    "nvdimm",
+    "usb",
+    "graphics",
+    "pcspk-audiodev",
+    "x-south-bridge",
+    "i8042",
+    "sata",
+    "pit",
+    "rtc",
+    "phandle-start",
+    "firmware",
+    "suppress-vmdesc",
+    "vmcoreinfo",
+    "hmat",
+    "max-ram-below-4g",
+    "default-bus-bypass-iommu",
+    "kvm_shadow_mem",
+    "igd-passthru",
+];
+
+/// `-machine`.
+pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let properties = Properties::parse_either(value, Some("type"))?;
+    // What was taken for the type was a property without a value.
+    properties.for_each(|key, value| match (key, value) {
+        ("type", "pc" | "none" | "default") => Ok(()),
+        ("type", name) if name.starts_with("pc-i440fx-") || name.starts_with("pc-1.") || name.starts_with("pc-0.") => Ok(()),
+        ("type", name) if name == "q35" || name.starts_with("pc-q35-") => {
+            all.is_q35 = true;
+            all.warn(
+                "the machine is a pc, with the 440FX chipset: disks are on IDE, and there is no PCI Express",
+            );
+            Ok(())
+        }
+        ("type", "isapc") => reason("the machine is a pc, with PCI: give -M pc"),
+        ("type", "microvm") => reason("the machine is a pc: give -M pc, and virtio-blk-pci and virtio-net-pci"),
+        ("type", _) => reason("the machine is a pc, with the 440FX chipset: give -M pc"),
+        ("accel", value) => accelerator(all, value),
+        ("acpi", value) => {
+            let is_on = value == "auto" || switch("acpi", value)?;
+            acpi(all, is_on);
+            Ok(())
+        }
+        ("hpet", value) => set(&mut all.run.board.hpet, switch(key, value)?),
+        ("usb" | "nvdimm", "on") => {
+            all.warn(&format!("there is no {key}"));
+            Ok(())
+        }
+        (key, _) if HARMLESS.contains(&key) || key.starts_with("hmat") => Ok(()),
+        (key, _) if key.starts_with("smp.") || key.starts_with("boot.") || key.starts_with("memory.") => Ok(()),
+        _ => unknown(key, "type, accel, acpi and others that make no difference"),
+    })
+}
+
+/// `-accel`, and the machine's property: QEMU's name for what executes instructions by software, or those of the engines. Of
+/// several, with colons between or one after the other, the first one counts that there is.
+pub(super) fn accelerator(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let names = value.split(',').next().unwrap_or_default();
+    let names = names.strip_prefix("accel=").unwrap_or(names);
+    let mut is_known = false;
+    for name in names.split(':') {
+        let engine = match name {
+            "tcg" => Engine::Auto,
+            "translator" => Engine::Translator,
+            "interpreter" => Engine::Interpreter,
+            "kvm" | "hax" | "hvf" | "whpx" | "nvmm" | "xen" | "mshv" | "nitro" | "qtest" => {
+                is_known = true;
+                continue;
+            }
+            _ => {
+                return Err(format!(
+                    "there is no accelerator {name}: give tcg, translator or interpreter"
+                ));
+            }
+        };
+        // What came first was the wish, and this is what there is in its place.
+        if !all.has_engine {
+            all.run.engine = engine;
+            all.has_engine = true;
+        }
+        return Ok(());
+    }
+    if !is_known {
+        return reason("give tcg, translator or interpreter");
+    }
+    // Whether another one follows that there is, is known at the end.
+    all.wants_host.get_or_insert_with(|| all.current.clone());
+    Ok(())
+}
+
+/// `-no-acpi` and the machine's property. The tables are there, and systems that look for them can be told not to.
+pub(super) fn acpi(all: &mut Translation, is_on: bool) {
+    if !is_on {
+        all.warn(
+            "ACPI is part of the machine; Linux leaves it alone with acpi=off on its command line",
+        );
+    }
+}
+
+/// `-smp`.
+pub(super) fn processors(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut wanted = 1_u64;
+    Properties::parse(value, Some("cpus")).for_each(|key, value| match key {
+        "cpus" | "sockets" | "dies" | "clusters" | "cores" | "threads" | "maxcpus" | "modules"
+        | "drawers" | "books" => {
+            let number: u64 = value.parse().map_err(|_| format!("{key} is a number"))?;
+            if key != "maxcpus" {
+                wanted = wanted.max(number);
+            }
+            Ok(())
+        }
+        _ => unknown(key, "cpus, maxcpus, sockets, dies, cores and threads"),
+    })?;
+    if wanted > 1 {
+        all.warn("the machine has one processor");
+    }
+    Ok(())
+}
+
+/// `-m`.
+pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("size")).for_each(|key, value| match key {
+        "size" => {
+            let size = value.trim_end_matches(['b', 'B']);
+            let size = size.parse::<MemorySize>().or_else(|error| kib(size).ok_or(error));
+            let size = size.map_err(|error| format!("{error}: give at most -m 3G"))?;
+            set(&mut all.run.memory, size)
+        }
+        // Memory that would be put in later.
+        "slots" => Ok(()),
+        "maxmem" => {
+            all.warn("no memory is put in later");
+            Ok(())
+        }
+        _ => unknown(key, "size, slots and maxmem"),
+    })
+}
+
+/// A size in KiB, as libvirt writes it.
+fn kib(text: &str) -> Option<MemorySize> {
+    let kib: u64 = text.strip_suffix(['k', 'K'])?.parse().ok()?;
+    kib.is_multiple_of(1024).then(|| (kib / 1024).to_string().parse().ok())?
+}
+
+/// `-name`.
+pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("guest")).for_each(|key, value| match key {
+        "guest" => set(&mut all.run.name, Some(value.to_owned())),
+        // What the host's tools are shown.
+        "process" | "debug-threads" => Ok(()),
+        _ => unknown(key, "guest, process and debug-threads"),
+    })
+}
+
+/// `-uuid`.
+pub(super) fn uuid(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let groups: Vec<_> = value.split('-').map(str::len).collect();
+    let digits: String = value.chars().filter(|digit| *digit != '-').collect();
+    let wrong = || "a UUID is written as 550e8400-e29b-41d4-a716-446655440000".to_owned();
+    let number = u128::from_str_radix(&digits, 16);
+    if groups != [8, 4, 4, 4, 12] || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    set(&mut all.run.qemu.uuid, Some(number.map_err(|_| wrong())?.to_be_bytes()))
+}
+
+/// `-boot`.
+pub(super) fn boot(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let letters = |value: &str| match value.find(|letter| !('a'..='p').contains(&letter)) {
+        Some(_) => reason("the letters are a, b, c, d and n"),
+        // QEMU has names for more disks and cards than can be booted from.
+        None => Ok(value.chars().filter(|letter| "abcdn".contains(*letter)).collect()),
+    };
+    let mut splash = false;
+    let boot = &mut all.run.drives.boot;
+    Properties::parse(value, Some("order")).for_each(|key, value| match key {
+        "order" => set(&mut boot.order, letters(value)?),
+        "once" => set(&mut boot.once, letters(value)?),
+        "menu" => set(&mut boot.menu, switch(key, value)?),
+        // What comes first is tried first, and firmware decides what to do where nothing starts.
+        "strict" => switch(key, value).map(|_| ()),
+        "reboot-timeout" => Ok(()),
+        "splash" | "splash-time" => set(&mut splash, true),
+        _ => unknown(key, "order, once, menu, strict, splash, splash-time and reboot-timeout"),
+    })?;
+    if splash {
+        all.warn("firmware shows no picture of one's own");
+    }
+    Ok(())
+}
+
+/// `-initrd`: one file, or the modules of a Multiboot kernel with commas between them, each with its arguments.
+pub(super) fn initrd(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    if std::path::Path::new(value).exists() {
+        return set(&mut all.run.initrd, vec![value.into()]);
+    }
+    let modules = value.replace(",,", "\0");
+    let modules = modules.split(',').map(|module| {
+        let module = module.replace('\0', ",");
+        module.split(' ').next().unwrap_or_default().to_owned()
+    });
+    set(&mut all.run.initrd, modules.map(Into::into).collect())
+}
+
+/// `-action`: what is done when the guest has done something.
+pub(super) fn action(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, None).for_each(|key, value| match (key, value) {
+        ("reboot", "shutdown") => set(&mut all.run.no_reboot, true),
+        ("reboot", "reset") => set(&mut all.run.no_reboot, false),
+        ("shutdown", "pause") => set(&mut all.run.no_shutdown, true),
+        ("shutdown", "poweroff") => set(&mut all.run.no_shutdown, false),
+        ("panic" | "watchdog", _) => Ok(()),
+        _ => unknown(key, "reboot=reset|shutdown, shutdown=poweroff|pause, panic and watchdog"),
+    })
+}
+
+/// `-overcommit`.
+pub(super) fn overcommit(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, None).for_each(|key, value| match key {
+        "mem-lock" | "cpu-pm" => {
+            if value != "on-fault" && switch(key, value)? {
+                all.warn(&format!("{key} has no effect"));
+            }
+            Ok(())
+        }
+        _ => unknown(key, "mem-lock and cpu-pm"),
+    })
+}
+
+/// `-run-with`.
+pub(super) fn run_with(_: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, None).for_each(|key, _| match key {
+        "async-teardown" => Ok(()),
+        _ => Err(format!("{key}: start ring3 with the rights that it is to have")),
+    })
+}
+
+/// `-global`: a property of a device that is there without having been asked for.
+pub(super) fn global(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut long = Properties::parse(value, None);
+    let short = value.split_once('=').and_then(|(name, value)| {
+        let (driver, property) = name.split_once('.')?;
+        Some((driver.to_owned(), property.to_owned(), value.to_owned()))
+    });
+    let parts = match (long.take("driver"), long.take("property"), long.take("value")) {
+        (Some(driver), Some(property), Some(value)) => Some((driver, property, value)),
+        _ => short,
+    };
+    let Some((driver, property, value)) = parts else {
+        return reason("give DRIVER.PROPERTY=VALUE");
+    };
+    match (driver.as_str(), property.as_str(), value.as_str()) {
+        ("isa-debugcon", "iobase", "0x402" | "1026") => set(&mut all.debugcon_at_402, true),
+        ("isa-fdc", "driveA" | "driveB", id) => {
+            super::drives::floppy(all, id, u8::from(property == "driveB"));
+            Ok(())
+        }
+        // Sleep states that the tables do not offer, and what KVM does with lost ticks.
+        ("PIIX4_PM" | "ICH9-LPC", "disable_s3" | "disable_s4", _)
+        | ("kvm-pit" | "mc146818rtc", "lost_tick_policy", _)
+        | ("VGA" | "qxl-vga" | "cirrus-vga", "vgamem_mb" | "vram_size", _)
+        | ("kvm-apic" | "apic-common", ..) => Ok(()),
+        _ => {
+            all.warn("no device here has that property");
+            Ok(())
+        }
+    }
+}
+
+/// `-rtc`.
+pub(super) fn rtc(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut follows = None;
+    Properties::parse(value, Some("base")).for_each(|key, value| match (key, value) {
+        ("base", base) => {
+            let base = base.parse::<RtcBase>().map_err(|error| error.to_string())?;
+            set(&mut all.run.rtc, Some(base))
+        }
+        // The clock follows the host's, and no tick is lost.
+        ("clock", "host") | ("driftfix", _) => Ok(()),
+        ("clock", "vm" | "rt") => set(&mut follows, Some(())),
+        ("clock", _) => reason("clock is host"),
+        _ => unknown(key, "base, clock and driftfix"),
+    })?;
+    if follows.is_some() {
+        all.warn("the clock follows the host's, or with -icount the instructions");
+    }
+    Ok(())
+}
+
+/// `-icount`: virtual time by the instructions executed. How long one takes is fixed here.
+pub(super) fn icount(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut repetition = RepetitionArguments { deterministic: true, ..Default::default() };
+    let mut file = None;
+    let mut records = false;
+    let mut sleeps = true;
+    Properties::parse(value, Some("shift")).for_each(|key, value| match (key, value) {
+        ("shift", "auto") | ("sleep", "on") | ("align", "off") => Ok(()),
+        ("shift", shift) => match shift.parse() {
+            Ok(0..=10_u8) => Ok(()),
+            _ => reason("shift is auto or a number from 0 to 10"),
+        },
+        ("sleep", "off") => set(&mut sleeps, false),
+        ("align", _) => reason("time does not follow the host's: align=off"),
+        ("rr", "record") => set(&mut records, true),
+        ("rr", "replay") => reason("\"ring3 run --replay FILE\" repeats a recording of ring3"),
+        ("rr", _) => reason("give rr=record"),
+        ("rrfile", path) => set(&mut file, Some(path.into())),
+        _ => unknown(key, "shift, sleep, align, rr and rrfile"),
+    })?;
+    if !sleeps {
+        all.warn("the host sleeps while the guest waits");
+    }
+    repetition.record = file;
+    if records != repetition.record.is_some() {
+        return reason("a recording needs both rr=record and rrfile=FILE");
+    }
+    set(&mut all.run.repetition, repetition)
+}

@@ -1,0 +1,126 @@
+//! The devices that a command line or a tool can name, with what can be said of each: types, as QEMU's object model has them.
+
+/// A type of device.
+pub(crate) struct DeviceType {
+    pub(crate) name: &'static str,
+    /// The type that it is one of.
+    pub(crate) parent: &'static str,
+    /// The names of its properties, and their types.
+    pub(crate) properties: &'static [(&'static str, &'static str)],
+    /// What can be added while the machine runs.
+    pub(crate) hotpluggable: bool,
+}
+
+const VIRTIO_DISK: &[(&str, &str)] = &[
+    ("drive", "str"),
+    ("serial", "str"),
+    ("num-queues", "uint16"),
+    ("disable-legacy", "OnOffAuto"),
+    ("disable-modern", "bool"),
+    ("bootindex", "int32"),
+    ("write-cache", "OnOffAuto"),
+    ("rerror", "BlockdevOnError"),
+    ("werror", "BlockdevOnError"),
+    ("addr", "int32"),
+];
+const SERVED_DISK: &[(&str, &str)] = &[
+    ("chardev", "str"),
+    ("num-queues", "uint16"),
+    ("disable-legacy", "OnOffAuto"),
+    ("disable-modern", "bool"),
+    ("addr", "int32"),
+];
+const IDE_DRIVE: &[(&str, &str)] = &[
+    ("drive", "str"),
+    ("unit", "uint32"),
+    ("serial", "str"),
+    ("model", "str"),
+    ("bootindex", "int32"),
+    ("write-cache", "OnOffAuto"),
+    ("rerror", "BlockdevOnError"),
+    ("werror", "BlockdevOnError"),
+];
+const FLOPPY: &[(&str, &str)] = &[("drive", "str"), ("unit", "uint32"), ("bootindex", "int32")];
+const CARD: &[(&str, &str)] = &[
+    ("netdev", "str"),
+    ("mac", "str"),
+    ("romfile", "str"),
+    ("bootindex", "int32"),
+    ("addr", "int32"),
+];
+const VIRTIO_CARD: &[(&str, &str)] = &[
+    ("netdev", "str"),
+    ("mac", "str"),
+    ("host_mtu", "uint16"),
+    ("disable-legacy", "OnOffAuto"),
+    ("disable-modern", "bool"),
+    ("romfile", "str"),
+    ("bootindex", "int32"),
+    ("addr", "int32"),
+];
+const ISA_CARD: &[(&str, &str)] =
+    &[("netdev", "str"), ("mac", "str"), ("iobase", "uint32"), ("irq", "uint32")];
+const SERIAL: &[(&str, &str)] = &[("chardev", "str"), ("index", "uint32")];
+const CONSOLE: &[(&str, &str)] = &[("chardev", "str"), ("iobase", "uint32")];
+const EXIT: &[(&str, &str)] = &[("iobase", "uint32"), ("iosize", "uint32")];
+
+const fn device(
+    name: &'static str,
+    parent: &'static str,
+    properties: &'static [(&'static str, &'static str)],
+    hotpluggable: bool,
+) -> DeviceType {
+    DeviceType { name, parent, properties, hotpluggable }
+}
+
+/// All of them.
+pub(crate) const DEVICES: &[DeviceType] = &[
+    device("virtio-blk-pci", "virtio-pci", VIRTIO_DISK, true),
+    device("virtio-blk", "virtio-pci", VIRTIO_DISK, true),
+    device("vhost-user-blk-pci", "virtio-pci", SERVED_DISK, false),
+    device("vhost-user-blk", "virtio-pci", SERVED_DISK, false),
+    device("ide-hd", "ide-device", IDE_DRIVE, false),
+    device("ide-cd", "ide-device", IDE_DRIVE, false),
+    device("floppy", "device", FLOPPY, false),
+    device("virtio-net-pci", "virtio-pci", VIRTIO_CARD, false),
+    device("virtio-net", "virtio-pci", VIRTIO_CARD, false),
+    device("e1000", "pci-device", CARD, false),
+    device("e1000-82540em", "pci-device", CARD, false),
+    device("ne2k_pci", "pci-device", CARD, false),
+    device("ne2k_isa", "isa-device", ISA_CARD, false),
+    device("isa-serial", "isa-device", SERIAL, false),
+    device("isa-debugcon", "isa-device", CONSOLE, false),
+    device("isa-debug-exit", "isa-device", EXIT, false),
+    device("pc-testdev", "isa-device", &[], false),
+    device("VGA", "pci-device", &[("addr", "int32")], false),
+    device("i440FX", "pci-device", &[], false),
+    device("PIIX3", "pci-device", &[], false),
+    device("piix3-ide", "pci-device", &[], false),
+    device("PIIX4_PM", "pci-device", &[], false),
+    device("isa-fdc", "isa-device", &[], false),
+    device("i8042", "isa-device", &[], false),
+    device("mc146818rtc", "isa-device", &[], false),
+    device("isa-pit", "isa-device", &[], false),
+    device("isa-i8259", "isa-device", &[], false),
+    device("ioapic", "sys-bus-device", &[], false),
+];
+
+/// Types that are none by themselves: name and parent.
+pub(crate) const ABSTRACT: &[(&str, &str)] = &[
+    ("object", ""),
+    ("device", "object"),
+    ("sys-bus-device", "device"),
+    ("pci-device", "device"),
+    ("isa-device", "device"),
+    ("ide-device", "device"),
+    ("virtio-pci", "pci-device"),
+    ("cpu", "device"),
+    ("machine", "object"),
+    ("accel", "object"),
+];
+
+/// What can be said of the device of driver `name`: names and types. Empty where there is no such device.
+pub fn device_properties(name: &str) -> Vec<(&'static str, &'static str)> {
+    let found = DEVICES.iter().find(|device| device.name == name);
+    found.map(|device| device.properties.to_vec()).unwrap_or_default()
+}

@@ -1,0 +1,232 @@
+//! The commands about QEMU's object model: types and their properties, and the few objects that tools look for.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::commands::Machine;
+use crate::devices::{ABSTRACT, DEVICES};
+use crate::protocol::{Arguments, Failure, read};
+
+/// Types that are no devices: name and parent.
+const OTHERS: [(&str, &str); 8] = [
+    ("pc-i440fx-9.0-machine", "machine"),
+    ("none-machine", "machine"),
+    ("tcg-accel", "accel"),
+    ("memory-backend-ram", "object"),
+    ("memory-backend-file", "object"),
+    ("memory-backend-memfd", "object"),
+    ("secret", "object"),
+    ("qemu32-i386-cpu", "cpu"),
+];
+
+/// What type `name` is one of.
+fn parent(name: &str) -> Option<&'static str> {
+    let device = DEVICES.iter().find(|device| device.name == name).map(|device| device.parent);
+    let others = || OTHERS.iter().chain(ABSTRACT).find(|(known, _)| *known == name);
+    device.or_else(|| others().map(|(_, parent)| *parent))
+}
+
+/// It is `ancestor`, or one of that.
+fn is_a(name: &str, ancestor: &str) -> bool {
+    let mut name = Some(name);
+    while let Some(known) = name.filter(|name| !name.is_empty()) {
+        if known == ancestor {
+            return true;
+        }
+        name = parent(known);
+    }
+    false
+}
+
+pub(crate) fn list_types(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Which {
+        implements: Option<String>,
+        #[serde(default, rename = "abstract")]
+        is_abstract: bool,
+    }
+    let Which { implements, is_abstract } = read(arguments)?;
+    let concrete = DEVICES.iter().map(|device| (device.name, device.parent));
+    let concrete = concrete.chain(OTHERS).map(|(name, parent)| (name, parent, false));
+    let others =
+        ABSTRACT.iter().filter(|_| is_abstract).map(|(name, parent)| (*name, *parent, true));
+    let wanted = concrete
+        .chain(others)
+        .filter(|(name, ..)| implements.as_deref().is_none_or(|wanted| is_a(name, wanted)));
+    Ok(wanted
+        .map(|(name, parent, is_abstract)| {
+            let mut kind = json!({"name": name});
+            if !parent.is_empty() {
+                kind["parent"] = json!(parent);
+            }
+            if is_abstract {
+                kind["abstract"] = json!(true);
+            }
+            kind
+        })
+        .collect())
+}
+
+fn property((name, kind): &(&str, &str)) -> Value {
+    json!({"name": name, "type": kind})
+}
+
+/// The properties of a device's type.
+pub(crate) fn device_properties(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    let typename = typename(arguments)?;
+    match DEVICES.iter().find(|device| device.name == typename) {
+        Some(device) => Ok(device.properties.iter().map(property).collect()),
+        None => Err(Failure::device_not_found(format!("Device '{typename}' not found"))),
+    }
+}
+
+fn typename(arguments: Arguments) -> Result<String, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Which {
+        typename: String,
+    }
+    let Which { typename } = read(arguments)?;
+    Ok(typename)
+}
+
+/// The properties of any type.
+pub(crate) fn type_properties(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    const MACHINE: [(&str, &str); 5] = [
+        ("accel", "string"),
+        ("usb", "bool"),
+        ("acpi", "OnOffAuto"),
+        ("memory-backend", "string"),
+        ("dump-guest-core", "bool"),
+    ];
+    const BACKEND: [(&str, &str); 4] =
+        [("id", "string"), ("size", "int"), ("share", "bool"), ("prealloc", "bool")];
+    let name = typename(arguments)?;
+    if let Some(device) = DEVICES.iter().find(|device| device.name == name) {
+        return Ok(device.properties.iter().map(property).collect());
+    }
+    let general = [("type", "string")];
+    let special: &[(&str, &str)] = match name.as_str() {
+        name if name.ends_with("-machine") => &MACHINE,
+        name if name.starts_with("memory-backend") => &BACKEND,
+        _ => &[],
+    };
+    match parent(&name) {
+        Some(_) => Ok(general.iter().chain(special).map(property).collect()),
+        None => Err(Failure::device_not_found(format!("Class '{name}' not found"))),
+    }
+}
+
+/// An object: what is below it, and its properties.
+struct Object {
+    kind: &'static str,
+    children: Vec<(String, String)>,
+    properties: Vec<(&'static str, &'static str, Value)>,
+}
+
+/// The objects that tools look for.
+fn object(machine: &Machine, path: &str) -> Result<Object, Failure> {
+    let child = |name: &str, kind: &str| (name.to_owned(), format!("child<{kind}>"));
+    let container = |children| Object { kind: "container", children, properties: Vec::new() };
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/machine/{path}") };
+    let path = if path == "/" { "" } else { path.trim_end_matches('/') };
+    Ok(match path {
+        "" => container(vec![
+            child("machine", "pc-i440fx-9.0-machine"),
+            child("objects", "container"),
+        ]),
+        "/objects" | "/machine/peripheral-anon" => container(Vec::new()),
+        "/machine" => Object {
+            kind: "pc-i440fx-9.0-machine",
+            children: vec![
+                child("peripheral", "container"),
+                child("peripheral-anon", "container"),
+                child("unattached", "container"),
+            ],
+            properties: vec![("rtc-time", "struct tm", Value::Null)],
+        },
+        "/machine/peripheral" => {
+            container(named(machine)?.into_iter().map(|(name, kind)| child(&name, kind)).collect())
+        }
+        "/machine/unattached" => container(vec![child("device[0]", "qemu32-i386-cpu")]),
+        "/machine/unattached/device[0]" => Object {
+            kind: "qemu32-i386-cpu",
+            children: Vec::new(),
+            properties: vec![
+                ("realized", "bool", json!(true)),
+                ("hotplugged", "bool", json!(false)),
+                ("unavailable-features", "strList", json!([])),
+            ],
+        },
+        path => {
+            let name = path.strip_prefix("/machine/peripheral/");
+            let found = named(machine)?.into_iter().find(|(known, _)| Some(known.as_str()) == name);
+            let Some((_, kind)) = found else {
+                return Err(Failure::device_not_found(format!("Device '{path}' not found")));
+            };
+            let hotpluggable =
+                DEVICES.iter().any(|device| device.name == kind && device.hotpluggable);
+            Object {
+                kind,
+                children: Vec::new(),
+                properties: vec![
+                    ("realized", "bool", json!(true)),
+                    ("hotpluggable", "bool", json!(hotpluggable)),
+                ],
+            }
+        }
+    })
+}
+
+/// The devices that people have given names, and their types.
+fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
+    let description = machine.control.describe()?;
+    let nics = description.config.nics.iter().zip(&description.nics);
+    let nics = nics.filter_map(|(nic, names)| {
+        Some((names.id.clone()?, crate::monitor::nic_driver(nic.model)))
+    });
+    let drives = machine.control.drives()?;
+    let drives = drives.iter().filter_map(|drive| {
+        let kind = match (drive.device.as_str(), drive.removable) {
+            ("ide", true) => "ide-cd",
+            ("ide", false) => "ide-hd",
+            ("floppy", _) => "floppy",
+            _ => "virtio-blk-pci",
+        };
+        Some((drive.id.clone()?, kind))
+    });
+    Ok(nics.chain(drives).collect())
+}
+
+pub(crate) fn list(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Which {
+        path: String,
+    }
+    let Which { path } = read(arguments)?;
+    let Object { children, properties, .. } = object(machine, &path)?;
+    let children = children.iter().map(|(name, kind)| json!({"name": name, "type": kind}));
+    let properties = properties.iter().map(|(name, kind, _)| property(&(*name, *kind)));
+    Ok([property(&("type", "string"))].into_iter().chain(children).chain(properties).collect())
+}
+
+pub(crate) fn get(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Which {
+        path: String,
+        property: String,
+    }
+    let Which { path, property } = read(arguments)?;
+    let Object { kind, properties, .. } = object(machine, &path)?;
+    if property == "type" {
+        return Ok(json!(kind));
+    }
+    let found =
+        properties.into_iter().find(|(name, _, value)| *name == property && !value.is_null());
+    found
+        .map(|(.., value)| value)
+        .ok_or_else(|| Failure::generic(format!("Property '{kind}.{property}' not found")))
+}

@@ -310,11 +310,15 @@ impl Maker<'_> {
                 return End::Branch(instruction);
             }
             let is_flat = self.mode.segmented.is_none();
-            if !is_left && may_go_on && is_flat && instruction.mnemonic() == Mnemonic::Rdtsc {
+            let reads_time = matches!(instruction.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp);
+            if !is_left && may_go_on && is_flat && reads_time {
                 // Of the budget nothing is taken for what comes after it.
                 self.begin_site(&instruction);
                 self.end_part();
                 self.emitter.call(at::TIME_STAMP);
+                if instruction.mnemonic() == Mnemonic::Rdtscp {
+                    self.emitter.load_field(Register::RCX, at::TSC_AUX);
+                }
                 self.begin_part();
                 end = instruction.next_ip32();
                 last = None;

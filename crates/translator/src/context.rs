@@ -18,6 +18,7 @@
 
 mod image;
 mod sides;
+mod users;
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -196,6 +197,8 @@ pub(crate) struct Context {
     pub(crate) system_flags: u32,
     /// Its second byte with IF clear.
     pub(crate) flags_without_if: u8,
+    /// Its third byte with AC clear, and with AC set.
+    pub(crate) flags_with_ac: [u8; 2],
     /// The machine asks for an interrupt as soon as IF is set.
     pub(crate) interrupt_pin: u8,
     /// The selectors of ES to GS.
@@ -226,12 +229,17 @@ pub(crate) struct Context {
     pub(crate) sti: u64,
     /// Supervisor code calls it for POPF, with what was popped in R8D.
     pub(crate) popf: u64,
+    /// Supervisor code calls them for CLAC and STAC.
+    pub(crate) clac: u64,
+    pub(crate) stac: u64,
     /// Called for a comparison that is repeated.
     pub(crate) check_count: u64,
     /// Called for RDTSC.
     pub(crate) time_stamp: u64,
     /// What RDTSC counts.
     pub(crate) time: TimeStamp,
+    /// What RDTSCP reads beside it.
+    pub(crate) tsc_aux: u64,
     /// Where SYSENTER goes on: in code of the supervisor, or with the interpreter.
     pub(crate) sysenter: u64,
     /// Where SYSEXIT goes on: in code of the user, or with the interpreter.
@@ -242,6 +250,11 @@ pub(crate) struct Context {
     enter_handler: [u64; 2],
     /// Where IRET goes on in code of the supervisor, and then if it is to code of the user: with what was popped, or with the interpreter.
     pub(crate) interrupt_return: [u64; 2],
+    /// What [`Context::sysexit`] and [`Context::interrupt_return`] to code of the user are with AC clear. With AC set alignment may be
+    /// checked there, so they are left to the interpreter.
+    pub(crate) outward_without_ac: [u64; 2],
+    /// What has the interpreter execute them.
+    pub(crate) leave_to_call: u64,
     /// See [`Tables`].
     pub(crate) tables: Tables,
     /// See [`Transfer`].
@@ -264,9 +277,14 @@ pub(crate) struct Context {
     pub(crate) numeric_was_live: u32,
     /// MXCSR outside.
     host_mxcsr: u32,
-    /// The bases of the windows for supervisor code that accesses memory of the user too: its own or that of user code, for
-    /// each 4 MiB of linear addresses.
+    /// For supervisor code that accesses memory of the user too, for each 4 MiB of linear addresses: the address of one of the next two.
     pub(crate) regions: [u64; REGIONS],
+    /// The base of its own window.
+    pub(crate) own_window: u64,
+    /// The base of the window of user code, or its own while that is closed to it: what is the user's faults there.
+    pub(crate) user_window: u64,
+    /// What [`Context::user_window`] is with AC clear, and with AC set.
+    pub(crate) user_windows: [u64; 2],
     /// RSP in translated code.
     pub(crate) returns: u64,
     /// RSP outside.
@@ -303,9 +321,12 @@ pub(crate) mod at {
     pub(crate) const LOAD_SEGMENT: u32 = offset_of!(Context, load_segment) as u32;
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
+    pub(crate) const CLAC: u32 = offset_of!(Context, clac) as u32;
+    pub(crate) const STAC: u32 = offset_of!(Context, stac) as u32;
     pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
     pub(crate) const AFTER_REPEATING: u32 = offset_of!(Context, after_repeating) as u32;
     pub(crate) const TIME_STAMP: u32 = offset_of!(Context, time_stamp) as u32;
+    pub(crate) const TSC_AUX: u32 = offset_of!(Context, tsc_aux) as u32;
     pub(crate) const SYSENTER: u32 = offset_of!(Context, sysenter) as u32;
     pub(crate) const SYSEXIT: u32 = offset_of!(Context, sysexit) as u32;
     /// Of INT n in supervisor code, and in user code.
@@ -348,6 +369,7 @@ impl Context {
             bases: [0; 2],
             system_flags: 0,
             flags_without_if: 0,
+            flags_with_ac: [0; 2],
             interrupt_pin: 0,
             selectors: [0; 6],
             loaded: 0,
@@ -363,9 +385,12 @@ impl Context {
             load_segment: routines::load_segment as *const () as u64,
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
+            clac: routines::clac as *const () as u64,
+            stac: routines::stac as *const () as u64,
             check_count: routines::check_count as *const () as u64,
             time_stamp: routines::ask_interpreter as *const () as u64,
             time: TimeStamp::default(),
+            tsc_aux: 0,
             sysenter: routines::sides::leave_to_call as *const () as u64,
             sysexit: routines::sides::leave_to_call as *const () as u64,
             interrupt: [routines::sides::leave_to_call as *const () as u64; 2],
@@ -374,6 +399,8 @@ impl Context {
                 routines::sides::enter_handler_inward as *const () as u64,
             ],
             interrupt_return: [routines::sides::leave_to_call as *const () as u64; 2],
+            outward_without_ac: [routines::sides::leave_to_call as *const () as u64; 2],
+            leave_to_call: routines::sides::leave_to_call as *const () as u64,
             tables: Tables::default(),
             transfer: Transfer::default(),
             transferred: [false; 2],
@@ -388,6 +415,9 @@ impl Context {
             numeric_was_live: 0,
             host_mxcsr: MXCSR,
             regions: [0; REGIONS],
+            own_window: 0,
+            user_window: 0,
+            user_windows: [0; 2],
             leave_to_link: routines::leave_to_link as *const () as u64,
             leave_to_step: routines::leave_to_step as *const () as u64,
             miss: routines::miss as *const () as u64,
@@ -401,6 +431,9 @@ impl Context {
     pub(crate) fn set_system_flags(&mut self, cpu: &Cpu) {
         self.system_flags = cpu.pushed_flags() & !STATUS_AND_DIRECTION;
         self.flags_without_if = ((self.system_flags & !Eflags::IF.bits()) >> 8) as u8;
+        let third_byte = |flags: u32| (flags >> 16) as u8;
+        let ac = Eflags::AC.bits();
+        self.flags_with_ac = [self.system_flags & !ac, self.system_flags | ac].map(third_byte);
     }
 
     /// Has RDTSC count this, or else be executed by the interpreter.

@@ -7,7 +7,7 @@
 
 use ring3_core::memory::{Memory, Target};
 use ring3_x86::cpu::invalidations::Invalidations;
-use ring3_x86::cpu::{Cpu, Cr0};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::paging::Access;
 use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg};
 
@@ -207,6 +207,10 @@ impl Descriptors {
         } else {
             cpu.map_page(memory, linear, Access::Read, false)?
         };
+        if mapping.user && cpu.cr4().contains(Cr4::SMAP) {
+            // No access to a table, whatever AC is.
+            return None;
+        }
         let Target::Place(page) = memory.read_target(mapping.address) else { return None };
         let bytes = memory.page_from(page + (linear & 0xfff) as usize)?;
         self.is_global &= mapping.global;

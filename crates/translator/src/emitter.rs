@@ -270,6 +270,8 @@ impl Emitter {
             8,
         );
         self.instruction(Instruction::with2(Code::Mov_r64_rm64, Register::R9, region));
+        let window = MemoryOperand::with_base(Register::R9);
+        self.instruction(Instruction::with2(Code::Mov_r64_rm64, Register::R9, window));
     }
 
     /// `jmp`, to be told where.

@@ -1,4 +1,4 @@
-//! CLI, STI, PUSHF and POPF: the guest's interrupt flag is in the context.
+//! CLI, STI, CLAC, STAC, PUSHF and POPF: the guest's interrupt flag and AC are in the context.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -31,6 +31,8 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             emitter.copy_byte(at::SYSTEM_FLAGS + 1, at::FLAGS_WITHOUT_IF);
         }
         Code::Sti if !is_user => emitter.call(at::STI),
+        Code::Clac if !is_user => emitter.call(at::CLAC),
+        Code::Stac if !is_user => emitter.call(at::STAC),
         _ => return false,
     }
     true

@@ -76,6 +76,51 @@ pub(crate) unsafe extern "sysv64" fn popf() {
     )
 }
 
+/// CLAC at privilege 0.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn clac() {
+    naked_asm!(
+        "mov r8b, [r14 + {without_ac}]",
+        "mov [r14 + {system_flags} + 2], r8b",
+        "mov r8, [r14 + {user_window_without_ac}]",
+        "mov [r14 + {user_window}], r8",
+        "mov r8, [r14 + {outward_without_ac}]",
+        "mov [r14 + {sysexit}], r8",
+        "mov r8, [r14 + {outward_without_ac} + 8]",
+        "mov [r14 + {interrupt_return} + 8], r8",
+        "ret",
+        without_ac = const offset_of!(Context, flags_with_ac),
+        system_flags = const offset_of!(Context, system_flags),
+        user_window_without_ac = const offset_of!(Context, user_windows),
+        user_window = const offset_of!(Context, user_window),
+        outward_without_ac = const offset_of!(Context, outward_without_ac),
+        sysexit = const offset_of!(Context, sysexit),
+        interrupt_return = const offset_of!(Context, interrupt_return),
+    )
+}
+
+/// STAC at privilege 0.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn stac() {
+    naked_asm!(
+        "mov r8b, [r14 + {with_ac}]",
+        "mov [r14 + {system_flags} + 2], r8b",
+        "mov r8, [r14 + {user_window_with_ac}]",
+        "mov [r14 + {user_window}], r8",
+        "mov r8, [r14 + {leave_to_call}]",
+        "mov [r14 + {sysexit}], r8",
+        "mov [r14 + {interrupt_return} + 8], r8",
+        "ret",
+        with_ac = const offset_of!(Context, flags_with_ac) + 1,
+        system_flags = const offset_of!(Context, system_flags),
+        user_window_with_ac = const offset_of!(Context, user_windows) + 8,
+        user_window = const offset_of!(Context, user_window),
+        leave_to_call = const offset_of!(Context, leave_to_call),
+        sysexit = const offset_of!(Context, sysexit),
+        interrupt_return = const offset_of!(Context, interrupt_return),
+    )
+}
+
 /// Loads the segment register of number R9D, one of DS, ES, FS and GS, with the selector in R8D, at privilege 0. Where
 /// that may do anything else than the last time ([`Descriptors`](crate::descriptors::Descriptors)), the interpreter
 /// executes it.

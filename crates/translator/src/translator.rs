@@ -113,8 +113,6 @@ pub struct Translator {
     for_user: Set<u32>,
     /// What they know of linear addresses.
     regions: Regions,
-    /// The base of the window that they have.
-    user_window: u64,
     /// By the address of the instruction.
     signals: Map<u32, Signals>,
     /// The instructions that blocks leave to the interpreter.
@@ -190,7 +188,8 @@ impl Translator {
         context.forward = limits.up_to(0);
         let nothing = Range::reserve(PAGE)?;
         let mut spaces = Spaces::new(miss)?;
-        context.regions.fill(spaces.current(false).window().base());
+        context.own_window = spaces.current(false).window().base();
+        context.forget_regions();
         context.nothing = nothing.address() as u64;
         context.base_of = [context.nothing; 2];
         Ok(Translator {
@@ -215,7 +214,6 @@ impl Translator {
             patience: Map::default(),
             for_user: Set::default(),
             regions: Regions::default(),
-            user_window: 0,
             signals: Map::default(),
             ops: Vec::new(),
             changing: Changing::default(),
@@ -297,7 +295,7 @@ impl Translator {
             self.spaces.current(true).settle()?;
         }
         let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
-        self.set_user_window(window);
+        self.set_user_window(cpu, window);
         self.numeric.note_selectors(cpu, &self.blocks, &mut self.context);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;

@@ -32,6 +32,7 @@ use acpi_tables::gas::{AccessSize, AddressSpace as GasAddressSpace, GAS};
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use acpi_tables::xsdt::XSDT;
+pub(crate) use dsdt::PCI_WINDOW;
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_devices::acpi_pm;
 use ring3_devices::fw_cfg::FwCfg;

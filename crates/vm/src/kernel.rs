@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpuid::Features;
 use ring3_x86::segment::TableRegister;
 
+use crate::acpi::PCI_WINDOW;
 use crate::config::{Kernel, Module};
 use crate::kernel_file::{self, KernelFile};
 use crate::linux::seed::SEED_LEN;
@@ -30,6 +32,10 @@ pub(crate) fn start(
     let kind = kernel_file::recognize(image);
     if let KernelFile::Other(other) = kind {
         return Err(other.into());
+    }
+    if cpu.model.features().contains(Features::MTRR) {
+        let address_bits = cpu.model.physical_address_bits();
+        cpu.msrs.mtrrs.set_as_firmware_does(PCI_WINDOW.0, address_bits);
     }
     if kind == KernelFile::Multiboot {
         let entry = multiboot::load(memory, image, modules, command_line, has_display)?;

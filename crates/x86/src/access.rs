@@ -3,10 +3,10 @@
 
 use ring3_core::memory::{Memory, Target};
 
-use crate::cpu::{Cpu, reg, width_of};
+use crate::cpu::{Cpu, Cr4, reg, width_of};
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
-use crate::paging::Access;
+use crate::paging::{Access, By};
 use crate::segment::{Segment, sreg};
 use crate::tlb::Space;
 use crate::word::Word;
@@ -121,7 +121,7 @@ impl Cpu {
         if let Some(place) = entry.for_write(linear, W::BYTES) {
             return Ok(W::load(memory, place));
         }
-        self.read_slowly(memory, linear, Access::Write, user)
+        self.read_slowly(memory, linear, Access::Write, By::code(user))
     }
 
     /// #GP(0) where 16 bytes are to be aligned and are not (SDM vol. 1, 4.1.1).
@@ -175,11 +175,21 @@ impl Cpu {
         linear: u64,
         user: bool,
     ) -> Result<W, Stopped> {
-        let entry = self.tlb.entry(Space::of(user), linear);
+        self.read_linear_by(memory, linear, By::code(user))
+    }
+
+    #[inline(always)]
+    fn read_linear_by<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        by: By,
+    ) -> Result<W, Stopped> {
+        let entry = self.tlb.entry(Space::of(by.is_user()), linear);
         if let Some(place) = entry.for_read(linear, W::BYTES) {
             return Ok(W::load(memory, place));
         }
-        self.read_slowly(memory, linear, Access::Read, user)
+        self.read_slowly(memory, linear, Access::Read, by)
     }
 
     /// Writes at linear address `linear`.
@@ -191,12 +201,23 @@ impl Cpu {
         value: W,
         user: bool,
     ) -> Result<(), Stopped> {
-        let entry = self.tlb.entry(Space::of(user), linear);
+        self.write_linear_by(memory, linear, value, By::code(user))
+    }
+
+    #[inline(always)]
+    fn write_linear_by<W: Word>(
+        &mut self,
+        memory: &mut Memory,
+        linear: u64,
+        value: W,
+        by: By,
+    ) -> Result<(), Stopped> {
+        let entry = self.tlb.entry(Space::of(by.is_user()), linear);
         if let Some(place) = entry.for_write(linear, W::BYTES) {
             value.store(memory, place);
             return Ok(());
         }
-        self.write_slowly(memory, linear, value, user)
+        self.write_slowly(memory, linear, value, by)
     }
 
     /// Checks that `size` bytes at `offset` of segment `register` can be written, without writing them.
@@ -211,7 +232,8 @@ impl Cpu {
         if self.tlb.current(linear).for_write(linear, size).is_some() {
             return Ok(());
         }
-        self.translate_both(memory, linear, size, Access::Write, self.is_user()).map(|_| ())
+        let by = By::code(self.is_user());
+        self.translate_both(memory, linear, size, Access::Write, by).map(|_| ())
     }
 
     /// The place of `offset` of segment `register`, and how many bytes can be read from there on without anything else: to the end of
@@ -239,7 +261,7 @@ impl Cpu {
             return known;
         }
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        self.translate(memory, linear, Access::Read, self.is_user()).ok()?;
+        self.translate(memory, linear, Access::Read, By::code(self.is_user())).ok()?;
         self.plain_source(register, offset)
     }
 
@@ -260,7 +282,17 @@ impl Cpu {
         memory: &mut Memory,
         linear: u64,
     ) -> Result<W, Stopped> {
-        self.read_linear(memory, linear & LINEAR_MASK, false)
+        let linear = linear & LINEAR_MASK;
+        if self.tables_are_kept_from(linear) {
+            return self.read_slowly(memory, linear, Access::Read, By::Processor);
+        }
+        self.read_linear_by(memory, linear, By::Processor)
+    }
+
+    /// What the TLB has for supervisor code at `linear` may be a page of the user, to which no access to a table is allowed, whatever EFLAGS.AC is: CR4.SMAP
+    /// is set.
+    fn tables_are_kept_from(&self, linear: u64) -> bool {
+        self.cr4.contains(Cr4::SMAP) && self.tlb.may_be_users(linear)
     }
 
     /// Writes a processor structure.
@@ -270,7 +302,11 @@ impl Cpu {
         linear: u64,
         value: W,
     ) -> Result<(), Stopped> {
-        self.write_linear(memory, linear & LINEAR_MASK, value, false)
+        let linear = linear & LINEAR_MASK;
+        if self.tables_are_kept_from(linear) {
+            return self.write_slowly(memory, linear, value, By::Processor);
+        }
+        self.write_linear_by(memory, linear, value, By::Processor)
     }
 
     #[inline(never)]
@@ -279,16 +315,16 @@ impl Cpu {
         memory: &mut Memory,
         linear: u64,
         access: Access,
-        user: bool,
+        by: By,
     ) -> Result<W, Stopped> {
-        self.check_alignment::<W>(linear, user)?;
+        self.check_alignment::<W>(linear, by.is_user())?;
         self.note_access(linear, W::BYTES, false);
         self.watch_data(linear, W::BYTES, false);
         if fits_in_page::<W>(linear) {
-            let address = self.translate(memory, linear, access, user)?;
+            let address = self.translate(memory, linear, access, by)?;
             return self.read_physical(memory, address);
         }
-        let (first, second) = self.translate_both(memory, linear, W::BYTES, access, user)?;
+        let (first, second) = self.translate_both(memory, linear, W::BYTES, access, by)?;
         let in_first = bytes_in_page(linear);
         let mut value = 0;
         for index in 0..W::BYTES {
@@ -309,16 +345,16 @@ impl Cpu {
         memory: &mut Memory,
         linear: u64,
         value: W,
-        user: bool,
+        by: By,
     ) -> Result<(), Stopped> {
-        self.check_alignment::<W>(linear, user)?;
+        self.check_alignment::<W>(linear, by.is_user())?;
         self.note_access(linear, W::BYTES, true);
         self.watch_data(linear, W::BYTES, true);
         if fits_in_page::<W>(linear) {
-            let address = self.translate(memory, linear, Access::Write, user)?;
+            let address = self.translate(memory, linear, Access::Write, by)?;
             return self.write_physical(memory, address, value);
         }
-        let (first, second) = self.translate_both(memory, linear, W::BYTES, Access::Write, user)?;
+        let (first, second) = self.translate_both(memory, linear, W::BYTES, Access::Write, by)?;
         let in_first = bytes_in_page(linear);
         let byte = |index: usize| {
             let address = if index < in_first {
@@ -359,11 +395,11 @@ impl Cpu {
         linear: u64,
         size: usize,
         access: Access,
-        user: bool,
+        by: By,
     ) -> Result<(u64, u64), Stopped> {
-        let first = self.translate(memory, linear, access, user)?;
+        let first = self.translate(memory, linear, access, by)?;
         let last = linear.wrapping_add(size as u64 - 1) & LINEAR_MASK;
-        let second = self.translate(memory, page_of(last), access, user)?;
+        let second = self.translate(memory, page_of(last), access, by)?;
         Ok((first, second))
     }
 

@@ -23,6 +23,8 @@ use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::interrupt::Event;
 use crate::jumps::Jumps;
+use crate::machine_check::MachineCheck;
+use crate::mtrr::Mtrrs;
 use crate::observer::MemoryAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
@@ -109,6 +111,12 @@ bitflags! {
         const OSFXSR = 1 << 9;
         /// SIMD floating-point exceptions are supported by the operating system.
         const OSXMMEXCPT = 1 << 10;
+        /// User-mode instruction prevention: SGDT, SIDT, SLDT, SMSW and STR only at privilege 0.
+        const UMIP = 1 << 11;
+        /// Supervisor-mode execution prevention.
+        const SMEP = 1 << 20;
+        /// Supervisor-mode access prevention.
+        const SMAP = 1 << 21;
     }
 
     /// What the engine must look at before it runs on at full speed.
@@ -157,6 +165,15 @@ pub struct Msrs {
     pub apic_base: u64,
     /// Subtracted from the machine's time stamp: what WRMSR to IA32_TIME_STAMP_COUNTER changes.
     pub time_stamp_offset: u64,
+    /// IA32_TSC_AUX.
+    #[serde(default)]
+    pub tsc_aux: u32,
+    /// The memory type range registers.
+    #[serde(default)]
+    pub mtrrs: Mtrrs,
+    /// The registers of machine checks.
+    #[serde(default)]
+    pub machine_check: MachineCheck,
 }
 
 impl Msrs {
@@ -456,7 +473,7 @@ impl Cpu {
         self.attention.set(Attention::SINGLE_STEP, flags.contains(Eflags::TF));
         self.attention.set(Attention::RESUME, flags.contains(Eflags::RF));
         self.update_cpl();
-        self.update_alignment_check();
+        self.forget_open_pages();
     }
 
     /// The instruction that loads SS: neither interrupts nor the single-step trap come before

@@ -17,7 +17,8 @@ use thiserror::Error;
 
 bitflags! {
     /// Feature flags: EDX of CPUID leaf 1 in bits 31 to 0, ECX of leaf 1 in bits 63 to 32, EDX of
-    /// leaf 80000001h in bits 95 to 64.
+    /// leaf 80000001h in bits 95 to 64, and of leaf 7 the lower 24 bits of EBX in bits 119 to 96 and the lower 8 bits of ECX in
+    /// bits 127 to 120.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u128 {
         /// x87 FPU.
@@ -76,6 +77,14 @@ bitflags! {
         const POPCNT = 1 << (32 + 23);
         /// Pages from which no instruction can be fetched.
         const NX = 1 << (64 + 20);
+        /// Supervisor code cannot be fetched from pages of the user.
+        const SMEP = 1 << (96 + 7);
+        /// Supervisor code cannot access data in pages of the user, but while EFLAGS.AC is set; CLAC and STAC.
+        const SMAP = 1 << (96 + 20);
+        /// RDTSCP and IA32_TSC_AUX.
+        const RDTSCP = 1 << (64 + 27);
+        /// User-mode instruction prevention.
+        const UMIP = 1 << (120 + 2);
     }
 }
 
@@ -87,10 +96,13 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::TSC)
     .union(Features::MSR)
     .union(Features::PAE)
+    .union(Features::MCE)
     .union(Features::CX8)
     .union(Features::APIC)
     .union(Features::SEP)
+    .union(Features::MTRR)
     .union(Features::PGE)
+    .union(Features::MCA)
     .union(Features::CMOV)
     .union(Features::PAT)
     .union(Features::PSE36)
@@ -104,10 +116,14 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::SSE4_1)
     .union(Features::SSE4_2)
     .union(Features::POPCNT)
-    .union(Features::NX);
+    .union(Features::NX)
+    .union(Features::RDTSCP)
+    .union(Features::SMEP)
+    .union(Features::SMAP)
+    .union(Features::UMIP);
 
-/// A processor model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A processor model. Those that came later are greater.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Model {
     /// `486`: an Intel486 DX4, which has CPUID and little else.
     I486,
@@ -167,7 +183,8 @@ impl Model {
     }
 
     /// Family, model and stepping as CPUID leaf 1 has them in EAX, and EDX after reset (SDM
-    /// vol. 2, figure 3-6). That of `max` is the first one that had all it may offer.
+    /// vol. 2, figure 3-6). That of `max` is of the first processors with SSE4.2, which came without the flaws and the
+    /// counters that systems expect by the numbers of those that brought what else it has.
     pub const fn signature(self) -> u32 {
         match self {
             Model::I486 => 0x0000_0480,
@@ -294,7 +311,7 @@ impl Model {
             1 => {
                 let off = if has_apic { Features::empty() } else { Features::APIC };
                 let features = self.features().difference(off);
-                let [edx, ecx, ..] = words(features);
+                let (edx, ecx) = (word(features, 0), word(features, 32));
                 // The Pentium III says by a number what it is called (SDM vol. 2, table 3-14).
                 let brand = if self == Model::Pentium3 { 2 } else { 0 };
                 // In units of 8 bytes.
@@ -304,7 +321,11 @@ impl Model {
             // No leaf of cache parameters (4), MONITOR (5), power management (6); nothing in 3.
             3..=6 => [0; 4],
             // The x87 notes the operands of unmasked exceptions alone.
-            7 => [0, 1 << 6, 0, u32::from(self.tells_of_flaws()) << 29],
+            7 => {
+                let word = word(self.features(), 96);
+                let (ebx, ecx) = (word & 0xff_ffff, word >> 24);
+                [0, ebx | 1 << 6, ecx, u32::from(self.tells_of_flaws()) << 29]
+            }
             // Descriptors of TLBs and caches (SDM vol. 2, table 3-12), those of the real ones.
             _ => match self {
                 Model::Pentium3 => [0x0302_0101, 0, 0, 0x0c04_0882],
@@ -316,10 +337,7 @@ impl Model {
     fn extended_leaf(self, leaf: u32, last: u32) -> Leaf {
         match leaf - EXTENDED {
             0 => [last, 0, 0, 0],
-            1 => {
-                let [_, _, edx, _] = words(self.features());
-                [0, 0, 0, edx]
-            }
+            1 => [0, 0, 0, word(self.features(), 64)],
             part @ 2..=4 => {
                 // 48 bytes, of which each of the three leaves has 16.
                 let mut text = [0; 48];
@@ -369,15 +387,17 @@ impl Model {
             CpuidFeature::SSE4_1 => Features::SSE4_1,
             CpuidFeature::SSE4_2 => Features::SSE4_2,
             CpuidFeature::POPCNT => Features::POPCNT,
+            CpuidFeature::RDTSCP => Features::RDTSCP,
+            CpuidFeature::SMAP => Features::SMAP,
             _ => return false,
         };
         self.features().contains(flag)
     }
 }
 
-/// The words of feature flags as CPUID has them: EDX and ECX of leaf 1, EDX of leaf 80000001h.
-fn words(features: Features) -> [u32; 4] {
-    std::array::from_fn(|word| (features.bits() >> (32 * word)) as u32)
+/// 32 feature flags from bit `first` on.
+fn word(features: Features, first: u32) -> u32 {
+    (features.bits() >> first) as u32
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@
 //!   and paging, [`paging`] walks the page tables, [`segment`] loads
 //!   selectors, [`interrupt`] delivers exceptions and interrupts,
 //!   [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
-//!   breakpoints, `virtual_8086` the virtual interrupts, `reset` RESET and INIT.
+//!   breakpoints, `virtual_8086` the virtual interrupts, `reset` RESET and INIT; [`mtrr`] and [`machine_check`] are registers that
+//!   software looks at and that change nothing.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
 //!   [`interpreter`] is the first engine and the specification of all others; an
 //!   [`observer`] sees what it executes.
@@ -51,6 +52,8 @@ pub mod fpu;
 pub mod interpreter;
 pub mod interrupt;
 mod jumps;
+pub mod machine_check;
+pub mod mtrr;
 pub mod observer;
 pub mod paging;
 pub mod report;

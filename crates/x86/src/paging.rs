@@ -18,6 +18,30 @@ pub enum Access {
     Fetch,
 }
 
+/// Whose access it is (SDM vol. 3, 5.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Code at privilege 3: a user-mode access.
+    User,
+    /// Code of lower privilege levels: an explicit supervisor-mode access.
+    Supervisor,
+    /// The processor, to its tables: an implicit supervisor-mode access, whatever the privilege level.
+    Processor,
+}
+
+impl By {
+    /// Code of the user, or else of the supervisor.
+    #[inline(always)]
+    pub(crate) fn code(is_user: bool) -> By {
+        if is_user { By::User } else { By::Supervisor }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_user(self) -> bool {
+        self == By::User
+    }
+}
+
 /// Bits of paging-structure entries (SDM vol. 3, tables 5-4 to 5-6 and 5-8 to 5-11).
 mod entry {
     pub(super) const PRESENT: u64 = 1 << 0;
@@ -111,6 +135,8 @@ impl PageEntries {
 /// Where a linear page is mapped, and what is allowed there.
 struct Mapping {
     page: u64,
+    /// Data can be accessed.
+    has_data: bool,
     writable: bool,
     executable: bool,
     dirty: bool,
@@ -120,21 +146,22 @@ struct Mapping {
 }
 
 impl Cpu {
-    /// The guest-physical address of `linear`, with the checks that `access` by
-    /// the user (or the supervisor) needs; sets accessed and dirty bits and
+    /// The guest-physical address of `linear`, with the checks that `access` needs; sets accessed and dirty bits and
     /// fills the TLB. The exception is #PF, with CR2 set.
     pub(crate) fn translate(
         &mut self,
         memory: &mut Memory,
         linear: u64,
         access: Access,
-        user: bool,
+        by: By,
     ) -> Result<u64, Stopped> {
         self.page_walks += 1;
-        let mapping = self.mapping(memory, linear, access, user)?;
+        let user = by.is_user();
+        let mapping = self.mapping(memory, linear, access, by)?;
         // While alignment is checked, user data takes the way where that is done; so does data
         // that a breakpoint watches.
-        let at_once = !(user && self.checks_alignment || self.watches_page(linear));
+        let at_once =
+            mapping.has_data && !(user && self.checks_alignment || self.watches_page(linear));
         // An observer sees the accesses that do not find their page in the TLB.
         if let Target::Place(place) = memory.read_target(mapping.page)
             && !self.notes_accesses
@@ -148,6 +175,7 @@ impl Cpu {
                     && memory.is_plain(place),
                 fetch: mapping.executable,
                 global: mapping.global,
+                user: mapping.user,
                 large: mapping.large,
             };
             self.tlb.fill(Space::of(user), linear, place, rights);
@@ -169,7 +197,7 @@ impl Cpu {
             return None;
         }
         let cr2 = self.cr2;
-        let Ok(mapping) = self.mapping(memory, linear, access, user) else {
+        let Ok(mapping) = self.mapping(memory, linear, access, By::code(user)) else {
             self.cr2 = cr2;
             return None;
         };
@@ -197,7 +225,7 @@ impl Cpu {
         if directory & found.leaf & entry::ACCESSED == 0 {
             return None;
         }
-        let mapping = self.allowed(&found, access, user)?;
+        let mapping = self.allowed(&found, access, By::code(user))?;
         Some((self.page_mapping(&mapping), self.entries(&found)))
     }
 
@@ -225,13 +253,14 @@ impl Cpu {
         memory: &mut Memory,
         linear: u64,
         access: Access,
-        user: bool,
+        by: By,
     ) -> Result<Mapping, Stopped> {
         if self.cr0.contains(Cr0::PG) {
-            return self.walk(memory, linear, access, user);
+            return self.walk(memory, linear, access, by);
         }
         Ok(Mapping {
             page: linear & !0xfff & self.address_mask,
+            has_data: true,
             writable: true,
             executable: true,
             dirty: true,
@@ -291,23 +320,24 @@ impl Cpu {
         memory: &mut Memory,
         linear: u64,
         access: Access,
-        user: bool,
+        by: By,
     ) -> Result<Mapping, Stopped> {
         let mut fault_code = 0;
         if access == Access::Write {
             fault_code |= code::WRITE;
         }
-        if user {
+        if by.is_user() {
             fault_code |= code::USER;
         }
-        if access == Access::Fetch && self.msrs.no_execute && self.cr4.contains(Cr4::PAE) {
+        let has_execute_disable = self.msrs.no_execute && self.cr4.contains(Cr4::PAE);
+        if access == Access::Fetch && (has_execute_disable || self.cr4.contains(Cr4::SMEP)) {
             fault_code |= code::FETCH;
         }
         let found = match self.find(memory, linear) {
             Ok(found) => found,
             Err(reason) => return Err(self.page_fault(linear, fault_code | reason)),
         };
-        let Some(mapping) = self.allowed(&found, access, user) else {
+        let Some(mapping) = self.allowed(&found, access, by) else {
             return Err(self.page_fault(linear, fault_code | code::PROTECTION));
         };
         let mut leaf = found.leaf | entry::ACCESSED;
@@ -326,19 +356,35 @@ impl Cpu {
     }
 
     /// The page that was found, if it may be accessed so.
-    fn allowed(&self, found: &Found, access: Access, user: bool) -> Option<Mapping> {
-        // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set.
-        let writable = found.rights & entry::WRITABLE != 0 || !user && !self.cr0.contains(Cr0::WP);
-        let is_refused = user && found.rights & entry::USER == 0
-            || access == Access::Write && !writable
-            || access == Access::Fetch && found.no_execute;
-        (!is_refused).then(|| Mapping {
+    fn allowed(&self, found: &Found, access: Access, by: By) -> Option<Mapping> {
+        let is_users = found.rights & entry::USER != 0;
+        let is_refused = by.is_user() && !is_users;
+        // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set, and of pages of the user CR4.SMEP keeps
+        // supervisor code from fetching, and CR4.SMAP from data.
+        let writable =
+            found.rights & entry::WRITABLE != 0 || !by.is_user() && !self.cr0.contains(Cr0::WP);
+        let (has_data, has_code) = match by {
+            By::User => (true, true),
+            _ if !is_users => (true, true),
+            By::Supervisor => {
+                (!self.supervisor_is_kept_from_users(), !self.cr4.contains(Cr4::SMEP))
+            }
+            By::Processor => (!self.cr4.contains(Cr4::SMAP), false),
+        };
+        let executable = has_code && !found.no_execute;
+        let is_allowed = match access {
+            Access::Read => has_data,
+            Access::Write => has_data && writable,
+            Access::Fetch => executable,
+        };
+        (is_allowed && !is_refused).then(|| Mapping {
             page: found.page & self.address_mask,
+            has_data,
             writable,
-            executable: !found.no_execute,
+            executable,
             dirty: found.leaf & entry::DIRTY != 0,
             global: found.leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
-            user: found.rights & entry::USER != 0,
+            user: is_users,
             large: found.directory.is_none(),
         })
     }

@@ -11,7 +11,7 @@ use crate::cpu::{Attention, Cpu, Cr0, reg};
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::flags::Eflags;
 use crate::interrupt::Event;
-use crate::paging::Access;
+use crate::paging::{Access, By};
 use crate::report::Missing;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, sreg, system};
 
@@ -243,7 +243,7 @@ impl Cpu {
     }
 
     fn check_system_writable(&mut self, memory: &mut Memory, linear: u64) -> Result<(), Stopped> {
-        self.translate(memory, linear & 0xffff_ffff, Access::Write, false).map(|_| ())
+        self.translate(memory, linear & 0xffff_ffff, Access::Write, By::Processor).map(|_| ())
     }
 
     /// Saves the running task in its TSS: general registers, selectors, EFLAGS and EIP.

@@ -37,23 +37,40 @@ struct Entries {
     used: [u64; ENTRIES / 64],
     /// A bit for each entry: the mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
     global: [u64; ENTRIES / 64],
+    /// A bit for each entry: the user may access the page, and it may not be empty.
+    users: [u64; ENTRIES / 64],
 }
 
 impl Default for Entries {
     fn default() -> Self {
         // By way of the heap: on the stack they are large.
         let pages = vec![EMPTY; ENTRIES].try_into().expect("so many");
-        Entries { pages, used: [0; ENTRIES / 64], global: [0; ENTRIES / 64] }
+        let none = [0; ENTRIES / 64];
+        Entries { pages, used: none, global: none, users: none }
     }
 }
 
 impl Entries {
-    fn set(&mut self, number: usize, entry: Entry, global: bool) {
+    fn set(&mut self, number: usize, entry: Entry, rights: Rights) {
         self.pages[number] = entry;
         let bit = 1 << (number % 64);
         self.used[number / 64] |= bit;
-        let word = &mut self.global[number / 64];
-        *word = if global { *word | bit } else { *word & !bit };
+        for (words, is_set) in [(&mut self.global, rights.global), (&mut self.users, rights.user)] {
+            let word = &mut words[number / 64];
+            *word = if is_set { *word | bit } else { *word & !bit };
+        }
+    }
+
+    fn is_users(&self, number: usize) -> bool {
+        self.users[number / 64] >> (number % 64) & 1 != 0
+    }
+
+    fn flush_user_pages(&mut self) {
+        for (pages, users) in self.pages.chunks_exact_mut(64).zip(&mut self.users) {
+            for number in bits(mem::take(users)) {
+                pages[number] = EMPTY;
+            }
+        }
     }
 
     fn flush(&mut self) {
@@ -68,6 +85,9 @@ impl Entries {
                 pages[number] = EMPTY;
             }
             *used &= global;
+        }
+        for (users, used) in self.users.iter_mut().zip(self.used) {
+            *users &= used;
         }
     }
 
@@ -154,11 +174,23 @@ impl Tlb {
 
     /// Fills the entry of the linear page `linear` (any address in it): it is at `place`, the first of a page.
     pub fn fill(&mut self, space: Space, linear: u64, place: usize, rights: Rights) {
-        self.entries(space).set(index(linear), Entry::new(linear, place, rights), rights.global);
+        self.entries(space).set(index(linear), Entry::new(linear, place, rights), rights);
         if rights.large {
             let (word, bit) = large_page(linear);
             self.large[word] |= bit;
         }
+    }
+
+    /// The entry where `linear` would be for accesses of the supervisor may be that of a page that the user may access too.
+    pub fn may_be_users(&self, linear: u64) -> bool {
+        let is_current = self.space == Space::of(false);
+        let entries = if is_current { &self.current } else { &self.other };
+        entries.is_users(index(linear))
+    }
+
+    /// Drops the pages that the user may access too, for accesses of the supervisor.
+    pub fn flush_user_pages(&mut self) {
+        self.entries(Space::of(false)).flush_user_pages();
     }
 
     /// Drops everything.
@@ -294,6 +326,8 @@ pub struct Rights {
     pub fetch: bool,
     /// Staying over loads of CR3.
     pub global: bool,
+    /// The user may access the page.
+    pub user: bool,
     /// The page is part of a 4 MiB page.
     pub large: bool,
 }

@@ -93,5 +93,9 @@ impl Context {
             or_leave(allowed.returns_within, sides::interrupt_return as *const ()),
             or_leave(allowed.returns_outward, sides::return_outward as *const ()),
         ];
+        self.outward_without_ac = [self.sysexit, self.interrupt_return[1]];
+        if self.has_ac() {
+            [self.sysexit, self.interrupt_return[1]] = [or_leave(false, std::ptr::null()); 2];
+        }
     }
 }

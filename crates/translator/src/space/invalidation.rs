@@ -34,13 +34,18 @@ impl Now<'_> {
         !(self.cpu.cr4().contains(Cr4::PGE) && entries.are_global())
     }
 
+    /// A page that is the user's, or is not, may be in the window. In that of supervisor code, SMAP allows none of the user's.
+    fn may_have(&self, is_users: bool) -> bool {
+        if self.is_user { is_users } else { !(is_users && self.cpu.cr4().contains(Cr4::SMAP)) }
+    }
+
     /// A small page whose entries have changed, if it is where it was and can still be read at once: mostly a page that processes share since one was made
     /// from the other, and that neither may write to now.
     fn with_other_rights(&self, linear: u32, mapped: &Mapped) -> Option<Mapped> {
         let (mapping, entries) =
             self.cpu.page_in_advance(self.memory, linear, Access::Read, self.is_user)?;
         let is_same = mapping.size as usize == mapped.len
-            && (mapping.user || !self.is_user)
+            && self.may_have(mapping.user)
             && self.memory.read_target(mapping.address) == Target::Place(mapped.place);
         let writable = mapped.writable && is_writable(self.memory, &mapping, mapped.place);
         is_same.then_some(Mapped { writable, entries, ..*mapped })

@@ -22,7 +22,7 @@ impl Paging {
     fn of(cpu: &Cpu) -> Option<Paging> {
         cpu.cr0().contains(Cr0::PG).then(|| Paging {
             write_protection: cpu.cr0().contains(Cr0::WP),
-            extensions: cpu.cr4() & (Cr4::PSE | Cr4::PAE),
+            extensions: cpu.cr4() & (Cr4::PSE | Cr4::PAE | Cr4::SMEP | Cr4::SMAP),
             no_execute: cpu.msrs.no_execute,
         })
     }

@@ -2,8 +2,7 @@
 //! SYSEXIT, or INT n and IRET. Translated code goes from one side to the other by itself, with what it needs there in the context, and the
 //! processor learns of it when translated code is left.
 
-use ring3_x86::cpu::{Cpu, Cr0};
-use ring3_x86::flags::Eflags;
+use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::{Segment, Selector, sreg};
 
 use super::Translator;
@@ -26,10 +25,7 @@ impl Translator {
     /// it should. Else the interpreter executes them.
     pub(super) fn allow_transfers(&mut self, cpu: &Cpu) {
         let is_flat = mode::is_flat(self.modes.current().0);
-        let is_ready = is_flat
-            && !(cpu.cr0().contains(Cr0::AM) && cpu.eflags().contains(Eflags::AC))
-            && self.page_fault.is_none()
-            && self.spaces.is_ready_for_user();
+        let is_ready = is_flat && self.page_fault.is_none() && self.spaces.is_ready_for_user();
         let fast_calls = is_ready
             && cpu.has_fast_calls()
             && !cpu.interrupt_pin
@@ -77,6 +73,7 @@ impl Translator {
 
     /// Translated code was left, maybe on another side than it was entered: takes back where calls return to, and has the processor be there.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
+        self.store_alignment_flag(cpu);
         let is_user = match std::mem::take(&mut self.context.crossed_to) {
             crossed_to::NOTHING => {
                 self.descriptors.store_transferred(cpu, &mut self.context);

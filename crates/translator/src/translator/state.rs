@@ -67,6 +67,7 @@ impl Translator {
             })
         });
         self.context.set_time(time);
+        self.context.tsc_aux = cpu.msrs.tsc_aux.into();
     }
 
     /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
@@ -87,6 +88,7 @@ impl Translator {
             self.descriptors.store(cpu, &mut self.context);
         }
         cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
+        self.store_alignment_flag(cpu);
         let segmented = self.modes.current().1.segmented;
         if segmented.is_some() {
             self.numeric.note_pointers(&self.blocks, &mut self.context);
@@ -99,6 +101,13 @@ impl Translator {
         }
         cpu.ip = self.context.eip.into();
         cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
+    }
+
+    /// Takes back AC, on which it depends what supervisor code may access.
+    pub(super) fn store_alignment_flag(&self, cpu: &mut Cpu) {
+        if cpu.eflags().contains(Eflags::AC) != self.context.has_ac() {
+            cpu.set_alignment_flag(self.context.has_ac());
+        }
     }
 
     /// Adds `bytes` to ESP, or to what translated code has instead.

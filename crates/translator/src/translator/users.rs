@@ -12,7 +12,7 @@
 use std::io;
 
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::paging;
 
 use super::faults::{At, WRITE_FAULT};
@@ -38,19 +38,14 @@ impl Regions {
 
 impl Translator {
     /// From now on, supervisor code that accesses memory of the user finds it at `base`.
-    pub(super) fn set_user_window(&mut self, base: u64) {
-        if self.user_window != base {
-            self.user_window = base;
-            for region in &self.regions.of_user {
-                self.context.regions[*region] = base;
-            }
-        }
+    pub(super) fn set_user_window(&mut self, cpu: &Cpu, base: u64) {
+        self.context.set_user_window(base, cpu.cr4().contains(Cr4::SMAP));
     }
 
     /// All regions are the supervisor's, as far as is known.
     pub(super) fn forget_regions(&mut self) {
         self.regions = Regions::default();
-        self.context.regions.fill(self.spaces.current(false).window().base());
+        self.context.forget_regions();
     }
 
     /// Supervisor code has met a fault in its own window, at a page of the user.
@@ -76,7 +71,7 @@ impl Translator {
         }
         if chooses {
             self.regions.of_user.push(region);
-            self.context.regions[region] = self.user_window;
+            self.context.set_region(region, true);
             return Ok(at.go_on(cpu, deadline));
         }
         self.for_user.insert(instruction);
@@ -93,7 +88,8 @@ impl Translator {
         })
     }
 
-    /// Maps the page at `linear`, of the user or not, in the window of supervisor code, where the instruction at EIP has faulted.
+    /// Maps the page at `linear`, of the user or not, in the window of supervisor code, where the instruction at EIP has faulted. With SMAP
+    /// it is the interpreter that accesses pages of the user: they would have to go when AC is cleared.
     pub(super) fn bring_in(
         &mut self,
         cpu: &mut Cpu,
@@ -103,14 +99,15 @@ impl Translator {
         deadline: u64,
     ) -> io::Result<Left> {
         let writes = self.context.fault_code & WRITE_FAULT != 0;
-        let access = Access { linear, writes, to_users: true };
+        let to_users = !cpu.cr4().contains(Cr4::SMAP);
+        let access = Access { linear, writes, to_users };
         let filled = self.fill_with(cpu, memory, false, access)?;
         match filled {
             Fill::Done => return Ok(at.go_on(cpu, deadline)),
-            Fill::Leave | Fill::WritesCode(_) => {
+            Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
                 self.leave_if_often(cpu, memory, filled.written());
             }
-            Fill::Faults | Fill::Zeros | Fill::OfUser | Fill::OfSupervisor => {}
+            Fill::Faults | Fill::Zeros | Fill::OfSupervisor => {}
         }
         Ok(Left::Step { is_numeric: at.site.is_numeric })
     }
@@ -130,7 +127,7 @@ impl Translator {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
             self.spaces.current(true).settle()?;
             let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
-            self.set_user_window(window);
+            self.set_user_window(cpu, window);
             return again;
         }
         let Some(linear) = self.spaces.linear_of_user(address) else {
@@ -148,7 +145,7 @@ impl Translator {
                 let region = Regions::number(linear);
                 self.regions.of_user.retain(|known| *known != region);
                 self.regions.mixed.push(region);
-                self.context.regions[region] = self.spaces.current(false).window().base();
+                self.context.set_region(region, false);
                 again
             }
             Fill::Faults | Fill::Zeros | Fill::OfUser => step,

@@ -16,7 +16,7 @@ use crate::config::Config;
 
 /// Guest-physical addresses that PCI devices may take: from the largest RAM to
 /// where the I/O APIC of later machines begins.
-const PCI_WINDOW: (u32, u32) = (0xc000_0000, 0xfebf_ffff);
+pub(crate) const PCI_WINDOW: (u32, u32) = (0xc000_0000, 0xfebf_ffff);
 
 /// The Differentiated System Description Table: the devices of a machine of that shape, in AML.
 pub(super) fn dsdt(config: &Config) -> Sdt {

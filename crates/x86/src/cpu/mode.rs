@@ -37,6 +37,7 @@ impl Cpu {
         };
         self.tlb.enter(Space::of(self.is_user()));
         self.update_fetch_tag();
+        self.update_alignment_check();
     }
 
     pub(super) fn update_fetch_tag(&mut self) {
@@ -49,15 +50,34 @@ impl Cpu {
 
     /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
     /// off: entries for the user give no rights while it is on.
-    pub(super) fn update_alignment_check(&mut self) {
-        let checks = self.cr0.contains(Cr0::AM) && self.has_flag(Eflags::AC);
+    fn update_alignment_check(&mut self) {
+        let checks = self.is_user() && self.cr0.contains(Cr0::AM) && self.has_flag(Eflags::AC);
         if checks != self.checks_alignment {
             self.checks_alignment = checks;
             self.tlb.flush_space(Space::of(true));
         }
     }
 
-    /// Accesses at privilege 3 must be aligned: CR0.AM and EFLAGS.AC are set.
+    /// Sets EFLAGS.AC, as STAC and CLAC do.
+    pub fn set_alignment_flag(&mut self, value: bool) {
+        self.system_flags.set(Eflags::AC, value);
+        self.update_alignment_check();
+        self.forget_open_pages();
+    }
+
+    /// Supervisor code that is open to pages of the user no longer, as EFLAGS.AC is clear, has them in the TLB no longer.
+    pub(super) fn forget_open_pages(&mut self) {
+        if self.supervisor_is_kept_from_users() {
+            self.tlb.flush_user_pages();
+        }
+    }
+
+    /// Supervisor code is kept from data in pages of the user now: CR4.SMAP is set and EFLAGS.AC is not (SDM vol. 3, 5.6.1).
+    pub fn supervisor_is_kept_from_users(&self) -> bool {
+        self.cr4.contains(Cr4::SMAP) && !self.has_flag(Eflags::AC)
+    }
+
+    /// The code that runs is the user's, and its accesses must be aligned: CR0.AM and EFLAGS.AC are set.
     pub fn alignment_is_checked(&self) -> bool {
         self.checks_alignment
     }
@@ -127,7 +147,6 @@ impl Cpu {
         let changed = self.cr0 ^ (value | Cr0::ET);
         self.cr0 = value | Cr0::ET;
         self.update_cpl();
-        self.update_alignment_check();
         if changed.intersects(Cr0::PE | Cr0::WP | Cr0::PG) {
             self.translation_changed();
         }

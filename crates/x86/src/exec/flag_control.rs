@@ -1,4 +1,4 @@
-//! Flag control (SDM vol. 1, 7.3.13): CLC to STD, LAHF, SAHF, SALC, CLI and STI; and NOP.
+//! Flag control (SDM vol. 1, 7.3.13): CLC to STD, LAHF, SAHF, SALC, CLI, STI, CLAC and STAC; and NOP.
 
 use ring3_core::memory::Memory;
 
@@ -19,6 +19,8 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Cli], cli);
     plain!(rows, [Sti], sti);
     ending!(rows, [Sti]);
+    plain!(rows, [Clac], change_access::<false>);
+    plain!(rows, [Stac], change_access::<true>);
     plain!(rows, [Lahf], lahf);
     plain!(rows, [Sahf], sahf);
     plain!(rows, [Salc], salc);
@@ -91,6 +93,15 @@ fn sti(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
         }
         InterruptFlag::Virtual | InterruptFlag::Forbidden => return Err(cpu.general_protection(0)),
     }
+    Ok(())
+}
+
+/// CLAC and STAC, which are #UD for all but privilege 0 (SDM vol. 2).
+fn change_access<const AC: bool>(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    if cpu.cpl() != 0 {
+        return Err(cpu.undefined_opcode());
+    }
+    cpu.set_alignment_flag(AC);
     Ok(())
 }
 

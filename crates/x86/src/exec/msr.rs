@@ -9,6 +9,8 @@ use crate::cpuid::{Features, Model};
 use crate::decode::Op;
 use crate::engine::Exit;
 use crate::exec::Done;
+use crate::machine_check::McaRegister;
+use crate::mtrr::Mtrr;
 use crate::table::{Rows, ending, plain};
 
 /// Adds the forms of this file to the instruction table.
@@ -33,6 +35,10 @@ enum Msr {
     MiscEnable,
     Pat,
     Efer,
+    BiosUpdateTrigger,
+    TscAux,
+    Mtrr(Mtrr),
+    Mca(McaRegister),
 }
 
 /// The register of number `number` on processors of this model.
@@ -51,7 +57,12 @@ fn find(model: Model, number: u32) -> Option<Msr> {
         0x1a0 => (Msr::MiscEnable, matches!(model, Model::Pentium4 | Model::Max)),
         0x277 => (Msr::Pat, features.contains(Features::PAT)),
         EFER => (Msr::Efer, features.contains(Features::NX)),
-        _ => return None,
+        0xc000_0103 => (Msr::TscAux, features.contains(Features::RDTSCP)),
+        0x79 => (Msr::BiosUpdateTrigger, model.family() >= 6),
+        _ => match Mtrr::of(number) {
+            Some(register) => (Msr::Mtrr(register), features.contains(Features::MTRR)),
+            None => return McaRegister::of(number, model).map(Msr::Mca),
+        },
     };
     exists.then_some(msr)
 }
@@ -89,6 +100,10 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
         Msr::MiscEnable => MISC_ENABLE,
         Msr::Pat => cpu.msrs.pat,
         Msr::Efer => u64::from(cpu.msrs.no_execute) * NXE,
+        Msr::BiosUpdateTrigger => return Err(cpu.general_protection(0)),
+        Msr::TscAux => cpu.msrs.tsc_aux.into(),
+        Msr::Mtrr(register) => cpu.msrs.mtrrs.read(register),
+        Msr::Mca(register) => cpu.msrs.machine_check.read(register, cpu.model),
     };
     set_edx_eax(cpu, value);
     Ok(())
@@ -113,7 +128,20 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             cpu.ask(Exit::ApicBase { value })?;
             cpu.msrs.apic_base = value;
         }
-        Msr::BiosSignId => {}
+        // An update of microcode, whatever it is, is none for this processor, and is not loaded (SDM vol. 3, 11.11.6).
+        Msr::BiosUpdateTrigger | Msr::BiosSignId => {}
+        Msr::TscAux if value >> 32 == 0 => cpu.msrs.tsc_aux = value as u32,
+        Msr::Mtrr(register) => {
+            let address_bits = cpu.model.physical_address_bits();
+            if !cpu.msrs.mtrrs.write(register, value, address_bits) {
+                return Err(cpu.general_protection(0));
+            }
+        }
+        Msr::Mca(register) => {
+            if !cpu.msrs.machine_check.write(register, value) {
+                return Err(cpu.general_protection(0));
+            }
+        }
         Msr::SysenterCs => cpu.msrs.sysenter_cs = value as u32,
         Msr::SysenterEsp => cpu.msrs.sysenter_esp = value as u32,
         Msr::SysenterEip => cpu.msrs.sysenter_eip = value as u32,
@@ -128,6 +156,7 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
         | Msr::ApicBase
         | Msr::MiscEnable
         | Msr::Pat
+        | Msr::TscAux
         | Msr::Efer => {
             return Err(cpu.general_protection(0));
         }

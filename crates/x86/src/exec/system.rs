@@ -20,6 +20,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Hlt], hlt);
     plain!(rows, [Cpuid], cpuid);
     plain!(rows, [Rdtsc], rdtsc);
+    plain!(rows, [Rdtscp], rdtscp);
     plain!(rows, [Mov_r32_cr], read_control);
     plain!(rows, [Mov_cr_r32], write_control);
     plain!(rows, [Mov_r32_dr], read_debug);
@@ -90,6 +91,13 @@ fn rdtsc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
+/// Nothing is executed out of order, so there is nothing to wait for.
+fn rdtscp(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    rdtsc(cpu, memory, op)?;
+    cpu.set(reg::CX, cpu.msrs.tsc_aux);
+    Ok(())
+}
+
 // Control and debug registers -------------------------------------------
 
 fn read_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
@@ -156,6 +164,9 @@ fn supported_cr4(model: Model) -> Cr4 {
         (Cr4::PGE, Features::PGE),
         (Cr4::OSFXSR, Features::FXSR),
         (Cr4::OSXMMEXCPT, Features::SSE),
+        (Cr4::UMIP, Features::UMIP),
+        (Cr4::SMEP, Features::SMEP),
+        (Cr4::SMAP, Features::SMAP),
     ];
     let features = model.features();
     let mut supported: Cr4 = bits
@@ -196,6 +207,7 @@ fn lmsw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done 
 }
 
 fn smsw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_umip_off_or_cpl0(cpu)?;
     P::write(cpu, memory, op, W::truncate(cpu.cr0.bits().into()))
 }
 
@@ -247,11 +259,18 @@ fn lidt<const IS_16_BIT: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> D
 }
 
 fn sgdt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_umip_off_or_cpl0(cpu)?;
     write_table(cpu, memory, op, cpu.gdtr)
 }
 
 fn sidt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    require_umip_off_or_cpl0(cpu)?;
     write_table(cpu, memory, op, cpu.idtr)
+}
+
+/// #GP for the instructions that tell users of system registers, where the system prevents it (SDM vol. 3, 2.5, CR4.UMIP).
+fn require_umip_off_or_cpl0(cpu: &mut Cpu) -> Done {
+    if cpu.cr4.contains(Cr4::UMIP) { cpu.require_cpl0() } else { Ok(()) }
 }
 
 /// Instructions about selectors do not exist in real and virtual-8086 mode.
@@ -312,11 +331,13 @@ fn global_descriptor(
 
 fn sldt<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     require_protected_mode(cpu)?;
+    require_umip_off_or_cpl0(cpu)?;
     P::write(cpu, memory, op, W::truncate(cpu.ldtr.selector.into()))
 }
 
 fn str<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     require_protected_mode(cpu)?;
+    require_umip_off_or_cpl0(cpu)?;
     P::write(cpu, memory, op, W::truncate(cpu.tr.selector.into()))
 }
 

@@ -23,7 +23,7 @@ use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::exec::{Done, Mem, Place};
 use crate::fpu::Pointer;
-use crate::paging::Access;
+use crate::paging::{Access, By};
 use crate::segment::sreg;
 use crate::softfloat::{F80, Operand};
 use crate::table::Rows;
@@ -187,10 +187,10 @@ fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done
         return Ok(());
     }
     let last_page = linear_after(first, size as u64 - 1) & !(PAGE_SIZE - 1);
-    let user = cpu.is_user();
-    cpu.translate(memory, first, Access::Write, user)?;
+    let by = By::code(cpu.is_user());
+    cpu.translate(memory, first, Access::Write, by)?;
     if last_page != first & !(PAGE_SIZE - 1) {
-        cpu.translate(memory, last_page, Access::Write, user)?;
+        cpu.translate(memory, last_page, Access::Write, by)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::cache::{BLOCK_LENGTH, Cache, NO_PAGE, decode_block};
 use crate::cpu::Cpu;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::exception::Stopped;
-use crate::paging::Access;
+use crate::paging::{Access, By};
 use crate::segment::sreg;
 
 /// Where the last instruction was fetched from, to find the next one quickly.
@@ -179,7 +179,7 @@ fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<Option
     if let Some(place) = cpu.tlb.current(linear).for_fetch(linear) {
         return Ok(Some(place));
     }
-    let address = cpu.translate(memory, linear, Access::Fetch, user)?;
+    let address = cpu.translate(memory, linear, Access::Fetch, By::code(user))?;
     Ok(match memory.read_target(address) {
         Target::Place(place) => Some(place),
         Target::Nothing | Target::Device => None,

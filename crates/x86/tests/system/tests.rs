@@ -1,6 +1,7 @@
 //! The tests. Other engines run them too, with an `engine` of their own.
 
 mod a20;
+mod access_prevention;
 mod alignment;
 mod breakpoints;
 mod call_gates;
@@ -13,6 +14,7 @@ mod gates;
 mod interrupts;
 mod models;
 mod modes;
+mod msrs;
 mod numeric_errors;
 mod pae;
 mod paging;

@@ -184,9 +184,20 @@ fn is_high(register: Register) -> bool {
     matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
 }
 
+/// What comes of `instruction` depends on the maker of the processor, and is not to depend on the host: a double shift of a word by more bits than
+/// that has, and BSWAP of one (SDM vol. 2, SHLD and BSWAP). Nothing that compilers make has them.
+fn has_undefined_result(instruction: &Instruction) -> bool {
+    match instruction.code() {
+        Code::Shld_rm16_r16_imm8 | Code::Shrd_rm16_r16_imm8 => instruction.immediate8() & 31 > 16,
+        Code::Shld_rm16_r16_CL | Code::Shrd_rm16_r16_CL | Code::Bswap_r16 => true,
+        _ => false,
+    }
+}
+
 /// All of its registers are general ones, and it is one that is copied.
 fn has_general_registers(instruction: &Instruction) -> bool {
     is_copied(instruction.mnemonic())
+        && !has_undefined_result(instruction)
         && (0..instruction.op_count()).all(|operand| {
             instruction.op_kind(operand) != OpKind::Register
                 || instruction.op_register(operand).is_gpr()

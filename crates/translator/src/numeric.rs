@@ -6,9 +6,10 @@
 //! asks the engine for them. Before its first one of SSE, which the system may not have enabled, it calls what `sse_check`
 //! points to. When translated code is left they go back to the image, as all other host code has the same registers.
 
-use iced_x86::{CpuidFeature, Instruction, MemoryOperand, Mnemonic, OpKind};
+use iced_x86::{Code, CpuidFeature, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::segment::sreg;
+use ring3_x86::sse::MXCSR_MASK;
 
 use crate::blocks::Blocks;
 use crate::context::{Context, at};
@@ -271,5 +272,30 @@ pub(crate) fn translate(
         *checked = needed;
         emitter.call(if needed == Checked::Sse { at::SSE_CHECK } else { at::NUMERIC_CHECK });
     }
+    if instruction.mnemonic() == M::Ldmxcsr {
+        let Some(from) = address(emitter) else { return false };
+        check_control(emitter, from);
+        let load = Instruction::with1(Code::Ldmxcsr_m32, from);
+        emitter.instruction(load);
+        return true;
+    }
     copy::copy_with(emitter, instruction, address)
+}
+
+/// Faults where bits are set in what MXCSR is to be loaded with that the guest's processor has not: the host's may have them. R9 and R10 are used.
+fn check_control(emitter: &mut Emitter, from: MemoryOperand) {
+    const { assert!(MXCSR_MASK == 0xffff, "the others are the upper half") };
+    emitter.load(Register::R10D, from);
+    emitter.instruction(Instruction::with3(
+        Code::VEX_Rorx_r32_rm32_imm8,
+        Register::R10D,
+        Register::R10D,
+        16,
+    ));
+    let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R10D, Register::R10W);
+    emitter.instruction(word);
+    // The byte after the one there cannot be read, nor can any other one up to 4 GiB further.
+    emitter.load_field(Register::R9, at::FORWARD);
+    let there = MemoryOperand::with_base_index(Register::R9, Register::R10);
+    emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, there));
 }

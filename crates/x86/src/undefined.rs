@@ -24,7 +24,8 @@ use crate::flags::Eflags;
 /// comes into guest memory with interrupts: for the same run on both engines the interpreter leaves the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Maker {
-    /// Shifts clear AF. A multiplication has SF, ZF and PF of the product's low half, and clears AF. A division changes nothing.
+    /// Shifts clear AF, and those and rotates have OF as after their first bit; ROL and ROR of a register by a number keep it. A multiplication has SF and PF of the product's low half, and clears ZF and
+    /// AF. A division changes nothing. BSF and BSR have PF of the number that they find, and clear CF, OF, SF and AF.
     #[default]
     Intel,
     /// Shifts set AF. A multiplication changes CF and OF alone. A division sets AF, and clears SF, ZF and PF.
@@ -321,15 +322,19 @@ mod tests {
         // CMP AL, AL; SHLD AX, AX, 10: C003h, where bit 6 has left last.
         let shld = [0x38, 0xc0, 0x0f, 0xa4, 0xc0, 10];
         let same = CF | PF | SF;
-        assert_eq!((left(intel, &shld, 2), left(amd, &shld, 2)), (same | OF, same | AF));
+        assert_eq!((left(intel, &shld, 2), left(amd, &shld, 2)), (same, same | AF));
         // CMP AL, AL; MUL CX: 02D0h.
         let mul = [0x38, 0xc0, 0xf7, 0xe1];
         assert_eq!((left(intel, &mul, 2), left(amd, &mul, 2)), (Eflags::empty(), ZF | PF));
         // CMP AL, AL; DIV CX.
         let div = [0x38, 0xc0, 0xf7, 0xf1];
         assert_eq!((left(intel, &div, 2), left(amd, &div, 2)), (ZF | PF, AF));
-        let rol = [0xc1, 0xc0, 4];
-        assert_eq!(left(intel, &rol, 1), left(amd, &rol, 1));
+        // MOV AX, 4000h; ROL AX, CL: 2h.
+        let rol = [0xb8, 0x00, 0x40, 0xd3, 0xc0];
+        assert_eq!((left(intel, &rol, 2), left(amd, &rol, 2)), (OF, Eflags::empty()));
+        // STC; BSF AX, CX: 0.
+        let bsf = [0xf9, 0x0f, 0xbc, 0xc1];
+        assert_eq!(left(intel, &bsf, 2), PF);
     }
 
     /// What is undefined after the instructions of `code`, each of which goes on with the next one.

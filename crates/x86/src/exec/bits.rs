@@ -6,7 +6,9 @@ use ring3_core::memory::Memory;
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exec::{Done, Mem, Place, Reg};
+use crate::flags::Status;
 use crate::table::{Rows, exec, rm_wide, wide};
+use crate::undefined::Maker;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -155,13 +157,18 @@ fn scan_reverse<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) 
     Ok(())
 }
 
-/// ZF tells that no bit is set; the destination then stays as it is, as on all real processors.
+/// ZF tells that no bit is set; the destination then stays as it is, as on all real processors. The other flags are undefined ([`Maker`]).
 fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
     let none = source.zero_extend() == 0;
+    let number = if none { 0 } else { number };
     if !none {
         cpu.set(op.reg, W::truncate(number.into()));
     }
-    cpu.status = cpu.status.with_zero(none);
+    let status = match cpu.maker {
+        Maker::Intel => Status::logic(W::truncate(number.into())),
+        Maker::Amd => cpu.status,
+    };
+    cpu.status = status.with_zero(none);
 }
 
 /// With a 16-bit operand the result is undefined; processors clear it.

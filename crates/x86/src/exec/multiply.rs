@@ -42,7 +42,7 @@ fn set_accumulator<W: Word>(cpu: &mut Cpu, high: u64, low: u64) {
 /// undefined ([`Maker`]).
 fn set_product_status<W: Word>(cpu: &mut Cpu, low: W, overflow: bool) {
     cpu.status = match cpu.maker {
-        Maker::Intel => Status::new(low, overflow, overflow, false),
+        Maker::Intel => Status::new(low, overflow, overflow, false).with_zero(false),
         Maker::Amd => cpu.status.with_carry_overflow(overflow, overflow),
     };
 }

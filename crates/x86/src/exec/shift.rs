@@ -1,8 +1,6 @@
 //! Shifts and rotates (SDM vol. 1, 7.3.6).
 //!
-//! OF is defined for counts of 1 only; for others it is what the same formula
-//! gives, as on real processors. AF is not defined after shifts, and processors
-//! differ ([`Maker`]).
+//! OF is defined for counts of 1 only, and AF is not after shifts: there processors differ ([`Maker`]).
 
 use ring3_core::memory::Memory;
 
@@ -54,9 +52,28 @@ const COUNT_MASK: u32 = 31;
 trait Shift {
     /// It is no rotate, which leaves AF as it was.
     const SHIFTS: bool = false;
+    /// It rotates CF too, which is one bit more.
+    const HAS_CARRY: bool = false;
 
     /// The result and the flags.
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status);
+
+    /// OF as Intel's processors leave it after more than one bit: as it is after the first. It stays where all comes to its place again, and where ROL and
+    /// ROR rotate a register by a number in the instruction.
+    #[inline(always)]
+    fn overflow_of_first<W: Word>(
+        status: Status,
+        value: W,
+        count: u32,
+        keeps_overflow: bool,
+    ) -> bool {
+        let comes_back = Self::HAS_CARRY && count.is_multiple_of(W::BITS + 1);
+        let rotates_itself = !Self::SHIFTS && !Self::HAS_CARRY;
+        if comes_back || rotates_itself && keeps_overflow {
+            return status.overflow();
+        }
+        Self::apply(status, value, 1).1.overflow()
+    }
 }
 
 /// A double-precision shift by `count`, 1 to 31.
@@ -115,6 +132,8 @@ impl Shift for Ror {
 }
 
 impl Shift for Rcl {
+    const HAS_CARRY: bool = true;
+
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
         // A rotate of one bit more than the operand has: CF on top of it.
         let bits = W::BITS + 1;
@@ -131,6 +150,8 @@ impl Shift for Rcl {
 }
 
 impl Shift for Rcr {
+    const HAS_CARRY: bool = true;
+
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
         let bits = W::BITS + 1;
         let count = count % bits;
@@ -212,12 +233,12 @@ impl DoubleShift for Shrd {
 }
 
 fn by_immediate<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    shift::<P, W, S>(cpu, memory, op, op.imm & COUNT_MASK)
+    shift::<P, W, S>(cpu, memory, op, op.imm & COUNT_MASK, P::IS_REGISTER)
 }
 
 fn by_cl<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let count = u32::from(cpu.get::<u8>(reg::CX)) & COUNT_MASK;
-    shift::<P, W, S>(cpu, memory, op, count)
+    shift::<P, W, S>(cpu, memory, op, count, false)
 }
 
 /// A count of zero changes no flags.
@@ -227,14 +248,23 @@ fn shift<P: Place, W: Word, S: Shift>(
     memory: &mut Memory,
     op: &Op,
     count: u32,
+    keeps_overflow: bool,
 ) -> Done {
-    let half_carry = S::SHIFTS && cpu.maker == Maker::Amd;
-    P::modify::<W>(cpu, memory, op, |status, value| {
+    let maker = cpu.maker;
+    P::modify::<W>(cpu, memory, op, |before, value| {
         if count == 0 {
-            return (value, status);
+            return (value, before);
         }
-        let (result, status) = S::apply(status, value, count);
-        (result, if half_carry { status.with_half_carry(true) } else { status })
+        let (result, status) = S::apply(before, value, count);
+        let status = match maker {
+            Maker::Intel if count > 1 => {
+                let overflow = S::overflow_of_first(before, value, count, keeps_overflow);
+                status.with_carry_overflow(status.carry(), overflow)
+            }
+            Maker::Amd if S::SHIFTS => status.with_half_carry(true),
+            _ => status,
+        };
+        (result, status)
     })
 }
 
@@ -263,18 +293,22 @@ fn double_shift<P: Place, W: Word, S: DoubleShift>(
 ) -> Done {
     let filler = cpu.get::<W>(op.reg);
     let maker = cpu.maker;
-    P::modify::<W>(cpu, memory, op, |status, value| {
+    P::modify::<W>(cpu, memory, op, |before, value| {
         if count == 0 {
-            return (value, status);
+            return (value, before);
         }
-        let (result, status) = S::apply(status, value, filler, count);
-        match maker {
-            Maker::Intel => (result, status),
-            Maker::Amd => {
-                let carry = status.carry();
-                let overflow = S::overflows(result, carry);
-                (result, status.with_carry_overflow(carry, overflow).with_half_carry(true))
+        let (result, status) = S::apply(before, value, filler, count);
+        let carry = status.carry();
+        let status = match maker {
+            Maker::Intel => {
+                let (_, first) = S::apply(before, value, filler, 1);
+                status.with_carry_overflow(carry, first.overflow())
             }
-        }
+            Maker::Amd => {
+                let overflow = S::overflows(result, carry);
+                status.with_carry_overflow(carry, overflow).with_half_carry(true)
+            }
+        };
+        (result, status)
     })
 }

@@ -20,8 +20,12 @@ use std::fmt::Write;
 use ring3_core::memory::Memory;
 use ring3_x86::interpreter::Interpreter;
 
+use common::series::Series;
 use instructions::{KINDS, Kind};
 use scene::{LAYOUTS, Layout, Mode, RAM, Scene};
+
+/// Layouts at random.
+const CASES: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
 
 /// What a loop may count at most.
 const BOUNDS: [(&str, u64); 4] =
@@ -85,6 +89,23 @@ impl Pair {
         })
     }
 
+    /// The same for all kinds of instructions. How many of them are wrong, with a line for each.
+    fn try_kinds(&mut self, mode: Mode, layout: &Layout, what: &str, text: &mut String) -> u32 {
+        let mut wrong = 0;
+        let kinds = KINDS.iter().enumerate();
+        for (number, kind) in kinds.filter(|(_, kind)| layout.is_of_use(kind, mode)) {
+            if let Err(error) = self.try_loop(number, kind) {
+                wrong += 1;
+                let _ = writeln!(text, "{what}, {}: {error}", kind.name);
+            }
+        }
+        if !self.has_same_memory() {
+            wrong += 1;
+            let _ = writeln!(text, "{what}: memory differs");
+        }
+        wrong
+    }
+
     fn has_same_memory(&self) -> bool {
         self.right.machine.memory.all_contents() == self.tested.machine.memory.all_contents()
     }
@@ -104,21 +125,11 @@ fn try_all(mode: Mode) {
         for protects in protections {
             let Some(mut pair) = Pair::new(mode, layout, *protects) else { return };
             let what = format!("{mode:?}, {}, WP {protects}", layout.name);
-            let kinds = KINDS.iter().enumerate();
-            for (number, kind) in kinds.filter(|(_, kind)| layout.is_of_use(kind, mode)) {
-                tried += 1;
-                if let Err(error) = pair.try_loop(number, kind) {
-                    wrong += 1;
-                    let _ = writeln!(text, "{what}, {}: {error}", kind.name);
-                }
-            }
-            if !pair.has_same_memory() {
-                wrong += 1;
-                let _ = writeln!(text, "{what}: memory differs");
-            }
+            tried += 1;
+            wrong += pair.try_kinds(mode, layout, &what, &mut text);
         }
     }
-    assert!(wrong == 0, "{wrong} of {tried}:\n{text}");
+    assert!(wrong == 0, "{wrong} loops in {tried} layouts:\n{text}");
 }
 
 #[test]
@@ -154,4 +165,26 @@ fn real_mode() {
 #[test]
 fn virtual_8086_mode() {
     try_all(Mode::Virtual8086);
+}
+
+/// Memory laid out at random.
+#[test]
+fn any_layout() {
+    const MODES: [Mode; 5] =
+        [Mode::Flat(0), Mode::Flat(3), Mode::Segmented, Mode::Protected16, Mode::Virtual8086];
+    let series = Series::from_environment(CASES);
+    let (mut wrong, mut text) = (0, String::new());
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let mode = if random.percent(40) { Mode::Flat(0) } else { random.pick(&MODES) };
+        let layout = Layout::random(&mut random, mode);
+        let protects = random.percent(50);
+        let Some(mut pair) = Pair::new(mode, &layout, protects) else { return };
+        let seed = series.seed;
+        let what = format!(
+            "RING3_FUZZ_SEED={seed} RING3_FUZZ_CASE={case}: {mode:?}, {layout:x?}, WP {protects}"
+        );
+        wrong += pair.try_kinds(mode, &layout, &what, &mut text);
+    }
+    assert!(wrong == 0, "{wrong} loops:\n{text}");
 }

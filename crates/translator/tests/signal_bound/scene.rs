@@ -6,6 +6,7 @@ use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 
+use crate::common::random::Random;
 use crate::instructions::{Code, END, Kind, Needs, RESUME, RETURNS};
 use crate::machine::*;
 
@@ -22,6 +23,10 @@ pub(crate) const DATA_PAGES: u32 = 3;
 const ABOVE_RAM: u32 = 0x80_0000;
 /// Tables of PAE paging: pointers, a directory and two page tables.
 const POINTERS: u32 = 0xa000;
+/// The page directory and the page table of another address space, and how far its data is from that of the first one.
+const OTHER_DIRECTORY: u32 = 0xe000;
+const OTHER_TABLE: u32 = 0xf000;
+const OTHER_DATA: u32 = 0x8000;
 /// What enables paging, and what resumes a loop after an exception, with error code and without.
 const ENABLE: u32 = 0x6800;
 const RESUME_WITH_CODE: u32 = 0x6900;
@@ -110,6 +115,8 @@ pub(crate) enum Change {
     Accessed,
     /// It sets CR0.WP, or clears it.
     WriteProtection,
+    /// It goes to another address space, whose data is elsewhere.
+    Space,
 }
 
 /// How memory is laid out.
@@ -213,6 +220,14 @@ pub(crate) static LAYOUTS: &[Layout] = &[
         ..ALL_SUPERVISOR
     },
     Layout { name: "accessed bits that are cleared", change: Change::Accessed, ..ALL_USER },
+    Layout { name: "address spaces", change: Change::Space, ..ALL_USER },
+    Layout { name: "address spaces of the supervisor", change: Change::Space, ..ALL_SUPERVISOR },
+    Layout {
+        name: "address spaces with data of the user",
+        change: Change::Space,
+        data: [USER; 3],
+        ..ALL_SUPERVISOR
+    },
     Layout { name: "WP that changes", change: Change::WriteProtection, ..ALL_USER },
     Layout {
         name: "WP that changes over data to be read",
@@ -223,6 +238,48 @@ pub(crate) static LAYOUTS: &[Layout] = &[
 ];
 
 impl Layout {
+    /// Anything that code of `mode` can run with.
+    pub(crate) fn random(random: &mut Random, mode: Mode) -> Layout {
+        const OWNERS: [u32; 2] = [USER, SUPERVISOR];
+        const RIGHTS: [u32; 6] = [USER, USER, SUPERVISOR, P | US, P, 0];
+        use {Behind as B, Change as C, Paging as G};
+        loop {
+            let layout = Layout {
+                name: "random",
+                system: random.pick(&OWNERS),
+                text: random.pick(&[USER, SUPERVISOR, P | US, P]),
+                stack: random.pick(&OWNERS),
+                data: [(); DATA_PAGES as usize].map(|()| random.pick(&RIGHTS)),
+                behind: random.pick(&[
+                    B::Ram,
+                    B::Ram,
+                    B::Device,
+                    B::Rom,
+                    B::Nothing,
+                    B::Code,
+                    B::Tables,
+                ]),
+                paging: random.pick(&[G::Small, G::Small, G::Large, G::Extended, G::ExtendedLarge]),
+                crosses: random.percent(30),
+                change: random.pick(&[
+                    C::Nothing,
+                    C::Nothing,
+                    C::Owner,
+                    C::Accessed,
+                    C::WriteProtection,
+                    C::Space,
+                ]),
+            };
+            // Large pages have all in one, and only small ones have another space.
+            let is_large = matches!(layout.paging, G::Large | G::ExtendedLarge);
+            let fits = (!is_large || layout.text & RW != 0)
+                && (layout.paging == G::Small || layout.change != C::Space);
+            if fits && layout.is_possible(mode) {
+                return layout;
+            }
+        }
+    }
+
     /// Code of `mode` can run with it.
     pub(crate) fn is_possible(&self, mode: Mode) -> bool {
         let has_paging = mode != Mode::Real;
@@ -268,6 +325,11 @@ impl Layout {
             Change::Owner => [&[0x83, 0x35][..], &entry, &[US as u8], &invalidate].concat(), // XOR DWORD [entry], US
             Change::Accessed => [&[0x83, 0x25][..], &entry, &[0x9f], &invalidate].concat(), // AND DWORD [entry], ~60h
             // MOV EAX, CR0; BTC EAX, 16; MOV CR0, EAX
+            // MOV EAX, CR3; XOR EAX, from one directory to the other; MOV CR3, EAX
+            Change::Space => {
+                let difference = (PAGE_DIRECTORY ^ OTHER_DIRECTORY).to_le_bytes();
+                [&[0x0f, 0x20, 0xd8, 0x35][..], &difference, &[0x0f, 0x22, 0xd8]].concat()
+            }
             Change::WriteProtection => {
                 vec![0x0f, 0x20, 0xc0, 0x0f, 0xba, 0xf8, 16, 0x0f, 0x22, 0xc0]
             }
@@ -494,6 +556,11 @@ fn put_data(memory: &mut Memory, behind: Behind) {
     }
 }
 
+/// It is the address of a page of data.
+fn is_data(linear: u32) -> bool {
+    (DATA..DATA + DATA_PAGES * 0x1000).contains(&linear)
+}
+
 /// The page tables, of each kind.
 fn put_tables(machine: &mut Machine, layout: &Layout) {
     let bits = |linear: u32| {
@@ -501,23 +568,25 @@ fn put_tables(machine: &mut Machine, layout: &Layout) {
         match page {
             _ if (LOOPS..LOOPS_END).contains(&page) => layout.text,
             _ if page == STACK || page == STACK - 0x1000 => layout.stack,
-            _ if (DATA..DATA + DATA_PAGES * 0x1000).contains(&page) => {
-                layout.data[((page - DATA) >> 12) as usize]
-            }
+            _ if is_data(page) => layout.data[((page - DATA) >> 12) as usize],
             _ => layout.system,
         }
     };
     let frame = |linear: u32| {
-        let is_data = (DATA..DATA + DATA_PAGES * 0x1000).contains(&linear);
-        let above = if is_data && layout.behind == Behind::Nothing { ABOVE_RAM } else { 0 };
+        let is_above = is_data(linear) && layout.behind == Behind::Nothing;
+        let above = if is_above { ABOVE_RAM } else { 0 };
         linear + above
     };
     let linears = || (0..0x40_0000).step_by(0x1000);
     match layout.paging {
         Paging::Small => {
             machine.put_dword(PAGE_DIRECTORY, PAGE_TABLE | USER);
+            machine.put_dword(OTHER_DIRECTORY, OTHER_TABLE | USER);
             for linear in linears() {
                 machine.map(linear, frame(linear), bits(linear));
+                let elsewhere = if is_data(linear) { OTHER_DATA } else { 0 };
+                let entry = (frame(linear) + elsewhere) | bits(linear);
+                machine.put_dword(OTHER_TABLE + (linear >> 12) * 4, entry);
             }
         }
         Paging::Large => machine.put_dword(PAGE_DIRECTORY, LARGE | layout.text),

@@ -255,6 +255,9 @@ fn the_window_is_the_terminal_where_there_is_one() {
         assert_eq!(display(line), DisplayTarget::None, "{line}");
     }
     assert_eq!(run("-curses").display, DisplayTarget::Terminal);
+    // As libvirt writes it.
+    let vnc = run("-vnc vnc=unix:/s,audiodev=audio1").display;
+    assert_eq!(vnc, "vnc:unix:/s".parse().unwrap());
     assert_eq!(run("-display vnc=unix:/s").display, "vnc:unix:/s".parse().unwrap());
 }
 

@@ -73,6 +73,11 @@ pub(crate) trait Layout: Debug + Send + Sync {
         Err(Fault::unsupported("compressed blocks"))
     }
 
+    /// The image was not closed as it should have been.
+    fn is_dirty(&self) -> bool {
+        false
+    }
+
     /// What is special about the image, for people.
     fn specific(&self) -> Vec<(&'static str, String)>;
 
@@ -444,6 +449,7 @@ impl<L: Layout> Driver for Blocks<L> {
         Details {
             cluster_size: Some(self.block),
             specific: self.layout.specific(),
+            dirty: self.layout.is_dirty(),
             ..Details::default()
         }
     }

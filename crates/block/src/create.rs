@@ -60,7 +60,7 @@ impl NewImage {
 
     /// Opens it for writing.
     pub fn open(&self, options: &OpenOptions) -> Result<Image, Error> {
-        Image::of_new(self.storage(), &self.path, options)
+        Image::in_storage(self.storage(), &self.path, options)
     }
 
     /// Gives the image its name, in the place of what had it before, and comes back when that is kept.
@@ -136,6 +136,10 @@ pub fn create_in(
             no_options(&options.specific)?;
             Cow::create(&*storage, size, options.backing.as_ref())
         }
+        Format::Vhdx | Format::Parallels | Format::Luks => Err(Fault::unsupported(format!(
+            "{} images are read, and not made; qcow2 images are",
+            options.format
+        ))),
         Format::Bochs => {
             refuse_backing()?;
             no_options(&options.specific)?;

@@ -17,6 +17,9 @@ pub enum Fault {
     /// The image is well, but does what this crate cannot.
     #[error("{0}")]
     Unsupported(String),
+    /// Images of its kind are read, and not written.
+    #[error("{0} are only read here: open it for reading, or convert it")]
+    OnlyRead(&'static str),
     /// It was opened for reading only.
     #[error("it is open for reading only")]
     ReadOnly,

@@ -9,9 +9,11 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::check::{Repair, Report};
+use crate::encryption::luks;
 use crate::error::{Fault, Result};
 use crate::nbd::Nbd;
-use crate::{bochs, cow, qcow, vdi, vmdk, vpc};
+use crate::spec;
+use crate::{bochs, cow, parallels, qcow, vdi, vhdx, vmdk, vpc};
 
 /// A format of images, or a way to reach one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,11 +34,17 @@ pub enum Format {
     Bochs,
     /// The format of User Mode Linux, and of QEMU before version 2.2.
     Cow,
+    /// The format of newer versions of Hyper-V.
+    Vhdx,
+    /// Expanding images of Parallels.
+    Parallels,
+    /// An encrypted disk with its key, for those who have a password.
+    Luks,
 }
 
 impl Format {
     /// All of them, raw first.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 11] = [
         Format::Raw,
         Format::Qcow2,
         Format::Qcow,
@@ -45,6 +53,9 @@ impl Format {
         Format::Vpc,
         Format::Bochs,
         Format::Cow,
+        Format::Vhdx,
+        Format::Parallels,
+        Format::Luks,
     ];
 
     /// Its name as in qemu-img.
@@ -58,6 +69,19 @@ impl Format {
             Format::Qcow => "qcow",
             Format::Bochs => "bochs",
             Format::Cow => "cow",
+            Format::Vhdx => "vhdx",
+            Format::Parallels => "parallels",
+            Format::Luks => "luks",
+        }
+    }
+
+    /// Images of this format are written too; if not, what they are called.
+    pub(crate) fn check_writes(self) -> Result<()> {
+        match self {
+            Format::Vhdx => Err(Fault::OnlyRead("VHDX images")),
+            Format::Parallels => Err(Fault::OnlyRead("images of Parallels")),
+            Format::Luks => Err(Fault::OnlyRead("encrypted images")),
+            _ => Ok(()),
         }
     }
 
@@ -76,6 +100,9 @@ impl Format {
             _ if qcow::is_one(head) => Format::Qcow,
             _ if bochs::is_one(head) => Format::Bochs,
             _ if cow::is_one(head) => Format::Cow,
+            _ if vhdx::is_one(head) => Format::Vhdx,
+            _ if parallels::is_one(head) => Format::Parallels,
+            _ if luks::is_one(head) => Format::Luks,
             _ => Format::Raw,
         }
     }
@@ -169,10 +196,8 @@ pub struct BackingName {
 impl BackingName {
     /// Where that is for an image at `above`.
     pub fn path(&self, above: &Path) -> Result<PathBuf> {
-        if self.name.starts_with("json:") {
-            return Err(Fault::unsupported(
-                "its backing file is given as JSON, which is not understood; name the file with \"ring3 img rebase -u\"",
-            ));
+        if let Some((path, _)) = self.object()? {
+            return Ok(path);
         }
         if Nbd::is_address(Path::new(&self.name)) {
             return Ok(self.name.as_str().into());
@@ -181,8 +206,17 @@ impl BackingName {
         Ok(above.parent().unwrap_or(Path::new("")).join(name))
     }
 
+    /// What the name is as JSON, if it is that: the file, and its format.
+    fn object(&self) -> Result<Option<(PathBuf, Option<Format>)>> {
+        let named = spec::named(&self.name).transpose();
+        named.map_err(|error| Fault::unsupported(format!("the name of its backing file: {error}")))
+    }
+
     /// The format, if the image says it, and it is known.
     pub fn known_format(&self) -> Result<Option<Format>> {
+        if let Some((_, Some(format))) = self.object()? {
+            return Ok(Some(format));
+        }
         match self.format.as_deref() {
             None => Ok(None),
             // QEMU's names for "as it is".
@@ -226,6 +260,10 @@ pub struct Details {
     pub snapshots: Vec<Snapshot>,
     /// It was not closed as it should have been.
     pub dirty: bool,
+    /// What is in it is encrypted.
+    pub is_encrypted: bool,
+    /// Names and values that tell how, in a format that can be without.
+    pub encryption: Vec<(&'static str, String)>,
 }
 
 /// What a format does. Who calls has checked that ranges are inside of the image, and not empty.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::check::{Repair, Report};
+use crate::encryption::Password;
 use crate::error::{Error, Fault};
 use crate::external::External;
 use crate::format::{
@@ -58,13 +59,13 @@ impl Image {
         open::open(path, options)
     }
 
-    /// Opens the new image in `storage`, which is to be at `path`.
-    pub(crate) fn of_new(
+    /// Opens the image in `storage` as if it were the file at `path`.
+    pub fn in_storage(
         storage: Box<dyn Storage>,
         path: &Path,
         options: &OpenOptions,
     ) -> Result<Image, Error> {
-        open::open_new(storage, path, options)
+        open::open_in(storage, path, options)
     }
 
     /// Opens the image in `storage`, on the image `below`, whatever it says itself. Errors call it `path`.
@@ -77,7 +78,7 @@ impl Image {
     ) -> Result<Image, Error> {
         let external = External { image: path, is_allowed: false };
         let access = Access { writes, ..Access::default() };
-        let driver = open::open_driver(format, storage, access, external);
+        let driver = open::open_driver(format, storage, access, external, Password::Missing);
         let driver = driver.map_err(|fault| Error::In { path: path.to_owned(), fault })?;
         let below = below.map(|below| Arc::clone(&below.layer));
         let layer = Layer { path: path.to_owned(), format, driver, below, server: None };

@@ -6,7 +6,7 @@
 //! * [`storage`]: what holds the bytes: files and block devices of the host, memory; [`nbd`]: exports of servers;
 //! * [`mod@format`]: which formats there are, and the trait that each of them implements;
 //! * [`image`]: images as their users see them, with the chain of those on which they stand;
-//! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`; `blocks` and `flat` are what some of them have in common.
+//! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`, and for reading `vhdx`, `parallels` and what is in `encryption`; `blocks` and `flat` are what some of them have in common.
 //!
 //! # Rules for formats
 //!
@@ -37,25 +37,31 @@ mod bytes;
 mod check;
 mod cow;
 mod create;
+mod encryption;
 mod error;
 mod external;
 mod flat;
 pub mod format;
 pub mod image;
 pub mod nbd;
+mod parallels;
 mod qcow;
 mod qcow2;
 mod raw;
+mod spec;
 pub mod storage;
 mod unfinished;
 mod vdi;
+mod vhdx;
 mod vmdk;
 mod vpc;
 
 pub use check::{Repair, Report};
 pub use create::{CreateOptions, NewImage, create, create_in, parse_size};
+pub use encryption::Secret;
 pub use error::{Error, Fault};
 pub use external::forbid_external_files;
 pub use format::{BackingName, Details, Extent, Format, Kind, Snapshot, SnapshotAct};
 pub use image::{Backing, Image, Mapping, OpenOptions};
+pub use spec::{BadSpec, ImageSpec};
 pub use unfinished::{abandon_unfinished, remove_left};

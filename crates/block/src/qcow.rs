@@ -9,6 +9,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use flate2::{Decompress, FlushDecompress};
 
 use crate::bytes::{be32, be64, pieces};
+use crate::encryption::{Encryption, Password};
 use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
 use crate::storage::{Storage, read_padded};
@@ -34,6 +35,7 @@ pub(crate) struct Qcow {
     l2_bits: u32,
     l1_at: u64,
     backing: Option<BackingName>,
+    encryption: Option<Encryption>,
     state: RwLock<State>,
 }
 
@@ -69,17 +71,26 @@ fn table_bytes(entries: &[u64]) -> Vec<u8> {
 
 impl Qcow {
     /// Opens the image in `storage`.
-    pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Qcow> {
+    pub(crate) fn open(
+        storage: Box<dyn Storage>,
+        writes: bool,
+        password: Password<'_>,
+    ) -> Result<Qcow> {
         let mut head = vec![0; HEADER_LEN];
         read_padded(&*storage, &mut head, 0)?;
         if !is_one(&head) {
             return Err(Fault::refused("it is no qcow image of version 1"));
         }
-        if be32(&head, 36) != 0 {
-            return Err(Fault::unsupported(
-                "it is encrypted, which is not understood; decrypt it with \"qemu-img convert\"",
-            ));
-        }
+        let encryption = match be32(&head, 36) {
+            0 => None,
+            _ if writes => return Err(Fault::OnlyRead("encrypted images")),
+            1 => Some(Encryption::aes(password)?),
+            method => {
+                return Err(Fault::unsupported(format!(
+                    "it is encrypted by method {method}, which is not known"
+                )));
+            }
+        };
         let (size, cluster_bits, l2_bits) =
             (be64(&head, 24) / 512 * 512, u32::from(head[32]), u32::from(head[33]));
         if !(9..=16).contains(&cluster_bits) || !(6..=13).contains(&l2_bits) {
@@ -107,7 +118,16 @@ impl Qcow {
         }
         let end = storage.size()?.next_multiple_of(1 << cluster_bits);
         let state = State { l1, l1_dirty: BTreeSet::new(), tables: HashMap::new(), end };
-        Ok(Qcow { storage, size, cluster_bits, l2_bits, l1_at, backing, state: RwLock::new(state) })
+        Ok(Qcow {
+            storage,
+            size,
+            cluster_bits,
+            l2_bits,
+            l1_at,
+            backing,
+            encryption,
+            state: RwLock::new(state),
+        })
     }
 
     /// Makes an image of `size` bytes.
@@ -230,7 +250,10 @@ impl Qcow {
                 bytes.copy_from_slice(&cluster[inside as usize..][..bytes.len()]);
                 Ok(())
             }
-            at => Ok(read_padded(&*self.storage, bytes, at + inside)?),
+            at => match &self.encryption {
+                None => Ok(read_padded(&*self.storage, bytes, at.saturating_add(inside))?),
+                Some(encryption) => encryption.read(&*self.storage, bytes, at, offset, inside),
+            },
         }
     }
 
@@ -398,7 +421,11 @@ impl Driver for Qcow {
     }
 
     fn details(&self) -> Details {
-        Details { cluster_size: Some(self.cluster_size()), ..Details::default() }
+        Details {
+            cluster_size: Some(self.cluster_size()),
+            is_encrypted: self.encryption.is_some(),
+            ..Details::default()
+        }
     }
 
     fn backing(&self) -> Option<BackingName> {

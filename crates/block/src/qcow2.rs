@@ -26,6 +26,7 @@ mod state;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::check::{Repair, Report};
+use crate::encryption::{Encryption, Password, luks};
 use crate::error::{Fault, Result};
 use crate::format::{
     BackingName, Below, Details, Driver, Extent, Kind, Nothing, Snapshot, SnapshotAct,
@@ -34,7 +35,7 @@ use crate::storage::{Storage, read_padded};
 use alloc::{Host, extended};
 use compression::pack;
 use entry::{Cluster, OFFSET};
-use header::{HEAD_MAX, Header, LAZY_REFCOUNTS, incompatible};
+use header::{Crypt, HEAD_MAX, Header, LAZY_REFCOUNTS, incompatible};
 use refcounts::{BLOCK_OFFSET, Refcounts};
 use state::{State, read_table};
 
@@ -49,11 +50,18 @@ pub(crate) struct Qcow2 {
     snapshots: Mutex<Vec<snapshots::Entry>>,
     /// The compressed cluster that was read last, by its offset on the disk; dropped by any write to tables.
     unpacked: Mutex<Option<(u64, Vec<u8>)>>,
+    encryption: Option<Encryption>,
+    /// What the LUKS header says, where there is one.
+    luks: Vec<(&'static str, String)>,
 }
 
 impl Qcow2 {
     /// Opens the image in `storage`.
-    pub(crate) fn open(storage: Box<dyn Storage>, writes: bool) -> Result<Qcow2> {
+    pub(crate) fn open(
+        storage: Box<dyn Storage>,
+        writes: bool,
+        password: Password<'_>,
+    ) -> Result<Qcow2> {
         let mut head = vec![0; HEAD_MAX as usize];
         read_padded(&*storage, &mut head, 0)?;
         let mut header = Header::parse(&head)?;
@@ -65,6 +73,17 @@ impl Qcow2 {
         if writes && header.has_subclusters() {
             return Err(extended());
         }
+        if writes && header.crypt != Crypt::None {
+            return Err(Fault::OnlyRead("encrypted images"));
+        }
+        let (encryption, luks) = match header.crypt {
+            Crypt::None => (None, vec![]),
+            Crypt::Aes => (Some(Encryption::aes(password)?), vec![]),
+            Crypt::Luks { at, len } => {
+                let luks = luks::Header::read(&*storage, at, len)?;
+                (Some(Encryption::luks(&luks, &*storage, password)?), luks.specific())
+            }
+        };
         let l1 = read_table(&*storage, header.l1_offset, u64::from(header.l1_entries))?;
         let end = storage.size()?.next_multiple_of(header.cluster_size());
         let snapshots = snapshots::load(&*storage, &header)?;
@@ -96,6 +115,8 @@ impl Qcow2 {
             state: RwLock::new(state),
             snapshots: Mutex::new(snapshots),
             unpacked: Mutex::new(None),
+            encryption,
+            luks,
         };
         if writes && is_dirty {
             tracing::info!("the image was not closed; its references are counted anew");
@@ -220,8 +241,11 @@ impl Driver for Qcow2 {
             let state = self.loaded(offset)?;
             let extent = state.extent(offset, rest.len() as u64)?;
             let (part, after) = rest.split_at_mut(extent.len as usize);
-            match extent.kind {
-                Kind::Data { at: None } => self.read_packed(&state, part, offset)?,
+            match (extent.kind, &self.encryption) {
+                (Kind::Data { at: None }, _) => self.read_packed(&state, part, offset)?,
+                (Kind::Data { at: Some(at) }, Some(encryption)) => {
+                    encryption.read(&*self.storage, part, at, offset, 0)?;
+                }
                 _ => state.read(self.host(below), part, offset)?,
             }
             (offset, rest) = (offset + extent.len, after);
@@ -344,6 +368,8 @@ impl Driver for Qcow2 {
             specific.push(("corrupt", flag(header.incompatible & incompatible::CORRUPT != 0)));
             specific.push(("extended l2", flag(header.has_subclusters())));
         }
+        let mut how = self.luks.clone();
+        how.extend(self.encryption.iter().map(|how| ("format", how.format.to_owned())));
         let snapshots: Vec<Snapshot> =
             self.snapshots().iter().map(|entry| entry.shown.clone()).collect();
         Details {
@@ -351,6 +377,8 @@ impl Driver for Qcow2 {
             specific,
             snapshots,
             dirty: header.incompatible & incompatible::DIRTY != 0,
+            is_encrypted: self.encryption.is_some(),
+            encryption: how,
         }
     }
 

@@ -7,6 +7,7 @@ mod direct;
 mod host;
 mod locks;
 mod memory;
+mod slice;
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 pub use host::HostFile;
 pub use memory::Memory;
+pub(crate) use slice::Slice;
 
 /// How a file of the host is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use peak_alloc::PeakAlloc;
 use ring3_block::storage::Memory;
-use ring3_block::{Format, Image, Repair};
+use ring3_block::{Format, Image, OpenOptions, Repair, Secret};
 use support::power::Random;
 use support::*;
 
@@ -23,7 +23,14 @@ fn most_for(bytes: &[u8], format: Format) -> usize {
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let storage = Box::new(Memory::new(bytes.to_vec()));
-    if let Ok(image) = Image::of_storage(storage, Path::new("image"), format, false, None) {
+    let before_image = MEMORY.current_usage() - before;
+    let options = OpenOptions {
+        format: Some(format),
+        secret: Some(Secret::new(PASSWORD)),
+        no_external_files: true,
+        ..OpenOptions::default()
+    };
+    if let Ok(image) = Image::in_storage(storage, Path::new("image"), &options) {
         let mut buffer = vec![0; 4096];
         let size = image.size();
         for offset in [0, size / 2, size.saturating_sub(4096)] {
@@ -34,7 +41,7 @@ fn most_for(bytes: &[u8], format: Format) -> usize {
         let _ = image.check(Repair::Nothing);
         let _ = image.details();
     }
-    MEMORY.peak_usage() - before
+    MEMORY.peak_usage() - before - before_image
 }
 
 #[test]
@@ -43,10 +50,14 @@ fn images_that_say_they_are_large_take_little_memory() {
     let mut random = Random(3);
     for format in Format::ALL {
         let path = directory.path().join(format.name());
-        make(&path, &options(format, 1 << 20, &[]));
-        let image = open(&path, format, true);
-        image.write_at(&[1; 5000], 300_000).unwrap();
-        image.close().unwrap();
+        if [Format::Vhdx, Format::Parallels, Format::Luks].contains(&format) {
+            of_qemu(&path, format.name(), &pattern(0, 1 << 20, 3));
+        } else {
+            make(&path, &options(format, 1 << 20, &[]));
+            let image = open(&path, format, true);
+            image.write_at(&[1; 5000], 300_000).unwrap();
+            image.close().unwrap();
+        }
         let good = std::fs::read(&path).unwrap();
         for _ in 0..400 {
             let mut bytes = good.clone();

@@ -111,6 +111,26 @@ fn stream_optimized_vmdk_with_changed_bytes() {
 }
 
 #[test]
+fn what_is_only_read_with_changed_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let contents = [pattern(0, 300_000, 1), vec![0; 724_288]].concat();
+    let kinds = [
+        ("vhdx", Format::Vhdx),
+        ("vhdx subformat=fixed", Format::Vhdx),
+        ("parallels", Format::Parallels),
+        ("luks", Format::Luks),
+        ("qcow2 encrypt.format=luks", Format::Qcow2),
+        ("qcow2 encrypt.format=aes", Format::Qcow2),
+        ("qcow encrypt.format=aes", Format::Qcow),
+    ];
+    for (seed, (kind, format)) in kinds.into_iter().enumerate() {
+        let path = directory.path().join("image");
+        of_qemu(&path, kind, &contents);
+        mutate(&std::fs::read(&path).unwrap(), format, seed as u64 + 40);
+    }
+}
+
+#[test]
 fn anything_is_opened_or_refused() {
     let mut random = Random(99);
     for _ in 0..300 {

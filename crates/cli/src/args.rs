@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Bench(BenchArguments),
 
     /// Make, convert, check and change disk images; the options are those of qemu-img
+    #[command(version)]
     Img(ImgArguments),
 
     /// Serve disk images to machines (vhost-user-blk) and others (NBD), with rights for each

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ring3_block::forbid_external_files;
+use ring3_block::{Secret, forbid_external_files};
 use ring3_core::disk::Medium;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
@@ -99,7 +99,7 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,id=NAME,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,external-files=on|off,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
+    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,id=NAME,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,external-files=on|off,password-file=FILE,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) drive: Vec<DriveProperties>,
 
@@ -142,6 +142,8 @@ pub(crate) enum DriveError {
     KeepsRoom,
     #[error(transparent)]
     Limits(#[from] LimitError),
+    #[error("the password-file {path} cannot be read: {source}", path = .path.display())]
+    Password { path: PathBuf, source: std::io::Error },
     #[error("a drive for a hard disk needs a file: give file=FILE")]
     NoFile,
     #[error("{path} has no size that a diskette has (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
@@ -392,19 +394,36 @@ fn open(
     path: &Path,
     properties: &DriveProperties,
     snapshot: bool,
-) -> Result<Box<dyn Drive>, ImageError> {
+) -> Result<Box<dyn Drive>, DriveError> {
     let DriveProperties {
         format, read_only, cache, detect_zeroes, discard, no_external_files, ..
     } = *properties;
     let is_cdrom = properties.takes_discs();
     let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
     let access = if is_cdrom || read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let options =
-        ImageOptions { format, access, block, cache, detect_zeroes, discard, no_external_files };
+    let secret = properties.password_file.as_deref().map(password).transpose()?;
+    let options = ImageOptions {
+        format,
+        access,
+        block,
+        cache,
+        detect_zeroes,
+        discard,
+        no_external_files,
+        secret,
+    };
     if snapshot && !is_cdrom {
         return Ok(Box::new(Overlay::open(path, options)?));
     }
     Ok(Box::new(ImageFile::open(path, options)?))
+}
+
+/// The password in a file: all of it but the end of its line.
+fn password(path: &Path) -> Result<Secret, DriveError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| DriveError::Password { path: path.to_owned(), source })?;
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    Ok(Secret::new(line))
 }
 
 #[cfg(test)]

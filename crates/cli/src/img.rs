@@ -1,26 +1,41 @@
 //! `ring3 img`: disk images, with the options and statuses of qemu-img.
 //!
 //! * [`create`], [`convert`]: new images, which get their names when they are whole;
-//! * [`info`], [`map`], [`compare`], [`check`]: what is in an image;
-//! * [`change`]: sizes, snapshots, backing files;
+//! * [`info`], [`map`], [`compare`], [`check`], [`measure`]: what is in an image;
+//! * [`change`], [`commit`]: sizes, snapshots, backing files; [`dd`] and [`bench`];
+//! * [`object`], [`cache`], [`options_help`]: what many of them are told; [`sentence`]: errors;
 //! * [`progress`]: how far it is; [`interruption`]: what a signal leaves.
 
+mod bench;
+mod cache;
 mod change;
 mod check;
+mod commit;
 mod compare;
 mod convert;
 mod create;
+mod dd;
 mod info;
 mod interruption;
 mod map;
+mod measure;
+pub(crate) mod object;
+mod options_help;
 mod progress;
+mod sentence;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ring3_block::{BackingName, Format, Image, OpenOptions, forbid_external_files, parse_size};
+use object::Object;
+use ring3_block::format::UnknownFormat;
+use ring3_block::{
+    BackingName, Format, Image, ImageSpec, OpenOptions, forbid_external_files, parse_size,
+};
+
+use crate::qemu::properties::Properties;
 
 /// What `ring3 img` is told.
 #[derive(Debug, Args)]
@@ -39,6 +54,14 @@ struct Common {
     /// written
     #[arg(long, global = true)]
     no_external_files: bool,
+
+    /// A password: secret,id=NAME,file=FILE (or data=TEXT), with format=base64 where it is that
+    #[arg(long, global = true, value_name = "OBJECT")]
+    object: Vec<Object>,
+
+    /// Images are named by their options: driver=qcow2,file.filename=FILE,encrypt.key-secret=NAME
+    #[arg(long, global = true)]
+    image_opts: bool,
 }
 
 /// What `ring3 img` can do.
@@ -64,7 +87,26 @@ enum ImgCommand {
     /// Put an image on another backing file
     Rebase(change::RebaseArguments),
     /// Write what an image has into its backing file
-    Commit(change::CommitArguments),
+    Commit(commit::CommitArguments),
+    /// Say how large an image would be in another format
+    Measure(measure::MeasureArguments),
+    /// Copy a part of an image into a new one: if=FILE of=NEW
+    Dd(dd::DdArguments),
+    /// Measure how quick an image is
+    Bench(bench::BenchArguments),
+    /// Is missing: change what an image is by making another one, "convert -o"
+    #[command(hide = true)]
+    Amend(MissingArguments),
+    /// Is missing: bitmaps in images are not kept
+    #[command(hide = true)]
+    Bitmap(MissingArguments),
+}
+
+/// What a command is told that is missing.
+#[derive(Debug, Args)]
+struct MissingArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _all: Vec<String>,
 }
 
 impl ImgArguments {
@@ -77,8 +119,30 @@ impl ImgArguments {
 impl Common {
     /// Opens the image that the user calls `file`.
     fn open(&self, file: &Path, options: &OpenOptions) -> Result<Image, String> {
-        let no_external_files = self.no_external_files;
-        said(Image::open(file, &OpenOptions { no_external_files, ..options.clone() }))
+        let mut options =
+            OpenOptions { no_external_files: self.no_external_files, ..options.clone() };
+        let Some(spec) = self.spec(file)? else {
+            // With one password it is clear which is meant.
+            if let [object] = self.object.as_slice() {
+                options.secret = Some(object.secret.clone());
+            }
+            return said(Image::open(file, &options));
+        };
+        if let Some(id) = &spec.key_secret {
+            let object = self.object.iter().find(|object| object.id == *id);
+            let object = object.ok_or_else(|| format!("No secret with id '{id}'"))?;
+            options.secret = Some(object.secret.clone());
+        }
+        said(Image::open(&spec.path, &spec.options(&options)))
+    }
+
+    /// What `file` says, where it is no name of a file but options or an object.
+    fn spec(&self, file: &Path) -> Result<Option<ImageSpec>, String> {
+        let text = file.to_string_lossy();
+        if self.image_opts {
+            return said(ImageSpec::of_pairs(Properties::parse(&text, None).iter())).map(Some);
+        }
+        said(ImageSpec::of_name(&text).transpose())
     }
 }
 
@@ -134,13 +198,43 @@ pub(crate) fn run(arguments: &ImgArguments) -> Result<ExitCode, String> {
         ImgCommand::Resize(arguments) => change::resize(arguments, common),
         ImgCommand::Snapshot(arguments) => change::snapshot(arguments, common),
         ImgCommand::Rebase(arguments) => change::rebase(arguments, common),
-        ImgCommand::Commit(arguments) => change::commit(arguments, common),
+        ImgCommand::Commit(arguments) => commit::run(arguments, common),
+        ImgCommand::Measure(arguments) => measure::run(arguments, common),
+        ImgCommand::Dd(arguments) => dd::run(arguments, common),
+        ImgCommand::Bench(arguments) => bench::run(arguments, common),
+        ImgCommand::Amend(_) => Err("amend is missing: options of an image are chosen when it is made; make another one with \
+             \"ring3 img convert -O qcow2 -o …\""
+            .to_owned()),
+        ImgCommand::Bitmap(_) => Err("bitmap is missing: images are read and written without the bitmaps in them".to_owned()),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn said<T, E: ToString>(result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
+fn said<T, E: Said>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error.said())
+}
+
+/// An error of which the user is told.
+trait Said {
+    fn said(&self) -> String;
+}
+
+impl Said for ring3_block::Error {
+    fn said(&self) -> String {
+        sentence::sentence(self)
+    }
+}
+
+impl Said for ring3_block::Fault {
+    fn said(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Said for ring3_block::BadSpec {
+    fn said(&self) -> String {
+        self.to_string()
+    }
 }
 
 /// Prints to standard output; who closes that does not want to read it.
@@ -175,6 +269,16 @@ fn specific(texts: &[String]) -> Result<Vec<(String, String)>, String> {
             }
         })
         .collect()
+}
+
+/// Takes an option out of those of a format: the last one of that name.
+fn take(options: &mut Vec<(String, String)>, name: &str) -> Option<String> {
+    options.extract_if(.., |(key, _)| key == name).last().map(|(_, value)| value)
+}
+
+/// A format by its name.
+fn parsed(name: &str) -> Result<Format, String> {
+    name.parse().map_err(|error: UnknownFormat| error.to_string())
 }
 
 /// What a new image at `file` is to stand on: the name that it gets, and the size of that disk.

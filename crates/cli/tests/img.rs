@@ -121,7 +121,7 @@ fn an_image_that_is_there_becomes_the_same() {
     }
     place.img("create -q -f qcow2 small 1M");
     assert!(place.img_status("convert -n -O qcow2 raw small", 1).contains("are needed"));
-    assert!(place.img_status("convert -n -O qcow2 raw c", 1).contains("there is no image"));
+    assert!(place.img_status("convert -n -O qcow2 raw c", 1).contains("No such file"));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_convert_that_fails_leaves_what_was_there() {
     let says = place.img_status("create -f nonsense x 1M", 2);
     assert!(says.contains("there is no image format \"nonsense\"; there are raw, qcow2"), "{says}");
     assert!(place.img_status("create x", 1).contains("give the size of the disk"));
-    assert!(place.img_status("info missing", 1).contains("there is no image missing"));
+    assert!(place.img_status("info missing", 1).contains("'missing': No such file or directory"));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn images_are_compared() {
     place.write("b", &bytes);
     place.img("compare a longer");
     place.img_status("compare -s a longer", 1);
-    assert!(place.img_status("compare a b", 1).contains("The contents differ at byte 700000."));
+    assert!(place.img_status("compare a b", 1).contains("Content mismatch at offset 699904!"));
     place.img_status("compare a missing", 2);
 }
 
@@ -243,7 +243,7 @@ fn damage_is_told_by_the_status() {
     place.img_status("check image", 3);
     place.img("check -r leaks image");
     place.img("check image");
-    place.img_status("check raw", 1);
+    place.img_status("check raw", 63);
 }
 
 #[test]

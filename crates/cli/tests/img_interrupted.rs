@@ -1,4 +1,6 @@
-//! `ring3 img` that is ended by signals: what is left of what it was making.
+//! `ring3 img` that is ended by signals: what is left of what it was making, and of what it was changing.
+//!
+//! RING3_KILLS says how many commands are ended at moments at random.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -134,4 +136,133 @@ fn what_a_kill_left_goes_with_the_next_command() {
         assert!(running.wait().unwrap().success());
         assert_eq!(place.hidden(), Vec::<String>::new());
     }
+}
+
+/// What a command does, by the state in which it may leave the image: the disk of that name shows one of these contents.
+struct Case {
+    line: &'static str,
+    /// The image that it makes or changes, and its format.
+    target: &'static str,
+    format: &'static str,
+    /// Raw images, one of which the disk must be the same as afterwards; none where it is perhaps between two.
+    shows: &'static [&'static str],
+}
+
+const fn case(
+    line: &'static str,
+    target: &'static str,
+    format: &'static str,
+    shows: &'static [&'static str],
+) -> Case {
+    Case { line, target, format, shows }
+}
+
+const CASES: &[Case] = &[
+    case("convert -f raw -O qcow2 new disk.qcow2", "disk.qcow2", "qcow2", &["old", "new"]),
+    case("convert -c -f raw -O qcow2 new disk.qcow2", "disk.qcow2", "qcow2", &["old", "new"]),
+    case("convert -W -f raw -O vdi new disk.vdi", "disk.vdi", "vdi", &["old", "new"]),
+    case("convert -f raw -O vmdk new disk.vmdk", "disk.vmdk", "vmdk", &["old", "new"]),
+    case("convert -f raw -O vpc new disk.vpc", "disk.vpc", "vpc", &["old", "new"]),
+    case("convert -f raw -O qcow new disk.qcow", "disk.qcow", "qcow", &["old", "new"]),
+    case("convert -f raw -O raw new disk.raw", "disk.raw", "raw", &["old", "new"]),
+    case("dd -f raw -O qcow2 if=new of=disk.qcow2", "disk.qcow2", "qcow2", &["old", "new"]),
+    case("convert -n -f raw -O qcow2 new disk.qcow2", "disk.qcow2", "qcow2", &[]),
+    case("convert -n -f raw -O vdi new disk.vdi", "disk.vdi", "vdi", &[]),
+    case("resize -f qcow2 disk.qcow2 +1G", "disk.qcow2", "qcow2", &["old"]),
+    case("snapshot -c one disk.qcow2", "disk.qcow2", "qcow2", &["old"]),
+    case("snapshot -d zero overlay.qcow2", "overlay.qcow2", "qcow2", &["new"]),
+    case("check -r all disk.qcow2", "disk.qcow2", "qcow2", &["old"]),
+    case("commit plain.qcow2", "plain.qcow2", "qcow2", &["new"]),
+    case("rebase -b other.qcow2 -F qcow2 plain.qcow2", "plain.qcow2", "qcow2", &["new"]),
+    case("rebase -f qcow2 -b '' plain.qcow2", "plain.qcow2", "qcow2", &["new"]),
+];
+
+/// Images for [`CASES`]: `old` and `new` are what their disks show.
+fn images(place: &Place) {
+    const LEN: usize = 6 << 20;
+    source(&place.path("old"), LEN);
+    let old = std::fs::read(place.path("old")).unwrap();
+    let mut new = old.clone();
+    for at in (0..LEN).step_by(300_000) {
+        new[at..(at + 100_000).min(LEN)].fill((at >> 8) as u8);
+    }
+    std::fs::write(place.path("new"), &new).unwrap();
+    for format in ["qcow2", "vdi", "vmdk", "vpc", "qcow", "raw"] {
+        let force = if format == "vpc" { "-o force_size=on " } else { "" };
+        place.qemu(&format!("convert -f raw -O {format} {force}old disk.{format}"));
+    }
+    for name in ["plain.qcow2", "overlay.qcow2"] {
+        place.qemu(&format!("convert -f raw -O qcow2 old base.{name}"));
+        place.qemu(&format!("create -q -f qcow2 -b base.{name} -F qcow2 {name}"));
+        place.does(&format!("convert -n -f raw -O qcow2 new {name}"));
+    }
+    place.qemu("snapshot -c zero overlay.qcow2");
+    place.qemu("convert -f raw -O qcow2 old other.qcow2");
+}
+
+impl Place {
+    fn qemu(&self, line: &str) {
+        let mut command = Command::new("qemu-img");
+        let output = command.args(line.split(' ')).current_dir(self.0.path()).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Checks what an interrupted command has left.
+    fn is_well(&self, case: &Case, before: &str) {
+        let Case { target, format, shows, .. } = case;
+        let status = |arguments: &[&str]| {
+            let mut command = Command::new("qemu-img");
+            command.args(arguments).current_dir(self.0.path()).stdout(Stdio::null());
+            command.stderr(Stdio::null()).status().unwrap().code()
+        };
+        if *format == "qcow2" {
+            // Room may be lost, and nothing else.
+            let checked = status(&["check", "-q", "-f", format, target]);
+            assert!(checked == Some(0) || checked == Some(3), "{before}: check {checked:?}");
+        }
+        let is_one = shows.iter().any(|raw| {
+            status(&["compare", "-q", "-f", format, "-F", "raw", target, raw]) == Some(0)
+        });
+        assert!(is_one || shows.is_empty(), "{before}: it shows something else than {shows:?}");
+    }
+}
+
+#[test]
+fn commands_that_are_ended_at_any_moment_leave_images_that_are_well() {
+    let count: u64 = std::env::var("RING3_KILLS")
+        .ok()
+        .map_or(51, |text| text.parse().expect("RING3_KILLS is a number"));
+    let good = Place::new();
+    images(&good);
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut ended = 0;
+    for number in 0..count {
+        let case = &CASES[number as usize % CASES.len()];
+        let place = Place::new();
+        for name in good.files() {
+            std::fs::copy(good.path(&name), place.path(&name)).unwrap();
+        }
+        let names = place.files();
+        let mut child = place.img(&case.line.replace("''", "")).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random(60_000)));
+        let name = [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL][random(4) as usize];
+        signal(&child, name);
+        let status = child.wait().unwrap();
+        ended += u64::from(status.code().is_none());
+        let before = format!("{} after {name:?}, {status}", case.line);
+        // A signal that comes before it is waited for ends the program as it always does, with nothing begun.
+        if name != Signal::KILL {
+            assert_eq!(place.files(), names, "{before}");
+        }
+        place.is_well(case, &before);
+        place.does(&format!("create -q -f {} {} 1M", case.format, case.target));
+        assert_eq!(place.files(), names, "{before}");
+    }
+    assert!(ended > 0, "none was ended in its midst");
 }

@@ -45,7 +45,7 @@ impl Source {
         let failed = |error: &dyn std::error::Error| Failure::generic(error.to_string());
         Ok(match self {
             Source::Image(path, options) => {
-                Arc::new(ImageFile::open(path, *options).map_err(|error| failed(&error))?)
+                Arc::new(ImageFile::open(path, options.clone()).map_err(|error| failed(&error))?)
             }
             Source::Server(socket, access) => {
                 let read_only = *access == Access::ReadOnly;

@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Image, Layer};
+use crate::encryption::luks::Luks;
+use crate::encryption::{Password, Secret};
 use crate::error::{Error, Fault};
 use crate::external::External;
 use crate::format::{BackingName, Driver, Format, PROBE_SIZE};
 use crate::nbd::Nbd;
 use crate::qcow2::Qcow2;
 use crate::raw::Raw;
-use crate::storage::{Access, HostFile, Storage, read_padded};
+use crate::storage::{Access, HostFile, Slice, Storage, read_padded};
 use crate::vdi::Vdi;
 use crate::vmdk;
 use crate::vpc;
 use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
+use crate::{parallels, vhdx};
 
 /// The most images of a chain.
 const CHAIN_MAX: usize = 64;
@@ -39,6 +42,22 @@ pub struct OpenOptions {
     /// Open nothing that an image names: no image on which it stands (but [`Backing::Other`]) and no file of its data. What an image says
     /// is not to be trusted where a guest has written it, or a stranger.
     pub no_external_files: bool,
+    /// The image is the part of the file from this byte on, and perhaps so many bytes. For raw images.
+    pub slice: Option<(u64, Option<u64>)>,
+    /// The password of an encrypted image, and of those on which it stands.
+    pub secret: Option<Secret>,
+    /// The disk is not read: what there is to tell of an encrypted image needs no password.
+    pub is_for_telling: bool,
+}
+
+impl OpenOptions {
+    fn password(&self) -> Password<'_> {
+        match &self.secret {
+            _ if self.is_for_telling => Password::NotNeeded,
+            Some(secret) => Password::Given(secret),
+            None => Password::Missing,
+        }
+    }
 }
 
 /// What to do about the image on which one stands.
@@ -59,8 +78,8 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
     Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
 }
 
-/// Opens the image in `storage`, which is to be at `path`.
-pub(super) fn open_new(
+/// Opens the image in `storage` as if it were the file at `path`.
+pub(super) fn open_in(
     storage: Box<dyn Storage>,
     path: &Path,
     options: &OpenOptions,
@@ -101,9 +120,12 @@ fn open_layer(
     options: &OpenOptions,
     seen: &mut Vec<PathBuf>,
 ) -> Result<(Layer, bool), Error> {
-    let Place { server, storage } = place;
+    let Place { server, mut storage } = place;
     seen.push(real(path));
     let in_image = |fault| Error::In { path: path.to_owned(), fault };
+    if let Some((start, len)) = options.slice {
+        storage = Box::new(Slice::of(storage, start, len).map_err(in_image)?);
+    }
     let mut head = [0; PROBE_SIZE];
     read_padded(&*storage, &mut head, 0).map_err(|error| in_image(error.into()))?;
     let format = options.format.unwrap_or_else(|| Format::probe(&head));
@@ -116,7 +138,8 @@ fn open_layer(
         );
     }
     let external = External { image: path, is_allowed: !options.no_external_files };
-    let driver = open_driver(format, storage, access(options), external).map_err(in_image)?;
+    let driver = open_driver(format, storage, access(options), external, options.password())
+        .map_err(in_image)?;
     let (named, is_users) = match &options.backing {
         Backing::Follow => (driver.backing(), false),
         Backing::Ignore => (None, false),
@@ -145,16 +168,23 @@ pub(super) fn open_driver(
     storage: Box<dyn Storage>,
     access: Access,
     external: External<'_>,
+    password: Password<'_>,
 ) -> Result<Box<dyn Driver>, Fault> {
+    if access.writes {
+        format.check_writes()?;
+    }
     Ok(match format {
         Format::Raw => Box::new(Raw::open(storage)?),
-        Format::Qcow2 => Box::new(Qcow2::open(storage, access.writes)?),
+        Format::Qcow2 => Box::new(Qcow2::open(storage, access.writes, password)?),
         Format::Vdi => Box::new(Vdi::open(storage)?),
         Format::Vmdk => vmdk::open(storage, access, external)?,
         Format::Vpc => vpc::open(storage)?,
-        Format::Qcow => Box::new(Qcow::open(storage)?),
+        Format::Qcow => Box::new(Qcow::open(storage, access.writes, password)?),
         Format::Bochs => Box::new(Bochs::open(storage)?),
         Format::Cow => Box::new(Cow::open(storage)?),
+        Format::Vhdx => vhdx::open(storage)?,
+        Format::Parallels => parallels::open(storage)?,
+        Format::Luks => Box::new(Luks::open(storage, password)?),
     })
 }
 
@@ -178,8 +208,14 @@ fn open_backing(
     if seen.len() == CHAIN_MAX {
         return Err(Error::Deep { path: seen[0].clone(), max: CHAIN_MAX });
     }
-    let OpenOptions { shares, direct, no_external_files, .. } = *options;
-    let below = OpenOptions { format, shares, direct, no_external_files, ..OpenOptions::default() };
+    let below = OpenOptions {
+        format,
+        writes: false,
+        no_flush: false,
+        backing: Backing::Follow,
+        slice: None,
+        ..options.clone()
+    };
     let opened =
         Place::open(&path, &below).and_then(|place| open_layer(&path, place, &below, seen));
     let (layer, _) = opened.map_err(|source| match source {

@@ -301,5 +301,5 @@ impl State {
 
 /// Images with extended L2 entries are only read.
 pub(super) fn extended() -> Fault {
-    Fault::unsupported("it has extended L2 entries and can only be read; convert it to write to it")
+    Fault::OnlyRead("images with extended L2 entries")
 }

@@ -3,6 +3,7 @@
 use super::Qcow2;
 use super::header::{CLUSTER_BITS, Compression, HEAD_MAX, Header, LAZY_REFCOUNTS};
 use super::refcounts::put;
+use crate::encryption::Password;
 use crate::error::{Fault, Result};
 use crate::format::{BackingName, Driver};
 use crate::storage::Storage;
@@ -90,7 +91,7 @@ pub(crate) fn create(
     storage.flush()?;
     debug_assert!(head.len() as u64 <= HEAD_MAX);
     storage.write_at(&head, 0)?;
-    let image = Qcow2::open(storage, true)?;
+    let image = Qcow2::open(storage, true, Password::NotNeeded)?;
     if size > 0 {
         image.resize(size)?;
     }

@@ -57,6 +57,18 @@ mod extension {
     pub(super) const BACKING_FORMAT: u32 = 0xe2792aca;
     pub(super) const FEATURE_NAMES: u32 = 0x6803f857;
     pub(super) const BITMAPS: u32 = 0x23852875;
+    pub(super) const ENCRYPTION: u32 = 0x0537be77;
+}
+
+/// How clusters are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crypt {
+    /// They are not.
+    None,
+    /// In the older way, AES.
+    Aes,
+    /// As the LUKS header says that is there, of so many bytes.
+    Luks { at: u64, len: u64 },
 }
 
 /// What the header says.
@@ -78,6 +90,7 @@ pub(super) struct Header {
     pub(super) refcount_order: u32,
     pub(super) length: u32,
     pub(super) compression: Compression,
+    pub(super) crypt: Crypt,
     /// Extensions that are kept as they are: type and bytes.
     pub(super) extensions: Vec<(u32, Vec<u8>)>,
 }
@@ -99,7 +112,7 @@ impl Header {
     /// The header at the start of `head`, in which bytes that the file does not have are zeros.
     pub(super) fn parse(head: &[u8]) -> Result<Header> {
         if head.len() < V3_LONG_LEN || be32(head, 0) != MAGIC {
-            return Err(Fault::refused("it is no qcow2 image"));
+            return Err(Fault::refused("Image is not in qcow2 format"));
         }
         let version = be32(head, 4);
         if !(2..=3).contains(&version) {
@@ -123,10 +136,12 @@ impl Header {
             refcount_order: if v3 { be32(head, 96) } else { 4 },
             length: if v3 { be32(head, 100) } else { V2_LEN as u32 },
             compression: Compression::Zlib,
+            crypt: Crypt::None,
             extensions: Vec::new(),
         };
-        header.check(be32(head, 32), head)?;
+        header.check(head)?;
         header.parse_extensions(head)?;
+        header.crypt = header.find_crypt(be32(head, 32))?;
         let (at, len) = (be64(head, 8), be32(head, 16) as usize);
         if at != 0 && len != 0 {
             let limit = header.cluster_size().min(head.len() as u64);
@@ -143,16 +158,32 @@ impl Header {
         Ok(header)
     }
 
-    fn check(&mut self, encryption: u32, head: &[u8]) -> Result<()> {
+    /// What `method` means.
+    fn find_crypt(&mut self, method: u32) -> Result<Crypt> {
+        let pointer = self.extensions.iter().find(|(kind, _)| *kind == extension::ENCRYPTION);
+        match (method, pointer) {
+            (0, _) => Ok(Crypt::None),
+            (1, _) => Ok(Crypt::Aes),
+            (2, Some((_, bytes))) if bytes.len() >= 16 => {
+                let (at, len) = (be64(bytes, 0), be64(bytes, 8));
+                let is_place = at.is_multiple_of(self.cluster_size()) && at < 1 << 56;
+                if !is_place || len > 1 << 32 {
+                    return Err(Fault::damaged(format!("a LUKS header of {len} bytes at {at:#x}")));
+                }
+                Ok(Crypt::Luks { at, len })
+            }
+            (2, _) => Err(Fault::damaged("it is encrypted, and has no LUKS header")),
+            (method, _) => Err(Fault::unsupported(format!(
+                "it is encrypted by method {method}, which is not known"
+            ))),
+        }
+    }
+
+    fn check(&mut self, head: &[u8]) -> Result<()> {
         use incompatible::{COMPRESSION, CORRUPT, DATA_FILE, DIRTY, EXTENDED_L2};
         if !CLUSTER_BITS.contains(&self.cluster_bits) {
             let bits = self.cluster_bits;
             return Err(Fault::damaged(format!("clusters of 2 to the power of {bits} bytes")));
-        }
-        if encryption != 0 {
-            return Err(Fault::unsupported(
-                "it is encrypted, which is not understood; decrypt it with \"qemu-img convert\"",
-            ));
         }
         let cluster = self.cluster_size();
         if self.version == 3 {
@@ -370,6 +401,7 @@ impl Header {
             refcount_order,
             length: length as u32,
             compression,
+            crypt: Crypt::None,
             extensions: if version == 3 { vec![feature_names()] } else { vec![] },
         }
     }

@@ -77,9 +77,7 @@ pub(super) fn open(
     }
     if flags & flag::COMPRESSED != 0 {
         if writes {
-            return Err(Fault::unsupported(
-                "stream-optimized images can only be read; convert it to write to it",
-            ));
+            return Err(Fault::OnlyRead("stream-optimized images"));
         }
         if le16(&header, 77) != 1 {
             return Err(Fault::unsupported(format!(

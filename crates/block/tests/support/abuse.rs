@@ -3,14 +3,21 @@
 use std::path::Path;
 
 use ring3_block::storage::Memory;
-use ring3_block::{Format, Image, Repair, SnapshotAct};
+use ring3_block::{Format, Image, OpenOptions, Repair, Secret, SnapshotAct};
 
 /// Does all that can be done with an image; every step may fail.
 pub(crate) fn use_all(bytes: &[u8], format: Format) {
     let name = Path::new("image");
     for writes in [false, true] {
         let storage = Box::new(Memory::new(bytes.to_vec()));
-        let Ok(image) = Image::of_storage(storage, name, format, writes, None) else { continue };
+        let options = OpenOptions {
+            format: Some(format),
+            writes,
+            no_external_files: true,
+            secret: Some(Secret::new(b"correct horse")),
+            ..OpenOptions::default()
+        };
+        let Ok(image) = Image::in_storage(storage, name, &options) else { continue };
         let size = image.size();
         let mut buffer = vec![0; 70_000];
         for offset in [0, 1 << 16, size / 2, size.saturating_sub(70_000)] {

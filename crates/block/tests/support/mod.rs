@@ -31,6 +31,39 @@ pub(crate) fn qemu_img_output(arguments: &[&str]) -> Output {
         .expect("qemu-img runs: Debian package qemu-utils")
 }
 
+/// The password of the encrypted images that are made here.
+pub(crate) const PASSWORD: &[u8] = b"correct horse";
+
+/// Makes an image of these contents by qemu-img: `format`, with what is to follow `-o`. What has a key gets one by [`PASSWORD`].
+pub(crate) fn of_qemu(path: &Path, format: &str, contents: &[u8]) {
+    let (format, specific) = format.split_once(' ').unwrap_or((format, ""));
+    let raw = path.with_extension("contents");
+    std::fs::write(&raw, contents).unwrap();
+    let mut specific = specific.to_owned();
+    if format == "luks" || specific.contains("encrypt.format") {
+        let prefix = if format == "luks" { "" } else { "encrypt." };
+        specific = format!("{prefix}key-secret=key,{specific}");
+        if format == "luks" || specific.contains("format=luks") {
+            specific = format!("{prefix}iter-time=10,{specific}");
+        }
+    }
+    let mut arguments = vec!["convert", "-f", "raw", "-O", format];
+    let object = format!("secret,id=key,data={}", String::from_utf8_lossy(PASSWORD));
+    if specific.contains("key-secret") {
+        arguments.extend(["--object", &object]);
+    }
+    if !specific.is_empty() {
+        arguments.extend(["-o", specific.trim_end_matches(',')]);
+    }
+    arguments.extend([text(&raw), text(path)]);
+    // It measures how quick the host is, which fails where that is too quick to be measured.
+    let output = (0..20)
+        .map(|_| qemu_img_output(&arguments))
+        .find(|output| !String::from_utf8_lossy(&output.stderr).contains("accurate CPU usage"));
+    let output = output.expect("qemu-img measures");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a temporary path is text")
 }

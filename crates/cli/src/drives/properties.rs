@@ -33,6 +33,8 @@ pub(crate) struct DriveProperties {
     pub(crate) discard: bool,
     /// Nothing is opened that the image names.
     pub(crate) no_external_files: bool,
+    /// What is in it is the password of an encrypted image.
+    pub(crate) password_file: Option<PathBuf>,
     /// The socket of a server that has the disk, in the place of a file.
     pub(crate) vblock: Option<PathBuf>,
     pub(crate) virtio: VirtioProperties,
@@ -61,6 +63,7 @@ impl Default for DriveProperties {
             detect_zeroes: DetectZeroes::Off,
             discard: false,
             no_external_files: false,
+            password_file: None,
             vblock: None,
             virtio: VirtioProperties::default(),
             ide: IdeProperties::default(),
@@ -71,7 +74,7 @@ impl Default for DriveProperties {
 }
 
 /// The properties of a drive.
-pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, \
+pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, password-file, \
      rerror, werror, throttling.bps-total and the like";
 
 /// Why a `--drive` or `--boot` is refused.
@@ -136,6 +139,10 @@ impl DriveProperties {
             }
             "external-files" => {
                 switch("external-files", value).map(|opens| self.no_external_files = !opens)
+            }
+            "password-file" => {
+                self.password_file = Some(value.into());
+                Ok(())
             }
             "detect-zeroes" => DetectZeroes::of_word(value)
                 .map(|detect_zeroes| self.detect_zeroes = detect_zeroes)
@@ -327,6 +334,8 @@ mod tests {
         let unmap = drive("discard=unmap,detect-zeroes=unmap");
         assert!(unmap.discard && unmap.detect_zeroes == DetectZeroes::Unmap);
         assert!(!drive("discard=on,discard=ignore").discard);
+        let hostile = drive("file=a,external-files=off,password-file=/run/key");
+        assert!(hostile.no_external_files && hostile.password_file == Some("/run/key".into()));
         let errors = drive("rerror=stop,werror=ignore").errors;
         assert_eq!(errors, ErrorPolicy { read: OnError::Stop, write: OnError::Ignore });
         assert_eq!(drive("werror=enospc").errors, ErrorPolicy::default());

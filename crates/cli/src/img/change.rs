@@ -1,13 +1,14 @@
-//! `ring3 img resize`, `snapshot`, `rebase` and `commit`.
+//! `ring3 img resize`, `snapshot` and `rebase`.
 
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ring3_block::{Backing, Format, Image, Kind, OpenOptions, SnapshotAct, remove_left};
 
+use super::cache::CacheMode;
 use super::{
-    Common, Source, backing, differences, human, info, print, progress, read_padded, said, size,
+    Common, Form, Source, backing, differences, info, print, print_json, progress, read_padded,
+    said, size,
 };
 
 /// Bytes that are copied at once.
@@ -27,9 +28,26 @@ pub(crate) struct ResizeArguments {
     #[arg(long)]
     shrink: bool,
 
+    /// Room for what is new, in raw images
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    preallocation: Preallocation,
+
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
+}
+
+/// Whether there is room at once for what is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Preallocation {
+    /// When it is written
+    Off,
+    /// For tables alone
+    Metadata,
+    /// For all of it
+    Falloc,
+    /// The same
+    Full,
 }
 
 /// What `ring3 img snapshot` is told.
@@ -54,6 +72,10 @@ pub(crate) struct SnapshotArguments {
     #[arg(short, long, value_name = "NAME", conflicts_with = "list")]
     delete: Option<String>,
 
+    /// How to list them
+    #[arg(long, value_name = "FORM", default_value = "human")]
+    output: Form,
+
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -73,33 +95,17 @@ pub(crate) struct RebaseArguments {
     #[arg(short = 'F', long, value_name = "FORMAT")]
     backing_format: Option<Format>,
 
+    /// How the host's cache is used for the image
+    #[arg(short = 't', long, value_name = "MODE", default_value = "writeback")]
+    cache: CacheMode,
+
+    /// How it is used for backing files
+    #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
+    source_cache: CacheMode,
+
     /// Only change the name: the new file is known to have the same contents as the old one
     #[arg(short = 'u', long = "unsafe")]
     unsafe_backing: bool,
-
-    /// Show how far it is
-    #[arg(short, long)]
-    progress: bool,
-
-    /// Say nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
-}
-
-/// What `ring3 img commit` is told.
-#[derive(Debug, Args)]
-pub(crate) struct CommitArguments {
-    /// The image
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-
-    /// Its format; if not given, it is found out
-    #[arg(short, long, value_name = "FORMAT")]
-    format: Option<Format>,
-
-    /// Leave what was committed in the image too
-    #[arg(short = 'd', long)]
-    keep: bool,
 
     /// Show how far it is
     #[arg(short, long)]
@@ -137,17 +143,28 @@ pub(super) fn resize(arguments: &ResizeArguments, common: &Common) -> Result<(),
     };
     if new < before && !arguments.shrink {
         return Err(format!(
-            "the disk would lose its last {} bytes; say --shrink if that is wanted",
+            "Use the --shrink option to perform a shrink operation.\n\
+             Shrinking an image will delete all data beyond the shrunken image's end ({} bytes). Before performing such an \
+             operation, make sure there is no important data there.",
             before - new
         ));
     }
-    said(image.resize(new))?;
-    said(image.close())?;
-    if arguments.quiet {
-        Ok(())
-    } else {
-        print(&format!("{} has {} now.\n", arguments.source.file.display(), human(new)))
+    let preallocates = arguments.preallocation != Preallocation::Off;
+    if preallocates && new <= before {
+        return Err("Preallocation can only be used for growing images".to_owned());
     }
+    if preallocates && image.format() != Format::Raw {
+        return Err(format!(
+            "{} images are resized without room for their data: --preallocation=off",
+            image.format()
+        ));
+    }
+    said(image.resize(new))?;
+    if preallocates {
+        said(image.write_zeroes_in_place(before, new - before))?;
+    }
+    said(image.close())?;
+    if arguments.quiet { Ok(()) } else { print("Image resized.\n") }
 }
 
 pub(super) fn snapshot(arguments: &SnapshotArguments, common: &Common) -> Result<(), String> {
@@ -162,8 +179,17 @@ pub(super) fn snapshot(arguments: &SnapshotArguments, common: &Common) -> Result
         (_, Some(name), _) => SnapshotAct::Apply(name.clone()),
         (_, _, Some(name)) => SnapshotAct::Delete(name.clone()),
         _ => {
-            let snapshots = arguments.source.open(common)?.snapshots();
-            return if snapshots.is_empty() { Ok(()) } else { print(&info::snapshots(&snapshots)) };
+            let options = OpenOptions {
+                is_for_telling: true,
+                backing: Backing::Ignore,
+                ..arguments.source.options()
+            };
+            let snapshots = common.open(&arguments.source.file, &options)?.snapshots();
+            return match arguments.output {
+                Form::Json => print_json(&info::snapshot_objects(&snapshots)),
+                Form::Human if snapshots.is_empty() => Ok(()),
+                Form::Human => print(&info::snapshots(&snapshots)),
+            };
         }
     };
     let image = arguments.source.open_to_change(common)?;
@@ -184,7 +210,7 @@ pub(super) fn rebase(arguments: &RebaseArguments, common: &Common) -> Result<(),
     if arguments.unsafe_backing {
         let options =
             OpenOptions { writes: true, backing: Backing::Ignore, ..arguments.source.options() };
-        let image = common.open(file, &options)?;
+        let image = common.open(file, &arguments.cache.apply(&options))?;
         said(image.set_backing(named.as_ref()))?;
         return said(image.close());
     }
@@ -195,7 +221,7 @@ pub(super) fn rebase(arguments: &RebaseArguments, common: &Common) -> Result<(),
         shares: true,
         ..OpenOptions::default()
     };
-    let new = common.open(file, &new)?.below();
+    let new = common.open(file, &arguments.source_cache.apply(&new))?.below();
     let old = image.below();
     let bar = progress::bar(image.size(), arguments.progress && !arguments.quiet);
     let mut buffers = [vec![0; CHUNK as usize], vec![0; CHUNK as usize]];
@@ -219,65 +245,8 @@ pub(super) fn rebase(arguments: &RebaseArguments, common: &Common) -> Result<(),
         }
         offset += extent.len;
     }
-    bar.finish_and_clear();
+    bar.finish();
     said(image.flush())?;
     said(image.set_backing(named.as_ref()))?;
     said(image.close())
-}
-
-pub(super) fn commit(arguments: &CommitArguments, common: &Common) -> Result<(), String> {
-    // Without what it stands on: that is opened for writing.
-    let options = OpenOptions {
-        format: arguments.format,
-        writes: !arguments.keep,
-        backing: Backing::Ignore,
-        ..OpenOptions::default()
-    };
-    let image = common.open(&arguments.file, &options)?;
-    let Some(named) = image.backing() else {
-        return Err(format!("{} has no backing file to write to", arguments.file.display()));
-    };
-    if common.no_external_files {
-        return Err(format!(
-            "{} names its backing file, {:?}, and --no-external-files forbids to open that",
-            arguments.file.display(),
-            named.name
-        ));
-    }
-    let path = said(named.path(&arguments.file))?;
-    let format = said(named.known_format())?;
-    let base =
-        common.open(&path, &OpenOptions { format, writes: true, ..OpenOptions::default() })?;
-    if base.size() < image.size() {
-        said(base.resize(image.size()))?;
-    }
-    let bar = progress::bar(image.size(), arguments.progress && !arguments.quiet);
-    let mut buffer = vec![0; CHUNK as usize];
-    let mut offset = 0;
-    while offset < image.size() {
-        bar.set_position(offset);
-        let extent = said(image.extent(offset, CHUNK))?;
-        let bytes = &mut buffer[..extent.len as usize];
-        match extent.kind {
-            Kind::Absent => {}
-            Kind::Zero { .. } => said(base.write_zeroes(offset, extent.len))?,
-            Kind::Data { .. } => {
-                said(image.read_at(bytes, offset))?;
-                said(base.write_at(bytes, offset))?;
-            }
-        }
-        offset += extent.len;
-    }
-    bar.finish_and_clear();
-    // The base has all of it before the image forgets it.
-    said(base.close())?;
-    if !arguments.keep {
-        said(image.make_empty())?;
-    }
-    said(image.close())?;
-    if arguments.quiet {
-        Ok(())
-    } else {
-        print(&format!("{} has all of {} now.\n", path.display(), arguments.file.display()))
-    }
 }

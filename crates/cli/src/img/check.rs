@@ -4,10 +4,14 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ring3_block::{Backing, Repair, Report};
+use ring3_block::{Backing, Error, Fault, Repair, Report, remove_left};
 use serde_json::json;
 
+use super::cache::CacheMode;
 use super::{Common, Form, Source, print, print_json, said};
+
+/// The status where the format has no checks, or no repairs.
+const UNSUPPORTED: u8 = 63;
 
 /// What `ring3 img check` is told.
 #[derive(Debug, Args)]
@@ -18,6 +22,10 @@ pub(crate) struct CheckArguments {
     /// Repair what is found
     #[arg(short, long, value_name = "WHAT")]
     repair: Option<What>,
+
+    /// How the host's cache is used
+    #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
+    source_cache: CacheMode,
 
     /// How to say it
     #[arg(long, value_name = "FORM", default_value = "human")]
@@ -44,8 +52,19 @@ pub(super) fn run(arguments: &CheckArguments, common: &Common) -> Result<ExitCod
     };
     let mut options = arguments.source.options();
     (options.writes, options.backing) = (repair != Repair::Nothing, Backing::Ignore);
+    options.is_for_telling = true;
+    if options.writes {
+        remove_left(&arguments.source.file);
+    }
+    let options = arguments.source_cache.apply(&options);
     let image = common.open(&arguments.source.file, &options)?;
-    let report = said(image.check(repair))?;
+    let report = match image.check(repair) {
+        Err(Error::In { fault: Fault::Unsupported(reason), .. }) => {
+            crate::complain(&format!("This image format does not support checks: {reason}"));
+            return Ok(ExitCode::from(UNSUPPORTED));
+        }
+        report => said(report)?,
+    };
     let format = image.format().name();
     said(image.close())?;
     match arguments.output {
@@ -79,14 +98,29 @@ fn text(report: &Report) -> String {
         let _ = writeln!(text, "{message}");
     }
     // Writing to a string does not fail.
-    if report.corruptions == 0 && report.leaks == 0 {
-        text.push_str("No errors were found on the image.\n");
-    } else {
-        let (found, leaks) = (report.corruptions, report.leaks);
+    let fixed = (report.leaks_fixed, report.corruptions_fixed);
+    if fixed != (0, 0) {
+        let (leaks, errors) = fixed;
         let _ = writeln!(
             text,
-            "{found} errors, {} repaired; {leaks} leaked clusters, {} given back",
-            report.corruptions_fixed, report.leaks_fixed
+            "The following inconsistencies were found and repaired:\n\n    {leaks} leaked clusters\n    {errors} corruptions\n"
+        );
+    }
+    let (errors, leaks) =
+        (report.corruptions - report.corruptions_fixed, report.leaks - report.leaks_fixed);
+    if errors == 0 && leaks == 0 {
+        text.push_str("No errors were found on the image.\n");
+    }
+    if errors > 0 {
+        let _ = writeln!(
+            text,
+            "\n{errors} errors were found on the image.\nData may be corrupted, or further writes to the image may corrupt it."
+        );
+    }
+    if leaks > 0 {
+        let _ = writeln!(
+            text,
+            "\n{leaks} leaked clusters were found on the image.\nThis means waste of disk space, but no harm to data."
         );
     }
     if report.total_clusters > 0 {

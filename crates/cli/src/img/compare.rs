@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use ring3_block::{Format, Image, OpenOptions};
 
+use super::cache::CacheMode;
 use super::{Common, print, progress, read_padded, said};
 
 /// Bytes that are compared at once.
 const CHUNK: u64 = 1 << 20;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 
 /// What `ring3 img compare` is told.
 #[derive(Debug, Args)]
@@ -34,6 +37,10 @@ pub(crate) struct CompareArguments {
     #[arg(short, long)]
     quiet: bool,
 
+    /// How the host's cache is used
+    #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
+    source_cache: CacheMode,
+
     /// Open them even if another process writes to them
     #[arg(short = 'U', long)]
     force_share: bool,
@@ -50,27 +57,26 @@ pub(crate) struct CompareArguments {
 pub(super) fn run(arguments: &CompareArguments, common: &Common) -> Result<ExitCode, String> {
     let open = |path, format| {
         let shares = arguments.force_share;
-        common.open(path, &OpenOptions { format, shares, ..OpenOptions::default() })
+        let options = OpenOptions { format, shares, ..OpenOptions::default() };
+        common.open(path, &arguments.source_cache.apply(&options))
     };
     let first = open(&arguments.first, arguments.format)?;
     let second = open(&arguments.second, arguments.second_format)?;
     let say = |text: &str| if arguments.quiet { Ok(()) } else { print(text) };
     if first.size() != second.size() {
         if arguments.strict {
-            say(&format!("The sizes differ: {} and {} bytes\n", first.size(), second.size()))?;
+            say("Strict mode: Image size mismatch!\n")?;
             return Ok(ExitCode::from(1));
         }
-        say("The sizes differ.\n")?;
+        say("Warning: Image size mismatch!\n")?;
     }
     match difference(&first, &second, arguments.progress)? {
-        None => say("The images are the same.\n").map(|()| ExitCode::SUCCESS),
-        Some(at) => {
-            say(&format!("The contents differ at byte {at}.\n")).map(|()| ExitCode::from(1))
-        }
+        None => say("Images are identical.\n").map(|()| ExitCode::SUCCESS),
+        Some(at) => say(&format!("Content mismatch at offset {at}!\n")).map(|()| ExitCode::from(1)),
     }
 }
 
-/// The first byte in which the images differ; behind the end of one all is zeros.
+/// Where the first sector begins in which the images differ; behind the end of one all is zeros.
 fn difference(first: &Image, second: &Image, shown: bool) -> Result<Option<u64>, String> {
     let end = first.size().max(second.size());
     let bar = progress::bar(end, shown);
@@ -90,11 +96,12 @@ fn difference(first: &Image, second: &Image, shown: bool) -> Result<Option<u64>,
         let [one, other] = &buffers;
         if one[..len] != other[..len] {
             let at = one.iter().zip(other).position(|(one, other)| one != other);
-            return Ok(at.map(|at| offset + at as u64));
+            // As in qemu-img, the sector that differs.
+            return Ok(at.map(|at| offset + at as u64 / SECTOR * SECTOR));
         }
         offset += len as u64;
     }
-    bar.finish_and_clear();
+    bar.finish();
     Ok(None)
 }
 

@@ -1,14 +1,22 @@
 //! `ring3 img convert`.
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
-use ring3_block::{CreateOptions, Format, Image, NewImage, OpenOptions, create, remove_left};
+use ring3_block::{
+    CreateOptions, Format, Image, ImageSpec, NewImage, OpenOptions, create, remove_left,
+};
 
-use super::{Common, Source, backing, differences, progress, read_padded, said, size, specific};
+use super::cache::CacheMode;
+use super::{
+    Common, backing, differences, options_help, parsed, print, progress, read_padded, said, size,
+    specific, take,
+};
+use crate::qemu::properties::Properties;
 
 /// Bytes that are copied at once: no less than the largest cluster.
 const CHUNK: u64 = 2 << 20;
@@ -16,12 +24,38 @@ const CHUNK: u64 = 2 << 20;
 /// What `ring3 img convert` is told.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    #[command(flatten)]
-    source: Source,
+    /// The image, or several that are copied one after the other; and the last name is that of the new image: an image
+    /// of that name is replaced when the new one is whole, but with -n
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
 
-    /// The new image; an image of that name is replaced when the new one is whole, but with -n
-    #[arg(value_name = "NEW")]
-    target: PathBuf,
+    /// The format of what is copied; if not given, it is found out
+    #[arg(short, long, value_name = "FORMAT")]
+    format: Option<Format>,
+
+    /// Open it even if another process writes to it; what is read may then be of several moments
+    #[arg(short = 'U', long)]
+    force_share: bool,
+
+    /// How the host's cache is used for the new image
+    #[arg(short = 't', long, value_name = "MODE", default_value = "writeback")]
+    cache: CacheMode,
+
+    /// How it is used for what is copied
+    #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
+    source_cache: CacheMode,
+
+    /// With -n, the image that is there is named by its options
+    #[arg(long, requires = "no_create")]
+    target_image_opts: bool,
+
+    /// Copy no more than so many bytes a second
+    #[arg(short, long, value_name = "SIZE", value_parser = size)]
+    rate_limit: Option<u64>,
+
+    /// Let the host copy, which makes no difference here
+    #[arg(short = 'C')]
+    offload: bool,
 
     /// The format of the new image
     #[arg(short = 'O', long, value_name = "FORMAT", default_value = "raw")]
@@ -78,18 +112,25 @@ pub(crate) struct ConvertArguments {
 }
 
 pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), String> {
-    let source = arguments.source.open(common)?;
-    if let Some(snapshot) = &arguments.snapshot {
-        said(source.show_snapshot(snapshot_name(snapshot)))?;
+    if options_help::is_asked(&arguments.options) {
+        return print(&options_help::text(arguments.output_format));
     }
+    let Some((target_name, files)) =
+        arguments.files.split_last().filter(|(_, files)| !files.is_empty())
+    else {
+        return Err(
+            "Must specify image file name: give that of an image, and of the new one".to_owned()
+        );
+    };
+    let source = Sources::open(arguments, files, common)?;
     let (new, target) = if arguments.no_create {
-        (None, present(arguments, source.size(), common)?)
+        (None, present(arguments, target_name, source.size(), common)?)
     } else {
-        let (new, target) = made(arguments, source.size(), common)?;
+        let (new, target) = made(arguments, target_name, source.size(), common)?;
         (Some(new), target)
     };
     let shows_through =
-        arguments.backing.is_some() || new.as_ref().is_none_or(NewImage::is_in_place);
+        target.backing().is_some() || new.as_ref().is_none_or(NewImage::is_in_place);
     let copy = Copy {
         source: &source,
         target: &target,
@@ -97,6 +138,7 @@ pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), S
         compares: shows_through && !arguments.target_is_zero,
         sparse: arguments.sparse_size,
         cluster: if arguments.compress { target.details().cluster_size } else { None },
+        rate: arguments.rate_limit.filter(|rate| *rate > 0),
     };
     if arguments.compress && copy.cluster.is_none() {
         return Err(format!("{} images cannot be compressed", arguments.output_format));
@@ -113,13 +155,72 @@ pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), S
     // Compression has threads of its own.
     let side_by_side = arguments.out_of_order && copy.cluster.is_none();
     in_threads(if side_by_side { arguments.coroutines.into() } else { 1 }, work)?;
-    bar.finish_and_clear();
+    bar.finish();
     said(target.close())?;
     new.map_or(Ok(()), |new| said(new.finish()))
 }
 
+/// The images that are copied, one after the other.
+struct Sources {
+    /// Each with where it begins.
+    images: Vec<(u64, Image)>,
+    size: u64,
+}
+
+impl Sources {
+    fn open(
+        arguments: &ConvertArguments,
+        files: &[PathBuf],
+        common: &Common,
+    ) -> Result<Sources, String> {
+        let mut sources = Sources { images: Vec::new(), size: 0 };
+        for file in files {
+            let (format, shares) = (arguments.format, arguments.force_share);
+            let options = OpenOptions { format, shares, ..OpenOptions::default() };
+            let image = common.open(file, &arguments.source_cache.apply(&options))?;
+            if let Some(snapshot) = &arguments.snapshot {
+                said(image.show_snapshot(snapshot_name(snapshot)))?;
+            }
+            let (start, size) = (sources.size, image.size());
+            let end = start.checked_add(size).filter(|end| i64::try_from(*end).is_ok());
+            sources.size = end.ok_or("the images are too large together")?;
+            sources.images.push((start, image));
+        }
+        Ok(sources)
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The image with byte `offset`, and where that is in it.
+    fn at(&self, offset: u64) -> (&Image, u64) {
+        let index = self.images.partition_point(|(start, _)| *start <= offset);
+        let (start, image) = &self.images[index.saturating_sub(1)];
+        (image, offset - start)
+    }
+
+    /// Whether the bytes from `offset` on are known to be zeros, and how many.
+    fn zeros(&self, offset: u64) -> Result<(bool, u64), String> {
+        let (image, at) = self.at(offset);
+        let range = said(image.map(at, image.size() - at))?;
+        Ok((range.is_zero(), range.len))
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), String> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (image, at) = self.at(offset + done as u64);
+            let len = (image.size() - at).min((bytes.len() - done) as u64) as usize;
+            said(image.read_at(&mut bytes[done..done + len], at))?;
+            done += len;
+        }
+        Ok(())
+    }
+}
+
 /// The snapshot that is meant: its name or id alone, or in the manner of qemu-img, `snapshot.name=NAME`.
-fn snapshot_name(text: &str) -> &str {
+pub(super) fn snapshot_name(text: &str) -> &str {
     let named = text.strip_prefix("snapshot.name=").or_else(|| text.strip_prefix("snapshot.id="));
     named.unwrap_or(text)
 }
@@ -127,13 +228,17 @@ fn snapshot_name(text: &str) -> &str {
 /// Makes the target, for `size` bytes.
 fn made(
     arguments: &ConvertArguments,
+    target: &Path,
     size: u64,
     common: &Common,
 ) -> Result<(NewImage, Image), String> {
-    let named = arguments.backing.as_deref();
-    let named = named
-        .map(|base| backing(&arguments.target, base, arguments.backing_format, common))
-        .transpose()?;
+    let mut specific = specific(&arguments.options)?;
+    let base = take(&mut specific, "backing_file").or_else(|| arguments.backing.clone());
+    let base_format =
+        take(&mut specific, "backing_fmt").map(|format| parsed(&format)).transpose()?;
+    let base_format = base_format.or(arguments.backing_format);
+    let named = base.as_deref();
+    let named = named.map(|base| backing(target, base, base_format, common)).transpose()?;
     if named.is_some() && arguments.compress {
         return Err(
             "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
@@ -143,9 +248,9 @@ fn made(
         format: arguments.output_format,
         size,
         backing: named.map(|(name, _)| name),
-        specific: specific(&arguments.options)?,
+        specific,
     };
-    let new = said(create(&arguments.target, &options))?;
+    let new = said(create(target, &options))?;
     let target = OpenOptions {
         format: Some(arguments.output_format),
         writes: true,
@@ -156,15 +261,26 @@ fn made(
 }
 
 /// Opens the target, which is there and is to have room for `size` bytes.
-fn present(arguments: &ConvertArguments, size: u64, common: &Common) -> Result<Image, String> {
+fn present(
+    arguments: &ConvertArguments,
+    target: &Path,
+    size: u64,
+    common: &Common,
+) -> Result<Image, String> {
     let format = Some(arguments.output_format);
     let options = OpenOptions { format, writes: true, ..OpenOptions::default() };
-    remove_left(&arguments.target);
-    let target = common.open(&arguments.target, &options)?;
+    remove_left(target);
+    let options = arguments.cache.apply(&options);
+    let target = if arguments.target_image_opts && !common.image_opts {
+        let spec = ImageSpec::of_pairs(Properties::parse(&target.to_string_lossy(), None).iter());
+        let spec = said(spec)?;
+        said(Image::open(&spec.path, &spec.options(&options)))?
+    } else {
+        said(Image::open(target, &options))?
+    };
     if target.size() < size {
         return Err(format!(
-            "{} has {} bytes, and {size} are needed; ring3 img resize makes it larger",
-            arguments.target.display(),
+            "Output file is smaller than input file: it has {} bytes, and {size} are needed; ring3 img resize makes it larger",
             target.size()
         ));
     }
@@ -188,11 +304,13 @@ fn stop(next: &Mutex<u64>) {
 }
 
 struct Copy<'a> {
-    source: &'a Image,
+    source: &'a Sources,
     target: &'a Image,
     /// The target has contents, and gets what differs.
     compares: bool,
     sparse: u64,
+    /// Bytes a second.
+    rate: Option<u64>,
     /// Clusters are written compressed.
     cluster: Option<u64>,
 }
@@ -203,10 +321,10 @@ impl Copy<'_> {
         let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
         while *next < self.source.size() {
             let (offset, left) = (*next, self.source.size() - *next);
-            let range = said(self.source.map(offset, left))?;
-            let is_left_out = range.is_zero() && !self.compares && self.sparse > 0;
+            let (is_zero, len) = self.source.zeros(offset)?;
+            let is_left_out = is_zero && !self.compares && self.sparse > 0;
             // Whole chunks only, so that clusters stay together.
-            let zeros = if range.len == left { left } else { range.len / CHUNK * CHUNK };
+            let zeros = if len == left { left } else { len / CHUNK * CHUNK };
             if is_left_out && zeros > 0 {
                 *next += zeros;
                 continue;
@@ -221,7 +339,10 @@ impl Copy<'_> {
     /// Copies these bytes.
     fn copy(&self, offset: u64, len: u64) -> Result<(), String> {
         let mut bytes = vec![0; len as usize];
-        said(self.source.read_at(&mut bytes, offset))?;
+        self.source.read(&mut bytes, offset)?;
+        if let Some(rate) = self.rate {
+            thread::sleep(Duration::from_nanos(len.saturating_mul(1_000_000_000) / rate));
+        }
         if self.compares {
             self.write_differences(&bytes, offset)?;
         } else if let Some(cluster) = self.cluster {

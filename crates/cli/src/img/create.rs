@@ -1,11 +1,12 @@
 //! `ring3 img create`.
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ring3_block::{BackingName, CreateOptions, Format, NewImage, create};
 
-use super::{Common, backing, human, print, said, size, specific};
+use super::{Common, backing, options_help, parsed, print, said, size, specific, take};
 
 /// What `ring3 img create` is told.
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ pub(crate) struct CreateArguments {
     backing: Option<String>,
 
     /// The format of that
-    #[arg(short = 'F', long, value_name = "FORMAT", requires = "backing")]
+    #[arg(short = 'F', long, value_name = "FORMAT")]
     backing_format: Option<Format>,
 
     /// Do not look at the image on which it stands; the size must then be given
@@ -36,7 +37,7 @@ pub(crate) struct CreateArguments {
 
     /// The file
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// Bytes of the disk, or as 512M, 20G; if not given, those of the image on which it stands
     #[arg(value_name = "SIZE", value_parser = size)]
@@ -44,26 +45,72 @@ pub(crate) struct CreateArguments {
 }
 
 pub(super) fn run(arguments: &CreateArguments, common: &Common) -> Result<(), String> {
+    if options_help::is_asked(&arguments.options) {
+        return print(&options_help::text(arguments.format));
+    }
+    let Some(file) = &arguments.file else {
+        return Err("Expecting image file name".to_owned());
+    };
+    let mut specific = specific(&arguments.options)?;
+    let base = take(&mut specific, "backing_file").or_else(|| arguments.backing.clone());
+    let base_format =
+        take(&mut specific, "backing_fmt").map(|format| parsed(&format)).transpose()?;
+    let base_format = base_format.or(arguments.backing_format);
     let mut named = None;
     let mut below = None;
-    if let Some(base) = &arguments.backing {
+    if let Some(base) = &base {
         if arguments.unsafe_backing {
-            let format = arguments.backing_format.map(|format| format.name().to_owned());
+            let format = base_format.map(|format| format.name().to_owned());
             named = Some(BackingName { name: base.clone(), format });
         } else {
-            let (name, bytes) = backing(&arguments.file, base, arguments.backing_format, common)?;
+            let (name, bytes) = backing(file, base, base_format, common)?;
             (named, below) = (Some(name), Some(bytes));
         }
     }
     let Some(size) = arguments.size.or(below) else {
-        return Err("give the size of the disk, such as 20G".to_owned());
+        return Err(format!(
+            "{}: Image creation needs a size parameter: give the size of the disk, such as 20G",
+            file.display()
+        ));
     };
     let format = arguments.format;
-    let options =
-        CreateOptions { format, size, backing: named, specific: specific(&arguments.options)? };
-    said(create(&arguments.file, &options).and_then(NewImage::finish))?;
-    if arguments.quiet {
-        return Ok(());
+    let options = CreateOptions { format, size, backing: named, specific };
+    if !arguments.quiet {
+        print(&formatting(file, &options))?;
     }
-    print(&format!("{}: {format}, {} ({size} bytes)\n", arguments.file.display(), human(size)))
+    said(create(file, &options).and_then(NewImage::finish))
+}
+
+/// What is made, in the words of qemu-img.
+fn formatting(file: &Path, options: &CreateOptions) -> String {
+    let given = |name: &str| {
+        let found = options.specific.iter().rev().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    let mut text = format!("Formatting '{}', fmt={}", file.display(), options.format);
+    // Writing to a string does not fail.
+    let mut put = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            let _ = write!(text, " {name}={value}");
+        }
+    };
+    let is_qcow2 = options.format == Format::Qcow2;
+    let or = |name, default| if is_qcow2 { given(name).or(Some(default)) } else { None };
+    let cluster = given("cluster_size").and_then(|value| size(value).ok()).unwrap_or(65536);
+    put("cluster_size", is_qcow2.then(|| cluster.to_string()).as_deref());
+    put("extended_l2", or("extended_l2", "off"));
+    put("preallocation", given("preallocation").filter(|_| is_qcow2));
+    put("compression_type", or("compression_type", "zlib"));
+    put("size", Some(&options.size.to_string()));
+    if let Some(backing) = &options.backing {
+        put("backing_file", Some(&backing.name));
+        put("backing_fmt", backing.format.as_deref());
+    }
+    put("compat", given("compat"));
+    put("lazy_refcounts", or("lazy_refcounts", "off"));
+    put("refcount_bits", or("refcount_bits", "16"));
+    put("preallocation", given("preallocation").filter(|_| !is_qcow2));
+    put("subformat", given("subformat"));
+    text.push('\n');
+    text
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use jiff::{Timestamp, tz::TimeZone};
-use ring3_block::{Backing, Image, Snapshot};
+use ring3_block::{Backing, Image, OpenOptions, Snapshot};
 use serde_json::{Map, Value, json};
 
 use super::{Common, Form, Source, human, print, print_json};
@@ -25,7 +25,7 @@ pub(crate) struct InfoArguments {
 }
 
 pub(super) fn run(arguments: &InfoArguments, common: &Common) -> Result<(), String> {
-    let mut options = arguments.source.options();
+    let mut options = OpenOptions { is_for_telling: true, ..arguments.source.options() };
     if !arguments.backing_chain {
         // It is told of even if what it stands on is gone.
         options.backing = Backing::Ignore;
@@ -54,6 +54,9 @@ fn text(image: &Image) -> String {
     if let Some(bytes) = image.allocated() {
         let _ = writeln!(text, "disk size: {}", human(bytes));
     }
+    if details.is_encrypted {
+        text.push_str("encrypted: yes\n");
+    }
     if details.dirty {
         let _ = writeln!(text, "cleanly shut down: no");
     }
@@ -73,6 +76,12 @@ fn text(image: &Image) -> String {
         text.push_str("Format specific information:\n");
         for (name, value) in &details.specific {
             let _ = writeln!(text, "    {name}: {value}");
+        }
+        if !details.encryption.is_empty() {
+            text.push_str("    encrypt:\n");
+        }
+        for (name, value) in &details.encryption {
+            let _ = writeln!(text, "        {name}: {value}");
         }
     }
     text
@@ -108,6 +117,34 @@ pub(super) fn snapshots(snapshots: &[Snapshot]) -> String {
     text
 }
 
+/// Snapshots for programs.
+pub(super) fn snapshot_objects(snapshots: &[Snapshot]) -> Value {
+    let object = |snapshot: &Snapshot| {
+        json!({
+            "id": snapshot.id,
+            "name": snapshot.name,
+            "vm-state-size": snapshot.state_size,
+            "date-sec": snapshot.date_seconds,
+            "date-nsec": snapshot.date_nanoseconds,
+            "vm-clock-sec": snapshot.clock / 1_000_000_000,
+            "vm-clock-nsec": snapshot.clock % 1_000_000_000,
+        })
+    };
+    snapshots.iter().map(object).collect()
+}
+
+/// Names and values of what only one format has.
+fn specific(fields: &[(&'static str, String)]) -> Map<String, Value> {
+    let value =
+        |text: &str| serde_json::from_str(text).ok().filter(|value: &Value| !value.is_f64());
+    fields
+        .iter()
+        .map(|(name, text)| {
+            (name.replace(' ', "-"), value(text).unwrap_or_else(|| text.as_str().into()))
+        })
+        .collect()
+}
+
 fn object(image: &Image) -> Value {
     let details = image.details();
     let mut object = json!({
@@ -124,6 +161,9 @@ fn object(image: &Image) -> Value {
     if let Some(bytes) = details.cluster_size {
         put("cluster-size", bytes.into());
     }
+    if details.is_encrypted {
+        put("encrypted", true.into());
+    }
     if let Some(backing) = image.backing() {
         let full = backing.path(image.path());
         put(
@@ -136,18 +176,13 @@ fn object(image: &Image) -> Value {
         }
     }
     if !details.snapshots.is_empty() {
-        put("snapshots", json!(details.snapshots));
+        put("snapshots", snapshot_objects(&details.snapshots));
     }
     if !details.specific.is_empty() {
-        let value =
-            |text: &str| serde_json::from_str(text).ok().filter(|value: &Value| !value.is_f64());
-        let data: Map<String, Value> = details
-            .specific
-            .iter()
-            .map(|(name, text)| {
-                (name.replace(' ', "-"), value(text).unwrap_or_else(|| text.as_str().into()))
-            })
-            .collect();
+        let mut data = specific(&details.specific);
+        if !details.encryption.is_empty() {
+            data.insert("encrypt".to_owned(), Value::Object(specific(&details.encryption)));
+        }
         put("format-specific", json!({ "type": image.format().name(), "data": data }));
     }
     object

@@ -6,7 +6,7 @@ use clap::Args;
 use ring3_block::{Image, Kind, Mapping};
 use serde_json::{Value, json};
 
-use super::{Common, Form, Source, print, print_json, said};
+use super::{Common, Form, Source, print, print_json, said, size};
 
 /// What `ring3 img map` is told.
 #[derive(Debug, Args)]
@@ -17,11 +17,21 @@ pub(crate) struct MapArguments {
     /// How to say it
     #[arg(long, value_name = "FORM", default_value = "human")]
     output: Form,
+
+    /// Where to begin
+    #[arg(short, long, value_name = "OFFSET", value_parser = size, default_value = "0")]
+    start_offset: u64,
+
+    /// How far to go
+    #[arg(short = 'l', long, value_name = "SIZE", value_parser = size)]
+    max_length: Option<u64>,
 }
 
 pub(super) fn run(arguments: &MapArguments, common: &Common) -> Result<(), String> {
     let image = arguments.source.open(common)?;
-    let ranges = ranges(&image)?;
+    let start = arguments.start_offset.min(image.size());
+    let len = arguments.max_length.unwrap_or(u64::MAX).min(image.size() - start);
+    let ranges = ranges(&image, start, start + len)?;
     match arguments.output {
         Form::Json => print_json(&ranges.iter().map(object).collect()),
         Form::Human => {
@@ -49,12 +59,11 @@ pub(super) fn run(arguments: &MapArguments, common: &Common) -> Result<(), Strin
     }
 }
 
-/// All of the disk, neighbours of a kind put together.
-fn ranges(image: &Image) -> Result<Vec<Mapping>, String> {
+/// The disk from `offset` to `end`, neighbours of a kind put together.
+fn ranges(image: &Image, mut offset: u64, end: u64) -> Result<Vec<Mapping>, String> {
     let mut ranges: Vec<Mapping> = Vec::new();
-    let mut offset = 0;
-    while offset < image.size() {
-        let next = said(image.map(offset, image.size() - offset))?;
+    while offset < end {
+        let next = said(image.map(offset, end - offset))?;
         offset += next.len;
         match ranges.last_mut() {
             Some(last) if last.depth == next.depth && follows(last, &next) => last.len += next.len,

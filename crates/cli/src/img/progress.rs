@@ -1,12 +1,44 @@
-//! How far it is, on the terminal.
+//! How far it is, in the form of qemu-img: `    (12.34/100%)`, for people and for programs that read that.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A bar on standard error for `bytes`, if `shown` and a terminal is there.
-pub(super) fn bar(bytes: u64, shown: bool) -> ProgressBar {
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    let form =
-        "{bar:40} {percent:>3} %  {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    bar.with_style(ProgressStyle::with_template(form).expect("the form is sound"))
+/// A count of bytes that is shown on standard output.
+pub(super) struct Bar {
+    all: u64,
+    shown: bool,
+    /// Hundredths of a percent that were shown last.
+    last: AtomicU64,
+}
+
+/// A bar for `bytes`, if it is to be `shown`.
+pub(super) fn bar(bytes: u64, shown: bool) -> Bar {
+    Bar { all: bytes, shown, last: AtomicU64::new(u64::MAX) }
+}
+
+impl Bar {
+    /// So many bytes are done.
+    pub(super) fn set_position(&self, done: u64) {
+        let part = u128::from(done) * 10_000 / u128::from(self.all.max(1));
+        self.show(part.min(10_000) as u64);
+    }
+
+    /// All are done.
+    pub(super) fn finish(&self) {
+        self.show(10_000);
+        if self.shown {
+            // Who has closed standard output does not want to know.
+            let _ = writeln!(std::io::stdout());
+        }
+    }
+
+    fn show(&self, part: u64) {
+        // In files one line of these is enough; on terminals each hundredth of a percent would be too many.
+        let step = if std::io::stdout().is_terminal() { 10 } else { 100 };
+        let part = if part == 10_000 { part } else { part / step * step };
+        if self.shown && self.last.swap(part, Ordering::Relaxed) != part {
+            let _ = write!(std::io::stdout(), "    ({}.{:02}/100%)\r", part / 100, part % 100);
+            let _ = std::io::stdout().flush();
+        }
+    }
 }

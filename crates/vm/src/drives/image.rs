@@ -23,8 +23,11 @@ impl ImageFile {
     /// Opens the image at `path`, whose size is to be a whole number of sectors.
     ///
     /// It is locked against other users until it is dropped.
-    pub fn open(path: &Path, options: ImageOptions) -> Result<ImageFile, ImageError> {
+    ///
+    /// An image of a kind that is only read is opened for reading, with a warning.
+    pub fn open(path: &Path, mut options: ImageOptions) -> Result<ImageFile, ImageError> {
         let ImageOptions { format, access, block, cache, no_external_files, .. } = options;
+        let secret = options.secret.take();
         let writes = access == Access::ReadWrite;
         let Cache { direct, no_flush, .. } = cache;
         let image = OpenOptions {
@@ -33,9 +36,21 @@ impl ImageFile {
             direct,
             no_flush,
             no_external_files,
+            secret,
             ..OpenOptions::default()
         };
-        let image = Image::open(path, &image)?;
+        let image = match Image::open(path, &image) {
+            Err(Error::In { fault: Fault::OnlyRead(what), .. }) if writes => {
+                tracing::warn!(
+                    "{}: {what} are only read, so the guest cannot write to this disk; with snapshot=on it can, until the \
+                     run ends",
+                    path.display()
+                );
+                options.access = Access::ReadOnly;
+                Image::open(path, &OpenOptions { writes: false, ..image })
+            }
+            opened => opened,
+        }?;
         // A raw image has the size of its file, rounded up.
         let len = match (image.format(), std::fs::metadata(path)) {
             (Format::Raw, Ok(file)) if file.is_file() => file.len(),
@@ -220,6 +235,38 @@ mod tests {
 
     fn options(format: Option<Format>, access: Access, block: BlockSize) -> ImageOptions {
         ImageOptions { format, access, block, ..ImageOptions::default() }
+    }
+
+    #[test]
+    fn what_is_only_read_is_opened_for_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let raw = image(&directory, 1 << 20);
+        let path = directory.path().join("disk");
+        let secret = "secret,id=s,data=swordfish";
+        for (format, more) in [
+            ("vhdx", vec![]),
+            ("parallels", vec![]),
+            ("qcow2", vec!["--object", secret, "-o", "encrypt.format=aes,encrypt.key-secret=s"]),
+        ] {
+            let mut made = std::process::Command::new("qemu-img");
+            made.args(["convert", "-f", "raw", "-O", format]).args(more).arg(&raw).arg(&path);
+            assert!(made.status().unwrap().success(), "{format}");
+            let options = || ImageOptions {
+                secret: Some(ring3_block::Secret::new(b"swordfish")),
+                ..options(None, Access::ReadWrite, BlockSize::Disk)
+            };
+            let drive = ImageFile::open(&path, options()).unwrap();
+            assert!(drive.medium().unwrap().read_only, "{format}");
+            let read = DiskOperation::Read { sector: 9, count: 1 };
+            assert_eq!(drive.execute(&read).unwrap(), [9; 512]);
+            let write = DiskOperation::Write { sector: 9, data: vec![0; 512] };
+            assert!(drive.execute(&write).is_err());
+            drop(drive);
+            // What is written over it is gone with the run.
+            let drive = super::super::Overlay::open(&path, options()).unwrap();
+            drive.execute(&write).unwrap();
+            assert_eq!(drive.execute(&read).unwrap(), [0; 512]);
+        }
     }
 
     fn with_discard(discard: bool) -> ImageOptions {

@@ -1,6 +1,6 @@
 //! How an image is used, in QEMU's words (QEMU, "Disk Images" and `-drive`).
 
-use ring3_block::Format;
+use ring3_block::{Format, Secret};
 
 /// What the sectors of a medium are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl DetectZeroes {
 }
 
 /// How an image is used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageOptions {
     /// Its format; what it begins like, if none is given.
     pub format: Option<Format>,
@@ -112,4 +112,6 @@ pub struct ImageOptions {
     pub discard: bool,
     /// Nothing is opened that the image names: no backing file, no file with a part of its data.
     pub no_external_files: bool,
+    /// The password of an encrypted image.
+    pub secret: Option<Secret>,
 }

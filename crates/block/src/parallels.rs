@@ -1,0 +1,103 @@
+//! Expanding images of Parallels (docs/interop/parallels.txt in QEMU's sources), for reading.
+//!
+//! Numbers are little-endian. The table of blocks follows the header. There are two kinds, which differ in what an entry counts:
+//! sectors, or blocks.
+
+use crate::blocks::{Blocks, ENTRIES_MAX, Layout, Place};
+use crate::bytes::{le32, le64};
+use crate::error::{Fault, Result};
+use crate::format::Driver;
+use crate::storage::{Storage, read_padded};
+
+/// What the header begins with where entries are sectors.
+const MAGIC: &[u8; 16] = b"WithoutFreeSpace";
+/// The same where they are blocks.
+const MAGIC_EXTENDED: &[u8; 16] = b"WithouFreSpacExt";
+/// Bytes of the header.
+const HEADER_LEN: u64 = 64;
+/// The only version.
+const VERSION: u32 = 2;
+/// The image is open for writing, or was not closed.
+const IN_USE: u32 = 0x746f_6e59;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
+/// The largest block: 256 MiB.
+const BLOCK_MAX: u64 = 256 << 20;
+
+/// Where things are in an image.
+#[derive(Debug)]
+struct Parallels {
+    /// Bytes for which one stands in an entry.
+    unit: u64,
+    data: u64,
+    in_use: bool,
+}
+
+/// The image begins as one of this format.
+pub(crate) fn is_one(head: &[u8]) -> bool {
+    let is_magic = head.starts_with(MAGIC) || head.starts_with(MAGIC_EXTENDED);
+    is_magic && head.len() >= 20 && le32(head, 16) == VERSION
+}
+
+/// Opens the image in `storage`.
+pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
+    let mut header = vec![0; HEADER_LEN as usize];
+    read_padded(&*storage, &mut header, 0)?;
+    if !is_one(&header) {
+        return Err(Fault::refused("Image not in Parallels format"));
+    }
+    let is_extended = header.starts_with(MAGIC_EXTENDED);
+    let (block, entries) = (u64::from(le32(&header, 28)) * SECTOR, u64::from(le32(&header, 32)));
+    // The older kind has 32 bits, and anything above them.
+    let sectors = le64(&header, 36) & if is_extended { u64::MAX } else { 0xffff_ffff };
+    let size = sectors.checked_mul(SECTOR).filter(|size| i64::try_from(*size).is_ok());
+    let size = size.ok_or_else(|| Fault::damaged(format!("a disk of {sectors} sectors")))?;
+    if block == 0 || block > BLOCK_MAX {
+        return Err(Fault::damaged(format!("blocks of {block} bytes")));
+    }
+    let (needed, file) = (size.div_ceil(block), storage.size()?);
+    if entries > ENTRIES_MAX || needed > entries || HEADER_LEN + entries * 4 > file {
+        return Err(Fault::damaged(format!("a table of {entries} blocks for {size} bytes")));
+    }
+    let mut bytes = vec![0; needed as usize * 4];
+    storage.read_at(&mut bytes, HEADER_LEN)?;
+    let table = bytes.chunks_exact(4).map(|entry| le32(entry, 0)).collect();
+    let unit = if is_extended { block } else { SECTOR };
+    let data = (HEADER_LEN + entries * 4).next_multiple_of(SECTOR);
+    let layout = Parallels { unit, data, in_use: le32(&header, 44) == IN_USE };
+    Ok(Box::new(Blocks::new(storage, layout, size, block, table, file)))
+}
+
+impl Layout for Parallels {
+    fn place(&self, entry: u32) -> Place {
+        if entry == 0 { Place::Absent } else { Place::At(u64::from(entry) * self.unit) }
+    }
+
+    fn entry(&self, _at: u64) -> Option<u32> {
+        None
+    }
+
+    fn alignment(&self) -> u64 {
+        SECTOR
+    }
+
+    fn data_start(&self) -> u64 {
+        self.data
+    }
+
+    fn write_entries(&self, _storage: &dyn Storage, _first: usize, _entries: &[u32]) -> Result<()> {
+        Err(Fault::ReadOnly)
+    }
+
+    fn finish(&self, _storage: &dyn Storage, _allocated: u64, _end: u64) -> Result<()> {
+        Err(Fault::ReadOnly)
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.in_use
+    }
+
+    fn specific(&self) -> Vec<(&'static str, String)> {
+        vec![]
+    }
+}

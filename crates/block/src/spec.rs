@@ -1,0 +1,330 @@
+//! Images that are named by their options, as QEMU has them: `driver=qcow2,file.filename=disk.qcow2` (`--image-opts`), and
+//! the same as JSON (`json:{"driver":"qcow2","file":{"filename":"disk.qcow2"}}`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::format::{BackingName, Format, UnknownFormat};
+use crate::image::{Backing, OpenOptions};
+
+/// Options that make no difference here.
+const NO_DIFFERENCE: [&str; 18] = [
+    "aio",
+    "auto-read-only",
+    "cache-clean-interval",
+    "cache-size",
+    "detect-zeroes",
+    "discard",
+    "encrypt.format",
+    "force-share",
+    "l2-cache-entry-size",
+    "l2-cache-size",
+    "lazy-refcounts",
+    "locking",
+    "node-name",
+    "overlap-check",
+    "pass-discard-request",
+    "pass-discard-snapshot",
+    "read-only",
+    "refcount-cache-size",
+];
+
+/// An image, by its options.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageSpec {
+    /// Its file, or the address of an export.
+    pub path: PathBuf,
+    /// Its format, if that is said.
+    pub format: Option<Format>,
+    /// The image on which it stands, if that is said.
+    pub backing: Option<Backing>,
+    /// What its password is called.
+    pub key_secret: Option<String>,
+    /// Others may write to it.
+    pub shares: bool,
+    /// A raw image is the part of the file from this byte on, and perhaps so many bytes.
+    pub slice: Option<(u64, Option<u64>)>,
+}
+
+/// Why options name no image.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum BadSpec {
+    /// It is no JSON, or no object.
+    #[error("Could not parse the JSON options: {0}")]
+    Json(String),
+    /// There is no file.
+    #[error(
+        "A block device must be specified for \"{0}filename\": give driver=FORMAT,file.filename=FILE"
+    )]
+    NoFile(String),
+    /// An option is not known.
+    #[error("the option \"{0}\" of an image is not understood")]
+    Unknown(String),
+    /// A value is none of that option.
+    #[error("{key} is {expected}, not \"{value}\"")]
+    Value {
+        /// The option.
+        key: String,
+        /// Its values.
+        expected: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// The format is not known.
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
+}
+
+/// Options by their names, with dots between the parts.
+type Options = BTreeMap<String, String>;
+
+impl ImageSpec {
+    /// The image in the object that follows `json:` in `text`; none if `text` is the name of a file.
+    pub fn of_name(text: &str) -> Option<Result<ImageSpec, BadSpec>> {
+        text.strip_prefix("json:").map(ImageSpec::of_json)
+    }
+
+    fn of_json(text: &str) -> Result<ImageSpec, BadSpec> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| BadSpec::Json(error.to_string()))?;
+        let mut options = Options::new();
+        match &value {
+            Value::Object(_) => flatten("", &value, &mut options)?,
+            _ => return Err(BadSpec::Json("it is no object".to_owned())),
+        }
+        ImageSpec::of_options(options)
+    }
+
+    /// The image with these options.
+    pub fn of_pairs<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<ImageSpec, BadSpec> {
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        ImageSpec::of_options(pairs.into_iter().map(owned).collect())
+    }
+
+    fn of_options(mut options: Options) -> Result<ImageSpec, BadSpec> {
+        let mut spec = ImageSpec::default();
+        let driver = options.remove("driver");
+        let is_protocol = driver.as_deref().is_some_and(is_protocol);
+        let place = if is_protocol {
+            // Nothing is found out of what is there.
+            spec.format = Some(Format::Raw);
+            String::new()
+        } else {
+            spec.format = driver.map(|name| name.parse()).transpose()?;
+            // A file can be named without "file." where it is all that there is.
+            if options.contains_key("filename") { String::new() } else { "file.".to_owned() }
+        };
+        let protocol = if is_protocol { None } else { options.remove("file.driver") };
+        spec.path = match protocol.as_deref() {
+            Some("nbd") => server(&mut options, &place),
+            Some(other) if !is_protocol_of_files(other) => {
+                let value = other.to_owned();
+                let expected = "file, host_device or nbd";
+                return Err(BadSpec::Value { key: "file.driver".to_owned(), expected, value });
+            }
+            _ => match options.remove(&format!("{place}filename")) {
+                Some(name) => Ok(PathBuf::from(name.strip_prefix("file:").unwrap_or(&name))),
+                None => server(&mut options, &place),
+            },
+        }?;
+        let locking = options.get(&format!("{place}locking")).map(String::as_str);
+        spec.shares =
+            locking == Some("off") || options.get("force-share").is_some_and(|value| is_on(value));
+        spec.key_secret = match options.remove("key-secret") {
+            None => options.remove("encrypt.key-secret"),
+            secret => secret,
+        };
+        spec.slice = slice(&mut options)?;
+        spec.backing = backing(&mut options)?;
+        let left = options.keys().find(|key| {
+            let key = key.strip_prefix("file.").unwrap_or(key);
+            !NO_DIFFERENCE.contains(&key) && !key.starts_with("cache.")
+        });
+        match left {
+            Some(key) => Err(BadSpec::Unknown(key.clone())),
+            None => Ok(spec),
+        }
+    }
+
+    /// What is to be done to open it, beside what `options` say.
+    pub fn options(&self, options: &OpenOptions) -> OpenOptions {
+        let mut options = options.clone();
+        options.format = self.format.or(options.format);
+        options.shares |= self.shares && !options.writes;
+        options.slice = self.slice.or(options.slice);
+        if let Some(backing) = &self.backing
+            && options.backing == Backing::Follow
+        {
+            options.backing = backing.clone();
+        }
+        options
+    }
+}
+
+fn is_on(value: &str) -> bool {
+    matches!(value, "on" | "yes" | "true")
+}
+
+fn is_protocol(driver: &str) -> bool {
+    driver == "nbd" || is_protocol_of_files(driver)
+}
+
+fn is_protocol_of_files(driver: &str) -> bool {
+    matches!(driver, "file" | "host_device")
+}
+
+/// Puts what is in `value`, which is called `name`, into `options`.
+fn flatten(name: &str, value: &Value, options: &mut Options) -> Result<(), BadSpec> {
+    let text = match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                flatten(&name, value, options)?;
+            }
+            return Ok(());
+        }
+        Value::Array(_) => return Err(BadSpec::Unknown(name.to_owned())),
+        Value::Null => String::new(),
+        Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+    };
+    options.insert(name.to_owned(), text);
+    Ok(())
+}
+
+/// The address of an NBD export.
+fn server(options: &mut Options, place: &str) -> Result<PathBuf, BadSpec> {
+    let mut take = |name: &str| options.remove(&format!("{place}{name}"));
+    let export = take("export").unwrap_or_default();
+    take("server.type");
+    let path = take("server.path").or_else(|| take("path"));
+    let host = take("server.host").or_else(|| take("host"));
+    let port = take("server.port").or_else(|| take("port")).unwrap_or_else(|| "10809".to_owned());
+    match (path, host) {
+        (Some(path), _) => Ok(format!("nbd+unix:///{export}?socket={path}").into()),
+        (None, Some(host)) => Ok(format!("nbd://{host}:{port}/{export}").into()),
+        (None, None) => Err(BadSpec::NoFile(place.to_owned())),
+    }
+}
+
+/// The part of the file that a raw image is.
+fn slice(options: &mut Options) -> Result<Option<(u64, Option<u64>)>, BadSpec> {
+    let mut number = |key: &str| {
+        let wrong = |value: String| BadSpec::Value {
+            key: key.to_owned(),
+            expected: "a number of bytes",
+            value,
+        };
+        let value = options.remove(key);
+        value.map(|value| crate::parse_size(&value).ok_or_else(|| wrong(value))).transpose()
+    };
+    let (offset, size) = (number("offset")?, number("size")?);
+    Ok((offset.is_some() || size.is_some()).then(|| (offset.unwrap_or(0), size)))
+}
+
+/// The image on which it stands: an object, or nothing.
+fn backing(options: &mut Options) -> Result<Option<Backing>, BadSpec> {
+    if options.get("backing").is_some_and(String::is_empty) {
+        options.remove("backing");
+        return Ok(Some(Backing::Ignore));
+    }
+    let keys: Vec<String> =
+        options.keys().filter(|key| key.starts_with("backing.")).cloned().collect();
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    let mut below = Options::new();
+    for key in keys {
+        let value = options.remove(&key).unwrap_or_default();
+        below.insert(key["backing.".len()..].to_owned(), value);
+    }
+    let spec = ImageSpec::of_options(below)?;
+    if spec.backing.is_some() || spec.slice.is_some() {
+        return Err(BadSpec::Unknown("backing.backing".to_owned()));
+    }
+    // It is named by the user, and so from the present directory on.
+    let path = std::path::absolute(&spec.path).unwrap_or(spec.path);
+    let name = path.to_string_lossy().into_owned();
+    let format = spec.format.map(|format| format.name().to_owned());
+    Ok(Some(Backing::Other(Some(BackingName { name, format }))))
+}
+
+/// What an image calls `name` as its backing file, where that is an object.
+pub(crate) fn named(name: &str) -> Option<Result<(PathBuf, Option<Format>), BadSpec>> {
+    let spec = ImageSpec::of_name(name)?;
+    Some(spec.and_then(|spec| {
+        if spec.slice.is_some() || spec.backing.is_some() {
+            return Err(BadSpec::Unknown("backing.file".to_owned()));
+        }
+        Ok((Path::new(&spec.path).to_owned(), spec.format))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &str) -> Result<ImageSpec, BadSpec> {
+        ImageSpec::of_pairs(
+            text.split(',').map(|pair| pair.split_once('=').unwrap_or((pair, "on"))),
+        )
+    }
+
+    fn json(text: &str) -> Result<ImageSpec, BadSpec> {
+        ImageSpec::of_name(&format!("json:{text}")).unwrap()
+    }
+
+    #[test]
+    fn options_name_images() {
+        let spec = pairs("driver=qcow2,file.driver=file,file.filename=a.img,read-only=on").unwrap();
+        assert_eq!((spec.path.to_str(), spec.format), (Some("a.img"), Some(Format::Qcow2)));
+        assert_eq!(pairs("file.filename=a.img").unwrap().format, None);
+        assert_eq!(pairs("driver=file,filename=a.img").unwrap().format, Some(Format::Raw));
+        assert_eq!(
+            pairs("driver=luks,key-secret=s,file.filename=a").unwrap().key_secret.unwrap(),
+            "s"
+        );
+        let spec = pairs("driver=qcow2,encrypt.format=luks,encrypt.key-secret=s,file.filename=a");
+        assert_eq!(spec.unwrap().key_secret.unwrap(), "s");
+        let spec = pairs("driver=raw,offset=1M,size=512,file.filename=a").unwrap();
+        assert_eq!(spec.slice, Some((1 << 20, Some(512))));
+        let spec = pairs("driver=raw,file.driver=nbd,file.host=h,file.port=1,file.export=e");
+        assert_eq!(spec.unwrap().path.to_str(), Some("nbd://h:1/e"));
+        assert!(pairs("driver=qcow2,file.filename=a,file.locking=off").unwrap().shares);
+    }
+
+    #[test]
+    fn objects_name_the_same() {
+        let text = r#"{"driver":"qcow2","file":{"driver":"file","filename":"a,b"},"backing":null}"#;
+        let spec = json(text).unwrap();
+        assert_eq!((spec.path.to_str(), spec.backing), (Some("a,b"), Some(Backing::Ignore)));
+        let text = r#"{"driver":"raw","file":{"driver":"nbd","server":{"type":"unix","path":"/s"},"export":"e"}}"#;
+        assert_eq!(json(text).unwrap().path.to_str(), Some("nbd+unix:///e?socket=/s"));
+        let text = r#"{"file.filename":"a","driver":"qcow2","backing":{"driver":"raw","file":{"filename":"/b"}}}"#;
+        let backing = BackingName { name: "/b".to_owned(), format: Some("raw".to_owned()) };
+        assert_eq!(json(text).unwrap().backing, Some(Backing::Other(Some(backing))));
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused() {
+        for bad in [
+            "driver=qcow2",
+            "driver=nonsense,file.filename=a",
+            "driver=raw,file.driver=qcow2,file.file.filename=a",
+            "driver=raw,file.filename=a,offset=x",
+            "driver=raw,file.filename=a,nonsense=1",
+            "driver=nbd,export=e",
+        ] {
+            assert!(pairs(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "[]", "1", "{", r#"{"file":["a"]}"#, r#"{"driver":5}"#] {
+            assert!(json(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! VHDX, the format of Hyper-V ("[MS-VHDX]: Virtual Hard Disk v2 (VHDX) File Format"), for reading: fixed and dynamic images.
+//!
+//! Numbers are little-endian. Two headers tell of a log, two region tables of where the table of blocks (BAT) and the metadata
+//! are. What a log has that was not applied is applied in memory.
+//!
+//! * [`log`]: the log, and the file as it is after it.
+
+mod log;
+
+use crate::blocks::{Blocks, ENTRIES_MAX, Layout, Place};
+use crate::bytes::{le16, le32, le64};
+use crate::error::{Fault, Result};
+use crate::format::{Driver, Identity};
+use crate::storage::{Storage, read_padded};
+use log::Replayed;
+
+/// What the file begins with (2.2.1).
+const MAGIC: &[u8; 8] = b"vhdxfile";
+/// Where the two headers are (2.2), and their length as far as the checksum goes.
+const HEADERS: [u64; 2] = [64 << 10, 128 << 10];
+const HEADER_LEN: usize = 4096;
+/// Where the two region tables are, and their length.
+const REGIONS: [u64; 2] = [192 << 10, 256 << 10];
+const REGIONS_LEN: usize = 64 << 10;
+/// The most entries of a region table, and of the metadata table (2.2.3, 2.6.1).
+const ENTRIES_IN_TABLE: usize = 2047;
+/// Bytes of the metadata table.
+const METADATA_LEN: usize = 64 << 10;
+/// Objects begin at multiples of 1 MiB.
+const MIB: u64 = 1 << 20;
+/// The largest disk (2.6.2.2): 64 TiB.
+const SIZE_MAX: u64 = 64 << 40;
+
+/// A GUID as it is in the file.
+type Guid = [u8; 16];
+
+/// The GUID `a-b-c-d`, whose first three parts are numbers.
+const fn guid(a: u32, b: u16, c: u16, d: [u8; 8]) -> Guid {
+    let (a, b, c) = (a.to_le_bytes(), b.to_le_bytes(), c.to_le_bytes());
+    [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]
+}
+
+/// Regions (2.2.3.2).
+const BAT: Guid =
+    guid(0x2dc27766, 0xf623, 0x4200, [0x9d, 0x64, 0x11, 0x5e, 0x9b, 0xfd, 0x4a, 0x08]);
+const METADATA: Guid =
+    guid(0x8b7ca206, 0x4790, 0x4b9a, [0xb8, 0xfe, 0x57, 0x5f, 0x05, 0x0f, 0x88, 0x6e]);
+/// Metadata items (2.6.2).
+const FILE_PARAMETERS: Guid =
+    guid(0xcaa16737, 0xfa36, 0x4d43, [0xb3, 0xb6, 0x33, 0xf0, 0xaa, 0x44, 0xe7, 0x6b]);
+const DISK_SIZE: Guid =
+    guid(0x2fa54224, 0xcd1b, 0x4876, [0xb2, 0x11, 0x5d, 0xbe, 0xd8, 0x3b, 0xf4, 0xb8]);
+const DISK_ID: Guid =
+    guid(0xbeca12ab, 0xb2e6, 0x4523, [0x93, 0xef, 0xc3, 0x09, 0xe0, 0x00, 0xc7, 0x46]);
+const LOGICAL_SECTOR: Guid =
+    guid(0x8141bf1d, 0xa96f, 0x4709, [0xba, 0x47, 0xf2, 0x33, 0xa8, 0xfa, 0xab, 0x5f]);
+const PHYSICAL_SECTOR: Guid =
+    guid(0xcda348c7, 0x445d, 0x4471, [0x9c, 0xc9, 0xe9, 0x88, 0x52, 0x51, 0xc5, 0x56]);
+const PARENT_LOCATOR: Guid =
+    guid(0xa8d35f2d, 0xb30b, 0x454d, [0xab, 0xf7, 0xd3, 0xd8, 0x48, 0x34, 0xab, 0x0c]);
+const KNOWN_ITEMS: [Guid; 6] =
+    [FILE_PARAMETERS, DISK_SIZE, DISK_ID, LOGICAL_SECTOR, PHYSICAL_SECTOR, PARENT_LOCATOR];
+
+/// Entries of the table in memory: nothing, zeros, or the number of the MiB where a block begins, and 2.
+const ABSENT: u32 = 0;
+const ZERO: u32 = 1;
+const FIRST: u64 = 2;
+
+/// What is special about an image.
+#[derive(Debug)]
+struct Vhdx {
+    identity: Identity,
+    /// Where the table ends.
+    data: u64,
+    /// The log had something that was not applied.
+    was_dirty: bool,
+}
+
+/// The image begins as one of this format.
+pub(crate) fn is_one(head: &[u8]) -> bool {
+    head.starts_with(MAGIC)
+}
+
+/// CRC-32C (2.2) of `bytes`, in which the four bytes of the checksum at `at` count as zeros.
+fn checksum(bytes: &[u8], at: usize) -> u32 {
+    let crc = crc32c::crc32c(&bytes[..at]);
+    crc32c::crc32c_append(crc32c::crc32c_append(crc, &[0; 4]), &bytes[at + 4..])
+}
+
+/// The 16 bytes at `at`.
+fn guid_at(bytes: &[u8], at: usize) -> Guid {
+    bytes[at..at + 16].try_into().expect("16 bytes")
+}
+
+/// The header that counts (2.2.2): of those that are whole, that with the larger sequence number.
+fn header(storage: &dyn Storage) -> Result<Vec<u8>> {
+    let mut found: Option<Vec<u8>> = None;
+    for at in HEADERS {
+        let mut header = vec![0; HEADER_LEN];
+        read_padded(storage, &mut header, at)?;
+        let is_whole = header.starts_with(b"head") && le32(&header, 4) == checksum(&header, 4);
+        if is_whole && found.as_ref().is_none_or(|other| le64(other, 8) < le64(&header, 8)) {
+            found = Some(header);
+        }
+    }
+    let header = found.ok_or_else(|| Fault::damaged("no header is whole"))?;
+    if le16(&header, 66) != 1 {
+        let version = le16(&header, 66);
+        return Err(Fault::unsupported(format!("VHDX of version {version} is not known")));
+    }
+    Ok(header)
+}
+
+/// A range of the file, whose end does not overflow.
+#[derive(Debug, Clone, Copy)]
+struct Region {
+    at: u64,
+    len: u64,
+}
+
+/// Where the BAT and the metadata are (2.2.3).
+fn regions(storage: &dyn Storage) -> Result<(Region, Region)> {
+    let mut table = vec![0; REGIONS_LEN];
+    for at in REGIONS {
+        read_padded(storage, &mut table, at)?;
+        if table.starts_with(b"regi") && le32(&table, 4) == checksum(&table, 4) {
+            break;
+        }
+        table.fill(0);
+    }
+    let count = le32(&table, 8) as usize;
+    if !table.starts_with(b"regi") || count > ENTRIES_IN_TABLE {
+        return Err(Fault::damaged("no region table is whole"));
+    }
+    let (mut bat, mut metadata) = (None, None);
+    for entry in table[16..].chunks_exact(32).take(count) {
+        let region = Region { at: le64(entry, 16), len: u64::from(le32(entry, 24)) };
+        if region.at < MIB || !region.at.is_multiple_of(MIB) || region.at > i64::MAX as u64 {
+            return Err(Fault::damaged(format!("a region at {:#x}", region.at)));
+        }
+        match guid_at(entry, 0) {
+            BAT => bat = Some(region),
+            METADATA => metadata = Some(region),
+            _ if le32(entry, 28) & 1 != 0 => {
+                return Err(Fault::unsupported("it has a region that is required and not known"));
+            }
+            _ => {}
+        }
+    }
+    let missing = |what| Fault::damaged(format!("it has no {what}"));
+    Ok((bat.ok_or_else(|| missing("BAT"))?, metadata.ok_or_else(|| missing("metadata"))?))
+}
+
+/// What the metadata say (2.6.2).
+struct Metadata {
+    block: u64,
+    size: u64,
+    sector: u64,
+    identity: Identity,
+}
+
+fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
+    let mut table = vec![0; METADATA_LEN];
+    read_padded(storage, &mut table, region.at)?;
+    let count = usize::from(le16(&table, 10));
+    if !table.starts_with(b"metadata") || count > ENTRIES_IN_TABLE {
+        return Err(Fault::damaged("its metadata are none"));
+    }
+    let entries: Vec<&[u8]> = table[32..].chunks_exact(32).take(count).collect();
+    for entry in &entries {
+        // Bit 2: who does not know it cannot use the image.
+        if le32(entry, 24) & 4 != 0 && !KNOWN_ITEMS.contains(&guid_at(entry, 0)) {
+            return Err(Fault::unsupported("it has metadata that are required and not known"));
+        }
+    }
+    let item = |id: Guid, len: usize| -> Result<Vec<u8>> {
+        let entry = entries.iter().find(|entry| guid_at(entry, 0) == id);
+        let entry = entry.ok_or_else(|| Fault::damaged("metadata are missing"))?;
+        let at = u64::from(le32(entry, 16));
+        if at < METADATA_LEN as u64 || at + len as u64 > region.len {
+            return Err(Fault::damaged(format!("metadata at {at:#x}, outside of their region")));
+        }
+        let mut bytes = vec![0; len];
+        read_padded(storage, &mut bytes, region.at + at)?;
+        Ok(bytes)
+    };
+    let parameters = item(FILE_PARAMETERS, 8)?;
+    let block = u64::from(le32(&parameters, 0));
+    if !block.is_power_of_two() || !(MIB..=256 * MIB).contains(&block) {
+        return Err(Fault::damaged(format!("blocks of {block} bytes")));
+    }
+    if le32(&parameters, 4) & 2 != 0 {
+        return Err(Fault::unsupported(
+            "it is a differencing image, which is not read; merge it with its parent (Merge-VHD)",
+        ));
+    }
+    let size = le64(&item(DISK_SIZE, 8)?, 0);
+    let sector = u64::from(le32(&item(LOGICAL_SECTOR, 4)?, 0));
+    if size > SIZE_MAX || !matches!(sector, 512 | 4096) || !size.is_multiple_of(sector) {
+        return Err(Fault::damaged(format!("a disk of {size} bytes in sectors of {sector}")));
+    }
+    Ok(Metadata { block, size, sector, identity: guid_at(&item(DISK_ID, 16)?, 0) })
+}
+
+/// The table of blocks, as [`Vhdx::place`] has it.
+fn table(storage: &dyn Storage, region: Region, of: &Metadata) -> Result<Vec<u32>> {
+    let blocks = of.size.div_ceil(of.block);
+    if blocks > ENTRIES_MAX {
+        return Err(Fault::damaged(format!("{blocks} blocks")));
+    }
+    // Between the entries of blocks are those of sector bitmaps (2.5): one for so many blocks.
+    let ratio = (1 << 23) * of.sector / of.block;
+    let entries = blocks + blocks.saturating_sub(1) / ratio;
+    if entries * 8 > region.len || region.at + entries * 8 > storage.size()? {
+        return Err(Fault::damaged(format!("a BAT of {} bytes for {blocks} blocks", region.len)));
+    }
+    let mut table = Vec::with_capacity(blocks as usize);
+    let mut bytes = vec![0; ratio as usize * 8];
+    let mut at = region.at;
+    while (table.len() as u64) < blocks {
+        let count = (blocks - table.len() as u64).min(ratio);
+        let chunk = &mut bytes[..count as usize * 8];
+        storage.read_at(chunk, at)?;
+        for entry in chunk.chunks_exact(8).map(|entry| le64(entry, 0)) {
+            table.push(in_memory(entry)?);
+        }
+        at += (ratio + 1) * 8;
+    }
+    Ok(table)
+}
+
+/// An entry of the BAT as it is kept here.
+fn in_memory(entry: u64) -> Result<u32> {
+    // Bits 0 to 2: the state; bits 20 to 63: the MiB (2.5.1.1).
+    match entry & 7 {
+        // Not present, undefined, unmapped: no contents that anybody can rely on.
+        0 | 1 | 3 => Ok(ABSENT),
+        2 => Ok(ZERO),
+        6 => u32::try_from((entry >> 20) + FIRST)
+            .map_err(|_| Fault::damaged(format!("a block at MiB {}", entry >> 20))),
+        state => Err(Fault::damaged(format!("a block in state {state}"))),
+    }
+}
+
+/// Opens the image in `storage`.
+pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
+    let mut head = [0; 8];
+    read_padded(&*storage, &mut head, 0)?;
+    if !is_one(&head) {
+        return Err(Fault::refused("it is no VHDX image"));
+    }
+    let header = header(&*storage)?;
+    let replayed = Replayed::open(storage, &header)?;
+    let (bat, place) = regions(&replayed)?;
+    let metadata = metadata(&replayed, place)?;
+    let entries = table(&replayed, bat, &metadata)?;
+    let (file, was_dirty) = (replayed.size()?, replayed.is_changed());
+    let layout = Vhdx { identity: metadata.identity, data: MIB, was_dirty };
+    let (size, block) = (metadata.size, metadata.block);
+    Ok(Box::new(Blocks::new(Box::new(replayed), layout, size, block, entries, file)))
+}
+
+impl Layout for Vhdx {
+    fn place(&self, entry: u32) -> Place {
+        match entry {
+            ABSENT => Place::Absent,
+            ZERO => Place::Zero,
+            at => Place::At((u64::from(at) - FIRST) * MIB),
+        }
+    }
+
+    fn entry(&self, _at: u64) -> Option<u32> {
+        None
+    }
+
+    fn alignment(&self) -> u64 {
+        MIB
+    }
+
+    fn data_start(&self) -> u64 {
+        self.data
+    }
+
+    fn write_entries(&self, _storage: &dyn Storage, _first: usize, _entries: &[u32]) -> Result<()> {
+        Err(Fault::ReadOnly)
+    }
+
+    fn finish(&self, _storage: &dyn Storage, _allocated: u64, _end: u64) -> Result<()> {
+        Err(Fault::ReadOnly)
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.was_dirty
+    }
+
+    fn specific(&self) -> Vec<(&'static str, String)> {
+        vec![]
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.identity)
+    }
+}

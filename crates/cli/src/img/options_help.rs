@@ -1,0 +1,47 @@
+//! `-o help`: the options of each format.
+
+use std::fmt::Write as _;
+
+use ring3_block::Format;
+
+/// `-o` asks which options there are.
+pub(super) fn is_asked(options: &[String]) -> bool {
+    options.iter().flat_map(|text| text.split(',')).any(|option| matches!(option, "help" | "?"))
+}
+
+/// The options of a format, and what each is.
+fn options(format: Format) -> &'static [(&'static str, &'static str)] {
+    match format {
+        Format::Raw => &[("preallocation=<str>", "Room for all data: off")],
+        Format::Qcow2 => &[
+            ("cluster_size=<size>", "Bytes of a cluster: 512 to 2M, 64k if not given"),
+            ("compat=<str>", "Version: 1.1 (v3) or 0.10 (v2)"),
+            ("compression_type=<str>", "How clusters are compressed: zlib or zstd"),
+            (
+                "lazy_refcounts=<bool (on/off)>",
+                "Counts may be out of date until the image is closed",
+            ),
+            ("preallocation=<str>", "Room for all data: off or metadata"),
+            ("refcount_bits=<num>", "Bits of a count: 1, 2, 4, 8, 16, 32 or 64"),
+        ],
+        Format::Vdi => &[("preallocation=<str>", "Room for all data: off or metadata")],
+        Format::Vmdk => &[("subformat=<str>", "Kind of image: monolithicSparse")],
+        Format::Vpc => &[("subformat=<str>", "Kind of image: dynamic or fixed")],
+        Format::Qcow
+        | Format::Bochs
+        | Format::Cow
+        | Format::Vhdx
+        | Format::Parallels
+        | Format::Luks => &[],
+    }
+}
+
+/// The list for people.
+pub(super) fn text(format: Format) -> String {
+    let mut text = "Supported options:\n".to_owned();
+    for (option, what) in options(format) {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {option:<30} - {what}");
+    }
+    text
+}

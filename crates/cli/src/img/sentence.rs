@@ -1,0 +1,42 @@
+//! Errors in the words of qemu-img, by which scripts know them.
+
+use ring3_block::{Error, Fault};
+
+/// What qemu-img would say; where it has no such error, what the library says.
+pub(super) fn sentence(error: &Error) -> String {
+    match error {
+        Error::Missing { path } => {
+            let path = path.display();
+            format!("Could not open '{path}': Could not open '{path}': No such file or directory")
+        }
+        Error::Permission { path, hint, .. } => {
+            let path = path.display();
+            format!("Could not open '{path}': Could not open '{path}': Permission denied ({hint})")
+        }
+        Error::InUse { path, writes } => {
+            let path = path.display();
+            let (lock, hint) = if *writes {
+                ("\"write\"", "end that, or open it for reading")
+            } else {
+                (
+                    "shared \"write\"",
+                    "end that, or read it as it is at the moment with -U (--force-share)",
+                )
+            };
+            format!(
+                "Could not open '{path}': Failed to get {lock} lock\nIs another process using the image [{path}]? ({hint})"
+            )
+        }
+        Error::Backing { path, source } => {
+            let source = sentence(source);
+            format!("Could not open '{}': Could not open backing file: {source}", path.display())
+        }
+        Error::In {
+            path,
+            fault: fault @ (Fault::Damaged(_) | Fault::Refused(_) | Fault::Unsupported(_)),
+        } => {
+            format!("'{}': {fault}", path.display())
+        }
+        error => error.to_string(),
+    }
+}

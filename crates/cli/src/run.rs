@@ -216,8 +216,12 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let has_firmware = software.kernel().is_none();
     let config = config(arguments, &drives, has_firmware)?;
     let recorder = repetition.recorder(&config, &software)?;
-    let mut vm = Vm::with_engine(config, software, engine(arguments))
-        .map_err(|error| explain(error, path))?;
+    let made = Vm::with_engine(config, software, engine(arguments));
+    let mut vm = made.map_err(|error| match (&error, &arguments.bios) {
+        // With a kernel, the file is the kernel's.
+        (VmError::Firmware(_), Some(bios)) => explain(error, bios.clone()),
+        _ => explain(error, path),
+    })?;
     drives.attach(&mut vm)?;
     if let Some(recorder) = recorder {
         vm.record_to(recorder);

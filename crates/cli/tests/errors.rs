@@ -201,6 +201,24 @@ fn missing_and_wrong_firmware_is_named() {
     refuses(&["--bios".as_ref(), text.as_os_str()], &["text is no firmware", "14 bytes"]);
 }
 
+/// Firmware and a kernel: what is wrong with either is said of it.
+#[test]
+fn what_firmware_cannot_start_is_named() {
+    let directory = Directory::new();
+    let text = directory.file("text", b"not a firmware");
+    let file = |name: &str, contents: &[u8]| directory.file(name, contents).into_os_string();
+    let linux = file("linux", &support::kernel(&[0xf4]));
+    let words = [0x1bad_b002_u32, 0, 0x1bad_b002_u32.wrapping_neg()];
+    let multiboot = file("multiboot", words.map(u32::to_le_bytes).as_flattened());
+    let both = |kernel: &OsStr, bios: &OsStr, parts: &[&str]| {
+        refuses(&["--kernel".as_ref(), kernel, "--bios".as_ref(), bios], parts);
+    };
+    both(&linux, text.as_os_str(), &["text is no firmware", "14 bytes"]);
+    both(&multiboot, text.as_os_str(), &["multiboot", "leave --bios out"]);
+    let image = file("image", &[0; 64 << 10]);
+    both(text.as_os_str(), &image, &["text is no Linux kernel"]);
+}
+
 /// A translator reserves many addresses. Where the process may have few of them (`ulimit -v`), the interpreter runs alone,
 /// unless it was the translator that was asked for.
 #[test]
@@ -248,7 +266,6 @@ fn without_firmware_it_is_said_what_to_install() {
 #[test]
 fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--initrd=i"], &["--kernel <FILE>", "Usage:"]);
-    misused(&["--kernel=k", "--bios=b"], &["--bios", "cannot be used"]);
     misused(&["--kernel=k", "--debugcon=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--no-such-option"], &["--no-such-option"]);
     misused(&["--kernel=k", "--memory=4G"], &["4G", "between 1M and 3G"]);

@@ -215,7 +215,7 @@ fn what_firmware_cannot_start_is_named() {
     };
     both(&linux, text.as_os_str(), &["text is no firmware", "14 bytes"]);
     both(&multiboot, text.as_os_str(), &["multiboot", "leave --bios out"]);
-    let image = file("image", &[0; 64 << 10]);
+    let image = file("image", &vec![0; 64 << 10]);
     both(text.as_os_str(), &image, &["text is no Linux kernel"]);
 }
 

@@ -216,9 +216,23 @@ impl Place {
             command.stderr(Stdio::null()).status().unwrap().code()
         };
         if *format == "qcow2" {
-            // Room may be lost, and nothing else.
-            let checked = status(&["check", "-q", "-f", format, target]);
-            assert!(checked == Some(0) || checked == Some(3), "{before}: check {checked:?}");
+            // Room may be lost. A table or cluster of one reference may not be marked as such, which costs a copy when it is
+            // written next; the other way round would be damage.
+            let mut check = Command::new("qemu-img");
+            let checked = check
+                .args(["check", "-f", format, target])
+                .current_dir(self.0.path())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&checked.stderr).into_owned()
+                + &String::from_utf8_lossy(&checked.stdout);
+            let is_harmless =
+                |line: &str| line.contains("OFLAG_COPIED") && line.contains("refcount=1");
+            let mut errors = said.lines().filter(|line| line.starts_with("ERROR"));
+            assert!(matches!(checked.status.code(), Some(0 | 2 | 3)), "{before}: {said}");
+            assert!(errors.all(is_harmless), "{before}: {said}");
+            let ours = self.img(&format!("check -f {format} {target}")).status().unwrap().code();
+            assert!(matches!(ours, Some(0 | 3)), "{before}: check {ours:?}");
         }
         let is_one = shows.iter().any(|raw| {
             status(&["compare", "-q", "-f", format, "-F", "raw", target, raw]) == Some(0)

@@ -77,9 +77,9 @@ pub(crate) fn backing(path: &Path, format: &str) -> BackingName {
     BackingName { name: text(path).to_owned(), format: Some(format.to_owned()) }
 }
 
-/// Makes an image at `path`.
+/// Makes an image at `path`. What it stands on is used by nobody.
 pub(crate) fn make(path: &Path, options: &CreateOptions) {
-    create(path, options).and_then(NewImage::finish).unwrap();
+    unused(path, || create(path, options).and_then(NewImage::finish)).unwrap();
 }
 
 pub(crate) fn open(path: &Path, format: Format, writes: bool) -> Image {
@@ -88,11 +88,19 @@ pub(crate) fn open(path: &Path, format: Format, writes: bool) -> Image {
 
 /// Opens an image that nobody uses.
 pub(crate) fn open_as(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+    unused(path, || Image::open(path, options))
+}
+
+/// Does `act` with images that nobody uses.
+fn unused<T>(path: &Path, act: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     // A process that another test starts has all locks of this one until it executes its program.
     for _ in 0..200 {
-        match Image::open(path, options) {
+        match act() {
             Err(Error::InUse { .. }) => std::thread::sleep(std::time::Duration::from_millis(10)),
-            opened => return opened,
+            Err(error @ Error::Create { .. }) if error.to_string().contains("is in use") => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            done => return done,
         }
     }
     panic!("{} stays in use", path.display())

@@ -4,9 +4,11 @@ mod support;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ring3_devices::acpi_pm::{CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
+use support::guest::Guest;
 use support::{Directory, ring3, seabios};
 
 /// Runs `command` until a line of its output contains `wanted`, and returns all lines so far.
@@ -46,6 +48,32 @@ fn seabios_comes_to_its_boot_phase() {
         "Booting from Hard Disk",
     ] {
         assert!(lines.contains(part), "{part:?} is not in {lines}");
+    }
+}
+
+/// U-Boot comes to its prompt at the serial port, and its command for MTRRs finds them and changes one. It wants either no display or
+/// one with a ROM.
+#[test]
+fn u_boot_comes_to_its_prompt() {
+    const IMAGE: &str = "/usr/lib/u-boot/qemu-x86/u-boot.rom";
+    const PROMPT: &str = "=> ";
+    if !Path::new(IMAGE).is_file() {
+        return eprintln!("skipped: there is no {IMAGE}; install the package u-boot-qemu");
+    }
+    let mut guest = Guest::start(|command| {
+        command.args(["--vga", "none", "--nic", "none", "--bios", IMAGE]);
+    });
+    guest.wait_for("DRAM:  128 MiB");
+    guest.wait_for(PROMPT);
+    guest.type_line("mtrr set 0 Back 0 8000000");
+    guest.wait_for(PROMPT);
+    for (command, register) in [("mtrr enable 0", "Y     Back"), ("mtrr disable 0", "N     Back")] {
+        guest.type_line(command);
+        guest.wait_for(PROMPT);
+        guest.type_line("mtrr");
+        guest.wait_for(&format!("\n0   {register}"));
+        guest.wait_for("\n7   N     Uncacheable");
+        guest.wait_for(PROMPT);
     }
 }
 

@@ -101,7 +101,8 @@ impl Guest {
         }
     }
 
-    fn type_line(&mut self, line: &str) {
+    /// Types a line.
+    pub(crate) fn type_line(&mut self, line: &str) {
         writeln!(self.keys, "{line}").expect("the guest takes keys");
     }
 

@@ -82,6 +82,8 @@ fn run_help() -> String {
     format!(
         "\
 Examples:
+  ring3 run disk.img
+  ring3 run disc.iso --hda disk.img -m 512M --display terminal
   ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0 -m 256M
   ring3 run --debugcon stdio
 
@@ -117,18 +119,21 @@ by that signal."
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
 pub(crate) struct RunArguments {
+    /// What to boot: disks, discs, diskettes, or a kernel and its initial RAM disk. What each is is found out; the options say it, and how it is used
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
     /// The kernel to start without firmware: a Linux bzImage, or one with a Multiboot header. What starts in real mode, as old kernels, zImages
     /// and memdisk do, is started by firmware, and so is any Linux kernel with --bios. Without a kernel, firmware starts from the drives
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
 
     /// The kernel's initial RAM disk, or a module of a Multiboot kernel; can be given several times
-    #[arg(long, value_name = "FILE", requires = "kernel")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) initrd: Vec<PathBuf>,
 
     /// The kernel's command line
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    #[arg(requires = "kernel")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) append: String,
 
@@ -148,7 +153,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,
 
-    /// Memory of the machine: 512M, 2G, or a number of MiB
+    /// Memory of the machine: 512M, 2G, or a number of MiB, from 1M to 3G
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
     pub(crate) memory: MemorySize,
 
@@ -212,7 +217,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "PORT", value_parser = port)]
     pub(crate) debug_exit: Option<u16>,
 
-    /// Which messages to log, as in RING3_LOG, which this overrides
+    /// Which messages to log: error, warn, info, debug, trace or off, also by part, as in warn,ring3_vm=debug; the same as in RING3_LOG, which
+    /// this overrides
     #[arg(long, value_name = "FILTER")]
     pub(crate) log: Option<LogFilter>,
 
@@ -249,7 +255,7 @@ pub(crate) struct RepetitionArguments {
 
     /// Repeat the run in this file, which has the machine and all its inputs
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+    #[arg(conflicts_with_all = ["files", "kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device"])]
     pub(crate) replay: Option<PathBuf>,
@@ -403,6 +409,16 @@ impl RunArguments {
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
         let conflict =
             |reason: &str| Err(Arguments::command().error(ErrorKind::ArgumentConflict, reason));
+        if self.kernel.is_none() && self.repetition.replay.is_none() {
+            let without =
+                [("--initrd", !self.initrd.is_empty()), ("--append", !self.append.is_empty())];
+            if let Some((option, _)) = without.iter().find(|(_, is_given)| *is_given) {
+                let reason = format!(
+                    "{option} is for a kernel that is started without firmware: add --kernel FILE"
+                );
+                return Err(Arguments::command().error(ErrorKind::MissingRequiredArgument, reason));
+            }
+        }
         let serial = self.serial_targets();
         if serial.len() > serial::PORTS_MAX {
             return conflict(
@@ -464,7 +480,9 @@ pub(crate) struct MemorySize {
 pub(crate) enum BadMemorySize {
     #[error("give a size as 512M, 2G, or a number of MiB")]
     Unreadable,
-    #[error("a machine has between 1M and 3G")]
+    #[error(
+        "a machine has between 1M and 3G, as its processor has 32-bit addresses; a number alone is in MiB"
+    )]
     OutOfBounds,
 }
 
@@ -472,22 +490,29 @@ impl FromStr for MemorySize {
     type Err = BadMemorySize;
 
     fn from_str(text: &str) -> Result<MemorySize, BadMemorySize> {
+        const KIB: u64 = 1 << 10;
         const MIB: u64 = 1 << 20;
         const GIB: u64 = 1 << 30;
-        let (digits, unit) = match text.strip_suffix(['m', 'M']) {
-            Some(digits) => (digits, MIB),
-            None => match text.strip_suffix(['g', 'G']) {
-                Some(digits) => (digits, GIB),
-                None => (text, MIB),
-            },
+        /// The processor's pages.
+        const PAGE: u64 = 4 << 10;
+        let end = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (digits, unit) = text.split_at(end);
+        let unit = match unit.to_ascii_lowercase().as_str() {
+            "k" | "kb" | "kib" => KIB,
+            "" | "m" | "mb" | "mib" => MIB,
+            "g" | "gb" | "gib" => GIB,
+            "t" | "tb" | "tib" => KIB * GIB,
+            _ => return Err(BadMemorySize::Unreadable),
         };
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        if digits.is_empty() {
             return Err(BadMemorySize::Unreadable);
         }
         // All digits: what fails to parse, or to multiply, is too large.
         let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
         match bytes {
-            Some(bytes) if (MIB..=3 * GIB).contains(&bytes) => Ok(MemorySize { bytes }),
+            Some(bytes) if (MIB..=3 * GIB).contains(&bytes) && bytes.is_multiple_of(PAGE) => {
+                Ok(MemorySize { bytes })
+            }
             _ => Err(BadMemorySize::OutOfBounds),
         }
     }

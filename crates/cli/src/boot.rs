@@ -1,18 +1,23 @@
 //! What there is to boot: what is said where there is nothing, and where firmware finds nothing.
+//!
+//! * [`files`]: what files are that are given without a word on that.
 
+mod files;
+
+use std::io::Write;
 use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Error};
 use ring3_display::tty::Stderr;
-use std::io::Write;
 
 use crate::args::{Arguments, DebugTarget, RunArguments};
 use crate::display::DisplayTarget;
+pub(crate) use files::medium_in;
 
 /// What to do where there is nothing to boot.
-const ADVICE: &str = "name a disk, a disc, a diskette or a kernel (--hda, --cdrom, --fda, --kernel FILE), or give a network \
-     (--nic user)";
+const ADVICE: &str = "name a file with a disk, a disc, a diskette or a kernel (ring3 run FILE, or --hda, --cdrom, --fda, \
+     --kernel FILE), or give a network (--nic user)";
 
 impl RunArguments {
     /// Refuses a machine that has nothing to boot, where nobody could see what its firmware says or give it a disk; else it is

@@ -15,6 +15,7 @@ use ring3_vm::drives::{
 use ring3_vm::{BootDevice, Config, DisketteDrive, Nic, VirtioDisk, Vm};
 use thiserror::Error;
 
+mod help;
 mod properties;
 mod virtio_disk;
 
@@ -99,8 +100,8 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties: file=FILE (or vblock=SOCKET for a disk of "ring3 vblock"),if=ide|floppy|virtio,id=NAME,index=N,media=disk|cdrom,format=raw|qcow2|…,readonly=on|off,snapshot=on|off,cache=writeback|none|unsafe|writethrough|directsync,discard=on|off,detect-zeroes=on|off|unmap,external-files=on|off,password-file=FILE,rerror=report|ignore|stop,werror=enospc|report|ignore|stop,throttling.bps-total=N,throttling.iops-total=N, and for virtio serial=TEXT,num-queues=N,disable-legacy=on|off,disable-modern=on|off
-    #[arg(long, value_name = "PROPERTIES")]
+    /// A drive by its properties, such as file=FILE,if=virtio; "--drive help" lists them
+    #[arg(long, value_name = "PROPERTIES", long_help = help::DRIVE)]
     pub(crate) drive: Vec<DriveProperties>,
 
     /// Throw away what the guest writes to its disks when the run ends
@@ -144,6 +145,10 @@ pub(crate) enum DriveError {
     Limits(#[from] LimitError),
     #[error("the password-file {path} cannot be read: {source}", path = .path.display())]
     Password { path: PathBuf, source: std::io::Error },
+    #[error(
+        "there is no image {file}; properties are given by --drive file={file}", file = .0.display()
+    )]
+    Properties(PathBuf),
     #[error("a drive for a hard disk needs a file: give file=FILE")]
     NoFile,
     #[error("{path} has no size that a diskette has (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
@@ -252,7 +257,12 @@ impl Drives {
                 }
                 Box::new(Served::connect(socket, properties.read_only)?)
             }
-            (Some(path), None) => open(path, properties, is_snapshot)?,
+            (Some(path), None) => {
+                if path.to_string_lossy().contains(',') && !path.exists() {
+                    return Err(DriveError::Properties(path.clone()));
+                }
+                open(path, properties, is_snapshot)?
+            }
             (None, None) if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
             (None, None) => return Err(DriveError::NoFile),
         };

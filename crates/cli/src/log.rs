@@ -32,9 +32,11 @@ impl FromStr for LogFilter {
     type Err = BadLogFilter;
 
     fn from_str(text: &str) -> Result<LogFilter, BadLogFilter> {
+        // Each word could be the name of a part; these are questions.
+        let is_question = text == "help" || text == "?";
         match EnvFilter::builder().parse(text) {
-            Ok(_) => Ok(LogFilter(text.to_owned())),
-            Err(_) => Err(BadLogFilter),
+            Ok(_) if !is_question => Ok(LogFilter(text.to_owned())),
+            _ => Err(BadLogFilter),
         }
     }
 }

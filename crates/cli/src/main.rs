@@ -9,6 +9,8 @@
 //! ```
 //!
 //! * [`args`]: the command line;
+//! * [`mistakes`]: what people type who come from other programs;
+//! * [`limits`]: the host's limits on this process;
 //! * [`run`]: `ring3 run`;
 //! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
 //! * [`bench`]: `ring3 bench`;
@@ -46,7 +48,9 @@ mod display;
 mod doctor;
 mod drives;
 mod img;
+mod limits;
 mod log;
+mod mistakes;
 mod nat;
 mod netmodel;
 mod nics;
@@ -61,25 +65,43 @@ mod signals;
 mod switch;
 mod vblock;
 
+use std::env;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use ring3_display::tty::{self, Stderr};
 
-use args::{Arguments, Command, RunArguments};
+use args::{Command, RunArguments};
 
 fn main() -> ExitCode {
     tty::restore_before_panic_message();
+    let prepared = limits::check()
+        .map_err(|error| error.to_string())
+        .and_then(|()| limits::let_large_writes_fail().map_err(|error| error.to_string()))
+        .and_then(|()| {
+            limits::with_stack(work).map_err(|error| format!("cannot start a thread: {error}"))
+        });
+    prepared.unwrap_or_else(|error| {
+        complain(&error);
+        run::Status::HostError.into()
+    })
+}
+
+/// Does what the command line says.
+fn work() -> ExitCode {
+    let words: Vec<_> = env::args_os().collect();
     // By a name of QEMU's programs it is that program.
-    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let name = words.next().unwrap_or_default();
+    let name = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
     if qemu::architecture(&name).is_some() {
-        return qemu::main(&std::iter::once(name).chain(words).collect::<Vec<_>>());
+        let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+        return qemu::main(&words.collect::<Vec<_>>());
     }
-    let arguments = Arguments::parse();
+    let arguments = mistakes::parse(&words);
     let ended = match arguments.command {
-        Command::Run(arguments) => start(&arguments),
+        Command::Run(mut arguments) => arguments
+            .place_files()
+            .map_err(|error| error.to_string())
+            .and_then(|()| start(&arguments)),
         Command::Qemu { arguments } => return qemu::main(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
         Command::Img(arguments) => {

@@ -1,10 +1,12 @@
 //! The network cards of the machine: what the command line says of them, and the networks behind them.
 //!
 //! * [`backend`]: what is behind a card;
+//! * [`help`]: what "--nic help" shows;
 //! * [`rom`]: what boots from the network;
 //! * [`user`]: the NAT.
 
 pub(crate) mod backend;
+mod help;
 pub(crate) mod rom;
 pub(crate) mod user;
 
@@ -40,15 +42,9 @@ const IRQS: [u8; 6] = [3, 4, 5, 7, 10, 11];
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NicArguments {
-    /// A network card, and what is behind it: KIND[,id=NAME][,model=virtio|e1000|rtl8029|ne2000][,mac=ADDRESS][,pcap=FILE[,pcap-filter=EXPRESSION]] where KIND is
-    /// user[,hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT]…, a NAT that needs no rights (see "ring3 nat"),
-    /// stream,addr=HOST:PORT|unix:PATH[,server=on][,reconnect=SECONDS], a connection with another machine, QEMU's too,
-    /// dgram,local.type=inet|unix,…, socket,listen=|connect=|udp=|mcast=ADDRESS, as QEMU has them,
-    /// switch[,path=SOCKET], a network with all others of this user that say so (see "ring3 switch"), tap,ifname=NAME, an interface of the host, or none.
-    /// By romfile=FILE a card boots from the network, with --boot n before all else: by iPXE where that is installed and none is given; romfile= has none.
-    /// With model=virtio also mtu=BYTES,num-queues=N,disable-legacy=on|off,disable-modern=on|off, and with model=ne2000 iobase=PORT,irq=N.
-    /// Given up to eight times; if not given, there is no card
-    #[arg(long, value_name = "PROPERTIES")]
+    /// A network card, and what is behind it, such as user, a NAT that needs no rights; "--nic help" lists the others. Given up to eight times;
+    /// if not given, there is no card
+    #[arg(long, value_name = "PROPERTIES", long_help = help::NIC)]
     pub(crate) nic: Vec<NicProperties>,
 }
 

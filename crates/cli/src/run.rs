@@ -26,11 +26,13 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
+use crate::boot::medium_in;
 use crate::characters::{self, CharacterError, Characters};
 use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
+use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
 use crate::nics::NicError;
 use crate::output::{Output, stdout};
@@ -93,6 +95,12 @@ impl From<Status> for ExitCode {
 pub(crate) enum RunError {
     #[error("cannot read the {what} {path}: {source}")]
     Read { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Limits(#[from] TooLow),
+    #[error("{path} is {what}, and no kernel: give it by {option}", path = .path.display())]
+    NotKernel { path: PathBuf, what: &'static str, option: &'static str },
+    #[error("cannot start a thread for the drives: {0}")]
+    Thread(#[source] io::Error),
     #[error(transparent)]
     Log(#[from] LogError),
     #[error(transparent)]
@@ -208,6 +216,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
 /// Runs a machine from the command line.
 fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
+    limits::check_for_machine(arguments.memory.bytes)?;
     let _pid_file = arguments.qemu.pid_file.as_deref().map(PidFile::create).transpose()?;
     let (path, software) = software(arguments)?;
     let drives = Drives::open(&arguments.drives)?;
@@ -241,7 +250,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let mut output = Outputs { serial, debug };
 
     if qmp.is_none() {
-        try_again(sender.control());
+        try_again(sender.control()).map_err(RunError::Thread)?;
     }
     let display = Display::start(&arguments.display, &sender.control())?;
 
@@ -274,9 +283,9 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Lets the machine go on where a drive has stopped it: without QMP there is nobody else who could.
-fn try_again(control: Control) {
+fn try_again(control: Control) -> io::Result<()> {
     let events = control.subscribe();
-    thread::spawn(move || {
+    thread::Builder::new().name("try-again".into()).spawn(move || {
         for event in events {
             if event != Event::Paused {
                 continue;
@@ -286,7 +295,8 @@ fn try_again(control: Control) {
                 return;
             }
         }
-    });
+    })?;
+    Ok(())
 }
 
 /// The engines that `--verify` compares.
@@ -492,7 +502,10 @@ fn explain(error: VmError, path: PathBuf) -> RunError {
         VmError::Linux(source @ LinuxError::TooLittleMemory { .. }) => {
             RunError::TooLittleMemory { kernel: path, source }
         }
-        VmError::Linux(source) => RunError::Kernel { kernel: path, source },
+        VmError::Linux(source) => match medium_in(&path) {
+            Some((what, option)) => RunError::NotKernel { path, what, option },
+            None => RunError::Kernel { kernel: path, source },
+        },
         VmError::NoKernel(source) => RunError::NoKernel { path, source },
         VmError::Multiboot(source) => RunError::Multiboot { path, source },
         VmError::Firmware(source) => RunError::Firmware { path, source },

@@ -217,18 +217,18 @@ impl Memory {
     /// Adds an area of at least `size` bytes, all zero, mapped nowhere. To be called while a
     /// machine is put together, before RAM has contents: it moves the array, and RAM is zero then.
     ///
-    /// # Panics
+    /// # Errors
     /// When the host has no memory for it.
-    pub fn add_area(&mut self, size: u64) -> Area {
+    pub fn add_area(&mut self, size: u64) -> Result<Area, MemoryError> {
         let pages = size.div_ceil(PAGE_SIZE) as usize;
         let first_page = self.code.len();
+        let len = (first_page + pages) << PAGE_SHIFT;
+        let mut bytes = self.pages.zeroed(len).ok_or(MemoryError::NoHostMemory(len as u64))?;
         self.code.resize(first_page + pages, 0);
-        let mut bytes =
-            self.pages.zeroed(self.code.len() << PAGE_SHIFT).expect("the host has memory");
         bytes[self.ram_size..self.bytes.len()].copy_from_slice(&self.bytes[self.ram_size..]);
         self.bytes = bytes;
         self.layout += 1;
-        Area { first_page: first_page as u32, pages: pages as u32 }
+        Ok(Area { first_page: first_page as u32, pages: pages as u32 })
     }
 
     /// Makes RAM and areas zero and maps RAM alone, as at power-on.
@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn an_area_is_where_it_is_mapped() {
         let mut memory = memory();
-        let rom = memory.add_area(0x1800);
+        let rom = memory.add_area(0x1800).unwrap();
         assert_eq!(rom.size(), 0x2000);
         memory.write_area(rom, 0xfff, &[1, 2]);
         memory.map(0xffff_e000, 0x2000, Backing::Area(rom, 0), Backing::Nothing).unwrap();
@@ -556,7 +556,7 @@ mod tests {
     #[test]
     fn a_reset_maps_ram_alone_and_keeps_it() {
         let mut memory = memory();
-        let rom = memory.add_area(0x1000);
+        let rom = memory.add_area(0x1000).unwrap();
         memory.write(0x5000, &[7]);
         memory.write_area(rom, 0, &[9]);
         memory.map(0x5000, 0x1000, Backing::Area(rom, 0), Backing::Nothing).unwrap();

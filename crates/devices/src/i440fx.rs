@@ -223,7 +223,7 @@ mod tests {
 
     fn machine() -> (TestBench, I440fx, Area) {
         let mut bench = TestBench::default();
-        let rom = bench.memory.add_area(ROM_SIZE);
+        let rom = bench.memory.add_area(ROM_SIZE).unwrap();
         for page in 0..ROM_SIZE / PAGE_SIZE {
             bench.memory.write_area(rom, page * PAGE_SIZE, &[page as u8 | 0x80]);
         }

@@ -23,7 +23,7 @@
 //! use ring3_devices::vga::{VIDEO_MEMORY_LEN, Vga};
 //!
 //! let mut bench = TestBench::default();
-//! let video = bench.memory.add_area(VIDEO_MEMORY_LEN);
+//! let video = bench.memory.add_area(VIDEO_MEMORY_LEN).unwrap();
 //! let mut vga = Vga::new(video, None);
 //! // 640 by 480 with 32 bits a pixel, and the screen on.
 //! for (index, value) in [(1, 640), (2, 480), (3, 32), (4, 0x41)] {

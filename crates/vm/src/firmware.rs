@@ -7,9 +7,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ring3_core::memory::{Area, Memory, PAGE_SIZE};
+use ring3_core::memory::{Area, Memory, MemoryError, PAGE_SIZE};
 use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
+
+use crate::machine::VmError;
 
 /// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.
 pub const NAMES: [&str; 3] = ["bios-256k.bin", "bios.bin", "seabios.bin"];
@@ -59,29 +61,29 @@ pub fn read_first(places: &[PathBuf]) -> Option<(PathBuf, io::Result<Vec<u8>>)> 
 }
 
 /// Puts the image into an area of its own.
-pub(crate) fn load(memory: &mut Memory, image: &[u8]) -> Result<Area, FirmwareError> {
+pub(crate) fn load(memory: &mut Memory, image: &[u8]) -> Result<Area, VmError> {
     const LEAST: usize = 64 << 10;
     let len = image.len();
     if len < LEAST || len as u64 > ROM_MAX || !(len as u64).is_multiple_of(PAGE_SIZE) {
-        return Err(FirmwareError::BadSize(len));
+        return Err(FirmwareError::BadSize(len).into());
     }
-    Ok(area_of(memory, image, len as u64))
+    Ok(area_of(memory, image, len as u64)?)
 }
 
 /// Puts the image of the display adapter's firmware into an area of its own.
-pub(crate) fn load_video(memory: &mut Memory, image: &[u8]) -> Result<Area, FirmwareError> {
+pub(crate) fn load_video(memory: &mut Memory, image: &[u8]) -> Result<Area, VmError> {
     const MOST: usize = 128 << 10;
     if !(1..=MOST).contains(&image.len()) {
-        return Err(FirmwareError::BadVideoSize(image.len()));
+        return Err(FirmwareError::BadVideoSize(image.len()).into());
     }
     // The base address register says its size, a power of two.
-    Ok(area_of(memory, image, (image.len() as u64).next_power_of_two()))
+    Ok(area_of(memory, image, (image.len() as u64).next_power_of_two())?)
 }
 
-fn area_of(memory: &mut Memory, image: &[u8], size: u64) -> Area {
-    let area = memory.add_area(size);
+fn area_of(memory: &mut Memory, image: &[u8], size: u64) -> Result<Area, MemoryError> {
+    let area = memory.add_area(size)?;
     memory.write_area(area, 0, image);
-    area
+    Ok(area)
 }
 
 #[cfg(test)]

@@ -29,15 +29,11 @@ pub(crate) fn start(
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, 0);
     }
-    let kind = kernel_file::recognize(image);
-    if let KernelFile::Other(other) = kind {
-        return Err(other.into());
-    }
     if cpu.model.features().contains(Features::MTRR) {
         let address_bits = cpu.model.physical_address_bits();
         cpu.msrs.mtrrs.set_as_firmware_does(PCI_WINDOW.0, address_bits);
     }
-    if kind == KernelFile::Multiboot {
+    if kernel_file::recognize(image) == KernelFile::Multiboot {
         let entry = multiboot::load(memory, image, modules, command_line, has_display)?;
         cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
         cpu.set_gpr(reg::AX, multiboot::BOOTED.into());

@@ -77,6 +77,14 @@ const COMPRESSED: [(&[u8], &str); 6] = [
     (b"PK\x03\x04", "unzip"),
 ];
 
+/// Refuses what is known to be no kernel for this machine.
+pub(crate) fn check(file: &[u8]) -> Result<(), NoKernel> {
+    match recognize(file) {
+        KernelFile::Other(other) => Err(other),
+        KernelFile::Linux | KernelFile::Multiboot | KernelFile::Unknown => Ok(()),
+    }
+}
+
 /// What `file` is.
 pub fn recognize(file: &[u8]) -> KernelFile {
     let word = |at: usize| Some(u16::from_le_bytes([*file.get(at)?, *file.get(at + 1)?]));

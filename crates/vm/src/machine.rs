@@ -41,7 +41,7 @@ use crate::facts;
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
-use crate::kernel_file::NoKernel;
+use crate::kernel_file::{self, NoKernel};
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
 use crate::networks::{Network, Networks};
@@ -228,6 +228,7 @@ impl Vm {
         if config.nics.len() > nic::NAMES.len() {
             return Err(ConfigError::Nics(config.nics.len()).into());
         }
+        software.any_kernel().map_or(Ok(()), |kernel| kernel_file::check(&kernel.image))?;
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;
         let software = Arc::new(software);
@@ -244,7 +245,9 @@ impl Vm {
         };
         let video = config
             .display
-            .then(|| VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: video_rom });
+            .then(|| memory.add_area(VIDEO_MEMORY_LEN))
+            .transpose()?
+            .map(|memory| VideoParts { memory, rom: video_rom });
         let mut cpu = Cpu::of_model(config.cpu);
         let clock =
             Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });

@@ -223,9 +223,9 @@ mod tests {
     /// A machine after a reset, which is set up if it has no firmware.
     pub(super) fn after_reset(has_firmware: bool, test: impl FnOnce(&mut Firmware<'_>)) {
         let mut memory = Memory::new(1 << 20).unwrap();
-        let video = VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN), rom: None };
+        let video = VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN).unwrap(), rom: None };
         let config = Config { memory_bytes: 1 << 20, ..Config::default() };
-        let rom = has_firmware.then(|| memory.add_area(1 << 16));
+        let rom = has_firmware.then(|| memory.add_area(1 << 16).unwrap());
         let mut board = Board::new(&config, rom, FwCfg::default(), Some(&video)).unwrap();
         board.reset(&mut memory, Time::ZERO);
         let (board, memory) = (&mut board, &mut memory);

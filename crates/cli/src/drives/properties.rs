@@ -80,7 +80,9 @@ pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, read
 /// Why a `--drive` or `--boot` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadProperties {
-    #[error("\"{0}\" is no property: give KEY=VALUE, with a comma between two of them")]
+    #[error(
+        "\"{0}\" is no property: give KEY=VALUE, such as file={0}, with a comma between two of them"
+    )]
     NoProperty(String),
     #[error(
         "\"{0}\" is not known; there are {KNOWN}, and with if=virtio serial, num-queues, disable-legacy and disable-modern"

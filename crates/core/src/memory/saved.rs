@@ -185,7 +185,7 @@ mod tests {
 
     fn memory() -> (Memory, Area) {
         let mut memory = Memory::new(RAM).unwrap();
-        let area = memory.add_area(0x4000);
+        let area = memory.add_area(0x4000).unwrap();
         (memory, area)
     }
 

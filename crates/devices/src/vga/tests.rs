@@ -97,8 +97,8 @@ fn colour(pixel: u8) -> u32 {
 impl Machine {
     fn new() -> Machine {
         let mut bench = TestBench::default();
-        let video = bench.memory.add_area(VIDEO_MEMORY_LEN);
-        let rom = bench.memory.add_area(0x9000);
+        let video = bench.memory.add_area(VIDEO_MEMORY_LEN).unwrap();
+        let rom = bench.memory.add_area(0x9000).unwrap();
         bench.memory.write_area(rom, 0, &[0x55, 0xaa]);
         let mut vga = Vga::new(video, Some(rom));
         vga.reset(&mut bench.context());
@@ -295,7 +295,7 @@ proptest! {
         blows in prop::collection::vec(blow(), 0..200),
     ) {
         let mut machine = Machine::new();
-        let video = machine.bench.memory.add_area(SMALL);
+        let video = machine.bench.memory.add_area(SMALL).unwrap();
         machine.vga = Vga::new(video, None);
         machine.vga.reset(&mut machine.bench.context());
         if let Some(mode) = [TEXT, MODE_12, MODE_13, MODE_4, MODE_6].get(mode) {

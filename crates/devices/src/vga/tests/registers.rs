@@ -176,7 +176,7 @@ fn base_address_registers_put_memory_and_registers_where_they_say() {
 #[test]
 fn looking_for_sizes_hides_nothing() {
     let mut machine = Machine::new();
-    let firmware = machine.bench.memory.add_area(0x1000);
+    let firmware = machine.bench.memory.add_area(0x1000).unwrap();
     let backing = Backing::Area(firmware, 0);
     machine.bench.memory.map(0xffff_f000, 0x1000, backing, Backing::Nothing).unwrap();
     let before = machine.bench.memory.read_target(0xffff_f000);

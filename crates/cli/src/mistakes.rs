@@ -1,0 +1,214 @@
+//! First mistakes: what people type who come from QEMU, VirtualBox, User Mode Linux or containers, and what it is called here.
+//!
+//! A command line that is understood never comes here. One that is not is looked through for what its writer may have meant:
+//! an option in the manner of QEMU, with one hyphen; an option that another program has; the name of a file where a
+//! command is due. And `help`, or `?`, as the value of an option shows what the option takes, as in QEMU.
+
+mod tables;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{Arg, Command, CommandFactory, Parser};
+use ring3_block::Format;
+
+use crate::args::Arguments;
+use tables::{COMMANDS, OPTIONS};
+
+/// Reads this command line, or ends the process with what is wrong with it.
+pub(crate) fn parse(words: &[OsString]) -> Arguments {
+    Arguments::try_parse_from(words).unwrap_or_else(|error| {
+        if let Some(help) = help_on_a_value(&error, words) {
+            show(&help);
+        }
+        explain(error, words).exit()
+    })
+}
+
+/// Shows `help`, and ends the process.
+fn show(help: &str) -> ! {
+    // Who closes standard output does not want to read it.
+    let _ = std::io::stdout().write_all(help.as_bytes());
+    std::process::exit(0);
+}
+
+fn is_question(value: &str) -> bool {
+    value == "help" || value == "?"
+}
+
+/// What the option takes whose value is `help` or `?`, where that is why there is an `error`.
+fn help_on_a_value(error: &Error, words: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return None;
+    };
+    // `--drive file=a,format=help` is no question about drives.
+    if !is_question(value) {
+        return None;
+    }
+    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let command = command_of(words);
+    let arg = command.get_arguments().find(|arg| arg.to_string() == *shown)?;
+    Some(describe(arg))
+}
+
+/// What there is to say of an option.
+fn describe(arg: &Arg) -> String {
+    let text = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+    let long = text(arg.get_long_help());
+    let help = if long.is_empty() { text(arg.get_help()) } else { long };
+    let mut all = format!("{arg}\n{}\n", help.trim_end());
+    if arg.get_value_names().is_some_and(|names| names == ["FORMAT"]) {
+        let names = Format::ALL.map(Format::name).join(", ");
+        all.extend(["There are ", &*names, ".\n"]);
+    }
+    for value in arg.get_possible_values() {
+        let help = text(value.get_help());
+        all.push_str(format!("  {:12} {help}", value.get_name()).trim_end());
+        all.push('\n');
+    }
+    all
+}
+
+/// The command that `words` are for, as far as they say it.
+fn command_of(words: &[OsString]) -> Command {
+    let mut command = Arguments::command();
+    command.build();
+    for word in words.iter().skip(1).map_while(|word| word.to_str()) {
+        match command.find_subcommand(word) {
+            Some(found) => command = found.clone(),
+            None => break,
+        }
+    }
+    command
+}
+
+/// `error`, or a better one where it is known what `words` were to say.
+fn explain(error: Error, words: &[OsString]) -> Error {
+    let texts: Vec<&str> = words.iter().skip(1).map(|word| word.to_str().unwrap_or("")).collect();
+    let Some((first, rest)) = texts.split_first() else { return error };
+    let reason = match error.kind() {
+        _ if *first == "run" => option_of_another(&error, rest),
+        _ if ["-help", "-version"].contains(first) => {
+            Some(format!("{first} has one hyphen: here it is --{}", name_of(first)))
+        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if is_of_qemu(first).is_none() => None,
+        ErrorKind::InvalidSubcommand => command_of_another(first),
+        _ if first.starts_with('-') => Some(format!(
+            "{first}: options of a machine come behind the command: ring3 run {first} …"
+        )),
+        _ => None,
+    };
+    let Some(reason) = reason else { return error };
+    // A command that is missing is no argument; all else is one, also where it was taken for a question.
+    let is_command = error.kind() == ErrorKind::InvalidSubcommand;
+    let kind = if is_command { error.kind() } else { ErrorKind::UnknownArgument };
+    command_of(words).error(kind, reason)
+}
+
+/// What is said of a word where a command is due.
+fn command_of_another(word: &str) -> Option<String> {
+    if let Some((_, here)) = COMMANDS.iter().find(|(names, _)| names.contains(&word)) {
+        return Some(format!("\"{word}\" is no command of ring3: {here}"));
+    }
+    if Path::new(word).exists() {
+        return Some(format!("\"{word}\" is no command but a file: ring3 run {word} boots it"));
+    }
+    None
+}
+
+/// What is said of an option in the words behind `run` that is none.
+fn option_of_another(error: &Error, words: &[&str]) -> Option<String> {
+    if let Some(word) = words.iter().enumerate().find_map(|(at, word)| {
+        let is_value = at > 0 && words[at - 1] == "--append";
+        is_of_qemu(word).filter(|_| !is_value)
+    }) {
+        let name = name_of(word);
+        let as_qemu = format!("\"ring3 qemu {word} …\" takes a command line of QEMU's as it is");
+        if is_option(name) {
+            return Some(format!(
+                "{word} has one hyphen, as in QEMU: here it is --{name}, and {as_qemu}"
+            ));
+        }
+        let known = known(name).unwrap_or("it is no option here");
+        return Some(format!("{word}: {known}. Options have two hyphens here; {as_qemu}"));
+    }
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    Some(format!("{word} is no option of \"ring3 run\": {}", known(name_of(word))?))
+}
+
+/// `word`, if it is an option with one hyphen and more than a letter.
+fn is_of_qemu<'a>(word: &&'a str) -> Option<&'a str> {
+    let name = word.strip_prefix('-').filter(|name| !name.starts_with('-'))?;
+    let is_name = name.len() > 1 && name.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    // -m512, -m=1G
+    let is_size = name
+        .strip_prefix('m')
+        .is_some_and(|size| size.starts_with(|digit: char| digit.is_ascii_digit() || digit == '='));
+    (is_name && !is_size).then_some(*word)
+}
+
+/// The name of an option, without hyphens and value.
+fn name_of(word: &str) -> &str {
+    let name = word.trim_start_matches('-');
+    name.split_once('=').map_or(name, |(name, _)| name)
+}
+
+/// There is an option `--name` of `ring3 run`.
+fn is_option(name: &str) -> bool {
+    let run = command_of(&["ring3".into(), "run".into()]);
+    run.get_arguments().any(|arg| arg.get_long() == Some(name))
+}
+
+/// What an option of another program is here.
+fn known(name: &str) -> Option<&'static str> {
+    OPTIONS.iter().find(|(names, _)| names.contains(&name)).map(|(_, here)| *here)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_name_is_there_twice_or_an_option_here() {
+        let mut seen = HashSet::new();
+        for name in OPTIONS.iter().flat_map(|(names, _)| *names) {
+            assert!(seen.insert(name), "{name} is there twice");
+            assert!(!is_option(name), "--{name} is an option");
+        }
+        let command = Arguments::command();
+        for name in COMMANDS.iter().flat_map(|(names, _)| *names) {
+            assert!(seen.insert(name) || OPTIONS.iter().any(|(names, _)| names.contains(name)));
+            assert!(command.find_subcommand(name).is_none(), "{name} is a command");
+        }
+    }
+
+    /// What is recommended exists.
+    #[test]
+    fn the_options_that_are_named_exist() {
+        let all = OPTIONS.iter().chain(COMMANDS).map(|(_, here)| *here);
+        for word in all.flat_map(str::split_whitespace) {
+            let word = word.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '-');
+            if let Some(name) = word.strip_prefix("--") {
+                assert!(is_option(name) || name == "version", "--{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn options_with_one_hyphen_are_found() {
+        for word in ["-kernel", "-hda", "-memory", "-m64k"] {
+            assert_eq!(is_of_qemu(&word).is_some(), word != "-m64k", "{word}");
+        }
+        for word in ["-m", "-m=1G", "--kernel", "-", "--", "-1", "disk"] {
+            assert_eq!(is_of_qemu(&word), None, "{word}");
+        }
+    }
+}

@@ -266,6 +266,7 @@ fn without_firmware_it_is_said_what_to_install() {
 #[test]
 fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--initrd=i"], &["add --kernel FILE", "Usage:"]);
+    misused(&["--kernel=k", "--boot=d"], &["--boot", "cannot be used"]);
     misused(&["--kernel=k", "--debugcon=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--no-such-option"], &["--no-such-option"]);
     misused(&["--kernel=k", "--memory=4G"], &["4G", "between 1M and 3G"]);

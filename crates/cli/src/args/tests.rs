@@ -130,12 +130,12 @@ fn debug_targets_are_read() {
 }
 
 #[test]
-fn firmware_and_kernel_exclude_each_other() {
+fn what_is_for_a_kernel_needs_one() {
     use clap::error::ErrorKind;
 
     assert_eq!(parse(&[]).unwrap().kernel, None);
-    let error = parse(&["--kernel", "k", "--bios", "b"]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ArgumentConflict);
+    // Firmware can start a kernel too.
+    assert!(parse(&["--kernel", "k", "--bios", "b"]).unwrap().check().is_ok());
     for alone in [["--initrd", "i"], ["--append", "x"]] {
         let error = parse(&alone).unwrap().check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument);

@@ -2,7 +2,6 @@
 
 #include "rows.inc"
 
-#define ENABLED 0x80000001
 /* EFLAGS for virtual-8086 mode, without I/O privilege and with it. */
 #define VIRTUAL 0x20002
 #define VIRTUAL_PRIVILEGED 0x23002
@@ -82,6 +81,9 @@ go_to:
         .word 0
 return_to:
         .long 0
+/* CR0 in protected mode. */
+go_back:
+        .long 0
 leave_protected:
         mov bx, DATA_16
         mov ds, bx
@@ -90,6 +92,7 @@ leave_protected:
         mov gs, bx
         mov ss, bx
         mov ebx, cr0
+        mov [go_back - low_begin], ebx
         and ebx, 0x7ffffffe
         mov cr0, ebx
         .byte 0xea
@@ -104,8 +107,7 @@ in_real:
         jmp [bx]
 back_real:
         cli
-        mov ebx, cr0
-        or ebx, ENABLED
+        mov ebx, cs:[go_back - low_begin]
         mov cr0, ebx
         .byte 0x66, 0xea
         .long in_protected
@@ -124,12 +126,28 @@ in_protected:
         lidt idtr
         jmp dword ptr ds:[LOW + AT(return_to)]
 
-/* The whole way to real mode and back. */
-        begin mode_switch, 100000
+/* The whole way to real mode and back, from code with paging and without. */
+        begin mode_switch_paged, 20000
         mov edx, offset AT(back_real)
         again
         call to_real
         end
+
+        begin mode_switch, 100000
+        mov edx, cr0
+        and edx, 0x7fffffff
+        mov cr0, edx
+        mov edx, offset AT(back_real)
+        again
+        call to_real
+        dec ecx
+        jnz 8b
+9:      mov edx, cr0
+        or edx, 0x80000000
+        mov cr0, edx
+        popa
+        xor eax, eax
+        ret
 
 row_16 real, int, 1000000, "", "int 0x60"
 row_16 real, far_call, 1000000, "", ".byte 0x9a; .word far_16 - low_begin, segment_16"

@@ -69,6 +69,8 @@ pub struct Bus {
     /// By their ids. There is none where a card can be and is not.
     devices: Vec<Option<Box<dyn Device>>>,
     ports: Vec<(PortRange, DeviceId)>,
+    /// What `ports` say, by port; empty where they say nothing.
+    by_port: Vec<Option<DeviceId>>,
     /// What devices have claimed, the oldest first.
     claims: Vec<Claim>,
     /// PCI device numbers on bus 0, the functions there and the devices that are those.
@@ -99,7 +101,18 @@ impl Bus {
         let id = DeviceId(self.devices.len() as u16);
         self.ports.extend(ports.iter().map(|range| (*range, id)));
         self.devices.push(Some(device));
+        self.index_ports();
         Ok(id)
+    }
+
+    fn index_ports(&mut self) {
+        self.by_port.clear();
+        self.by_port.resize(if self.ports.is_empty() { 0 } else { 1 << u16::BITS }, None);
+        for (range, id) in &self.ports {
+            for offset in 0..range.count {
+                self.by_port[usize::from(range.first.wrapping_add(offset))] = Some(*id);
+            }
+        }
     }
 
     /// Makes room for `count` devices which are put there by [`Bus::plug`]: the id of the first.
@@ -122,6 +135,7 @@ impl Bus {
     /// Takes a device out, which leaves room: it answers nowhere any more.
     pub fn unplug(&mut self, id: DeviceId) -> Option<Box<dyn Device>> {
         self.ports.retain(|(_, owner)| *owner != id);
+        self.index_ports();
         self.claims.retain(|claim| claim.device != id);
         self.functions.retain(|(_, _, owner)| *owner != id);
         self.devices.get_mut(id.0 as usize)?.take()
@@ -130,8 +144,8 @@ impl Bus {
     /// The device that answers at `port`. Where several claim it, the oldest claim counts, and
     /// ports that a device was attached at before all claims.
     pub fn owner(&self, port: u16) -> Option<DeviceId> {
-        let attached = self.ports.iter().find(|(range, _)| range.contains(port));
-        attached.map(|(_, id)| *id).or_else(|| {
+        let attached = self.by_port.get(usize::from(port)).copied().flatten();
+        attached.or_else(|| {
             let claims = |claim: &&Claim| matches!(claim.decoded, Decoded::Ports(range) if range.contains(port));
             self.claims.iter().find(claims).map(|claim| claim.device)
         })

@@ -39,6 +39,11 @@ impl DmaRequests {
             .fold(0, |lines, channel| lines | u8::from(self.driver(channel).is_some()) << channel)
     }
 
+    /// No line is high.
+    pub fn are_none(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
     /// The devices that drive lines.
     pub fn drivers(&self) -> impl Iterator<Item = DeviceId> {
         self.0.iter().flatten().copied()

@@ -215,17 +215,22 @@ impl Dma8237 {
 
     /// The channels that can be served now for `requests`, in the order of their priority.
     pub fn ready(&self, requests: &DmaRequests) -> impl Iterator<Item = u8> + use<> {
-        let lines = requests.lines();
+        // Mostly there are none, and this is asked after each access to a device.
+        let are_none = requests.are_none() && self.controllers.iter().all(|one| one.requests == 0);
+        let ready = if are_none { 0 } else { self.ready_channels(requests.lines()) };
+        let channels = if ready == 0 { 0..0 } else { 0..DmaRequests::COUNT };
+        channels.filter(move |channel| ready >> channel & 1 != 0)
+    }
+
+    /// A bit for each channel that can be served now, for requests on `lines`.
+    fn ready_channels(&self, lines: u8) -> u8 {
         let [first, second] = &self.controllers;
         let cascade = &second.channels[CASCADE];
         let cascade_open = cascade.mode >= MODE_CASCADE
             && second.mask & 1 << CASCADE == 0
             && second.command & COMMAND_DISABLE == 0;
         let bytes = if cascade_open { first.ready(lines & 0x0f) } else { 0 };
-        let ready = bytes | second.ready(lines >> 4) << 4;
-        // Mostly there are none, and this is asked after each access to a device.
-        let channels = if ready == 0 { 0..0 } else { 0..DmaRequests::COUNT };
-        channels.filter(move |channel| ready >> channel & 1 != 0)
+        bytes | second.ready(lines >> 4) << 4
     }
 
     /// Lets `device`, which drives the request line of channel `channel` (0 to 7), move what it can. Where

@@ -132,6 +132,15 @@ impl IoApic {
         }
     }
 
+    /// The register at `offset`, if there is one: to read it does nothing.
+    pub fn peek(&self, offset: u64) -> Option<u32> {
+        match offset {
+            SELECT => Some(self.select.into()),
+            WINDOW => Some(self.read_register()),
+            _ => None,
+        }
+    }
+
     fn read_register(&self) -> u32 {
         match self.select {
             IOAPICID | IOAPICARB => u32::from(self.id) << 24,

@@ -22,7 +22,7 @@
 //! assert_eq!(apic.acknowledge(), 0x31);
 //! ```
 
-use ring3_core::clock::Tag;
+use ring3_core::clock::{Tag, Time};
 use ring3_core::device::{Context, Device, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -328,6 +328,11 @@ impl LocalApic {
         self.external = false;
     }
 
+    /// An NMI waits for [`LocalApic::take_nmi`].
+    pub fn has_nmi(&self) -> bool {
+        self.nmi
+    }
+
     /// True once for each NMI.
     pub fn take_nmi(&mut self) -> bool {
         std::mem::take(&mut self.nmi)
@@ -399,35 +404,38 @@ impl LocalApic {
 
     // The timer ------------------------------------------------------------
 
-    /// Lets the counter count until now, and raises the timer's interrupt if it is due.
-    fn run_timer(&mut self, context: &Context<'_>) {
+    /// Lets the counter count until now, and raises the timer's interrupt if it is due. True when the count has been 0.
+    fn run_timer(&mut self, context: &Context<'_>) -> bool {
         let entry = self.lvt[LVT_TIMER];
         let expired = self.counter.catch_up(context.now, entry & LVT_PERIODIC != 0);
         if expired && entry & LVT_MASKED == 0 {
             self.request(entry as u8, false);
         }
+        expired
+    }
+
+    /// When the timer's interrupt is due next, and whether it is one of many; never while nothing comes of it.
+    fn next_interrupt(&self) -> Option<(Time, bool)> {
+        let entry = self.lvt[LVT_TIMER];
+        let is_due = entry & LVT_MASKED == 0 && self.is_enabled();
+        Some((self.counter.expiry().filter(|_| is_due)?, entry & LVT_PERIODIC != 0))
     }
 
     /// Asks to be called when the timer's interrupt is due next.
     fn arm_timer(&mut self, context: &mut Context<'_>) {
-        let entry = self.lvt[LVT_TIMER];
-        match self.counter.expiry() {
-            Some(at) if entry & LVT_MASKED == 0 && self.is_enabled() => {
-                if entry & LVT_PERIODIC != 0 {
-                    context.set_tick(EXPIRED, at);
-                } else {
-                    context.set_timer(EXPIRED, at);
-                }
-            }
-            _ => context.cancel_timer(EXPIRED),
+        match self.next_interrupt() {
+            Some((at, true)) => context.set_tick(EXPIRED, at),
+            Some((at, false)) => context.set_timer(EXPIRED, at),
+            None => context.cancel_timer(EXPIRED),
         }
     }
 
     // Registers (table 12-1) -----------------------------------------------
 
-    fn read_register(&mut self, context: &Context<'_>, offset: u64) -> u32 {
+    /// The register at `offset`, if there is one which to read does nothing and which does not change with time, as the current count of the timer does.
+    pub fn peek(&self, offset: u64) -> Option<u32> {
         let index = (offset >> 4) as usize;
-        match offset {
+        Some(match offset {
             0x020 => u32::from(self.id) << 24,
             0x030 => APIC_VERSION,
             0x080 => self.task_priority.into(),
@@ -438,19 +446,26 @@ impl LocalApic {
             0x0d0 => u32::from(self.logical_id) << 24,
             0x0e0 => u32::from(self.destination_format) << 28 | 0x0fff_ffff,
             0x0f0 => self.spurious,
+            0x280 => self.error_status.into(),
+            0x300 | 0x310 => self.command[index - 0x30],
+            0x380 => self.counter.initial(),
+            0x3e0 => self.counter.divide(),
+            _ if offset & 0xf != 0 => return None,
+            0x320..=0x370 => self.lvt[index - 0x32],
             0x100..=0x170 => self.in_service.word(index - 0x10),
             0x180..=0x1f0 => self.levels.word(index - 0x18),
             0x200..=0x270 => self.requests.word(index - 0x20),
-            0x280 => self.error_status.into(),
-            0x300 | 0x310 => self.command[index - 0x30],
-            0x320..=0x370 => self.lvt[index - 0x32],
-            0x380 => self.counter.initial(),
+            _ => return None,
+        })
+    }
+
+    fn read_register(&mut self, context: &Context<'_>, offset: u64) -> u32 {
+        match offset {
             0x390 => self.counter.current(context.now),
-            0x3e0 => self.counter.divide(),
-            _ => {
+            _ => self.peek(offset).unwrap_or_else(|| {
                 self.report(ERROR_ILLEGAL_REGISTER);
                 0
-            }
+            }),
         }
     }
 
@@ -534,11 +549,12 @@ impl Device for LocalApic {
         offset: u64,
         width: Width,
     ) -> u32 {
-        self.run_timer(context);
+        if self.run_timer(context) {
+            self.arm_timer(context);
+        }
         let byte = offset & 0xf;
         let value =
             if byte < 4 { self.read_register(context, offset & !0xf) >> (8 * byte) } else { 0 };
-        self.arm_timer(context);
         value & width.mask()
     }
 
@@ -554,9 +570,12 @@ impl Device for LocalApic {
         if offset & 0xf != 0 || width != Width::Dword {
             return;
         }
-        self.run_timer(context);
+        let before = self.next_interrupt();
+        let has_expired = self.run_timer(context);
         self.write_register(context, offset, value);
-        self.arm_timer(context);
+        if has_expired || self.next_interrupt() != before {
+            self.arm_timer(context);
+        }
     }
 
     fn timer(&mut self, context: &mut Context<'_>, _tag: Tag) {

@@ -7,7 +7,9 @@
 
 mod branches;
 mod counts;
+mod far;
 mod links;
+mod quiet;
 mod segmented_branches;
 mod site;
 mod source;
@@ -17,6 +19,7 @@ use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, 
 use ring3_x86::cpu::reg;
 use ring3_x86::decode::{self, Op};
 
+use crate::access::{self, Access};
 use crate::changing::{self, Contents};
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
@@ -74,13 +77,13 @@ pub(crate) struct Block {
 }
 
 /// Translates the block at `source` for address `host`. `entry_of` knows where there are blocks in the same page.
-/// Gives it with its code, and the instruction after it if that is left to the interpreter.
+/// Gives it with its code, and the instructions that may be left to the interpreter.
 pub(crate) fn translate(
     source: &Source,
     host: u32,
     slots: &mut Slots,
     entry_of: impl Fn(u32) -> Option<u32>,
-) -> (Block, Vec<u8>, Option<Op>) {
+) -> (Block, Vec<u8>, Vec<LeftOp>) {
     let (number, mode) = source.mode;
     let linear = mode.linear(source.eip);
     let slot = slots.find(linear).filter(|_| mode.segmented.is_none());
@@ -102,13 +105,13 @@ pub(crate) fn translate(
         is_landing: false,
         leaving: Vec::new(),
         round: None,
+        left: Vec::new(),
     };
     let checked_entry = maker.emitter.check_target(source.eip);
     let to_check = source.changing.map(|_| maker.emitter.jump());
     maker.entry = maker.emitter.here();
     maker.begin_part();
     maker.begin_check();
-    let mut left = None;
     let mut left_bytes = 0;
     // The address of the first byte that is not part of it.
     let end = match maker.instructions(source, &entry_of) {
@@ -128,21 +131,21 @@ pub(crate) fn translate(
             end
         }
         End::Interpreter(instruction, info, routine) => {
-            (left, left_bytes) = (Some(instruction), instruction.len());
+            left_bytes = instruction.len();
             maker.emitter.settle_stack();
             if routine != at::LEAVE_TO_STEP {
                 // It may be executed after all.
                 maker.begin_site(&instruction);
             }
-            let info = info | source.next_op << info::OP_SHIFT;
+            let info = info | maker.leave_to_interpreter(&instruction, source) << info::OP_SHIFT;
             maker.emitter.leave(routine, instruction.ip32(), info);
             instruction.ip32()
         }
         End::Transfer(instruction, info) => {
-            (left, left_bytes) = (Some(instruction), instruction.len());
+            left_bytes = instruction.len();
             maker.emitter.settle_stack();
             maker.begin_site(&instruction);
-            let info = info | source.next_op << info::OP_SHIFT;
+            let info = info | maker.leave_to_interpreter(&instruction, source) << info::OP_SHIFT;
             transfers::translate(&mut maker.emitter, &instruction, mode.is_user, info);
             instruction.ip32()
         }
@@ -181,11 +184,17 @@ pub(crate) fn translate(
         instructions: maker.instructions,
         sites: maker.sites,
     };
-    let left = left.map(|instruction| {
-        let op = decode::to_op(&instruction, mode.code_mode(), source.model);
-        op.at_offset((mode.linear(instruction.ip32()) & !PAGE_MASK) as u16)
-    });
-    (block, maker.emitter.finish(), left)
+    (block, maker.emitter.finish(), maker.left)
+}
+
+/// An instruction that a block leaves to the interpreter.
+#[derive(Debug)]
+pub(crate) struct LeftOp {
+    pub(crate) op: Op,
+    /// What it does where it accesses a device.
+    pub(crate) access: Option<Access>,
+    /// It [may be executed](access::reads_register) with what is known of a device.
+    pub(crate) reads_register: bool,
 }
 
 /// What comes after the instructions of a block that go on with the next one.
@@ -232,6 +241,8 @@ struct Maker<'a> {
     leaving: Vec<(Branch, u32, usize)>,
     /// How many instructions a round of that loop has.
     round: Option<u16>,
+    /// The instructions that may be left to the interpreter.
+    left: Vec<LeftOp>,
 }
 
 /// What there was before an instruction, to leave it to the interpreter after all or to translate it again.
@@ -244,6 +255,7 @@ struct Start {
     part: Option<(Count, u16)>,
     check: Option<(Count, u16)>,
     is_landing: bool,
+    left: usize,
 }
 
 impl Maker<'_> {
@@ -332,6 +344,7 @@ impl Maker<'_> {
                 part: self.part,
                 check: self.check,
                 is_landing: self.is_landing,
+                left: self.left.len(),
             };
             let is_done = instruction.flow_control() == FlowControl::Next
                 && !is_left
@@ -347,6 +360,9 @@ impl Maker<'_> {
                 }
                 if repeats(&instruction) {
                     info |= info::REPEATS;
+                }
+                if quiet::is_quiet(&instruction) {
+                    info |= info::QUIET;
                 }
                 if !is_left
                     && !source.for_user.contains(&linear)
@@ -366,8 +382,10 @@ impl Maker<'_> {
             last = Some((start, instruction));
             end = instruction.next_ip32();
         };
-        // After STI one more instruction comes before an interrupt (SDM vol. 2, STI): the two stay together.
-        let is_sti = |last: &(Start, Instruction)| last.1.mnemonic() == Mnemonic::Sti;
+        // After STI, and after a load of SS, one more instruction comes before an interrupt (SDM vol. 2, STI, MOV): the two stay together.
+        let is_sti = |last: &(Start, Instruction)| {
+            last.1.mnemonic() == Mnemonic::Sti || segmented::loads_stack(&last.1)
+        };
         match (ending, last.filter(is_sti)) {
             (End::Interpreter(next, info, routine), Some(_)) => {
                 End::Interpreter(next, info | info::AFTER_STI, routine)
@@ -389,7 +407,27 @@ impl Maker<'_> {
         self.begin_site(instruction);
         let linear = self.mode.linear(instruction.ip32());
         let for_user = !self.mode.is_user && source.for_user.contains(&linear);
-        self.reads_its_number(instruction, source) || self.body(instruction, for_user)
+        self.reads_its_number(instruction, source)
+            || self.reads_device(instruction, source)
+            || self.body(instruction, for_user)
+    }
+
+    /// Translates an instruction that reads a register of a device, which mostly is known. False, and nothing was written, for all others.
+    fn reads_device(&mut self, instruction: &Instruction, source: &Source) -> bool {
+        let linear = self.mode.linear(instruction.ip32());
+        let is_one = source.device_reads.contains(&linear)
+            && access::reads_register(instruction, &self.mode);
+        if !is_one {
+            return false;
+        }
+        let number = self.leave_to_interpreter(instruction, source);
+        if let Some(site) = self.sites.last_mut() {
+            site.device = Some(number);
+        }
+        copy::load_address(&mut self.emitter, instruction);
+        self.emitter.call(at::READ_DEVICE);
+        let value = MemoryOperand::with_base_displ(Register::R14, at::DEVICE_VALUE.into());
+        copy::translate_with(&mut self.emitter, instruction, |_| Some(value))
     }
 
     /// A conditional jump comes now. If the processor will fuse the `last` instruction with it, the two are moved on to where they cross no boundary.
@@ -426,6 +464,17 @@ impl Maker<'_> {
         self.part = start.part;
         self.check = start.check;
         self.is_landing = start.is_landing;
+        self.left.truncate(start.left);
+    }
+
+    /// The interpreter may have to execute `instruction`, which gets this number.
+    fn leave_to_interpreter(&mut self, instruction: &Instruction, source: &Source) -> u32 {
+        let op = decode::to_op(instruction, self.mode.code_mode(), source.model);
+        let op = op.at_offset((self.mode.linear(instruction.ip32()) & !PAGE_MASK) as u16);
+        let access = Access::of(instruction, &self.mode);
+        let reads_register = access::reads_register(instruction, &self.mode);
+        self.left.push(LeftOp { op, access, reads_register });
+        source.next_op + self.left.len() as u32 - 1
     }
 
     /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
@@ -452,6 +501,7 @@ impl Maker<'_> {
             is_numeric,
             operand: (is_numeric && self.mode.segmented.is_some())
                 .then(|| instruction.memory_segment().number() as u8),
+            device: None,
             loads: self.loads(instruction),
         });
         if is_landing {

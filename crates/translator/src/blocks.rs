@@ -165,6 +165,7 @@ impl Blocks {
                 counts_by_cx: false,
                 is_numeric: false,
                 operand: None,
+                device: None,
                 loads: None,
             }),
         ))

@@ -16,6 +16,8 @@
 //! | GS | its base is the window |
 //! | RSP | the [`Returns`](crate::returns::Returns) |
 
+mod devices;
+mod far;
 mod image;
 mod sides;
 mod users;
@@ -29,6 +31,8 @@ use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 
 use crate::descriptors::{SLOTS, Slot};
 use crate::routines;
+pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
+pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
 
@@ -68,8 +72,10 @@ pub(crate) mod info {
     pub(crate) const LEFT: u32 = 8;
     /// It is INT n or IRET, which loads CS and mostly SS.
     pub(crate) const TRANSFERS: u32 = 16;
+    /// It changes nothing but general registers, status flags, CR2 and memory, unless it raises an exception.
+    pub(crate) const QUIET: u32 = 32;
     /// The bits from this one on are its number among those that blocks leave to the interpreter.
-    pub(crate) const OP_SHIFT: u32 = 5;
+    pub(crate) const OP_SHIFT: u32 = 6;
 }
 
 /// log2 of the size of a region; see [`Context::regions`].
@@ -221,8 +227,8 @@ pub(crate) struct Context {
     pub(crate) slots: [Slot; SLOTS],
     /// What [`Context::base_of`] has for a segment that is to be checked.
     pub(crate) nothing: u64,
-    /// CR0 to CR3.
-    pub(crate) control: [u32; 4],
+    /// CR0 to CR4.
+    pub(crate) control: [u32; 5],
     /// Supervisor code calls it to load the segment register whose number is in R9D with the selector in R8D.
     pub(crate) load_segment: u64,
     /// Supervisor code calls it for STI.
@@ -269,6 +275,32 @@ pub(crate) struct Context {
     pub(crate) fast_call_entry: u32,
     /// IA32_SYSENTER_ESP.
     pub(crate) fast_call_stack: u32,
+    /// Registers of devices.
+    pub(crate) device_reads: [DeviceRead; DEVICE_READS],
+    /// What was read of one.
+    pub(crate) device_value: u32,
+    /// The linear address of one that is not known.
+    pub(crate) device_address: u32,
+    /// Called to read one.
+    read_device: u64,
+    /// Segments of code of real mode, or of virtual-8086 mode.
+    pub(crate) far_modes: [FarMode; FAR_MODES],
+    /// Where a far transfer goes, and what it loads.
+    far_offset: u16,
+    far_selector: u16,
+    far_flags: u16,
+    /// One has loaded CS with what [`Context::selectors`] say.
+    pub(crate) has_gone_far: u32,
+    /// RSP where nothing is returned to.
+    pub(crate) no_returns: u64,
+    /// Where the interrupt vectors of real mode are.
+    pub(crate) real_vectors: u32,
+    /// Called to find where a far transfer goes, and the same for INT n and IRET.
+    far_find: u64,
+    pub(crate) far_find_vector: u64,
+    pub(crate) far_find_return: u64,
+    /// Where a far transfer goes on.
+    far_go: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
     /// The numeric registers are in the host's.
@@ -333,6 +365,16 @@ pub(crate) mod at {
     pub(crate) const INTERRUPT: [u32; 2] = both(offset_of!(Context, interrupt));
     pub(crate) const ENTER_HANDLER: [u32; 2] = both(offset_of!(Context, enter_handler));
     pub(crate) const INTERRUPT_RETURN: [u32; 2] = both(offset_of!(Context, interrupt_return));
+    pub(crate) const READ_DEVICE: u32 = offset_of!(Context, read_device) as u32;
+    pub(crate) const DEVICE_VALUE: u32 = offset_of!(Context, device_value) as u32;
+    pub(crate) const FAR_OFFSET: u32 = offset_of!(Context, far_offset) as u32;
+    pub(crate) const FAR_SELECTOR: u32 = offset_of!(Context, far_selector) as u32;
+    pub(crate) const FAR_FLAGS: u32 = offset_of!(Context, far_flags) as u32;
+    pub(crate) const REAL_VECTORS: u32 = offset_of!(Context, real_vectors) as u32;
+    pub(crate) const FAR_FIND: u32 = offset_of!(Context, far_find) as u32;
+    pub(crate) const FAR_FIND_VECTOR: u32 = offset_of!(Context, far_find_vector) as u32;
+    pub(crate) const FAR_FIND_RETURN: u32 = offset_of!(Context, far_find_return) as u32;
+    pub(crate) const FAR_GO: u32 = offset_of!(Context, far_go) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const SSE_CHECK: u32 = offset_of!(Context, sse_check) as u32;
     pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
@@ -381,7 +423,7 @@ impl Context {
             strings: [0; 3],
             slots: [Slot::default(); SLOTS],
             nothing: 0,
-            control: [0; 4],
+            control: [0; 5],
             load_segment: routines::load_segment as *const () as u64,
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
@@ -408,6 +450,21 @@ impl Context {
             crossed_to: crossed_to::NOTHING,
             fast_call_entry: 0,
             fast_call_stack: 0,
+            device_reads: [DeviceRead::NONE; DEVICE_READS],
+            device_value: 0,
+            device_address: 0,
+            read_device: routines::devices::read_device as *const () as u64,
+            far_modes: [FarMode::NONE; FAR_MODES],
+            far_offset: 0,
+            far_selector: 0,
+            far_flags: 0,
+            has_gone_far: 0,
+            no_returns: 0,
+            real_vectors: 0,
+            far_find: routines::far::far_find as *const () as u64,
+            far_find_vector: routines::ask_interpreter as *const () as u64,
+            far_find_return: routines::ask_interpreter as *const () as u64,
+            far_go: routines::far::far_go as *const () as u64,
             image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
             sse_check: routines::ask_interpreter as *const () as u64,
@@ -514,8 +571,18 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "je 2f",
         "fxrstor64 [r14 + {image}]",
         "2:",
-        "push qword ptr [r14 + {flags}]",
-        "popfq",
+        // POPF takes as long as all of this; what it is needed for is DF.
+        "mov eax, [r14 + {flags}]",
+        "test eax, {direction}",
+        "jnz 4f",
+        "mov ecx, eax",
+        "shr ecx, {overflow}",
+        "and ecx, 1",
+        "shl eax, 8",
+        "mov al, cl",
+        "add al, 0x7f",
+        "sahf",
+        "3:",
         "mov rsp, [r14 + {returns}]",
         "mov eax, [r14]",
         "mov ecx, [r14 + 4]",
@@ -527,6 +594,12 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "mov edi, [r14 + 28]",
         "mov r8d, [r14 + {eip}]",
         "jmp qword ptr [r14 + {target}]",
+        "4:",
+        "push qword ptr [r14 + {flags}]",
+        "popfq",
+        "jmp 3b",
+        direction = const Eflags::DF.bits(),
+        overflow = const Eflags::OF.bits().ilog2(),
         host_stack = const offset_of!(Context, host_stack),
         window = const offset_of!(Context, window),
         budget = const offset_of!(Context, budget),

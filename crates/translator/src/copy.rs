@@ -74,6 +74,19 @@ fn operand(
     )
 }
 
+/// Loads R8D with the address of the memory operand of `instruction`, for which [`is_translated_address`] holds and whose segment is flat.
+pub(crate) fn load_address(emitter: &mut Emitter, instruction: &Instruction) {
+    let displacement = instruction.memory_displacement32();
+    let is_number =
+        instruction.memory_base() == Register::None && instruction.memory_index() == Register::None;
+    if is_number {
+        emitter.load_number(Register::R8D, displacement);
+    } else {
+        let offset = operand(emitter, instruction, displacement, Register::None);
+        emitter.instruction(Instruction::with2(Code::Lea_r32_m, Register::R8D, offset));
+    }
+}
+
 /// The memory operand of `instruction` in the window, where its segment is flat.
 pub(crate) fn plain_address(emitter: &Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     if !is_translated_address(instruction)

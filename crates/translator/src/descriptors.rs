@@ -69,12 +69,15 @@ impl Descriptors {
         self.is_global = true;
     }
 
-    /// Forgets all where GDTR, IDTR or TR has changed.
+    /// Forgets what GDTR, IDTR or TR leads to where one of them has changed.
     pub(crate) fn look_at_registers(&mut self, cpu: &Cpu, context: &mut Context) {
-        if self.gdtr != cpu.gdtr || self.idtr != cpu.idtr || self.tr != cpu.tr {
-            (self.gdtr, self.idtr, self.tr) = (cpu.gdtr, cpu.idtr, cpu.tr);
+        if self.gdtr != cpu.gdtr {
             self.clear(context);
+        } else if self.idtr != cpu.idtr || self.tr != cpu.tr {
+            // Loaders go to real mode and back with an IDT for each, and the same GDT.
+            context.tables = Tables::default();
         }
+        (self.gdtr, self.idtr, self.tr) = (cpu.gdtr, cpu.idtr, cpu.tr);
     }
 
     /// Forgets what may be elsewhere now.

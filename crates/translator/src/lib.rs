@@ -14,6 +14,7 @@
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`descriptors`] has segment registers be loaded, and INT n and IRET find their way, without the interpreter;
 //! * [`signals`] catches faults;
+//! * [`access`] has devices be accessed without the interpreter;
 //! * [`changing`] is about pages whose code is written to again and again;
 //! * [`slots`] lets direct branches go into other pages;
 //! * [`targets`] has the jump tables of segmented code, and [`limits`] checks offsets;
@@ -25,6 +26,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod access;
 mod block;
 mod blocks;
 mod budget;

@@ -53,9 +53,14 @@ impl Returns {
         self.top = top;
     }
 
+    /// RSP where nothing is returned to by it.
+    pub(crate) fn empty(&self) -> u64 {
+        (self.range.address() + Returns::EMPTY) as u64
+    }
+
     /// Nothing is returned to by it.
     pub(crate) fn clear(&mut self) {
-        self.top = (self.range.address() + Returns::EMPTY) as u64;
+        self.top = self.empty();
     }
 
     /// A fault at `address` means that it is full.

@@ -4,6 +4,8 @@
 //! Translated code alone calls them, with its registers as [`context`](crate::context) says and the return address on the
 //! host's stack.
 
+pub(crate) mod devices;
+pub(crate) mod far;
 pub(crate) mod sides;
 
 use std::arch::naked_asm;

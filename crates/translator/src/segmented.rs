@@ -13,7 +13,7 @@ mod strings;
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::decode::has_16_bit_addresses;
 
-pub(crate) use instructions::translate;
+pub(crate) use instructions::{loads_stack, translate};
 
 use crate::context::at;
 use crate::copy::rename;
@@ -30,7 +30,7 @@ pub(crate) enum Access {
 }
 
 /// A field of the context.
-fn field(offset: u32) -> MemoryOperand {
+pub(crate) fn field(offset: u32) -> MemoryOperand {
     MemoryOperand::with_base_displ(Register::R14, offset.into())
 }
 
@@ -75,7 +75,7 @@ fn in_window(register: Register) -> MemoryOperand {
 }
 
 /// Loads R8D with the offset in its segment of the memory operand of `instruction`, with `more` added.
-fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more: u32) {
+pub(crate) fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more: u32) {
     let is_16_bit = has_16_bit_addresses(instruction);
     let displacement = instruction.memory_displacement32().wrapping_add(more);
     let displacement = if is_16_bit { i32::from(displacement as i16) } else { displacement as i32 };
@@ -134,7 +134,12 @@ fn add_base(emitter: &mut Emitter, to: Register, segment: Register) {
 }
 
 /// What is accessed of `size` bytes at the offset in R8 of `segment`, which is R8 afterwards. R9 is used.
-fn access(emitter: &mut Emitter, segment: Register, access: Access, size: u32) -> MemoryOperand {
+pub(crate) fn access(
+    emitter: &mut Emitter,
+    segment: Register,
+    access: Access,
+    size: u32,
+) -> MemoryOperand {
     check(emitter, segment, access, size);
     add_base(emitter, Register::R8D, segment);
     in_window(Register::R8D)
@@ -213,6 +218,26 @@ fn store_below(emitter: &mut Emitter, segmented: &Segmented, from: Register, siz
     add_base(emitter, Register::R9D, Register::SS);
     let code = if written == 2 { Code::Mov_rm16_r16 } else { Code::Mov_rm32_r32 };
     emitter.instruction(Instruction::with2(code, in_window(Register::R9D), from));
+}
+
+/// Stores `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, `displacement` above the top of the stack. R8 and R9 are used.
+pub(crate) fn store_above(
+    emitter: &mut Emitter,
+    segmented: &Segmented,
+    from: Register,
+    displacement: i32,
+) {
+    load_top(emitter, segmented, displacement);
+    let to = access(emitter, Register::SS, Access::Write, from.size() as u32);
+    let code = if from.size() == 2 { Code::Mov_rm16_r16 } else { Code::Mov_rm32_r32 };
+    emitter.instruction(Instruction::with2(code, to, from));
+}
+
+/// Loads R10D with the word `displacement` above the top of the stack. R8 and R9 are used.
+pub(crate) fn load_stack_above(emitter: &mut Emitter, segmented: &Segmented, displacement: i32) {
+    load_top(emitter, segmented, displacement);
+    let from = access(emitter, Register::SS, Access::Read, 2);
+    emitter.load_word(Register::R10D, from);
 }
 
 /// Pushes `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, as `size` bytes. R8 and R9 are used.

@@ -52,7 +52,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             emitter.instruction(word);
             load(emitter, instruction);
         }
-        Code::Mov_r32_cr if !is_user && instruction.op1_register() <= Register::CR3 => {
+        Code::Mov_r32_cr if !is_user && instruction.op1_register() <= Register::CR4 => {
             let number = instruction.op1_register() as u32 - Register::CR0 as u32;
             let field =
                 MemoryOperand::with_base_displ(Register::R14, (at::CONTROL + 4 * number).into());

@@ -124,6 +124,11 @@ impl Space {
         }
     }
 
+    /// Another number when jump tables of segmented code that were there are no longer.
+    pub(crate) fn tables_generation(&self) -> u64 {
+        self.segmented.generation()
+    }
+
     /// Where calls return to.
     pub(crate) fn returns(&mut self) -> &mut Returns {
         &mut self.returns

@@ -14,18 +14,20 @@ pub(crate) struct Targets {
     tables: Map<ModeNumber, Vec<u32>>,
     /// What entries have that know nothing.
     miss: u32,
+    /// How often tables have gone.
+    generation: u64,
 }
 
 impl Targets {
     /// No tables.
     pub(crate) fn new(miss: u32) -> Targets {
-        Targets { tables: Map::default(), miss }
+        Targets { tables: Map::default(), miss, generation: 0 }
     }
 
-    /// The address of the table of `mode`, which stays there until the next call.
+    /// The address of the table of `mode`, which stays there while [`Targets::generation`] does.
     pub(crate) fn table(&mut self, mode: ModeNumber) -> u64 {
         if self.tables.len() == MOST_TABLES && !self.tables.contains_key(&mode) {
-            self.tables.clear();
+            self.forget_modes();
         }
         let empty = || vec![self.miss; SEGMENTED_INDEX_MASK as usize + 1];
         self.tables.entry(mode).or_insert_with(empty).as_ptr().addr() as u64
@@ -69,6 +71,12 @@ impl Targets {
 
     /// Forgets the tables, as the numbers of modes are given anew.
     pub(crate) fn forget_modes(&mut self) {
+        self.generation += 1;
         self.tables.clear();
+    }
+
+    /// Another number when tables that were there are no longer.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 }

@@ -1,7 +1,9 @@
 //! The engine.
 
+mod beside;
 mod changes;
 mod code;
+mod far;
 mod faults;
 mod often;
 mod sides;
@@ -14,13 +16,13 @@ use std::sync::Arc;
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
-use ring3_x86::decode::Op;
-use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::engine::{Devices, Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use thiserror::Error;
 use tracing::debug;
 
-use crate::block::Block;
+use crate::access::DevicePages;
+use crate::block::{Block, LeftOp};
 use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
 use crate::changing::Changing;
@@ -36,7 +38,7 @@ use crate::numeric::{self, Numeric};
 use crate::slots::Slots;
 use crate::spaces::Spaces;
 use changes::Paging;
-use faults::{PageFault, Sweep};
+use faults::{At, PageFault, Sweep};
 use often::{Patience, Signals};
 use users::Regions;
 
@@ -116,7 +118,10 @@ pub struct Translator {
     /// By the address of the instruction.
     signals: Map<u32, Signals>,
     /// The instructions that blocks leave to the interpreter.
-    ops: Vec<Op>,
+    ops: Vec<LeftOp>,
+    device_pages: DevicePages,
+    /// The linear addresses of instructions that have read registers of devices which to read does nothing.
+    device_reads: Set<u32>,
     changing: Changing,
     /// The slots for branches of supervisor code, and of user code.
     slots: [Slots; 2],
@@ -124,6 +129,8 @@ pub struct Translator {
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
     sweep: Sweep,
+    /// Where far transfers of real mode and virtual-8086 mode can go.
+    family: Option<far::Family>,
     /// Iterations of the present instruction that ECX has not, as they come after the deadline.
     put_off: u32,
     counters: Counters,
@@ -153,6 +160,24 @@ enum Left {
     ToPageFault,
     /// It can go on.
     Again(Middle),
+    /// The interpreter executes this one, and then it may be possible to go on at once.
+    Beside {
+        /// Its number.
+        number: usize,
+        /// The interpreter has had to execute it again and again.
+        is_left: bool,
+    },
+    /// A register of a device is read that is not known; if it is known then, translated code goes on there.
+    DeviceRead {
+        /// Where.
+        at: At,
+        /// The number of the instruction.
+        number: usize,
+    },
+    /// The engine comes back.
+    Exit(Exit),
+    /// What was left to the interpreter is done.
+    Done,
 }
 
 /// What is different in the middle of a block, where it is entered again, from its beginning.
@@ -216,11 +241,14 @@ impl Translator {
             regions: Regions::default(),
             signals: Map::default(),
             ops: Vec::new(),
+            device_pages: DevicePages::default(),
+            device_reads: Set::default(),
             changing: Changing::default(),
             slots: Default::default(),
             descriptors: Descriptors::new(),
             page_fault: None,
             sweep: Sweep::default(),
+            family: None,
             put_off: 0,
             counters: Counters::default(),
         })
@@ -241,7 +269,13 @@ impl Translator {
     }
 
     /// Executes translated code, up to `deadline`.
-    fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, deadline: u64) -> io::Result<Left> {
+    fn execute(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        deadline: &mut u64,
+        devices: &mut Option<&mut dyn Devices>,
+    ) -> io::Result<Left> {
         self.load(cpu);
         if !self.enter_space(cpu, memory)? {
             return Ok(Left::ToPageFault);
@@ -256,7 +290,7 @@ impl Translator {
                 _ => NumericEntry::Ask,
             };
             self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
-            let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
+            let allowed = (*deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(middle.counted);
             self.load_time(cpu, allowed);
             self.counters.entries += 1;
@@ -266,7 +300,16 @@ impl Translator {
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
             self.come_back(cpu);
-            let left = match self.left(cpu, memory, allowed, deadline) {
+            let left = match self.left(cpu, memory, allowed, *deadline) {
+                Ok(left @ (Left::Beside { .. } | Left::DeviceRead { .. })) => {
+                    match self.go_on_beside(cpu, memory, &left, deadline, devices) {
+                        Left::Again(at) => {
+                            middle = at;
+                            continue;
+                        }
+                        left => return Ok(left),
+                    }
+                }
                 Ok(Left::Again(at)) if !memory.has_stale_code() => {
                     middle = at;
                     continue;
@@ -304,6 +347,8 @@ impl Translator {
         (context.table, context.index_mask) = space.enter(mode);
         context.target = space.target(mode, context.eip).into();
         self.allow_transfers(cpu);
+        let table = self.context.table;
+        self.allow_far_transfers(cpu, table);
         Ok(true)
     }
 
@@ -360,6 +405,9 @@ impl Translator {
                     let rest = deadline - cpu.instructions;
                     return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
                 }
+                if let Some(number) = at.site.device {
+                    return Ok(Left::DeviceRead { at, number: number as usize });
+                }
                 Ok(at.site.loads.map_or(STEP, Left::Segment))
             }
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
@@ -371,17 +419,108 @@ impl Translator {
                         self.context.gpr[usize::from(reg::CX)].clamp(1, MOST_ITERATIONS);
                     return Ok(Left::Interpret(iterations.into()));
                 }
-                if self.context.info & info::LEFT != 0 {
+                let number = (self.context.info >> info::OP_SHIFT) as usize;
+                let is_left = self.context.info & info::LEFT != 0;
+                if self.context.info & (info::QUIET | info::AFTER_STI) == info::QUIET
+                    && cpu.instructions < deadline
+                {
+                    return Ok(Left::Beside { number, is_left });
+                }
+                if is_left {
                     let is_needed = self.count_left(cpu, memory);
                     if is_needed && self.modes.current().1.segmented.is_some() {
                         return Ok(Left::Interpret(INTERPRETED_BESIDE));
                     }
                 }
                 Ok(Left::Op {
-                    number: (self.context.info >> info::OP_SHIFT) as usize,
+                    number,
                     is_numeric: self.context.info & info::NUMERIC != 0,
                     transfers: self.context.info & info::TRANSFERS != 0,
                 })
+            }
+        }
+    }
+
+    /// Executes that many instructions, unless it has to come back before.
+    fn run_until(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        instructions: u64,
+        mut devices: Option<&mut dyn Devices>,
+    ) -> Exit {
+        let mut deadline = cpu.instructions.saturating_add(instructions);
+        self.context.forget_device_reads();
+        loop {
+            self.keep_up(cpu, memory);
+            let rest = deadline.saturating_sub(cpu.instructions);
+            let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
+            let mut interpreted = rest.min(1);
+            let mut uses_numeric = true;
+            let mut loads = None;
+            if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
+                if !self.is_broken && self.enter_mode(cpu) {
+                    match self.execute(cpu, memory, &mut deadline, &mut devices) {
+                        Ok(Left::Step { is_numeric }) => {
+                            self.counters.steps += 1;
+                            uses_numeric = is_numeric;
+                        }
+                        Ok(Left::Op { number, is_numeric, transfers })
+                            if cpu.instructions < deadline =>
+                        {
+                            if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
+                                return exit;
+                            }
+                            if transfers {
+                                self.descriptors.note_transfer(cpu, memory, &mut self.context);
+                            }
+                            continue;
+                        }
+                        Ok(Left::Op { .. }) => {}
+                        Ok(Left::Exit(exit)) => return exit,
+                        Ok(Left::Done) => continue,
+                        Ok(Left::Segment(register)) => {
+                            self.counters.steps += 1;
+                            uses_numeric = false;
+                            loads = Some(register);
+                        }
+                        Ok(Left::Interpret(count)) => interpreted = count,
+                        Ok(Left::ToPageFault) => {
+                            let exit = self.interpret_to_page_fault(cpu, memory, deadline);
+                            if exit != Exit::Deadline || cpu.instructions >= deadline {
+                                return exit;
+                            }
+                            continue;
+                        }
+                        Ok(Left::Again(_) | Left::Beside { .. } | Left::DeviceRead { .. }) => {
+                            unreachable!("it goes on by itself")
+                        }
+                        Err(error) => {
+                            debug!(%error, "the host has no memory for translated code");
+                            self.counters.refusals += 1;
+                            interpreted = rest.min(INTERPRETED);
+                        }
+                    }
+                    interpreted = interpreted.min(deadline - cpu.instructions);
+                    if memory.has_stale_code() {
+                        self.keep_up(cpu, memory);
+                    }
+                } else {
+                    interpreted = rest.min(INTERPRETED);
+                }
+            }
+            if uses_numeric {
+                self.numeric.take(cpu, &self.blocks, &mut self.context);
+            }
+            let before = cpu.instructions;
+            let exit = self.interpreter.run(cpu, memory, interpreted);
+            self.counters.interpreted += cpu.instructions - before;
+            if let Some(register) = loads {
+                self.descriptors.note(cpu, memory, register, &mut self.context);
+            }
+            if exit != Exit::Deadline || cpu.instructions >= deadline {
+                self.numeric.take(cpu, &self.blocks, &mut self.context);
+                return exit;
             }
         }
     }
@@ -399,7 +538,7 @@ impl Translator {
         if is_numeric {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
-        let exit = self.interpreter.execute(cpu, memory, &self.ops[number]);
+        let exit = self.interpreter.execute(cpu, memory, &self.ops[number].op);
         if exit.is_some() {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
@@ -434,75 +573,17 @@ impl Engine for Translator {
     }
 
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
-        let deadline = cpu.instructions.saturating_add(instructions);
-        loop {
-            self.keep_up(cpu, memory);
-            let rest = deadline.saturating_sub(cpu.instructions);
-            let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
-            let mut interpreted = rest.min(1);
-            let mut uses_numeric = true;
-            let mut loads = None;
-            if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
-                if !self.is_broken && self.enter_mode(cpu) {
-                    match self.execute(cpu, memory, deadline) {
-                        Ok(Left::Step { is_numeric }) => {
-                            self.counters.steps += 1;
-                            uses_numeric = is_numeric;
-                        }
-                        Ok(Left::Op { number, is_numeric, transfers })
-                            if cpu.instructions < deadline =>
-                        {
-                            if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
-                                return exit;
-                            }
-                            if transfers {
-                                self.descriptors.note_transfer(cpu, memory, &mut self.context);
-                            }
-                            continue;
-                        }
-                        Ok(Left::Op { .. }) => {}
-                        Ok(Left::Segment(register)) => {
-                            self.counters.steps += 1;
-                            uses_numeric = false;
-                            loads = Some(register);
-                        }
-                        Ok(Left::Interpret(count)) => interpreted = count,
-                        Ok(Left::ToPageFault) => {
-                            let exit = self.interpret_to_page_fault(cpu, memory, deadline);
-                            if exit != Exit::Deadline || cpu.instructions >= deadline {
-                                return exit;
-                            }
-                            continue;
-                        }
-                        Ok(Left::Again(_)) => unreachable!("it goes on by itself"),
-                        Err(error) => {
-                            debug!(%error, "the host has no memory for translated code");
-                            self.counters.refusals += 1;
-                            interpreted = rest.min(INTERPRETED);
-                        }
-                    }
-                    interpreted = interpreted.min(deadline - cpu.instructions);
-                    if memory.has_stale_code() {
-                        self.keep_up(cpu, memory);
-                    }
-                } else {
-                    interpreted = rest.min(INTERPRETED);
-                }
-            }
-            if uses_numeric {
-                self.numeric.take(cpu, &self.blocks, &mut self.context);
-            }
-            let before = cpu.instructions;
-            let exit = self.interpreter.run(cpu, memory, interpreted);
-            self.counters.interpreted += cpu.instructions - before;
-            if let Some(register) = loads {
-                self.descriptors.note(cpu, memory, register, &mut self.context);
-            }
-            if exit != Exit::Deadline || cpu.instructions >= deadline {
-                self.numeric.take(cpu, &self.blocks, &mut self.context);
-                return exit;
-            }
-        }
+        self.run_until(cpu, memory, instructions, None)
+    }
+
+    fn run_with(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        instructions: u64,
+        devices: &mut dyn Devices,
+    ) -> Exit {
+        self.run_until(cpu, memory, instructions, Some(devices))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

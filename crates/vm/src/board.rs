@@ -114,14 +114,17 @@ impl Board {
             self.call(memory, now, id, |device, context| device.read_port(context, port, width))
         } else if let Some(address) = self.config_address.read(port, width) {
             address
-        } else if ConfigAddress::is_data(port, width) {
-            self.read_config(memory, now, port, width)
         } else {
-            let (_, bus, mut context) = self.split(memory, now, PIC);
-            bus.read_port(&mut context, port, width)
+            let value = if ConfigAddress::is_data(port, width) {
+                self.read_config(memory, now, port, width)
+            } else {
+                let (_, bus, mut context) = self.split(memory, now, PIC);
+                bus.read_port(&mut context, port, width)
+            };
+            self.settle(memory, now);
+            value
         };
         trace!(port = format_args!("{port:#x}"), ?width, value = format_args!("{value:#x}"), "in");
-        self.settle(memory, now);
         value
     }
 
@@ -141,11 +144,12 @@ impl Board {
             });
         } else if ConfigAddress::is_data(port, width) {
             self.write_config(memory, now, port, width, value);
+            self.settle(memory, now);
         } else if !self.config_address.write(port, width, value) {
             let (_, bus, mut context) = self.split(memory, now, PIC);
             bus.write_port(&mut context, port, width, value);
+            self.settle(memory, now);
         }
-        self.settle(memory, now);
     }
 
     /// The guest accesses a port again and again, `width` at a time: how many accesses its device has done at once, from the first one on.
@@ -192,12 +196,13 @@ impl Board {
         width: Width,
     ) -> u32 {
         let value = if let Some((id, offset)) = self.interrupts.at_address(address) {
-            self.call(memory, now, id, |device, context| {
-                device.read_memory(context, 0, offset, width)
-            })
+            let (interrupts, _, mut context) = self.split(memory, now, id);
+            interrupts.read_memory(&mut context, id, offset, width)
         } else {
             let (_, bus, mut context) = self.split(memory, now, PIC);
-            bus.read_memory(&mut context, address, width)
+            let value = bus.read_memory(&mut context, address, width);
+            self.settle(memory, now);
+            value
         };
         trace!(
             address = format_args!("{address:#x}"),
@@ -205,8 +210,13 @@ impl Board {
             value = format_args!("{value:#x}"),
             "read"
         );
-        self.settle(memory, now);
         value
+    }
+
+    /// The 32 bits of a register at guest-physical address `address` which to read does nothing, and which only change when a device is accessed, when a timer
+    /// is due or when an input comes. None of all others.
+    pub fn peek(&self, address: u64) -> Option<u32> {
+        self.interrupts.peek(address)
     }
 
     /// The guest writes where no memory is.
@@ -231,8 +241,8 @@ impl Board {
         } else {
             let (_, bus, mut context) = self.split(memory, now, PIC);
             bus.write_memory(&mut context, address, width, value);
+            self.settle(memory, now);
         }
-        self.settle(memory, now);
     }
 
     /// The reset button: an output of the board like a reset by the guest.
@@ -321,6 +331,11 @@ impl Board {
     /// The processor acknowledges the interrupt: its vector.
     pub fn acknowledge_interrupt(&mut self) -> u8 {
         self.interrupts.acknowledge()
+    }
+
+    /// A pulse on the processor's NMI pin waits for [`Board::take_nmi`].
+    pub fn has_nmi(&self) -> bool {
+        self.interrupts.has_nmi()
     }
 
     /// True once for each pulse on the processor's NMI pin.
@@ -507,8 +522,10 @@ impl Board {
         for claim in self.claims.drain(..) {
             self.bus.claim(claim);
         }
-        for (line, high) in self.irq.drain_changes() {
-            self.interrupts.set_line(line, high);
+        if self.irq.has_changes() {
+            for (line, high) in self.irq.drain_changes() {
+                self.interrupts.set_line(line, high);
+            }
         }
         for message in self.irq.drain_messages() {
             self.interrupts.message(message);

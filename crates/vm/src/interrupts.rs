@@ -141,6 +141,30 @@ impl Interrupts {
         local.map(|offset| (LOCAL_APIC, offset)).or_else(io)
     }
 
+    /// A register at guest-physical address `address` which to read does nothing, and which does not change with time.
+    pub fn peek(&self, address: u64) -> Option<u32> {
+        let apics = self.apics.as_ref()?;
+        match self.at_address(address)? {
+            (LOCAL_APIC, offset) => apics.local.peek(offset),
+            (_, offset) => apics.io.peek(offset),
+        }
+    }
+
+    /// The guest reads a register of the controller `id`, one of those at addresses. That is nothing to the others.
+    pub fn read_memory(
+        &mut self,
+        context: &mut Context<'_>,
+        id: DeviceId,
+        offset: u64,
+        width: Width,
+    ) -> u32 {
+        match (id, &mut self.apics) {
+            (LOCAL_APIC, Some(apics)) => apics.local.read_memory(context, 0, offset, width),
+            (_, Some(apics)) => apics.io.read_memory(context, 0, offset, width),
+            (_, None) => width.mask(),
+        }
+    }
+
     /// The processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, context: &mut Context<'_>, value: u64) {
         self.is_unsettled = true;
@@ -241,6 +265,11 @@ impl Interrupts {
         self.is_unsettled = true;
         self.settle();
         vector
+    }
+
+    /// A nonmaskable interrupt waits for [`Interrupts::take_nmi`].
+    pub fn has_nmi(&self) -> bool {
+        self.apics.as_ref().is_some_and(|apics| apics.local.has_nmi())
     }
 
     /// True once for each nonmaskable interrupt.

@@ -1,5 +1,6 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
+mod accesses;
 mod cards;
 mod deterministic;
 mod giving_up;

@@ -13,6 +13,19 @@ use crate::exception::Stop;
 use crate::flags::Eflags;
 use crate::segment::sreg;
 
+/// What an instruction does with a device: IN, OUT, and MOV and MOVZX between a register and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// AL, AX or EAX is loaded from a port.
+    In,
+    /// A port is written.
+    Out,
+    /// The register of that number, and of that width, is loaded from memory, with zeros above what is read.
+    Load(u8, Width),
+    /// Memory is written.
+    Store,
+}
+
 /// An instruction that has asked for an access to a device, and has only this left to do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceAccess {
@@ -63,6 +76,18 @@ pub enum PortString<'a> {
 }
 
 impl Cpu {
+    /// The instruction of `length` bytes at EIP has asked for an access of `width`, which no other one comes before or after, by another engine. What it accesses
+    /// was found, and may be accessed.
+    pub fn begin_access(&mut self, transfer: Transfer, width: Width, length: u8) {
+        let kind = match transfer {
+            Transfer::In => Kind::In,
+            Transfer::Out => Kind::Out,
+            Transfer::Load(register, to) => Kind::Load(register, to),
+            Transfer::Store => Kind::Store,
+        };
+        self.device_access = Some(DeviceAccess { width, length, kind });
+    }
+
     /// `op`, an IN, has asked for what is at its port.
     pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
         self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::In });
@@ -307,6 +332,11 @@ impl Cpu {
     /// True where [`Cpu::next_access`] may ask for another element.
     pub fn is_in_port_string(&self) -> bool {
         matches!(self.device_access, Some(DeviceAccess { kind: Kind::String(_), .. }))
+    }
+
+    /// True where [`Cpu::next_access`] may ask for another element of a repeated INS, OUTS or STOS.
+    pub fn is_repeating_access(&self) -> bool {
+        self.device_access.is_some()
     }
 
     /// Where [`Cpu::next_access`] would ask for another element: has `transfer` move as many as it can of those that are beside each other in memory, at most

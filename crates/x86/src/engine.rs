@@ -67,6 +67,31 @@ pub enum Exit {
     Missing(Missing),
 }
 
+impl Exit {
+    /// It asks for an access to a port or to device memory.
+    pub fn is_access(&self) -> bool {
+        matches!(
+            self,
+            Exit::PortRead { .. }
+                | Exit::PortWrite { .. }
+                | Exit::MmioRead { .. }
+                | Exit::MmioWrite { .. }
+        )
+    }
+}
+
+/// What does an engine's accesses to devices while it runs, so that it need not come back for each.
+pub trait Devices {
+    /// Does the access to a port or to device memory for which `exit` asks, and has the instruction be over with it, as the machine does where an
+    /// engine comes back. Gives how many instructions may be executed from there on, at least one; none if the engine is to come back with
+    /// [`Exit::Deadline`], as the machine is to look around first.
+    fn access(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> Option<u64>;
+
+    /// The 32 bits of a device's register at guest-physical address `address`, where to read them does nothing else and takes no time, and they stay what they
+    /// are until there is an access or the engine comes back. None of all others.
+    fn peek(&self, address: u64) -> Option<u32>;
+}
+
 /// That which executes guest instructions.
 pub trait Engine {
     /// A short name, as the user gives it.
@@ -76,6 +101,17 @@ pub trait Engine {
     /// an iteration of a repeated string instruction counts as one, and so does an
     /// instruction that raises an exception.
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit;
+
+    /// The same, where `devices` may be asked for what an access to a port or to device memory needs. An engine may come back for it all the same.
+    fn run_with(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        instructions: u64,
+        _devices: &mut dyn Devices,
+    ) -> Exit {
+        self.run(cpu, memory, instructions)
+    }
 
     /// What the engine has counted since it was made: names and numbers.
     fn counters(&self) -> Vec<(&'static str, u64)>;

@@ -101,6 +101,11 @@ impl Interpreter {
         self.page_fault.take()
     }
 
+    /// How many exceptions and interrupts it has delivered.
+    pub fn events(&self) -> u64 {
+        self.counters.events
+    }
+
     /// From the next run on, `observer` sees what is executed; the one before it is dropped.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
         self.observer = observer;

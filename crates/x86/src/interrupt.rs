@@ -295,6 +295,15 @@ impl Cpu {
         Ok(NewStack::new(descriptor.segment(selector.0), u64::from(pointer), cpl, code))
     }
 
+    /// Loads CS in real mode or virtual-8086 mode, as far transfers do.
+    pub fn load_code_without_descriptor(&mut self, selector: u16) {
+        if self.in_virtual_8086_mode() {
+            self.set_segment(sreg::CS, Segment::real(selector, 3));
+        } else {
+            self.set_real_code_segment(selector);
+        }
+    }
+
     /// Loads CS in real mode: base, limit 64 KiB unless it was left larger, and
     /// the rights of real-mode code, which may be written through CS.
     pub(crate) fn set_real_code_segment(&mut self, selector: u16) {

@@ -120,11 +120,7 @@ impl Cpu {
         if offset > u64::from(self.segment(sreg::CS).limit) {
             return Err(self.general_protection(0));
         }
-        if self.in_virtual_8086_mode() {
-            self.set_segment(sreg::CS, Segment::real(selector, 3));
-        } else {
-            self.set_real_code_segment(selector);
-        }
+        self.load_code_without_descriptor(selector);
         self.ip = offset;
         Ok(())
     }

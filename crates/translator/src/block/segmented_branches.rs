@@ -3,8 +3,8 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
-use super::Maker;
 use super::branches::{condition, target};
+use super::{Maker, far};
 use crate::context::at;
 use crate::copy::rename;
 use crate::mode::Segmented;
@@ -12,6 +12,9 @@ use crate::segmented::{address, check_target, peek, push_number, release};
 
 /// `branch` is translated.
 pub(super) fn is_ending(branch: &Instruction, segmented: &Segmented) -> bool {
+    if far::is_translated(branch, segmented) {
+        return true;
+    }
     let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
     match branch.mnemonic() {
         // What goes beyond the limit is left to the interpreter, which raises the exception.
@@ -45,6 +48,9 @@ impl Maker<'_> {
         segmented: &Segmented,
         entry_of: &impl Fn(u32) -> Option<u32>,
     ) {
+        if far::is_translated(branch, segmented) {
+            return self.far(branch, segmented);
+        }
         let size = size(branch);
         let next = branch.next_ip32();
         // What a call pushes.

@@ -23,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) is_numeric: bool,
     /// The number of the segment register by which a numeric instruction of segmented code accesses memory, if it does.
     pub(crate) operand: Option<u8>,
+    /// Its number among those that are left to the interpreter, if it reads registers of devices without that while they are known.
+    pub(crate) device: Option<u32>,
     /// The number of the segment register that it loads.
     pub(crate) loads: Option<u8>,
 }

@@ -46,6 +46,8 @@ pub(crate) struct Source<'a> {
     pub(crate) left: &'a Set<u32>,
     /// The same of instructions of supervisor code that access memory of the user too.
     pub(crate) for_user: &'a Set<u32>,
+    /// The same of instructions that have read registers of devices which to read does nothing.
+    pub(crate) device_reads: &'a Set<u32>,
     /// The number of the next instruction that is left to it by a block.
     pub(crate) next_op: u32,
     /// The place of a linear address in a page that instructions were fetched from before, and the bytes from there to the end of

@@ -136,7 +136,10 @@ fn segment_registers(
     let register = instruction.op0_register();
     let loads = |register| {
         segmented.loading != Loading::Protected
-            && matches!(register, Register::DS | Register::ES | Register::FS | Register::GS)
+            && matches!(
+                register,
+                Register::DS | Register::ES | Register::FS | Register::GS | Register::SS
+            )
     };
     match instruction.code() {
         Code::Pushw_ES
@@ -179,6 +182,7 @@ fn segment_registers(
             load_segment(emitter, register);
         }
         Code::Popw_ES
+        | Code::Popw_SS
         | Code::Popw_DS
         | Code::Popw_FS
         | Code::Popw_GS
@@ -227,6 +231,12 @@ fn segment_registers(
         _ => return false,
     }
     true
+}
+
+/// `instruction` loads SS, where that needs no descriptor.
+pub(crate) fn loads_stack(instruction: &Instruction) -> bool {
+    instruction.op0_register() == Register::SS
+        && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop)
 }
 
 /// Loads a segment register with the selector in R8D as real mode does: 16 times that is the base (SDM vol. 3, 21.1.1). R9 is

@@ -70,6 +70,7 @@ impl Translator {
         if invalidations.is_empty() {
             return Ok(());
         }
+        self.forget_devices();
         self.descriptors.invalidate(&invalidations, &mut self.context);
         self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
     }
@@ -131,6 +132,8 @@ impl Translator {
 
     pub(super) fn clear_spaces(&mut self) -> io::Result<()> {
         self.counters.flushes += 1;
+        self.forget_devices();
+        self.forget_far_transfers();
         self.descriptors.clear(&mut self.context);
         self.forget_regions();
         self.spaces.clear()
@@ -143,6 +146,7 @@ impl Translator {
         self.patience.clear();
         self.for_user.clear();
         self.signals.clear();
+        self.device_reads.clear();
         self.ops.clear();
         self.slots.iter_mut().for_each(Slots::clear);
         self.changing.clear();

@@ -92,6 +92,7 @@ impl Translator {
             mode: (mode_number, mode),
             left: &self.left,
             for_user: &self.for_user,
+            device_reads: &self.device_reads,
             next_op: self.ops.len() as u32,
             known_code: &|linear| {
                 let place = self.spaces.get(is_user)?.fetched(linear)?;
@@ -110,14 +111,14 @@ impl Translator {
             block.map(|block| block.linked_entry)
         };
         let slots = &mut self.slots[usize::from(is_user)];
-        let (block, code, op) = block::translate(&source, self.cache.end(), slots, in_page);
+        let (block, code, ops) = block::translate(&source, self.cache.end(), slots, in_page);
         // What was looked at beyond the block's end decided that it ends.
         let len = usize::from(block.bytes) + MAX_LENGTH;
         let len = len.min(PAGE - (place & (PAGE - 1)));
         if !self.cache.add(&code) {
             return Ok(None);
         }
-        self.ops.extend(op);
+        self.ops.extend(ops);
         let first = block.contents.is_none().then_some((place, len));
         let second = block.second.map(|second| (second.place, second.len()));
         for (place, len) in first.into_iter().chain(second) {

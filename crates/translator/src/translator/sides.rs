@@ -78,7 +78,8 @@ impl Translator {
             crossed_to::NOTHING => {
                 self.descriptors.store_transferred(cpu, &mut self.context);
                 let returns = self.spaces.current(cpu.is_user()).returns();
-                return returns.set_top(self.context.returns);
+                returns.set_top(self.context.returns);
+                return self.take_far_transfers(cpu);
             }
             side => side == crossed_to::USER,
         };

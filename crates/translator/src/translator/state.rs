@@ -19,7 +19,7 @@ impl Translator {
         context.eip = cpu.ip as u32;
         context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
         context.set_system_flags(cpu);
-        context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32];
+        context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32, cpu.cr4().bits()];
         context.interrupt_pin = cpu.interrupt_pin.into();
         for register in sreg::ES..=sreg::GS {
             context.selectors[usize::from(register)] = cpu.segment(register).selector;
@@ -72,7 +72,7 @@ impl Translator {
 
     /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
     fn store_views(&mut self, cpu: &mut Cpu) {
-        for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
+        for register in [sreg::ES, sreg::SS, sreg::DS, sreg::FS, sreg::GS] {
             let selector = self.context.selectors[usize::from(register)];
             let base = u64::from(self.context.views[usize::from(register)].base);
             let old = *cpu.segment(register);

@@ -6,8 +6,9 @@
 //! that waits executes nothing. Inputs come in only where no timer is due and nothing must be told the world first, so a replay
 //! has one way only to reach a point ([`Vm::advance`]).
 
-use ring3_core::clock::{PICOS_PER_NANO, Time};
+use ring3_core::clock::{Clock, PICOS_PER_NANO, Time};
 use ring3_core::input::Input;
+use ring3_x86::cpu::Cpu;
 
 use crate::door::Door;
 use crate::machine::session::{Session, accepts};
@@ -165,16 +166,6 @@ impl Vm {
         }
     }
 
-    /// From `now` on, after `instructions` instructions, the guest has accessed devices in `accesses` instructions, at least one: each access takes its time.
-    pub(super) fn charge_accesses(&mut self, instructions: u64, now: Time, accesses: u64) {
-        if self.config.deterministic {
-            let others = accesses - 1;
-            let time = now.plus_nanos(others * ACCESSING_NANOS + ACCESS_NANOS);
-            self.clock.skip_to(instructions + others, time);
-            self.show_clock();
-        }
-    }
-
     /// How many instructions can access devices one after the other, from `now` on, before a timer is due because of the time that takes.
     pub(super) fn accesses_before_timer(&self, now: Time) -> u64 {
         match self.board.next_timer() {
@@ -224,6 +215,21 @@ impl Vm {
             }
         }
     }
+}
+
+/// From `now` on, after `instructions` instructions of a deterministic run, the guest has accessed devices in `accesses` instructions, at least one: each access
+/// takes its time.
+pub(super) fn charge_accesses(
+    clock: &mut Clock,
+    cpu: &mut Cpu,
+    instructions: u64,
+    now: Time,
+    accesses: u64,
+) {
+    let others = accesses - 1;
+    let time = now.plus_nanos(others * ACCESSING_NANOS + ACCESS_NANOS);
+    clock.skip_to(instructions + others, time);
+    cpu.clock = Some(clock.clone());
 }
 
 fn i64_of(nanos: u64) -> i64 {

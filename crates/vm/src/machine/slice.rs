@@ -1,11 +1,10 @@
 //! A slice: the guest runs, and the board answers its exits, until somebody must look around.
 
-use ring3_core::clock::Time;
-use ring3_core::memory::Memory;
 use ring3_x86::engine::Exit;
 
-use crate::board::Board;
 use crate::event_log::{EventLog, What};
+use crate::machine::accesses::{Accesses, end_of_slice};
+use crate::machine::deterministic::charge_accesses;
 use crate::machine::{Ending, Vm};
 
 impl Vm {
@@ -53,44 +52,29 @@ impl Vm {
             if budget == 0 && executed >= slice_end {
                 return None;
             }
+            let mut devices = Accesses {
+                board: &mut self.board,
+                stats: &mut self.stats,
+                clock: &mut self.clock,
+                slice_end: &mut slice_end,
+                is_deterministic: self.config.deterministic,
+            };
+            let (cpu, memory) = (&mut self.cpu, &mut self.memory);
             let exit = match next {
                 Some(exit) => exit,
-                None => self.engine.run(&mut self.cpu, &mut self.memory, budget),
+                None => self.engine.run_with(cpu, memory, budget, &mut devices),
             };
-            self.stats.count(&exit);
+            devices.stats.count(&exit);
+            if exit.is_access() {
+                devices.finish(cpu, memory, &exit);
+            }
             match exit {
-                Exit::Deadline => {}
+                Exit::Deadline
+                | Exit::PortRead { .. }
+                | Exit::PortWrite { .. }
+                | Exit::MmioRead { .. }
+                | Exit::MmioWrite { .. } => {}
                 Exit::Halt => return None,
-                Exit::PortRead { port, width } => {
-                    let layout = self.memory.layout_generation();
-                    let value =
-                        self.access(|board, memory, now| board.read_port(memory, now, port, width));
-                    self.finish_access(layout, value);
-                }
-                Exit::PortWrite { port, width, value } => {
-                    let layout = self.memory.layout_generation();
-                    self.access(|board, memory, now| {
-                        board.write_port(memory, now, port, width, value);
-                    });
-                    if self.board.take_ignne() {
-                        self.cpu.ignore_numeric_error();
-                    }
-                    self.finish_access(layout, 0);
-                }
-                Exit::MmioRead { address, width } => {
-                    let layout = self.memory.layout_generation();
-                    let value = self.access(|board, memory, now| {
-                        board.read_memory(memory, now, address, width)
-                    });
-                    self.finish_access(layout, value);
-                }
-                Exit::MmioWrite { address, width, value } => {
-                    let layout = self.memory.layout_generation();
-                    self.access(|board, memory, now| {
-                        board.write_memory(memory, now, address, width, value);
-                    });
-                    self.finish_access(layout, 0);
-                }
                 Exit::NumericError => {
                     let now = self.now();
                     self.board.assert_ferr(&mut self.memory, now);
@@ -120,11 +104,7 @@ impl Vm {
                     return Some(Ending::Stopped(self.report(reason)));
                 }
             }
-            if self.board.has_urgent_outputs() || self.board.a20() != self.cpu.a20() {
-                // A slice ends between two instructions, and not in one that is to have its answer yet.
-                let rest = u64::from(self.cpu.has_answers());
-                slice_end = slice_end.min(self.cpu.instructions + rest);
-            }
+            slice_end = end_of_slice(&self.board, &self.cpu, slice_end);
         }
     }
 
@@ -143,27 +123,9 @@ impl Vm {
             stats.device_done(called);
             moved
         });
-        if moved > 0 {
-            self.charge_accesses(before, now, moved);
+        if moved > 0 && self.config.deterministic {
+            charge_accesses(&mut self.clock, &mut self.cpu, before, now, moved);
         }
         moved > 0
-    }
-
-    /// The access to a device, for which the guest has asked when [`Memory::layout_generation`] was `layout`, is done, and `value` was read.
-    fn finish_access(&mut self, layout: u64, value: u32) {
-        let is_same = self.memory.layout_generation() == layout;
-        if !is_same || !self.cpu.finish_access(&mut self.memory, value) {
-            self.cpu.answer(value.into());
-        }
-    }
-
-    /// Lets the board do an access of the guest, and takes the time for it.
-    fn access<T>(&mut self, access: impl FnOnce(&mut Board, &mut Memory, Time) -> T) -> T {
-        let now = self.now();
-        let called = self.stats.device_called();
-        let done = access(&mut self.board, &mut self.memory, now);
-        self.stats.device_done(called);
-        self.charge_accesses(self.cpu.instructions, now, 1);
-        done
     }
 }

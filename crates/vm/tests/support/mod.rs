@@ -55,7 +55,7 @@ pub(crate) fn run_until(vm: &mut Vm, text: &'static str) -> String {
 }
 
 /// A file of the guests; none where they are not there, which is told.
-fn guest(name: &str) -> Option<Vec<u8>> {
+pub(crate) fn guest(name: &str) -> Option<Vec<u8>> {
     let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
     let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
     let contents = fs::read(&path);

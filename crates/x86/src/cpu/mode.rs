@@ -147,7 +147,8 @@ impl Cpu {
         let changed = self.cr0 ^ (value | Cr0::ET);
         self.cr0 = value | Cr0::ET;
         self.update_cpl();
-        if changed.intersects(Cr0::PE | Cr0::WP | Cr0::PG) {
+        // Without paging, addresses mean what they mean at any privilege.
+        if changed.contains(Cr0::PG) || changed.contains(Cr0::WP) && value.contains(Cr0::PG) {
             self.translation_changed();
         }
     }
@@ -210,6 +211,11 @@ impl Cpu {
     /// What was invalidated since the last call.
     pub fn take_invalidations(&mut self) -> Invalidations {
         std::mem::take(&mut self.invalidations)
+    }
+
+    /// True where [`Cpu::take_invalidations`] has something to tell.
+    pub fn has_invalidations(&self) -> bool {
+        !self.invalidations.is_empty()
     }
 
     /// INVLPG.

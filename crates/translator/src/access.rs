@@ -1,0 +1,275 @@
+//! Instructions that do nothing but one access to a device: IN, OUT, and MOV and MOVZX between a register and memory. Where they are and what they access is
+//! known when they are translated, so that the interpreter need not execute them to have that asked.
+
+use iced_x86::{Code, Instruction, MemorySize, Mnemonic, OpKind, Register};
+use ring3_core::device::Width;
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::device_access::Transfer;
+use ring3_x86::engine::Exit;
+
+use crate::copy;
+use crate::mode::Mode;
+
+/// A page of guest memory has so many bytes.
+const PAGE: u32 = 0x1000;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) transfer: Transfer,
+    pub(crate) width: Width,
+    /// Bytes of the instruction.
+    pub(crate) length: u8,
+    place: Place,
+    /// What is written.
+    value: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// This port, or that in DX.
+    Port(Option<u16>),
+    /// A linear address: the sum of a register, another one times a power of two, and a number.
+    Memory { base: Option<u8>, index: Option<u8>, scale: u32, displacement: u32 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Value {
+    Register(u8),
+    Number(u32),
+}
+
+/// What an access is to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    Port(u16),
+    Linear(u32),
+}
+
+impl Access {
+    /// That of `instruction`, which is code of `mode`; none if it is of another kind, or may not be allowed.
+    pub(crate) fn of(instruction: &Instruction, mode: &Mode) -> Option<Access> {
+        if mode.is_user || instruction.has_lock_prefix() {
+            return None;
+        }
+        let (transfer, width, place, value) = match instruction.code() {
+            Code::In_AL_imm8 | Code::In_AX_imm8 | Code::In_EAX_imm8 => {
+                let port = Place::Port(Some(instruction.immediate8().into()));
+                (Transfer::In, width_of(instruction.op0_register())?, port, Value::Number(0))
+            }
+            Code::In_AL_DX | Code::In_AX_DX | Code::In_EAX_DX => {
+                let width = width_of(instruction.op0_register())?;
+                (Transfer::In, width, Place::Port(None), Value::Number(0))
+            }
+            Code::Out_imm8_AL | Code::Out_imm8_AX | Code::Out_imm8_EAX => {
+                let port = Place::Port(Some(instruction.immediate8().into()));
+                (
+                    Transfer::Out,
+                    width_of(instruction.op1_register())?,
+                    port,
+                    Value::Register(reg::AX),
+                )
+            }
+            Code::Out_DX_AL | Code::Out_DX_AX | Code::Out_DX_EAX => {
+                let width = width_of(instruction.op1_register())?;
+                (Transfer::Out, width, Place::Port(None), Value::Register(reg::AX))
+            }
+            _ => memory(instruction, mode)?,
+        };
+        Some(Access { transfer, width, length: instruction.len() as u8, place, value })
+    }
+
+    /// What it is to with those registers. None for what is not in one page.
+    pub(crate) fn to(&self, cpu: &Cpu) -> Option<To> {
+        match self.place {
+            Place::Port(port) => Some(To::Port(port.unwrap_or_else(|| cpu.get(reg::DX)))),
+            Place::Memory { base, index, scale, displacement } => {
+                let register =
+                    |number: Option<u8>| number.map_or(0, |number| cpu.gpr(number) as u32);
+                let linear = register(base)
+                    .wrapping_add(register(index).wrapping_mul(scale))
+                    .wrapping_add(displacement);
+                let is_in_page = linear % PAGE + u32::from(self.width.bytes()) <= PAGE;
+                is_in_page.then_some(To::Linear(linear))
+            }
+        }
+    }
+
+    /// What is asked for at `port`.
+    pub(crate) fn at_port(&self, cpu: &Cpu, port: u16) -> Exit {
+        let width = self.width;
+        if self.transfer == Transfer::In {
+            Exit::PortRead { port, width }
+        } else {
+            Exit::PortWrite { port, width, value: self.written(cpu) }
+        }
+    }
+
+    /// What is asked for at that guest-physical address.
+    pub(crate) fn at_address(&self, cpu: &Cpu, address: u64) -> Exit {
+        let width = self.width;
+        if self.writes() {
+            Exit::MmioWrite { address, width, value: self.written(cpu) }
+        } else {
+            Exit::MmioRead { address, width }
+        }
+    }
+
+    /// It writes.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.transfer, Transfer::Out | Transfer::Store)
+    }
+
+    fn written(&self, cpu: &Cpu) -> u32 {
+        match (self.value, self.width) {
+            (Value::Number(number), width) => number & width.mask(),
+            (Value::Register(number), Width::Byte) => cpu.get::<u8>(number).into(),
+            (Value::Register(number), Width::Word) => cpu.get::<u16>(number).into(),
+            (Value::Register(number), Width::Dword) => cpu.get::<u32>(number),
+        }
+    }
+}
+
+/// That of a MOV or MOVZX with an operand in memory, in flat code.
+fn memory(instruction: &Instruction, mode: &Mode) -> Option<(Transfer, Width, Place, Value)> {
+    let is_base_free = !matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    if mode.segmented.is_some() || !is_base_free || !copy::is_translated_address(instruction) {
+        return None;
+    }
+    let width = match instruction.memory_size() {
+        MemorySize::UInt8 => Width::Byte,
+        MemorySize::UInt16 => Width::Word,
+        MemorySize::UInt32 => Width::Dword,
+        _ => return None,
+    };
+    let (transfer, value) = match instruction.code() {
+        Code::Mov_r8_rm8
+        | Code::Mov_r16_rm16
+        | Code::Mov_r32_rm32
+        | Code::Mov_AL_moffs8
+        | Code::Mov_AX_moffs16
+        | Code::Mov_EAX_moffs32
+        | Code::Movzx_r16_rm8
+        | Code::Movzx_r32_rm8
+        | Code::Movzx_r32_rm16 => {
+            let register = instruction.op0_register();
+            (Transfer::Load(number(register)?, width_of(register)?), Value::Number(0))
+        }
+        Code::Mov_rm8_r8
+        | Code::Mov_rm16_r16
+        | Code::Mov_rm32_r32
+        | Code::Mov_moffs8_AL
+        | Code::Mov_moffs16_AX
+        | Code::Mov_moffs32_EAX => {
+            (Transfer::Store, Value::Register(number(instruction.op1_register())?))
+        }
+        Code::Mov_rm8_imm8 | Code::Mov_rm16_imm16 | Code::Mov_rm32_imm32 => {
+            (Transfer::Store, Value::Number(instruction.immediate(1) as u32))
+        }
+        _ => return None,
+    };
+    let has_memory = (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let part =
+        |register| if register == Register::None { Some(None) } else { number(register).map(Some) };
+    let place = Place::Memory {
+        base: part(instruction.memory_base())?,
+        index: part(instruction.memory_index())?,
+        scale: instruction.memory_index_scale(),
+        displacement: instruction.memory_displacement32(),
+    };
+    has_memory.then_some((transfer, width, place, value))
+}
+
+/// `instruction` only reads 32 bits of memory, and computes with them what flat code of the supervisor does: it can be executed with a register's value
+/// in their place.
+pub(crate) fn reads_register(instruction: &Instruction, mode: &Mode) -> bool {
+    let is_flat = !mode.is_user
+        && mode.segmented.is_none()
+        && copy::is_translated_address(instruction)
+        && !matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    let is_read = match instruction.mnemonic() {
+        Mnemonic::Test | Mnemonic::Cmp => {
+            instruction.op0_kind() == OpKind::Memory || instruction.op1_kind() == OpKind::Memory
+        }
+        Mnemonic::Mov
+        | Mnemonic::And
+        | Mnemonic::Or
+        | Mnemonic::Xor
+        | Mnemonic::Add
+        | Mnemonic::Sub => instruction.op1_kind() == OpKind::Memory,
+        _ => false,
+    };
+    is_flat && is_read && instruction.memory_size().size() == 4
+}
+
+fn width_of(register: Register) -> Option<Width> {
+    match register.size() {
+        1 => Some(Width::Byte),
+        2 => Some(Width::Word),
+        4 => Some(Width::Dword),
+        _ => None,
+    }
+}
+
+/// The number by which the processor knows a general register.
+fn number(register: Register) -> Option<u8> {
+    match register {
+        Register::AL | Register::CL | Register::DL | Register::BL => {
+            Some((register as u32 - Register::AL as u32) as u8)
+        }
+        Register::AH | Register::CH | Register::DH | Register::BH => {
+            Some((register as u32 - Register::AH as u32) as u8 + reg::HIGH_BYTE)
+        }
+        _ if register.is_gpr16() || register.is_gpr32() => Some(register.number() as u8),
+        _ => None,
+    }
+}
+
+/// Pages of the linear addresses of supervisor code at which devices have answered, and where those are: what is left of a TLB for what windows cannot have. It
+/// is empty after whatever may have changed that.
+#[derive(Debug, Default)]
+pub(crate) struct DevicePages {
+    known: [Option<DevicePage>; DEVICE_PAGES],
+    /// Where the next one goes.
+    next: usize,
+}
+
+/// So many are known.
+const DEVICE_PAGES: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DevicePage {
+    linear: u32,
+    address: u64,
+    /// For writes, and not for reads: they may go elsewhere, and have set other bits of page tables.
+    writes: bool,
+}
+
+impl DevicePages {
+    /// Where an access to `linear` goes.
+    pub(crate) fn find(&self, linear: u32, writes: bool) -> Option<u64> {
+        let (page, offset) = (linear & !(PAGE - 1), linear % PAGE);
+        let is_there = |known: &&DevicePage| known.linear == page && known.writes == writes;
+        let known = self.known.iter().flatten().find(is_there)?;
+        Some(known.address + u64::from(offset))
+    }
+
+    /// An access to `linear` has gone to a device at `address`.
+    pub(crate) fn note(&mut self, linear: u32, address: u64, writes: bool) {
+        let offset = linear % PAGE;
+        if address % u64::from(PAGE) == u64::from(offset) && self.find(linear, writes).is_none() {
+            let page = DevicePage {
+                linear: linear - offset,
+                address: address - u64::from(offset),
+                writes,
+            };
+            self.known[self.next] = Some(page);
+            self.next = (self.next + 1) % DEVICE_PAGES;
+        }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        *self = DevicePages::default();
+    }
+}

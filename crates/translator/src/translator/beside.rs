@@ -1,0 +1,188 @@
+//! Instructions after which translated code goes on at once, as the interpreter has changed nothing that it depends on: those that
+//! access devices, above all, and those that only read something of the processor.
+
+use ring3_core::device::Width;
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::engine::{Devices, Exit};
+
+use crate::access::To;
+
+use super::{INTERPRETED_BESIDE, Left, Middle, Translator};
+use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
+
+/// An instruction that the interpreter is to execute.
+struct What {
+    /// Its number.
+    number: usize,
+    /// The interpreter has had to execute it again and again.
+    is_left: bool,
+    /// The linear address at which it reads a register of a device that is not known.
+    read: Option<u32>,
+}
+
+impl Translator {
+    /// Goes on after what translated code was left for.
+    pub(super) fn go_on_beside(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        left: &Left,
+        deadline: &mut u64,
+        devices: &mut Option<&mut dyn Devices>,
+    ) -> Left {
+        let (number, is_left, read) = match *left {
+            Left::Beside { number, is_left } => (number, is_left, None),
+            Left::DeviceRead { at, number } => {
+                let linear = self.context.device_address;
+                let address = self.device_pages.find(linear, false).filter(|_| linear % 4 == 0);
+                let value = address.zip(devices.as_ref()).and_then(|(at, all)| all.peek(at));
+                if let Some(value) = value {
+                    self.context.note_device_read(linear, value);
+                    return match at.go_on(cpu, *deadline) {
+                        Left::Interpret(count) => {
+                            self.store(cpu);
+                            Left::Interpret(count)
+                        }
+                        left => left,
+                    };
+                }
+                (number, false, Some(linear))
+            }
+            _ => unreachable!("nothing else is done beside translated code"),
+        };
+        if cpu.instructions >= *deadline {
+            self.store(cpu);
+            return Left::Interpret(0);
+        }
+        self.execute_beside(cpu, memory, &What { number, is_left, read }, deadline, devices)
+    }
+
+    /// Has the interpreter execute the instruction of that number, which is at CS:EIP, and `devices` do what access it asks for. If nothing has happened
+    /// beside, translated code can go on.
+    fn execute_beside(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        what: &What,
+        deadline: &mut u64,
+        devices: &mut Option<&mut dyn Devices>,
+    ) -> Left {
+        let What { number, is_left, read } = *what;
+        self.store(cpu);
+        self.counters.steps += 1;
+        self.counters.interpreted += 1;
+        let events = self.interpreter.events();
+        let was_asked = cpu.interrupt_pin;
+        let known = self.known_access(cpu, number);
+        let mut exit = match known {
+            Some(_) => known.clone(),
+            None => self.interpreter.execute(cpu, memory, &self.ops[number].op),
+        };
+        let is_access = exit.as_ref().is_some_and(Exit::is_access);
+        if let (Some(access), Some(devices), true) = (&exit, devices, is_access) {
+            if known.is_none() {
+                self.note_access(cpu, number, access);
+            }
+            if let Exit::MmioRead { address, width: Width::Dword } = *access
+                && devices.peek(address).is_some()
+            {
+                self.note_device_read(cpu, memory, what, address);
+            }
+            self.context.forget_device_reads();
+            exit = match devices.access(cpu, memory, access) {
+                Some(rest) => {
+                    *deadline = cpu.instructions.saturating_add(rest);
+                    None
+                }
+                None => Some(Exit::Deadline),
+            };
+        }
+        let is_needed = is_left && !is_access && self.count_left(cpu, memory);
+        if read.is_some() && !is_access && self.device_reads.remove(&self.context.eip) {
+            // It reads memory, too.
+            self.drop_block(cpu, memory);
+        }
+        if let Some(exit) = exit {
+            self.numeric.take(cpu, &self.blocks, &mut self.context);
+            return Left::Exit(exit);
+        }
+        let is_quiet = self.interpreter.events() == events
+            && cpu.begins_to_run_plainly()
+            && cpu.interrupt_pin == was_asked
+            && !memory.has_stale_code()
+            && !memory.has_marked_code()
+            && !cpu.has_invalidations()
+            && self.layout == Some(memory.layout_generation())
+            && self.a20 == cpu.a20();
+        if !is_quiet {
+            if is_needed && self.modes.current().1.segmented.is_some() {
+                // Mostly data beside code.
+                return Left::Interpret(INTERPRETED_BESIDE);
+            }
+            return Left::Done;
+        }
+        if cpu.instructions >= *deadline {
+            return Left::Done;
+        }
+        self.load_after_quiet(cpu, known.is_some());
+        Left::Again(Middle::default())
+    }
+
+    /// The access that the instruction of that number, which is at CS:EIP, asks for, if that is known without the interpreter.
+    fn known_access(&self, cpu: &mut Cpu, number: usize) -> Option<Exit> {
+        let access = self.ops[number].access.as_ref()?;
+        let exit = match access.to(cpu)? {
+            To::Port(port) => access.at_port(cpu, port),
+            To::Linear(linear) => {
+                let address = self.device_pages.find(linear, access.writes())?;
+                access.at_address(cpu, address)
+            }
+        };
+        cpu.begin_access(access.transfer, access.width, access.length);
+        Some(exit)
+    }
+
+    /// The instruction of that number has asked for `exit`: its page is known from now on.
+    fn note_access(&mut self, cpu: &Cpu, number: usize, exit: &Exit) {
+        if let (Exit::MmioRead { address, .. } | Exit::MmioWrite { address, .. }, Some(access)) =
+            (exit, &self.ops[number].access)
+            && let Some(To::Linear(linear)) = access.to(cpu)
+        {
+            self.device_pages.note(linear, *address, access.writes());
+        }
+    }
+
+    /// The instruction at CS:EIP has read a register of a device at `address` which to read does nothing.
+    fn note_device_read(&mut self, cpu: &mut Cpu, memory: &mut Memory, what: &What, address: u64) {
+        if let Some(linear) = what.read {
+            self.device_pages.note(linear, address, false);
+        } else if what.is_left && self.ops[what.number].reads_register {
+            self.device_reads.insert(self.context.eip);
+            self.left.remove(&self.context.eip);
+            self.drop_block(cpu, memory);
+        }
+    }
+
+    /// What is known of devices may be different now.
+    pub(super) fn forget_devices(&mut self) {
+        self.device_pages.clear();
+        self.context.forget_device_reads();
+    }
+
+    /// Gives what a quiet instruction may have changed to translated code, flags only where it does not keep them.
+    fn load_after_quiet(&mut self, cpu: &Cpu, keeps_flags: bool) {
+        let is_user = cpu.is_user();
+        let context = &mut self.context;
+        for register in reg::AX..=reg::DI {
+            context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
+        }
+        context.eip = cpu.ip as u32;
+        if !keeps_flags {
+            context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
+        }
+        context.control[2] = cpu.cr2 as u32;
+        let (mode, _) = self.modes.current();
+        context.target = self.spaces.current(is_user).target(mode, context.eip).into();
+    }
+}

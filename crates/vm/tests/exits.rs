@@ -1,0 +1,221 @@
+//! What leaves ordinary execution (`guest/exits`): the same on both engines, and at a bounded cost on the translator.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use ring3_core::input::{DeviceInput, Input};
+use ring3_vm::{Config, Console, Ending, EngineChoice, Kernel, Sender, Software, Vm, door};
+
+const PROMPT: &str = "ring3:~# ";
+
+/// Types commands, one at each prompt, and notes what the guest has shown before the next one.
+struct Typist {
+    commands: Vec<String>,
+    typed: usize,
+    shown: Vec<String>,
+    line: String,
+    sender: Sender,
+}
+
+impl Console for Typist {
+    fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
+        self.line.push_str(&String::from_utf8_lossy(bytes));
+        if self.line.ends_with(PROMPT) {
+            self.shown.push(std::mem::take(&mut self.line));
+            let input = match self.commands.get(self.typed) {
+                Some(command) => {
+                    let input = DeviceInput::Serial(format!("{command}\n").into_bytes());
+                    Input::Device { name: "com1".to_owned(), input }
+                }
+                None => Input::Quit,
+            };
+            self.typed += 1;
+            self.sender.send(input);
+        }
+        Ok(())
+    }
+
+    fn debug(&mut self, _: u8) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A machine that starts the kernel; none where that is not there.
+fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
+    let image = support::guest("exits")?;
+    let config = Config {
+        memory_bytes: 32 << 20,
+        deterministic,
+        rng_seed: Some([1; 32]),
+        ..Config::default()
+    };
+    let software = Software::Kernel(Kernel { image, ..Kernel::default() });
+    Some(Vm::with_engine(config, software, engine).unwrap())
+}
+
+/// Runs `commands` one after the other, and gives what was shown for each.
+fn run(vm: &mut Vm, commands: Vec<String>) -> Vec<String> {
+    let (sender, mut door) = door();
+    let mut console = Typist { commands, typed: 0, shown: Vec::new(), line: String::new(), sender };
+    assert_eq!(vm.run(&mut door, &mut console).unwrap(), Ending::Quit, "{}", console.line);
+    // The first one is what came before the first prompt.
+    console.shown.split_off(1)
+}
+
+/// The names of all rows.
+fn rows() -> Option<Vec<String>> {
+    let mut vm = machine(EngineChoice::Interpreter, true)?;
+    let shown = run(&mut vm, vec!["list".to_owned()]);
+    let name = |line: &str| {
+        let (name, count) = line.split_once(' ')?;
+        count.trim().parse::<u32>().ok().map(|_| name.to_owned())
+    };
+    Some(shown[0].lines().filter_map(name).collect())
+}
+
+/// Shows what is sent to nobody but us, and types nothing.
+#[derive(Default)]
+struct Listener(String);
+
+impl Console for Listener {
+    fn serial(&mut self, _: u8, bytes: &[u8]) -> io::Result<()> {
+        self.0.push_str(&String::from_utf8_lossy(bytes));
+        Ok(())
+    }
+
+    fn debug(&mut self, _: u8) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs each row on the translator, often enough that it leaves to the interpreter what it will and translates it again, and repeats that run on both
+/// engines.
+fn assert_engines_agree(deterministic: bool) {
+    const COUNT: u32 = 1500;
+    let Some(rows) = rows() else { return };
+    assert!(rows.len() > 100, "{} rows", rows.len());
+    let commands: Vec<_> = rows.iter().map(|row| format!("{row} {COUNT}")).collect();
+    let mut vm = machine(EngineChoice::Auto, deterministic).expect("it was there before");
+    vm.record();
+    for (row, shown) in rows.iter().zip(run(&mut vm, commands)) {
+        assert!(shown.contains(&format!("\n{row} ")), "{row}: {shown}");
+    }
+    let recording = vm.recording().to_vec();
+    let mut machines = [EngineChoice::Interpreter, EngineChoice::Auto].map(|engine| {
+        let mut vm = machine(engine, deterministic).expect("it was there before");
+        let mut console = Listener::default();
+        assert_eq!(vm.replay(&recording, &mut console).unwrap(), Ending::Quit);
+        (console.0, vm)
+    });
+    let [(ours, interpreted), (theirs, translated)] = &mut machines;
+    assert_eq!(ours, theirs);
+    let at = |vm: &Vm| (vm.stats().instructions, vm.stats().virtual_time);
+    assert_eq!(at(interpreted), at(translated));
+    assert!(interpreted.save() == translated.save(), "the machines differ");
+    assert!(vm.save() == translated.save(), "the run was not repeated");
+}
+
+#[test]
+fn engines_do_the_same_at_the_same_time() {
+    assert_engines_agree(false);
+}
+
+#[test]
+fn engines_do_the_same_in_deterministic_runs() {
+    assert_engines_agree(true);
+}
+
+/// What the translator has counted when it has done the row `count` times after it has learned what it will.
+fn counters(row: &str, count: u32) -> Option<BTreeMap<&'static str, u64>> {
+    let mut vm = machine(EngineChoice::Auto, false)?;
+    if vm.engine() == "interpreter" {
+        eprintln!("skipped: this host does not allow the translator");
+        return None;
+    }
+    run(&mut vm, vec![format!("{row} 4000"), format!("{row} {count}")]);
+    Some(vm.stats().engine.into_iter().collect())
+}
+
+/// Asserts that what each row takes is at most so many entries to translated code and signals in a hundred.
+fn assert_costs(rows: &[(&str, u64, u64)]) {
+    const COUNT: u32 = 20_000;
+    for (row, entries, signals) in rows {
+        let Some(before) = counters(row, 0) else { return };
+        let Some(after) = counters(row, COUNT) else { return };
+        let hundreds = u64::from(COUNT) / 100;
+        // Beside that, there are the host's time and the terminal.
+        let most = |each: u64| each * hundreds + 1000;
+        let [entered, signalled] = ["entries to translated code", "signals"]
+            .map(|name| after[name].saturating_sub(before[name]));
+        assert!(entered <= most(*entries), "{row}: {entered} entries");
+        assert!(signalled <= most(*signals), "{row}: {signalled} signals");
+    }
+}
+
+#[test]
+fn registers_that_only_read_are_read_in_translated_code() {
+    assert_costs(&[
+        ("mmio_apic_id", 0, 0),
+        ("mmio_apic_tpr", 0, 0),
+        ("mmio_apic_irr", 0, 0),
+        ("mmio_apic_icr", 0, 0),
+        ("mmio_apic_compared", 0, 0),
+        ("mmio_io_apic_read", 0, 0),
+    ]);
+}
+
+#[test]
+fn an_access_to_a_device_leaves_translated_code_once() {
+    assert_costs(&[
+        ("mmio_apic_count", 105, 1),
+        ("mmio_apic_tpr_write", 105, 1),
+        ("mmio_apic_eoi", 105, 1),
+        ("mmio_io_apic_write", 105, 1),
+        ("vga_text_write", 105, 1),
+        ("real_text", 105, 1),
+        ("port_pic_mask_read", 105, 1),
+        ("port_pci_config_read", 105, 1),
+        ("real_port", 105, 1),
+        ("short_port", 105, 1),
+        ("user_port_allowed", 105, 1),
+    ]);
+}
+
+#[test]
+fn segments_of_real_mode_are_entered_in_translated_code() {
+    assert_costs(&[
+        ("real_int", 0, 0),
+        ("real_far_call", 0, 0),
+        ("real_far_jump", 0, 0),
+        ("real_far_return", 0, 0),
+        ("real_iret", 0, 0),
+        ("real_load_ss", 0, 0),
+        ("virtual_far_call", 0, 0),
+        ("virtual_load_ss", 0, 0),
+    ]);
+}
+
+#[test]
+fn exceptions_again_and_again_take_no_signal() {
+    assert_costs(&[
+        ("divide_error", 210, 2),
+        ("page_fault", 210, 2),
+        ("user_divide_error", 210, 2),
+        ("user_page_fault", 210, 2),
+    ]);
+}
+
+#[test]
+fn going_to_real_mode_and_back_takes_no_signal() {
+    assert_costs(&[("mode_switch", 2000, 2)]);
+}

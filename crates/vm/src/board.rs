@@ -235,9 +235,8 @@ impl Board {
             "write"
         );
         if let Some((id, offset)) = self.interrupts.at_address(address) {
-            self.call(memory, now, id, |device, context| {
-                device.write_memory(context, 0, offset, width, value);
-            });
+            let (interrupts, _, mut context) = self.split(memory, now, id);
+            interrupts.write_memory(&mut context, id, offset, width, value);
         } else {
             let (_, bus, mut context) = self.split(memory, now, PIC);
             bus.write_memory(&mut context, address, width, value);

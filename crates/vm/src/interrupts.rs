@@ -165,6 +165,24 @@ impl Interrupts {
         }
     }
 
+    /// The guest writes a register of the controller `id`, one of those at addresses. The 8259A has no part in what comes of it.
+    pub fn write_memory(
+        &mut self,
+        context: &mut Context<'_>,
+        id: DeviceId,
+        offset: u64,
+        width: Width,
+        value: u32,
+    ) {
+        let Some(apics) = &mut self.apics else { return };
+        if id == LOCAL_APIC {
+            apics.local.write_memory(context, 0, offset, width, value);
+        } else {
+            apics.io.write_memory(context, 0, offset, width, value);
+        }
+        apics.settle();
+    }
+
     /// The processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, context: &mut Context<'_>, value: u64) {
         self.is_unsettled = true;

@@ -8,7 +8,7 @@ use ring3_x86::engine::Exit;
 
 /// One call of a device in so many is timed, and counts for all: two looks at the host's clock would take as long as a call itself.
 /// A prime number, so that what a guest repeats is not always met at the same place.
-const TIMED: u32 = 31;
+const TIMED: u32 = 127;
 
 /// Counters of a run.
 #[derive(Debug, Clone, Default)]

@@ -68,6 +68,8 @@ impl Maker<'_> {
                 self.keep_target(transfer, segmented);
                 let is_call = matches!(code, Code::Call_ptr1616 | Code::Call_m1616);
                 if is_call {
+                    // What is left to the interpreter may not come to its pushes.
+                    find(&mut self.emitter, at::FAR_FIND);
                     self.store_return(transfer, segmented, 0);
                 }
                 find(&mut self.emitter, at::FAR_FIND);
@@ -132,6 +134,7 @@ impl Maker<'_> {
             keep(emitter, to);
         }
         check_target(emitter, segmented, WORD);
+        find(emitter, at::FAR_FIND_VECTOR);
         flags::load(emitter, Register::R10);
         store_above(emitter, segmented, Register::R10W, -(WORD as i32));
         self.store_return(transfer, segmented, WORD);

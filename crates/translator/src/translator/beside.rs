@@ -35,7 +35,8 @@ impl Translator {
             Left::Beside { number, is_left } => (number, is_left, None),
             Left::DeviceRead { at, number } => {
                 let linear = self.context.device_address;
-                let address = self.device_pages.find(linear, false).filter(|_| linear % 4 == 0);
+                let address =
+                    self.device_pages.find(linear, false).filter(|_| linear.is_multiple_of(4));
                 let value = address.zip(devices.as_ref()).and_then(|(at, all)| all.peek(at));
                 if let Some(value) = value {
                     self.context.note_device_read(linear, value);

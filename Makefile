@@ -20,6 +20,9 @@ CASES ?= 10000000
 COVERAGE := $(CURDIR)/target/cpu-coverage
 PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverage $(COVERAGE)
 
+# Which tests could not run on this host, and why.
+SKIPPED := $(CURDIR)/target/skipped
+
 # For `make fuzz-bytes`, `make fuzz-images` and `make fuzz-virtio`: how long to look, and where new cases are kept.
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
@@ -41,20 +44,28 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 
 .PHONY: test
 test: check guests ## all checks and all tests, those on real guests too
-	rm -rf $(COVERAGE)
-	RING3_COVERAGE=$(COVERAGE) cargo test --workspace --release
+	rm -rf $(COVERAGE) $(SKIPPED)
+	RING3_COVERAGE=$(COVERAGE) RING3_SKIPPED=$(SKIPPED) cargo test --workspace --release
 	@$(PRINT_COVERAGE) >$(COVERAGE).txt || { head -n 20 $(COVERAGE).txt >&2; exit 1; }
+	@touch $(SKIPPED); sort -u $(SKIPPED); echo "$$(sort -u $(SKIPPED) | wc -l) tests were skipped"
 
 .PHONY: test-long
 test-long: guests ## the tests on real guests that take many minutes
 	cargo test --release -p ring3 --test screens -- --ignored
 
+.PHONY: test-checked
+test-checked: needs ## the unit tests with checks for overflow and debug assertions
+	cargo test --profile checked --workspace --lib
+	cargo test --profile checked -p ring3-x86 -p ring3-translator --tests
+
 .PHONY: check
-check: needs ## formatting, lints, and licences where cargo-deny is installed
+check: needs ## formatting, lints, documentation, and licences where cargo-deny is installed
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	@if command -v shellcheck >/dev/null; then set -x; shellcheck $(SCRIPTS); fi
-	@if command -v cargo-deny >/dev/null; then set -x; cargo deny check bans licenses sources; fi
+	$(MAKE) --no-print-directory doc
+	shellcheck $(SCRIPTS)
+	@if command -v cargo-deny >/dev/null; then set -x; cargo deny check bans licenses sources; else \
+		echo "cargo-deny is missing, so licences were not checked; get it with: cargo install --locked cargo-deny"; fi
 
 .PHONY: bench
 bench: guests ## measure parts, and whole systems beside the QEMU that is installed
@@ -103,6 +114,10 @@ cpu-coverage: needs ## print which instruction forms which test has executed, no
 	rm -rf $(COVERAGE)
 	RING3_COVERAGE=$(COVERAGE) cargo test --quiet --release -p ring3-x86 --tests >/dev/null
 	$(PRINT_COVERAGE)
+
+.PHONY: doc
+doc: needs ## document all crates for those who work on them, into target/doc
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
 
 .PHONY: book
 book: ## build the book into target/book

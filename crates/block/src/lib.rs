@@ -1,7 +1,7 @@
 //! Disk images.
 //!
 //! An [`Image`] is a disk in a file, whatever its format: it is read, written, flushed and told about in the same way by the
-//! machine and by the tools. [`create`] makes one.
+//! machine and by the tools. [`create()`] makes one.
 //!
 //! * [`storage`]: what holds the bytes: files and block devices of the host, memory; [`nbd`]: exports of servers;
 //! * [`mod@format`]: which formats there are, and the trait that each of them implements;

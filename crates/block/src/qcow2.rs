@@ -6,7 +6,7 @@
 //! * [`header`], [`entry`]: what is in the file, as numbers;
 //! * [`state`]: the tables in memory; [`refcounts`]: who counts;
 //! * [`alloc`]: writing where there was no cluster; [`commit`]: in which order tables are written;
-//! * [`compression`]; [`snapshots`]; [`check`]; [`resize`]; [`create`].
+//! * [`compression`]; [`snapshots`]; [`check`]; [`resize`]; [`mod@create`].
 //!
 //! A lock keeps the tables. Reads, and writes to clusters that are there, share it and hold it until their bytes are
 //! read or written, so no cluster becomes another one's meanwhile; whoever changes tables has it alone.

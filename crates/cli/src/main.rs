@@ -13,7 +13,7 @@
 //! * [`limits`]: the host's limits on this process;
 //! * [`run`]: `ring3 run`;
 //! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
-//! * [`bench`]: `ring3 bench`;
+//! * [`mod@bench`]: `ring3 bench`;
 //! * [`doctor`]: `ring3 doctor`;
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
@@ -35,6 +35,8 @@
 //!
 //! The escape key and the terminal in raw mode are in crate `ring3_display`, which shares them.
 #![forbid(unsafe_code)]
+// The help of an option is its documentation, and brackets in it are what may be left out.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 mod args;
 mod bench;

@@ -58,7 +58,9 @@ fn u_boot_comes_to_its_prompt() {
     const IMAGE: &str = "/usr/lib/u-boot/qemu-x86/u-boot.rom";
     const PROMPT: &str = "=> ";
     if !Path::new(IMAGE).is_file() {
-        return eprintln!("skipped: there is no {IMAGE}; install the package u-boot-qemu");
+        return ring3_skipped::package(format_args!(
+            "{IMAGE} is missing: install the package u-boot-qemu"
+        ));
     }
     let mut guest = Guest::start(|command| {
         command.args(["--vga", "none", "--nic", "none", "--bios", IMAGE]);

@@ -39,7 +39,7 @@ fn start(directory: &Directory, format: &str, properties: &str) -> Option<Machin
     };
     let mount = format!("mount -t tmpfs -o size={ROOM} tmpfs . && cd \"$PWD\"");
     if !in_namespace(&mount).status().is_ok_and(|status| status.success()) {
-        eprintln!("skipped: this host does not let users mount file systems in namespaces");
+        ring3_skipped::host("users may not mount file systems in namespaces");
         return None;
     }
     let socket = directory.path("qmp");

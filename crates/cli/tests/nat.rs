@@ -119,11 +119,11 @@ fn it_has_given_up_what_it_does_not_need() {
     if doctor.contains("ok       seccomp") {
         assert_eq!(value(&status, "Seccomp:"), "2");
     } else {
-        eprintln!("skipped: this host has no seccomp: {doctor}");
+        ring3_skipped::host("this host has no seccomp");
     }
     // Its memory and descriptors are nobody's but root's.
     let Ok(open) = fs::read_dir(format!("/proc/{}/fd", nat.child.id())) else {
-        return eprintln!("skipped: only root can look at its descriptors");
+        return ring3_skipped::host("only root can look at its descriptors");
     };
     let open: Vec<_> = open
         .map(|entry| entry.unwrap())
@@ -180,7 +180,7 @@ fn it_serves_files_of_its_directory_alone() {
     if has_landlock {
         is_error(ask("link", 2003));
     } else {
-        eprintln!("skipped: this host has no Landlock");
+        ring3_skipped::host("this host has no Landlock");
     }
 }
 

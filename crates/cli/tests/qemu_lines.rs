@@ -158,7 +158,7 @@ fn every_option_of_the_installed_qemu_is_known() {
             .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let Some(theirs) = output(&mut Command::new("qemu-system-i386")) else {
-        eprintln!("skipped: there is no qemu-system-i386");
+        ring3_skipped::package("qemu-system-i386 is missing: install the package qemu-system-x86");
         return;
     };
     let ours = output(support::ring3().arg("qemu")).unwrap();

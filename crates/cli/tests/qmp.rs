@@ -33,7 +33,7 @@ fn qemus_client_library_drives_the_machine() {
     let python = match python_with_client() {
         Ok(python) => python,
         Err(reason) => {
-            eprintln!("skipped: {CLIENT} cannot be installed: {reason}");
+            ring3_skipped::package(format_args!("{CLIENT} cannot be installed: {reason}"));
             return;
         }
     };

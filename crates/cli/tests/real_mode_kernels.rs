@@ -103,7 +103,10 @@ fn of_package(path: &str, package: &str) -> Option<PathBuf> {
     if path.is_file() && seabios().is_some() {
         return Some(path);
     }
-    eprintln!("skipped: there is no {}; install the package {package}", path.display());
+    ring3_skipped::package(format_args!(
+        "{} is missing: install the package {package}",
+        path.display()
+    ));
     None
 }
 

@@ -50,7 +50,7 @@ fn program(name: &str, package: &str) -> Option<Command> {
     if there.is_ok() {
         return Some(Command::new(name));
     }
-    eprintln!("skipped: there is no {name}; install the package {package}");
+    ring3_skipped::package(format_args!("{name} is missing: install the package {package}"));
     None
 }
 

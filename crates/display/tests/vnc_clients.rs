@@ -56,7 +56,7 @@ fn python() -> Option<&'static Path> {
     match PYTHON.get_or_init(install_vncdotool) {
         Ok(python) => Some(python),
         Err(error) => {
-            eprintln!("skipped: vncdotool cannot be installed: {error}");
+            ring3_skipped::package(format_args!("vncdotool cannot be installed: {error}"));
             None
         }
     }
@@ -195,7 +195,7 @@ fn gvnccapture_sees_the_screen() {
         .output();
     match captured {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: gvnccapture is not installed");
+            ring3_skipped::package("gvnccapture is missing: install the package gvncviewer");
         }
         captured => {
             let output = captured.expect("it starts");

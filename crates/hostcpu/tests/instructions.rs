@@ -26,7 +26,7 @@ fn runner() -> Option<Runner> {
     match Runner::new() {
         Ok(runner) => Some(runner),
         Err(reason) => {
-            eprintln!("skipped: {reason}");
+            ring3_skipped::host(reason);
             None
         }
     }

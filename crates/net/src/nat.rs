@@ -1,4 +1,4 @@
-//! A NAT in a process of its own (`ring3 nat`), which speaks as [`stream`](crate::stream) does over its standard input.
+//! A NAT in a process of its own (`ring3 nat`), which speaks as [`crate::stream`] does over its standard input.
 //!
 //! What it does with the guest's frames is libslirp's. It keeps nothing that a machine depends on but connections, so when it dies another one is
 //! started: a guest sees its connections end, and a pause.

@@ -155,7 +155,7 @@ pub(crate) struct Context {
     pub(crate) reason: u32,
     /// RFLAGS.
     pub(crate) flags: u64,
-    /// [`miss`].
+    /// [`miss`](routines::miss).
     miss: u64,
     /// [`jump_by_table`](routines::jump_by_table).
     jump_by_table: u64,

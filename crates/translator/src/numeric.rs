@@ -1,7 +1,7 @@
 //! x87, MMX and SSE: instructions run on the host's registers.
 //!
 //! The guest's registers are in one of three places: in [`Cpu`], where the interpreter uses them; in the image in the
-//! [`Context`](crate::context::Context); or in the host's registers, while translated code that uses them runs. A block
+//! [`crate::context::Context`]; or in the host's registers, while translated code that uses them runs. A block
 //! calls what `numeric_check` points to before its first such instruction, which loads them from the image, or
 //! asks the engine for them. Before its first one of SSE, which the system may not have enabled, it calls what `sse_check`
 //! points to. When translated code is left they go back to the image, as all other host code has the same registers.

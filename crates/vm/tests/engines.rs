@@ -18,7 +18,7 @@ fn debian(kernel: &str, engine: EngineChoice) -> Option<Vm> {
 fn assert_engines_agree(kernel: &str, text: &'static str) {
     let Some(mut vm) = debian(kernel, EngineChoice::Auto) else { return };
     if vm.engine() == "interpreter" {
-        eprintln!("skipped: this host does not allow the translator");
+        ring3_skipped::host("this host does not allow the translator");
         return;
     }
     vm.record();

@@ -141,7 +141,7 @@ fn engines_do_the_same_in_deterministic_runs() {
 fn counters(row: &str, count: u32) -> Option<BTreeMap<&'static str, u64>> {
     let mut vm = machine(EngineChoice::Auto, false)?;
     if vm.engine() == "interpreter" {
-        eprintln!("skipped: this host does not allow the translator");
+        ring3_skipped::host("this host does not allow the translator");
         return None;
     }
     run(&mut vm, vec![format!("{row} 4000"), format!("{row} {count}")]);

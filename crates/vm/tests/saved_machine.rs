@@ -53,7 +53,7 @@ fn debian_goes_on_after_it_was_saved() {
 fn firmware_goes_on_after_it_was_saved() {
     let image = |names: &[&str]| Some(firmware::read_first(&firmware::places(names, None, &[]))?.1);
     let (Some(bios), Some(video)) = (image(&firmware::NAMES), image(&firmware::VIDEO_NAMES)) else {
-        eprintln!("skipped: SeaBIOS is not installed");
+        ring3_skipped::package("SeaBIOS is missing: install the package seabios");
         return;
     };
     let software =

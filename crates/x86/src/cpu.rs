@@ -246,7 +246,7 @@ pub struct Cpu {
     /// The registers of SSE.
     pub sse: Sse,
     cpl: u8,
-    /// See [`CodeMode::is_flat`].
+    /// See [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat).
     is_flat: bool,
     /// See [`Cpu::fetch_key`].
     fetch_tag: u64,

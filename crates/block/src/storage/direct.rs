@@ -140,7 +140,7 @@ mod tests {
     fn open(path: &Path) -> Option<HostFile> {
         match HostFile::open(path, DIRECT) {
             Err(Error::Direct { .. }) => {
-                eprintln!("skipped: this file system has no O_DIRECT");
+                ring3_skipped::host("this file system has no O_DIRECT");
                 None
             }
             opened => Some(opened.unwrap()),

@@ -34,7 +34,7 @@ pub(crate) fn file_if_there(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: {} is missing: run make guests", path.display());
+    ring3_skipped::package(format_args!("{} is missing: run make guests", path.display()));
     None
 }
 

@@ -65,7 +65,10 @@ pub(crate) fn seabios() -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    eprintln!("skipped: there is no {}; install the package seabios", path.display());
+    ring3_skipped::package(format_args!(
+        "{} is missing: install the package seabios",
+        path.display()
+    ));
     None
 }
 

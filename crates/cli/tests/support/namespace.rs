@@ -7,7 +7,7 @@ pub(crate) fn has_namespaces() -> bool {
     let status = in_namespace("true").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = status.is_ok_and(|status| status.success());
     if !is_there {
-        eprintln!("skipped: this user can make no namespaces (unshare -r -m -n)");
+        ring3_skipped::host("this user can make no namespaces (unshare -r -m -n)");
     }
     is_there
 }

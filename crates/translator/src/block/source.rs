@@ -6,7 +6,7 @@ use ring3_x86::decode::{self, MAX_LENGTH};
 use crate::map::Set;
 use crate::mode::{Mode, ModeNumber};
 
-/// The bytes of MOV register, [ESP] and RET.
+/// The bytes of `MOV register, [ESP]` and RET.
 const READS_ITS_ADDRESS: usize = 4;
 
 /// Code in a second page that a block is made from.

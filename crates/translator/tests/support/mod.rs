@@ -11,7 +11,7 @@ pub(crate) fn translator(bytes: u64) -> Option<(Translator, Memory)> {
     match Translator::new(Arc::clone(&guest_memory)) {
         Ok(translator) => Some((translator, Memory::with_pages(bytes, guest_memory).unwrap())),
         Err(error) => {
-            println!("skipped: {error}");
+            ring3_skipped::host(error);
             None
         }
     }

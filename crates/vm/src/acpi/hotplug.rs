@@ -1,4 +1,4 @@
-//! The part of the DSDT by which cards come and go: see [`pci_hotplug`] for the registers.
+//! The part of the DSDT by which cards come and go: see [`ring3_devices::pci_hotplug`] for the registers.
 //!
 //! ```text
 //! Device (S04_) { _ADR, _SUN: the slot; _EJ0: gives it up }      one for each slot that can have a card

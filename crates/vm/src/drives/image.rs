@@ -447,7 +447,7 @@ mod tests {
                 ImageOptions { access: Access::ReadWrite, cache, ..ImageOptions::default() };
             let drive = match ImageFile::open(&path, options) {
                 Err(ImageError::Image(Error::Direct { .. })) => {
-                    eprintln!("skipped: this file system has no O_DIRECT");
+                    ring3_skipped::host("this file system has no O_DIRECT");
                     return;
                 }
                 opened => opened.unwrap(),

@@ -60,7 +60,7 @@ pub(crate) fn guest(name: &str) -> Option<Vec<u8>> {
     let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
     let contents = fs::read(&path);
     if contents.is_err() {
-        eprintln!("skipped: {} is missing: run make guests", path.display());
+        ring3_skipped::package(format_args!("{} is missing: run make guests", path.display()));
     }
     contents.ok()
 }

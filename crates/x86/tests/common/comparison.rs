@@ -95,7 +95,7 @@ pub(crate) fn compare_forms<F: Debug, S: Scene>(
     let mut bench = match Bench::new(guest) {
         Ok(bench) => bench,
         Err(reason) => {
-            println!("skipped: {reason}");
+            ring3_skipped::host(reason);
             return;
         }
     };

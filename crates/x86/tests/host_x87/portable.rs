@@ -36,7 +36,7 @@ fn the_portable_functions_are_near_the_hosts() {
         let st = [(); 2].map(|()| F80::from_bytes(scene::f80(&mut random)));
         let control = control(&mut random);
         let Some(host) = host_fpu::try_execute(function, control, st) else {
-            println!("skipped: the host has no x87");
+            ring3_skipped::host("the host has no x87");
             return;
         };
         if !is_amd && is_undefined(function, st[0]) {

@@ -31,7 +31,10 @@ const DIFFERENCES_TOLD: usize = 3;
 fn real_mode_is_that_of_an_80286() {
     let folder = vectors::folder();
     if !folder.is_dir() {
-        println!("skipped: the vectors of the 80286 are not in {}", folder.display());
+        ring3_skipped::host(format_args!(
+            "the vectors of the 80286 are not in {}",
+            folder.display()
+        ));
         return;
     }
     let revoked = vectors::revoked(&folder);

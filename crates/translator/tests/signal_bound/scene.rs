@@ -548,7 +548,7 @@ fn put_data(memory: &mut Memory, behind: Behind) {
     match behind {
         Behind::Device => memory.map(start, len, Backing::Device, Backing::Device).unwrap(),
         Behind::Rom => {
-            let area = memory.add_area(len);
+            let area = memory.add_area(len).unwrap();
             memory.write_area(area, 0, &[0x55; 0x1000]);
             memory.map(start, len, Backing::Area(area, 0), Backing::Nothing).unwrap();
         }

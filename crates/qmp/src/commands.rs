@@ -46,6 +46,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("human-monitor-command", human_monitor_command),
     ("input-send-event", input_send_event),
     ("memsave", |machine, arguments| save_memory(machine, arguments, true)),
+    ("migrate-set-capabilities", probe::set_migration_capabilities),
     ("pmemsave", |machine, arguments| save_memory(machine, arguments, false)),
     ("qom-get", qom::get),
     ("qom-list", qom::list),
@@ -82,7 +83,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("query-memory-size-summary", probe::memory_size),
     ("query-mice", probe::mice),
     ("query-migrate", probe::no_migration),
-    ("query-migrate-capabilities", probe::no_list),
+    ("query-migrate-capabilities", probe::migration_capabilities),
     ("query-name", |machine, arguments| {
         none(arguments)?;
         Ok(machine.facts.name.as_ref().map_or(json!({}), |name| json!({"name": name})))

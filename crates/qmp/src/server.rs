@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ pub enum Protocol {
 /// A server with threads of its own. It serves until its machine has ended.
 #[derive(Debug)]
 pub struct Server {
-    clients: Arc<Clients>,
+    /// They belong to their threads: whoever ends the server must not wait for what a node has to flush to a server that is gone.
+    clients: Weak<Clients>,
     /// Disconnected when all clients have been told that the machine has ended.
     told: Receiver<()>,
     /// Closed then, too.
@@ -70,7 +71,8 @@ impl Server {
             Arc::new(Clients { machine, state: Mutex::default(), turn: Mutex::default() });
         let events = control.subscribe();
         let (telling, told) = mpsc::channel();
-        let teller = clients.clone();
+        let teller = clients;
+        let clients = Arc::downgrade(&teller);
         thread::Builder::new().name("qmp events".into()).spawn(move || {
             for event in events {
                 let message = protocol::event(&event, teller.machine.asked());
@@ -110,7 +112,9 @@ impl Server {
         telnet: bool,
     ) -> io::Result<()> {
         lock(&self.sockets).extend(listener.take_file());
-        let (clients, stopped) = (self.clients.clone(), self.stopped.clone());
+        let stopped = self.stopped.clone();
+        // A machine that has ended serves nobody.
+        let Some(clients) = self.clients.upgrade() else { return Ok(()) };
         let accept = move || accept_clients(&listener, &stopped, &clients, protocol, telnet);
         thread::Builder::new().name("monitor".into()).spawn(accept)?;
         Ok(())
@@ -140,7 +144,7 @@ impl Server {
 
 /// Lets clients in, of a server that may have ended.
 #[derive(Debug, Clone)]
-pub struct Handle(Arc<Clients>);
+pub struct Handle(Weak<Clients>);
 
 impl Handle {
     /// See [`Server::talk`].
@@ -150,7 +154,7 @@ impl Handle {
         output: impl Write + Send + 'static,
         protocol: Protocol,
     ) -> io::Result<()> {
-        let clients = self.0.clone();
+        let Some(clients) = self.0.upgrade() else { return Ok(()) };
         let talk = move || clients.talk(input, Box::new(output), None, protocol);
         thread::Builder::new().name("monitor".into()).spawn(talk)?;
         Ok(())

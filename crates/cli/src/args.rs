@@ -394,6 +394,11 @@ impl RunArguments {
         self.qmp.is_some() || !self.qemu.monitors.is_empty()
     }
 
+    /// Somebody was given a way to drive the machine from outside, and not only standard input by `-nographic`, where nobody may be.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.qmp.is_some() || self.qemu.monitors.len() > usize::from(self.qemu.has_implied_monitor)
+    }
+
     /// Where each serial port goes.
     pub(crate) fn serial_targets(&self) -> Vec<SerialTarget> {
         match (&self.display, self.serial.as_slice()) {

@@ -340,7 +340,7 @@ fn config(
 ) -> Result<Config, RunError> {
     let deterministic = arguments.repetition.is_deterministic();
     // Who could reset a guest that does nothing any more, or wants to see what it has left.
-    let somebody_watches = arguments.has_monitor()
+    let somebody_watches = arguments.is_driven()
         || arguments.display != DisplayTarget::None
         || io::stdin().is_terminal();
     let rtc = if deterministic { RtcBase::FIXED } else { RtcBase::Utc };

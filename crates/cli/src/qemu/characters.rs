@@ -409,6 +409,7 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
     let is_daemon = all.run.qemu.daemonize;
     let no_graphic = all.no_graphic && !is_daemon;
     let wants_monitor = no_graphic && !all.has_monitor_option && !all.no_defaults;
+    let monitors = all.run.qemu.monitors.len();
     if all.serial.is_empty() && !all.no_defaults {
         let target = if wants_monitor {
             let character = new(all, Place::Stdio, true);
@@ -422,6 +423,7 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
         let character = new(all, Place::Stdio, false);
         all.run.qemu.monitors.push(Monitor { character, mode: Mode::Readline });
     }
+    all.run.qemu.has_implied_monitor = all.run.qemu.monitors.len() > monitors;
     let ports = std::mem::take(&mut all.serial);
     all.run.serial = match ports.iter().rposition(Option::is_some) {
         None => vec![SerialTarget::None],

@@ -20,6 +20,8 @@ pub(crate) struct QemuSettings {
     pub(crate) characters: Vec<Character>,
     /// By which people and tools drive the machine.
     pub(crate) monitors: Vec<Monitor>,
+    /// One of them is there by `-nographic` alone, on standard input and output.
+    pub(crate) has_implied_monitor: bool,
 }
 
 /// A character device of the host's: a stream of bytes to and from somewhere.

@@ -6,6 +6,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use ciborium::Value;
 use ring3_core::clock::Time;
 use ring3_core::state::SavedState;
+use ring3_x86::flags::Eflags;
 
 use crate::machine::verify::Outcome;
 
@@ -26,6 +27,15 @@ pub(crate) struct Side {
     /// The processor for a person to read.
     pub(crate) report: String,
     pub(crate) memory: Vec<u8>,
+}
+
+/// Flags that an instruction has left undefined, and that the guest has used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undefined {
+    /// Those that differ.
+    pub flags: Eflags,
+    /// The instruction: address, bytes and disassembly.
+    pub by: String,
 }
 
 /// A field of the state that differs.
@@ -51,6 +61,8 @@ pub struct Difference {
     different: u64,
     /// It came again when that part of the run was repeated.
     repeated: bool,
+    /// It comes from these.
+    undefined: Option<Undefined>,
     time: Time,
     engines: [&'static str; 2],
     fields: Vec<Field>,
@@ -75,6 +87,16 @@ impl Difference {
     /// One that was not found again. The machines were the same after `same` instructions.
     pub(crate) fn not_repeated(same: u64, different: u64, sides: [Side; 2]) -> Difference {
         Difference::of(same, different, false, sides)
+    }
+
+    /// One that comes from flags which are undefined after the first `at` instructions, and are used before there are `different`.
+    pub(crate) fn of_undefined(
+        at: u64,
+        different: u64,
+        undefined: Undefined,
+        sides: [Side; 2],
+    ) -> Difference {
+        Difference { undefined: Some(undefined), ..Difference::of(at, different, true, sides) }
     }
 
     fn of(same: u64, different: u64, repeated: bool, sides: [Side; 2]) -> Difference {
@@ -106,6 +128,7 @@ impl Difference {
             same,
             different,
             repeated,
+            undefined: None,
             time,
             engines,
             fields,
@@ -131,6 +154,11 @@ impl Difference {
     /// The instruction after which they are not: address, bytes and disassembly; none where it was not found.
     pub fn instruction(&self) -> Option<&str> {
         self.next.first().map(String::as_str)
+    }
+
+    /// The undefined flags that the guest has used, if the difference comes from these and not from a fault of an engine.
+    pub fn undefined(&self) -> Option<&Undefined> {
+        self.undefined.as_ref()
     }
 
     /// What differs but for memory.
@@ -226,7 +254,18 @@ impl Display for Difference {
         let nanos = self.time.as_nanos();
         let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
         writeln!(f, "({seconds}.{nanos:09} s of virtual time); they were the same after {same}")?;
-        if self.repeated {
+        if let Some(Undefined { flags, by }) = &self.undefined {
+            let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
+            let flags = names.join(" and ");
+            writeln!(
+                f,
+                "\nthat is no fault of an engine: the guest uses {flags} which {by} has left undefined;\n\
+                executed until then:"
+            )?;
+            for line in &self.trace {
+                writeln!(f, "    {line}")?;
+            }
+        } else if self.repeated {
             writeln!(f, "\nexecuted last, the one that differs (>), and what follows it:")?;
             for line in &self.trace {
                 writeln!(f, "    {line}")?;

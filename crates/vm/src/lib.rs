@@ -76,7 +76,7 @@ pub use config::{
     VirtioDisk, VirtioNic,
 };
 pub use control::Control;
-pub use difference::Difference;
+pub use difference::{Difference, Undefined};
 pub use door::{Door, Fetched, Sender, Source, door};
 pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;

@@ -114,6 +114,29 @@ impl EngineMaker for MakeOtherFlags {
     }
 }
 
+/// The guest keeps AF after a shift, which is undefined. That is named, and no instruction is blamed for it.
+#[test]
+fn what_a_guest_makes_of_undefined_flags_is_told() {
+    const SHIFT: u64 = 1_000_000;
+    let code = loop_of(&[
+        0xc1, 0xe6, 0x05, // SHL ESI, 5
+        0x9f, //             LAHF
+        0x01, 0xc3, //       ADD EBX, EAX
+    ]);
+    let fault = |cpu: &mut Cpu, _: &mut Memory| {
+        cpu.set_status_and_direction(cpu.eflags() ^ Eflags::AF);
+    };
+    // After MOV ECX, each turn has four instructions.
+    let before = 1 + 4 * SHIFT;
+    let Verified::Differs(difference) = verify_code(&code, &MakeFaulty { before, fault }) else {
+        panic!("the sum is another one");
+    };
+    let undefined = difference.undefined().expect("no engine is at fault");
+    assert_eq!((undefined.flags, difference.instructions()), (Eflags::AF, before + 1));
+    assert!(undefined.by.contains("shl esi"), "{}", undefined.by);
+    assert!(difference.to_string().contains("no fault of an engine"), "{difference}");
+}
+
 /// Executes `instruction` 3 million times, and switches off.
 fn loop_of(instruction: &[u8]) -> Vec<u8> {
     [

@@ -5,7 +5,8 @@
 //! memory and virtual time are compared. Where they differ, the segment is repeated on both from where they were last the
 //! same, and halved until the one instruction is found that did not do the same.
 //!
-//! Flags that the last instructions have left undefined may differ. Then both go on with those of the second machine.
+//! Flags that the last instructions have left undefined may differ. Then both go on with those of the second machine. Where the guest has used them
+//! before that, the two differ by no fault of an engine; the search then finds no instruction, and the report names the flags and what has left them.
 
 mod source;
 
@@ -19,7 +20,7 @@ use ring3_x86::undefined::undefined_after;
 use tracing::{debug, warn};
 
 use crate::control::Event;
-use crate::difference::{Difference, Side};
+use crate::difference::{Difference, Side, Undefined};
 use crate::door::Door;
 use crate::engines::EngineMaker;
 use crate::machine::{Console, Ending, SavedMachine, Vm, VmError};
@@ -32,7 +33,7 @@ const FIRST_SEGMENT: u64 = 1_000_000;
 /// Instructions of the longest segments: the longer they are, the fewer comparisons and the longer the search.
 const LONGEST_SEGMENT: u64 = 64_000_000;
 /// So many instructions before a place tell which flags are undefined there; what older ones have left counts as defined.
-const LOOKED_BACK: u64 = 32;
+const LOOKED_BACK: u64 = 256;
 /// Instructions before the one that differs that are told.
 const TRACED: u64 = 8;
 
@@ -171,7 +172,7 @@ impl Vm {
             let reached = self.cpu.instructions;
             let search = Search { engines, inputs, from: &same, target };
             let undefined = || search.undefined_flags(reached);
-            if came != reference_came || !self.agrees_with(&mut reference, undefined)? {
+            if came != reference_came || self.agrees_with(&mut reference, undefined)?.is_none() {
                 if let Some(difference) = search.find()? {
                     return Ok(Verified::Differs(Box::new(difference)));
                 }
@@ -229,29 +230,29 @@ impl Vm {
             && self.memory.all_contents() == other.memory.all_contents()
     }
 
-    /// True when nothing tells the two machines apart, or nothing but flags that are `undefined`: then it takes
-    /// those of the other one over.
+    /// The flags that tell the two machines apart, where nothing else does and they are `undefined`: then it takes
+    /// those of the other one over. Nothing where the machines differ.
     fn agrees_with(
         &mut self,
         other: &mut Vm,
         undefined: impl FnOnce() -> Result<Eflags, VmError>,
-    ) -> Result<bool, VmError> {
+    ) -> Result<Option<Eflags>, VmError> {
         if self.is_same(other) {
-            return Ok(true);
+            return Ok(Some(Eflags::empty()));
         }
         let (ours, right) = (self.cpu.eflags(), other.cpu.eflags());
         let differing = ours ^ right;
         if differing.is_empty() || !Eflags::STATUS.contains(differing) {
-            return Ok(false);
+            return Ok(None);
         }
         self.cpu.set_status_and_direction(right);
         if self.is_same(other) && undefined()?.contains(differing) {
             let instructions = self.cpu.instructions;
             debug!(instructions, ?differing, "the engines differ in undefined flags");
-            return Ok(true);
+            return Ok(Some(differing));
         }
         self.cpu.set_status_and_direction(ours);
-        Ok(false)
+        Ok(None)
     }
 
     /// What a report tells of it.
@@ -273,6 +274,13 @@ fn instructions_of(saved: &SavedMachine, engines: Engines<'_>) -> Result<u64, Vm
     Ok(Vm::restore(saved, engines.reference)?.cpu.instructions)
 }
 
+/// How two machines compare.
+enum Compared {
+    /// They are the same, but for these flags, which are undefined.
+    Same(Eflags),
+    Differ([Side; 2]),
+}
+
 /// The search for the instruction after which the machines differ.
 struct Search<'a> {
     engines: Engines<'a>,
@@ -290,20 +298,32 @@ impl Search<'_> {
         let mut same = instructions_of(&from, self.engines)?;
         let mut different = self.target;
         let mut inputs = self.inputs;
-        if self.compare(&from, inputs, different)?.is_none() {
+        let Compared::Differ(at_the_end) = self.compare(&from, inputs, different)? else {
             return Ok(None);
-        }
+        };
+        // Where the machines last had only undefined flags that differ, from which both went on as the right one has them.
+        let mut undefined = None;
         while different - same > 1 {
             let middle = same + (different - same) / 2;
-            if self.compare(&from, inputs, middle)?.is_some() {
-                different = middle;
-            } else {
-                from = self.after(&from, inputs, middle)?.save();
-                same = middle;
-                inputs = &inputs[inputs.partition_point(|input| input.instructions <= same)..];
+            match self.compare(&from, inputs, middle)? {
+                Compared::Differ(_) => different = middle,
+                Compared::Same(flags) => {
+                    if !flags.is_empty() {
+                        undefined = Some((middle, flags));
+                    }
+                    from = self.after(&from, inputs, middle)?.save();
+                    same = middle;
+                    inputs = &inputs[inputs.partition_point(|input| input.instructions <= same)..];
+                }
             }
         }
-        let Some(sides) = self.compare(&from, inputs, different)? else { return Ok(None) };
+        let Compared::Differ(sides) = self.compare(&from, inputs, different)? else {
+            let Some((at, flags)) = undefined else { return Ok(None) };
+            let undefined = Undefined { flags, by: self.leaves_undefined(at, flags)? };
+            let mut difference = Difference::of_undefined(at, different, undefined, at_the_end);
+            difference.describe_code(self.trace(at)?, Vec::new(), String::new());
+            return Ok(Some(difference));
+        };
         let before = Vm::restore(&from, self.engines.reference)?;
         let report = before.cpu.report(&before.memory).to_string();
         let next = before.cpu.disassemble(&before.memory, 4);
@@ -312,23 +332,45 @@ impl Search<'_> {
         Ok(Some(difference))
     }
 
-    /// Both machines after `instructions` instructions, if they differ then.
+    /// Both machines after `instructions` instructions.
     fn compare(
         &self,
         from: &SavedMachine,
         inputs: &[StampedInput],
         instructions: u64,
-    ) -> Result<Option<[Side; 2]>, VmError> {
+    ) -> Result<Compared, VmError> {
         let inputs = up_to(inputs, instructions);
         let mut tested = Vm::restore(from, self.engines.tested)?;
         let mut reference = Vm::restore(from, self.engines.reference)?;
         let tested_came = tested.repeat(inputs, instructions, None)?;
         let reference_came = reference.repeat(inputs, instructions, None)?;
         let undefined = || self.undefined_flags(instructions);
-        if tested_came == reference_came && tested.agrees_with(&mut reference, undefined)? {
-            return Ok(None);
+        if tested_came == reference_came
+            && let Some(flags) = tested.agrees_with(&mut reference, undefined)?
+        {
+            return Ok(Compared::Same(flags));
         }
-        Ok(Some([tested.side(&tested_came), reference.side(&reference_came)]))
+        Ok(Compared::Differ([tested.side(&tested_came), reference.side(&reference_came)]))
+    }
+
+    /// The last instruction before there were `instructions` that has left some of `flags` undefined.
+    fn leaves_undefined(&self, instructions: u64, flags: Eflags) -> Result<String, VmError> {
+        let start = instructions_of(self.from, self.engines)?;
+        let first = instructions.saturating_sub(LOOKED_BACK).max(start);
+        let mut vm = self.after(self.from, self.inputs, first)?;
+        let mut last = String::new();
+        for count in first..instructions {
+            let next = vm.cpu.next_instruction(&vm.memory);
+            let line = vm.cpu.disassemble(&vm.memory, 1).pop();
+            let cl = vm.cpu.get(reg::CX);
+            vm.step(self.inputs, count)?;
+            let eip = vm.cpu.ip as u32;
+            let left = |next| undefined_after(&next, cl, eip, Eflags::empty());
+            if next.is_some_and(|next| left(next).intersects(flags)) {
+                last = line.unwrap_or_default();
+            }
+        }
+        Ok(last)
     }
 
     /// Which flags are undefined after `instructions` instructions.

@@ -74,6 +74,7 @@ use std::process::ExitCode;
 use ring3_display::tty::{self, Stderr};
 
 use args::{Command, RunArguments};
+use nat::NatArguments;
 
 fn main() -> ExitCode {
     tty::restore_before_panic_message();
@@ -83,20 +84,42 @@ fn main() -> ExitCode {
         .and_then(|()| {
             limits::with_stack(work).map_err(|error| format!("cannot start a thread: {error}"))
         });
-    prepared.unwrap_or_else(|error| {
-        complain(&error);
-        run::Status::HostError.into()
-    })
+    let ended = match prepared {
+        Ok(Work::Done(status)) => return status,
+        Ok(Work::Nat(arguments)) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| nat::run(&arguments)),
+        Err(error) => Err(error),
+    };
+    status_of(ended)
+}
+
+/// What the command line asks for.
+enum Work {
+    Done(ExitCode),
+    /// A process gives up rights thread by thread, so the NAT is its only thread.
+    Nat(NatArguments),
+}
+
+/// The status for what has `ended`, after a word about an error.
+fn status_of(ended: Result<run::Status, String>) -> ExitCode {
+    ended.map_or_else(
+        |error| {
+            complain(&error);
+            run::Status::HostError.into()
+        },
+        ExitCode::from,
+    )
 }
 
 /// Does what the command line says.
-fn work() -> ExitCode {
+fn work() -> Work {
     let words: Vec<_> = env::args_os().collect();
     // By a name of QEMU's programs it is that program.
     let name = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
     if qemu::architecture(&name).is_some() {
         let words = words.iter().map(|word| word.to_string_lossy().into_owned());
-        return qemu::main(&words.collect::<Vec<_>>());
+        return Work::Done(qemu::main(&words.collect::<Vec<_>>()));
     }
     let arguments = mistakes::parse(&words);
     let ended = match arguments.command {
@@ -104,27 +127,22 @@ fn work() -> ExitCode {
             .place_files()
             .map_err(|error| error.to_string())
             .and_then(|()| start(&arguments)),
-        Command::Qemu { arguments } => return qemu::main(&arguments),
+        Command::Qemu { arguments } => return Work::Done(qemu::main(&arguments)),
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
         Command::Img(arguments) => {
-            return match log::start(None, None)
+            let ended = log::start(None, None)
                 .map_err(|error| error.to_string())
-                .and_then(|()| img::run(&arguments))
-            {
-                Ok(status) => status,
-                Err(error) => {
-                    complain(&error);
-                    arguments.error_status()
-                }
-            };
+                .and_then(|()| img::run(&arguments));
+            return Work::Done(ended.unwrap_or_else(|error| {
+                complain(&error);
+                arguments.error_status()
+            }));
         }
         Command::Vblock(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| vblock::run(&arguments))
             .map(|()| run::Status::Ended),
-        Command::Nat(arguments) => log::start(None, None)
-            .map_err(|error| error.to_string())
-            .and_then(|()| nat::run(&arguments)),
+        Command::Nat(arguments) => return Work::Nat(arguments),
         Command::Switch(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))
@@ -142,13 +160,7 @@ fn work() -> ExitCode {
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),
     };
-    match ended {
-        Ok(status) => status.into(),
-        Err(error) => {
-            complain(&error);
-            run::Status::HostError.into()
-        }
-    }
+    Work::Done(status_of(ended))
 }
 
 /// Runs a machine, if the arguments go together.

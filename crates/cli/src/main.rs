@@ -98,7 +98,7 @@ fn main() -> ExitCode {
 enum Work {
     Done(ExitCode),
     /// A process gives up rights thread by thread, so the NAT is its only thread.
-    Nat(NatArguments),
+    Nat(Box<NatArguments>),
 }
 
 /// The status for what has `ended`, after a word about an error.
@@ -142,7 +142,7 @@ fn work() -> Work {
             .map_err(|error| error.to_string())
             .and_then(|()| vblock::run(&arguments))
             .map(|()| run::Status::Ended),
-        Command::Nat(arguments) => return Work::Nat(arguments),
+        Command::Nat(arguments) => return Work::Nat(Box::new(arguments)),
         Command::Switch(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))

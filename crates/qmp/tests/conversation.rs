@@ -125,7 +125,9 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 }
                 Request::Stats(reply) => {
                     let engine = vec![("blocks decoded", 1)];
-                    reply.answer(Box::new(Stats { engine, ..Stats::default() }));
+                    let mut stats = Box::<Stats>::default();
+                    stats.engine = engine;
+                    reply.answer(stats);
                 }
                 Request::Processor(reply) => reply.answer(Box::default()),
                 Request::Memory(_, reply) => reply.answer(None),

@@ -3,7 +3,7 @@
 //!
 //! The real-mode code of such a kernel asks the BIOS, so there must be one: zImages, kernels from before Linux 2.6.22, and programs that only
 //! look like kernels, as memdisk and iPXE do. The machine tells firmware by fw_cfg what belongs where. SeaBIOS knows nothing of kernels
-//! and finds a ROM ([`rom`]) that loads them; other firmware reads the items itself.
+//! and finds a ROM ([`mod@rom`]) that loads them; other firmware reads the items itself.
 //!
 //! ```text
 //!                         zImage, or before 2.02    others

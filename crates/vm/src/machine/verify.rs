@@ -278,7 +278,7 @@ fn instructions_of(saved: &SavedMachine, engines: Engines<'_>) -> Result<u64, Vm
 enum Compared {
     /// They are the same, but for these flags, which are undefined.
     Same(Eflags),
-    Differ([Side; 2]),
+    Differ(Box<[Side; 2]>),
 }
 
 /// The search for the instruction after which the machines differ.
@@ -320,14 +320,14 @@ impl Search<'_> {
         let Compared::Differ(sides) = self.compare(&from, inputs, different)? else {
             let Some((at, flags)) = undefined else { return Ok(None) };
             let undefined = Undefined { flags, by: self.leaves_undefined(at, flags)? };
-            let mut difference = Difference::of_undefined(at, different, undefined, at_the_end);
+            let mut difference = Difference::of_undefined(at, different, undefined, *at_the_end);
             difference.describe_code(self.trace(at)?, Vec::new(), String::new());
             return Ok(Some(difference));
         };
         let before = Vm::restore(&from, self.engines.reference)?;
         let report = before.cpu.report(&before.memory).to_string();
         let next = before.cpu.disassemble(&before.memory, 4);
-        let mut difference = Difference::found(same, sides);
+        let mut difference = Difference::found(same, *sides);
         difference.describe_code(self.trace(same)?, next, report);
         Ok(Some(difference))
     }
@@ -350,7 +350,8 @@ impl Search<'_> {
         {
             return Ok(Compared::Same(flags));
         }
-        Ok(Compared::Differ([tested.side(&tested_came), reference.side(&reference_came)]))
+        let sides = [tested.side(&tested_came), reference.side(&reference_came)];
+        Ok(Compared::Differ(Box::new(sides)))
     }
 
     /// The last instruction before there were `instructions` that has left some of `flags` undefined.

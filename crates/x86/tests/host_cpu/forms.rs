@@ -47,7 +47,7 @@ fn why_not(code: Code) -> Option<&'static str> {
         Mnemonic::Sgdt | Mnemonic::Sidt | Mnemonic::Sldt | Mnemonic::Smsw | Mnemonic::Str => {
             Some("tells of the host, or is emulated by its kernel (UMIP)")
         }
-        Mnemonic::Cpuid | Mnemonic::Rdtsc => Some("tells of the host"),
+        Mnemonic::Cpuid | Mnemonic::Rdtsc | Mnemonic::Rdtscp => Some("tells of the host"),
         _ => None,
     }
 }

@@ -148,6 +148,7 @@ fn is_plain(code: Code) -> bool {
     let is_other = matches!(
         instruction.mnemonic(),
         Mnemonic::Rdtsc
+            | Mnemonic::Rdtscp
             | Mnemonic::Rdpmc
             | Mnemonic::Cpuid
             | Mnemonic::Cli

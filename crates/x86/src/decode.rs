@@ -449,7 +449,11 @@ const SHIFT_16_BIT: u8 = 16;
 
 #[cfg(test)]
 mod tests {
+    use ring3_core::memory::Memory;
+
     use super::*;
+    use crate::cpu::Cpu;
+    use crate::exception::{Stop, vector};
 
     #[test]
     fn two_instructions_share_a_cache_line() {
@@ -463,8 +467,11 @@ mod tests {
         let mode = CodeMode { is_32_bit: true, is_flat: true };
         for model in Model::ALL {
             assert!(is_offered(&missing, model) && !exists(&missing, model));
-            let op = to_op(&missing, mode, model);
-            assert!(std::ptr::fn_addr_eq(op.exec, UNDEFINED.exec), "{model}");
+            let ops = [to_op(&missing, mode, model)];
+            let (mut cpu, mut memory) = (Cpu::of_model(model), Memory::new(1 << 20).unwrap());
+            assert!((ops[0].exec)(&mut cpu, &mut memory, &ops[0], &ops, 0).is_err(), "{model}");
+            let is_undefined = matches!(cpu.stop, Stop::Fault(fault) if fault.vector == vector::UD);
+            assert!(is_undefined, "{model}: {:?}", cpu.stop);
         }
     }
 }

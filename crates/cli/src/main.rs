@@ -68,10 +68,12 @@ mod switch;
 mod vblock;
 
 use std::env;
-use std::io::Write;
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use ring3_display::tty::{self, Stderr};
+use ring3_net::Program;
 
 use args::{Command, RunArguments};
 use nat::NatArguments;
@@ -92,6 +94,11 @@ fn main() -> ExitCode {
         Err(error) => Err(error),
     };
     status_of(ended)
+}
+
+/// This program with other arguments. The file may have the name of one of QEMU's programs, so it is called by its own.
+fn own_program(arguments: Vec<OsString>) -> io::Result<Program> {
+    Program::running(env!("CARGO_BIN_NAME"), arguments)
 }
 
 /// What the command line asks for.

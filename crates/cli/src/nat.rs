@@ -1,6 +1,5 @@
 //! `ring3 nat`: a NAT, in a process of its own.
 
-use std::env;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
@@ -8,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use ring3_net::hostnet::sandbox::close_inherited;
 use ring3_net::nat::{commands, serve, serve_at};
-use ring3_net::{NetError, Program, StreamAddress};
+use ring3_net::{NetError, StreamAddress};
 use rustix::net::sockopt::socket_type;
 use thiserror::Error;
 
@@ -96,8 +95,8 @@ pub(crate) fn run(arguments: &NatArguments) -> Result<Status, String> {
     // Whatever else whoever started this had open is not the guest's.
     close_inherited().map_err(|error| format!("descriptors cannot be closed: {error}"))?;
     let options = &arguments.properties.options;
-    let path = env::current_exe().map_err(|error| format!("this program is not found: {error}"))?;
-    let commands = Program { path, arguments: vec!["nat".into(), "--serve-command".into()] };
+    let commands = crate::own_program(vec!["nat".into(), "--serve-command".into()])
+        .map_err(|error| format!("this program is not found: {error}"))?;
     if let Some(Listen(address)) = &arguments.listen {
         return match serve_at(options, &commands, address) {
             Ok(()) => Ok(Status::Ended),

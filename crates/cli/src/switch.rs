@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ring3_net::switch::{SwitchStatus, VhostServer, tell_status};
-use ring3_net::{Program, StreamAddress, Switch, SwitchOptions, SwitchProgram, SwitchServer};
+use ring3_net::{StreamAddress, Switch, SwitchOptions, SwitchProgram, SwitchServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::info;
@@ -113,8 +113,7 @@ pub(crate) fn program(socket: Option<&Path>) -> io::Result<SwitchProgram> {
     let mut address = std::ffi::OsString::from("unix:");
     address.push(&socket);
     let arguments = vec!["switch".into(), "--listen".into(), address, "--ends-when-unused".into()];
-    let program = Program { path: env::current_exe()?, arguments };
-    Ok(SwitchProgram { socket, program })
+    Ok(SwitchProgram { socket, program: crate::own_program(arguments)? })
 }
 
 /// Is a switch until it is told to end, or shows what another one says.

@@ -171,6 +171,30 @@ fn serial_ports_speak_telnet_and_plain_tcp_and_connect_themselves() {
 }
 
 #[test]
+fn a_file_by_the_name_of_a_program_of_qemu_starts_itself_by_its_own() {
+    let directory = Directory::new();
+    let link = directory.path("qemu-system-i386");
+    fs::hard_link(env!("CARGO_BIN_EXE_ring3"), &link).unwrap();
+    directory.file("kernel", &kernel(HALT_FOR_EVER));
+    let machine = || {
+        let mut command = Command::new(&link);
+        let words = "-m 16 -kernel kernel -display none -serial null -S";
+        command.env_remove("RING3_LOG").current_dir(directory.path(".")).args(words.split(' '));
+        command
+    };
+    // What is behind a card is the same program in another process.
+    let words = ["-nic", "user", "-monitor", "stdio"];
+    let output = answer(machine().args(words), b"info network\nquit\n");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // And so is a machine in the background.
+    let words = ["-nic", "none", "-daemonize", "-qmp", "unix:qmp,server=on"];
+    let output = answer(machine().args(words), b"");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    Qmp::connect(&directory.path("qmp")).done("quit", json!({}));
+}
+
+#[test]
 fn several_monitors_are_at_several_places() {
     let directory = Directory::new();
     let port = free_port();

@@ -1,13 +1,12 @@
 //! What is behind a network card, in QEMU's words ("Invocation", -netdev).
 
-use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ring3_core::net::MacAddress;
 use ring3_devices::nic;
-use ring3_net::{Backend, DgramOptions, Program, StreamAddress, StreamOptions};
+use ring3_net::{Backend, DgramOptions, StreamAddress, StreamOptions};
 
 use super::user::NatProperties;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -66,10 +65,10 @@ impl Behind {
                 let program = program(socket.as_deref()).map_err(NicError::Program)?;
                 Backend::Switch(program)
             }
-            Behind::User(nat) => Backend::Nat(Program {
-                path: env::current_exe().map_err(NicError::Program)?,
-                arguments: vec!["nat".into(), nat.text.clone().into()],
-            }),
+            Behind::User(nat) => {
+                let arguments = vec!["nat".into(), nat.text.clone().into()];
+                Backend::Nat(crate::own_program(arguments).map_err(NicError::Program)?)
+            }
         })
     }
 }

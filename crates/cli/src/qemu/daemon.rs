@@ -3,10 +3,9 @@
 //! The program starts itself again with [`CHILD`]. What is wrong with the machine the child says itself, on the standard error that it
 //! shares; a byte on its standard output says that the machine runs, and from then on it has neither.
 
-use std::env;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use rustix::process::setsid;
 use rustix::stdio::{dup2_stderr, dup2_stdout};
@@ -28,8 +27,8 @@ pub(super) fn start(arguments: &[String]) -> ExitCode {
 }
 
 fn try_start(arguments: &[String]) -> io::Result<ExitCode> {
-    let mut child = Command::new(env::current_exe()?)
-        .arg("qemu")
+    let mut child = crate::own_program(vec!["qemu".into()])?
+        .command()
         .args(arguments)
         .arg(CHILD)
         .stdin(Stdio::null())

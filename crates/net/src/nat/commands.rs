@@ -41,8 +41,8 @@ impl Commands {
         let socket = directory.join("socket");
         let listener = UnixListener::bind(&socket).map_err(fails)?;
         let (alive, theirs) = UnixStream::pair().map_err(fails)?;
-        Command::new(&program.path)
-            .args(&program.arguments)
+        program
+            .command()
             .arg(command)
             .stdin(OwnedFd::from(listener))
             .stdout(OwnedFd::from(theirs))

@@ -94,6 +94,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     door.resume();
                     reply.answer(());
                 }
+                Request::Nothing(reply) => reply.answer(()),
                 Request::Picture(reply) => {
                     let colours = vec![0x010203, 0x040506];
                     reply.answer(Some(Picture::Pixels(Pixels { width: 2, height: 1, colours })));
@@ -256,6 +257,18 @@ fn questions_are_answered() {
     assert!(names.contains(&&json!("engine-blocks-decoded")), "{names:?}");
     let of_processors = client.ask("query-stats", json!({"target": "vcpu"}));
     assert_eq!(of_processors, json!({"return": []}));
+    for (wanted, count) in [
+        (json!([{"provider": "ring3", "names": ["instructions"]}]), Some(1)),
+        (json!([{"provider": "ring3", "names": []}]), Some(0)),
+        (json!([{"provider": "ring3"}]), Some(names.len())),
+        (json!([{"provider": "kvm", "names": ["halt_wait_ns"]}]), None),
+    ] {
+        let answer = client.ask("query-stats", json!({"target": "vm", "providers": wanted}));
+        let found = answer["return"][0]["stats"].as_array().map(Vec::len);
+        assert_eq!(found, count, "{answer}");
+    }
+    let balloon = client.ask("balloon", json!({"value": 1 << 20}));
+    assert_eq!(balloon["error"]["class"], "DeviceNotActive");
     let unknown = client.ask("query-weather", json!({}));
     assert_eq!(unknown["error"]["class"], "CommandNotFound");
 }

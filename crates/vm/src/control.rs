@@ -164,6 +164,8 @@ pub struct DriveInfo {
 /// What a [`Control`] asks of the machine.
 #[derive(Debug)]
 pub enum Request {
+    /// Only to answer.
+    Nothing(Reply<()>),
     /// Stand still.
     Pause(Reply<()>),
     /// Go on.
@@ -383,9 +385,11 @@ impl Control {
         self.send(POWER_MANAGEMENT, DeviceInput::PowerButton);
     }
 
-    /// Presses the reset button.
+    /// Presses the reset button. When this returns the machine was reset: one that was off can be resumed.
     pub fn reset(&self) {
         self.sender.send(Input::Reset);
+        // What is asked after a reset is answered after it. A machine that has ended needs none.
+        let _ = self.ask(Request::Nothing);
     }
 
     /// Ends the run.

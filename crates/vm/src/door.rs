@@ -379,9 +379,11 @@ impl Door {
         self.shared.notify(&waiting);
     }
 
-    /// The requests that have come, to be answered.
+    /// The requests that have come, to be answered. While there is a reset to be taken they wait for that: who has asked for it sees the machine
+    /// after it.
     pub fn take_requests(&mut self) -> Vec<Request> {
-        std::mem::take(&mut self.shared.lock().requests)
+        let mut waiting = self.shared.lock();
+        if waiting.reset { Vec::new() } else { std::mem::take(&mut waiting.requests) }
     }
 
     /// True when [`Door::take_requests`] would give something.

@@ -135,6 +135,7 @@ impl Vm {
                     }
                     reply.answer(());
                 }
+                Request::Nothing(reply) => reply.answer(()),
                 Request::Picture(reply) => reply.answer(self.picture()),
                 Request::ChangeMedium { device, unit, drive, force, reply } => {
                     reply.answer(self.change_medium(device, unit, drive, force));

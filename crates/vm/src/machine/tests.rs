@@ -383,8 +383,8 @@ fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
         assert_eq!(control.status(), Status::Off);
         assert_eq!(control.stats().unwrap().instructions, before.instructions);
         control.reset();
-        assert_eq!(next(), Event::Reset { by_guest: false });
         assert_eq!(control.status(), Status::Paused);
+        assert_eq!(next(), Event::Reset { by_guest: false });
         assert_eq!(control.stats().unwrap().instructions, before.instructions);
         control.resume().unwrap();
         assert_eq!([next(), next(), next()], [Event::Resumed, Event::Off, Event::Paused]);

@@ -37,7 +37,9 @@ impl Qmp {
     #[allow(clippy::needless_pass_by_value)] // Calls read better with json!(..) as it is.
     pub(crate) fn ask(&mut self, command: &str, arguments: Value) -> Value {
         let message = json!({"execute": command, "arguments": arguments});
-        writeln!(self.lines.get_mut(), "{message}").expect("QMP takes commands");
+        // In one piece: the answer to "quit" comes, and the end, before anything that would follow it.
+        let message = message.to_string();
+        self.lines.get_mut().write_all(message.as_bytes()).expect("QMP takes commands");
         loop {
             let message = self.receive();
             if message.get("event").is_none() {

@@ -10,15 +10,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
+use ring3_display::tty::Stderr;
 use ring3_display::vnc;
 use ring3_qmp::{CharacterInfo, Protocol, Server};
 use ring3_vm::socket::listener::{ListenError, Listener, connect_tcp, connect_unix, inherited};
 use ring3_vm::{Control, Sender};
 use thiserror::Error;
+use tracing::warn;
 
 use crate::args::RunArguments;
 use crate::display::DisplayTarget;
-use crate::qemu::settings::{Address, Character, Mode, Place, SocketPlace};
+use crate::qemu::settings::{Address, Character, CharacterLog, Mode, Place, SocketPlace};
+use crate::serial::terminals::{Owner, Terminal, Terminals};
 use crate::serial::{Line, Port, SerialError, SerialTarget, Taker};
 pub(crate) use mux::Mux;
 
@@ -62,23 +65,29 @@ fn shown(place: &Place) -> String {
     }
 }
 
-/// What tools are told of the character devices of `arguments`, and of the screen.
-pub(crate) fn facts(arguments: &RunArguments) -> ring3_qmp::Facts {
+/// What people call character device `index`.
+fn label(character: &Character, index: usize) -> String {
+    character.id.clone().unwrap_or_else(|| format!("char{index}"))
+}
+
+/// What tools are told of the character devices of `arguments`, some of which are at `terminals`, and of the screen.
+pub(crate) fn facts(arguments: &RunArguments, terminals: &Terminals) -> ring3_qmp::Facts {
+    let terminal = |owner| terminals.name(owner).map(|name| format!("pty:{name}"));
     let mut characters = Vec::new();
     for (index, target) in arguments.serial_targets().iter().enumerate() {
         let place = match target {
             SerialTarget::Character(_) | SerialTarget::None => continue,
             SerialTarget::Stdio => "stdio".to_owned(),
             SerialTarget::Null => "null".to_owned(),
-            SerialTarget::Pty => "pty".to_owned(),
+            SerialTarget::Pty => terminal(Owner::Port(index)).unwrap_or_else(|| "pty".to_owned()),
             SerialTarget::File(path) => format!("file:{}", path.display()),
             SerialTarget::Socket(path) => format!("unix:{},server=on", path.display()),
         };
         characters.push(CharacterInfo { label: format!("serial{index}"), place });
     }
     for (index, character) in arguments.qemu.characters.iter().enumerate() {
-        let label = character.id.clone().unwrap_or_else(|| format!("char{index}"));
-        characters.push(CharacterInfo { label, place: shown(&character.place) });
+        let place = terminal(Owner::Character(index)).unwrap_or_else(|| shown(&character.place));
+        characters.push(CharacterInfo { label: label(character, index), place });
     }
     let screen = match &arguments.display {
         DisplayTarget::Vnc(vnc::Address::Unix(path)) => Some(format!("unix:{}", path.display())),
@@ -100,11 +109,13 @@ pub(crate) struct Characters {
 }
 
 impl Characters {
-    /// Opens what `arguments` say. Monitors are served by `server`; what comes for serial ports goes to `sender`.
+    /// Opens what `arguments` say, pseudoterminals among `terminals`. Monitors are served by `server`; what comes for serial ports goes to
+    /// `sender`.
     pub(crate) fn open(
         arguments: &RunArguments,
         sender: &Sender,
         server: Option<&Server>,
+        terminals: &mut Terminals,
     ) -> Result<Characters, CharacterError> {
         let mut characters = Characters::default();
         let targets = arguments.serial_targets();
@@ -114,15 +125,27 @@ impl Characters {
             let ports: Vec<_> = ports.map(|(port, _)| port).collect();
             let monitors = arguments.qemu.monitors.iter().filter(|at| at.character == index);
             let monitors: Vec<_> = monitors.map(|at| at.mode).collect();
+            let terminal = || {
+                let terminal = terminals.take(Owner::Character(index))?;
+                let label = label(character, index);
+                // As QEMU says it: programs look for it there.
+                let line = format!("char device redirected to {} (label {label})", terminal.name);
+                let _ = writeln!(Stderr, "{line}");
+                Ok(terminal)
+            };
             let port = match (ports.as_slice(), monitors.as_slice()) {
                 ([], []) => None,
                 ([], [mode]) if !character.is_shared => {
                     if let Some(server) = server {
-                        characters.serve(server, *mode, character, &sender.control())?;
+                        let control = sender.control();
+                        characters.serve(server, *mode, character, &control, terminal)?;
                     }
                     None
                 }
-                _ => Some(characters.share(character, &ports, &monitors, sender, server)?),
+                _ => {
+                    let all = (ports.as_slice(), monitors.as_slice());
+                    Some(characters.share(character, all, sender, server, terminal)?)
+                }
             };
             characters.ports.push(port);
         }
@@ -141,7 +164,12 @@ impl Characters {
         mode: Mode,
         character: &Character,
         control: &Control,
+        terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
     ) -> Result<(), CharacterError> {
+        if let Some(CharacterLog { path, .. }) = &character.log {
+            let path = path.display();
+            warn!("nothing goes to {path}: only what serial ports send is copied to a file");
+        }
         let protocol = protocol(mode);
         if let Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) =
             &character.place
@@ -166,7 +194,7 @@ impl Characters {
                 )
             }
             place => {
-                let (input, output, held) = open::stream(place)?;
+                let (input, output, held) = open::stream(place, terminal)?;
                 self.held.extend(held);
                 (Box::new(input), Box::new(output))
             }
@@ -178,21 +206,21 @@ impl Characters {
     fn share(
         &mut self,
         character: &Character,
-        ports: &[usize],
-        monitors: &[Mode],
+        (ports, monitors): (&[usize], &[Mode]),
         sender: &Sender,
         server: Option<&Server>,
+        terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
     ) -> Result<Arc<Port>, CharacterError> {
         let lines = ports.iter().map(|index| Line::new(*index, sender.clone()));
         if !character.is_shared
             && let Some(line) = lines.clone().next()
         {
             let line: Arc<dyn Taker> = Arc::new(line);
-            return Ok(Arc::new(open::port(&character.place, &line)?));
+            return Ok(Arc::new(open::port(character, &line, terminal)?));
         }
         let mux = Arc::new(Mux::new(sender.clone()));
         let taker: Arc<dyn Taker> = mux.clone();
-        let port = Arc::new(open::port(&character.place, &taker)?);
+        let port = Arc::new(open::port(character, &taker, terminal)?);
         if character.place == Place::Stdio {
             self.stdin = Some(taker);
         }
@@ -208,7 +236,7 @@ impl Characters {
                 // It greets when it is looked at for the first time.
                 Some(Box::new(move || {
                     if let Err(error) = server.talk(input, output, protocol) {
-                        tracing::warn!("cannot start a monitor: {error}");
+                        warn!("cannot start a monitor: {error}");
                     }
                 })),
             );

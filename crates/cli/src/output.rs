@@ -1,9 +1,11 @@
 //! Files, and standard output, to which bytes of the guest go as soon as they come.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+
+use ring3_vm::socket::listener::inherited;
 
 /// A file, or standard output, and what errors call it.
 #[derive(Debug)]
@@ -20,12 +22,23 @@ impl Output {
 
     /// The file at `path`, which is made or emptied.
     pub(crate) fn create(path: &Path) -> io::Result<Output> {
-        Ok(Output { file: File::create(path)?, name: path.display().to_string() })
+        Output::open(path, File::options().create(true).write(true).truncate(true))
     }
 
     /// The same, but that what is in the file stays before it.
     pub(crate) fn append(path: &Path) -> io::Result<Output> {
-        let file = File::options().create(true).append(true).open(path)?;
+        Output::open(path, File::options().create(true).append(true))
+    }
+
+    /// A file that this process was given open is used as it is: opened by its path, it would be asked whether this user may open it, and
+    /// a pipe would not know its end.
+    fn open(path: &Path, options: &OpenOptions) -> io::Result<Output> {
+        let given = path.strip_prefix("/proc/self/fd").or_else(|_| path.strip_prefix("/dev/fd"));
+        let number = given.ok().and_then(|number| number.to_str()?.parse().ok());
+        let file = match number {
+            Some(number) => File::from(inherited(number)?),
+            None => options.open(path)?,
+        };
         Ok(Output { file, name: path.display().to_string() })
     }
 

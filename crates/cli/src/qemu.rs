@@ -8,6 +8,7 @@
 //! * [`machine`], [`models`]: the machine, its processor and its time;
 //! * [`drives`]: drives, and block nodes;
 //! * [`characters`]: serial ports, monitors and where they go;
+//! * [`fd_sets`]: files that are open already;
 //! * [`devices`], for `-device`: what there is;
 //! * [`network`]: network cards;
 //! * [`served`]: disks behind servers;
@@ -19,6 +20,7 @@ mod characters;
 pub(crate) mod daemon;
 mod devices;
 mod drives;
+mod fd_sets;
 mod help;
 mod machine;
 mod models;
@@ -129,6 +131,8 @@ struct Translation {
     netdevs: Vec<(String, NetworkProperties)>,
     cards: Vec<network::Card>,
     hubs: Vec<network::HubPort>,
+    /// Sets of descriptors that there are.
+    fd_sets: Vec<u32>,
 }
 
 /// `ring3 qemu` with these arguments, or the program that has the name of the first one.
@@ -188,7 +192,8 @@ pub(crate) fn translate<'a>(
         return Ok(Wanted::Text(text));
     }
     let mut errors = Vec::new();
-    let mut arguments = arguments.into_iter().peekable();
+    let arguments = fd_sets::replaced(&arguments);
+    let mut arguments = arguments.iter().map(String::as_str).peekable();
     while let Some(argument) = arguments.next() {
         let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
             // QEMU takes a file alone for the first hard disk.

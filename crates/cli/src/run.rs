@@ -40,6 +40,7 @@ use crate::qemu::daemon;
 use crate::qemu::pid_file::{PidFile, PidFileError};
 use crate::repetition::{self, RepetitionError};
 use crate::rtc::RtcBase;
+use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
 use crate::signals::Signals;
 
@@ -243,9 +244,10 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     if arguments.paused {
         door.pause();
     }
-    let qmp = serve_qmp(&sender.control(), arguments)?;
-    let characters = Characters::open(arguments, &sender, qmp.as_ref())?;
-    let serial = SerialPorts::open(&serial_targets, &sender, &characters)?;
+    let mut terminals = Terminals::open(arguments)?;
+    let qmp = serve_qmp(&sender.control(), arguments, &terminals)?;
+    let characters = Characters::open(arguments, &sender, qmp.as_ref(), &mut terminals)?;
+    let serial = SerialPorts::open(&serial_targets, &sender, &characters, &mut terminals)?;
     arguments.nics.attach(&mut vm, &sender)?;
     let mut output = Outputs { serial, debug };
 
@@ -320,7 +322,9 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     }
     // Whoever sends something to a machine that is repeated is not heard.
     let (sender, _) = door();
-    let serial = SerialPorts::open(&arguments.serial_targets(), &sender, &Characters::default())?;
+    let (characters, mut terminals) = (Characters::default(), Terminals::default());
+    let targets = arguments.serial_targets();
+    let serial = SerialPorts::open(&targets, &sender, &characters, &mut terminals)?;
     let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
     let ended = if repetition.verify {
         vm.verify_replay(COMPARED, recording, &mut output)
@@ -476,11 +480,15 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
 }
 
 /// Lets people and tools drive the machine. The monitors of `ring3 qemu` are opened later.
-fn serve_qmp(control: &Control, arguments: &RunArguments) -> Result<Option<Server>, RunError> {
+fn serve_qmp(
+    control: &Control,
+    arguments: &RunArguments,
+    terminals: &Terminals,
+) -> Result<Option<Server>, RunError> {
     if !arguments.has_monitor() {
         return Ok(None);
     }
-    let facts = characters::facts(arguments);
+    let facts = characters::facts(arguments, terminals);
     Ok(Some(match &arguments.qmp {
         Some(QmpTarget::Socket(path)) => {
             Server::on_socket(control, path, facts).map_err(RunError::QmpSocket)?

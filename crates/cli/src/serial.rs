@@ -1,10 +1,12 @@
 //! What is behind the serial ports COM1 to COM4.
 //!
 //! * [`stdin`]: standard input, with the escape key;
-//! * [`clients`]: programs that come and go, at a Unix socket or a pseudoterminal.
+//! * [`clients`]: programs that come and go, at a Unix socket or a pseudoterminal;
+//! * [`terminals`]: the pseudoterminals themselves.
 
 pub(crate) mod clients;
 mod stdin;
+pub(crate) mod terminals;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ use crate::characters::Characters;
 use crate::output::Output;
 use clients::Clients;
 use stdin::InputFrom;
+use terminals::{Owner, Terminals};
 
 /// The most serial ports that a PC has.
 pub(crate) const PORTS_MAX: usize = COM_PORTS.len();
@@ -101,6 +104,8 @@ pub(crate) enum Port {
     Null,
     Output(Output),
     Clients(Clients),
+    /// One of which there is a copy.
+    Copied(Box<Port>, Output),
 }
 
 impl Port {
@@ -112,7 +117,20 @@ impl Port {
                 clients.write(bytes);
                 Ok(())
             }
+            Port::Copied(port, copy) => {
+                copy.write(bytes)?;
+                port.write(bytes)
+            }
             Port::Null => Ok(()),
+        }
+    }
+
+    /// Lets clients have what was written last.
+    fn finish(&self) {
+        match self {
+            Port::Clients(clients) => clients.finish(),
+            Port::Copied(port, _) => port.finish(),
+            Port::Null | Port::Output(_) => {}
         }
     }
 }
@@ -135,11 +153,13 @@ enum StdinTaker {
 }
 
 impl SerialPorts {
-    /// Opens what `targets` name; what clients send goes to `sender`. Some of them are among `characters`.
+    /// Opens what `targets` name; what clients send goes to `sender`. Some of them are among `characters`, and pseudoterminals among
+    /// `terminals`.
     pub(crate) fn open(
         targets: &[SerialTarget],
         sender: &Sender,
         characters: &Characters,
+        terminals: &mut Terminals,
     ) -> Result<SerialPorts, SerialError> {
         let open = |(index, target): (usize, &SerialTarget)| {
             let line = Line::new(index, sender.clone());
@@ -157,10 +177,10 @@ impl SerialPorts {
                 }
                 SerialTarget::Socket(path) => Port::Clients(Clients::on_socket(path, line)?),
                 SerialTarget::Pty => {
-                    let (clients, name) = Clients::on_pty(Arc::new(line))?;
+                    let terminal = terminals.take(Owner::Port(index))?;
                     // Who has no standard error looks for it in vain.
-                    let _ = writeln!(Stderr, "ring3: COM{} is {name}", index + 1);
-                    Port::Clients(clients)
+                    let _ = writeln!(Stderr, "ring3: COM{} is {}", index + 1, terminal.name);
+                    Port::Clients(Clients::on_terminal(terminal, Arc::new(line))?)
                 }
             }))
         };
@@ -205,9 +225,7 @@ impl SerialPorts {
     /// Lets clients have what the guest has sent last.
     pub(crate) fn finish(self) {
         for port in &self.ports {
-            if let Port::Clients(clients) = &**port {
-                clients.finish();
-            }
+            port.finish();
         }
     }
 }

@@ -24,6 +24,7 @@ type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 
 /// The commands, but for `qmp_capabilities`, which is the session's.
 const COMMANDS: &[(&str, Handler)] = &[
+    ("balloon", probe::inflate),
     ("block_resize", media::resize),
     ("block_set_io_throttle", limits::set),
     ("blockdev-add", nodes::add),
@@ -247,11 +248,14 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     Ok(json!({"running": status == Status::Running, "status": name}))
 }
 
+/// Who counts.
+const PROVIDER: &str = "ring3";
+
 /// What the machine counts, of which there is nothing for its parts alone. QEMU's own counters are KVM's; these have a provider of their own. Those
 /// of the engine begin with its name.
 fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields, rename_all = "lowercase")]
+    #[derive(PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "lowercase")]
     enum Target {
         Vm,
         Vcpu,
@@ -261,8 +265,29 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     #[serde(deny_unknown_fields)]
     struct Which {
         target: Target,
+        providers: Option<Vec<Wanted>>,
+        #[serde(default, rename = "vcpus")]
+        _vcpus: Vec<String>,
     }
-    let Which { target: Target::Vm } = read(arguments)? else { return Ok(json!([])) };
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted {
+        provider: String,
+        names: Option<Vec<String>>,
+    }
+    let Which { target, providers, .. } = read(arguments)?;
+    if target != Target::Vm {
+        return Ok(json!([]));
+    }
+    // None for all names.
+    let wanted = match providers {
+        None => None,
+        Some(providers) => {
+            let ours = providers.into_iter().find(|wanted| wanted.provider == PROVIDER);
+            let Some(Wanted { names, .. }) = ours else { return Ok(json!([])) };
+            names
+        }
+    };
     let stats = machine.control.stats()?;
     let of_engine = stats
         .engine
@@ -270,8 +295,11 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
         .map(|(name, value)| (format!("engine-{}", name.replace(' ', "-")), *value));
     let of_machine = stats.counters().into_iter().map(|(name, value)| (name.to_owned(), value));
     let counter = |(name, value)| json!({"name": name, "value": value});
-    let counters: Vec<_> = of_machine.chain(of_engine).map(counter).collect();
-    Ok(json!([{"provider": "ring3", "stats": counters}]))
+    let is_wanted = |(name, _): &(String, u64)| {
+        wanted.as_ref().is_none_or(|wanted: &Vec<String>| wanted.contains(name))
+    };
+    let counters: Vec<_> = of_machine.chain(of_engine).filter(is_wanted).map(counter).collect();
+    Ok(json!([{"provider": PROVIDER, "stats": counters}]))
 }
 
 /// A line of the monitor for people.

@@ -140,10 +140,26 @@ pub(crate) fn memory_size(machine: &Machine, arguments: Arguments) -> Result<Val
 /// The guest keeps all its memory, whoever asks for it.
 pub(crate) fn balloon(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
-    Err(Failure {
+    Err(no_balloon())
+}
+
+/// The same for who wants to change that.
+pub(crate) fn inflate(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Balloon {
+        #[serde(rename = "value")]
+        _value: u64,
+    }
+    read::<Balloon>(arguments)?;
+    Err(no_balloon())
+}
+
+fn no_balloon() -> Failure {
+    Failure {
         class: crate::protocol::Class::DeviceNotActive,
         description: "No balloon device has been activated".to_owned(),
-    })
+    }
 }
 
 pub(crate) fn current_machine(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {

@@ -1,38 +1,50 @@
 //! Opens the places of character devices.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use ring3_display::tty::Stderr;
 use ring3_vm::socket::listener::Listener;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{CharacterError, connect, listener, shown};
 use crate::output::Output;
-use crate::qemu::settings::{Place, SocketPlace};
-use crate::serial::clients::{Clients, open_pty};
-use crate::serial::{Port, SerialError, Taker};
+use crate::qemu::settings::{Character, CharacterLog, Place, SocketPlace};
+use crate::serial::clients::Clients;
+use crate::serial::terminals::Terminal;
+use crate::serial::{Port, Taker};
 
-/// The host's side of a character device at `place`; what comes from there goes to `taker`.
-pub(super) fn port(place: &Place, taker: &Arc<dyn Taker>) -> Result<Port, CharacterError> {
+/// The host's side of `character`; what comes from there goes to `taker`. Where it is a pseudoterminal, that is `terminal`'s.
+pub(super) fn port(
+    character: &Character,
+    taker: &Arc<dyn Taker>,
+    terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
+) -> Result<Port, CharacterError> {
+    let port = at(&character.place, taker, terminal)?;
+    let Some(CharacterLog { path, append }) = &character.log else { return Ok(port) };
+    let copy = if *append { Output::append(path) } else { Output::create(path) };
+    let failed = |source| CharacterError::Open { place: path.display().to_string(), source };
+    Ok(Port::Copied(Box::new(port), copy.map_err(failed)?))
+}
+
+/// The same without a copy.
+fn at(
+    place: &Place,
+    taker: &Arc<dyn Taker>,
+    terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
+) -> Result<Port, CharacterError> {
     let failed = |source| CharacterError::Open { place: shown(place), source };
     Ok(match place {
         Place::Unknown | Place::Null => Port::Null,
         Place::Stdio => Port::Output(Output::stdout().map_err(failed)?),
         Place::File { path, append: true } => Port::Output(Output::append(path).map_err(failed)?),
         Place::File { path, append: false } => Port::Output(Output::create(path).map_err(failed)?),
-        Place::Pty => {
-            let (clients, name) = Clients::on_pty(taker.clone())?;
-            // As QEMU says it: programs look for it there.
-            let _ = writeln!(Stderr, "char device redirected to {name}");
-            Port::Clients(clients)
-        }
+        Place::Pty => Port::Clients(Clients::on_terminal(terminal()?, taker.clone())?),
         Place::Pipe(_) => {
-            let (input, output, _) = stream(place)?;
+            let (input, output, _) = stream(place, terminal)?;
             Port::Clients(Clients::on_files(input, output, taker.clone())?)
         }
         Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) => {
@@ -78,7 +90,10 @@ fn wait_for_client(listener: &Listener) -> io::Result<OwnedFd> {
 }
 
 /// What a monitor reads and writes at a place where nobody else connects, and what is to be held open meanwhile.
-pub(super) fn stream(place: &Place) -> Result<(File, File, Option<OwnedFd>), CharacterError> {
+pub(super) fn stream(
+    place: &Place,
+    terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
+) -> Result<(File, File, Option<OwnedFd>), CharacterError> {
     let failed = |source| CharacterError::Open { place: shown(place), source };
     let both = |path: &Path| File::options().read(true).write(true).open(path);
     Ok(match place {
@@ -102,10 +117,9 @@ pub(super) fn stream(place: &Place) -> Result<(File, File, Option<OwnedFd>), Cha
             (file.try_clone().map_err(failed)?, file, None)
         }
         Place::Pty => {
-            let (master, terminal, name) = open_pty().map_err(SerialError::Pty)?;
-            let _ = writeln!(Stderr, "char device redirected to {name}");
+            let Terminal { master, other, .. } = terminal()?;
             let file = File::from(master);
-            (file.try_clone().map_err(failed)?, file, Some(terminal))
+            (file.try_clone().map_err(failed)?, file, Some(other))
         }
         Place::File { path, .. } => {
             let output = File::create(path).map_err(failed)?;

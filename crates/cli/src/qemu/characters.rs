@@ -8,7 +8,7 @@ use crate::serial::SerialTarget;
 
 use super::options::default_serial;
 use super::properties::{switch, unknown};
-use super::settings::{Address, Character, Mode, Monitor, Place, SocketPlace};
+use super::settings::{Address, Character, CharacterLog, Mode, Monitor, Place, SocketPlace};
 use super::{Properties, Reason, Translation, reason, set};
 
 /// The number of the character device that is called `id`, which may yet be told of.
@@ -24,7 +24,7 @@ fn named(all: &mut Translation, id: &str) -> usize {
 /// A new one without a name.
 fn new(all: &mut Translation, place: Place, is_shared: bool) -> usize {
     let characters = &mut all.run.qemu.characters;
-    characters.push(Character { id: None, place, is_shared });
+    characters.push(Character { place, is_shared, ..Character::default() });
     characters.len() - 1
 }
 
@@ -36,10 +36,9 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
         return reason("others find it by its id; add id=NAME");
     };
     let is_shared = properties.take("mux").map_or(Ok(false), |value| switch("mux", &value))?;
-    if properties.take("logfile").is_some() {
-        all.warn("no copy goes to a log file");
-    }
-    properties.take("logappend");
+    let append = properties.take("logappend");
+    let append = append.map_or(Ok(false), |value| switch("logappend", &value))?;
+    let log = properties.take("logfile").map(|path| CharacterLog { path: path.into(), append });
     let place = match backend.as_str() {
         "null" | "vc" | "ringbuf" | "memory" | "spicevmc" | "spiceport" | "msmouse" | "braille" => {
             if backend != "null" && backend != "vc" {
@@ -78,7 +77,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
         }
         _ => return reason("there are null, stdio, file, pty, pipe, socket and vc"),
     };
-    properties.finish("id, mux, and those of its kind: path, append, server, wait, telnet, host, port, fd and reconnect")?;
+    properties.finish("id, mux, logfile, logappend, and those of its kind: path, append, server, wait, telnet, host, port, fd and reconnect")?;
     let index = named(all, &id);
     let character = &mut all.run.qemu.characters[index];
     if character.place != Place::Unknown {
@@ -86,6 +85,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
     }
     character.place = place;
     character.is_shared = is_shared;
+    character.log = log;
     Ok(())
 }
 

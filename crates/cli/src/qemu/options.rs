@@ -9,8 +9,8 @@ use crate::display::DisplayTarget;
 use crate::serial::SerialTarget;
 
 use super::{
-    Reason, Translation, characters, devices, drives, machine, models, network, readconfig, reason,
-    served, set,
+    Reason, Translation, characters, devices, drives, fd_sets, machine, models, network,
+    readconfig, reason, served, set,
 };
 
 /// What is done with an option and its value, which is empty where it takes none.
@@ -71,7 +71,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
         Kind::Missing("the ACPI tables are the machine's own: leave it out"),
     ),
     option("action", "reboot=shutdown|reset,shutdown=pause|poweroff,…", machine::action),
-    other("add-fd", Some("…"), Kind::Missing("files are given by their names")),
+    option("add-fd", "set=SET,fd=DESCRIPTOR", fd_sets::add),
     other("alt-grab", None, Kind::Ignored),
     option("append", "TEXT", |all, value| set(&mut all.run.append, value.to_owned())),
     other("async-teardown", None, Kind::Ignored),

@@ -32,6 +32,16 @@ pub(crate) struct Character {
     pub(crate) place: Place,
     /// Several have it, and the escape key goes from one to the next.
     pub(crate) is_shared: bool,
+    /// What goes there goes to this file, too.
+    pub(crate) log: Option<CharacterLog>,
+}
+
+/// A file with all that the guest has sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CharacterLog {
+    pub(crate) path: PathBuf,
+    /// What is in the file stays.
+    pub(crate) append: bool,
 }
 
 /// Where the bytes go.

@@ -17,12 +17,10 @@ use std::time::Duration;
 
 use ring3_vm::socket::{self, SocketError, SocketFile, telnet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::net::Shutdown;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use tracing::{debug, warn};
 
+use super::terminals::Terminal;
 use super::{Line, SerialError, Taker};
 
 /// Bytes that wait for a client at most; the oldest are lost then.
@@ -134,16 +132,19 @@ impl Clients {
         Ok(Clients { shared, socket: Mutex::default(), _terminal: None })
     }
 
-    /// Who opens a new pseudoterminal, whose name comes with it.
-    pub(crate) fn on_pty(taker: Arc<dyn Taker>) -> Result<(Clients, String), SerialError> {
-        let (master, terminal, name) = open_pty().map_err(SerialError::Pty)?;
+    /// Who opens `terminal`.
+    pub(crate) fn on_terminal(
+        terminal: Terminal,
+        taker: Arc<dyn Taker>,
+    ) -> Result<Clients, SerialError> {
+        let Terminal { master, other, .. } = terminal;
         let client = Arc::new(File::from(master));
         let shared = Arc::new(Shared::default());
         shared.connect(client.clone());
         let for_reader = shared.clone();
         spawn("serial pty", move || read(&client, &for_reader, &*taker))?;
         start_writer(&shared)?;
-        Ok((Clients { shared, socket: Mutex::default(), _terminal: Some(terminal) }, name))
+        Ok(Clients { shared, socket: Mutex::default(), _terminal: Some(other) })
     }
 
     /// The guest has sent `bytes`.
@@ -289,20 +290,6 @@ fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
     matches!(poll(&mut polled, timeout), Ok(1..))
 }
 
-/// A new pseudoterminal that passes every byte as it is: its two ends, and the name of the second one.
-pub(crate) fn open_pty() -> io::Result<(OwnedFd, OwnedFd, String)> {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    let name = ptsname(&master, Vec::new())?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let terminal = rustix::fs::open(&name, flags, Mode::empty())?;
-    let mut attributes = tcgetattr(&terminal)?;
-    attributes.make_raw();
-    tcsetattr(&terminal, OptionalActions::Now, &attributes)?;
-    Ok((master, terminal, name.to_string_lossy().into_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
@@ -419,7 +406,9 @@ mod tests {
     #[test]
     fn a_pseudoterminal_passes_every_byte() {
         let (line, mut door) = line();
-        let (clients, name) = Clients::on_pty(Arc::new(line)).unwrap();
+        let terminal = Terminal::open().unwrap();
+        let name = terminal.name.clone();
+        let clients = Clients::on_terminal(terminal, Arc::new(line)).unwrap();
         for _ in 0..2 {
             let mut terminal = File::options().read(true).write(true).open(&name).unwrap();
             terminal.write_all(b"\x03\r\n\x00").unwrap();

@@ -26,7 +26,7 @@ use crate::copy::{self, address, plain_address};
 use crate::emitter::{Branch, CONDITIONAL_SIZE, Count, Emitter, Mark};
 use crate::flags;
 use crate::frames;
-use crate::mode::{Mode, ModeNumber};
+use crate::mode::{Loading, Mode, ModeNumber, Segmented};
 use crate::numeric::{self, Checked};
 use crate::segmented;
 use crate::segments;
@@ -479,8 +479,8 @@ impl Maker<'_> {
 
     /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
     fn loads(&self, instruction: &Instruction) -> Option<u8> {
-        let is_flat = self.mode.segmented.is_none();
-        segments::loads(instruction, self.mode.is_user).filter(|_| is_flat)
+        let is_protected = |segmented: Segmented| segmented.loading == Loading::Protected;
+        segments::loads(instruction).filter(|_| self.mode.segmented.is_none_or(is_protected))
     }
 
     fn begin_site(&mut self, instruction: &Instruction) {

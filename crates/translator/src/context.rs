@@ -28,9 +28,12 @@ use std::mem::offset_of;
 use libc::{c_int, greg_t};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
+use ring3_x86::segment::Segment;
 
-use crate::descriptors::{SLOTS, Slot};
+use crate::descriptors::{SLOTS, Slot, allowed};
+use crate::limits::Limits;
 use crate::routines;
+use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
@@ -112,6 +115,17 @@ pub(crate) struct View {
     pub(crate) writes: u64,
     /// The base address.
     pub(crate) base: u32,
+}
+
+impl View {
+    /// That of `segment`.
+    pub(crate) fn of(segment: &Segment, limits: &Limits) -> View {
+        View {
+            reads: limits.for_reading(segment),
+            writes: limits.for_writing(segment),
+            base: segment.base as u32,
+        }
+    }
 }
 
 /// What the time-stamp counter is: nanoseconds that follow from the number of instructions.
@@ -201,16 +215,16 @@ pub(crate) struct Context {
     pub(crate) bases: [u32; 2],
     /// EFLAGS without status flags and DF, as PUSHF pushes it.
     pub(crate) system_flags: u32,
-    /// Its second byte with IF clear.
-    pub(crate) flags_without_if: u8,
+    /// The same with IF clear.
+    pub(crate) flags_without_if: u32,
     /// Its third byte with AC clear, and with AC set.
     pub(crate) flags_with_ac: [u8; 2],
     /// The machine asks for an interrupt as soon as IF is set.
     pub(crate) interrupt_pin: u8,
     /// The selectors of ES to GS.
     pub(crate) selectors: [u16; 6],
-    /// A bit for each of them that translated code has loaded.
-    pub(crate) loaded: u32,
+    /// Whether translated code has loaded them, and two more for which that is never so.
+    pub(crate) loaded: [bool; 8],
     /// The segments ES to GS, for segmented code.
     pub(crate) views: [View; 6],
     /// From where on the bytes that can be executed are counted, for where segmented code goes.
@@ -229,8 +243,17 @@ pub(crate) struct Context {
     pub(crate) nothing: u64,
     /// CR0 to CR4.
     pub(crate) control: [u32; 5],
-    /// Supervisor code calls it to load the segment register whose number is in R9D with the selector in R8D.
-    pub(crate) load_segment: u64,
+    /// Flat code of the supervisor and of the user calls them to load the segment register whose number is in R9D with the selector in R8D.
+    load_flat: [u64; 2],
+    /// The same for segmented code of the supervisor with a stack of 16 bits and of 32, and such code of the user.
+    load_view: [u64; 4],
+    /// The same for DS, ES and SS in code that is flat if all of these are, as far as they are not.
+    load_toward_flat: [u64; 4],
+    /// RAX, while the routines that need more registers than are free have it.
+    pub(crate) kept: u64,
+    /// From where on nothing can be read, and all offsets can.
+    pub(crate) none: u64,
+    pub(crate) free: u64,
     /// Supervisor code calls it for STI.
     pub(crate) sti: u64,
     /// Supervisor code calls it for POPF, with what was popped in R8D.
@@ -350,7 +373,9 @@ pub(crate) mod at {
     pub(crate) const FORWARD: u32 = offset_of!(Context, forward) as u32;
     pub(crate) const STRINGS: u32 = offset_of!(Context, strings) as u32;
     pub(crate) const CONTROL: u32 = offset_of!(Context, control) as u32;
-    pub(crate) const LOAD_SEGMENT: u32 = offset_of!(Context, load_segment) as u32;
+    pub(crate) const LOAD_FLAT: [u32; 2] = both(offset_of!(Context, load_flat));
+    pub(crate) const LOAD_VIEW: u32 = offset_of!(Context, load_view) as u32;
+    pub(crate) const LOAD_TOWARD_FLAT: u32 = offset_of!(Context, load_toward_flat) as u32;
     pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
     pub(crate) const CLAC: u32 = offset_of!(Context, clac) as u32;
@@ -414,7 +439,7 @@ impl Context {
             flags_with_ac: [0; 2],
             interrupt_pin: 0,
             selectors: [0; 6],
-            loaded: 0,
+            loaded: [false; 8],
             views: [View::default(); 6],
             targets: 0,
             branch: 0,
@@ -424,7 +449,25 @@ impl Context {
             slots: [Slot::default(); SLOTS],
             nothing: 0,
             control: [0; 5],
-            load_segment: routines::load_segment as *const () as u64,
+            load_flat: [
+                load_flat::<{ allowed::FLAT }> as *const () as u64,
+                load_flat::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,
+            ],
+            load_view: [
+                load_view::<{ allowed::STACK_16 }> as *const () as u64,
+                load_view::<{ allowed::STACK_32 }> as *const () as u64,
+                load_view::<{ allowed::of_user(allowed::STACK_16) }> as *const () as u64,
+                load_view::<{ allowed::of_user(allowed::STACK_32) }> as *const () as u64,
+            ],
+            load_toward_flat: [
+                load_view::<{ allowed::STACK_16 }> as *const () as u64,
+                load_toward_flat::<{ allowed::STACK_32 }> as *const () as u64,
+                load_view::<{ allowed::of_user(allowed::STACK_16) }> as *const () as u64,
+                load_toward_flat::<{ allowed::of_user(allowed::STACK_32) }> as *const () as u64,
+            ],
+            kept: 0,
+            none: 0,
+            free: 0,
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
             clac: routines::clac as *const () as u64,
@@ -487,7 +530,7 @@ impl Context {
     /// Takes in the flags that are not in [`Context::flags`].
     pub(crate) fn set_system_flags(&mut self, cpu: &Cpu) {
         self.system_flags = cpu.pushed_flags() & !STATUS_AND_DIRECTION;
-        self.flags_without_if = ((self.system_flags & !Eflags::IF.bits()) >> 8) as u8;
+        self.flags_without_if = self.system_flags & !Eflags::IF.bits();
         let third_byte = |flags: u32| (flags >> 16) as u8;
         let ac = Eflags::AC.bits();
         self.flags_with_ac = [self.system_flags & !ac, self.system_flags | ac].map(third_byte);

@@ -129,6 +129,18 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     Some(MemoryOperand::new(Register::R8D, Register::None, 1, 0, 0, false, Register::GS))
 }
 
+/// The same for what is `bytes` bytes behind it.
+pub(crate) fn address_behind(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    bytes: u32,
+) -> Option<MemoryOperand> {
+    let mut behind = *instruction;
+    let displacement = instruction.memory_displacement32().wrapping_add(bytes);
+    behind.set_memory_displacement64(displacement.into());
+    address(emitter, &behind)
+}
+
 /// Translates an instruction by copying it. False, and what was written is to be thrown away, if it is left to the interpreter.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     let mark = emitter.mark();

@@ -11,26 +11,44 @@ use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::paging::Access;
 use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg};
 
-use crate::context::{Context, Tables};
+use crate::context::{Context, NO_BASE, Tables, View};
+use crate::limits::Limits;
 use crate::mode::Mode;
+use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
-/// Selectors that are known at once; a power of two.
-pub(crate) const SLOTS: usize = 16;
+/// Selectors that are known at once; a power of two. Those of the LDT have every other one.
+pub(crate) const SLOTS: usize = 64;
 
 /// A descriptor as translated code sees it.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Slot {
-    /// The selector; 0 for none.
-    pub(crate) selector: u32,
-    /// A bit for each segment register that can be loaded with it.
-    pub(crate) registers: u32,
+    /// What segmented code knows of the segment.
+    pub(crate) view: View,
     /// Where the host has the descriptor.
     pub(crate) host: u64,
     /// What it was.
     pub(crate) descriptor: u64,
-    /// The base address that it gives.
-    pub(crate) base: u32,
+    /// The base address, or [`NO_BASE`] where the segment is to be checked.
+    pub(crate) near: u64,
+    /// The selector; 0 for none.
+    pub(crate) selector: u32,
+    /// For each segment register, by which code it may be loaded; and two more.
+    pub(crate) allowed: [u8; 8],
+}
+
+/// Bits of [`Slot::allowed`].
+pub(crate) mod allowed {
+    /// By flat code of the supervisor, which goes on as such.
+    pub(crate) const FLAT: u8 = 1;
+    /// By segmented code of the supervisor with a stack of 16 bits, which has one then, too.
+    pub(crate) const STACK_16: u8 = 2;
+    /// The same with 32 bits.
+    pub(crate) const STACK_32: u8 = 4;
+    /// The same code of the user.
+    pub(crate) const fn of_user(by_supervisor: u8) -> u8 {
+        by_supervisor << 4
+    }
 }
 
 /// Where ESP0 and SS0 are in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
@@ -41,6 +59,7 @@ const INNER_STACK_LEN: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     gdtr: TableRegister,
+    ldtr: Segment,
     idtr: TableRegister,
     tr: Segment,
     /// What is loaded from each slot.
@@ -55,6 +74,7 @@ impl Descriptors {
         let nowhere = TableRegister::default();
         Descriptors {
             gdtr: nowhere,
+            ldtr: nothing,
             idtr: nowhere,
             tr: nothing,
             segments: [nothing; SLOTS],
@@ -69,21 +89,28 @@ impl Descriptors {
         self.is_global = true;
     }
 
-    /// Forgets what GDTR, IDTR or TR leads to where one of them has changed.
+    /// Forgets what GDTR, LDTR, IDTR or TR leads to where one of them has changed.
     pub(crate) fn look_at_registers(&mut self, cpu: &Cpu, context: &mut Context) {
         if self.gdtr != cpu.gdtr {
             self.clear(context);
-        } else if self.idtr != cpu.idtr || self.tr != cpu.tr {
-            // Loaders go to real mode and back with an IDT for each, and the same GDT.
-            context.tables = Tables::default();
+        } else {
+            if self.idtr != cpu.idtr || self.tr != cpu.tr {
+                // Loaders go to real mode and back with an IDT for each, and the same GDT.
+                context.tables = Tables::default();
+            }
+            if self.ldtr != cpu.ldtr {
+                let is_local = |slot: &&mut Slot| Selector(slot.selector as u16).is_local();
+                context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
+            }
         }
-        (self.gdtr, self.idtr, self.tr) = (cpu.gdtr, cpu.idtr, cpu.tr);
+        (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
     }
 
     /// Forgets what may be elsewhere now.
     pub(crate) fn invalidate(&mut self, invalidations: &Invalidations, context: &mut Context) {
         let tables = [
             (self.gdtr.base, self.gdtr.limit.into()),
+            (self.ldtr.base, self.ldtr.limit),
             (self.idtr.base, self.idtr.limit.into()),
             (self.tr.base, INNER_STACK + INNER_STACK_LEN as u32),
         ];
@@ -102,20 +129,18 @@ impl Descriptors {
         }
     }
 
-    /// Takes in what supervisor code has just loaded `register` with.
+    /// Takes in what was just loaded into the data segment register `register`, or SS.
     pub(crate) fn note(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
+        limits: &Limits,
         register: u8,
         context: &mut Context,
     ) {
         self.look_at_registers(cpu, context);
-        let segment = *cpu.segment(register);
-        if cpu.cpl() == 0 && segment.is_free() {
-            let with_base = 1 << sreg::FS | 1 << sreg::GS;
-            let flat = if segment.base == 0 { 1 << sreg::DS | 1 << sreg::ES } else { 0 };
-            self.note_segment(cpu, memory, segment, with_base | flat, context);
+        if cpu.in_protected_mode() && matches!(cpu.cpl(), 0 | 3) {
+            self.note_segment(cpu, memory, limits, register, context);
         }
     }
 
@@ -124,6 +149,7 @@ impl Descriptors {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
+        limits: &Limits,
         context: &mut Context,
     ) {
         self.look_at_registers(cpu, context);
@@ -131,11 +157,7 @@ impl Descriptors {
             return;
         }
         for register in [sreg::CS, sreg::SS] {
-            let segment = *cpu.segment(register);
-            // Conforming code has the privilege of whoever calls it.
-            if !segment.attributes.is_conforming() {
-                self.note_segment(cpu, memory, segment, 1 << register, context);
-            }
+            self.note_segment(cpu, memory, limits, register, context);
         }
         let known = &mut context.tables;
         if known.idt_limit == 0 {
@@ -159,26 +181,51 @@ impl Descriptors {
         }
     }
 
-    /// Takes in that `segment`, which was just loaded, can be loaded so into those registers that have a bit in `registers`.
+    /// Takes in what `register` has, which was just loaded.
     fn note_segment(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        segment: Segment,
-        registers: u32,
+        limits: &Limits,
+        register: u8,
         context: &mut Context,
     ) {
+        let segment = *cpu.segment(register);
         let selector = Selector(segment.selector);
-        if selector.is_null() || selector.is_local() {
+        if selector.is_null() {
             return;
+        }
+        let mut allowed = [0; 8];
+        for register in sreg::ES..=sreg::GS {
+            if is_loaded(&segment, register, cpu.cpl()) {
+                let by_supervisor = loads_into(&segment, register);
+                let by_user = allowed::of_user(by_supervisor);
+                allowed[usize::from(register)] = if cpu.is_user() { by_user } else { by_supervisor };
+            }
         }
         let slot = slot(selector);
         let known = &mut context.slots[slot];
         let is_known = known.selector == selector.0.into() && self.segments[slot] == segment;
-        if is_known && known.registers & registers == registers {
+        if is_known {
+            let has_all = known.allowed.iter().zip(allowed).all(|(known, new)| known & new == new);
+            if has_all {
+                return;
+            }
+            for (new, known) in allowed.iter_mut().zip(known.allowed) {
+                *new |= known;
+            }
+        }
+        let (table, limit) = if selector.is_local() {
+            (self.ldtr.base, self.ldtr.limit)
+        } else {
+            (self.gdtr.base, self.gdtr.limit.into())
+        };
+        let offset = u32::from(selector.0 & !7);
+        // What is in the register may be from another table.
+        if offset + 7 > limit {
             return;
         }
-        let linear = (self.gdtr.base as u32).wrapping_add(u32::from(selector.0 & !7));
+        let linear = (table as u32).wrapping_add(offset);
         let Some(bytes) = self.find(cpu, memory, linear, size_of::<u64>()) else { return };
         let Some(bytes) = bytes.first_chunk() else { return };
         let descriptor = u64::from_le_bytes(*bytes);
@@ -187,12 +234,13 @@ impl Descriptors {
             return;
         }
         self.segments[slot] = segment;
-        *known = Slot {
-            selector: selector.0.into(),
-            registers: if is_known { known.registers | registers } else { registers },
+        context.slots[slot] = Slot {
+            view: View::of(&segment, limits),
             host: bytes.as_ptr().addr() as u64,
             descriptor,
-            base: segment.base as u32,
+            near: if segment.is_free() { segment.base } else { NO_BASE },
+            selector: selector.0.into(),
+            allowed,
         };
     }
 
@@ -222,12 +270,10 @@ impl Descriptors {
 
     /// Gives the registers that translated code has loaded to the processor.
     pub(crate) fn store(&self, cpu: &mut Cpu, context: &mut Context) {
-        for register in sreg::ES..=sreg::GS {
-            if context.loaded & 1 << register != 0 {
-                cpu.set_segment(register, self.loaded(register, context));
-            }
+        let loaded = std::mem::take(&mut context.loaded);
+        for (register, _) in (sreg::ES..=sreg::GS).zip(loaded).filter(|(_, loaded)| *loaded) {
+            cpu.set_segment(register, self.loaded(register, context));
         }
-        context.loaded = 0;
     }
 
     /// Gives CS and SS to it where INT n or IRET has loaded them, and with SS the privilege.
@@ -247,7 +293,40 @@ impl Descriptors {
     }
 }
 
-/// The number of the slot of `selector`: the low bits of its index.
+/// A load of `register` at privilege `cpl` with the selector of `segment` has nothing to complain of, nor an accessed bit to set (SDM vol. 2, MOV and RET). Conforming
+/// code, which has the privilege of whoever calls it, is not looked at.
+fn is_loaded(segment: &Segment, register: u8, cpl: u8) -> bool {
+    let attributes = segment.attributes;
+    let (rpl, dpl) = (Selector(segment.selector).rpl(), attributes.dpl());
+    let is_right = match register {
+        sreg::CS => attributes.is_code() && rpl == cpl && dpl == cpl,
+        sreg::SS => attributes.is_writable() && rpl == cpl && dpl == cpl,
+        _ => attributes.is_readable() && dpl >= cpl && dpl >= rpl,
+    };
+    let is_accessed = attributes.kind() & 1 != 0;
+    is_right && is_accessed && attributes.present() && !attributes.is_conforming()
+}
+
+/// By which code `segment` may be loaded into `register`, as far as code of the supervisor, so that the mode stays what it is.
+fn loads_into(segment: &Segment, register: u8) -> u8 {
+    let is_large = segment.attributes.big();
+    let begins_at_0 = segment.base == 0;
+    let is_flat = match register {
+        sreg::CS => begins_at_0 && segment.limit == u32::MAX && is_large,
+        sreg::SS => begins_at_0 && segment.is_free() && is_large,
+        sreg::ES | sreg::DS => begins_at_0 && segment.is_free(),
+        _ => true,
+    };
+    let stacks = match register {
+        sreg::CS => 0,
+        sreg::SS if is_large => allowed::STACK_32,
+        sreg::SS => allowed::STACK_16,
+        _ => allowed::STACK_16 | allowed::STACK_32,
+    };
+    stacks | if is_flat { allowed::FLAT } else { 0 }
+}
+
+/// The number of the slot of `selector`: the low bits of its index and that of its table.
 fn slot(selector: Selector) -> usize {
-    usize::from(selector.0 >> 3) % SLOTS
+    usize::from(selector.0 >> SLOT_NUMBER_SHIFT) % SLOTS
 }

@@ -175,11 +175,11 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Movzx_r32_rm16, to, address));
     }
 
-    /// Copies a byte of the context.
-    pub(crate) fn copy_byte(&mut self, to: u32, from: u32) {
+    /// Copies a doubleword of the context. R8 is used.
+    pub(crate) fn copy_field(&mut self, to: u32, from: u32) {
         let field = |field: u32| MemoryOperand::with_base_displ(Register::R14, field.into());
-        self.instruction(Instruction::with2(Code::Mov_r8_rm8, Register::R8L, field(from)));
-        self.instruction(Instruction::with2(Code::Mov_rm8_r8, field(to), Register::R8L));
+        self.load(Register::R8D, field(from));
+        self.store(field(to), Register::R8D);
     }
 
     /// Clears all bits of `register` but those of `mask`, without flags; R9 is used.

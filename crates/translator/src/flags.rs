@@ -28,7 +28,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             emitter.call(at::POPF);
         }
         Code::Cli if !is_user => {
-            emitter.copy_byte(at::SYSTEM_FLAGS + 1, at::FLAGS_WITHOUT_IF);
+            emitter.copy_field(at::SYSTEM_FLAGS, at::FLAGS_WITHOUT_IF);
         }
         Code::Sti if !is_user => emitter.call(at::STI),
         Code::Clac if !is_user => emitter.call(at::CLAC),

@@ -9,6 +9,7 @@
 
 use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::decode::CodeMode;
+use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Segment, sreg};
 
 /// The number of a mode.
@@ -30,7 +31,7 @@ pub(crate) const SEGMENTED_INDEX_MASK: u32 = 0x3ff;
 /// Modes that have numbers at a time. Each code segment of real mode is one.
 const MOST_MODES: usize = 256;
 
-/// What segment registers are loaded with.
+/// What segment registers are loaded with, and who may change IF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loading {
     /// Real mode: 16 times the selector becomes the base, and the rest stays.
@@ -38,7 +39,10 @@ pub(crate) enum Loading {
     /// Protected mode: a descriptor.
     Protected,
     /// Virtual-8086 mode: as in real mode, where the rest is what that mode demands.
-    Virtual8086,
+    Virtual8086 {
+        /// IOPL is 3: IF may be changed as in real mode (SDM vol. 3, 21.2.7).
+        is_privileged: bool,
+    },
 }
 
 /// Segments that are not all flat.
@@ -87,7 +91,8 @@ impl Mode {
         } else if !cpu.cr0().contains(Cr0::PE) {
             Loading::Real
         } else if has_segments_of_virtual_8086_mode(cpu) {
-            Loading::Virtual8086
+            let is_privileged = cpu.eflags().contains(Eflags::IOPL);
+            Loading::Virtual8086 { is_privileged }
         } else {
             return None;
         };
@@ -109,6 +114,19 @@ impl Mode {
     /// CS.D.
     pub(crate) fn is_32_bit(&self) -> bool {
         self.segmented.is_none_or(|segmented| segmented.is_32_bit)
+    }
+
+    /// CS alone is as in flat code.
+    pub(crate) fn has_flat_code(&self) -> bool {
+        self.is_32_bit() && self.base() == 0 && self.limit() == u32::MAX
+    }
+
+    /// CLI, STI and POPF change IF; so does IRET, if segments have no descriptors.
+    pub(crate) fn changes_interrupt_flag(&self) -> bool {
+        match self.segmented.map(|segmented| segmented.loading) {
+            Some(Loading::Virtual8086 { is_privileged }) => is_privileged,
+            _ => !self.is_user,
+        }
     }
 
     /// The base address of CS.

@@ -4,6 +4,7 @@
 //! Translated code alone calls them, with its registers as [`context`](crate::context) says and the return address on the
 //! host's stack.
 
+pub(crate) mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod far;
 pub(crate) mod sides;
@@ -13,12 +14,10 @@ use std::mem::offset_of;
 
 use ring3_core::clock::PICOS_PER_NANO;
 use ring3_x86::flags::Eflags;
-use ring3_x86::segment::sreg;
 
 use crate::context::{
-    Context, HOST_FLAGS, INDEX_ROTATION, NO_BASE, STATUS_AND_DIRECTION, TimeStamp, leave, reason,
+    Context, HOST_FLAGS, INDEX_ROTATION, STATUS_AND_DIRECTION, TimeStamp, leave, reason,
 };
-use crate::descriptors::{SLOTS, Slot};
 
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
@@ -26,55 +25,93 @@ const LEFT_ALONE: u32 = 0xffdb_802a;
 /// Larger counts are for the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
-/// STI at privilege 0. Where an interrupt is waiting for it, or IF is set already, the interpreter executes it.
+/// STI where IF may be changed. Where an interrupt is waiting for it, or IF is set already, the interpreter executes it.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sti() {
     naked_asm!(
-        "pushfq",
+        "mov r8, rax",
+        "lahf",
+        "seto al",
         "cmp byte ptr [r14 + {pin}], 0",
-        "jne {call_interpreter}",
-        "test dword ptr [r14 + {system_flags}], {interrupt}",
-        "jnz {call_interpreter}",
-        "or dword ptr [r14 + {system_flags}], {interrupt}",
-        "popfq",
+        "jne 2f",
+        "mov r9d, [r14 + {system_flags}]",
+        "test r9d, {interrupt}",
+        "jnz 2f",
+        "or r9d, {interrupt}",
+        "mov [r14 + {system_flags}], r9d",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, r8",
         "ret",
+        "2:",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, r8",
+        "jmp {ask_interpreter}",
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
         interrupt = const IF,
-        call_interpreter = sym call_interpreter,
+        ask_interpreter = sym ask_interpreter,
     )
 }
 
-/// POPF at privilege 0, of R8D. Where it changes more than is usual, or an interrupt is waiting, the interpreter executes it.
+/// POPF where IF may be changed, of R8D. Where it changes more than is usual, or an interrupt is waiting, the interpreter executes it. R9 is used. POPF itself takes longer than
+/// all of this; what it is needed for is DF.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn popf() {
     naked_asm!(
-        "pushfq",
+        "mov [r14 + {kept}], rax",
+        "lahf",
+        "seto al",
         "mov r9d, r8d",
         "xor r9d, [r14 + {system_flags}]",
         "test r9d, {unusual}",
-        "jne {call_interpreter}",
+        "jne 5f",
         "mov r9d, r8d",
         "and r9d, {interrupt}",
         "je 2f",
         "cmp byte ptr [r14 + {pin}], 0",
-        "jne {call_interpreter}",
+        "jne 5f",
         "2:",
-        "and dword ptr [r14 + {system_flags}], {without_interrupt}",
-        "or [r14 + {system_flags}], r9d",
+        "mov eax, [r14 + {system_flags}]",
+        "and eax, {without_interrupt}",
+        "or eax, r9d",
+        "mov [r14 + {system_flags}], eax",
+        "test r8d, {direction}",
+        "jnz 3f",
+        "cld",
+        "mov eax, r8d",
+        "shr r8d, {overflow}",
+        "and r8d, 1",
+        "shl eax, 8",
+        "mov al, r8b",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "ret",
+        "3:",
         "and r8d, {status}",
         "or r8d, {host}",
-        "mov [rsp], r8",
+        "push r8",
         "popfq",
+        "mov rax, [r14 + {kept}]",
         "ret",
+        "5:",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "jmp {ask_interpreter}",
+        kept = const offset_of!(Context, kept),
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
         unusual = const !(STATUS_AND_DIRECTION | IF | LEFT_ALONE),
         interrupt = const IF,
         without_interrupt = const !IF as i32,
+        direction = const Eflags::DF.bits(),
+        overflow = const Eflags::OF.bits().ilog2(),
         status = const STATUS_AND_DIRECTION,
         host = const HOST_FLAGS,
-        call_interpreter = sym call_interpreter,
+        ask_interpreter = sym ask_interpreter,
     )
 }
 
@@ -84,6 +121,7 @@ pub(crate) unsafe extern "sysv64" fn clac() {
     naked_asm!(
         "mov r8b, [r14 + {without_ac}]",
         "mov [r14 + {system_flags} + 2], r8b",
+        "mov [r14 + {flags_without_if} + 2], r8b",
         "mov r8, [r14 + {user_window_without_ac}]",
         "mov [r14 + {user_window}], r8",
         "mov r8, [r14 + {outward_without_ac}]",
@@ -92,6 +130,7 @@ pub(crate) unsafe extern "sysv64" fn clac() {
         "mov [r14 + {interrupt_return} + 8], r8",
         "ret",
         without_ac = const offset_of!(Context, flags_with_ac),
+        flags_without_if = const offset_of!(Context, flags_without_if),
         system_flags = const offset_of!(Context, system_flags),
         user_window_without_ac = const offset_of!(Context, user_windows),
         user_window = const offset_of!(Context, user_window),
@@ -107,6 +146,7 @@ pub(crate) unsafe extern "sysv64" fn stac() {
     naked_asm!(
         "mov r8b, [r14 + {with_ac}]",
         "mov [r14 + {system_flags} + 2], r8b",
+        "mov [r14 + {flags_without_if} + 2], r8b",
         "mov r8, [r14 + {user_window_with_ac}]",
         "mov [r14 + {user_window}], r8",
         "mov r8, [r14 + {leave_to_call}]",
@@ -114,6 +154,7 @@ pub(crate) unsafe extern "sysv64" fn stac() {
         "mov [r14 + {interrupt_return} + 8], r8",
         "ret",
         with_ac = const offset_of!(Context, flags_with_ac) + 1,
+        flags_without_if = const offset_of!(Context, flags_without_if),
         system_flags = const offset_of!(Context, system_flags),
         user_window_with_ac = const offset_of!(Context, user_windows) + 8,
         user_window = const offset_of!(Context, user_window),
@@ -122,92 +163,6 @@ pub(crate) unsafe extern "sysv64" fn stac() {
         interrupt_return = const offset_of!(Context, interrupt_return),
     )
 }
-
-/// Loads the segment register of number R9D, one of DS, ES, FS and GS, with the selector in R8D, at privilege 0. Where
-/// that may do anything else than the last time ([`Descriptors`](crate::descriptors::Descriptors)), the interpreter
-/// executes it.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn load_segment() {
-    naked_asm!(
-        "pushfq",
-        "test r8d, {index_and_table}",
-        "jz 3f",
-        "push rax",
-        "call {known_descriptor}",
-        "pop rax",
-        "jc {call_interpreter}",
-        "cmp r9d, {fs}",
-        "jb 2f",
-        "mov r10d, [r10 + {slot_base}]",
-        "mov [r14 + r9 * 4 + {bases} - 4 * {fs}], r10d",
-        "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r10",
-        "lea r10, [r14 + r9 * 4 + {bases} - 4 * {fs}]",
-        "1:",
-        "mov [r14 + r9 * 8 + {base_of} - 8 * {fs}], r10",
-        "2:",
-        "mov [r14 + r9 * 2 + {selectors}], r8w",
-        "mov r10d, [r14 + {loaded}]",
-        "bts r10d, r9d",
-        "mov [r14 + {loaded}], r10d",
-        "popfq",
-        "ret",
-        // A null selector.
-        "3:",
-        "cmp r9d, {fs}",
-        "jb {call_interpreter}",
-        "mov r10, {no_base}",
-        "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r10",
-        "mov r10, [r14 + {nothing}]",
-        "jmp 1b",
-        index_and_table = const 0xfffc,
-        known_descriptor = sym known_descriptor,
-        slot_base = const offset_of!(Slot, base),
-        bases = const offset_of!(Context, bases),
-        base_of = const offset_of!(Context, base_of),
-        near_bases = const offset_of!(Context, near_bases),
-        no_base = const NO_BASE,
-        selectors = const offset_of!(Context, selectors),
-        loaded = const offset_of!(Context, loaded),
-        nothing = const offset_of!(Context, nothing),
-        fs = const sreg::FS,
-        call_interpreter = sym call_interpreter,
-    )
-}
-
-/// Finds what is known of the descriptor of the selector in R8D: R10 is the address of its [`Slot`]. CF is set where the segment register of number R9D
-/// may be loaded with anything else than the last time. RAX is used.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn known_descriptor() {
-    naked_asm!(
-        "mov r10d, r8d",
-        "shr r10d, 3",
-        "and r10d, {slot_mask}",
-        "shl r10d, {slot_shift}",
-        "lea r10, [r14 + r10 + {slots}]",
-        "cmp [r10 + {selector}], r8d",
-        "jne 2f",
-        "mov eax, [r10 + {registers}]",
-        "bt eax, r9d",
-        "jnc 2f",
-        "mov rax, [r10 + {descriptor_host}]",
-        "mov rax, [rax]",
-        "cmp rax, [r10 + {descriptor}]",
-        "jne 2f",
-        "ret",
-        "2:",
-        "stc",
-        "ret",
-        slot_mask = const SLOTS - 1,
-        slot_shift = const size_of::<Slot>().ilog2(),
-        slots = const offset_of!(Context, slots),
-        selector = const offset_of!(Slot, selector),
-        registers = const offset_of!(Slot, registers),
-        descriptor_host = const offset_of!(Slot, host),
-        descriptor = const offset_of!(Slot, descriptor),
-    )
-}
-
-const _: () = assert!(size_of::<Slot>().is_power_of_two());
 
 /// Has the interpreter execute a repeated instruction with a count that may be beyond the deadline.
 #[unsafe(naked)]

@@ -1,6 +1,6 @@
 //! Instructions that read and load segment registers, and that read control registers: they are in the context.
 
-use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 use crate::context::at;
 use crate::copy;
@@ -34,7 +34,7 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             let to = copy::rename(instruction.op0_register());
             emitter.load_word(to, selector(instruction.op1_register()));
         }
-        Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 if loads(instruction, is_user).is_some() => {
+        Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 if loads(instruction).is_some() => {
             if instruction.op1_kind() == OpKind::Register {
                 let from = copy::rename(instruction.op1_register().full_register32());
                 emitter.copy(Register::R8D, from);
@@ -44,14 +44,19 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
                 let Some(from) = copy::address(emitter, instruction) else { return false };
                 emitter.load_word(Register::R8D, from);
             }
-            load(emitter, instruction);
+            load(emitter, instruction.op0_register(), is_user);
         }
-        Code::Popd_DS | Code::Popd_ES | Code::Popd_FS | Code::Popd_GS if !is_user => {
+        Code::Popd_DS | Code::Popd_ES | Code::Popd_SS | Code::Popd_FS | Code::Popd_GS => {
             emitter.pop();
             let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
             emitter.instruction(word);
-            load(emitter, instruction);
+            load(emitter, instruction.op0_register(), is_user);
         }
+        Code::Les_r32_m1632
+        | Code::Lds_r32_m1632
+        | Code::Lfs_r32_m1632
+        | Code::Lgs_r32_m1632
+        | Code::Lss_r32_m1632 => return load_pointer(emitter, instruction, is_user),
         Code::Mov_r32_cr if !is_user && instruction.op1_register() <= Register::CR4 => {
             let number = instruction.op1_register() as u32 - Register::CR0 as u32;
             let field =
@@ -63,24 +68,43 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
     true
 }
 
-/// Loads the segment register that `instruction` names with the selector in R8D.
-fn load(emitter: &mut Emitter, instruction: &Instruction) {
-    emitter.load_number(Register::R9D, instruction.op0_register().number() as u32);
-    emitter.call(at::LOAD_SEGMENT);
+/// Loads `register` with the selector in R8D.
+fn load(emitter: &mut Emitter, register: Register, is_user: bool) {
+    emitter.load_number(Register::R9D, register.number() as u32);
+    emitter.call(at::LOAD_FLAT[usize::from(is_user)]);
 }
 
-/// The number of the segment register that `instruction` loads, where translated code does that.
-pub(crate) fn loads(instruction: &Instruction, is_user: bool) -> Option<u8> {
-    let is_load = matches!(
-        instruction.code(),
-        Code::Mov_Sreg_rm16
-            | Code::Mov_Sreg_r32m16
-            | Code::Popd_DS
-            | Code::Popd_ES
-            | Code::Popd_FS
-            | Code::Popd_GS
-    );
-    let register = instruction.op0_register();
-    let is_data = matches!(register, Register::DS | Register::ES | Register::FS | Register::GS);
-    (is_load && is_data && !is_user).then(|| register.number() as u8)
+/// Translates one of LDS, LES, LFS, LGS and LSS. What is loaded of memory first waits in the context.
+fn load_pointer(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
+    let Some(from) = copy::address(emitter, instruction) else { return false };
+    let waits = MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into());
+    emitter.load(Register::R10D, from);
+    emitter.store(waits, Register::R10D);
+    let Some(selector) = copy::address_behind(emitter, instruction, 4) else { return false };
+    emitter.load_word(Register::R8D, selector);
+    load(emitter, pointed_to(instruction.mnemonic()), is_user);
+    emitter.load(copy::rename(instruction.op0_register()), waits);
+    true
+}
+
+/// The segment register that LDS and the like load.
+pub(crate) fn pointed_to(mnemonic: Mnemonic) -> Register {
+    match mnemonic {
+        Mnemonic::Les => Register::ES,
+        Mnemonic::Lds => Register::DS,
+        Mnemonic::Lss => Register::SS,
+        Mnemonic::Lfs => Register::FS,
+        _ => Register::GS,
+    }
+}
+
+/// The number of the segment register that `instruction` loads by a descriptor, where translated code may do that.
+pub(crate) fn loads(instruction: &Instruction) -> Option<u8> {
+    use Mnemonic as M;
+    let register = match instruction.mnemonic() {
+        M::Lds | M::Les | M::Lfs | M::Lgs | M::Lss => pointed_to(instruction.mnemonic()),
+        M::Mov | M::Pop if instruction.op0_kind() == OpKind::Register => instruction.op0_register(),
+        _ => return None,
+    };
+    (register.is_segment_register() && register != Register::CS).then(|| register.number() as u8)
 }

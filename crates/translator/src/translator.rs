@@ -209,6 +209,8 @@ impl Translator {
         let budget = Budget::new()?;
         context.after_repeating = budget.end(true);
         let limits = Limits::new()?;
+        context.none = limits.none();
+        context.free = limits.up_to(u32::MAX);
         context.words = limits.up_to(u16::MAX.into());
         context.forward = limits.up_to(0);
         let nothing = Range::reserve(PAGE)?;
@@ -472,7 +474,8 @@ impl Translator {
                                 return exit;
                             }
                             if transfers {
-                                self.descriptors.note_transfer(cpu, memory, &mut self.context);
+                                let Translator { descriptors, limits, context, .. } = self;
+                                descriptors.note_transfer(cpu, memory, limits, context);
                             }
                             continue;
                         }
@@ -516,7 +519,8 @@ impl Translator {
             let exit = self.interpreter.run(cpu, memory, interpreted);
             self.counters.interpreted += cpu.instructions - before;
             if let Some(register) = loads {
-                self.descriptors.note(cpu, memory, register, &mut self.context);
+                let Translator { descriptors, limits, context, .. } = self;
+                descriptors.note(cpu, memory, limits, register, context);
             }
             if exit != Exit::Deadline || cpu.instructions >= deadline {
                 self.numeric.take(cpu, &self.blocks, &mut self.context);

@@ -1,4 +1,4 @@
-//! Far transfers of real mode and virtual-8086 mode, and INT n and IRET of real mode. A segment of code begins there at 16 times its selector, and nothing
+//! Far transfers of real mode and virtual-8086 mode, and INT n of real mode and IRET where IF may be changed. A segment of code begins there at 16 times its selector, and nothing
 //! else of CS changes (SDM vol. 3, 21.1.1 and 21.2.1), so all that is to be found is the jump table of the mode with that base: by
 //! [`far_find`](crate::routines::far::far_find), before anything changes.
 
@@ -19,7 +19,7 @@ const WORD: u32 = 2;
 
 /// `instruction` is one of this file.
 pub(super) fn is_translated(instruction: &Instruction, segmented: &Segmented) -> bool {
-    let is_real = segmented.loading == Loading::Real;
+    let is_privileged = Loading::Virtual8086 { is_privileged: true };
     match instruction.code() {
         Code::Jmp_ptr1616
         | Code::Call_ptr1616
@@ -27,7 +27,8 @@ pub(super) fn is_translated(instruction: &Instruction, segmented: &Segmented) ->
         | Code::Call_m1616
         | Code::Retfw
         | Code::Retfw_imm16 => segmented.loading != Loading::Protected,
-        Code::Int_imm8 | Code::Iretw => is_real,
+        Code::Int_imm8 => segmented.loading == Loading::Real,
+        Code::Iretw => segmented.loading == Loading::Real || segmented.loading == is_privileged,
         _ => false,
     }
 }
@@ -141,7 +142,7 @@ impl Maker<'_> {
         let emitter = &mut self.emitter;
         find(emitter, at::FAR_FIND_VECTOR);
         release(emitter, segmented, (3 * WORD).wrapping_neg());
-        emitter.copy_byte(at::SYSTEM_FLAGS + 1, at::FLAGS_WITHOUT_IF);
+        emitter.copy_field(at::SYSTEM_FLAGS, at::FLAGS_WITHOUT_IF);
         go(emitter);
     }
 

@@ -10,7 +10,9 @@ use std::mem::offset_of;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 
-use super::{jump_by_table, known_descriptor, leave_to_step};
+use super::descriptors::known_descriptor;
+use super::{jump_by_table, leave_to_step};
+use crate::descriptors::allowed;
 use crate::context::{
     Context, HOST_FLAGS, STATUS_AND_DIRECTION, Side, Tables, Transfer, crossed_to,
 };
@@ -68,7 +70,7 @@ pub(crate) unsafe extern "sysv64" fn sysenter() {
         "mov [r14 + {user} + {returns}], rsp",
         "lea r10, [r14 + {supervisor}]",
         "jmp {change_by_fast_call}",
-        flags_without_if = const offset_of!(Context, flags_without_if),
+        flags_without_if = const offset_of!(Context, flags_without_if) + 1,
         system_flags = const offset_of!(Context, system_flags),
         fast_call_stack = const offset_of!(Context, fast_call_stack),
         fast_call_entry = const offset_of!(Context, fast_call_entry),
@@ -105,12 +107,14 @@ pub(crate) unsafe extern "sysv64" fn sysexit() {
 unsafe extern "sysv64" fn change_by_fast_call() {
     naked_asm!(
         "mov word ptr [r14 + {transferred}], 0",
+        "mov word ptr [r14 + {loaded} + {cs}], 0",
         "movzx r9d, word ptr [r10 + {code}]",
         "mov [r14 + {selectors} + 2 * {cs}], r9w",
         "movzx r9d, word ptr [r10 + {stack}]",
         "mov [r14 + {selectors} + 2 * {ss}], r9w",
         "jmp {change_sides}",
         transferred = const offset_of!(Context, transferred),
+        loaded = const offset_of!(Context, loaded),
         code = const offset_of!(Side, code),
         stack = const offset_of!(Side, stack),
         selectors = const offset_of!(Context, selectors),
@@ -183,7 +187,7 @@ unsafe extern "sysv64" fn read_gate() {
         idt_limit = const offset_of!(Context, tables) + offset_of!(Tables, idt_limit),
         idt = const offset_of!(Context, tables) + offset_of!(Tables, idt),
         system_flags = const offset_of!(Context, system_flags),
-        flags_without_if = const offset_of!(Context, flags_without_if),
+        flags_without_if = const offset_of!(Context, flags_without_if) + 1,
         nested_task = const NT,
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
         branch = const offset_of!(Context, branch),
@@ -191,7 +195,7 @@ unsafe extern "sysv64" fn read_gate() {
         known_code = const offset_of!(Side, known_code),
         code = const offset_of!(Context, transfer) + offset_of!(Transfer, code),
         cs = const sreg::CS,
-        known_descriptor = sym known_descriptor,
+        known_descriptor = sym known_descriptor::<{ allowed::FLAT }>,
     )
 }
 
@@ -229,7 +233,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
         pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
         stack = const offset_of!(Context, transfer) + offset_of!(Transfer, stack),
         ss = const sreg::SS,
-        known_descriptor = sym known_descriptor,
+        known_descriptor = sym known_descriptor::<{ allowed::FLAT }>,
         supervisor = const SUPERVISOR,
         window = const offset_of!(Side, window),
         begin_to_push = sym begin_to_push,
@@ -375,7 +379,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "3:",
         "cmp r8w, [r14 + {user} + {known_code}]",
         "jne {give_up}",
-        "call {known_descriptor}",
+        "call {known_descriptor_of_user}",
         "jc {give_up}",
         "mov [r14 + {code}], r8w",
         "pop rax",
@@ -389,7 +393,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         give_up = sym give_up,
         interrupt = const IF,
         pin = const offset_of!(Context, interrupt_pin),
-        flags_without_if = const offset_of!(Context, flags_without_if),
+        flags_without_if = const offset_of!(Context, flags_without_if) + 1,
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
         status = const STATUS_AND_DIRECTION,
         host = const HOST_FLAGS,
@@ -398,7 +402,8 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         supervisor = const SUPERVISOR,
         user = const USER,
         known_code = const offset_of!(Side, known_code),
-        known_descriptor = sym known_descriptor,
+        known_descriptor = sym known_descriptor::<{ allowed::FLAT }>,
+        known_descriptor_of_user = sym known_descriptor::<{ allowed::of_user(allowed::FLAT) }>,
         frame = const FRAME,
         transferred = const offset_of!(Context, transferred),
         branch = const offset_of!(Context, branch),
@@ -474,7 +479,7 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         fs = const sreg::FS,
         gs = const sreg::GS,
         give_up = sym give_up,
-        known_descriptor = sym known_descriptor,
+        known_descriptor = sym known_descriptor::<{ allowed::of_user(allowed::FLAT) }>,
         code = const offset_of!(Context, transfer) + offset_of!(Transfer, code),
         transferred = const offset_of!(Context, transferred),
         crossed_to = const offset_of!(Context, crossed_to),

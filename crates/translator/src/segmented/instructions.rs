@@ -98,7 +98,8 @@ fn flags(
     mode: &Mode,
     segmented: &Segmented,
 ) -> bool {
-    if segmented.loading == Loading::Virtual8086 {
+    let changes_interrupt_flag = mode.changes_interrupt_flag();
+    if segmented.loading == (Loading::Virtual8086 { is_privileged: false }) {
         return false;
     }
     match instruction.code() {
@@ -107,26 +108,28 @@ fn flags(
             let size = if instruction.code() == Code::Pushfw { 2 } else { 4 };
             push(emitter, segmented, sized(Register::R10D, size));
         }
-        Code::Popfw if !mode.is_user => {
+        Code::Popfw if changes_interrupt_flag => {
             peek(emitter, segmented, 2);
             emitter.load(Register::R8D, field(at::SYSTEM_FLAGS));
             copy(emitter, Register::R8W, Register::R10W);
             emitter.call(at::POPF);
             release(emitter, segmented, 2);
         }
-        Code::Popfd if !mode.is_user => {
+        Code::Popfd if changes_interrupt_flag => {
             peek(emitter, segmented, 4);
             emitter.copy(Register::R8D, Register::R10D);
             emitter.call(at::POPF);
             release(emitter, segmented, 4);
         }
-        Code::Cli | Code::Sti => return flags::translate(emitter, instruction, mode.is_user),
+        Code::Cli | Code::Sti => {
+            return flags::translate(emitter, instruction, !changes_interrupt_flag);
+        }
         _ => return false,
     }
     true
 }
 
-/// Moves from segment registers, and where no descriptor is needed to others than CS and SS.
+/// Moves from segment registers, and to others than CS.
 fn segment_registers(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -134,13 +137,6 @@ fn segment_registers(
     segmented: &Segmented,
 ) -> bool {
     let register = instruction.op0_register();
-    let loads = |register| {
-        segmented.loading != Loading::Protected
-            && matches!(
-                register,
-                Register::DS | Register::ES | Register::FS | Register::GS | Register::SS
-            )
-    };
     match instruction.code() {
         Code::Pushw_ES
         | Code::Pushw_CS
@@ -171,7 +167,7 @@ fn segment_registers(
             emitter.load_word(Register::R10D, selector(instruction.op1_register()));
             emitter.instruction(Instruction::with2(Code::Mov_rm16_r16, to, Register::R10W));
         }
-        Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 if loads(register) => {
+        Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 if segments::loads(instruction).is_some() => {
             if instruction.op1_kind() == OpKind::Register {
                 zero_extend(emitter, Register::R8D, sized(rename(instruction.op1_register()), 2));
             } else {
@@ -179,7 +175,7 @@ fn segment_registers(
                 let from = access(emitter, instruction.memory_segment(), Access::Read, 2);
                 emitter.load_word(Register::R8D, from);
             }
-            load_segment(emitter, register);
+            load_segment(emitter, register, mode, segmented);
         }
         Code::Popw_ES
         | Code::Popw_SS
@@ -187,45 +183,41 @@ fn segment_registers(
         | Code::Popw_FS
         | Code::Popw_GS
         | Code::Popd_ES
+        | Code::Popd_SS
         | Code::Popd_DS
         | Code::Popd_FS
-        | Code::Popd_GS
-            if loads(register) =>
-        {
+        | Code::Popd_GS => {
             let size = instruction.stack_pointer_increment() as u32;
             peek(emitter, segmented, size);
-            release(emitter, segmented, size);
             zero_extend(emitter, Register::R8D, Register::R10W);
-            load_segment(emitter, register);
+            // What is left to the interpreter may not come to the rest.
+            load_segment(emitter, register, mode, segmented);
+            release(emitter, segmented, size);
         }
         Code::Les_r16_m1616
         | Code::Lds_r16_m1616
         | Code::Lfs_r16_m1616
         | Code::Lgs_r16_m1616
+        | Code::Lss_r16_m1616
         | Code::Les_r32_m1632
         | Code::Lds_r32_m1632
         | Code::Lfs_r32_m1632
-        | Code::Lgs_r32_m1632 => {
-            let to = match instruction.mnemonic() {
-                Mnemonic::Les => Register::ES,
-                Mnemonic::Lds => Register::DS,
-                Mnemonic::Lfs => Register::FS,
-                _ => Register::GS,
-            };
+        | Code::Lgs_r32_m1632
+        | Code::Lss_r32_m1632 => {
+            let to = segments::pointed_to(instruction.mnemonic());
             let size = register.size() as u32;
             let from = instruction.memory_segment();
-            if !loads(to) {
-                return false;
-            }
             load_offset(emitter, instruction, 0);
             let offset = access(emitter, from, Access::Read, size);
             let value = sized(Register::R10D, size);
             emitter.instruction(Instruction::with2(mov(value, false), value, offset));
+            emitter.store(field(at::BRANCH), Register::R10D);
             load_offset(emitter, instruction, size);
             let new_selector = access(emitter, from, Access::Read, 2);
             emitter.load_word(Register::R8D, new_selector);
+            load_segment(emitter, to, mode, segmented);
+            emitter.load(Register::R10D, field(at::BRANCH));
             copy(emitter, rename(register), value);
-            load_segment(emitter, to);
         }
         Code::Mov_r32_cr => return segments::translate(emitter, instruction, mode.is_user),
         _ => return false,
@@ -233,15 +225,23 @@ fn segment_registers(
     true
 }
 
-/// `instruction` loads SS, where that needs no descriptor.
+/// `instruction` loads SS, and is one after which interrupts wait.
 pub(crate) fn loads_stack(instruction: &Instruction) -> bool {
     instruction.op0_register() == Register::SS
         && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop)
 }
 
-/// Loads a segment register with the selector in R8D as real mode does: 16 times that is the base (SDM vol. 3, 21.1.1). R9 is
-/// used.
-fn load_segment(emitter: &mut Emitter, register: Register) {
+/// Loads a segment register with the selector in R8D. R9 is used, and R10 in protected mode.
+fn load_segment(emitter: &mut Emitter, register: Register, mode: &Mode, segmented: &Segmented) {
+    if segmented.loading == Loading::Protected {
+        emitter.load_number(Register::R9D, register.number() as u32);
+        let is_data = !matches!(register, Register::FS | Register::GS);
+        let may_become_flat = is_data && mode.has_flat_code() && segmented.has_32_bit_stack;
+        let routines = if may_become_flat { at::LOAD_TOWARD_FLAT } else { at::LOAD_VIEW };
+        let kind = 2 * u32::from(mode.is_user) + u32::from(segmented.has_32_bit_stack);
+        return emitter.call(routines + 8 * kind);
+    }
+    // 16 times it is the base (SDM vol. 3, 21.1.1).
     let store = Instruction::with2(Code::Mov_rm16_r16, selector(register), Register::R8W);
     emitter.instruction(store);
     emitter.instruction(Instruction::with3(

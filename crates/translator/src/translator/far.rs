@@ -25,7 +25,8 @@ const LAST_VECTOR_BYTE: u16 = 0x3ff;
 impl Translator {
     /// Code whose jump table is at `table` is about to be entered.
     pub(super) fn allow_far_transfers(&mut self, cpu: &Cpu, table: u64) {
-        let Some(segmented) = self.modes.current().1.segmented else { return };
+        let mode = self.modes.current().1;
+        let Some(segmented) = mode.segmented else { return };
         if segmented.loading == Loading::Protected {
             return;
         }
@@ -50,7 +51,8 @@ impl Translator {
         let has_vectors =
             is_real && cpu.idtr.limit >= LAST_VECTOR_BYTE && !cpu.eflags().contains(Eflags::AC);
         let real_vectors = has_vectors.then_some(cpu.idtr.base as u32);
-        self.context.allow_far_interrupts(real_vectors, is_real && !cpu.nmi_is_blocked());
+        let returns = mode.changes_interrupt_flag() && !cpu.nmi_is_blocked();
+        self.context.allow_far_interrupts(real_vectors, returns);
     }
 
     /// Takes back where far transfers have gone, so that the mode is that of the code which was left.

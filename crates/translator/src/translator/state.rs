@@ -41,12 +41,8 @@ impl Translator {
     /// Gives the segments to segmented code.
     fn load_views(&mut self, cpu: &Cpu) {
         for register in sreg::ES..=sreg::GS {
-            let segment = cpu.segment(register);
-            self.context.views[usize::from(register)] = View {
-                reads: self.limits.for_reading(segment),
-                writes: self.limits.for_writing(segment),
-                base: segment.base as u32,
-            };
+            let view = View::of(cpu.segment(register), &self.limits);
+            self.context.views[usize::from(register)] = view;
         }
         self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
     }
@@ -84,7 +80,7 @@ impl Translator {
 
     /// Takes it back.
     pub(super) fn store(&mut self, cpu: &mut Cpu) {
-        if self.context.loaded != 0 {
+        if self.context.loaded != [false; 8] {
             self.descriptors.store(cpu, &mut self.context);
         }
         cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);

@@ -1,0 +1,293 @@
+//! Loads of segment registers by descriptors that are known ([`Descriptors`](crate::descriptors::Descriptors)). Where one may do anything else than the last time,
+//! the interpreter executes it.
+//!
+//! The status flags wait in AX meanwhile, as POPF takes longer than all the rest, and RAX in the context.
+
+use std::arch::naked_asm;
+use std::mem::offset_of;
+
+use ring3_x86::segment::sreg;
+
+use super::ask_interpreter;
+use crate::context::{Context, NO_BASE, View};
+use crate::descriptors::{SLOTS, Slot, allowed};
+
+/// The bits of a selector that tell null ones from others.
+const INDEX_AND_TABLE: u32 = 0xfffc;
+/// How far a selector is shifted for the number of its slot: there are those of both tables.
+pub(crate) const SLOT_NUMBER_SHIFT: u32 = 2;
+
+/// Loads the segment register of number R9D with the selector in R8D, in flat code whose privilege is what `ALLOWED`
+/// says ([`allowed`](crate::descriptors::allowed)).
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn load_flat<const ALLOWED: u8>() {
+    naked_asm!(
+        "mov [r14 + {kept}], rax",
+        "lahf",
+        "seto al",
+        "test r8d, {index_and_table}",
+        "jz 3f",
+        "mov r10d, r8d",
+        "shr r10d, {number_shift}",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne {ask}",
+        "test byte ptr [r10 + r9 + {allowed}], {here}",
+        "jz {ask}",
+        "mov r8, [r10 + {descriptor_host}]",
+        "mov r8, [r8]",
+        "cmp r8, [r10 + {descriptor}]",
+        "jne {ask}",
+        "cmp r9d, {fs}",
+        "jae 2f",
+        "6:",
+        "mov r8d, [r10 + {selector}]",
+        "mov [r14 + r9 * 2 + {selectors}], r8w",
+        "mov byte ptr [r14 + r9 + {loaded}], 1",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "ret",
+        // FS or GS.
+        "2:",
+        "mov r8, [r10 + {near}]",
+        "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r8",
+        "test r8, r8",
+        "js 5f",
+        "mov [r14 + r9 * 4 + {bases} - 4 * {fs}], r8d",
+        "lea r8, [r14 + r9 * 4 + {bases} - 4 * {fs}]",
+        "mov [r14 + r9 * 8 + {base_of} - 8 * {fs}], r8",
+        "jmp 6b",
+        "5:",
+        "mov r8, [r14 + {nothing}]",
+        "mov [r14 + r9 * 8 + {base_of} - 8 * {fs}], r8",
+        "jmp 6b",
+        // A null selector.
+        "3:",
+        "cmp r9d, {fs}",
+        "jb {ask}",
+        "mov [r14 + r9 * 2 + {selectors}], r8w",
+        "mov byte ptr [r14 + r9 + {loaded}], 1",
+        "mov r10, {no_base}",
+        "mov [r14 + r9 * 8 + {near_bases} - 8 * {fs}], r10",
+        "mov r10, [r14 + {nothing}]",
+        "mov [r14 + r9 * 8 + {base_of} - 8 * {fs}], r10",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "ret",
+        kept = const offset_of!(Context, kept),
+        index_and_table = const INDEX_AND_TABLE,
+        number_shift = const SLOT_NUMBER_SHIFT,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        allowed = const offset_of!(Slot, allowed),
+        here = const ALLOWED,
+        descriptor_host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
+        near = const offset_of!(Slot, near),
+        fs = const sreg::FS,
+        bases = const offset_of!(Context, bases),
+        base_of = const offset_of!(Context, base_of),
+        near_bases = const offset_of!(Context, near_bases),
+        nothing = const offset_of!(Context, nothing),
+        no_base = const NO_BASE,
+        selectors = const offset_of!(Context, selectors),
+        loaded = const offset_of!(Context, loaded),
+        ask = sym ask,
+    )
+}
+
+/// The same in segmented code whose privilege and stack are what `ALLOWED` says.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn load_view<const ALLOWED: u8>() {
+    naked_asm!(
+        "mov [r14 + {kept}], rax",
+        "lahf",
+        "seto al",
+        "test r8d, {index_and_table}",
+        "jz 3f",
+        "mov r10d, r8d",
+        "shr r10d, {number_shift}",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne {ask}",
+        "test byte ptr [r10 + r9 + {allowed}], {here}",
+        "jz {ask}",
+        "mov r8, [r10 + {descriptor_host}]",
+        "mov r8, [r8]",
+        "cmp r8, [r10 + {descriptor}]",
+        "jne {ask}",
+        "mov r8d, [r10 + {selector}]",
+        "mov [r14 + r9 * 2 + {selectors}], r8w",
+        "mov byte ptr [r14 + r9 + {loaded}], 1",
+        "lea r9d, [r9 + r9 * 2]",
+        "mov r8, [r10 + {slot_reads}]",
+        "mov [r14 + r9 * 8 + {views} + {reads}], r8",
+        "mov r8, [r10 + {slot_writes}]",
+        "mov [r14 + r9 * 8 + {views} + {writes}], r8",
+        "mov r8d, [r10 + {slot_base}]",
+        "mov [r14 + r9 * 8 + {views} + {base}], r8d",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "ret",
+        // A null selector.
+        "3:",
+        "cmp r9d, {ss}",
+        "je {ask}",
+        "mov [r14 + r9 * 2 + {selectors}], r8w",
+        "mov byte ptr [r14 + r9 + {loaded}], 1",
+        "lea r9d, [r9 + r9 * 2]",
+        "mov r8, [r14 + {none}]",
+        "mov [r14 + r9 * 8 + {views} + {reads}], r8",
+        "mov [r14 + r9 * 8 + {views} + {writes}], r8",
+        "mov dword ptr [r14 + r9 * 8 + {views} + {base}], 0",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "ret",
+        kept = const offset_of!(Context, kept),
+        index_and_table = const INDEX_AND_TABLE,
+        number_shift = const SLOT_NUMBER_SHIFT,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        allowed = const offset_of!(Slot, allowed),
+        here = const ALLOWED,
+        descriptor_host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
+        slot_reads = const offset_of!(Slot, view) + offset_of!(View, reads),
+        slot_writes = const offset_of!(Slot, view) + offset_of!(View, writes),
+        slot_base = const offset_of!(Slot, view) + offset_of!(View, base),
+        ss = const sreg::SS,
+        none = const offset_of!(Context, none),
+        views = const offset_of!(Context, views),
+        reads = const offset_of!(View, reads),
+        writes = const offset_of!(View, writes),
+        base = const offset_of!(View, base),
+        selectors = const offset_of!(Context, selectors),
+        loaded = const offset_of!(Context, loaded),
+        ask = sym ask,
+    )
+}
+
+/// The same in code that is flat if DS, ES and SS are, for one of them: the load that makes it so is left to the interpreter, as the mode is another one then.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn load_toward_flat<const ALLOWED: u8>() {
+    naked_asm!(
+        "mov [r14 + {kept}], rax",
+        "lahf",
+        "seto al",
+        "mov r10, [r14 + {free}]",
+        "cmp r9d, {es}",
+        "je 2f",
+        "cmp r10, [r14 + {es_view} + {writes}]",
+        "jne 5f",
+        "cmp dword ptr [r14 + {es_view} + {base}], 0",
+        "jne 5f",
+        "2:",
+        "cmp r9d, {ds}",
+        "je 3f",
+        "cmp r10, [r14 + {ds_view} + {writes}]",
+        "jne 5f",
+        "cmp dword ptr [r14 + {ds_view} + {base}], 0",
+        "jne 5f",
+        "3:",
+        "cmp r9d, {ss}",
+        "je 4f",
+        "cmp r10, [r14 + {ss_view} + {writes}]",
+        "jne 5f",
+        "cmp dword ptr [r14 + {ss_view} + {base}], 0",
+        "jne 5f",
+        // That of another selector says nothing, and is found so later.
+        "4:",
+        "mov r10d, r8d",
+        "shr r10d, {number_shift}",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "test byte ptr [r10 + r9 + {allowed}], {flat} | {flat_of_user}",
+        "jnz {ask}",
+        "5:",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "jmp {load_view}",
+        kept = const offset_of!(Context, kept),
+        free = const offset_of!(Context, free),
+        es = const sreg::ES,
+        ds = const sreg::DS,
+        ss = const sreg::SS,
+        es_view = const offset_of!(Context, views) + size_of::<View>() * sreg::ES as usize,
+        ds_view = const offset_of!(Context, views) + size_of::<View>() * sreg::DS as usize,
+        ss_view = const offset_of!(Context, views) + size_of::<View>() * sreg::SS as usize,
+        writes = const offset_of!(View, writes),
+        base = const offset_of!(View, base),
+        number_shift = const SLOT_NUMBER_SHIFT,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        allowed = const offset_of!(Slot, allowed),
+        flat = const allowed::FLAT,
+        flat_of_user = const allowed::of_user(allowed::FLAT),
+        ask = sym ask,
+        load_view = sym load_view::<ALLOWED>,
+    )
+}
+
+/// Has the interpreter execute the load.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn ask() {
+    naked_asm!(
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "jmp {ask_interpreter}",
+        kept = const offset_of!(Context, kept),
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Finds what is known of the descriptor of the selector in R8D: R10 is the address of its [`Slot`]. CF is set where the segment register of number R9D
+/// may be loaded with anything else than the last time, where code is flat and has the privilege that `ALLOWED` says. RAX is used.
+#[unsafe(naked)]
+pub(super) unsafe extern "sysv64" fn known_descriptor<const ALLOWED: u8>() {
+    naked_asm!(
+        "mov r10d, r8d",
+        "shr r10d, {number_shift}",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne 2f",
+        "test byte ptr [r10 + r9 + {allowed}], {here}",
+        "jz 2f",
+        "mov rax, [r10 + {descriptor_host}]",
+        "mov rax, [rax]",
+        "cmp rax, [r10 + {descriptor}]",
+        "jne 2f",
+        "ret",
+        "2:",
+        "stc",
+        "ret",
+        number_shift = const SLOT_NUMBER_SHIFT,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        allowed = const offset_of!(Slot, allowed),
+        here = const ALLOWED,
+        descriptor_host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
+    )
+}
+
+const _: () = assert!(size_of::<Slot>().is_power_of_two());

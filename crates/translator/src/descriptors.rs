@@ -1,4 +1,4 @@
-//! Segment registers that are loaded again and again: the kernel's at each entry, the user's at each exit.
+//! Segment registers that are loaded again and again: the kernel's at each entry, the user's at each exit, and those of code with 16 bits all the time.
 //!
 //! For each of some selectors it is known where in memory its descriptor is and what that was when the interpreter last
 //! loaded it. Where the descriptor is still the same, a load does what it did then, so translated code needs but
@@ -93,15 +93,14 @@ impl Descriptors {
     pub(crate) fn look_at_registers(&mut self, cpu: &Cpu, context: &mut Context) {
         if self.gdtr != cpu.gdtr {
             self.clear(context);
-        } else {
-            if self.idtr != cpu.idtr || self.tr != cpu.tr {
-                // Loaders go to real mode and back with an IDT for each, and the same GDT.
-                context.tables = Tables::default();
-            }
-            if self.ldtr != cpu.ldtr {
-                let is_local = |slot: &&mut Slot| Selector(slot.selector as u16).is_local();
-                context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
-            }
+        }
+        if self.idtr != cpu.idtr || self.tr != cpu.tr {
+            // Loaders go to real mode and back with an IDT for each, and the same GDT.
+            context.tables = Tables::default();
+        }
+        if self.ldtr != cpu.ldtr {
+            let is_local = |slot: &&mut Slot| Selector(slot.selector as u16).is_local();
+            context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
         }
         (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
     }
@@ -200,7 +199,8 @@ impl Descriptors {
             if is_loaded(&segment, register, cpu.cpl()) {
                 let by_supervisor = loads_into(&segment, register);
                 let by_user = allowed::of_user(by_supervisor);
-                allowed[usize::from(register)] = if cpu.is_user() { by_user } else { by_supervisor };
+                allowed[usize::from(register)] =
+                    if cpu.is_user() { by_user } else { by_supervisor };
             }
         }
         let slot = slot(selector);

@@ -64,7 +64,7 @@ pub(crate) enum Checked {
 pub(crate) struct Numeric {
     place: Place,
     pointers: Pointers,
-    /// CS and DS when translated code was entered last, by whether it was a user's.
+    /// CS and DS when translated code was entered last, or has asked for the registers, by whether it was a user's.
     selectors: [(u16, u16); 2],
 }
 
@@ -87,7 +87,7 @@ impl Numeric {
         cpu.cr4().contains(Cr4::OSFXSR)
     }
 
-    /// The selector that CS had when code of users, or else of the supervisor, was entered last.
+    /// The selector that CS had then.
     pub(crate) fn code_selector(&self, is_user: bool) -> u16 {
         self.selectors[usize::from(is_user)].0
     }
@@ -108,14 +108,14 @@ impl Numeric {
         self.place = Place::Image;
     }
 
-    /// Translated code is about to be entered, which does not load CS; DS counts as what it is now. When the addresses of what it
-    /// executes are asked for, the system may have other selectors there.
-    pub(crate) fn note_selectors(&mut self, cpu: &Cpu, blocks: &Blocks, context: &mut Context) {
-        let selectors = (cpu.segment(sreg::CS).selector, cpu.segment(sreg::DS).selector);
-        let privilege = usize::from(cpu.is_user());
-        if self.selectors[privilege] != selectors {
+    /// Translated code of users or of the supervisor is about to execute numeric instructions with CS as it is now; DS counts as what it is now, too. When the addresses of
+    /// what it executes are asked for, the system may have other selectors there.
+    pub(crate) fn note_selectors(&mut self, is_user: bool, blocks: &Blocks, context: &mut Context) {
+        let [code, data] = [sreg::CS, sreg::DS].map(|at| context.selectors[usize::from(at)]);
+        let privilege = usize::from(is_user);
+        if self.selectors[privilege] != (code, data) {
             self.note_pointers(blocks, context);
-            self.selectors[privilege] = selectors;
+            self.selectors[privilege] = (code, data);
         }
     }
 

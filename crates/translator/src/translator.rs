@@ -341,7 +341,7 @@ impl Translator {
         }
         let window = self.spaces.user_window(cpu, memory, &self.blocks)?.base();
         self.set_user_window(cpu, window);
-        self.numeric.note_selectors(cpu, &self.blocks, &mut self.context);
+        self.numeric.note_selectors(is_user, &self.blocks, &mut self.context);
         let space = self.spaces.current(is_user);
         let context = &mut self.context;
         let (mode, _) = self.modes.current();
@@ -559,6 +559,8 @@ impl Translator {
         if self.numeric.place() == numeric::Place::Cpu {
             self.numeric.give(cpu, &mut self.context);
         }
+        // A far transfer may have led there.
+        self.numeric.note_selectors(cpu.is_user(), &self.blocks, &mut self.context);
         self.context.numeric_was_live = 1;
         at.go_on(cpu, deadline)
     }

@@ -208,6 +208,30 @@ fn segments_of_real_mode_are_entered_in_translated_code() {
 }
 
 #[test]
+fn segment_registers_are_loaded_in_translated_code() {
+    assert_costs(&[
+        ("load_ds", 0, 0),
+        ("load_es_alternating", 0, 0),
+        ("load_fs_null", 0, 0),
+        ("load_ss", 0, 0),
+        ("les", 0, 0),
+        ("user_load_es", 0, 0),
+        ("short_load_ds", 0, 0),
+        ("short_load_es_alternating", 0, 0),
+        ("short_les", 0, 0),
+    ]);
+}
+
+#[test]
+fn flags_of_privileged_virtual_8086_mode_change_in_translated_code() {
+    assert_costs(&[
+        ("privileged_iret", 0, 0),
+        ("privileged_pushf_popf", 0, 0),
+        ("privileged_cli_sti", 0, 0),
+    ]);
+}
+
+#[test]
 fn exceptions_again_and_again_take_no_signal() {
     assert_costs(&[
         ("divide_error", 210, 2),

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use ring3_x86::segment::sreg;
 
-use super::{ask_interpreter, jump_by_table};
+use super::{ask_interpreter, jump_by_table, numeric_ask};
 use crate::context::{Context, FAR_BITS, FarMode, View};
 
 /// Finds the jump table for code with the selector in R9D: it is in R10. R8 is used. Where it is not known, or numeric registers are in use, of whose last instruction
@@ -53,6 +53,9 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
         "rorx r9d, r9d, 32 - 4",
         "mov [r14 + {base}], r9d",
         "mov dword ptr [r14 + {has_gone_far}], 1",
+        // The addresses of numeric instructions have another selector.
+        "lea r9, [rip + {numeric_ask}]",
+        "mov [r14 + {numeric_check}], r9",
         "mov r13, r10",
         // What has an address in one segment has another one in the other.
         "mov rsp, [r14 + {no_returns}]",
@@ -62,6 +65,8 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
             + size_of::<View>() * sreg::CS as usize
             + offset_of!(View, base),
         has_gone_far = const offset_of!(Context, has_gone_far),
+        numeric_ask = sym numeric_ask,
+        numeric_check = const offset_of!(Context, numeric_check),
         no_returns = const offset_of!(Context, no_returns),
         jump_by_table = sym jump_by_table,
     )

@@ -12,10 +12,10 @@ use ring3_x86::segment::sreg;
 
 use super::descriptors::known_descriptor;
 use super::{jump_by_table, leave_to_step};
-use crate::descriptors::allowed;
 use crate::context::{
     Context, HOST_FLAGS, STATUS_AND_DIRECTION, Side, Tables, Transfer, crossed_to,
 };
+use crate::descriptors::allowed;
 
 /// The context has the side of the supervisor, and that of the user.
 const SUPERVISOR: usize = offset_of!(Context, sides);

@@ -6,6 +6,11 @@
 //! * [`address`]: how an export is named; [`requests`]: those that the server has, and connections that are lost;
 //! * [`handshake`], [`replies`]: what is said to the server, and by it; [`protocol`]: the numbers in it; [`stream`]: its bytes;
 //! * [`unflushed`]: what the server may have lost.
+//!
+//! No thread belongs to the connection: one of those that wait for an answer reads for all of them, so a
+//! request that is alone changes no threads. A server that comes back is told again of all writes that it had not
+//! flushed, since it may have been a machine that died. Up to 16 MiB of such writes are kept; FUA with each
+//! write would need no copies, at the price of a sync each.
 
 mod address;
 mod handshake;

@@ -1,4 +1,7 @@
 //! Address line 20 of the processor, which devices can keep low.
+//!
+//! The keyboard controller and port 92h drive it. While it is low, the processor masks bit 20 where it translates
+//! addresses, and its TLB holds masked addresses.
 
 use std::collections::BTreeMap;
 

@@ -7,6 +7,11 @@
 //! * `transmit`, `receive`: what is in descriptors; `ring`: where they are;
 //! * `interrupts`: their causes and delays;
 //! * `registers`, `file`: the rest.
+//!
+//! The driver has the card compute checksums and cut large packets. Both are left to the receiver, as with virtio; before
+//! that, the headers get the lengths of an uncut packet, since the driver leaves them out. A received packet
+//! is finished and cut before it goes into the ring, and one whose checksum was computed here is
+//! reported as right. Interrupts are delayed by the timers that the driver sets, in virtual time.
 
 use std::collections::VecDeque;
 

@@ -5,6 +5,14 @@
 //!
 //! A system reads and writes the data port by repeated INS and OUTS, so that these are what a card costs: the card does them
 //! [at once](ring3_core::device::Device::read_port_string).
+//!
+//! Reading 1500 bytes by double words takes 2 to 3 µs that way, and 60 to 85 µs one by one.
+//!
+//! The wire takes no time here, so drivers of slow wires meet a state that they never met: a ring filled
+//! between two of their instructions. With the chip exactly as in its data sheet, a tenth of all packets was
+//! lost or noticed a quarter of a second late. Therefore a packet waits outside until there is room for it, a
+//! boundary that Linux puts before the ring counts as the ring's end, and the interrupt for packets stays
+//! while the ring has any.
 
 use ring3_core::device::{Context, Width};
 use ring3_core::input::DeviceInput;

@@ -9,6 +9,13 @@
 //! * `join`: the machine's side, which starts a switch where there is none.
 //!
 //! Who sends to somebody that is too slow waits, so between two guests nothing is lost that they do not lose themselves; who sends to all does not wait.
+//!
+//! # Streams and not shared memory
+//!
+//! A machine of ring3 is connected by a stream of bytes, at the price of four copies a packet. Its memory stays
+//! its own: the translator would not see the switch write code there, and no recording could repeat such writes. Passing
+//! through a third process costs more than the copies, a third to a half of a round trip on two cores,
+//! which the [short cuts](crate::short_cuts) avoid.
 
 pub mod fabric;
 mod joining;

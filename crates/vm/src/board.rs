@@ -1,4 +1,19 @@
 //! The board: the devices of the PC, their bus, their lines and their timers.
+//!
+//! The chipset is the 440FX with the PIIX3 and the power management of the PIIX4, as in QEMU's `pc`, so SeaBIOS
+//! runs unmodified. There is no system management mode, and the chipset reports its set-up as done.
+//!
+//! After each call of a device the board serves the DMA requests that are ready (`Device::dma`), then passes
+//! changes of IRQ lines to the interrupt controllers in their order, and claims of ports and addresses to the
+//! bus. It turns the accesses at CF8h to CFFh into PCI configuration cycles. It keeps one id for each PCI slot, so saved
+//! states do not depend on the order in which cards were plugged in.
+//!
+//! Three resets exist: of the machine (port CF9h), and of the processor alone (keyboard controller, port
+//! 92h, triple fault: the manual's INIT). All keep RAM; a kernel that was started without firmware is loaded
+//! anew by each.
+//!
+//! The HPET can take the lines of the 8254 and the MC146818 (legacy replacement). The 8254 then wakes an idle machine only
+//! once a second, to see whether it has its line back.
 
 mod devices;
 #[cfg(test)]

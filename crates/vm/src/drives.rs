@@ -6,6 +6,20 @@
 //! In a normal run threads of the drive do it, several requests side by side, and the guest runs on; what needs no waiting for the host is done at once.
 //! In a deterministic run all is, so that answers come in the same place each time. [`Limits`] hold requests back, and an
 //! [`ErrorPolicy`] says what becomes of those that the host cannot do: both are matters of the threads.
+//!
+//! # Answers
+//!
+//! A device model knows the size of its medium and nothing of files. It sends a [`DiskRequest`] as an
+//! output, is busy, and continues when the answer comes by the door, so a replay needs no disk. While an
+//! answer is to come, the machine looks at the door every 50 µs. The host says whether it can read without
+//! waiting (`RWF_NOWAIT`: it has the bytes in memory); then the answer comes at once, and no other thread
+//! is woken. A recording repeats either kind: an answer that followed its request at once is taken there
+//! again, any other at its recorded place. So [`Limits`] only delay answers, and a request for which the
+//! host has no room is kept while the machine stands still, and repeated when it continues.
+//!
+//! Whoever changes a disc puts another `Drive` into place, and the device hears of the new medium by an input.
+//!
+//! [`DiskRequest`]: ring3_core::disk::DiskRequest
 
 mod attached;
 mod errors;

@@ -5,6 +5,29 @@
 //! elsewhere, kept by guest-physical page and dropped when the page is
 //! written to. Inside a block each instruction goes on with the next unless it
 //! stops; interrupts, deadlines and everything else come between blocks.
+//!
+//! # Speed
+//!
+//! An interpreter's time goes into mispredicted branches and cache misses; these decide its shape.
+//!
+//! * **Each handler calls the next one** ([`crate::table`]), as its last act, which compiles to a jump. A loop
+//!   with one indirect call for all instructions would be mispredicted nearly every time. Where the call is no
+//!   jump (debug builds), its depth is bounded by 1024 instructions. A near branch calls the first handler of its target:
+//!   by a link within a page, else by a table of linear addresses ([`crate::jumps`]).
+//! * **First quick, then slow.** A handler with a memory operand exists twice. The quick one asks the TLB only, calls
+//!   nothing and so saves no registers; it stops without an effect where the TLB does not answer, and the slow one
+//!   (`table::slow!`, never inlined) starts again.
+//! * **Pairs** ([`crate::exec`]'s `pair`): frequent sequences have one handler, and stay separate in the count.
+//! * **Flat segments are a mode of decoding.** While DS, ES and SS are flat and the stack pointer is ESP, operands
+//!   decode to handlers without segment checks. Loading one of these registers ends a block.
+//! * **Decoded code is small.** A miss of the second-level cache costs as much as fifty instructions. An
+//!   [`Op`](crate::decode::Op) has 32 bytes, and all of them lie in one array in decoding order. Dropped code stays
+//!   there until the array is full; then everything is decoded anew. Boxes of 40-byte `Op`s with a header a block
+//!   were a third slower.
+//! * **The TLB** ([`crate::tlb`]) has a page's address once for each kind of access, or none: one compare answers for
+//!   rights, accessed and dirty bits, RAM or device, and decoded code. The entries of the two privileges change places.
+//! * **Code that changes**: `ring3_core::memory` knows the 64-byte lines that were decoded. The TLB lets no write to their page
+//!   through at once, so each takes the slow path, which drops the code; DMA takes that path, too.
 
 mod cache;
 mod fetch;

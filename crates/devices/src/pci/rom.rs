@@ -2,6 +2,9 @@
 //!
 //! From the PCI Local Bus Specification 3.0, sections 6.2.5.2 (the base address register) and 6.3 (what is in the ROM).
 //! The card answers reads of it, so that a ROM is no memory of the machine: it is in its configuration, and not in saved states.
+//!
+//! Its bytes are part of the machine's configuration. Firmware starts no ROM that names another function, so a
+//! card writes its own IDs into it: iPXE's ROM for virtio names those of version 1 alone.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,14 @@
 //! A disk behind a vhost-user-blk server, such as `ring3 vblock`.
+//!
+//! The machine shares a few MiB of its own for requests and their data, and not the guest's memory: the
+//! translator would not see another process write code there, a recording could not repeat such writes, and
+//! a server need not see more than its disk. That costs one copy a request, as all other drives do.
+//!
+//! The answer to a single request is polled for, for some microseconds. A guest with several of them under
+//! way runs on, and the machine finds the answers at its next look outside ([`super::overlap`]), so server
+//! and guest work at the same time. A waiting guest's machine sleeps on the server's descriptor beside all
+//! others (`Drive::arm`): a thread in its place would have to be woken by the server first, and then
+//! to wake the machine.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

@@ -30,6 +30,11 @@ fn pages() -> Vec<PathBuf> {
     top.into_iter().chain(book.filter(|page| page.extension().is_some_and(|e| e == "md"))).collect()
 }
 
+/// Whether `name` is that of a file of this kind.
+fn is_of_kind(name: &str, kind: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == kind)
+}
+
 /// What stands between back quotes in `text`, code blocks apart.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
@@ -81,7 +86,7 @@ fn files_that_pages_name_are_there() {
         let text = read(&page);
         for name in quoted(&text) {
             // A crate's root is meant for each crate.
-            let is_source = name.ends_with(".rs") && name.contains('/') && name != "src/lib.rs";
+            let is_source = is_of_kind(name, "rs") && name.contains('/') && name != "src/lib.rs";
             let in_tree = ["crates", "."].map(|directory| tree().join(directory).join(name));
             assert!(
                 !is_source || in_tree.iter().any(|path| path.exists()),
@@ -103,7 +108,7 @@ fn files_that_pages_name_are_there() {
 #[test]
 fn the_book_has_all_its_chapters() {
     let summary = read(&tree().join("book/src/SUMMARY.md"));
-    for page in names("book/src").iter().filter(|page| page.ends_with(".md")) {
+    for page in names("book/src").iter().filter(|page| is_of_kind(page, "md")) {
         let is_listed = page == "SUMMARY.md" || summary.contains(&format!("({page})"));
         assert!(is_listed, "SUMMARY.md does not list {page}");
     }

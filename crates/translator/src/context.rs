@@ -109,7 +109,7 @@ pub(crate) fn index(linear: u32, mask: u32) -> u32 {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct View {
-    /// From where on the bytes that can be read are counted; see [`Limits`](crate::limits::Limits).
+    /// From where on the bytes that can be read are counted; see [`Limits`].
     pub(crate) reads: u64,
     /// The same for those that can be written.
     pub(crate) writes: u64,

@@ -45,7 +45,7 @@
 //! * **Jump tables** have 16,384 entries for user code and 262,144 for supervisor code; the index mixes in high bits,
 //!   since functions at multiples of 16 evicted each other two million times a boot. [`slots`] for direct
 //!   branches saved half of a shell loop's time. A check of returns by a fault, and shorter blocks, gained nothing.
-//! * **Position-independent code** begins functions with a call of MOV EBX, [ESP]; RET: translated as its effect, by a
+//! * **Position-independent code** begins functions with a call of `MOV EBX, [ESP]; RET`: translated as its effect, by a
 //!   block that is made from two pages.
 //! * **RDTSC** is computed from budget and clock; Linux reads it in each system call.
 //!

@@ -21,7 +21,7 @@
 //! * **Flat segments are a mode of decoding.** While DS, ES and SS are flat and the stack pointer is ESP, operands
 //!   decode to handlers without segment checks. Loading one of these registers ends a block.
 //! * **Decoded code is small.** A miss of the second-level cache costs as much as fifty instructions. An
-//!   [`Op`](crate::decode::Op) has 32 bytes, and all of them lie in one array in decoding order. Dropped code stays
+//!   [`Op`] has 32 bytes, and all of them lie in one array in decoding order. Dropped code stays
 //!   there until the array is full; then everything is decoded anew. Boxes of 40-byte `Op`s with a header a block
 //!   were a third slower.
 //! * **The TLB** ([`crate::tlb`]) has a page's address once for each kind of access, or none: one compare answers for

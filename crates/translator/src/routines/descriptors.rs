@@ -18,7 +18,7 @@ const INDEX_AND_TABLE: u32 = 0xfffc;
 pub(crate) const SLOT_NUMBER_SHIFT: u32 = 2;
 
 /// Loads the segment register of number R9D with the selector in R8D, in flat code whose privilege is what `ALLOWED`
-/// says ([`allowed`](crate::descriptors::allowed)).
+/// says ([`allowed`]).
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn load_flat<const ALLOWED: u8>() {
     naked_asm!(

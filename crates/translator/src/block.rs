@@ -32,6 +32,7 @@ use crate::segmented;
 use crate::segments;
 use crate::slots::Slots;
 use crate::strings;
+use crate::system::{self, System};
 use links::Later;
 pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
@@ -195,6 +196,10 @@ pub(crate) struct LeftOp {
     pub(crate) access: Option<Access>,
     /// It [may be executed](access::reads_register) with what is known of a device.
     pub(crate) reads_register: bool,
+    /// What it is where it is a system instruction that is executed while translated code waits.
+    pub(crate) system: Option<System>,
+    /// Its bytes.
+    pub(crate) len: u8,
 }
 
 /// What comes after the instructions of a block that go on with the next one.
@@ -351,6 +356,11 @@ impl Maker<'_> {
                 && self.plain(&instruction, source);
             if !is_done {
                 self.go_back(&start);
+                if !is_left && may_go_on && self.waits_for_engine(&instruction, source) {
+                    end = instruction.next_ip32();
+                    last = None;
+                    continue;
+                }
                 let mut info = 0;
                 if numeric::is_numeric(&instruction) {
                     info |= info::NUMERIC;
@@ -410,6 +420,24 @@ impl Maker<'_> {
         self.reads_its_number(instruction, source)
             || self.reads_device(instruction, source)
             || self.body(instruction, for_user)
+    }
+
+    /// Translates a system instruction, which the engine executes while translated code waits. False, and nothing was written, for all others.
+    fn waits_for_engine(&mut self, instruction: &Instruction, source: &Source) -> bool {
+        let Some(system) = System::of(instruction, &self.mode) else { return false };
+        self.emitter.settle_stack();
+        // Of the budget nothing is taken for what comes after it.
+        self.begin_site(instruction);
+        self.end_part();
+        let number = self.leave_to_interpreter(instruction, source);
+        let linear = self.mode.linear(instruction.ip32());
+        let is_plain = self.mode.segmented.is_none() && !source.for_user.contains(&linear);
+        system::call(&mut self.emitter, instruction, is_plain, number);
+        if system == System::Control {
+            self.checked = Checked::Nothing;
+        }
+        self.begin_part();
+        true
     }
 
     /// Translates an instruction that reads a register of a device, which mostly is known. False, and nothing was written, for all others.
@@ -473,7 +501,9 @@ impl Maker<'_> {
         let op = op.at_offset((self.mode.linear(instruction.ip32()) & !PAGE_MASK) as u16);
         let access = Access::of(instruction, &self.mode);
         let reads_register = access::reads_register(instruction, &self.mode);
-        self.left.push(LeftOp { op, access, reads_register });
+        let system = System::of(instruction, &self.mode);
+        let len = instruction.len() as u8;
+        self.left.push(LeftOp { op, access, reads_register, system, len });
         source.next_op + self.left.len() as u32 - 1
     }
 
@@ -623,6 +653,7 @@ impl Maker<'_> {
             _ => {
                 return flags::translate(emitter, instruction, is_user)
                     || segments::translate(emitter, instruction, is_user)
+                    || !is_user && system::translate(emitter, instruction)
                     || frames::translate(emitter, instruction)
                     || copy::translate(emitter, instruction);
             }

@@ -20,6 +20,7 @@ mod devices;
 mod far;
 mod image;
 mod sides;
+mod system;
 mod users;
 
 use std::arch::naked_asm;
@@ -38,6 +39,7 @@ pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
+pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, outcome};
 
 /// Why translated code was left.
 pub(crate) mod reason {
@@ -53,6 +55,8 @@ pub(crate) mod reason {
     pub(crate) const NUMERIC: u32 = 4;
     /// The instruction whose host code called a routine, to before `fault_rip`, is to be executed by the interpreter.
     pub(crate) const CALLED: u32 = 5;
+    /// The system instruction whose host code called a routine, to before `fault_rip`, is done, and the engine must look around.
+    pub(crate) const SYSTEM: u32 = 6;
 }
 
 /// The flags that are the host's while translated code runs: the status flags and DF.
@@ -324,6 +328,30 @@ pub(crate) struct Context {
     pub(crate) far_find_return: u64,
     /// Where a far transfer goes on.
     far_go: u64,
+    /// The address of the processor.
+    pub(crate) cpu: u64,
+    /// That of the [`Running`](crate::translator::Running).
+    pub(crate) running: u64,
+    /// That of the debug registers; of nothing where the next access to them is to be noticed.
+    pub(crate) debug_registers: u64,
+    /// What CR0 is with TS clear, and with TS set.
+    pub(crate) task_switched: [u32; 2],
+    /// What is in CR4; something else where MOV to CR4 may do more than nothing even so.
+    pub(crate) known_cr4: u64,
+    /// GDTR and IDTR, each with its limit above its base.
+    pub(crate) table_registers: [u64; 2],
+    /// What CPUID and RDMSR have answered.
+    pub(crate) answers: Answers,
+    /// The number of the last system instruction among those that blocks leave to the interpreter.
+    pub(crate) system_number: u32,
+    /// Called for system instructions, with that number in R8D, and for some of them alone.
+    system: u64,
+    cpuid: u64,
+    rdmsr: u64,
+    lgdt: u64,
+    lidt: u64,
+    load_cr0: u64,
+    load_cr4: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
     /// The numeric registers are in the host's.
@@ -343,7 +371,7 @@ pub(crate) struct Context {
     /// RSP in translated code.
     pub(crate) returns: u64,
     /// RSP outside.
-    host_stack: u64,
+    pub(crate) host_stack: u64,
 }
 
 /// Near it no address is canonical, so every access faults.
@@ -400,6 +428,16 @@ pub(crate) mod at {
     pub(crate) const FAR_FIND_VECTOR: u32 = offset_of!(Context, far_find_vector) as u32;
     pub(crate) const FAR_FIND_RETURN: u32 = offset_of!(Context, far_find_return) as u32;
     pub(crate) const FAR_GO: u32 = offset_of!(Context, far_go) as u32;
+    pub(crate) const CPU: u32 = offset_of!(Context, cpu) as u32;
+    pub(crate) const DEBUG_REGISTERS: u32 = offset_of!(Context, debug_registers) as u32;
+    pub(crate) const SYSTEM: u32 = offset_of!(Context, system) as u32;
+    pub(crate) const CPUID: u32 = offset_of!(Context, cpuid) as u32;
+    pub(crate) const RDMSR: u32 = offset_of!(Context, rdmsr) as u32;
+    pub(crate) const LGDT: u32 = offset_of!(Context, lgdt) as u32;
+    pub(crate) const LIDT: u32 = offset_of!(Context, lidt) as u32;
+    pub(crate) const TASK_SWITCHED: u32 = offset_of!(Context, task_switched) as u32;
+    pub(crate) const LOAD_CR0: u32 = offset_of!(Context, load_cr0) as u32;
+    pub(crate) const LOAD_CR4: u32 = offset_of!(Context, load_cr4) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const SSE_CHECK: u32 = offset_of!(Context, sse_check) as u32;
     pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
@@ -508,6 +546,21 @@ impl Context {
             far_find_vector: routines::ask_interpreter as *const () as u64,
             far_find_return: routines::ask_interpreter as *const () as u64,
             far_go: routines::far::far_go as *const () as u64,
+            cpu: 0,
+            running: 0,
+            debug_registers: 0,
+            task_switched: [0; 2],
+            known_cr4: 0,
+            table_registers: [0; 2],
+            answers: Answers::none(),
+            system_number: 0,
+            system: routines::system::system as *const () as u64,
+            cpuid: routines::system::cpuid as *const () as u64,
+            rdmsr: routines::system::rdmsr as *const () as u64,
+            lgdt: routines::system::lgdt as *const () as u64,
+            lidt: routines::system::lidt as *const () as u64,
+            load_cr0: routines::system::load_cr0 as *const () as u64,
+            load_cr4: routines::system::load_cr4 as *const () as u64,
             image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
             sse_check: routines::ask_interpreter as *const () as u64,

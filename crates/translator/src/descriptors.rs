@@ -89,6 +89,11 @@ impl Descriptors {
         self.is_global = true;
     }
 
+    /// GDTR, LDTR, IDTR and TR are what they were.
+    pub(crate) fn are_those_of(&self, cpu: &Cpu) -> bool {
+        self.gdtr == cpu.gdtr && self.ldtr == cpu.ldtr && self.idtr == cpu.idtr && self.tr == cpu.tr
+    }
+
     /// Forgets what GDTR, LDTR, IDTR or TR leads to where one of them has changed.
     pub(crate) fn look_at_registers(&mut self, cpu: &Cpu, context: &mut Context) {
         if self.gdtr != cpu.gdtr {
@@ -103,6 +108,8 @@ impl Descriptors {
             context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
         }
         (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
+        let as_loaded = |register: TableRegister| (register.base as u32, register.limit);
+        context.set_table_registers(as_loaded(cpu.gdtr), as_loaded(cpu.idtr));
     }
 
     /// Forgets what may be elsewhere now.

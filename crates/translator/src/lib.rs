@@ -13,6 +13,7 @@
 //! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
 //! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
 //! * [`descriptors`] has segment registers be loaded, and INT n and IRET find their way, without the interpreter;
+//! * [`system`] has system instructions be executed without leaving translated code;
 //! * [`signals`] catches faults;
 //! * [`access`] has devices be accessed without the interpreter;
 //! * [`changing`] is about pages whose code is written to again and again;
@@ -86,6 +87,7 @@ mod slots;
 mod space;
 mod spaces;
 mod strings;
+mod system;
 mod targets;
 mod translator;
 mod window;

@@ -8,6 +8,7 @@ pub(crate) mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod far;
 pub(crate) mod sides;
+pub(crate) mod system;
 
 use std::arch::naked_asm;
 use std::mem::offset_of;

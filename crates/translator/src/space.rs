@@ -80,6 +80,8 @@ pub(crate) struct Space {
     /// Places of pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a
     /// copy of what was there.
     stale: Map<u32, usize>,
+    /// How often translated code was forgotten.
+    forgotten: u64,
 }
 
 impl Space {
@@ -103,6 +105,7 @@ impl Space {
             protected: 0,
             zeros: None,
             stale: Map::default(),
+            forgotten: 0,
         })
     }
 
@@ -217,9 +220,20 @@ impl Space {
         }
     }
 
+    /// What returns lead to is forgotten.
+    fn forget_returns(&mut self) {
+        self.returns.clear();
+        self.forgotten += 1;
+    }
+
+    /// Another number when translated code was forgotten.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
     /// Blocks are not to be reached any more; to those among them that are not `targets` the table does not lead.
     pub(crate) fn forget_blocks(&mut self, targets: &[Target]) {
-        self.returns.clear();
+        self.forget_returns();
         let is_user = self.is_user;
         for block in targets.iter().filter(|block| block.is_user == is_user) {
             self.forget_target(block);
@@ -241,14 +255,14 @@ impl Space {
 
     /// Forgets where branches by the table go.
     pub(crate) fn forget_targets(&mut self) {
-        self.returns.clear();
+        self.forget_returns();
         self.table.fill(self.miss);
         self.segmented.clear();
     }
 
     /// Forgets what belongs to the modes of segmented code.
     pub(crate) fn forget_modes(&mut self) {
-        self.returns.clear();
+        self.forget_returns();
         self.segmented.forget_modes();
     }
 

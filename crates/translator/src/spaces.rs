@@ -81,6 +81,17 @@ impl Spaces {
         Ok(space.map_or(&self.nowhere, Space::window))
     }
 
+    /// The pages of the user that belong to CR3 are to be settled first.
+    pub(crate) fn has_stale_user(&self) -> bool {
+        self.current.is_some_and(|index| self.users[index].space.has_stale())
+    }
+
+    /// Another number when code of the supervisor, or of the user with CR3, was forgotten.
+    pub(crate) fn forgotten(&self) -> u64 {
+        let user = self.current.map_or(0, |index| self.users[index].space.forgotten());
+        self.kernel.forgotten() + user
+    }
+
     /// User code can be entered with CR3 and nothing else looked at.
     pub(crate) fn is_ready_for_user(&self) -> bool {
         self.current.is_some_and(|index| !self.users[index].space.has_stale())

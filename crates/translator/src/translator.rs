@@ -8,6 +8,7 @@ mod faults;
 mod often;
 mod sides;
 mod state;
+mod system;
 mod users;
 
 use std::fs::File;
@@ -40,6 +41,8 @@ use crate::spaces::Spaces;
 use changes::Paging;
 use faults::{At, PageFault, Sweep};
 use often::{Patience, Signals};
+use system::Running;
+pub(crate) use system::execute_system;
 use users::Regions;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
@@ -298,6 +301,9 @@ impl Translator {
             self.counters.entries += 1;
             self.move_stack(-middle.stack_offset);
             self.load_returns(cpu);
+            let (translator, cpu_at, memory_at) = (&raw mut *self, &raw mut *cpu, &raw mut *memory);
+            let mut running = Running { translator, cpu: cpu_at, memory: memory_at, allowed };
+            self.context.running = (&raw mut running).expose_provenance() as u64;
             // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
             // context says, and the handler is installed for as long as there is a cache.
             unsafe { context::enter(&raw mut *self.context) };
@@ -413,6 +419,14 @@ impl Translator {
                 Ok(at.site.loads.map_or(STEP, Left::Segment))
             }
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
+            reason::SYSTEM => {
+                // What was left is the call, and the address after it.
+                self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let len = self.ops[self.context.system_number as usize].len;
+                self.context.eip = self.context.eip.wrapping_add(len.into());
+                cpu.instructions += 1;
+                Ok(Left::Done)
+            }
             _ => {
                 cpu.instructions += executed(self);
                 if self.context.info & info::REPEATS != 0 {

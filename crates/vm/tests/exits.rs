@@ -232,6 +232,37 @@ fn flags_of_privileged_virtual_8086_mode_change_in_translated_code() {
 }
 
 #[test]
+fn system_instructions_stay_in_translated_code() {
+    let rows = [
+        "cpuid",
+        "real_cpuid",
+        "rdmsr_apic_base",
+        "rdmsr_tsc",
+        "rdmsr_sysenter",
+        "wrmsr_sysenter",
+        "cr0_write",
+        "task_switched_flag",
+        "cr2_write",
+        "cr4_write",
+        "debug_register_read",
+        "debug_register_write",
+        "invlpg",
+        "wbinvd",
+        "lgdt",
+        "lidt",
+        "sgdt",
+        "lldt",
+        "ltr",
+        "str",
+        "smsw",
+        "lmsw",
+        "verr",
+        "lar",
+    ];
+    assert_costs(&rows.map(|row| (row, 0, 0)));
+}
+
+#[test]
 fn exceptions_again_and_again_take_no_signal() {
     assert_costs(&[
         ("divide_error", 210, 2),

@@ -9,6 +9,8 @@ mod mode;
 mod saved;
 mod stop;
 
+use std::mem::offset_of;
+
 use bitflags::bitflags;
 use ring3_core::clock::Clock;
 use ring3_core::device::Width;
@@ -316,6 +318,13 @@ impl Default for Cpu {
 }
 
 impl Cpu {
+    /// Where in it an engine that keeps registers elsewhere finds general registers 0 to 15, 64 bits each.
+    pub const GENERAL_REGISTERS: usize = offset_of!(Cpu, gpr);
+    /// The same of CR0, 32 bits.
+    pub const CONTROL_REGISTER_0: usize = offset_of!(Cpu, cr0);
+    /// The same of debug registers 0 to 7. DR4 and DR5 have no place of their own.
+    pub const DEBUG_REGISTERS: usize = offset_of!(Cpu, dr);
+
     /// A processor of the default model after power-on.
     pub fn new() -> Cpu {
         Cpu::of_model(Model::default())

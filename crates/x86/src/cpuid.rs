@@ -304,6 +304,16 @@ impl Model {
         }
     }
 
+    /// There is a CR4: before there was anything to set there was none.
+    pub fn has_cr4(self) -> bool {
+        self.features().intersects(Features::VME | Features::TSC)
+    }
+
+    /// What CPUID answers to `leaf` depends on ECX: there is one sub-leaf, and to all others it answers with zeros.
+    pub fn has_sub_leaf(self, leaf: u32) -> bool {
+        leaf == 7 && self == Model::Max
+    }
+
     fn basic_leaf(self, leaf: u32, has_apic: bool) -> Leaf {
         let name = |part: &[u8; 4]| u32::from_le_bytes(*part);
         match leaf {

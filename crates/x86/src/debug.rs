@@ -43,6 +43,11 @@ mod kind {
 const LENGTHS: [u64; 4] = [1, 2, 8, 4];
 
 impl Cpu {
+    /// DR7.GD is set: the next access to a debug register is a #DB.
+    pub fn guards_debug_registers(&self) -> bool {
+        self.dr[7] as u32 & DR7_GENERAL_DETECT != 0
+    }
+
     /// Debug register `number`, 0 to 7, for MOV: #DB when DR7.GD is set.
     pub(crate) fn read_debug_register(&mut self, number: u8) -> Result<u32, Stopped> {
         let register = self.debug_register(number)?;
@@ -70,7 +75,7 @@ impl Cpu {
             4 | 5 => usize::from(number) + 2,
             _ => usize::from(number & 7),
         };
-        if self.dr[7] as u32 & DR7_GENERAL_DETECT != 0 {
+        if self.guards_debug_registers() {
             self.debug_event(REGISTER_ACCESS);
             return Err(self.fault(Fault::new(vector::DB)));
         }

@@ -202,7 +202,14 @@ fn is_offered(instruction: &Instruction, model: Model) -> bool {
         _ => {}
     }
     !instruction.is_invalid()
+        && (model.has_cr4() || !has_operand(instruction, Register::CR4))
         && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
+}
+
+/// True when `register` is an operand of a MOV.
+fn has_operand(instruction: &Instruction, register: Register) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && [instruction.op0_register(), instruction.op1_register()].contains(&register)
 }
 
 /// True for what is a NOP on processors that do not know it, and none of ours does: its opcode is one of those

@@ -150,6 +150,9 @@ impl Status {
     /// The same with another ZF.
     #[must_use]
     pub fn with_zero(self, zero: bool) -> Status {
+        if self.zero() == zero {
+            return self;
+        }
         let mut flags = self.to_eflags();
         flags.set(Eflags::ZF, zero);
         Self::from_eflags(flags)

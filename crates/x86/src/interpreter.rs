@@ -208,6 +208,21 @@ impl Interpreter {
         self.execute_alone(cpu, memory, op, before)
     }
 
+    /// The same where that is all there is to do: false where the instruction stops, and then nothing has happened yet, so that it is to be
+    /// executed in another way. EIP and the count of instructions stay what they are; `op` accesses no debug register while those
+    /// [are guarded](Cpu::guards_debug_registers), and does not look at EIP.
+    pub fn execute_if_plain(&mut self, cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
+        self.look_at_layout(cpu, memory);
+        cpu.guard_code = false;
+        cpu.left = 0;
+        let executed = (op.exec)(cpu, memory, op, &[], 0);
+        cpu.unlinked = None;
+        if executed.is_err() {
+            cpu.stop = Stop::Unfinished;
+        }
+        executed.is_ok()
+    }
+
     /// Executes `op`, which is at CS:EIP, and nothing after it.
     fn execute_alone(
         &mut self,

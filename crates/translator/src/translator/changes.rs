@@ -66,6 +66,11 @@ impl Translator {
         if memory.has_marked_code() {
             self.protect_marked(memory)?;
         }
+        self.invalidate(cpu, memory)
+    }
+
+    /// Drops what software has invalidated and changed.
+    pub(super) fn invalidate(&mut self, cpu: &mut Cpu, memory: &Memory) -> io::Result<()> {
         let invalidations = cpu.take_invalidations();
         if invalidations.is_empty() {
             return Ok(());
@@ -77,7 +82,13 @@ impl Translator {
 
     /// The same. Where the host refuses what that needs, everything is forgotten, which needs less.
     pub(super) fn keep_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
-        let Err(error) = self.catch_up(cpu, memory) else { return };
+        if let Err(error) = self.catch_up(cpu, memory) {
+            self.refused(&error);
+        }
+    }
+
+    /// The host has refused what that needs.
+    pub(super) fn refused(&mut self, error: &io::Error) {
         self.counters.refusals += 1;
         debug!(%error, "the host refuses to change a mapping");
         if let Err(error) = self.clear_spaces()

@@ -71,6 +71,14 @@ impl Translator {
         }
     }
 
+    /// Translated code has loaded no other code segment than the processor has.
+    pub(super) fn has_stayed(&self) -> bool {
+        let context = &self.context;
+        context.crossed_to == crossed_to::NOTHING
+            && context.transferred == [false; 2]
+            && context.has_gone_far == 0
+    }
+
     /// Translated code was left, maybe on another side than it was entered: takes back where calls return to, and has the processor be there.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
         self.store_alignment_flag(cpu);

@@ -11,6 +11,7 @@ use crate::mode::Loading;
 impl Translator {
     /// Gives the guest's state to translated code.
     pub(super) fn load(&mut self, cpu: &Cpu) {
+        self.load_system(cpu);
         self.descriptors.look_at_registers(cpu, &mut self.context);
         let context = &mut self.context;
         for register in reg::AX..=reg::DI {
@@ -19,7 +20,7 @@ impl Translator {
         context.eip = cpu.ip as u32;
         context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
         context.set_system_flags(cpu);
-        context.control = [cpu.cr0().bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32, cpu.cr4().bits()];
+        context.set_control(cpu);
         context.interrupt_pin = cpu.interrupt_pin.into();
         for register in sreg::ES..=sreg::GS {
             context.selectors[usize::from(register)] = cpu.segment(register).selector;
@@ -78,13 +79,11 @@ impl Translator {
         }
     }
 
-    /// Takes it back.
-    pub(super) fn store(&mut self, cpu: &mut Cpu) {
+    /// Takes back the segment registers that translated code has loaded.
+    pub(super) fn store_segments(&mut self, cpu: &mut Cpu) {
         if self.context.loaded != [false; 8] {
             self.descriptors.store(cpu, &mut self.context);
         }
-        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
-        self.store_alignment_flag(cpu);
         let segmented = self.modes.current().1.segmented;
         if segmented.is_some() {
             self.numeric.note_pointers(&self.blocks, &mut self.context);
@@ -92,6 +91,13 @@ impl Translator {
         if segmented.is_some_and(|segmented| segmented.loading != Loading::Protected) {
             self.store_views(cpu);
         }
+    }
+
+    /// Takes it back.
+    pub(super) fn store(&mut self, cpu: &mut Cpu) {
+        self.store_segments(cpu);
+        cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
+        self.store_alignment_flag(cpu);
         for register in reg::AX..=reg::DI {
             cpu.set_gpr(register, self.context.gpr[usize::from(register)].into());
         }
@@ -101,7 +107,7 @@ impl Translator {
 
     /// Takes back AC, on which it depends what supervisor code may access.
     pub(super) fn store_alignment_flag(&self, cpu: &mut Cpu) {
-        if cpu.eflags().contains(Eflags::AC) != self.context.has_ac() {
+        if cpu.has_alignment_flag() != self.context.has_ac() {
             cpu.set_alignment_flag(self.context.has_ac());
         }
     }

@@ -40,4 +40,5 @@ mod paging;
 mod pair;
 mod repeats;
 mod software_interrupts;
+mod system_instructions;
 mod virtual_8086;

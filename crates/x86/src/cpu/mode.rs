@@ -58,6 +58,11 @@ impl Cpu {
         }
     }
 
+    /// EFLAGS.AC is set.
+    pub fn has_alignment_flag(&self) -> bool {
+        self.has_flag(Eflags::AC)
+    }
+
     /// Sets EFLAGS.AC, as STAC and CLAC do.
     pub fn set_alignment_flag(&mut self, value: bool) {
         self.system_flags.set(Eflags::AC, value);
@@ -146,7 +151,9 @@ impl Cpu {
     pub fn set_cr0(&mut self, value: Cr0) {
         let changed = self.cr0 ^ (value | Cr0::ET);
         self.cr0 = value | Cr0::ET;
-        self.update_cpl();
+        if changed.intersects(Cr0::PE | Cr0::AM) {
+            self.update_cpl();
+        }
         // Without paging, addresses mean what they mean at any privilege.
         if changed.contains(Cr0::PG) || changed.contains(Cr0::WP) && value.contains(Cr0::PG) {
             self.translation_changed();
@@ -168,10 +175,16 @@ impl Cpu {
         self.translation_changed();
     }
 
-    /// Sets CR4 without the checks that MOV to CR4 makes first.
+    /// Sets CR4 without the checks that MOV to CR4 makes first. The TLB is emptied where a bit changes on which it depends what page tables
+    /// mean (SDM vol. 3, 5.10.4.1).
     pub fn set_cr4(&mut self, value: Cr4) {
+        const OF_PAGING: Cr4 =
+            Cr4::PSE.union(Cr4::PAE).union(Cr4::PGE).union(Cr4::SMEP).union(Cr4::SMAP);
+        let changed = self.cr4 ^ value;
         self.cr4 = value;
-        self.translation_changed();
+        if changed.intersects(OF_PAGING) {
+            self.translation_changed();
+        }
     }
 
     /// Drives the A20M# pin. While address line 20 is not `high`, bit 20 is 0 in each guest-physical address

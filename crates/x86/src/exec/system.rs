@@ -71,8 +71,7 @@ fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
         cpu.long_mode_sought = Some(cpu.instructions);
     }
     let mut leaf = cpu.model.leaf(cpu.get(reg::AX), cpu.msrs.apic_is_enabled());
-    // Leaf 7 has one sub-leaf.
-    if cpu.get::<u32>(reg::AX) == 7 && cpu.get::<u32>(reg::CX) != 0 && cpu.model == Model::Max {
+    if cpu.model.has_sub_leaf(cpu.get(reg::AX)) && cpu.get::<u32>(reg::CX) != 0 {
         leaf = [0; 4];
     }
     for (register, value) in [reg::AX, reg::BX, reg::CX, reg::DX].into_iter().zip(leaf) {
@@ -106,7 +105,7 @@ fn read_control(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
         0 => cpu.cr0.bits(),
         2 => cpu.cr2 as u32,
         3 => cpu.cr3 as u32,
-        4 if !supported_cr4(cpu.model).is_empty() => cpu.cr4.bits(),
+        4 if cpu.model.has_cr4() => cpu.cr4.bits(),
         _ => return Err(cpu.undefined_opcode()),
     };
     cpu.set(op.rm, value);
@@ -133,12 +132,8 @@ fn write_control(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
         }
         2 => cpu.cr2 = value.into(),
         3 => cpu.load_cr3(memory, value.into())?,
-        4 => {
-            // Before there was anything to set there was no CR4.
+        4 if cpu.model.has_cr4() => {
             let supported = supported_cr4(cpu.model);
-            if supported.is_empty() {
-                return Err(cpu.undefined_opcode());
-            }
             let Some(new) = Cr4::from_bits(value).filter(|new| supported.contains(*new)) else {
                 return Err(cpu.general_protection(0));
             };

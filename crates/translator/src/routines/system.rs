@@ -1,0 +1,321 @@
+//! System instructions: those that the engine executes while translated code waits, and before that what is known without it.
+
+use std::arch::naked_asm;
+use std::mem::offset_of;
+
+use ring3_x86::cpu::Cpu;
+use ring3_x86::flags::Eflags;
+
+use super::{call_interpreter, numeric_ask};
+use crate::context::{ANSWERS, Answers, Context, CpuidAnswer, MsrAnswer, leave, outcome, reason};
+use crate::translator::execute_system;
+
+/// IA32_TIME_STAMP_COUNTER.
+const TIME_STAMP_COUNTER: u32 = 0x10;
+
+/// Has the engine execute the instruction of number R8D among those that blocks leave to the interpreter; it is the last one that was taken from the
+/// budget. Where it stops, the numeric registers are in use, or DF is set, the interpreter executes it as any other.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn system() {
+    naked_asm!(
+        "pushfq",
+        "test dword ptr [rsp], {direction}",
+        "jnz {call_interpreter}",
+        "cmp dword ptr [r14 + {numeric_is_live}], 0",
+        "jne {call_interpreter}",
+        "mov r9, [r14 + {cpu}]",
+        "mov [r9 + {general}], rax",
+        "mov [r9 + {general} + 8], rcx",
+        "mov [r9 + {general} + 16], rdx",
+        "mov [r9 + {general} + 24], rbx",
+        "mov [r9 + {general} + 32], r15",
+        "mov [r9 + {general} + 40], rbp",
+        "mov [r9 + {general} + 48], rsi",
+        "mov [r9 + {general} + 56], rdi",
+        "mov [r14 + {system_number}], r8d",
+        "lea r8, [rsp + 16]",
+        "mov [r14 + {returns}], r8",
+        "mov [r14 + {budget}], r12",
+        "mov rdi, r14",
+        // These stay what they are.
+        "mov rbx, rsp",
+        "mov rsp, [r14 + {host_stack}]",
+        "call {execute_system}",
+        "mov rsp, rbx",
+        "cmp eax, {done}",
+        "jne 2f",
+        "mov ecx, [rsp]",
+        // POPF takes as long as all of this.
+        "1:",
+        "mov eax, ecx",
+        "shr ecx, {overflow}",
+        "and ecx, 1",
+        "shl eax, 8",
+        "mov al, cl",
+        "add al, 0x7f",
+        "sahf",
+        "mov r9, [r14 + {cpu}]",
+        "mov r11d, [r14 + {index_mask}]",
+        "mov eax, [r9 + {general}]",
+        "mov ecx, [r9 + {general} + 8]",
+        "mov edx, [r9 + {general} + 16]",
+        "mov ebx, [r9 + {general} + 24]",
+        "mov r15d, [r9 + {general} + 32]",
+        "mov ebp, [r9 + {general} + 40]",
+        "mov esi, [r9 + {general} + 48]",
+        "mov edi, [r9 + {general} + 56]",
+        "lea rsp, [rsp + 8]",
+        "ret",
+        "2:",
+        "test eax, eax",
+        "jz 4f",
+        "mov ecx, [rsp]",
+        "test eax, {sets_zero}",
+        "jz 3f",
+        "mov r8d, eax",
+        "and r8d, {zero}",
+        "and ecx, {without_zero}",
+        "or ecx, r8d",
+        "test eax, {leaves}",
+        "jz 1b",
+        "3:",
+        "mov r8, [rsp + 8]",
+        "mov [r14 + {fault_rip}], r8",
+        "mov rsp, [r14 + {returns}]",
+        "mov dword ptr [r14 + {reason}], {system_done}",
+        "mov eax, ecx",
+        "shr ecx, {overflow}",
+        "and ecx, 1",
+        "shl eax, 8",
+        "mov al, cl",
+        "add al, 0x7f",
+        "sahf",
+        "mov r9, [r14 + {cpu}]",
+        "mov eax, [r9 + {general}]",
+        "mov ecx, [r9 + {general} + 8]",
+        "mov edx, [r9 + {general} + 16]",
+        "mov ebx, [r9 + {general} + 24]",
+        "mov r15d, [r9 + {general} + 32]",
+        "mov ebp, [r9 + {general} + 40]",
+        "mov esi, [r9 + {general} + 48]",
+        "mov edi, [r9 + {general} + 56]",
+        "jmp {leave}",
+        // Registers that are not the same are not those of the guest.
+        "4:",
+        "mov r9, [r14 + {cpu}]",
+        "mov r11d, [r14 + {index_mask}]",
+        "mov eax, [r9 + {general}]",
+        "mov ecx, [r9 + {general} + 8]",
+        "mov edx, [r9 + {general} + 16]",
+        "mov ebx, [r9 + {general} + 24]",
+        "mov esi, [r9 + {general} + 48]",
+        "mov edi, [r9 + {general} + 56]",
+        "jmp {call_interpreter}",
+        direction = const Eflags::DF.bits(),
+        call_interpreter = sym call_interpreter,
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        cpu = const offset_of!(Context, cpu),
+        general = const Cpu::GENERAL_REGISTERS,
+        system_number = const offset_of!(Context, system_number),
+        returns = const offset_of!(Context, returns),
+        budget = const offset_of!(Context, budget),
+        host_stack = const offset_of!(Context, host_stack),
+        execute_system = sym execute_system,
+        done = const outcome::DONE,
+        sets_zero = const outcome::SETS_ZERO,
+        zero = const Eflags::ZF.bits(),
+        without_zero = const !Eflags::ZF.bits() as i32,
+        overflow = const Eflags::OF.bits().ilog2(),
+        leaves = const outcome::LEAVES,
+        index_mask = const offset_of!(Context, index_mask),
+        fault_rip = const offset_of!(Context, fault_rip),
+        reason = const offset_of!(Context, reason),
+        system_done = const reason::SYSTEM,
+        leave = sym leave,
+    )
+}
+
+/// CPUID, which is the instruction of number R8D. What it answered before is known.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn cpuid() {
+    naked_asm!(
+        "mov [r14 + {system_number}], r8d",
+        "mov r9d, {answers} - 1",
+        "pext r9d, eax, r9d",
+        "rorx r9, r9, 64 - {answer_shift}",
+        "lea r9, [r14 + r9 + {cpuid}]",
+        "mov r10, rcx",
+        "pext rcx, rcx, [r9 + {sub_leaf_bits}]",
+        "rorx r8, rcx, 32",
+        "lea r8, [r8 + rax + 1]",
+        // No flags change.
+        "mov rcx, [r9 + {asked}]",
+        "not rcx",
+        "lea rcx, [rcx + r8]",
+        "jrcxz 2f",
+        "mov rcx, r10",
+        "mov r8d, [r14 + {system_number}]",
+        "jmp {system}",
+        "2:",
+        "mov eax, [r9 + {registers}]",
+        "mov ebx, [r9 + {registers} + 4]",
+        "mov ecx, [r9 + {registers} + 8]",
+        "mov edx, [r9 + {registers} + 12]",
+        "ret",
+        system_number = const offset_of!(Context, system_number),
+        answers = const ANSWERS,
+        answer_shift = const size_of::<CpuidAnswer>().ilog2(),
+        cpuid = const offset_of!(Context, answers) + offset_of!(Answers, cpuid),
+        sub_leaf_bits = const offset_of!(CpuidAnswer, sub_leaf_bits),
+        asked = const offset_of!(CpuidAnswer, asked),
+        registers = const offset_of!(CpuidAnswer, registers),
+        system = sym system,
+    )
+}
+
+const _: () = assert!(size_of::<CpuidAnswer>().is_power_of_two());
+
+/// RDMSR at privilege 0, which is the instruction of number R8D and the last one that was taken from the budget. What it read before is known.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn rdmsr() {
+    naked_asm!(
+        "mov [r14 + {system_number}], r8d",
+        "mov r9d, {answers} - 1",
+        "pext r9d, ecx, r9d",
+        "rorx r9, r9, 64 - {answer_shift}",
+        "lea r9, [r14 + r9 + {msr}]",
+        "mov r10, rcx",
+        // No flags change.
+        "mov r8, [r9 + {number}]",
+        "not r8",
+        "lea rcx, [rcx + r8 + 1]",
+        "jrcxz 2f",
+        "lea rcx, [r10 - {time_stamp_counter}]",
+        "jrcxz 3f",
+        "mov rcx, r10",
+        "mov r8d, [r14 + {system_number}]",
+        "jmp {system}",
+        "2:",
+        "mov rcx, r10",
+        "mov eax, [r9 + {registers}]",
+        "mov edx, [r9 + {registers} + 4]",
+        "ret",
+        "3:",
+        "mov rcx, r10",
+        "jmp [r14 + {time_stamp}]",
+        system_number = const offset_of!(Context, system_number),
+        answers = const ANSWERS,
+        answer_shift = const size_of::<MsrAnswer>().ilog2(),
+        msr = const offset_of!(Context, answers) + offset_of!(Answers, msr),
+        number = const offset_of!(MsrAnswer, number),
+        time_stamp_counter = const TIME_STAMP_COUNTER,
+        registers = const offset_of!(MsrAnswer, registers),
+        time_stamp = const offset_of!(Context, time_stamp),
+        system = sym system,
+    )
+}
+
+const _: () = assert!(size_of::<MsrAnswer>().is_power_of_two());
+
+/// LGDT, which is the instruction of number R8D. Nothing is to be done where what it loads, which is in R10 as [`Context::table_registers`] has it, is there.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn lgdt() {
+    naked_asm!(
+        "mov r9, rcx",
+        "mov rcx, [r14 + {gdtr}]",
+        "jmp {load_table}",
+        gdtr = const offset_of!(Context, table_registers),
+        load_table = sym load_table,
+    )
+}
+
+/// The same for LIDT.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn lidt() {
+    naked_asm!(
+        "mov r9, rcx",
+        "mov rcx, [r14 + {idtr}]",
+        "jmp {load_table}",
+        idtr = const offset_of!(Context, table_registers) + 8,
+        load_table = sym load_table,
+    )
+}
+
+/// What both go on with: the register is in RCX, and what that was in R9.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn load_table() {
+    naked_asm!(
+        // No flags change.
+        "not rcx",
+        "lea rcx, [rcx + r10 + 1]",
+        "jrcxz 2f",
+        "mov rcx, r9",
+        "jmp {system}",
+        "2:",
+        "mov rcx, r9",
+        "ret",
+        system = sym system,
+    )
+}
+
+/// Loads CR0 with R8D, in flat code, by the instruction of number R10D. Nothing is to be done where that is there, and little where TS alone changes: the next numeric
+/// instruction asks the engine.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn load_cr0() {
+    naked_asm!(
+        "mov r9, rcx",
+        // No flags change.
+        "mov ecx, [r14 + {cr0}]",
+        "not ecx",
+        "lea ecx, [rcx + r8 + 1]",
+        "jrcxz 3f",
+        "mov ecx, [r14 + {task_switched}]",
+        "not ecx",
+        "lea ecx, [rcx + r8 + 1]",
+        "jrcxz 2f",
+        "mov ecx, [r14 + {task_switched} + 4]",
+        "not ecx",
+        "lea ecx, [rcx + r8 + 1]",
+        "jrcxz 2f",
+        "mov rcx, r9",
+        "mov r8d, r10d",
+        "jmp {system}",
+        "2:",
+        "mov [r14 + {cr0}], r8d",
+        "mov rcx, [r14 + {cpu}]",
+        "mov [rcx + {control_register_0}], r8d",
+        "lea rcx, [rip + {numeric_ask}]",
+        "mov [r14 + {numeric_check}], rcx",
+        "3:",
+        "mov rcx, r9",
+        "ret",
+        cr0 = const offset_of!(Context, control),
+        task_switched = const offset_of!(Context, task_switched),
+        cpu = const offset_of!(Context, cpu),
+        control_register_0 = const Cpu::CONTROL_REGISTER_0,
+        numeric_ask = sym numeric_ask,
+        numeric_check = const offset_of!(Context, numeric_check),
+        system = sym system,
+    )
+}
+
+/// Loads CR4 with R8D by the instruction of number R10D. Nothing is to be done where that is there.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn load_cr4() {
+    naked_asm!(
+        "mov r9, rcx",
+        // No flags change.
+        "mov rcx, [r14 + {known_cr4}]",
+        "not rcx",
+        "lea rcx, [rcx + r8 + 1]",
+        "jrcxz 2f",
+        "mov rcx, r9",
+        "mov r8d, r10d",
+        "jmp {system}",
+        "2:",
+        "mov rcx, r9",
+        "ret",
+        known_cr4 = const offset_of!(Context, known_cr4),
+        system = sym system,
+    )
+}

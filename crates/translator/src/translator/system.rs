@@ -1,0 +1,208 @@
+//! System instructions that are executed while translated code waits, which goes on with the next instruction where nothing has changed that it depends on.
+
+use std::ptr;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, Cr0, Msrs, reg};
+use ring3_x86::flags::Eflags;
+
+use super::Translator;
+use crate::context::{Context, NumericEntry, outcome};
+use crate::mode;
+use crate::numeric::{self, Numeric};
+use crate::system::System;
+
+/// Bits of CR0 on which nothing depends but numeric instructions.
+const OF_NUMERIC: Cr0 = Cr0::TS.union(Cr0::MP).union(Cr0::EM).union(Cr0::NE);
+/// IA32_TIME_STAMP_COUNTER.
+const TIME_STAMP_COUNTER: u32 = 0x10;
+
+/// Who runs translated code.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    pub(super) translator: *mut Translator,
+    pub(super) cpu: *mut Cpu,
+    pub(super) memory: *mut Memory,
+    /// How many instructions may be executed.
+    pub(super) allowed: u64,
+}
+
+/// Has the engine execute the instruction of number [`Context::system_number`], and says what became of it by bits of [`outcome`].
+///
+/// # Safety
+/// [`system`](crate::routines::system::system) alone calls it, for the [`Context`] that translated code runs with: the general registers are in the processor,
+/// and the budget and the top of the host's stack in `context`.
+pub(crate) unsafe extern "sysv64" fn execute_system(context: *mut Context) -> u32 {
+    // SAFETY: it was noted before translated code was entered, and who did that waits until it is left, and uses none of it meanwhile.
+    let Running { translator, cpu, memory, allowed } =
+        unsafe { *ptr::with_exposed_provenance::<Running>((*context).running as usize) };
+    // SAFETY: as above; nor is there any other reference.
+    unsafe { (*translator).execute_system(&mut *cpu, &mut *memory, allowed) }
+}
+
+impl Translator {
+    /// Gives what translated code finds of the processor for system instructions.
+    pub(super) fn load_system(&mut self, cpu: &Cpu) {
+        self.context.answers.forget();
+        self.context.cpu = ptr::from_ref(cpu).addr() as u64;
+        self.load_debug_registers(cpu);
+    }
+
+    fn load_debug_registers(&mut self, cpu: &Cpu) {
+        let context = &mut self.context;
+        context.debug_registers = if cpu.guards_debug_registers() {
+            context.nothing
+        } else {
+            context.cpu + Cpu::DEBUG_REGISTERS as u64
+        };
+    }
+
+    /// See [`execute_system`].
+    fn execute_system(&mut self, cpu: &mut Cpu, memory: &mut Memory, allowed: u64) -> u32 {
+        if self.has_stayed() {
+            self.store_alignment_flag(cpu);
+        } else {
+            let stack = cpu.gpr(reg::SP);
+            self.come_back(cpu);
+            cpu.set_gpr(reg::SP, stack);
+        }
+        if self.context.loaded != [false; 8] || !mode::is_flat(self.modes.current().0) {
+            self.store_segments(cpu);
+        }
+        let number = self.context.system_number as usize;
+        let system = self.ops[number].system;
+        let count = cpu.instructions;
+        if matches!(system, Some(System::Cpuid | System::Rdmsr | System::Wrmsr)) {
+            // But for this one.
+            let left = self.budget.left(self.context.budget);
+            cpu.instructions = count.wrapping_add_signed(allowed as i64 - left - 1);
+        }
+        let goes_on = self.execute_and_take_in(cpu, memory, number, system);
+        cpu.instructions = count;
+        let Some(goes_on) = goes_on else { return outcome::STOPPED };
+        let mut outcome = outcome::DONE;
+        if system == Some(System::Look) {
+            outcome |= outcome::SETS_ZERO;
+            if cpu.status.zero() {
+                outcome |= Eflags::ZF.bits();
+            }
+        }
+        let goes_on = goes_on
+            && cpu.begins_to_run_plainly()
+            && !cpu.has_invalidations()
+            && !memory.has_stale_code()
+            && !memory.has_marked_code();
+        if !goes_on {
+            outcome |= outcome::LEAVES;
+        }
+        outcome
+    }
+
+    /// Has the interpreter's handler execute the instruction of that number, and takes in what that changes. None where it stops; false where translated code
+    /// depends on more than that, and is to be entered anew.
+    fn execute_and_take_in(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        number: usize,
+        system: Option<System>,
+    ) -> Option<bool> {
+        let Translator { interpreter, ops, context, .. } = self;
+        let op = &ops[number].op;
+        let mut execute = |cpu: &mut Cpu, memory: &mut Memory| {
+            interpreter.execute_if_plain(cpu, memory, op).then_some(())
+        };
+        let goes_on = match system? {
+            System::Plain | System::Look => {
+                execute(cpu, memory)?;
+                context.control[2] = cpu.cr2 as u32;
+                true
+            }
+            System::Cpuid => {
+                let [leaf, sub_leaf] = [reg::AX, reg::CX].map(|register| cpu.get::<u32>(register));
+                let before = cpu.long_mode_sought;
+                execute(cpu, memory)?;
+                // That software asks for some of them is noted each time.
+                if cpu.long_mode_sought == before {
+                    let sub_leaf = cpu.model.has_sub_leaf(leaf).then_some(sub_leaf);
+                    let registers = [reg::AX, reg::BX, reg::CX, reg::DX];
+                    let answer = registers.map(|register| cpu.get(register));
+                    context.answers.note_cpuid(leaf, sub_leaf, answer);
+                }
+                true
+            }
+            System::Rdmsr => {
+                let number = cpu.get::<u32>(reg::CX);
+                execute(cpu, memory)?;
+                if number != TIME_STAMP_COUNTER {
+                    let answer = [reg::AX, reg::DX].map(|register| cpu.get(register));
+                    context.answers.note_msr(number, answer);
+                }
+                true
+            }
+            System::Wrmsr => {
+                let before = known_msrs(&cpu.msrs);
+                execute(cpu, memory)?;
+                context.answers.forget();
+                before == known_msrs(&cpu.msrs)
+            }
+            System::Tables => {
+                execute(cpu, memory)?;
+                if !self.descriptors.are_those_of(cpu) {
+                    self.descriptors.look_at_registers(cpu, &mut self.context);
+                }
+                // Interrupts of real mode are read from the table.
+                mode::is_flat(self.modes.current().0)
+            }
+            System::Control => {
+                let (cr0, cr4) = (cpu.cr0(), cpu.cr4());
+                execute(cpu, memory)?;
+                let changed = cr0 ^ cpu.cr0();
+                let goes_on = cr4 == cpu.cr4() && OF_NUMERIC.contains(changed);
+                if goes_on && !changed.is_empty() {
+                    self.change_numeric(cpu);
+                }
+                goes_on
+            }
+            System::Debug if cpu.guards_debug_registers() => return None,
+            System::Debug => {
+                execute(cpu, memory)?;
+                self.load_debug_registers(cpu);
+                true
+            }
+            System::Page => {
+                execute(cpu, memory)?;
+                self.invalidate_beside(cpu, memory)
+            }
+        };
+        Some(goes_on)
+    }
+
+    /// CR0 has changed in bits that numeric instructions depend on. Their registers are not in the host's.
+    fn change_numeric(&mut self, cpu: &Cpu) {
+        self.context.set_control(cpu);
+        let entry = match self.numeric.place() {
+            numeric::Place::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
+            _ => NumericEntry::Ask,
+        };
+        self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
+    }
+
+    /// Drops what INVLPG has invalidated. False where translated code may have been dropped with it, or the window of user code is not what it was.
+    fn invalidate_beside(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
+        let is_user = cpu.is_user();
+        let before = self.spaces.forgotten();
+        self.spaces.current(is_user).returns().set_top(self.context.returns);
+        if let Err(error) = self.invalidate(cpu, memory) {
+            self.refused(&error);
+        }
+        self.context.returns = self.spaces.current(is_user).returns().top();
+        self.spaces.forgotten() == before && !self.spaces.has_stale_user()
+    }
+}
+
+/// Those model-specific registers that translated code knows.
+fn known_msrs(msrs: &Msrs) -> (u32, u32, u32, u64, u32) {
+    let Msrs { sysenter_cs, sysenter_esp, sysenter_eip, time_stamp_offset, tsc_aux, .. } = *msrs;
+    (sysenter_cs, sysenter_esp, sysenter_eip, time_stamp_offset, tsc_aux)
+}

@@ -19,7 +19,7 @@ impl Signals {
         let came = signals.0.clone();
         tty::end_in_order(move |signal| {
             came.store(signal, Ordering::Relaxed);
-            control.quit();
+            control.quit_by_signal();
         })?;
         Ok(signals)
     }

@@ -2,12 +2,13 @@
 
 mod support;
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 use support::guest::{Guest, PROMPT, file};
 use support::qmp::Qmp;
-use support::{Directory, ring3};
+use support::{Directory, ring3, seabios};
 
 fn output(command: &mut Command) -> Output {
     command.output().expect("the program starts")
@@ -47,6 +48,26 @@ fn debian_finds_the_mouse_and_sees_it_move() {
     let moved: Vec<_> = moved.split_whitespace().collect();
     assert_eq!(moved[1..], ["7", "5"], "{moved:?}");
     assert_eq!(guest.power_off(), Some(0));
+}
+
+/// Without firmware the machine has the tables itself, and SeaBIOS puts those that it is given where systems look for them.
+#[test]
+fn debian_finds_the_identity_of_the_machine() {
+    const UUID: &str = "550e8400-e29b-41d4-a716-446655440000";
+    let Some(bios) = seabios() else { return };
+    for firmware in [None, Some(bios)] {
+        let mut command = ring3();
+        command.args(["qemu", "-m", "128", "-nographic", "-monitor", "none", "-no-reboot"]);
+        command.args(["-uuid", UUID, "-append", "console=ttyS0 quiet", "-kernel"]);
+        command.arg(file("linux-686/vmlinuz")).arg("-initrd").arg(file("initramfs.cpio.gz"));
+        command.args(firmware.iter().flat_map(|bios| [Path::new("-bios"), bios]));
+        let mut guest = Guest::of(command);
+        guest.wait_for(PROMPT);
+        let told =
+            guest.command("for name in product_uuid sys_vendor chassis_vendor; do cat /sys/class/dmi/id/$name; done");
+        assert_eq!(told.split_whitespace().collect::<Vec<_>>(), [UUID, "ring3", "ring3"]);
+        assert_eq!(guest.power_off(), Some(0));
+    }
 }
 
 /// A guest with modules and a line of options for the kernel.

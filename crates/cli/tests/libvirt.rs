@@ -189,15 +189,19 @@ impl Console {
         Console { terminal, pieces, seen: String::new() }
     }
 
-    /// Waits for `text`, and returns all that came with it.
+    /// Waits for `text`, and returns all that came before.
     #[track_caller]
     fn wait_for(&mut self, text: &str) -> String {
-        while !self.seen.contains(text) {
+        loop {
+            if let Some((before, after)) = self.seen.split_once(text) {
+                let (before, after) = (before.to_owned(), after.to_owned());
+                self.seen = after;
+                return before;
+            }
             let piece = self.pieces.recv_timeout(support::PATIENCE);
             let piece = piece.unwrap_or_else(|error| panic!("{text}: {error}: {}", self.seen));
             self.seen += &String::from_utf8_lossy(&piece);
         }
-        std::mem::take(&mut self.seen)
     }
 
     #[track_caller]
@@ -258,6 +262,8 @@ fn drives_a_machine(session: &Session) {
     let uuid = virsh(&["qemu-monitor-command", "ring", "{\"execute\": \"query-uuid\"}"]);
     let uuid: Value = serde_json::from_str(&uuid).unwrap();
     assert_eq!(uuid["return"]["UUID"], UUID);
+    assert!(virsh(&["domblkstat", "ring", "hda"]).contains("rd_bytes 0"));
+    virsh(&["inject-nmi", "ring"]);
     virsh(&["send-key", "ring", "KEY_LEFTCTRL", "KEY_A"]);
     virsh(&["screenshot", "ring", session.path("screen.png").to_str().unwrap()]);
     assert!(fs::read(session.path("screen.png")).unwrap().starts_with(b"\x89PNG"));

@@ -12,6 +12,8 @@ use ring3_devices::acpi_pm::{CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_
 use ring3_devices::uart16550::COM_PORTS;
 use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use support::qmp::Qmp;
 use support::{Directory, HALT_FOR_EVER, kernel, ring3, wait_until};
 
 /// Code that sends `text` to COM1.
@@ -289,7 +291,7 @@ fn a_loop_of_resets_is_told_in_a_few_lines() {
 #[test]
 fn signals_end_a_run_in_good_order() {
     let directory = Directory::new();
-    let recording = directory.path("recording");
+    let (recording, socket) = (directory.path("recording"), directory.path("qmp"));
     let kernel = directory.file("kernel", &kernel(&[&print("r")[..], &[0xeb, 0xfe]].concat()));
     let started = |command: &mut Command| {
         let mut child = command
@@ -318,11 +320,14 @@ fn signals_end_a_run_in_good_order() {
 
         let mut qemu = ring3();
         qemu.args(["qemu", "-m", "2", "-nographic", "-kernel"]).arg(&kernel);
-        let child = started(&mut qemu);
+        let child = started(qemu.arg("-qmp").arg(format!("unix:{},server", socket.display())));
+        let mut qmp = Qmp::connect(&socket);
         kill_process(Pid::from_child(&child), signal).expect("the program runs");
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stderr.is_empty(), "{output:?}");
+        let reason = json!({"guest": false, "reason": "host-signal"});
+        assert_eq!(qmp.event("SHUTDOWN"), reason);
     }
     let mut ignoring = Command::new("sh");
     ignoring.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(ring3().get_program());

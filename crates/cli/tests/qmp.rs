@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use serde_json::json;
+use support::qmp::Qmp;
 use support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
 
 /// The client library of QEMU, from the Python Package Index.
@@ -168,4 +170,53 @@ fn a_machine_that_is_off_can_be_kept() {
         }
     }
     assert_eq!(machine.wait().unwrap().code(), Some(0));
+}
+
+/// Sends "N" by COM1 at each non-maskable interrupt, with interrupts off: MOV [200010h], 00100040h; MOV [200014h], 00108E00h (the gate);
+/// MOV WORD [200100h], 17h; MOV [200102h], 200000h; LIDT [200100h]; MOV ESP, 210000h; MOV DX, 3F8h; MOV AL, 'r'; OUT DX, AL; HLT; JMP to the HLT;
+/// at 40h MOV AL, 'N'; OUT DX, AL; IRET.
+const TELLS_NMIS: &[u8] = &[
+    0xc7, 0x05, 0x10, 0x00, 0x20, 0x00, 0x40, 0x00, 0x10, 0x00, 0xc7, 0x05, 0x14, 0x00, 0x20, 0x00,
+    0x00, 0x8e, 0x10, 0x00, 0x66, 0xc7, 0x05, 0x00, 0x01, 0x20, 0x00, 0x17, 0x00, 0xc7, 0x05, 0x02,
+    0x01, 0x20, 0x00, 0x00, 0x00, 0x20, 0x00, 0x0f, 0x01, 0x1d, 0x00, 0x01, 0x20, 0x00, 0xbc, 0x00,
+    0x00, 0x21, 0x00, 0x66, 0xba, 0xf8, 0x03, 0xb0, b'r', 0xee, 0xf4, 0xeb, 0xfd, 0x90, 0x90, 0x90,
+    0xb0, b'N', 0xee, 0xcf,
+];
+
+#[test]
+fn the_guest_is_interrupted_from_outside_and_a_replay_is_too() {
+    let directory = Directory::new();
+    let kernel = directory.file("kernel", &kernel(TELLS_NMIS));
+    // With a local APIC, which has the interrupt at a pin of its own, and without one; and with the interpreter.
+    for options in [&["--cpu", "pentium4"][..], &["--cpu", "486"], &["--engine", "interpreter"]] {
+        let (serial, recording) = (directory.path("serial"), directory.path("recording"));
+        let mut machine = ring3()
+            .args(["run", "-m4M", "--serial", &format!("file:{}", serial.display())])
+            .args(["--qmp", &format!("unix:{}", directory.path("qmp").display()), "--record"])
+            .arg(&recording)
+            .args(options)
+            .arg("--kernel")
+            .arg(&kernel)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let mut qmp = Qmp::connect(&directory.path("qmp"));
+        let shown = |wanted: &str| {
+            wait_until(wanted, || (std::fs::read_to_string(&serial).ok()? == wanted).then_some(()));
+        };
+        shown("r");
+        qmp.done("inject-nmi", json!({}));
+        shown("rN");
+        // One that comes while the machine stands still is taken when it goes on.
+        qmp.done("stop", json!({}));
+        qmp.done("human-monitor-command", json!({"command-line": "nmi"}));
+        qmp.done("cont", json!({}));
+        shown("rNN");
+        qmp.done("quit", json!({}));
+        assert_eq!(machine.wait().unwrap().code(), Some(0), "{options:?}");
+        let mut again = ring3();
+        let again = again.args(["run", "--serial", "stdio", "--replay"]).arg(&recording);
+        let again = again.args(options.iter().filter(|_| options[0] == "--engine"));
+        assert_eq!(support::output(again.stdin(Stdio::null())), b"rNN", "{options:?}");
+    }
 }

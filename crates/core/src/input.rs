@@ -111,6 +111,8 @@ pub enum Input {
     },
     /// A person has pressed the reset button.
     Reset,
+    /// A person has pressed the button of the non-maskable interrupt, as servers have one.
+    Nmi,
     /// The person outside ends the run.
     Quit,
 }

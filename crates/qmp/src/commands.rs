@@ -17,7 +17,7 @@ use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
-use crate::{cards, limits, media, monitor, nodes, probe, qom, schema};
+use crate::{block_stats, cards, limits, media, monitor, nodes, probe, qom, schema};
 
 /// What a command does: with the machine and its arguments, to what it returns.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
@@ -45,6 +45,11 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("device_del", cards::remove),
     ("eject", media::eject),
     ("human-monitor-command", human_monitor_command),
+    ("inject-nmi", |machine, arguments| {
+        none(arguments)?;
+        machine.control.inject_nmi();
+        done()
+    }),
     ("input-send-event", input_send_event),
     ("memsave", |machine, arguments| save_memory(machine, arguments, true)),
     ("migrate-set-capabilities", probe::set_migration_capabilities),
@@ -59,6 +64,7 @@ const COMMANDS: &[(&str, Handler)] = &[
         Ok(machine.control.drives()?.iter().map(block_info).collect())
     }),
     ("query-block-jobs", probe::no_list),
+    ("query-blockstats", block_stats::query),
     ("query-chardev", probe::characters),
     ("query-chardev-backends", probe::character_backends),
     ("query-command-line-options", probe::command_line_options),

@@ -14,6 +14,7 @@
 //! * `commands`: what the commands do;
 //! * `media`: discs and diskettes are changed;
 //! * `nodes`: images that are there before a device has them;
+//! * `block_stats`: what drives have done;
 //! * `cards`: disks are put into slots, and wanted back;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files;
@@ -34,6 +35,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod block_stats;
 mod cards;
 mod commands;
 mod devices;

@@ -143,6 +143,8 @@ pub(crate) struct Asked {
     pub(crate) reset: AtomicBool,
     /// The end of the run.
     pub(crate) quit: AtomicBool,
+    /// The same by a signal, which no client has sent.
+    pub(crate) signal: AtomicBool,
 }
 
 impl Asked {
@@ -169,8 +171,11 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             ("RESET", ended(*by_guest, reason))
         }
         Event::Ended(Ending::Quit) => {
-            let asked = asked.quit.load(Ordering::Relaxed);
-            let reason = if asked { "host-qmp-quit" } else { "host-ui" };
+            let reason = match (&asked.quit, &asked.signal) {
+                (quit, _) if quit.load(Ordering::Relaxed) => "host-qmp-quit",
+                (_, signal) if signal.load(Ordering::Relaxed) => "host-signal",
+                _ => "host-ui",
+            };
             ("SHUTDOWN", ended(false, reason))
         }
         Event::Off | Event::Ended(Ending::PowerOff | Ending::Exit(_)) => {
@@ -279,7 +284,8 @@ mod tests {
             assert!(message["timestamp"]["microseconds"].as_u64().unwrap() < 1_000_000);
             (message["event"].clone(), message["data"].clone())
         };
-        let asked = Asked { reset: true.into(), quit: true.into() };
+        let asked = Asked { reset: true.into(), quit: true.into(), ..Asked::default() };
+        let signalled = Asked { signal: true.into(), ..Asked::default() };
         let nobody = Asked::default();
         assert_eq!(tell(Event::Paused, &nobody), (json!("STOP"), Value::Null));
         for (what, asked, name, guest, reason) in [
@@ -289,6 +295,7 @@ mod tests {
             (Event::Ended(Ending::Reset), &nobody, "SHUTDOWN", true, "guest-reset"),
             (Event::Ended(Ending::Quit), &asked, "SHUTDOWN", false, "host-qmp-quit"),
             (Event::Ended(Ending::Quit), &nobody, "SHUTDOWN", false, "host-ui"),
+            (Event::Ended(Ending::Quit), &signalled, "SHUTDOWN", false, "host-signal"),
             (Event::Off, &nobody, "SHUTDOWN", true, "guest-shutdown"),
             (Event::Ended(Ending::PowerOff), &asked, "SHUTDOWN", true, "guest-shutdown"),
             (Event::Failed("full".into()), &asked, "SHUTDOWN", false, "host-error"),

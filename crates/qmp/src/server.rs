@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -75,7 +76,9 @@ impl Server {
         let clients = Arc::downgrade(&teller);
         thread::Builder::new().name("qmp events".into()).spawn(move || {
             for event in events {
-                let message = protocol::event(&event, teller.machine.asked());
+                let asked = teller.machine.asked();
+                asked.signal.store(teller.machine.control.was_signalled(), Ordering::Relaxed);
+                let message = protocol::event(&event, asked);
                 teller.tell(&message);
             }
             teller.end();

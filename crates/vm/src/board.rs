@@ -347,6 +347,11 @@ impl Board {
         self.interrupts.acknowledge()
     }
 
+    /// A person has pressed the button of the non-maskable interrupt.
+    pub fn press_nmi(&mut self) {
+        self.interrupts.pulse_nmi();
+    }
+
     /// A pulse on the processor's NMI pin waits for [`Board::take_nmi`].
     pub fn has_nmi(&self) -> bool {
         self.interrupts.has_nmi()

@@ -27,6 +27,9 @@ use crate::linux::seed::SEED_LEN;
 pub struct Config {
     /// Which processor the machine has.
     pub cpu: Model,
+    /// The identity of the machine, which its software finds in SMBIOS tables; without it there are none. The bytes are in the order in which
+    /// they are written (RFC 9562, 4).
+    pub uuid: Option<[u8; 16]>,
     /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 3 GiB.
     pub memory_bytes: u64,
     /// What the machine's clock says at power-on, in seconds since 1970.
@@ -91,6 +94,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             cpu: Model::default(),
+            uuid: None,
             memory_bytes: 128 << 20,
             rtc_base: 0,
             deterministic: false,

@@ -37,7 +37,7 @@ use tracing::warn;
 use crate::cards::{NewDisk, PlugError, UnplugError};
 use crate::door::Sender;
 use crate::drives::{
-    Cache, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
+    Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 use crate::machine::Ending;
@@ -159,6 +159,8 @@ pub struct DriveInfo {
     pub limits: Limits,
     /// Why the machine stands still, if that is for this drive.
     pub stopped: Option<DiskError>,
+    /// What it has done.
+    pub counts: Counts,
 }
 
 /// What a [`Control`] asks of the machine.
@@ -392,9 +394,24 @@ impl Control {
         let _ = self.ask(Request::Nothing);
     }
 
+    /// Presses the button of the non-maskable interrupt: many guests show then what they do, or stop.
+    pub fn inject_nmi(&self) {
+        self.sender.send(Input::Nmi);
+    }
+
     /// Ends the run.
     pub fn quit(&self) {
         self.sender.send(Input::Quit);
+    }
+
+    /// The same because of a signal that has come to this process.
+    pub fn quit_by_signal(&self) {
+        self.sender.quit_by_signal();
+    }
+
+    /// A signal was a reason to end the run.
+    pub fn was_signalled(&self) -> bool {
+        self.sender.was_signalled()
     }
 
     /// All that happens from now on, until the machine ends.

@@ -76,6 +76,8 @@ struct Waiting {
     inputs: VecDeque<Input>,
     /// [`Input::Quit`] was sent; it does not wait behind the others.
     quit: bool,
+    /// That was because of a signal to this process.
+    by_signal: bool,
     /// [`Input::Reset`] was sent: the same, for a guest that takes nothing any more is why one resets it.
     reset: bool,
     /// What the machine is to fetch from, too.
@@ -122,7 +124,9 @@ impl Waiting {
         match input {
             Input::Quit => self.quit = true,
             Input::Reset => self.reset = true,
-            Input::Device { .. } | Input::HostTime { .. } | Input::Plug { .. } => return false,
+            Input::Device { .. } | Input::HostTime { .. } | Input::Plug { .. } | Input::Nmi => {
+                return false;
+            }
         }
         true
     }
@@ -132,7 +136,9 @@ impl Waiting {
 fn device_of(input: &Input) -> Option<&str> {
     match input {
         Input::Device { name, .. } => Some(name),
-        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Quit => None,
+        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi | Input::Quit => {
+            None
+        }
     }
 }
 
@@ -224,6 +230,17 @@ impl Sender {
         waiting.attached.push(source);
         self.shared.wake(&waiting);
         Ok(())
+    }
+
+    /// Sends [`Input::Quit`] for a signal that has come to this process.
+    pub(crate) fn quit_by_signal(&self) {
+        self.shared.lock().by_signal = true;
+        self.send(Input::Quit);
+    }
+
+    /// [`Sender::quit_by_signal`] was called.
+    pub(crate) fn was_signalled(&self) -> bool {
+        self.shared.lock().by_signal
     }
 
     /// What the machine does.

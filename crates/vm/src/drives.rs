@@ -22,6 +22,7 @@
 //! [`DiskRequest`]: ring3_core::disk::DiskRequest
 
 mod attached;
+mod counts;
 mod errors;
 mod image;
 mod options;
@@ -46,6 +47,7 @@ use ring3_devices::ide::{self, DriveKind};
 use ring3_devices::virtio;
 use thiserror::Error;
 
+pub use counts::{Counts, OperationCounts};
 pub use errors::{Action, ErrorPolicy, OnError};
 pub use image::ImageFile;
 pub use options::{Access, BlockSize, Cache, DetectZeroes, ImageOptions};
@@ -57,6 +59,7 @@ use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
 use crate::door::{Others, Sender};
 use attached::Attached;
+use counts::Counted;
 use pool::Pool;
 use throttle::Throttle;
 
@@ -458,10 +461,12 @@ impl Drives {
             return Some(DiskAnswer { tag, result: Err(DiskError::NoMedium) });
         };
         let ejects = request.operation == DiskOperation::Eject;
+        let counted = Counted::new(&request.operation);
         let result = match door {
             None => at.drive.execute(&request.operation),
-            Some(door) => at.ask(request, &door)?,
+            Some(door) => at.ask(request, counted, &door)?,
         };
+        at.counts.note(counted, &result);
         if ejects && result.is_ok() {
             self.attach(device, unit, Arc::new(Empty));
         }
@@ -474,7 +479,9 @@ impl Drives {
             let Some(index) = at.waiting.iter().position(|asked| asked.tag == answer.tag) else {
                 continue;
             };
-            if at.waiting.remove(index).ejects && answer.result.is_ok() {
+            let asked = at.waiting.remove(index);
+            at.counts.note(asked.counted, &answer.result);
+            if asked.ejects && answer.result.is_ok() {
                 at.replace(Arc::new(Empty));
             }
         }
@@ -511,6 +518,7 @@ impl Drives {
                 detect_zeroes: drive.map(Drive::detect_zeroes).unwrap_or_default(),
                 limits: throttle.map(|throttle| *throttle.limits()).unwrap_or_default(),
                 stopped: at.and_then(|at| at.stopped),
+                counts: at.map(|at| at.counts).unwrap_or_default(),
             }
         };
         ide.chain(virtio).chain(diskettes).map(info).collect()

@@ -85,6 +85,7 @@ impl Display for What<'_> {
             }
             What::Input(Input::Plug { name, .. }) => write!(f, "input {name} is put in"),
             What::Input(Input::Reset) => f.write_str("input reset"),
+            What::Input(Input::Nmi) => f.write_str("input nmi"),
             What::Input(Input::Quit) => f.write_str("input quit"),
             What::Interrupt(vector) => write!(f, "interrupt {vector:#04x}"),
             What::Nmi => f.write_str("nmi"),

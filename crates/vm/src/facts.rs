@@ -15,6 +15,7 @@ use crate::kernel;
 use crate::linux::by_firmware;
 use crate::machine::VmError;
 use crate::multiboot;
+use crate::smbios;
 
 /// Types of the ranges in the memory map (ACPI 6.5, 15).
 const E820_RAM: u32 = 1;
@@ -22,7 +23,7 @@ const E820_RAM: u32 = 1;
 /// What the machine of `config`, which starts with `software`, tells it.
 pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCfg, VmError> {
     let mut fw_cfg = FwCfg::default();
-    fw_cfg.set(key::UUID, vec![0; 16]);
+    fw_cfg.set(key::UUID, config.uuid.unwrap_or_default().to_vec());
     fw_cfg.set(key::MEMORY_SIZE, config.memory_bytes.to_le_bytes().to_vec());
     fw_cfg.set(key::NO_DISPLAY, u16::from(!config.display).to_le_bytes().to_vec());
     fw_cfg.set(key::PROCESSORS, 1u16.to_le_bytes().to_vec());
@@ -43,6 +44,7 @@ pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCf
         fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
     }
     acpi::give_to_firmware(&mut fw_cfg, config);
+    smbios::give_to_firmware(&mut fw_cfg, config);
     if let Some(kernel) = software.any_kernel() {
         tell_of_kernel(&mut fw_cfg, config, software, kernel)?;
     }

@@ -16,7 +16,7 @@ use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::lines::{self, IrqLines};
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::io_apic::{self, INPUT_INTR, INPUT_IRQ0, IoApic};
-use ring3_devices::local_apic::{self, Delivery, LINT_INTR, LocalApic, Message};
+use ring3_devices::local_apic::{self, Delivery, LINT_INTR, LINT_NMI, LocalApic, Message};
 use ring3_devices::pic::PicPair;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,8 @@ pub struct Interrupts {
     apics: Option<Apics>,
     /// One of them may have something for the others.
     is_unsettled: bool,
+    /// A pulse has come at the processor's NMI pin, which no local APIC stands before.
+    nmi: bool,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +54,8 @@ struct Apics {
 struct State {
     pic: SavedState,
     apics: Option<(SavedState, SavedState)>,
+    #[serde(default)]
+    nmi: bool,
 }
 
 impl Apics {
@@ -75,7 +79,7 @@ impl Interrupts {
     /// The controllers of a machine with local and I/O APIC, or with the 8259A pair alone.
     pub fn new(has_apics: bool) -> Interrupts {
         let apics = has_apics.then(Apics::default);
-        Interrupts { pic: PicPair::default(), apics, is_unsettled: true }
+        Interrupts { pic: PicPair::default(), apics, is_unsettled: true, nmi: false }
     }
 
     /// Brings the local APIC into virtual wire mode as firmware does: the 8259A interrupts the processor through it (MP
@@ -285,14 +289,27 @@ impl Interrupts {
         vector
     }
 
+    /// A pulse on the board's NMI line. It leads to the pin LINT1, at which a local APIC that is switched on does what its local vector table
+    /// says, and which is else the processor's NMI pin (Intel manual, volume 3A, 11.4.3 and 11.5.1).
+    pub fn pulse_nmi(&mut self) {
+        match &mut self.apics {
+            Some(Apics { local, .. }) if local.is_enabled() => {
+                local.set_lint(LINT_NMI, true);
+                local.set_lint(LINT_NMI, false);
+            }
+            _ => self.nmi = true,
+        }
+    }
+
     /// A nonmaskable interrupt waits for [`Interrupts::take_nmi`].
     pub fn has_nmi(&self) -> bool {
-        self.apics.as_ref().is_some_and(|apics| apics.local.has_nmi())
+        self.nmi || self.apics.as_ref().is_some_and(|apics| apics.local.has_nmi())
     }
 
     /// True once for each nonmaskable interrupt.
     pub fn take_nmi(&mut self) -> bool {
-        self.apics.as_mut().is_some_and(|apics| apics.local.take_nmi())
+        let at_pin = std::mem::take(&mut self.nmi);
+        at_pin | self.apics.as_mut().is_some_and(|apics| apics.local.take_nmi())
     }
 
     /// The local APIC, while it is not switched off.
@@ -303,7 +320,11 @@ impl Interrupts {
     /// The state of all of them.
     pub fn save(&self) -> SavedState {
         let apics = self.apics.as_ref().map(|apics| (apics.local.save(), apics.io.save()));
-        SavedState::new(STATE_NAME, STATE_VERSION, &State { pic: self.pic.save(), apics })
+        SavedState::new(
+            STATE_NAME,
+            STATE_VERSION,
+            &State { pic: self.pic.save(), apics, nmi: self.nmi },
+        )
     }
 
     /// Takes a saved state over. On an error nothing is changed.
@@ -318,6 +339,7 @@ impl Interrupts {
             apics.local.restore(&local)?;
             apics.io.restore(&io)?;
         }
+        new.nmi = state.nmi;
         *self = new;
         Ok(())
     }
@@ -525,6 +547,23 @@ mod tests {
         assert_eq!(pulse(&mut all, 4), None);
         assert!(all.take_nmi());
         assert!(!all.take_nmi());
+    }
+
+    /// The line leads to LINT1, which the local vector table masks after a reset, and to the processor where there is no local APIC before it.
+    #[test]
+    fn nmi_by_its_line() {
+        let (mut all, mut bench) = machine(true);
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0x360, 0x1_0400);
+        all.pulse_nmi();
+        assert!(!all.has_nmi());
+        all.enter_virtual_wire_mode(&mut bench.context());
+        all.pulse_nmi();
+        assert!(all.take_nmi() && !all.has_nmi());
+        let (mut without, _) = machine(false);
+        without.pulse_nmi();
+        let mut restored = Interrupts::new(false);
+        restored.restore(&without.save()).unwrap();
+        assert!(restored.take_nmi() && !restored.has_nmi());
     }
 
     #[test]

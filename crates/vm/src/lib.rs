@@ -13,6 +13,7 @@
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
 //! * [`screenshot`] writes what the display shows as an image;
 //! * [`socket`] listens at Unix sockets;
+//! * `smbios` has the tables with its identity;
 //! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
 //!
 //! ```no_run
@@ -68,6 +69,7 @@ pub mod pace;
 pub mod recording;
 pub mod screenshot;
 mod set_up;
+mod smbios;
 pub use ring3_socket as socket;
 mod stats;
 

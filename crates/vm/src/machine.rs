@@ -48,6 +48,7 @@ use crate::multiboot::MultibootError;
 use crate::networks::{Network, Networks};
 use crate::pace::INITIAL_PICOS;
 use crate::recording::{RecordingError, RecordingWriter};
+use crate::smbios;
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
 use ring3_devices::{nic, virtio};
@@ -367,6 +368,7 @@ impl Vm {
         self.board.reset(&mut self.memory, self.clock.now(self.cpu.instructions));
         if let Some(kernel) = self.software.kernel() {
             let rsdp = acpi::install(&mut self.memory, &self.config)?;
+            smbios::install(&mut self.memory, &self.config)?;
             let seed = self.config.rng_seed;
             let seed = seed.map(|seed| linux::seed::after_resets(seed, self.stats.resets));
             let (seed, has_display) = (seed.as_ref(), self.config.display);
@@ -481,6 +483,7 @@ impl Vm {
                 self.show_clock();
             }
             Input::Reset => self.board.press_reset(),
+            Input::Nmi => self.board.press_nmi(),
             Input::Quit => return Some(Ending::Quit),
         }
         None

@@ -9,7 +9,7 @@ use ring3_vm::NicModel;
 use super::qmp;
 use crate::commands::Machine;
 use crate::protocol::Failure;
-use crate::{media, uuid};
+use crate::{block_stats, media, uuid};
 
 /// What tells of a subject.
 type Teller = fn(&Machine) -> Result<String, Failure>;
@@ -19,6 +19,7 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
         Ok(format!("balloon: actual={}", machine.control.describe()?.config.memory_bytes >> 20))
     }),
     ("block", "the drives", block),
+    ("blockstats", "what the drives have done", block_stats::lines),
     ("chardev", "where serial ports and monitors go", |machine| Ok(chardev(machine))),
     ("cpus", "the processor", |machine| {
         let halted = if machine.control.processor()?.halted { " (halted)" } else { "" };

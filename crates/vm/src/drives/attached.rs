@@ -6,6 +6,7 @@ use std::time::Instant;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::input::{DeviceInput, Input};
 
+use super::counts::{Counted, Counts};
 use super::overlap::{Found, Held, Overlap};
 use super::pool::{Asked, Pool};
 use super::throttle::Throttle;
@@ -34,6 +35,8 @@ pub(super) struct Attached {
     pub(super) policy: ErrorPolicy,
     /// Why it keeps requests, as long as it does.
     pub(super) stopped: Option<DiskError>,
+    /// What it has done.
+    pub(super) counts: Counts,
     /// When somebody was last told of an error for which the machine does not stand still.
     pub(super) told: Option<Instant>,
 }
@@ -44,11 +47,13 @@ pub(super) struct Waiting {
     pub(super) tag: u64,
     /// It is an [`DiskOperation::Eject`].
     pub(super) ejects: bool,
+    /// As it is counted when it is answered.
+    pub(super) counted: Counted,
 }
 
 impl Waiting {
-    pub(super) fn of(request: &DiskRequest) -> Waiting {
-        Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject }
+    fn of(request: &DiskRequest, counted: Counted) -> Waiting {
+        Waiting { tag: request.tag, ejects: request.operation == DiskOperation::Eject, counted }
     }
 }
 
@@ -66,21 +71,26 @@ impl Attached {
             throttle: None,
             policy: ErrorPolicy::default(),
             stopped: None,
+            counts: Counts::default(),
             told: None,
         }
     }
 
-    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays, and what the drive is called.
+    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays, and what the
+    /// drive is called and has done.
     pub(super) fn replace(&mut self, drive: Arc<dyn Drive>) {
         let new = Attached::new(&self.device, self.unit, drive);
         let names = DriveNames { node: None, ..std::mem::take(&mut self.names) };
-        *self = Attached { throttle: self.throttle.take(), policy: self.policy, names, ..new };
+        let counts = Counts { highest_written: 0, ..self.counts };
+        let throttle = self.throttle.take();
+        *self = Attached { throttle, policy: self.policy, names, counts, ..new };
     }
 
-    /// Asks for `request`: the answer, if there is one at once; else threads answer at `door`, or there are none.
+    /// Asks for `request`, which is counted as `counted` when it is answered later: the answer, if there is one at once; else threads answer at `door`, or there are none.
     pub(super) fn ask(
         &mut self,
         request: DiskRequest,
+        counted: Counted,
         door: &Sender,
     ) -> Option<Result<Vec<u8>, DiskError>> {
         let now = Instant::now();
@@ -98,7 +108,7 @@ impl Attached {
                     // A thread does it again, which has to do with errors.
                     Some(Err(_)) => {}
                     None => {
-                        self.waiting.push(Waiting::of(&request));
+                        self.waiting.push(Waiting::of(&request, counted));
                         self.held.push(Held { request, later });
                         return None;
                     }
@@ -106,7 +116,7 @@ impl Attached {
             }
             None => {}
         }
-        let waiting = Waiting::of(&request);
+        let waiting = Waiting::of(&request, counted);
         if self.ask_pool(Asked { request, not_before, later: None }, door) {
             self.waiting.push(waiting);
             None

@@ -239,6 +239,8 @@ impl Vm {
 pub(super) fn accepts(board: &Board, input: &Input) -> bool {
     match input {
         Input::Device { name, .. } => board.takes_input(name),
-        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Quit => true,
+        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi | Input::Quit => {
+            true
+        }
     }
 }

@@ -8,6 +8,7 @@
 mod branches;
 mod counts;
 mod far;
+mod far_flat;
 mod links;
 mod quiet;
 mod segmented_branches;
@@ -18,6 +19,7 @@ mod transfers;
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
 use ring3_x86::decode::{self, Op};
+use ring3_x86::segment::sreg;
 
 use crate::access::{self, Access};
 use crate::changing::{self, Contents};
@@ -509,6 +511,13 @@ impl Maker<'_> {
 
     /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
     fn loads(&self, instruction: &Instruction) -> Option<u8> {
+        let is_far = match &self.mode.segmented {
+            None => far_flat::is_translated(instruction),
+            Some(segmented) => far::is_translated(instruction, &self.mode, segmented),
+        };
+        if is_far {
+            return Some(sreg::CS);
+        }
         let is_protected = |segmented: Segmented| segmented.loading == Loading::Protected;
         segments::loads(instruction).filter(|_| self.mode.segmented.is_none_or(is_protected))
     }

@@ -35,8 +35,9 @@ use crate::descriptors::{SLOTS, Slot, allowed};
 use crate::limits::Limits;
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
+use crate::routines::far::far_check_flat;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
-pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
+pub(crate) use far::{AllowedFar, FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
 pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, outcome};
@@ -262,6 +263,8 @@ pub(crate) struct Context {
     pub(crate) sti: u64,
     /// Supervisor code calls it for POPF, with what was popped in R8D.
     pub(crate) popf: u64,
+    /// The same for IRET with 32-bit operands.
+    popf_of_iret: u64,
     /// Supervisor code calls them for CLAC and STAC.
     pub(crate) clac: u64,
     pub(crate) stac: u64,
@@ -310,12 +313,12 @@ pub(crate) struct Context {
     pub(crate) device_address: u32,
     /// Called to read one.
     read_device: u64,
-    /// Segments of code of real mode, or of virtual-8086 mode.
+    /// Segments of code that far transfers of segmented code may lead to.
     pub(crate) far_modes: [FarMode; FAR_MODES],
     /// Where a far transfer goes, and what it loads.
-    far_offset: u16,
-    far_selector: u16,
-    far_flags: u16,
+    pub(crate) far_offset: u32,
+    pub(crate) far_flags: u32,
+    pub(crate) far_selector: u16,
     /// One has loaded CS with what [`Context::selectors`] say.
     pub(crate) has_gone_far: u32,
     /// RSP where nothing is returned to.
@@ -326,6 +329,8 @@ pub(crate) struct Context {
     far_find: u64,
     pub(crate) far_find_vector: u64,
     pub(crate) far_find_return: u64,
+    /// Called for the gate of INT n.
+    far_gate: u64,
     /// Where a far transfer goes on.
     far_go: u64,
     /// The address of the processor.
@@ -352,6 +357,9 @@ pub(crate) struct Context {
     lidt: u64,
     load_cr0: u64,
     load_cr4: u64,
+    /// Called for a far transfer of flat code of the supervisor, or of the user, to find out whether it is one to such code, and to load CS then.
+    far_check_flat: [u64; 2],
+    far_load_flat: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
     /// The numeric registers are in the host's.
@@ -379,7 +387,7 @@ pub(crate) const NO_BASE: u64 = 1 << 63;
 
 /// Offsets in [`Context`], as displacements.
 pub(crate) mod at {
-    use super::{Context, View, offset_of};
+    use super::{Context, FarMode, View, offset_of};
 
     pub(crate) const REGIONS: u32 = offset_of!(Context, regions) as u32;
     pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
@@ -427,6 +435,7 @@ pub(crate) mod at {
     pub(crate) const FAR_FIND: u32 = offset_of!(Context, far_find) as u32;
     pub(crate) const FAR_FIND_VECTOR: u32 = offset_of!(Context, far_find_vector) as u32;
     pub(crate) const FAR_FIND_RETURN: u32 = offset_of!(Context, far_find_return) as u32;
+    pub(crate) const FAR_GATE: u32 = offset_of!(Context, far_gate) as u32;
     pub(crate) const FAR_GO: u32 = offset_of!(Context, far_go) as u32;
     pub(crate) const CPU: u32 = offset_of!(Context, cpu) as u32;
     pub(crate) const DEBUG_REGISTERS: u32 = offset_of!(Context, debug_registers) as u32;
@@ -438,6 +447,10 @@ pub(crate) mod at {
     pub(crate) const TASK_SWITCHED: u32 = offset_of!(Context, task_switched) as u32;
     pub(crate) const LOAD_CR0: u32 = offset_of!(Context, load_cr0) as u32;
     pub(crate) const LOAD_CR4: u32 = offset_of!(Context, load_cr4) as u32;
+    pub(crate) const FAR_CHECK_FLAT: [u32; 2] = both(offset_of!(Context, far_check_flat));
+    pub(crate) const FAR_LOAD_FLAT: u32 = offset_of!(Context, far_load_flat) as u32;
+    pub(crate) const FAR_TARGETS: u32 = offset_of!(FarMode, targets) as u32;
+    pub(crate) const POPF_OF_IRET: u32 = offset_of!(Context, popf_of_iret) as u32;
     pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
     pub(crate) const SSE_CHECK: u32 = offset_of!(Context, sse_check) as u32;
     pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
@@ -507,7 +520,8 @@ impl Context {
             none: 0,
             free: 0,
             sti: routines::sti as *const () as u64,
-            popf: routines::popf as *const () as u64,
+            popf: routines::popf::<{ routines::LEFT_ALONE }> as *const () as u64,
+            popf_of_iret: routines::popf::<{ routines::LEFT_ALONE_BY_IRET }> as *const () as u64,
             clac: routines::clac as *const () as u64,
             stac: routines::stac as *const () as u64,
             check_count: routines::check_count as *const () as u64,
@@ -545,6 +559,7 @@ impl Context {
             far_find: routines::far::far_find as *const () as u64,
             far_find_vector: routines::ask_interpreter as *const () as u64,
             far_find_return: routines::ask_interpreter as *const () as u64,
+            far_gate: routines::far::far_gate as *const () as u64,
             far_go: routines::far::far_go as *const () as u64,
             cpu: 0,
             running: 0,
@@ -561,6 +576,11 @@ impl Context {
             lidt: routines::system::lidt as *const () as u64,
             load_cr0: routines::system::load_cr0 as *const () as u64,
             load_cr4: routines::system::load_cr4 as *const () as u64,
+            far_check_flat: [
+                far_check_flat::<{ allowed::FLAT }> as *const () as u64,
+                far_check_flat::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,
+            ],
+            far_load_flat: routines::far::far_load_flat as *const () as u64,
             image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
             sse_check: routines::ask_interpreter as *const () as u64,

@@ -11,7 +11,7 @@ use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::paging::Access;
 use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg};
 
-use crate::context::{Context, NO_BASE, Tables, View};
+use crate::context::{Context, FAR_MODES, FarMode, NO_BASE, Tables, View};
 use crate::limits::Limits;
 use crate::mode::Mode;
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
@@ -85,6 +85,7 @@ impl Descriptors {
     /// Forgets all.
     pub(crate) fn clear(&mut self, context: &mut Context) {
         context.slots = [Slot::default(); SLOTS];
+        context.far_modes = [FarMode::NONE; FAR_MODES];
         context.tables = Tables::default();
         self.is_global = true;
     }
@@ -106,6 +107,7 @@ impl Descriptors {
         if self.ldtr != cpu.ldtr {
             let is_local = |slot: &&mut Slot| Selector(slot.selector as u16).is_local();
             context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
+            context.far_modes = [FarMode::NONE; FAR_MODES];
         }
         (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
         let as_loaded = |register: TableRegister| (register.base as u32, register.limit);
@@ -135,7 +137,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes in what was just loaded into the data segment register `register`, or SS.
+    /// Takes in what was just loaded into `register`, if that is CS by a far transfer.
     pub(crate) fn note(
         &mut self,
         cpu: &mut Cpu,
@@ -147,7 +149,27 @@ impl Descriptors {
         self.look_at_registers(cpu, context);
         if cpu.in_protected_mode() && matches!(cpu.cpl(), 0 | 3) {
             self.note_segment(cpu, memory, limits, register, context);
+            if register == sreg::CS {
+                self.note_tables(cpu, memory, context);
+            }
         }
+    }
+
+    /// Takes in what CS has, and gives what is known of it then.
+    pub(crate) fn note_code(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        limits: &Limits,
+        context: &mut Context,
+    ) -> Option<Slot> {
+        self.note_segment(cpu, memory, limits, sreg::CS, context);
+        let code = cpu.segment(sreg::CS);
+        let number = slot(Selector(code.selector));
+        let known = context.slots[number];
+        let is_known = known.selector == code.selector.into() && self.segments[number] == *code;
+        let loads_code = known.allowed[usize::from(sreg::CS)] != 0;
+        (is_known && loads_code).then_some(known)
     }
 
     /// Takes in what INT n or IRET has just loaded, where flat code comes after it, and by what.
@@ -165,6 +187,11 @@ impl Descriptors {
         for register in [sreg::CS, sreg::SS] {
             self.note_segment(cpu, memory, limits, register, context);
         }
+        self.note_tables(cpu, memory, context);
+    }
+
+    /// Takes in where the IDT is, and the stack in the TSS.
+    fn note_tables(&mut self, cpu: &mut Cpu, memory: &mut Memory, context: &mut Context) {
         let known = &mut context.tables;
         if known.idt_limit == 0 {
             let TableRegister { base, limit } = self.idtr;
@@ -325,7 +352,6 @@ fn loads_into(segment: &Segment, register: u8) -> u8 {
         _ => true,
     };
     let stacks = match register {
-        sreg::CS => 0,
         sreg::SS if is_large => allowed::STACK_32,
         sreg::SS => allowed::STACK_16,
         _ => allowed::STACK_16 | allowed::STACK_32,

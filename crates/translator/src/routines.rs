@@ -22,7 +22,10 @@ use crate::context::{
 
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
-const LEFT_ALONE: u32 = 0xffdb_802a;
+pub(crate) const LEFT_ALONE: u32 = 0xffdb_802a;
+/// Those that IRET leaves alone, too, at privilege 0.
+pub(crate) const LEFT_ALONE_BY_IRET: u32 =
+    LEFT_ALONE & !Eflags::RF.union(Eflags::VM).union(Eflags::VIF).union(Eflags::VIP).bits();
 /// Larger counts are for the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
@@ -56,10 +59,10 @@ pub(crate) unsafe extern "sysv64" fn sti() {
     )
 }
 
-/// POPF where IF may be changed, of R8D. Where it changes more than is usual, or an interrupt is waiting, the interpreter executes it. R9 is used. POPF itself takes longer than
+/// POPF where IF may be changed, of R8D, for the flags but for those `IGNORED`. Where it changes more than is usual, or an interrupt is waiting, the interpreter executes it. R9 is used. POPF itself takes longer than
 /// all of this; what it is needed for is DF.
 #[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn popf() {
+pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
     naked_asm!(
         "mov [r14 + {kept}], rax",
         "lahf",
@@ -105,7 +108,7 @@ pub(crate) unsafe extern "sysv64" fn popf() {
         kept = const offset_of!(Context, kept),
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
-        unusual = const !(STATUS_AND_DIRECTION | IF | LEFT_ALONE),
+        unusual = const !(STATUS_AND_DIRECTION | IF | IGNORED),
         interrupt = const IF,
         without_interrupt = const !IF as i32,
         direction = const Eflags::DF.bits(),

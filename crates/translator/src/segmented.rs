@@ -40,7 +40,7 @@ fn view(segment: Register) -> u32 {
 }
 
 /// The part of `register`, a general register, with `size` bytes: 2 or 4.
-fn sized(register: Register, size: u32) -> Register {
+pub(crate) fn sized(register: Register, size: u32) -> Register {
     if size == 4 {
         return register.full_register32();
     }
@@ -108,7 +108,7 @@ fn check(emitter: &mut Emitter, segment: Register, access: Access, size: u32) {
 }
 
 /// Faults unless there is something to read at R9 and `offset` and `more`. R9 is used.
-fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
+pub(crate) fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
     let last = MemoryOperand::with_base_index_scale_displ_size(
         Register::R9,
         offset,
@@ -233,11 +233,20 @@ pub(crate) fn store_above(
     emitter.instruction(Instruction::with2(code, to, from));
 }
 
-/// Loads R10D with the word `displacement` above the top of the stack. R8 and R9 are used.
-pub(crate) fn load_stack_above(emitter: &mut Emitter, segmented: &Segmented, displacement: i32) {
+/// Loads R10D with the `size` bytes, 2 or 4, `displacement` above the top of the stack. R8 and R9 are used.
+pub(crate) fn load_stack_above(
+    emitter: &mut Emitter,
+    segmented: &Segmented,
+    displacement: i32,
+    size: u32,
+) {
     load_top(emitter, segmented, displacement);
-    let from = access(emitter, Register::SS, Access::Read, 2);
-    emitter.load_word(Register::R10D, from);
+    let from = access(emitter, Register::SS, Access::Read, size);
+    if size == 2 {
+        emitter.load_word(Register::R10D, from);
+    } else {
+        emitter.load(Register::R10D, from);
+    }
 }
 
 /// Pushes `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, as `size` bytes. R8 and R9 are used.

@@ -132,8 +132,8 @@ pub struct Translator {
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
     sweep: Sweep,
-    /// Where far transfers of real mode and virtual-8086 mode can go.
-    family: Option<far::Family>,
+    /// Where far transfers of segmented code can go.
+    far: far::Far,
     /// Iterations of the present instruction that ECX has not, as they come after the deadline.
     put_off: u32,
     counters: Counters,
@@ -253,7 +253,7 @@ impl Translator {
             descriptors: Descriptors::new(),
             page_fault: None,
             sweep: Sweep::default(),
-            family: None,
+            far: far::Far::new(),
             put_off: 0,
             counters: Counters::default(),
         })
@@ -356,7 +356,7 @@ impl Translator {
         context.target = space.target(mode, context.eip).into();
         self.allow_transfers(cpu);
         let table = self.context.table;
-        self.allow_far_transfers(cpu, table);
+        self.allow_far_transfers(cpu, memory, table);
         Ok(true)
     }
 

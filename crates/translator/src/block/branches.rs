@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-use super::{Maker, segmented_branches};
+use super::{Maker, far_flat, segmented_branches};
 use crate::copy::{self, address};
 use crate::mode::Mode;
 
@@ -12,7 +12,7 @@ const MAX_UNROLLED: u16 = 24;
 /// A near branch that is translated.
 pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
     if let Some(segmented) = &mode.segmented {
-        return segmented_branches::is_ending(instruction, segmented);
+        return segmented_branches::is_ending(instruction, mode, segmented);
     }
     match instruction.code() {
         Code::Jmp_rel8_32
@@ -27,6 +27,7 @@ pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
         Code::Jmp_rm32 | Code::Call_rm32 => {
             instruction.op0_kind() == OpKind::Register || copy::is_translated_address(instruction)
         }
+        _ if far_flat::is_translated(instruction) => true,
         _ => instruction.is_jcc_short_or_near() && instruction.op0_kind() == OpKind::NearBranch32,
     }
 }
@@ -83,6 +84,9 @@ pub(super) fn condition(branch: &Instruction) -> u8 {
 impl Maker<'_> {
     /// The branch at the end.
     pub(super) fn ending(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
+        if far_flat::is_translated(branch) {
+            return self.far_flat(branch, entry_of);
+        }
         let next = branch.next_ip32();
         match branch.code() {
             Code::Call_rel32_32 if branch.near_branch32() == next => {

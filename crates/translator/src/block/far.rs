@@ -1,6 +1,6 @@
-//! Far transfers of real mode and virtual-8086 mode, and INT n of real mode and IRET where IF may be changed. A segment of code begins there at 16 times its selector, and nothing
-//! else of CS changes (SDM vol. 3, 21.1.1 and 21.2.1), so all that is to be found is the jump table of the mode with that base: by
-//! [`far_find`](crate::routines::far::far_find), before anything changes.
+//! Far transfers of segmented code that change CS and no other segment register, INT n of real mode and of the supervisor, and IRET where IF may be changed. What is to be
+//! found is the jump table of the mode with that CS: by [`far_find`](crate::routines::far::far_find), before anything changes. In real mode and virtual-8086 mode
+//! it begins at 16 times its selector, and nothing else of CS changes (SDM vol. 3, 21.1.1 and 21.2.1); in protected mode it has the descriptor that it had before.
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
@@ -8,37 +8,64 @@ use super::Maker;
 use crate::context::at;
 use crate::emitter::Emitter;
 use crate::flags;
-use crate::mode::{Loading, Segmented};
+use crate::mode::{Loading, Mode, Segmented};
 use crate::segmented::{
-    Access, access, check_target, field, load_offset, load_stack_above, release, store_above,
+    Access, access, field, load_offset, load_stack_above, release, sized, store_above, touch,
 };
 use crate::segments::selector;
 
-/// The bytes of a word: all of these have 16-bit operands.
+/// The bytes of a word, and of a doubleword.
 const WORD: u32 = 2;
+const DWORD: u32 = 4;
 
 /// `instruction` is one of this file.
-pub(super) fn is_translated(instruction: &Instruction, segmented: &Segmented) -> bool {
-    let is_privileged = Loading::Virtual8086 { is_privileged: true };
+pub(super) fn is_translated(instruction: &Instruction, mode: &Mode, segmented: &Segmented) -> bool {
+    let is_protected = segmented.loading == Loading::Protected;
     match instruction.code() {
         Code::Jmp_ptr1616
         | Code::Call_ptr1616
         | Code::Jmp_m1616
         | Code::Call_m1616
         | Code::Retfw
-        | Code::Retfw_imm16 => segmented.loading != Loading::Protected,
-        Code::Int_imm8 => segmented.loading == Loading::Real,
-        Code::Iretw => segmented.loading == Loading::Real || segmented.loading == is_privileged,
+        | Code::Retfw_imm16
+        | Code::Jmp_ptr1632
+        | Code::Call_ptr1632
+        | Code::Jmp_m1632
+        | Code::Call_m1632
+        | Code::Retfd
+        | Code::Retfd_imm16 => true,
+        Code::Int_imm8 => segmented.loading == Loading::Real || is_protected && !mode.is_user,
+        Code::Iretw => mode.changes_interrupt_flag(),
+        Code::Iretd => is_protected && !mode.is_user,
         _ => false,
     }
 }
 
-/// Stores R10W in a field of the context.
-fn keep(emitter: &mut Emitter, to: u32) {
-    emitter.instruction(Instruction::with2(Code::Mov_rm16_r16, field(to), Register::R10W));
+/// The bytes of the addresses that `transfer` handles: its operand size.
+fn size(transfer: &Instruction) -> u32 {
+    match transfer.code() {
+        Code::Jmp_ptr1632
+        | Code::Call_ptr1632
+        | Code::Jmp_m1632
+        | Code::Call_m1632
+        | Code::Retfd
+        | Code::Retfd_imm16
+        | Code::Iretd => DWORD,
+        _ => WORD,
+    }
 }
 
-/// Finds where code with the selector that was kept goes on, by a routine in a field of the context: R10 is its jump table.
+/// Stores R10 in a field of the context.
+fn keep(emitter: &mut Emitter, to: u32) {
+    if to == at::FAR_SELECTOR {
+        emitter.instruction(Instruction::with2(Code::Mov_rm16_r16, field(to), Register::R10W));
+    } else {
+        emitter.store(field(to), Register::R10D);
+    }
+}
+
+/// Finds where code with the selector that was kept goes on, by a routine in a field of the context: R10 is the address of its
+/// [`FarMode`](crate::context::FarMode).
 fn find(emitter: &mut Emitter, routine: u32) {
     emitter.load_word(Register::R9D, field(at::FAR_SELECTOR));
     emitter.call(routine);
@@ -46,36 +73,63 @@ fn find(emitter: &mut Emitter, routine: u32) {
 
 /// Goes there.
 fn go(emitter: &mut Emitter) {
-    emitter.load_word(Register::R8D, field(at::FAR_OFFSET));
-    emitter.load_word(Register::R9D, field(at::FAR_SELECTOR));
+    emitter.load(Register::R8D, field(at::FAR_OFFSET));
     emitter.jump_through(at::FAR_GO);
+}
+
+/// Faults if the offset that was kept, which has `size` bytes, is beyond the limit of where [`find`] leads. R8 and R9 are used.
+fn check_limit(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
+    let largest = if size == WORD { 0xffff } else { u32::MAX };
+    // Without descriptors all code has the same limit.
+    if segmented.loading == Loading::Protected || segmented.limit < largest {
+        let limit = MemoryOperand::with_base_displ(Register::R10, at::FAR_TARGETS.into());
+        emitter.instruction(Instruction::with2(Code::Mov_r64_rm64, Register::R9, limit));
+        emitter.load(Register::R8D, field(at::FAR_OFFSET));
+        touch(emitter, Register::R8, 0);
+    }
+}
+
+/// Loads R10D with `size` bytes.
+fn load(emitter: &mut Emitter, from: MemoryOperand, size: u32) {
+    if size == WORD {
+        emitter.load_word(Register::R10D, from);
+    } else {
+        emitter.load(Register::R10D, from);
+    }
 }
 
 impl Maker<'_> {
     /// Translates `transfer`, which ends a block.
     pub(super) fn far(&mut self, transfer: &Instruction, segmented: &Segmented) {
+        let size = size(transfer);
         match transfer.code() {
+            Code::Int_imm8 if segmented.loading == Loading::Protected => {
+                self.interrupt_by_gate(transfer, segmented);
+            }
             Code::Int_imm8 => self.interrupt(transfer, segmented),
-            Code::Iretw => self.interrupt_return(segmented),
-            Code::Retfw | Code::Retfw_imm16 => {
+            Code::Iretw | Code::Iretd => self.interrupt_return(segmented, size),
+            Code::Retfw | Code::Retfw_imm16 | Code::Retfd | Code::Retfd_imm16 => {
                 let has_number = transfer.op_count() > 0;
                 let more = if has_number { transfer.immediate16() } else { 0 };
-                self.keep_from_stack(segmented);
+                self.keep_from_stack(segmented, size);
                 find(&mut self.emitter, at::FAR_FIND);
-                release(&mut self.emitter, segmented, 2 * WORD + u32::from(more));
+                check_limit(&mut self.emitter, segmented, size);
+                release(&mut self.emitter, segmented, 2 * size + u32::from(more));
                 go(&mut self.emitter);
             }
             code => {
-                self.keep_target(transfer, segmented);
-                let is_call = matches!(code, Code::Call_ptr1616 | Code::Call_m1616);
-                if is_call {
-                    // What is left to the interpreter may not come to its pushes.
-                    find(&mut self.emitter, at::FAR_FIND);
-                    self.store_return(transfer, segmented, 0);
-                }
+                self.keep_target(transfer, size);
                 find(&mut self.emitter, at::FAR_FIND);
-                if is_call {
-                    release(&mut self.emitter, segmented, (2 * WORD).wrapping_neg());
+                check_limit(&mut self.emitter, segmented, size);
+                let is_jump = matches!(
+                    code,
+                    Code::Jmp_ptr1616 | Code::Jmp_m1616 | Code::Jmp_ptr1632 | Code::Jmp_m1632
+                );
+                if !is_jump {
+                    // What is left to the interpreter has not come to its pushes.
+                    self.store_return(transfer, segmented, 0, size);
+                    find(&mut self.emitter, at::FAR_FIND);
+                    release(&mut self.emitter, segmented, (2 * size).wrapping_neg());
                 }
                 go(&mut self.emitter);
             }
@@ -83,46 +137,54 @@ impl Maker<'_> {
     }
 
     /// Keeps where a jump or a call goes.
-    fn keep_target(&mut self, transfer: &Instruction, segmented: &Segmented) {
+    fn keep_target(&mut self, transfer: &Instruction, size: u32) {
         let emitter = &mut self.emitter;
         if transfer.op0_kind() == OpKind::Memory {
             let segment = transfer.memory_segment();
-            for (more, to) in [(0, at::FAR_OFFSET), (WORD, at::FAR_SELECTOR)] {
+            for (more, size, to) in [(0, size, at::FAR_OFFSET), (size, WORD, at::FAR_SELECTOR)] {
                 load_offset(emitter, transfer, more);
-                let from = access(emitter, segment, Access::Read, WORD);
-                emitter.load_word(Register::R10D, from);
+                let from = access(emitter, segment, Access::Read, size);
+                load(emitter, from, size);
                 keep(emitter, to);
             }
-            emitter.load_word(Register::R10D, field(at::FAR_OFFSET));
         } else {
+            let offset =
+                if size == WORD { transfer.far_branch16().into() } else { transfer.far_branch32() };
             emitter.load_number(Register::R10D, transfer.far_branch_selector().into());
             keep(emitter, at::FAR_SELECTOR);
-            emitter.load_number(Register::R10D, transfer.far_branch16().into());
+            emitter.load_number(Register::R10D, offset);
             keep(emitter, at::FAR_OFFSET);
         }
-        check_target(emitter, segmented, WORD);
     }
 
     /// Keeps the offset and the selector that are on top of the stack.
-    fn keep_from_stack(&mut self, segmented: &Segmented) {
+    fn keep_from_stack(&mut self, segmented: &Segmented, size: u32) {
         let emitter = &mut self.emitter;
-        load_stack_above(emitter, segmented, WORD as i32);
+        load_stack_above(emitter, segmented, size as i32, WORD);
         keep(emitter, at::FAR_SELECTOR);
-        load_stack_above(emitter, segmented, 0);
+        load_stack_above(emitter, segmented, 0, size);
         keep(emitter, at::FAR_OFFSET);
-        check_target(emitter, segmented, WORD);
     }
 
     /// Stores CS and the address of the next instruction where a push would have them after others of `bytes` bytes. ESP stays: what is below it is nobody's.
-    fn store_return(&mut self, transfer: &Instruction, segmented: &Segmented, bytes: u32) {
+    fn store_return(
+        &mut self,
+        transfer: &Instruction,
+        segmented: &Segmented,
+        bytes: u32,
+        size: u32,
+    ) {
         let emitter = &mut self.emitter;
+        let value = sized(Register::R10D, size);
         emitter.load_word(Register::R10D, selector(Register::CS));
-        store_above(emitter, segmented, Register::R10W, -((bytes + WORD) as i32));
-        emitter.load_number(Register::R10D, transfer.next_ip32() & 0xffff);
-        store_above(emitter, segmented, Register::R10W, -((bytes + 2 * WORD) as i32));
+        store_above(emitter, segmented, value, -((bytes + size) as i32));
+        let next = transfer.next_ip32();
+        emitter
+            .load_number(Register::R10D, if self.mode.is_32_bit() { next } else { next & 0xffff });
+        store_above(emitter, segmented, value, -((bytes + 2 * size) as i32));
     }
 
-    /// INT n: the vector is in memory, and TF, which is clear, and AC are not pushed or stay clear where this is not left to the interpreter.
+    /// INT n of real mode: the vector is in memory, and TF, which is clear, and AC are not pushed or stay clear where this is not left to the interpreter.
     fn interrupt(&mut self, transfer: &Instruction, segmented: &Segmented) {
         let emitter = &mut self.emitter;
         let vector = u32::from(transfer.immediate8());
@@ -134,11 +196,11 @@ impl Maker<'_> {
             emitter.load_word(Register::R10D, from);
             keep(emitter, to);
         }
-        check_target(emitter, segmented, WORD);
         find(emitter, at::FAR_FIND_VECTOR);
+        check_limit(emitter, segmented, WORD);
         flags::load(emitter, Register::R10);
         store_above(emitter, segmented, Register::R10W, -(WORD as i32));
-        self.store_return(transfer, segmented, WORD);
+        self.store_return(transfer, segmented, WORD, WORD);
         let emitter = &mut self.emitter;
         find(emitter, at::FAR_FIND_VECTOR);
         release(emitter, segmented, (3 * WORD).wrapping_neg());
@@ -146,18 +208,43 @@ impl Maker<'_> {
         go(emitter);
     }
 
-    /// IRET: POPF is the last thing that may be left to the interpreter.
-    fn interrupt_return(&mut self, segmented: &Segmented) {
-        self.keep_from_stack(segmented);
+    /// INT n of the supervisor in protected mode, by a 32-bit gate to code of the supervisor.
+    fn interrupt_by_gate(&mut self, transfer: &Instruction, segmented: &Segmented) {
         let emitter = &mut self.emitter;
-        load_stack_above(emitter, segmented, 2 * WORD as i32);
+        // A gate has 8 bytes.
+        emitter.load_number(Register::R10D, u32::from(transfer.immediate8()) * 8);
+        emitter.call(at::FAR_GATE);
+        find(emitter, at::FAR_FIND_VECTOR);
+        check_limit(emitter, segmented, DWORD);
+        flags::load(emitter, Register::R10);
+        store_above(emitter, segmented, Register::R10D, -(DWORD as i32));
+        self.store_return(transfer, segmented, DWORD, DWORD);
+        let emitter = &mut self.emitter;
+        find(emitter, at::FAR_FIND_VECTOR);
+        release(emitter, segmented, (3 * DWORD).wrapping_neg());
+        emitter.copy_field(at::SYSTEM_FLAGS, at::FAR_FLAGS);
+        go(emitter);
+    }
+
+    /// IRET: POPF is the last thing that may be left to the interpreter.
+    fn interrupt_return(&mut self, segmented: &Segmented, size: u32) {
+        self.keep_from_stack(segmented, size);
+        let emitter = &mut self.emitter;
+        load_stack_above(emitter, segmented, 2 * size as i32, size);
         keep(emitter, at::FAR_FLAGS);
         find(emitter, at::FAR_FIND_RETURN);
-        emitter.load(Register::R8D, field(at::SYSTEM_FLAGS));
-        let popped = Instruction::with2(Code::Mov_r16_rm16, Register::R8W, field(at::FAR_FLAGS));
-        emitter.instruction(popped);
-        emitter.call(at::POPF);
-        release(emitter, segmented, 3 * WORD);
+        check_limit(emitter, segmented, size);
+        if size == WORD {
+            emitter.load(Register::R8D, field(at::SYSTEM_FLAGS));
+            let popped =
+                Instruction::with2(Code::Mov_r16_rm16, Register::R8W, field(at::FAR_FLAGS));
+            emitter.instruction(popped);
+            emitter.call(at::POPF);
+        } else {
+            emitter.load(Register::R8D, field(at::FAR_FLAGS));
+            emitter.call(at::POPF_OF_IRET);
+        }
+        release(emitter, segmented, 3 * size);
         go(emitter);
     }
 }

@@ -7,12 +7,12 @@ use super::branches::{condition, target};
 use super::{Maker, far};
 use crate::context::at;
 use crate::copy::rename;
-use crate::mode::Segmented;
+use crate::mode::{Mode, Segmented};
 use crate::segmented::{address, check_target, peek, push_number, release};
 
 /// `branch` is translated.
-pub(super) fn is_ending(branch: &Instruction, segmented: &Segmented) -> bool {
-    if far::is_translated(branch, segmented) {
+pub(super) fn is_ending(branch: &Instruction, mode: &Mode, segmented: &Segmented) -> bool {
+    if far::is_translated(branch, mode, segmented) {
         return true;
     }
     let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
@@ -48,7 +48,7 @@ impl Maker<'_> {
         segmented: &Segmented,
         entry_of: &impl Fn(u32) -> Option<u32>,
     ) {
-        if far::is_translated(branch, segmented) {
+        if far::is_translated(branch, &self.mode, segmented) {
             return self.far(branch, segmented);
         }
         let size = size(branch);

@@ -1,16 +1,23 @@
-//! What far transfers of real mode and virtual-8086 mode need in translated code.
+//! What far transfers of segmented code need in translated code.
 
 use super::Context;
-use crate::routines;
+use crate::routines::{self, far};
 
-/// A segment of code, which begins at 16 times its selector. The rest of its mode is that of the code that runs.
+/// A segment of code. The rest of its mode is that of the code that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct FarMode {
     /// Its selector; one that is none where nothing is known.
     pub(crate) selector: u32,
+    /// Its base address.
+    pub(crate) base: u32,
     /// The address of the jump table of its mode.
     pub(crate) table: u64,
+    /// [`Context::targets`] for it.
+    pub(crate) targets: u64,
+    /// In protected mode: where the host has its descriptor, and what that was.
+    pub(crate) host: u64,
+    pub(crate) descriptor: u64,
 }
 
 /// So many are known.
@@ -20,27 +27,42 @@ pub(crate) const FAR_BITS: u32 = 0x1f0;
 
 impl FarMode {
     /// Nothing is known.
-    pub(crate) const NONE: FarMode = FarMode { selector: u32::MAX, table: 0 };
+    pub(crate) const NONE: FarMode =
+        FarMode { selector: u32::MAX, base: 0, table: 0, targets: 0, host: 0, descriptor: 0 };
+
+    /// The place of that for `selector`.
+    pub(crate) fn place(selector: u16) -> usize {
+        let selector = u32::from(selector);
+        let sum = selector.wrapping_add(selector.rotate_right(8));
+        ((sum & FAR_BITS) >> FAR_BITS.trailing_zeros()) as usize
+    }
+}
+
+/// What far transfers of segmented code can do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AllowedFar {
+    /// They find descriptors.
+    pub(crate) by_descriptors: bool,
+    /// INT n finds its vector, and where that leads.
+    pub(crate) interrupts: bool,
+    /// IRET returns.
+    pub(crate) returns: bool,
 }
 
 impl Context {
-    /// Far transfers find code with `selector` by the jump table at `table`.
-    pub(crate) fn note_far_mode(&mut self, selector: u16, table: u64) {
-        let selector = u32::from(selector);
-        let sum = selector.wrapping_add(selector.rotate_right(8));
-        let place = (sum & FAR_BITS) >> FAR_BITS.trailing_zeros();
-        self.far_modes[place as usize] = FarMode { selector, table };
-    }
-
-    /// Has INT n of real mode find vectors at `real_vectors`, and IRET return, or else the interpreter execute them.
-    pub(crate) fn allow_far_interrupts(&mut self, real_vectors: Option<u32>, returns: bool) {
+    /// Has far transfers of segmented code find where they lead, or else the interpreter execute them.
+    pub(crate) fn allow_far_transfers(&mut self, allowed: AllowedFar) {
+        let find = if allowed.by_descriptors {
+            far::far_find_descriptor as *const ()
+        } else {
+            far::far_find as *const ()
+        };
         let or_ask = |is_allowed| {
-            let find = routines::far::far_find as *const ();
             let ask = routines::ask_interpreter as *const ();
             if is_allowed { find as u64 } else { ask as u64 }
         };
-        self.real_vectors = real_vectors.unwrap_or_default();
-        self.far_find_vector = or_ask(real_vectors.is_some());
-        self.far_find_return = or_ask(returns);
+        self.far_find = find as u64;
+        self.far_find_vector = or_ask(allowed.interrupts);
+        self.far_find_return = or_ask(allowed.returns);
     }
 }

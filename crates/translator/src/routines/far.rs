@@ -1,15 +1,18 @@
-//! Far transfers of real mode and virtual-8086 mode.
+//! Far transfers, and INT n and IRET of segmented code, that change CS and no other segment register.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
 use ring3_x86::segment::sreg;
 
+use super::sides::read_gate;
 use super::{ask_interpreter, jump_by_table, numeric_ask};
-use crate::context::{Context, FAR_BITS, FarMode, View};
+use crate::context::{Context, FAR_BITS, FarMode, Transfer, View};
+use crate::descriptors::{SLOTS, Slot};
+use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
-/// Finds the jump table for code with the selector in R9D: it is in R10. R8 is used. Where it is not known, or numeric registers are in use, of whose last instruction
-/// the selector of CS is to be known, the interpreter executes the instruction.
+/// Finds the [`FarMode`] of code with the selector in R9D: R10 is its address. R8 is used. Where it is not known, or numeric registers are in use, of whose last
+/// instruction the selector of CS is to be known, the interpreter executes the instruction.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_find() {
     naked_asm!(
@@ -17,8 +20,8 @@ pub(crate) unsafe extern "sysv64" fn far_find() {
         "lea r10d, [r10 + r9]",
         "mov r8d, {bits}",
         "pext r10d, r10d, r8d",
-        "lea r10, [r10 * 8]",
-        "lea r10, [r14 + r10 * 2 + {modes}]",
+        "rorx r10, r10, 64 - {size_shift}",
+        "lea r10, [r14 + r10 + {modes}]",
         "mov r8, rcx",
         "mov ecx, [r14 + {numeric_is_live}]",
         "jrcxz 2f",
@@ -34,36 +37,87 @@ pub(crate) unsafe extern "sysv64" fn far_find() {
         "jmp {ask_interpreter}",
         "4:",
         "mov rcx, r8",
-        "mov r10, [r10 + {table}]",
         "ret",
         bits = const FAR_BITS,
+        size_shift = const size_of::<FarMode>().ilog2(),
         modes = const offset_of!(Context, far_modes),
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         selector = const offset_of!(FarMode, selector),
-        table = const offset_of!(FarMode, table),
         ask_interpreter = sym ask_interpreter,
     )
 }
 
-/// Goes on at the guest address in R8D in the segment of code whose selector is in R9D and whose jump table is in R10.
+/// The same in protected mode: the descriptor in memory is also still what it was.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_find_descriptor() {
+    naked_asm!(
+        "rorx r10d, r9d, 8",
+        "lea r10d, [r10 + r9]",
+        "mov r8d, {bits}",
+        "pext r10d, r10d, r8d",
+        "rorx r10, r10, 64 - {size_shift}",
+        "lea r10, [r14 + r10 + {modes}]",
+        "mov r8, rcx",
+        "mov ecx, [r14 + {numeric_is_live}]",
+        "jrcxz 2f",
+        "jmp 3f",
+        "2:",
+        "mov ecx, [r10 + {selector}]",
+        "not ecx",
+        "lea ecx, [rcx + r9 + 1]",
+        "jrcxz 4f",
+        "3:",
+        "mov rcx, r8",
+        "jmp {ask_interpreter}",
+        "4:",
+        "mov rcx, [r10 + {host}]",
+        "mov rcx, [rcx]",
+        "not rcx",
+        "mov r9, [r10 + {descriptor}]",
+        "lea rcx, [rcx + r9 + 1]",
+        "jrcxz 5f",
+        "jmp 3b",
+        "5:",
+        "mov rcx, r8",
+        "ret",
+        bits = const FAR_BITS,
+        size_shift = const size_of::<FarMode>().ilog2(),
+        modes = const offset_of!(Context, far_modes),
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        selector = const offset_of!(FarMode, selector),
+        host = const offset_of!(FarMode, host),
+        descriptor = const offset_of!(FarMode, descriptor),
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Goes on at the guest address in R8D in code whose [`FarMode`] is at R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_go() {
     naked_asm!(
+        "mov r9d, [r10 + {mode_selector}]",
         "mov [r14 + {selector}], r9w",
-        "rorx r9d, r9d, 32 - 4",
+        "mov r9d, [r10 + {mode_base}]",
         "mov [r14 + {base}], r9d",
+        "mov r9, [r10 + {mode_targets}]",
+        "mov [r14 + {targets}], r9",
         "mov dword ptr [r14 + {has_gone_far}], 1",
+        "mov r13, [r10 + {table}]",
         // The addresses of numeric instructions have another selector.
         "lea r9, [rip + {numeric_ask}]",
         "mov [r14 + {numeric_check}], r9",
-        "mov r13, r10",
         // What has an address in one segment has another one in the other.
         "mov rsp, [r14 + {no_returns}]",
         "jmp {jump_by_table}",
+        mode_selector = const offset_of!(FarMode, selector),
+        mode_base = const offset_of!(FarMode, base),
+        mode_targets = const offset_of!(FarMode, targets),
+        table = const offset_of!(FarMode, table),
         selector = const offset_of!(Context, selectors) + 2 * sreg::CS as usize,
         base = const offset_of!(Context, views)
             + size_of::<View>() * sreg::CS as usize
             + offset_of!(View, base),
+        targets = const offset_of!(Context, targets),
         has_gone_far = const offset_of!(Context, has_gone_far),
         numeric_ask = sym numeric_ask,
         numeric_check = const offset_of!(Context, numeric_check),
@@ -72,4 +126,116 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
     )
 }
 
-const _: () = assert!(size_of::<FarMode>() == 16);
+/// INT n of segmented code at privilege 0: reads the gate at offset R10D of the IDT. Where that leads waits in the context.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_gate() {
+    naked_asm!(
+        "pushfq",
+        "push rax",
+        "mov r9d, 0x60",
+        "call {read_gate}",
+        "jc 2f",
+        "mov [r14 + {far_selector}], r8w",
+        "mov r8d, [r14 + {branch}]",
+        "mov [r14 + {far_offset}], r8d",
+        "movzx r8d, byte ptr [r14 + {flags}]",
+        "shl r8d, 8",
+        "mov eax, [r14 + {system_flags}]",
+        "and eax, 0xffff00ff",
+        "or eax, r8d",
+        "mov [r14 + {far_flags}], eax",
+        "pop rax",
+        "popfq",
+        "ret",
+        "2:",
+        "pop rax",
+        "popfq",
+        "jmp {ask_interpreter}",
+        read_gate = sym read_gate,
+        far_selector = const offset_of!(Context, far_selector),
+        far_offset = const offset_of!(Context, far_offset),
+        far_flags = const offset_of!(Context, far_flags),
+        system_flags = const offset_of!(Context, system_flags),
+        flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
+        branch = const offset_of!(Context, branch),
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Far transfers of flat code: the descriptor of the selector in R8D is that of flat code at the privilege that `ALLOWED` says, and still what it was, and numeric
+/// registers are not in use where it is not that of CS; or else the interpreter executes the instruction. R9 and R10 are used.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
+    naked_asm!(
+        "mov [r14 + {kept}], rax",
+        "lahf",
+        "seto al",
+        "mov r10d, r8d",
+        "shr r10d, {number_shift}",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne 3f",
+        "test byte ptr [r10 + {allowed}], {here}",
+        "jz 3f",
+        "mov r9, [r10 + {host}]",
+        "mov r9, [r9]",
+        "cmp r9, [r10 + {descriptor}]",
+        "jne 3f",
+        "cmp r8w, [r14 + {code}]",
+        "jne 4f",
+        "2:",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "ret",
+        "4:",
+        "cmp dword ptr [r14 + {numeric_is_live}], 0",
+        "je 2b",
+        "3:",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "jmp {ask_interpreter}",
+        kept = const offset_of!(Context, kept),
+        number_shift = const SLOT_NUMBER_SHIFT,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        allowed = const offset_of!(Slot, allowed) + sreg::CS as usize,
+        here = const ALLOWED,
+        host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
+        code = const offset_of!(Context, selectors) + 2 * sreg::CS as usize,
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Loads CS with the selector in R8D, for which [`far_check_flat`] has returned. R9 and R10 are used.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_load_flat() {
+    naked_asm!(
+        "mov r9, rcx",
+        "movzx ecx, word ptr [r14 + {code}]",
+        "not ecx",
+        "lea ecx, [rcx + r8 + 1]",
+        "jrcxz 2f",
+        "mov [r14 + {code}], r8w",
+        "mov byte ptr [r14 + {transferred}], 1",
+        // The addresses of numeric instructions have another selector.
+        "lea r10, [rip + {numeric_ask}]",
+        "mov [r14 + {numeric_check}], r10",
+        "2:",
+        "mov rcx, r9",
+        "ret",
+        code = const offset_of!(Context, selectors) + 2 * sreg::CS as usize,
+        transferred = const offset_of!(Context, transferred),
+        numeric_ask = sym numeric_ask,
+        numeric_check = const offset_of!(Context, numeric_check),
+    )
+}
+
+const _: () = assert!(size_of::<FarMode>().is_power_of_two());

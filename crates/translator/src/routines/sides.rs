@@ -144,11 +144,11 @@ unsafe extern "sysv64" fn change_sides() {
     )
 }
 
-/// Reads the gate at offset R10D of the IDT, and has where it leads wait in the context (SDM vol. 3, 7.12.1). CF is set where the
+/// Reads the gate at offset R10D of the IDT, and has where it leads wait in the context (SDM vol. 3, 7.12.1), but for the selector, which is in R8D. CF is set where the
 /// interpreter is to do it: it is no 32-bit interrupt or trap gate, not present, or its DPL is not what R9D demands: 60h for any
-/// and 0 for 3; or NT is set, which is to be cleared. RAX and R8 to R10 are used.
+/// and 0 for 3; or NT is set, which is to be cleared. RAX and R9 to R10 are used.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn read_gate() {
+pub(super) unsafe extern "sysv64" fn read_gate() {
     naked_asm!(
         "lea r8d, [r10 + 7]",
         "cmp r8d, [r14 + {idt_limit}]",
@@ -176,11 +176,8 @@ unsafe extern "sysv64" fn read_gate() {
         "mov [r14 + {branch}], r8d",
         "mov r8d, eax",
         "shr r8d, 16",
-        "cmp r8w, [r14 + {supervisor} + {known_code}]",
-        "jne 2f",
-        "mov [r14 + {code}], r8w",
-        "mov r9d, {cs}",
-        "jmp {known_descriptor}",
+        "clc",
+        "ret",
         "2:",
         "stc",
         "ret",
@@ -191,6 +188,24 @@ unsafe extern "sysv64" fn read_gate() {
         nested_task = const NT,
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
         branch = const offset_of!(Context, branch),
+    )
+}
+
+/// The same in flat code, to code that is known, whose selector waits, too.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn read_flat_gate() {
+    naked_asm!(
+        "call {read_gate}",
+        "jc 2f",
+        "cmp r8w, [r14 + {supervisor} + {known_code}]",
+        "jne 2f",
+        "mov [r14 + {code}], r8w",
+        "mov r9d, {cs}",
+        "jmp {known_descriptor}",
+        "2:",
+        "stc",
+        "ret",
+        read_gate = sym read_gate,
         supervisor = const SUPERVISOR,
         known_code = const offset_of!(Side, known_code),
         code = const offset_of!(Context, transfer) + offset_of!(Transfer, code),
@@ -227,7 +242,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
         "wrgsbase r9",
         "mov r10d, [r14 + {pointer}]",
         "jmp {begin_to_push}",
-        read_gate = sym read_gate,
+        read_gate = sym read_flat_gate,
         give_up = sym give_up,
         inner_stack = const offset_of!(Context, tables) + offset_of!(Tables, inner_stack),
         pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
@@ -253,7 +268,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_within() {
         "jc {give_up}",
         "mov r10d, r15d",
         "jmp {begin_to_push}",
-        read_gate = sym read_gate,
+        read_gate = sym read_flat_gate,
         give_up = sym give_up,
         begin_to_push = sym begin_to_push,
     )

@@ -1,22 +1,40 @@
-//! Far transfers of real mode and virtual-8086 mode stay in translated code between segments of code that it has come to before.
+//! Far transfers of segmented code stay in translated code between segments of code that it has come to before.
 
+use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::flags::Eflags;
-use ring3_x86::segment::sreg;
+use ring3_x86::segment::{Segment, sreg};
 
 use super::Translator;
-use crate::context::{FAR_MODES, FarMode};
+use crate::context::{AllowedFar, FAR_MODES, FarMode};
 use crate::mode::{Loading, Segmented};
 
 /// What all segments of code have in common that far transfers lead to and from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Family {
-    /// The mode but for its base.
+struct Family {
+    /// They are those of the user.
+    is_user: bool,
+    /// The mode but for what CS says.
     segmented: Segmented,
-    /// CR3 of virtual-8086 mode, which has a space for each.
+    /// CR3 of code of the user, which has a space for each.
     cr3: Option<u64>,
     /// [`Space::tables_generation`](crate::space::Space::tables_generation).
     tables: u64,
+}
+
+/// The segments that are known.
+#[derive(Debug)]
+pub(super) struct Far {
+    /// None where none is.
+    family: Option<Family>,
+    /// What CS is in each of [`Context::far_modes`](crate::context::Context::far_modes).
+    segments: [Segment; FAR_MODES],
+}
+
+impl Far {
+    pub(super) fn new() -> Far {
+        Far { family: None, segments: [Segment::null(0); FAR_MODES] }
+    }
 }
 
 /// The last byte of the vectors of real mode.
@@ -24,35 +42,72 @@ const LAST_VECTOR_BYTE: u16 = 0x3ff;
 
 impl Translator {
     /// Code whose jump table is at `table` is about to be entered.
-    pub(super) fn allow_far_transfers(&mut self, cpu: &Cpu, table: u64) {
+    pub(super) fn allow_far_transfers(&mut self, cpu: &mut Cpu, memory: &mut Memory, table: u64) {
         let mode = self.modes.current().1;
         let Some(segmented) = mode.segmented else { return };
-        if segmented.loading == Loading::Protected {
-            return;
-        }
-        let is_user = cpu.is_user();
+        let is_protected = segmented.loading == Loading::Protected;
+        let is_user = mode.is_user;
         let space = self.spaces.current(is_user);
+        let limit = if is_protected { 0 } else { segmented.limit };
+        let is_32_bit = !is_protected && segmented.is_32_bit;
         let family = Family {
-            segmented: Segmented { base: 0, ..segmented },
+            is_user,
+            segmented: Segmented { base: 0, limit, is_32_bit, ..segmented },
             cr3: is_user.then(|| cpu.cr3()),
             tables: space.tables_generation(),
         };
-        if self.family != Some(family) {
-            self.family = Some(family);
+        if self.far.family != Some(family) {
+            self.far.family = Some(family);
             self.context.far_modes = [FarMode::NONE; FAR_MODES];
         }
-        let returns = self.spaces.current(is_user).returns();
-        self.context.no_returns = returns.empty();
-        let code = cpu.segment(sreg::CS);
-        if code.base == u64::from(code.selector) << 4 {
-            self.context.note_far_mode(code.selector, table);
-        }
+        self.context.no_returns = space.returns().empty();
+        self.note_far_mode(cpu, memory, table, is_protected);
         let is_real = !cpu.cr0().contains(Cr0::PE);
         let has_vectors =
             is_real && cpu.idtr.limit >= LAST_VECTOR_BYTE && !cpu.eflags().contains(Eflags::AC);
-        let real_vectors = has_vectors.then_some(cpu.idtr.base as u32);
-        let returns = mode.changes_interrupt_flag() && !cpu.nmi_is_blocked();
-        self.context.allow_far_interrupts(real_vectors, returns);
+        self.context.real_vectors = cpu.idtr.base as u32;
+        self.context.allow_far_transfers(AllowedFar {
+            by_descriptors: is_protected,
+            interrupts: has_vectors || is_protected,
+            returns: mode.changes_interrupt_flag()
+                && !cpu.nmi_is_blocked()
+                && !(is_protected && cpu.eflags().contains(Eflags::NT)),
+        });
+    }
+
+    /// Has far transfers find the code that is about to be entered.
+    fn note_far_mode(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        table: u64,
+        is_protected: bool,
+    ) {
+        let code = *cpu.segment(sreg::CS);
+        let place = FarMode::place(code.selector);
+        let known = &mut self.context.far_modes[place];
+        let mut mode = FarMode {
+            selector: code.selector.into(),
+            base: code.base as u32,
+            table,
+            targets: self.context.targets,
+            ..FarMode::NONE
+        };
+        if is_protected {
+            if known.selector == mode.selector
+                && known.table == table
+                && self.far.segments[place] == code
+            {
+                return;
+            }
+            let Translator { descriptors, limits, context, .. } = self;
+            let Some(slot) = descriptors.note_code(cpu, memory, limits, context) else { return };
+            (mode.host, mode.descriptor) = (slot.host, slot.descriptor);
+        } else if code.base != u64::from(code.selector) << 4 {
+            return;
+        }
+        self.context.far_modes[place] = mode;
+        self.far.segments[place] = code;
     }
 
     /// Takes back where far transfers have gone, so that the mode is that of the code which was left.
@@ -61,7 +116,11 @@ impl Translator {
             return;
         }
         let selector = self.context.selectors[usize::from(sreg::CS)];
-        cpu.load_code_without_descriptor(selector);
+        if cpu.in_protected_mode() {
+            cpu.set_segment(sreg::CS, self.far.segments[FarMode::place(selector)]);
+        } else {
+            cpu.load_code_without_descriptor(selector);
+        }
         self.enter_mode(cpu);
         let (mode, _) = self.modes.current();
         let space = self.spaces.current(cpu.is_user());
@@ -70,7 +129,7 @@ impl Translator {
 
     /// Forgets where far transfers go.
     pub(super) fn forget_far_transfers(&mut self) {
-        self.family = None;
+        self.far.family = None;
         self.context.far_modes = [FarMode::NONE; FAR_MODES];
     }
 }

@@ -1,0 +1,91 @@
+//! Far transfers of flat code to other such code of its privilege, or mostly to its own: all that changes is the selector of CS.
+
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
+
+use super::Maker;
+use crate::context::at;
+use crate::copy::{address, address_behind, is_translated_address};
+use crate::emitter::Emitter;
+use crate::segments::selector;
+
+/// `instruction` is one of this file.
+pub(super) fn is_translated(instruction: &Instruction) -> bool {
+    match instruction.code() {
+        Code::Jmp_ptr1632 | Code::Call_ptr1632 | Code::Retfd | Code::Retfd_imm16 => true,
+        Code::Jmp_m1632 | Code::Call_m1632 => is_translated_address(instruction),
+        _ => false,
+    }
+}
+
+/// Where it goes, while it is found out whether it may.
+fn waiting() -> MemoryOperand {
+    MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into())
+}
+
+/// Loads R10D with a doubleword of memory, which waits then.
+fn keep_offset(emitter: &mut Emitter, from: MemoryOperand) {
+    emitter.load(Register::R10D, from);
+    emitter.store(waiting(), Register::R10D);
+}
+
+impl Maker<'_> {
+    /// Translates `transfer`, which ends a block.
+    pub(super) fn far_flat(
+        &mut self,
+        transfer: &Instruction,
+        entry_of: &impl Fn(u32) -> Option<u32>,
+    ) {
+        let check = at::FAR_CHECK_FLAT[usize::from(self.mode.is_user)];
+        let next = transfer.next_ip32();
+        let target =
+            matches!(transfer.op0_kind(), OpKind::FarBranch32).then(|| transfer.far_branch32());
+        let is_call = matches!(transfer.code(), Code::Call_ptr1632 | Code::Call_m1632);
+        let is_return = matches!(transfer.code(), Code::Retfd | Code::Retfd_imm16);
+        // Nothing returns to a call of what comes after it.
+        let returns = is_call && target != Some(next);
+        let emitter = &mut self.emitter;
+        if returns {
+            emitter.check_room();
+        }
+        if target.is_some() {
+            emitter.load_number(Register::R8D, transfer.far_branch_selector().into());
+        } else if is_return {
+            keep_offset(emitter, emitter.top_of_stack(0));
+            emitter.load_word(Register::R8D, emitter.top_of_stack(4));
+        } else {
+            let from = address(emitter, transfer).expect("was asked before");
+            keep_offset(emitter, from);
+            let from = address_behind(emitter, transfer, 4).expect("was asked before");
+            emitter.load_word(Register::R8D, from);
+        }
+        emitter.call(check);
+        if is_call {
+            emitter.load_word(Register::R10D, selector(Register::CS));
+            emitter.push(Register::R10D);
+            emitter.push_number(next);
+        }
+        if is_return {
+            let has_number = transfer.op_count() > 0;
+            let more = if has_number { transfer.immediate16() } else { 0 };
+            emitter.move_stack(8 + i32::from(more));
+        }
+        emitter.settle_stack();
+        emitter.call(at::FAR_LOAD_FLAT);
+        match target {
+            None => {
+                emitter.load(Register::R8D, waiting());
+                match () {
+                    () if is_return => emitter.ret(),
+                    () if is_call => emitter.call_by_table(),
+                    () => emitter.jump_by_table(),
+                }
+            }
+            Some(target) if returns => self.call(target, entry_of),
+            Some(target) => self.go_to(target, entry_of),
+        }
+        if returns {
+            self.emitter.check_return(next);
+            self.go_to(next, entry_of);
+        }
+    }
+}

@@ -223,6 +223,19 @@ fn segment_registers_are_loaded_in_translated_code() {
 }
 
 #[test]
+fn far_transfers_stay_in_translated_code() {
+    assert_costs(&[
+        ("far_call", 0, 0),
+        ("far_jump", 0, 0),
+        ("far_jump_indirect", 0, 0),
+        ("far_return", 0, 0),
+        ("short_int", 0, 0),
+        ("short_far_call", 0, 0),
+        ("short_far_jump", 0, 0),
+    ]);
+}
+
+#[test]
 fn flags_of_privileged_virtual_8086_mode_change_in_translated_code() {
     assert_costs(&[
         ("privileged_iret", 0, 0),

@@ -19,7 +19,6 @@ mod transfers;
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
 use ring3_x86::decode::{self, Op};
-use ring3_x86::segment::sreg;
 
 use crate::access::{self, Access};
 use crate::changing::{self, Contents};
@@ -121,6 +120,12 @@ pub(crate) fn translate(
         End::Branch(branch) => {
             maker.settle_for_branch(&branch);
             maker.begin_site(&branch);
+            if maker.is_far(&branch) {
+                let number = maker.leave_to_interpreter(&branch, source);
+                if let Some(site) = maker.sites.last_mut() {
+                    site.transfer = Some(number);
+                }
+            }
             maker.end_part();
             match mode.segmented {
                 None => maker.ending(&branch, &entry_of),
@@ -511,15 +516,16 @@ impl Maker<'_> {
 
     /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
     fn loads(&self, instruction: &Instruction) -> Option<u8> {
-        let is_far = match &self.mode.segmented {
-            None => far_flat::is_translated(instruction),
-            Some(segmented) => far::is_translated(instruction, &self.mode, segmented),
-        };
-        if is_far {
-            return Some(sreg::CS);
-        }
         let is_protected = |segmented: Segmented| segmented.loading == Loading::Protected;
         segments::loads(instruction).filter(|_| self.mode.segmented.is_none_or(is_protected))
+    }
+
+    /// `instruction` is a far transfer that is translated, or INT n or IRET of segmented code.
+    fn is_far(&self, instruction: &Instruction) -> bool {
+        match &self.mode.segmented {
+            None => far_flat::is_translated(instruction),
+            Some(segmented) => far::is_translated(instruction, &self.mode, segmented),
+        }
     }
 
     fn begin_site(&mut self, instruction: &Instruction) {
@@ -541,6 +547,7 @@ impl Maker<'_> {
             operand: (is_numeric && self.mode.segmented.is_some())
                 .then(|| instruction.memory_segment().number() as u8),
             device: None,
+            transfer: None,
             loads: self.loads(instruction),
         });
         if is_landing {

@@ -166,6 +166,7 @@ impl Blocks {
                 is_numeric: false,
                 operand: None,
                 device: None,
+                transfer: None,
                 loads: None,
             }),
         ))

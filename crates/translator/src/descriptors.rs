@@ -13,7 +13,6 @@ use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg};
 
 use crate::context::{Context, FAR_MODES, FarMode, NO_BASE, Tables, View};
 use crate::limits::Limits;
-use crate::mode::Mode;
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
 /// Selectors that are known at once; a power of two. Those of the LDT have every other one.
@@ -137,7 +136,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes in what was just loaded into `register`, if that is CS by a far transfer.
+    /// Takes in what was just loaded into the data segment register `register`, or SS.
     pub(crate) fn note(
         &mut self,
         cpu: &mut Cpu,
@@ -149,9 +148,6 @@ impl Descriptors {
         self.look_at_registers(cpu, context);
         if cpu.in_protected_mode() && matches!(cpu.cpl(), 0 | 3) {
             self.note_segment(cpu, memory, limits, register, context);
-            if register == sreg::CS {
-                self.note_tables(cpu, memory, context);
-            }
         }
     }
 
@@ -172,7 +168,7 @@ impl Descriptors {
         (is_known && loads_code).then_some(known)
     }
 
-    /// Takes in what INT n or IRET has just loaded, where flat code comes after it, and by what.
+    /// Takes in what a far transfer, INT n or IRET has just loaded, and by what.
     pub(crate) fn note_transfer(
         &mut self,
         cpu: &mut Cpu,
@@ -181,7 +177,7 @@ impl Descriptors {
         context: &mut Context,
     ) {
         self.look_at_registers(cpu, context);
-        if Mode::of(cpu) != Some(Mode::flat(cpu.is_user())) {
+        if !cpu.in_protected_mode() || !matches!(cpu.cpl(), 0 | 3) {
             return;
         }
         for register in [sreg::CS, sreg::SS] {

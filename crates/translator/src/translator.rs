@@ -152,7 +152,7 @@ enum Left {
         number: usize,
         /// It may.
         is_numeric: bool,
-        /// It is INT n or IRET.
+        /// It loads CS.
         transfers: bool,
     },
     /// The interpreter executes one instruction, which loads this segment register.
@@ -415,6 +415,10 @@ impl Translator {
                 }
                 if let Some(number) = at.site.device {
                     return Ok(Left::DeviceRead { at, number: number as usize });
+                }
+                if let Some(number) = at.site.transfer {
+                    let number = number as usize;
+                    return Ok(Left::Op { number, is_numeric: false, transfers: true });
                 }
                 Ok(at.site.loads.map_or(STEP, Left::Segment))
             }

@@ -27,6 +27,8 @@ pub(crate) struct Site {
     pub(crate) device: Option<u32>,
     /// The number of the segment register that it loads.
     pub(crate) loads: Option<u8>,
+    /// Its number among those that are left to the interpreter, if it is a far transfer.
+    pub(crate) transfer: Option<u32>,
 }
 
 impl Site {

@@ -314,7 +314,7 @@ pub(crate) struct Context {
     /// Called to read one.
     read_device: u64,
     /// Segments of code that far transfers of segmented code may lead to.
-    pub(crate) far_modes: [FarMode; FAR_MODES],
+    pub(crate) far_modes: [[FarMode; FAR_MODES]; 2],
     /// Where a far transfer goes, and what it loads.
     pub(crate) far_offset: u32,
     pub(crate) far_flags: u32,
@@ -549,7 +549,7 @@ impl Context {
             device_value: 0,
             device_address: 0,
             read_device: routines::devices::read_device as *const () as u64,
-            far_modes: [FarMode::NONE; FAR_MODES],
+            far_modes: [[FarMode::NONE; FAR_MODES]; 2],
             far_offset: 0,
             far_selector: 0,
             far_flags: 0,

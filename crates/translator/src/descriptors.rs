@@ -44,6 +44,8 @@ pub(crate) mod allowed {
     pub(crate) const STACK_16: u8 = 2;
     /// The same with 32 bits.
     pub(crate) const STACK_32: u8 = 4;
+    /// By some of them.
+    pub(crate) const ANY: u8 = FLAT | STACK_16 | STACK_32;
     /// The same code of the user.
     pub(crate) const fn of_user(by_supervisor: u8) -> u8 {
         by_supervisor << 4
@@ -84,7 +86,7 @@ impl Descriptors {
     /// Forgets all.
     pub(crate) fn clear(&mut self, context: &mut Context) {
         context.slots = [Slot::default(); SLOTS];
-        context.far_modes = [FarMode::NONE; FAR_MODES];
+        context.far_modes[FarMode::BY_DESCRIPTOR] = [FarMode::NONE; FAR_MODES];
         context.tables = Tables::default();
         self.is_global = true;
     }
@@ -106,7 +108,7 @@ impl Descriptors {
         if self.ldtr != cpu.ldtr {
             let is_local = |slot: &&mut Slot| Selector(slot.selector as u16).is_local();
             context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
-            context.far_modes = [FarMode::NONE; FAR_MODES];
+            context.far_modes[FarMode::BY_DESCRIPTOR] = [FarMode::NONE; FAR_MODES];
         }
         (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
         let as_loaded = |register: TableRegister| (register.base as u32, register.limit);
@@ -224,6 +226,13 @@ impl Descriptors {
         if selector.is_null() {
             return;
         }
+        let number = slot(selector);
+        let known = &context.slots[number];
+        let is_known = known.selector == selector.0.into() && self.segments[number] == segment;
+        let here = if cpu.is_user() { allowed::of_user(allowed::ANY) } else { allowed::ANY };
+        if is_known && known.allowed[usize::from(register)] & here != 0 {
+            return;
+        }
         let mut allowed = [0; 8];
         for register in sreg::ES..=sreg::GS {
             if is_loaded(&segment, register, cpu.cpl()) {
@@ -233,14 +242,7 @@ impl Descriptors {
                     if cpu.is_user() { by_user } else { by_supervisor };
             }
         }
-        let slot = slot(selector);
-        let known = &mut context.slots[slot];
-        let is_known = known.selector == selector.0.into() && self.segments[slot] == segment;
         if is_known {
-            let has_all = known.allowed.iter().zip(allowed).all(|(known, new)| known & new == new);
-            if has_all {
-                return;
-            }
             for (new, known) in allowed.iter_mut().zip(known.allowed) {
                 *new |= known;
             }
@@ -263,8 +265,8 @@ impl Descriptors {
         if Descriptor(descriptor).segment(selector.0) != segment {
             return;
         }
-        self.segments[slot] = segment;
-        context.slots[slot] = Slot {
+        self.segments[number] = segment;
+        context.slots[number] = Slot {
             view: View::of(&segment, limits),
             host: bytes.as_ptr().addr() as u64,
             descriptor,

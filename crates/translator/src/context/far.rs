@@ -30,6 +30,9 @@ impl FarMode {
     pub(crate) const NONE: FarMode =
         FarMode { selector: u32::MAX, base: 0, table: 0, targets: 0, host: 0, descriptor: 0 };
 
+    /// Which of [`Context::far_modes`] are those of protected mode; the others are those of real mode or virtual-8086 mode.
+    pub(crate) const BY_DESCRIPTOR: usize = 1;
+
     /// The place of that for `selector`.
     pub(crate) fn place(selector: u16) -> usize {
         let selector = u32::from(selector);

@@ -7,7 +7,7 @@ use ring3_x86::segment::sreg;
 
 use super::sides::read_gate;
 use super::{ask_interpreter, jump_by_table, numeric_ask};
-use crate::context::{Context, FAR_BITS, FarMode, Transfer, View};
+use crate::context::{Context, FAR_BITS, FAR_MODES, FarMode, Transfer, View};
 use crate::descriptors::{SLOTS, Slot};
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
@@ -82,7 +82,8 @@ pub(crate) unsafe extern "sysv64" fn far_find_descriptor() {
         "ret",
         bits = const FAR_BITS,
         size_shift = const size_of::<FarMode>().ilog2(),
-        modes = const offset_of!(Context, far_modes),
+        modes = const offset_of!(Context, far_modes)
+            + FarMode::BY_DESCRIPTOR * FAR_MODES * size_of::<FarMode>(),
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         selector = const offset_of!(FarMode, selector),
         host = const offset_of!(FarMode, host),

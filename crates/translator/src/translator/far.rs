@@ -25,15 +25,15 @@ struct Family {
 /// The segments that are known.
 #[derive(Debug)]
 pub(super) struct Far {
-    /// None where none is.
-    family: Option<Family>,
-    /// What CS is in each of [`Context::far_modes`](crate::context::Context::far_modes).
+    /// That of each of [`Context::far_modes`](crate::context::Context::far_modes); none where none is known.
+    families: [Option<Family>; 2],
+    /// What CS is in each of those of protected mode.
     segments: [Segment; FAR_MODES],
 }
 
 impl Far {
     pub(super) fn new() -> Far {
-        Far { family: None, segments: [Segment::null(0); FAR_MODES] }
+        Far { families: [None; 2], segments: [Segment::null(0); FAR_MODES] }
     }
 }
 
@@ -56,9 +56,10 @@ impl Translator {
             cr3: is_user.then(|| cpu.cr3()),
             tables: space.tables_generation(),
         };
-        if self.far.family != Some(family) {
-            self.far.family = Some(family);
-            self.context.far_modes = [FarMode::NONE; FAR_MODES];
+        let which = usize::from(is_protected);
+        if self.far.families[which] != Some(family) {
+            self.far.families[which] = Some(family);
+            self.context.far_modes[which] = [FarMode::NONE; FAR_MODES];
         }
         self.context.no_returns = space.returns().empty();
         self.note_far_mode(cpu, memory, table, is_protected);
@@ -85,7 +86,7 @@ impl Translator {
     ) {
         let code = *cpu.segment(sreg::CS);
         let place = FarMode::place(code.selector);
-        let known = &mut self.context.far_modes[place];
+        let known = &self.context.far_modes[FarMode::BY_DESCRIPTOR][place];
         let mut mode = FarMode {
             selector: code.selector.into(),
             base: code.base as u32,
@@ -106,8 +107,10 @@ impl Translator {
         } else if code.base != u64::from(code.selector) << 4 {
             return;
         }
-        self.context.far_modes[place] = mode;
-        self.far.segments[place] = code;
+        self.context.far_modes[usize::from(is_protected)][place] = mode;
+        if is_protected {
+            self.far.segments[place] = code;
+        }
     }
 
     /// Takes back where far transfers have gone, so that the mode is that of the code which was left.
@@ -129,7 +132,7 @@ impl Translator {
 
     /// Forgets where far transfers go.
     pub(super) fn forget_far_transfers(&mut self) {
-        self.far.family = None;
-        self.context.far_modes = [FarMode::NONE; FAR_MODES];
+        self.far.families = [None; 2];
+        self.context.far_modes = [[FarMode::NONE; FAR_MODES]; 2];
     }
 }

@@ -18,6 +18,8 @@ const MOST_USERS: usize = 64;
 struct User {
     space: Space,
     cr3: u64,
+    /// With CR0.PG set.
+    is_paged: bool,
     /// What is in it was compared with the page tables since they were last invalidated.
     is_checked: bool,
     /// The count of instructions when it was last entered.
@@ -28,6 +30,10 @@ struct User {
 #[derive(Debug)]
 pub(crate) struct Spaces {
     kernel: Space,
+    /// That of supervisor code while CR0.PG is what it is not now, if it ever was.
+    other_kernel: Option<Space>,
+    /// CR0.PG is set.
+    is_paged: bool,
     users: Vec<User>,
     /// The window of user code while there is none.
     nowhere: Window,
@@ -43,11 +49,41 @@ impl Spaces {
     pub(crate) fn new(miss: u32) -> io::Result<Spaces> {
         let kernel = Space::new(miss, false)?;
         let (users, nowhere) = (Vec::new(), Window::new()?);
-        Ok(Spaces { kernel, users, nowhere, current: None, most_users: MOST_USERS, miss })
+        Ok(Spaces {
+            kernel,
+            other_kernel: None,
+            is_paged: false,
+            users,
+            nowhere,
+            current: None,
+            most_users: MOST_USERS,
+            miss,
+        })
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Space> {
-        std::iter::once(&mut self.kernel).chain(self.users.iter_mut().map(|user| &mut user.space))
+        let kernels = std::iter::once(&mut self.kernel).chain(&mut self.other_kernel);
+        kernels.chain(self.users.iter_mut().map(|user| &mut user.space))
+    }
+
+    /// CR0.PG is set.
+    pub(crate) fn is_paged(&self) -> bool {
+        self.is_paged
+    }
+
+    /// CR0.PG has changed. What is known with it and without it is kept beside each other, as loaders and 16-bit systems go to real mode and back again
+    /// and again. When it is set, all that it is about is to be [invalidated](Spaces::invalidate).
+    pub(crate) fn change_paging(&mut self) -> io::Result<()> {
+        self.is_paged = !self.is_paged;
+        self.current = None;
+        match self.other_kernel.take().map_or_else(|| Space::new(self.miss, false), Ok) {
+            Ok(other) => {
+                self.other_kernel = Some(std::mem::replace(&mut self.kernel, other));
+                Ok(())
+            }
+            // There is no room for two of them.
+            Err(_) => self.kernel.clear(),
+        }
     }
 
     /// The space of the code that runs, which was found for user code ([`Spaces::find_user`]).
@@ -73,7 +109,7 @@ impl Spaces {
         memory: &Memory,
         blocks: &Blocks,
     ) -> io::Result<&Window> {
-        if self.current.is_none() && self.users.iter().any(|user| user.cr3 == cpu.cr3()) {
+        if self.current.is_none() && self.number_of(cpu).is_some() {
             self.find_user(cpu, memory, blocks)?;
         }
         let space = self.current.map(|index| &self.users[index].space);
@@ -117,8 +153,7 @@ impl Spaces {
         if self.current.is_some() {
             return Ok(());
         }
-        let known = self.users.iter().position(|user| user.cr3 == cpu.cr3());
-        let index = match known {
+        let index = match self.number_of(cpu) {
             Some(index) => index,
             None => self.add_user(cpu.cr3())?,
         };
@@ -132,12 +167,19 @@ impl Spaces {
         Ok(())
     }
 
+    /// The number of the space of user code with CR3.
+    fn number_of(&self, cpu: &Cpu) -> Option<usize> {
+        let is_paged = self.is_paged;
+        self.users.iter().position(|user| user.cr3 == cpu.cr3() && user.is_paged == is_paged)
+    }
+
     /// An empty space for `cr3`: a new one, or where there can be no more the one that was used least recently.
     fn add_user(&mut self, cr3: u64) -> io::Result<usize> {
+        let is_paged = self.is_paged;
         if self.users.len() < self.most_users {
             match Space::new(self.miss, true) {
                 Ok(space) => {
-                    self.users.push(User { space, cr3, is_checked: true, used: 0 });
+                    self.users.push(User { space, cr3, is_paged, is_checked: true, used: 0 });
                     return Ok(self.users.len() - 1);
                 }
                 Err(error) if self.users.is_empty() => return Err(error),
@@ -148,7 +190,7 @@ impl Spaces {
         let index = oldest.expect("there are some");
         let user = &mut self.users[index];
         user.space.clear()?;
-        (user.cr3, user.is_checked) = (cr3, true);
+        (user.cr3, user.is_paged, user.is_checked) = (cr3, is_paged, true);
         Ok(index)
     }
 
@@ -209,7 +251,8 @@ impl Spaces {
 
     /// How many mappings of the host there are, about.
     pub(crate) fn mappings(&self) -> usize {
-        let users = self.users.iter().map(|user| user.space.mappings());
-        self.kernel.mappings() + users.sum::<usize>()
+        let kernels = std::iter::once(&self.kernel).chain(&self.other_kernel);
+        let all = kernels.chain(self.users.iter().map(|user| &user.space));
+        all.map(Space::mappings).sum()
     }
 }

@@ -105,8 +105,10 @@ pub struct Translator {
     is_broken: bool,
     /// What address line 20 was when it was made.
     a20: bool,
-    /// What page tables meant then.
+    /// What page tables mean; none while there is no paging.
     paging: Option<Paging>,
+    /// What they meant last.
+    last_paging: Option<Paging>,
     /// [`Memory::layout_generation`] that all was made with.
     layout: Option<u64>,
     numeric: Numeric,
@@ -238,6 +240,7 @@ impl Translator {
             is_broken: false,
             a20: true,
             paging: None,
+            last_paging: None,
             layout: None,
             numeric: Numeric::new(),
             left: Set::default(),

@@ -288,5 +288,5 @@ fn exceptions_again_and_again_take_no_signal() {
 /// The kernel, as loaders do, has data beside its code there, a write to which takes a signal.
 #[test]
 fn going_to_real_mode_and_back_keeps_what_is_mapped() {
-    assert_costs(&[("mode_switch", 2000, 105)]);
+    assert_costs(&[("mode_switch", 1200, 105), ("mode_switch_paged", 1400, 105)]);
 }

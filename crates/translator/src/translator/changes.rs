@@ -48,13 +48,8 @@ impl Translator {
         }
         let paging = Paging::of(cpu);
         if self.paging != paging {
-            let before = std::mem::replace(&mut self.paging, paging);
-            match (before, paging) {
-                (Some(before), Some(paging)) if before.is_but_for_protection(paging) => {
-                    self.spaces.protect_from_supervisor(paging.write_protection)?;
-                }
-                _ => self.clear_spaces()?,
-            }
+            self.paging = paging;
+            self.change_paging(paging)?;
         }
         if memory.has_stale_code() {
             let pages = memory.take_stale_code();
@@ -67,6 +62,25 @@ impl Translator {
             self.protect_marked(memory)?;
         }
         self.invalidate(cpu, memory)
+    }
+
+    /// Goes on with paging or without it. What was made with page tables that meant other things is forgotten.
+    fn change_paging(&mut self, paging: Option<Paging>) -> io::Result<()> {
+        if self.spaces.is_paged() != paging.is_some() {
+            self.spaces.change_paging()?;
+            self.context.own_window = self.spaces.current(false).window().base();
+            self.forget_devices();
+            self.descriptors.clear(&mut self.context);
+            self.forget_regions();
+        }
+        let Some(paging) = paging else { return Ok(()) };
+        match self.last_paging.replace(paging) {
+            Some(before) if before == paging => Ok(()),
+            Some(before) if before.is_but_for_protection(paging) => {
+                self.spaces.protect_from_supervisor(paging.write_protection)
+            }
+            _ => self.clear_spaces(),
+        }
     }
 
     /// Drops what software has invalidated and changed.

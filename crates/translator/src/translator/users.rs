@@ -44,8 +44,10 @@ impl Translator {
 
     /// All regions are the supervisor's, as far as is known.
     pub(super) fn forget_regions(&mut self) {
+        if !self.regions.of_user.is_empty() {
+            self.context.forget_regions();
+        }
         self.regions = Regions::default();
-        self.context.forget_regions();
     }
 
     /// Supervisor code has met a fault in its own window, at a page of the user.

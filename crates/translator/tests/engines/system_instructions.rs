@@ -506,6 +506,74 @@ fn pages_that_are_elsewhere() {
     }
 }
 
+/// Paging is switched off and on again and again. While it is off, page tables change, and so does code that is executed with it.
+#[test]
+fn paging_that_is_off_for_a_while() {
+    let Some(mut pair) = Pair::new() else { return };
+    let (page, other) = (0x5_0000, 0x5_1000);
+    let memory = |opcode: &[u8], digit: u8, address: u32, rest: &[u8]| {
+        [&at(opcode, digit, address)[..], rest].concat()
+    };
+    let add_through = |register: u8| at(&[0x03], register, page + 0x800);
+    let toggle = |bits: u32| {
+        [&[0x0f, 0x20, 0xc0, 0x35][..], &bits.to_le_bytes(), &[0x0f, 0x22, 0xc0]].concat()
+    };
+    let pg = Cr0::PG.bits();
+    let swap = memory(&[0x81], 6, Machine::pte(page), &0x1000_u32.to_le_bytes()); // XOR DWORD [pte], 1000h
+    let changes: [&[Vec<u8>]; 7] = [
+        &[],
+        std::slice::from_ref(&swap),
+        // INC BYTE: the number of the function's ADD
+        &[at(&[0xfe], 0, page + 2)],
+        &[at(&[0xfe], 0, other + 2), swap.clone()],
+        &[toggle(Cr0::WP.bits())],
+        &[vec![0x0f, 0x20, 0xe0, 0x35, 0x10, 0, 0, 0, 0x0f, 0x22, 0xe0]], // XOR CR4, PSE
+        // The dirty and accessed bits go.
+        &[memory(&[0x81], 4, Machine::pte(page), &(!0x60_u32).to_le_bytes())],
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        // MOV EDI, page; CALL EDI: ADD EDX, number; RET
+        let call = [&[0xbf][..], &page.to_le_bytes(), &[0xff, 0xd7]].concat();
+        let write = at(&[0x89], 5, page + 0x804); // MOV [page + 804h], EBP
+        let mut code =
+            [add_through(3), call.clone(), write, toggle(pg), add_through(1), call].concat();
+        code.extend(change.concat());
+        code.extend(toggle(pg));
+        code.extend([0x4d, 0x0f, 0x85]); // DEC EBP; JNZ to the first one
+        code.extend((code.len() as u32 + 4).wrapping_neg().to_le_bytes());
+        code.push(0xf4);
+        for bits in [P | RW, P | RW | US, P | US] {
+            for slice in [LIMIT, 1, 5, LIMIT] {
+                pair.each(|machine| {
+                    machine.reset_processor();
+                    machine.enable_paging();
+                    for page in (0..0x10_0000).step_by(0x1000) {
+                        machine.map(page, page, P | RW);
+                    }
+                    machine.map(page, page, bits);
+                    put_code(machine, CODE, &code);
+                    for (page, number) in [(page, 1), (other, 0x10)] {
+                        machine.put(page, &[0x83, 0xc2, number, 0xc3]);
+                        machine.put_dword(page + 0x800, number.into());
+                        machine.put_dword(page + 0x804, 0);
+                    }
+                    for register in [reg::BX, reg::CX, reg::DX] {
+                        machine.cpu.set_gpr(register, 0);
+                    }
+                    machine.cpu.set_gpr(reg::BP, 40);
+                });
+                while pair.each(|machine| machine.run_for(slice)) != Exit::Halt {
+                    pair.compare_processors();
+                }
+                pair.compare();
+                let faults = !bits & RW != 0;
+                let exception = pair.right.exception().map(|exception| exception.vector);
+                assert_eq!(exception, faults.then_some(14), "{number}: {}", pair.reports());
+            }
+        }
+    }
+}
+
 /// In real mode, and then in protected mode, to which MOV to CR0 leads and from which it goes back, all in 16-bit code.
 #[test]
 fn what_real_mode_executes() {

@@ -33,13 +33,15 @@ pub(crate) enum Place {
     Packed(u64),
 }
 
-/// How a format lays out its table and blocks.
+/// How a format lays out its table and blocks. What only writing needs refuses, unless the format says otherwise: some are only read.
 pub(crate) trait Layout: Debug + Send + Sync {
     /// What an entry means.
     fn place(&self, entry: u32) -> Place;
 
     /// The entry of a block at this byte of the file; none if there is no such entry.
-    fn entry(&self, at: u64) -> Option<u32>;
+    fn entry(&self, _at: u64) -> Option<u32> {
+        None
+    }
 
     /// Bytes in front of the data of a block: a bit for each sector, all of them set.
     fn bitmap_len(&self) -> u64 {
@@ -63,10 +65,14 @@ pub(crate) trait Layout: Debug + Send + Sync {
     fn data_start(&self) -> u64;
 
     /// Writes the entries from `first` on to their place in the table.
-    fn write_entries(&self, storage: &dyn Storage, first: usize, entries: &[u32]) -> Result<()>;
+    fn write_entries(&self, _storage: &dyn Storage, _first: usize, _entries: &[u32]) -> Result<()> {
+        Err(Fault::ReadOnly)
+    }
 
     /// Writes what has to follow a change of the table: how many blocks there are, or what is behind the last one.
-    fn finish(&self, storage: &dyn Storage, allocated: u64, end: u64) -> Result<()>;
+    fn finish(&self, _storage: &dyn Storage, _allocated: u64, _end: u64) -> Result<()> {
+        Err(Fault::ReadOnly)
+    }
 
     /// The bytes of the compressed block at `at`.
     fn unpack(&self, _storage: &dyn Storage, _at: u64, _block: &mut [u8]) -> Result<()> {
@@ -79,7 +85,9 @@ pub(crate) trait Layout: Debug + Send + Sync {
     }
 
     /// What is special about the image, for people.
-    fn specific(&self) -> Vec<(&'static str, String)>;
+    fn specific(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// The image on which it stands.
     fn backing(&self) -> Option<BackingName> {

@@ -73,10 +73,6 @@ impl Layout for Parallels {
         if entry == 0 { Place::Absent } else { Place::At(u64::from(entry) * self.unit) }
     }
 
-    fn entry(&self, _at: u64) -> Option<u32> {
-        None
-    }
-
     fn alignment(&self) -> u64 {
         SECTOR
     }
@@ -85,19 +81,7 @@ impl Layout for Parallels {
         self.data
     }
 
-    fn write_entries(&self, _storage: &dyn Storage, _first: usize, _entries: &[u32]) -> Result<()> {
-        Err(Fault::ReadOnly)
-    }
-
-    fn finish(&self, _storage: &dyn Storage, _allocated: u64, _end: u64) -> Result<()> {
-        Err(Fault::ReadOnly)
-    }
-
     fn is_dirty(&self) -> bool {
         self.in_use
-    }
-
-    fn specific(&self) -> Vec<(&'static str, String)> {
-        vec![]
     }
 }

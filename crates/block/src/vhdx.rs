@@ -269,10 +269,6 @@ impl Layout for Vhdx {
         }
     }
 
-    fn entry(&self, _at: u64) -> Option<u32> {
-        None
-    }
-
     fn alignment(&self) -> u64 {
         MIB
     }
@@ -281,20 +277,8 @@ impl Layout for Vhdx {
         self.data
     }
 
-    fn write_entries(&self, _storage: &dyn Storage, _first: usize, _entries: &[u32]) -> Result<()> {
-        Err(Fault::ReadOnly)
-    }
-
-    fn finish(&self, _storage: &dyn Storage, _allocated: u64, _end: u64) -> Result<()> {
-        Err(Fault::ReadOnly)
-    }
-
     fn is_dirty(&self) -> bool {
         self.was_dirty
-    }
-
-    fn specific(&self) -> Vec<(&'static str, String)> {
-        vec![]
     }
 
     fn identity(&self) -> Option<Identity> {

@@ -35,7 +35,7 @@ use crate::descriptors::{SLOTS, Slot, allowed};
 use crate::limits::Limits;
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
-use crate::routines::far::far_check_flat;
+use crate::routines::far::{far_check_call, far_check_flat};
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use far::{AllowedFar, FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
@@ -357,8 +357,9 @@ pub(crate) struct Context {
     lidt: u64,
     load_cr0: u64,
     load_cr4: u64,
-    /// Called for a far transfer of flat code of the supervisor, or of the user, to find out whether it is one to such code, and to load CS then.
+    /// Called for a far transfer of flat code of the supervisor, or of the user, to find out whether it is one to such code, the same for CALL, and to load CS then.
     far_check_flat: [u64; 2],
+    far_check_call: [u64; 2],
     far_load_flat: u64,
     /// The numeric registers while they are not in the host's.
     pub(crate) image: Image,
@@ -448,6 +449,7 @@ pub(crate) mod at {
     pub(crate) const LOAD_CR0: u32 = offset_of!(Context, load_cr0) as u32;
     pub(crate) const LOAD_CR4: u32 = offset_of!(Context, load_cr4) as u32;
     pub(crate) const FAR_CHECK_FLAT: [u32; 2] = both(offset_of!(Context, far_check_flat));
+    pub(crate) const FAR_CHECK_CALL: [u32; 2] = both(offset_of!(Context, far_check_call));
     pub(crate) const FAR_LOAD_FLAT: u32 = offset_of!(Context, far_load_flat) as u32;
     pub(crate) const FAR_TARGETS: u32 = offset_of!(FarMode, targets) as u32;
     pub(crate) const POPF_OF_IRET: u32 = offset_of!(Context, popf_of_iret) as u32;
@@ -579,6 +581,10 @@ impl Context {
             far_check_flat: [
                 far_check_flat::<{ allowed::FLAT }> as *const () as u64,
                 far_check_flat::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,
+            ],
+            far_check_call: [
+                far_check_call::<{ allowed::FLAT }> as *const () as u64,
+                far_check_call::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,
             ],
             far_load_flat: routines::far::far_load_flat as *const () as u64,
             image: Image([0; IMAGE]),

@@ -9,7 +9,7 @@ use ring3_core::memory::{Memory, Target};
 use ring3_x86::cpu::invalidations::Invalidations;
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::paging::Access;
-use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg};
+use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg, system};
 
 use crate::context::{Context, FAR_MODES, FarMode, NO_BASE, Tables, View};
 use crate::limits::Limits;
@@ -51,6 +51,9 @@ pub(crate) mod allowed {
         by_supervisor << 4
     }
 }
+
+/// The place in [`Slot::allowed`] of calls through a gate. Its slot has the offset to which it leads as the base address, and the selector of the code near that.
+pub(crate) const CALL: usize = 6;
 
 /// Where ESP0 and SS0 are in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
 const INNER_STACK: u32 = 4;
@@ -188,6 +191,71 @@ impl Descriptors {
         self.note_tables(cpu, memory, context);
     }
 
+    /// Takes in what `selector`, with which code was about to call, refers to, if that is a gate to flat code of the privilege that there is now (SDM vol. 3, 6.8.4).
+    pub(crate) fn note_gate(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        selector: Selector,
+        context: &mut Context,
+    ) {
+        if selector.is_null() || !cpu.in_protected_mode() {
+            return;
+        }
+        let Some((host, descriptor)) = self.read(cpu, memory, selector) else { return };
+        let attributes = Descriptor(descriptor).attributes();
+        let (cpl, dpl) = (cpu.cpl(), attributes.dpl());
+        let is_gate = !attributes.is_code_or_data()
+            && attributes.kind() == system::CALL_GATE32
+            && attributes.present()
+            && dpl >= cpl
+            && dpl >= selector.rpl();
+        let code = Selector((descriptor >> 16) as u16 & !3 | u16::from(cpl));
+        let flat = if cpu.is_user() { allowed::of_user(allowed::FLAT) } else { allowed::FLAT };
+        let leads_to = &context.slots[slot(code)];
+        let is_flat = leads_to.selector == code.0.into()
+            && leads_to.allowed[usize::from(sreg::CS)] & flat != 0;
+        let number = slot(selector);
+        if !is_gate || !is_flat || slot(code) == number {
+            return;
+        }
+        let offset = (descriptor & 0xffff | descriptor >> 32 & 0xffff_0000) as u32;
+        let mut allowed = [0; 8];
+        allowed[CALL] = flat;
+        self.segments[number] = Segment::null(0);
+        context.slots[number] = Slot {
+            view: View { base: offset, ..View::default() },
+            host,
+            descriptor,
+            near: code.0.into(),
+            selector: selector.0.into(),
+            allowed,
+        };
+    }
+
+    /// The descriptor of `selector`, and where the host has it; none where it is beyond its table, or that is not [known](Descriptors::find).
+    fn read(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        selector: Selector,
+    ) -> Option<(u64, u64)> {
+        let (table, limit) = if selector.is_local() {
+            (self.ldtr.base, self.ldtr.limit)
+        } else {
+            (self.gdtr.base, self.gdtr.limit.into())
+        };
+        let offset = u32::from(selector.0 & !7);
+        // What is in a register may be from another table.
+        if offset + 7 > limit {
+            return None;
+        }
+        let linear = (table as u32).wrapping_add(offset);
+        let bytes = self.find(cpu, memory, linear, size_of::<u64>())?;
+        let descriptor = u64::from_le_bytes(*bytes.first_chunk()?);
+        Some((bytes.as_ptr().addr() as u64, descriptor))
+    }
+
     /// Takes in where the IDT is, and the stack in the TSS.
     fn note_tables(&mut self, cpu: &mut Cpu, memory: &mut Memory, context: &mut Context) {
         let known = &mut context.tables;
@@ -247,20 +315,7 @@ impl Descriptors {
                 *new |= known;
             }
         }
-        let (table, limit) = if selector.is_local() {
-            (self.ldtr.base, self.ldtr.limit)
-        } else {
-            (self.gdtr.base, self.gdtr.limit.into())
-        };
-        let offset = u32::from(selector.0 & !7);
-        // What is in the register may be from another table.
-        if offset + 7 > limit {
-            return;
-        }
-        let linear = (table as u32).wrapping_add(offset);
-        let Some(bytes) = self.find(cpu, memory, linear, size_of::<u64>()) else { return };
-        let Some(bytes) = bytes.first_chunk() else { return };
-        let descriptor = u64::from_le_bytes(*bytes);
+        let Some((host, descriptor)) = self.read(cpu, memory, selector) else { return };
         // The page tables may be ahead of the TLB.
         if Descriptor(descriptor).segment(selector.0) != segment {
             return;
@@ -268,7 +323,7 @@ impl Descriptors {
         self.segments[number] = segment;
         context.slots[number] = Slot {
             view: View::of(&segment, limits),
-            host: bytes.as_ptr().addr() as u64,
+            host,
             descriptor,
             near: if segment.is_free() { segment.base } else { NO_BASE },
             selector: selector.0.into(),

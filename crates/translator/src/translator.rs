@@ -19,6 +19,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Devices, Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::Selector;
 use thiserror::Error;
 use tracing::debug;
 
@@ -497,6 +498,8 @@ impl Translator {
                             if transfers {
                                 let Translator { descriptors, limits, context, .. } = self;
                                 descriptors.note_transfer(cpu, memory, limits, context);
+                                let called = Selector(std::mem::take(&mut context.far_selector));
+                                descriptors.note_gate(cpu, memory, called, context);
                             }
                             continue;
                         }

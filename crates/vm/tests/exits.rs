@@ -229,6 +229,7 @@ fn far_transfers_stay_in_translated_code() {
         ("far_jump", 0, 0),
         ("far_jump_indirect", 0, 0),
         ("far_return", 0, 0),
+        ("call_gate", 0, 0),
         ("short_int", 0, 0),
         ("short_far_call", 0, 0),
         ("short_far_jump", 0, 0),

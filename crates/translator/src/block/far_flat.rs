@@ -1,4 +1,4 @@
-//! Far transfers of flat code to other such code of its privilege, or mostly to its own: all that changes is the selector of CS.
+//! Far transfers of flat code to other such code of its privilege, or mostly to its own: all that changes is the selector of CS. A call may lead there by a gate.
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
@@ -35,19 +35,20 @@ impl Maker<'_> {
         transfer: &Instruction,
         entry_of: &impl Fn(u32) -> Option<u32>,
     ) {
-        let check = at::FAR_CHECK_FLAT[usize::from(self.mode.is_user)];
         let next = transfer.next_ip32();
         let target =
             matches!(transfer.op0_kind(), OpKind::FarBranch32).then(|| transfer.far_branch32());
         let is_call = matches!(transfer.code(), Code::Call_ptr1632 | Code::Call_m1632);
         let is_return = matches!(transfer.code(), Code::Retfd | Code::Retfd_imm16);
-        // Nothing returns to a call of what comes after it.
-        let returns = is_call && target != Some(next);
+        let checks = if is_call { at::FAR_CHECK_CALL } else { at::FAR_CHECK_FLAT };
         let emitter = &mut self.emitter;
-        if returns {
+        if is_call {
             emitter.check_room();
         }
-        if target.is_some() {
+        if let Some(target) = target {
+            if is_call {
+                emitter.store_number(waiting(), target);
+            }
             emitter.load_number(Register::R8D, transfer.far_branch_selector().into());
         } else if is_return {
             keep_offset(emitter, emitter.top_of_stack(0));
@@ -58,7 +59,7 @@ impl Maker<'_> {
             let from = address_behind(emitter, transfer, 4).expect("was asked before");
             emitter.load_word(Register::R8D, from);
         }
-        emitter.call(check);
+        emitter.call(checks[usize::from(self.mode.is_user)]);
         if is_call {
             emitter.load_word(Register::R10D, selector(Register::CS));
             emitter.push(Register::R10D);
@@ -70,22 +71,23 @@ impl Maker<'_> {
             emitter.move_stack(8 + i32::from(more));
         }
         emitter.settle_stack();
+        if is_call {
+            let field = MemoryOperand::with_base_displ(Register::R14, at::FAR_SELECTOR.into());
+            emitter.load_word(Register::R8D, field);
+        }
         emitter.call(at::FAR_LOAD_FLAT);
         match target {
-            None => {
-                emitter.load(Register::R8D, waiting());
-                match () {
-                    () if is_return => emitter.ret(),
-                    () if is_call => emitter.call_by_table(),
-                    () => emitter.jump_by_table(),
-                }
-            }
-            Some(target) if returns => self.call(target, entry_of),
-            Some(target) => self.go_to(target, entry_of),
+            Some(target) if !is_call => return self.go_to(target, entry_of),
+            _ => emitter.load(Register::R8D, waiting()),
         }
-        if returns {
-            self.emitter.check_return(next);
+        if is_return {
+            emitter.ret();
+        } else if is_call {
+            emitter.call_by_table();
+            emitter.check_return(next);
             self.go_to(next, entry_of);
+        } else {
+            emitter.jump_by_table();
         }
     }
 }

@@ -8,7 +8,7 @@ use ring3_x86::segment::sreg;
 use super::sides::read_gate;
 use super::{ask_interpreter, jump_by_table, numeric_ask};
 use crate::context::{Context, FAR_BITS, FAR_MODES, FarMode, Transfer, View};
-use crate::descriptors::{SLOTS, Slot};
+use crate::descriptors::{CALL, SLOTS, Slot};
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
 /// Finds the [`FarMode`] of code with the selector in R9D: R10 is its address. R8 is used. Where it is not known, or numeric registers are in use, of whose last
@@ -212,6 +212,55 @@ pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
         code = const offset_of!(Context, selectors) + 2 * sreg::CS as usize,
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// The same for CALL, which may be one through a gate that is known to lead to such code (SDM vol. 3, 6.8.4): where it goes, in [`Context::branch`], and the selector of the
+/// code, in [`Context::far_selector`], are those of the gate then.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_check_call<const ALLOWED: u8>() {
+    naked_asm!(
+        "mov [r14 + {kept}], rax",
+        "lahf",
+        "seto al",
+        "mov r10d, r8d",
+        "shr r10d, {number_shift}",
+        "and r10d, {slot_mask}",
+        "shl r10d, {slot_shift}",
+        "lea r10, [r14 + r10 + {slots}]",
+        "cmp [r10 + {selector}], r8d",
+        "jne 2f",
+        "test byte ptr [r10 + {allowed}], {here}",
+        "jz 2f",
+        "mov r9, [r10 + {host}]",
+        "mov r9, [r9]",
+        "cmp r9, [r10 + {descriptor}]",
+        // What is in memory then is no descriptor of code that is known.
+        "jne 2f",
+        "mov r8d, [r10 + {offset}]",
+        "mov [r14 + {branch}], r8d",
+        "mov r8d, [r10 + {gate_code}]",
+        "2:",
+        "mov [r14 + {far_selector}], r8w",
+        "add al, 0x7f",
+        "sahf",
+        "mov rax, [r14 + {kept}]",
+        "jmp {far_check_flat}",
+        kept = const offset_of!(Context, kept),
+        number_shift = const SLOT_NUMBER_SHIFT,
+        slot_mask = const SLOTS - 1,
+        slot_shift = const size_of::<Slot>().ilog2(),
+        slots = const offset_of!(Context, slots),
+        selector = const offset_of!(Slot, selector),
+        allowed = const offset_of!(Slot, allowed) + CALL,
+        here = const ALLOWED,
+        host = const offset_of!(Slot, host),
+        descriptor = const offset_of!(Slot, descriptor),
+        offset = const offset_of!(Slot, view) + offset_of!(View, base),
+        gate_code = const offset_of!(Slot, near),
+        branch = const offset_of!(Context, branch),
+        far_selector = const offset_of!(Context, far_selector),
+        far_check_flat = sym far_check_flat::<ALLOWED>,
     )
 }
 

@@ -13,22 +13,42 @@ use crate::device::DeviceId;
 /// ([`Context::drive_a20`](crate::device::Context::drive_a20)) through an OR gate: it is low while all of them
 /// drive it low, and pulled up where none drives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct A20Line(BTreeMap<DeviceId, bool>);
+#[serde(from = "BTreeMap<DeviceId, bool>", into = "BTreeMap<DeviceId, bool>")]
+pub struct A20Line {
+    /// Who drives it, and how.
+    drivers: BTreeMap<DeviceId, bool>,
+    /// Somebody drives it, and nobody high: after each access to a device this is asked.
+    is_low: bool,
+}
+
+impl From<BTreeMap<DeviceId, bool>> for A20Line {
+    fn from(drivers: BTreeMap<DeviceId, bool>) -> A20Line {
+        let is_low = !drivers.is_empty() && !drivers.values().any(|high| *high);
+        A20Line { drivers, is_low }
+    }
+}
+
+impl From<A20Line> for BTreeMap<DeviceId, bool> {
+    fn from(line: A20Line) -> BTreeMap<DeviceId, bool> {
+        line.drivers
+    }
+}
 
 impl A20Line {
     /// `device` drives its input of the gate high or low.
     pub fn drive(&mut self, device: DeviceId, high: bool) {
-        self.0.insert(device, high);
+        self.drivers.insert(device, high);
+        self.is_low = !self.drivers.values().any(|high| *high);
     }
 
     /// The level of the line.
     pub fn is_high(&self) -> bool {
-        self.0.is_empty() || self.0.values().any(|high| *high)
+        !self.is_low
     }
 
     /// The devices that drive it.
     pub fn drivers(&self) -> impl Iterator<Item = DeviceId> {
-        self.0.keys().copied()
+        self.drivers.keys().copied()
     }
 }
 
@@ -49,5 +69,9 @@ mod tests {
             assert_eq!(line.is_high(), expected);
         }
         assert_eq!(line.drivers().collect::<Vec<_>>(), [a, b]);
+        line.drive(a, false);
+        let restored = A20Line::from(BTreeMap::from(line.clone()));
+        assert!(!restored.is_high() && restored == line);
+        assert!(A20Line::from(BTreeMap::new()).is_high());
     }
 }

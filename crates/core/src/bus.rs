@@ -63,13 +63,18 @@ pub struct PortConflict {
     owner: &'static str,
 }
 
+/// The ports of `claim`, if it is one of ports.
+fn ports_of(claim: Claim) -> Option<PortRange> {
+    if let Decoded::Ports(range) = claim.decoded { Some(range) } else { None }
+}
+
 /// The devices of a machine and the ports at which they answer.
 #[derive(Default)]
 pub struct Bus {
     /// By their ids. There is none where a card can be and is not.
     devices: Vec<Option<Box<dyn Device>>>,
     ports: Vec<(PortRange, DeviceId)>,
-    /// What `ports` say, by port; empty where they say nothing.
+    /// What `ports` and `claims` say, by port; empty where they have never said anything.
     by_port: Vec<Option<DeviceId>>,
     /// What devices have claimed, the oldest first.
     claims: Vec<Claim>,
@@ -92,7 +97,7 @@ impl Bus {
     ) -> Result<DeviceId, PortConflict> {
         for range in ports {
             for port in (0..range.count).map(|offset| range.first.wrapping_add(offset)) {
-                if let Some(owner) = self.owner(port) {
+                if let Some(owner) = self.attached(port) {
                     let owner = self.get(owner).name();
                     return Err(PortConflict { port, newcomer: device.name(), owner });
                 }
@@ -101,18 +106,28 @@ impl Bus {
         let id = DeviceId(self.devices.len() as u16);
         self.ports.extend(ports.iter().map(|range| (*range, id)));
         self.devices.push(Some(device));
-        self.index_ports();
+        ports.iter().for_each(|range| self.index_ports(*range));
         Ok(id)
     }
 
-    fn index_ports(&mut self) {
-        self.by_port.clear();
-        self.by_port.resize(if self.ports.is_empty() { 0 } else { 1 << u16::BITS }, None);
-        for (range, id) in &self.ports {
-            for offset in 0..range.count {
-                self.by_port[usize::from(range.first.wrapping_add(offset))] = Some(*id);
-            }
+    /// Who answers at the ports of `range` may have changed.
+    fn index_ports(&mut self, range: PortRange) {
+        self.by_port.resize(1 << u16::BITS, None);
+        for port in (0..range.count).map(|offset| range.first.wrapping_add(offset)) {
+            self.by_port[usize::from(port)] = self.attached(port).or_else(|| self.claimed(port));
         }
+    }
+
+    /// The device that was attached with `port`.
+    fn attached(&self, port: u16) -> Option<DeviceId> {
+        self.ports.iter().find(|(range, _)| range.contains(port)).map(|(_, id)| *id)
+    }
+
+    /// The device whose claim of `port` is the oldest.
+    fn claimed(&self, port: u16) -> Option<DeviceId> {
+        let claims =
+            |claim: &&Claim| matches!(claim.decoded, Decoded::Ports(range) if range.contains(port));
+        self.claims.iter().find(claims).map(|claim| claim.device)
     }
 
     /// Makes room for `count` devices which are put there by [`Bus::plug`]: the id of the first.
@@ -134,9 +149,11 @@ impl Bus {
 
     /// Takes a device out, which leaves room: it answers nowhere any more.
     pub fn unplug(&mut self, id: DeviceId) -> Option<Box<dyn Device>> {
-        self.ports.retain(|(_, owner)| *owner != id);
-        self.index_ports();
-        self.claims.retain(|claim| claim.device != id);
+        let is_its = |claim: &Claim| claim.device == id;
+        let attached = self.ports.extract_if(.., |(_, owner)| *owner == id).map(|(range, _)| range);
+        let claimed = self.claims.extract_if(.., |claim| is_its(claim)).filter_map(ports_of);
+        let ports: Vec<_> = attached.chain(claimed).collect();
+        ports.into_iter().for_each(|range| self.index_ports(range));
         self.functions.retain(|(_, _, owner)| *owner != id);
         self.devices.get_mut(id.0 as usize)?.take()
     }
@@ -144,24 +161,26 @@ impl Bus {
     /// The device that answers at `port`. Where several claim it, the oldest claim counts, and
     /// ports that a device was attached at before all claims.
     pub fn owner(&self, port: u16) -> Option<DeviceId> {
-        let attached = self.by_port.get(usize::from(port)).copied().flatten();
-        attached.or_else(|| {
-            let claims = |claim: &&Claim| matches!(claim.decoded, Decoded::Ports(range) if range.contains(port));
-            self.claims.iter().find(claims).map(|claim| claim.device)
-        })
+        self.by_port.get(usize::from(port)).copied().flatten()
     }
 
     /// Takes a claim in. A range without an end is one to the end of all addresses.
     pub fn claim(&mut self, claim: Claim) {
-        self.claims.retain(|old| (old.device, old.region) != (claim.device, claim.region));
+        let is_old = |old: &mut Claim| (old.device, old.region) == (claim.device, claim.region);
+        let old: Vec<_> = self.claims.extract_if(.., is_old).collect();
         if claim.decoded != Decoded::Nothing {
             self.claims.push(claim);
+        }
+        for range in old.into_iter().chain([claim]).filter_map(ports_of) {
+            self.index_ports(range);
         }
     }
 
     /// Forgets all claims, as at a reset, before devices are reset.
     pub fn forget_claims(&mut self) {
-        self.claims.clear();
+        for range in std::mem::take(&mut self.claims).into_iter().filter_map(ports_of) {
+            self.index_ports(range);
+        }
     }
 
     /// All claims, for a saved machine.
@@ -393,8 +412,14 @@ mod tests {
         assert_eq!((bus.owner(0x61), bus.owner(0x65)), (Some(a), Some(b)));
         let memory = Decoded::Memory { start: 0xa0000, len: 0x20000 };
         bus.claim(Claim { device: b, region: 1, decoded: memory });
+        let c = bus.attach(Box::new(Latch("c", [0; 4])), &[]).unwrap();
+        bus.claim(Claim { device: c, region: 0, decoded: ports(0x64) });
+        assert_eq!((bus.owner(0x65), bus.owner(0x67)), (Some(b), Some(c)));
         bus.claim(Claim { device: b, region: 0, decoded: Decoded::Nothing });
-        assert_eq!(bus.owner(0x65), None);
+        assert_eq!((bus.owner(0x63), bus.owner(0x65)), (Some(a), Some(c)));
+        bus.forget_claims();
+        assert_eq!((bus.owner(0x63), bus.owner(0x65)), (Some(a), None));
+        bus.claim(Claim { device: b, region: 1, decoded: memory });
         assert_eq!(bus.memory_owner(0xb8000), Some((b, 1, 0x18000)));
         assert_eq!((bus.memory_owner(0x9ffff), bus.memory_owner(0xc0000)), (None, None));
         let mut bench = TestBench::default();

@@ -11,7 +11,29 @@ use crate::device::DeviceId;
 
 /// The DMA request lines, DRQ 0 to DRQ 7 (DRQ 4 is between the two controllers and of no device).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DmaRequests([Option<DeviceId>; DmaRequests::COUNT as usize]);
+#[serde(from = "Drivers", into = "Drivers")]
+pub struct DmaRequests {
+    drivers: Drivers,
+    /// A bit for each line that is high.
+    lines: u8,
+}
+
+/// Who drives each of the lines high.
+type Drivers = [Option<DeviceId>; DmaRequests::COUNT as usize];
+
+impl From<Drivers> for DmaRequests {
+    fn from(drivers: Drivers) -> DmaRequests {
+        let bit = |(line, driver): (usize, &Option<DeviceId>)| u8::from(driver.is_some()) << line;
+        let lines = drivers.iter().enumerate().map(bit).fold(0, |lines, bit| lines | bit);
+        DmaRequests { drivers, lines }
+    }
+}
+
+impl From<DmaRequests> for Drivers {
+    fn from(requests: DmaRequests) -> Drivers {
+        requests.drivers
+    }
+}
 
 impl DmaRequests {
     /// Number of lines.
@@ -19,34 +41,35 @@ impl DmaRequests {
 
     /// Device `device` drives line `channel` (0 to 7; others are ignored) high, or does not any more.
     pub fn set(&mut self, device: DeviceId, channel: u8, high: bool) {
-        if let Some(driver) = self.0.get_mut(usize::from(channel)) {
+        if let Some(driver) = self.drivers.get_mut(usize::from(channel)) {
             if high {
                 *driver = Some(device);
+                self.lines |= 1 << channel;
             } else if *driver == Some(device) {
                 *driver = None;
+                self.lines &= !(1 << channel);
             }
         }
     }
 
     /// The device that drives line `channel` high.
     pub fn driver(&self, channel: u8) -> Option<DeviceId> {
-        *self.0.get(usize::from(channel))?
+        *self.drivers.get(usize::from(channel))?
     }
 
     /// A bit for each line that is high.
     pub fn lines(&self) -> u8 {
-        (0..Self::COUNT)
-            .fold(0, |lines, channel| lines | u8::from(self.driver(channel).is_some()) << channel)
+        self.lines
     }
 
     /// No line is high.
     pub fn are_none(&self) -> bool {
-        self.0.iter().all(Option::is_none)
+        self.lines == 0
     }
 
     /// The devices that drive lines.
     pub fn drivers(&self) -> impl Iterator<Item = DeviceId> {
-        self.0.iter().flatten().copied()
+        self.drivers.iter().flatten().copied()
     }
 }
 
@@ -76,5 +99,7 @@ mod tests {
         requests.set(a, 2, false);
         assert_eq!(requests.drivers().collect::<Vec<_>>(), [b]);
         assert_eq!(requests.driver(8), None);
+        let restored = DmaRequests::from(Drivers::from(requests.clone()));
+        assert_eq!((restored.lines(), restored), (1 << 5, requests));
     }
 }

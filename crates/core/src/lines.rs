@@ -170,6 +170,11 @@ impl IrqLines {
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
+
+    /// Messages wait for [`IrqLines::drain_messages`].
+    pub fn has_messages(&self) -> bool {
+        !self.messages.is_empty()
+    }
 }
 
 #[cfg(test)]

@@ -215,11 +215,14 @@ impl Dma8237 {
 
     /// The channels that can be served now for `requests`, in the order of their priority.
     pub fn ready(&self, requests: &DmaRequests) -> impl Iterator<Item = u8> + use<> {
-        // Mostly there are none, and this is asked after each access to a device.
-        let are_none = requests.are_none() && self.controllers.iter().all(|one| one.requests == 0);
-        let ready = if are_none { 0 } else { self.ready_channels(requests.lines()) };
+        let ready = if self.are_idle(requests) { 0 } else { self.ready_channels(requests.lines()) };
         let channels = if ready == 0 { 0..0 } else { 0..DmaRequests::COUNT };
         channels.filter(move |channel| ready >> channel & 1 != 0)
+    }
+
+    /// Nothing asks them for anything, as mostly; so it is asked after each access to a device.
+    pub fn are_idle(&self, requests: &DmaRequests) -> bool {
+        requests.are_none() && self.controllers.iter().all(|one| one.requests == 0)
     }
 
     /// A bit for each channel that can be served now, for requests on `lines`.

@@ -64,6 +64,8 @@ pub struct Board {
     config_address: ConfigAddress,
     dma_requests: DmaRequests,
     a20: A20Line,
+    /// Which of the devices that are not on the bus answers at each port, up to the last one of theirs.
+    off_the_bus: Vec<Option<DeviceId>>,
     /// The id of the device in PCI slot 0, if that had a card: those of the others follow.
     cards: DeviceId,
 }
@@ -458,13 +460,24 @@ impl Board {
 
     /// Which of the devices that are not on the bus answers at `port`.
     fn owner_off_the_bus(&self, port: u16) -> Option<DeviceId> {
-        if let Some(id) = self.interrupts.at_port(port) {
-            return Some(id);
+        self.off_the_bus.get(usize::from(port)).copied().flatten()
+    }
+
+    /// Notes where they answer.
+    fn index_off_the_bus(&mut self) {
+        let ranges = [
+            (PIC, &self.interrupts.ports()[..]),
+            (DMA, &self.dma.ports()),
+            (FPU_ERROR, &[self.fpu_error.ports()]),
+        ];
+        for (id, range) in
+            ranges.iter().flat_map(|(id, all)| all.iter().map(move |range| (*id, range)))
+        {
+            let (first, count) = (usize::from(range.first), usize::from(range.count));
+            let len = self.off_the_bus.len().max(first + count);
+            self.off_the_bus.resize(len, None);
+            self.off_the_bus[first..first + count].fill(Some(id));
         }
-        if self.dma.ports().iter().any(|range| range.contains(port)) {
-            return Some(DMA);
-        }
-        self.fpu_error.ports().contains(port).then_some(FPU_ERROR)
     }
 
     /// The interrupt controllers, the bus, and a context for a call of device `device`.
@@ -521,7 +534,22 @@ impl Board {
 
     /// Passes on what a call has changed: DMA requests to their controllers, claims to the bus, lines to the
     /// interrupt controllers.
+    #[inline]
     fn settle(&mut self, memory: &mut Memory, now: Time) {
+        let is_settled = self.claims.is_empty()
+            && !self.irq.has_changes()
+            && !self.irq.has_messages()
+            && self.dma.are_idle(&self.dma_requests);
+        if is_settled {
+            // As nearly always.
+            self.interrupts.settle();
+        } else {
+            self.pass_on(memory, now);
+        }
+    }
+
+    /// The same where there is something.
+    fn pass_on(&mut self, memory: &mut Memory, now: Time) {
         for channel in self.dma.ready(&self.dma_requests) {
             let driver = self.dma_requests.driver(channel);
             let mut context = Context {

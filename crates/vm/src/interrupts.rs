@@ -42,6 +42,8 @@ pub struct Interrupts {
     is_unsettled: bool,
     /// A pulse has come at the processor's NMI pin, which no local APIC stands before.
     nmi: bool,
+    /// The 8259A's INTR output, as the others have it; none while that is not known.
+    intr: Option<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +81,8 @@ impl Interrupts {
     /// The controllers of a machine with local and I/O APIC, or with the 8259A pair alone.
     pub fn new(has_apics: bool) -> Interrupts {
         let apics = has_apics.then(Apics::default);
-        Interrupts { pic: PicPair::default(), apics, is_unsettled: true, nmi: false }
+        let pic = PicPair::default();
+        Interrupts { pic, apics, is_unsettled: true, nmi: false, intr: None }
     }
 
     /// Brings the local APIC into virtual wire mode as firmware does: the 8259A interrupts the processor through it (MP
@@ -117,7 +120,8 @@ impl Interrupts {
     /// The controller with that number, if it is one of theirs.
     pub fn device(&mut self, id: DeviceId) -> Option<&mut dyn Device> {
         let device: &mut dyn Device = match (id, &mut self.apics) {
-            (PIC, _) => &mut self.pic,
+            // It has nothing for the others but INTR.
+            (PIC, _) => return Some(&mut self.pic),
             (LOCAL_APIC, Some(apics)) => &mut apics.local,
             (IO_APIC, Some(apics)) => &mut apics.io,
             _ => return None,
@@ -126,10 +130,9 @@ impl Interrupts {
         Some(device)
     }
 
-    /// The controller that answers at `port`.
-    pub fn at_port(&self, port: u16) -> Option<DeviceId> {
-        let contains = |range: &PortRange| range.contains(port);
-        self.pic.ports().iter().any(contains).then_some(PIC)
+    /// The ports of the 8259A pair.
+    pub fn ports(&self) -> [PortRange; 3] {
+        self.pic.ports()
     }
 
     /// The controller that answers at guest-physical address `address`, and the offset in its registers. The local
@@ -243,9 +246,11 @@ impl Interrupts {
 
     /// Lets what has changed in one of them reach the others. To be called after each call of one.
     pub fn settle(&mut self) {
-        if !std::mem::take(&mut self.is_unsettled) {
+        let is_settled = !self.is_unsettled && self.intr == Some(self.pic.interrupt_requested());
+        if is_settled {
             return;
         }
+        self.is_unsettled = false;
         self.drive_intr();
         if let Some(apics) = &mut self.apics {
             apics.settle();
@@ -254,8 +259,9 @@ impl Interrupts {
 
     /// The 8259A's INTR output.
     fn drive_intr(&mut self) {
+        let requested = self.pic.interrupt_requested();
+        self.intr = Some(requested);
         if let Some(apics) = &mut self.apics {
-            let requested = self.pic.interrupt_requested();
             apics.local.set_lint(LINT_INTR, requested);
             apics.set_input(INPUT_INTR, requested);
         }
@@ -369,7 +375,8 @@ mod tests {
             (0xa1, 0x03),
             (0xa1, 0),
         ] {
-            let id = all.at_port(port).unwrap();
+            assert!(all.ports().iter().any(|range| range.contains(port)));
+            let id = PIC;
             bench.write(all.device(id).unwrap(), port, value);
             all.settle();
         }

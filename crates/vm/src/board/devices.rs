@@ -103,8 +103,10 @@ impl Board {
             config_address: ConfigAddress::default(),
             dma_requests: DmaRequests::default(),
             a20: A20Line::default(),
+            off_the_bus: Vec::new(),
             cards: DeviceId(0),
         };
+        board.index_off_the_bus();
         // First, as devices may map memory over what the host bridge maps.
         board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
         let piix3 = Piix3::new(is_set_up);

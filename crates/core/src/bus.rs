@@ -106,7 +106,9 @@ impl Bus {
         let id = DeviceId(self.devices.len() as u16);
         self.ports.extend(ports.iter().map(|range| (*range, id)));
         self.devices.push(Some(device));
-        ports.iter().for_each(|range| self.index_ports(*range));
+        for range in ports {
+            self.index_ports(*range);
+        }
         Ok(id)
     }
 
@@ -153,7 +155,9 @@ impl Bus {
         let attached = self.ports.extract_if(.., |(_, owner)| *owner == id).map(|(range, _)| range);
         let claimed = self.claims.extract_if(.., |claim| is_its(claim)).filter_map(ports_of);
         let ports: Vec<_> = attached.chain(claimed).collect();
-        ports.into_iter().for_each(|range| self.index_ports(range));
+        for range in ports {
+            self.index_ports(range);
+        }
         self.functions.retain(|(_, _, owner)| *owner != id);
         self.devices.get_mut(id.0 as usize)?.take()
     }

@@ -4,6 +4,7 @@ use std::env;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -17,7 +18,7 @@ use signal_hook::iterator::Signals;
 use tracing::info;
 
 use crate::nat::Listen;
-use crate::nics::NetworkProperties;
+use crate::nics::{BadNic, NetworkProperties};
 use crate::qemu::properties::Properties;
 
 /// How long a switch that was started for machines stays without any.
@@ -43,6 +44,40 @@ Examples:
 
 Exit status: 0 after SIGTERM or SIGINT, 1 where something failed, 2 for a wrong command line";
 
+/// What `--uplink help` shows.
+const UPLINK: &str = "\
+A way to others: KIND[,PROPERTY=VALUE]..., with the words of \"ring3 run --nic\". May be given again.
+
+Kinds:
+  user      a NAT that needs no rights; its properties are those of \"ring3 nat --help\"
+  tap       an interface of the host that is there: ifname=NAME
+  stream    a connection with another switch or machine: addr=HOST:PORT|unix:PATH, server=on, reconnect=SECONDS
+  dgram     packets to another machine or to several: local.type=, local.host=, local.port=, local.path=, and the same of remote
+  switch    the switch that starts with the first machine; path=SOCKET for another one
+
+Examples:
+  --uplink user,hostfwd=tcp::2222-10.0.2.15:22
+  --uplink tap,ifname=tap0
+  --uplink stream,addr=192.0.2.1:5000";
+
+/// An `--uplink`.
+#[derive(Debug, Clone)]
+struct Uplink {
+    kind: String,
+    network: NetworkProperties,
+}
+
+impl FromStr for Uplink {
+    type Err = BadNic;
+
+    fn from_str(text: &str) -> Result<Uplink, BadNic> {
+        let mut properties = Properties::parse(text, Some("type"));
+        let kind = properties.take("type").unwrap_or_default();
+        let network = NetworkProperties::parse(&kind, properties)?;
+        Ok(Uplink { kind, network })
+    }
+}
+
 /// The options of `ring3 switch`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -57,8 +92,8 @@ pub(crate) struct SwitchArguments {
     vhost_user: Vec<PathBuf>,
 
     /// A way to others, with the words of "--nic": user, tap,ifname=NAME, stream,addr=… to another switch; may be given again
-    #[arg(long, value_name = "PROPERTIES")]
-    uplink: Vec<String>,
+    #[arg(long, value_name = "PROPERTIES", long_help = UPLINK)]
+    uplink: Vec<Uplink>,
 
     /// Machines may send from any address, as many as they like, and hear what is for addresses that nobody knows
     #[arg(long)]
@@ -140,8 +175,8 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
         short_cuts: !arguments.no_short_cuts,
     };
     let switch = Switch::new(options);
-    for text in &arguments.uplink {
-        add_uplink(&switch, text)?;
+    for uplink in &arguments.uplink {
+        add_uplink(&switch, uplink)?;
     }
     let first = addresses.first().cloned();
     let mut servers = Vec::new();
@@ -185,15 +220,11 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds the uplink that `text` describes.
-fn add_uplink(switch: &Switch, text: &str) -> Result<(), String> {
-    let mut properties = Properties::parse(text, Some("type"));
-    let kind = properties.take("type").unwrap_or_default();
-    let network = NetworkProperties::parse(&kind, properties);
-    let network = network.map_err(|error| format!("--uplink {text}: {error}"))?;
+/// Adds an uplink.
+fn add_uplink(switch: &Switch, Uplink { kind, network }: &Uplink) -> Result<(), String> {
     let backend = network.behind.backend().map_err(|error| error.to_string())?;
     switch
-        .add_uplink(&kind, |card| ring3_net::open(&backend, &card))
+        .add_uplink(kind, |card| ring3_net::open(&backend, &card))
         .map_err(|error| error.to_string())
 }
 

@@ -165,7 +165,11 @@ const CASES: &[(&str, i32, &str)] = &[
     ("img create -f qcow2 -o help new 1M", 0, "cluster_size"),
     ("img convert -O qcow2 -o ? disk.img new", 0, "cluster_size"),
     ("img convert -O help disk.img new", 0, "vmdk"),
-    ("switch --uplink help", 1, "user"),
+    ("switch --uplink help", 0, "--uplink tap,ifname=tap0"),
+    ("switch --uplink ?", 0, "Kinds:"),
+    ("switch --uplink mouse", 2, "for '--uplink <PROPERTIES>'"),
+    ("switch --uplink user,hostfwd=help", 2, "--uplink"),
+    ("switch --uplink", 2, "a value is required"),
     // Values that others have.
     ("run --cpu host kernel", 2, "486, pentium"),
     ("run --cpu qemu32 kernel", 2, "486, pentium"),

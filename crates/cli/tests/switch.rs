@@ -230,7 +230,10 @@ fn what_cannot_be_is_told() {
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     let elsewhere = format!("unix:{}", directory.path("other").display());
-    assert!(refused(&["--listen", &elsewhere, "--uplink", "mouse"]).contains("--uplink mouse"));
+    assert!(
+        refused(&["--listen", &elsewhere, "--uplink", "mouse"])
+            .contains("'mouse' for '--uplink <PROPERTIES>'")
+    );
     let status = directory.path("nobody").display().to_string();
     assert!(refused(&["--status", "--status-socket", &status]).contains("no switch"));
 }

@@ -70,6 +70,8 @@ pub(crate) struct Descriptors {
     segments: [Segment; SLOTS],
     /// All of it is in pages that stay over loads of CR3.
     is_global: bool,
+    /// No segment is known: to forget them all takes longer than all else that INVLPG does.
+    is_empty: bool,
 }
 
 impl Descriptors {
@@ -83,15 +85,18 @@ impl Descriptors {
             tr: nothing,
             segments: [nothing; SLOTS],
             is_global: true,
+            is_empty: true,
         }
     }
 
     /// Forgets all.
     pub(crate) fn clear(&mut self, context: &mut Context) {
-        context.slots = [Slot::default(); SLOTS];
+        if !self.is_empty {
+            context.slots = [Slot::default(); SLOTS];
+        }
         context.far_modes[FarMode::BY_DESCRIPTOR] = [FarMode::NONE; FAR_MODES];
         context.tables = Tables::default();
-        self.is_global = true;
+        (self.is_global, self.is_empty) = (true, true);
     }
 
     /// GDTR, LDTR, IDTR and TR are what they were.
@@ -321,6 +326,7 @@ impl Descriptors {
             return;
         }
         self.segments[number] = segment;
+        self.is_empty = false;
         context.slots[number] = Slot {
             view: View::of(&segment, limits),
             host,

@@ -42,8 +42,9 @@ fn assert_engines_agree(kernel: &str, text: &'static str) {
             console.sent
         });
         assert_eq!(sent[0], sent[1]);
-        assert!(
-            interpreted.save() == translated.save(),
+        assert_eq!(
+            interpreted.checkpoint(),
+            translated.checkpoint(),
             "the machines differ after {at} instructions of {}",
             last.instructions
         );

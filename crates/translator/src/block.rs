@@ -422,9 +422,6 @@ impl Maker<'_> {
             self.emitter.settle_stack();
         }
         self.begin_site(instruction);
-        if self.loads(instruction).is_some() || instruction.code() == Code::Popfd {
-            self.note_left(instruction, source);
-        }
         let linear = self.mode.linear(instruction.ip32());
         let for_user = !self.mode.is_user && source.for_user.contains(&linear);
         self.reads_its_number(instruction, source)
@@ -458,9 +455,9 @@ impl Maker<'_> {
         if !is_one {
             return false;
         }
-        self.note_left(instruction, source);
+        let number = self.leave_to_interpreter(instruction, source);
         if let Some(site) = self.sites.last_mut() {
-            site.reads_device = true;
+            site.device = Some(number);
         }
         copy::load_address(&mut self.emitter, instruction);
         self.emitter.call(at::READ_DEVICE);
@@ -503,14 +500,6 @@ impl Maker<'_> {
         self.check = start.check;
         self.is_landing = start.is_landing;
         self.left.truncate(start.left);
-    }
-
-    /// A routine that `instruction`, whose site has begun, calls may leave it to the interpreter.
-    fn note_left(&mut self, instruction: &Instruction, source: &Source) {
-        let number = self.leave_to_interpreter(instruction, source);
-        if let Some(site) = self.sites.last_mut() {
-            site.left = Some(number);
-        }
     }
 
     /// The interpreter may have to execute `instruction`, which gets this number.
@@ -557,8 +546,7 @@ impl Maker<'_> {
             is_numeric,
             operand: (is_numeric && self.mode.segmented.is_some())
                 .then(|| instruction.memory_segment().number() as u8),
-            left: None,
-            reads_device: false,
+            device: None,
             transfer: None,
             loads: self.loads(instruction),
         });

@@ -184,8 +184,6 @@ pub(crate) struct Context {
     sse_check: u64,
     /// The base of GS.
     pub(crate) window: u64,
-    /// What GS has as its base when translated code is entered, if that is known: to set it takes as long as much of what an access to a device takes.
-    set_window: u64,
     /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
     pub(crate) base_of: [u64; 2],
     /// The bases of FS and GS; [`NO_BASE`] where they are to be checked.
@@ -297,11 +295,6 @@ pub(crate) struct Context {
     pub(crate) tables: Tables,
     /// See [`Transfer`].
     pub(crate) transfer: Transfer,
-    /// What R12 was after the last IRET that has set RF; 0 if none has since translated code was entered.
-    pub(crate) resumed: u64,
-    /// Where IRET to user code is left to the interpreter, as a page is to be filled in there ([`fill_after_page_fault`](crate::translator::Translator)); an address beyond all
-    /// others if nowhere.
-    pub(crate) awaited: u64,
     /// INT n or IRET has loaded CS, and SS, with what [`Context::selectors`] say.
     pub(crate) transferred: [bool; 2],
     /// What is different for the two sides: the supervisor's, and the user's.
@@ -314,8 +307,6 @@ pub(crate) struct Context {
     pub(crate) fast_call_stack: u32,
     /// Registers of devices.
     pub(crate) device_reads: [DeviceRead; DEVICE_READS],
-    /// There are some.
-    has_device_reads: bool,
     /// What was read of one.
     pub(crate) device_value: u32,
     /// The linear address of one that is not known.
@@ -344,7 +335,7 @@ pub(crate) struct Context {
     far_go: u64,
     /// The address of the processor.
     pub(crate) cpu: u64,
-    /// That of the [`Running`](crate::translator::Running).
+    /// That of the `Running` of `translator::system`.
     pub(crate) running: u64,
     /// That of the debug registers; of nothing where the next access to them is to be noticed.
     pub(crate) debug_registers: u64,
@@ -482,7 +473,6 @@ impl Context {
             flags: 0,
             budget: 0,
             window: 0,
-            set_window: 0,
             table: 0,
             index_mask: 0,
             target: 0,
@@ -552,15 +542,12 @@ impl Context {
             leave_to_call: routines::sides::leave_to_call as *const () as u64,
             tables: Tables::default(),
             transfer: Transfer::default(),
-            resumed: 0,
-            awaited: u64::MAX,
             transferred: [false; 2],
             sides: [Side::default(); 2],
             crossed_to: crossed_to::NOTHING,
             fast_call_entry: 0,
             fast_call_stack: 0,
             device_reads: [DeviceRead::NONE; DEVICE_READS],
-            has_device_reads: false,
             device_value: 0,
             device_address: 0,
             read_device: routines::devices::read_device as *const () as u64,
@@ -626,12 +613,6 @@ impl Context {
         let third_byte = |flags: u32| (flags >> 16) as u8;
         let ac = Eflags::AC.bits();
         self.flags_with_ac = [self.system_flags & !ac, self.system_flags | ac].map(third_byte);
-    }
-
-    /// Has translated code, which was left to have an instruction executed, go on at EIP, before any other code runs for which GS is set: its base is still [`Context::window`].
-    pub(crate) fn go_on_at_eip(&mut self) {
-        self.set_window = self.window;
-        self.target = routines::jump_by_table as *const () as u64;
     }
 
     /// Has RDTSC count this, or else be executed by the interpreter.
@@ -704,11 +685,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "mov r14, rdi",
         "mov [r14 + {host_stack}], rsp",
         "mov rax, [r14 + {window}]",
-        "cmp rax, [r14 + {set_window}]",
-        "je 1f",
         "wrgsbase rax",
-        "1:",
-        "mov qword ptr [r14 + {set_window}], 0",
         "mov r12, [r14 + {budget}]",
         "mov r13, [r14 + {table}]",
         "mov r11d, [r14 + {index_mask}]",
@@ -747,7 +724,6 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         overflow = const Eflags::OF.bits().ilog2(),
         host_stack = const offset_of!(Context, host_stack),
         window = const offset_of!(Context, window),
-        set_window = const offset_of!(Context, set_window),
         budget = const offset_of!(Context, budget),
         table = const offset_of!(Context, table),
         flags = const offset_of!(Context, flags),

@@ -26,13 +26,10 @@ impl Context {
     pub(crate) fn note_device_read(&mut self, linear: u32, value: u32) {
         let place = (linear & DEVICE_READ_BITS) >> DEVICE_READ_BITS.trailing_zeros();
         self.device_reads[place as usize] = DeviceRead { linear, value };
-        self.has_device_reads = true;
     }
 
     /// What is read may be something else now.
     pub(crate) fn forget_device_reads(&mut self) {
-        if std::mem::take(&mut self.has_device_reads) {
-            self.device_reads = [DeviceRead::NONE; DEVICE_READS];
-        }
+        self.device_reads = [DeviceRead::NONE; DEVICE_READS];
     }
 }

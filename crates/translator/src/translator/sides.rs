@@ -25,8 +25,7 @@ impl Translator {
     /// it should. Else the interpreter executes them.
     pub(super) fn allow_transfers(&mut self, cpu: &Cpu) {
         let is_flat = mode::is_flat(self.modes.current().0);
-        let is_ready = is_flat && self.spaces.is_ready_for_user();
-        self.context.awaited = self.page_fault_awaited(cpu).map_or(u64::MAX, u64::from);
+        let is_ready = is_flat && self.page_fault.is_none() && self.spaces.is_ready_for_user();
         let fast_calls = is_ready
             && cpu.has_fast_calls()
             && !cpu.interrupt_pin

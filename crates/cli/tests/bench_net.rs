@@ -1,9 +1,12 @@
-//! `ring3 bench net` with real guests.
+//! `ring3 bench net` with real guests, in a binary of its own: it counts how often two machines wake each other up, which other tests
+//! beside it would change.
 
+#[path = "whole/support/mod.rs"]
+#[allow(dead_code, reason = "this test uses a part of it")]
 mod support;
 
-use support::guest::file;
-use support::{output, ring3};
+use crate::support::guest::file;
+use crate::support::{output, ring3};
 
 /// How often a step is: by the design, and counted.
 fn counts(line: &str) -> Option<[f64; 2]> {

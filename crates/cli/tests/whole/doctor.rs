@@ -1,0 +1,48 @@
+//! `ring3 doctor` says what the host permits.
+
+use std::process::{Command, Output};
+
+use crate::support::ring3;
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("it is text")
+}
+
+/// Which engine it says that there is, in both forms, is the one that runs.
+#[test]
+fn the_diagnosis_is_what_is_so() {
+    let output = ring3().arg("doctor").output().unwrap();
+    let said = text(&output);
+    let parts = ["BMI2", "FSGSBASE", "memfd", "vm.max_map_count", "ulimit -v", "KVM: not needed"];
+    let of_the_nat = ["Landlock: ", "seccomp: ", "ping by this user: "];
+    for part in parts.iter().chain(&of_the_nat) {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    let has_translator = said.contains("--engine auto takes the translator\n");
+    assert_eq!(output.status.code(), Some(i32::from(!has_translator)), "{said}");
+    assert_eq!(said.contains("\nmissing "), !has_translator, "{said}");
+
+    let output = ring3().args(["doctor", "--output", "json"]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["engine"] == "translator", has_translator, "{json}");
+    assert_eq!(json["reason"].is_null(), has_translator, "{json}");
+    let checks = json["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), said.lines().count() - 1);
+}
+
+#[test]
+fn too_few_addresses_are_told_of() {
+    let program = ring3();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 1000000; exec \"$0\" doctor"])
+        .arg(program.get_program())
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("poor     addresses (ulimit -v): 976 MiB; ulimit -v unlimited"),
+        "{said}"
+    );
+    assert!(said.contains("--engine auto takes the interpreter: "), "{said}");
+}

@@ -1,0 +1,54 @@
+//! Debian's installer in a machine behind the NAT: its own programs get it an address, a name and files.
+//!
+//! The server of names and that of files listen on the loopback interface of a network namespace, where there is nothing else. Where users may
+//! make no namespaces, the test is left out and says so.
+
+use std::process::Command;
+
+use crate::support::guest::{Guest, file_if_there};
+use crate::support::namespace::{has_namespaces, in_namespace};
+use crate::support::{Directory, output};
+
+/// It asks nothing before it has read the answers at that address.
+const COMMAND_LINE: &str =
+    "console=ttyS0 auto=true priority=critical url=http://files.test:8080/answers";
+
+/// The answers: what to do as soon as they are read.
+const ANSWERS: &[u8] = b"d-i preseed/early_command string \
+    { echo installer begins; ip -4 addr show; cat /etc/resolv.conf; wget -q -O - http://files.test:8080/served | md5sum; echo installer ends; } \
+    > /dev/ttyS0 2>&1; poweroff -f\n";
+
+/// netcfg gets it an address by DHCP and resolves the name of the server with its answers, and wget
+/// fetches them and another file.
+#[test]
+fn debians_installer_works_behind_the_nat() {
+    if !has_namespaces() {
+        return;
+    }
+    let directory = Directory::new();
+    let files = ["installer/linux", "installer/initrd.gz"].map(file_if_there);
+    let [Some(kernel), Some(initrd)] = files else { return };
+    directory.file("answers", ANSWERS);
+    directory.file("resolv.conf", b"nameserver 127.0.0.1\n");
+    let served: Vec<u8> = (0..100_000).flat_map(|number: u32| number.to_le_bytes()).collect();
+    let served = directory.file("served", &served);
+    let sum = String::from_utf8(output(Command::new("md5sum").arg(&served))).unwrap();
+    let script = format!(
+        "cd {root}; mount --bind resolv.conf /etc/resolv.conf; \
+         python3 -m http.server --bind 127.0.0.1 8080 >web.log 2>&1 & \
+         dnsmasq --no-daemon --user=root --conf-file=/dev/null --no-resolv --no-hosts --pid-file= \
+         --listen-address=127.0.0.1 --bind-interfaces --address=/files.test/10.0.2.2 >names.log 2>&1 & \
+         {ring3} run --memory 640M --serial stdio --nic user --kernel {kernel} --initrd {initrd} --append '{COMMAND_LINE}'",
+        root = directory.path("").display(),
+        ring3 = env!("CARGO_BIN_EXE_ring3"),
+        kernel = kernel.display(),
+        initrd = initrd.display(),
+    );
+    let mut guest = Guest::of(in_namespace(&script));
+    guest.wait_for("installer begins\n");
+    let told = guest.wait_for("installer ends\n");
+    assert!(told.contains("inet 10.0.2.15/24"), "{told}");
+    assert!(told.contains("nameserver 10.0.2.3"), "{told}");
+    assert!(told.contains(sum.split_whitespace().next().unwrap()), "{told}");
+    assert_eq!(guest.wait_for_the_end(), Some(0));
+}

@@ -1,0 +1,174 @@
+//! NBD in guests. One is the provider of a disk: it runs a server on its own disk, `ring3 vblock` takes that for a device, and another guest
+//! has its file system there. The provider can die in the middle. Another one is the client of a server that it reaches by its network.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::guest::{Guest, PROMPT, file, file_if_there};
+use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_until};
+
+const SIZE: u64 = 64 << 20;
+
+/// A guest of Linux with what is in these archives too.
+fn linux(initrds: &[PathBuf], options: &[&str]) -> Guest {
+    let mut guest = Guest::start(|command| {
+        command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
+        for initrd in [file("initramfs.cpio.gz"), file("modules.cpio.gz")].iter().chain(initrds) {
+            command.arg("--initrd").arg(initrd);
+        }
+        command.args(["--append", "console=ttyS0"]).args(options);
+    });
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1; for i in virtio_pci virtio_blk virtio_net crc32c_generic ext4; do modprobe $i; done");
+    guest
+}
+
+/// A guest that serves `disk` at a port of the host.
+fn provider(nbd: &Path, disk: &Path, port: u16) -> Guest {
+    // That of one that was killed is free when its NAT has ended.
+    wait_until("the port is taken", || TcpListener::bind(("127.0.0.1", port)).ok());
+    let drive = format!("file={},format=raw,if=virtio", disk.display());
+    let nic = format!("user,hostfwd=tcp:127.0.0.1:{port}-:10809");
+    let mut guest = linux(&[nbd.to_owned()], &["--drive", &drive, "--nic", &nic]);
+    // nbdkit has 192 MiB of zeros, of which it uses little: more than the guest's memory.
+    let serve = "echo 1 > /proc/sys/vm/overcommit_memory; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2; \
+                 nbdkit file /dev/vda && echo serves";
+    assert_eq!(guest.command(serve), "serves");
+    guest
+}
+
+/// The server for disks, which is killed when it is dropped.
+struct Vblock(Child);
+
+impl Drop for Vblock {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server whose disk `disk`, for the client `vm`, is what the provider at `port` has: it is added while the server runs.
+fn vblock(directory: &Directory, port: u16) -> Vblock {
+    let mut command = ring3();
+    command.args(["vblock", "--control", "ctl"]).current_dir(directory.path(""));
+    let server = Vblock(command.stdin(Stdio::null()).spawn().expect("the program starts"));
+    let ctl = |arguments: &[&str]| {
+        output(ring3().args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments));
+    };
+    wait_until("the server does not listen", || directory.path("ctl").exists().then_some(()));
+    let file = format!("file=nbd://127.0.0.1:{port}/?reconnect-delay=300");
+    ctl(&["device-add", "name=disk", &file, "format=raw"]);
+    let socket = format!("socket={}", directory.path("vm").display());
+    ctl(&["grant", "client=vm", "device=disk", "access=rw", &socket]);
+    server
+}
+
+/// A guest fills the disk of another one, which dies `kills` times meanwhile.
+fn work_on_a_guests_disk(kills: u32) {
+    let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
+    let directory = Directory::new();
+    let disk = directory.path("disk");
+    File::create(&disk).unwrap().set_len(SIZE).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = provider(&nbd, &disk, port);
+    let vblock = vblock(&directory, port);
+    let drive = format!("vblock={},if=virtio", directory.path("vm").display());
+    let mut user = linux(&[], &["--drive", &drive]);
+    assert_eq!(user.command("cat /sys/block/vda/size"), (SIZE / 512).to_string());
+    user.command("mkdir -p /mnt; mke2fs /dev/vda >/tmp/log 2>&1 && mount -t ext4 /dev/vda /mnt");
+    // What the guest has written and not synced is in its memory, or in that of the provider, which is lost.
+    user.begin(
+        "for i in 1 2 3 4 5 6; do seq $((i * 50000)) > /mnt/n$i; \
+         dd if=/dev/urandom of=/mnt/r$i bs=64k count=32 2>/dev/null; sync; sleep 1; done; \
+         md5sum /mnt/[nr]* > /tmp/sums; cp /tmp/sums /mnt/; echo $(wc -l < /tmp/sums)",
+    );
+    for _ in 0..kills {
+        std::thread::sleep(Duration::from_secs(2));
+        // Whoever is dropped is killed.
+        drop(server);
+        server = provider(&nbd, &disk, port);
+    }
+    assert_eq!(user.end(), "12");
+    let again =
+        "umount /mnt && mount -t ext4 /dev/vda /mnt && md5sum -c /tmp/sums 2>&1 | grep -c OK";
+    assert_eq!(user.command(again), "12");
+    assert_eq!(user.command("umount /mnt; dmesg | grep -ci 'i/o error'"), "0");
+    assert_eq!(user.power_off(), Some(0));
+    drop(vblock);
+    server.command("sync");
+    assert_eq!(server.power_off(), Some(0));
+
+    output(system_program("e2fsck").arg("-fn").arg(&disk));
+    let numbers: Vec<u8> = (1..=300_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    assert!(read_ext2(&disk, "/n6") == numbers);
+    // The sums that the guest took, of what is in the provider's image.
+    let sums = String::from_utf8(read_ext2(&disk, "/sums")).unwrap();
+    assert_eq!(sums.lines().count(), 12);
+    for line in sums.lines() {
+        let (sum, name) = line.split_once("  /mnt").expect("a sum and a name");
+        let copy = directory.file("copy", &read_ext2(&disk, name));
+        let taken = String::from_utf8(output(Command::new("md5sum").arg(&copy))).unwrap();
+        assert_eq!(taken.split_whitespace().next(), Some(sum), "{name}");
+    }
+}
+
+#[test]
+fn a_guest_provides_the_disk_of_another_one() {
+    work_on_a_guests_disk(0);
+}
+
+#[test]
+fn a_guest_whose_provider_is_killed_sees_a_pause_and_no_error() {
+    work_on_a_guests_disk(2);
+}
+
+/// Debian's nbd-client and the kernel's driver, and the server's NBD front, which they reach through the NAT.
+#[test]
+fn a_guest_mounts_a_disk_that_it_reaches_by_its_network() {
+    let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
+    let directory = Directory::new();
+    output(
+        ring3().args(["img", "create", "-q", "-f", "qcow2"]).arg(directory.path("disk")).arg("64M"),
+    );
+    let mut command = ring3();
+    command.args(["vblock", "--control", "ctl", "--device", "disk,file=disk,format=qcow2"]);
+    command.args(["--client", "guest=disk:rw", "--nbd", "guest=127.0.0.1:0"]);
+    let server = command.current_dir(directory.path("")).stdin(Stdio::null()).spawn();
+    let server = Vblock(server.expect("the program starts"));
+    let ctl = |arguments: &[&str]| {
+        let mut command = ring3();
+        command.args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments);
+        String::from_utf8(output(&mut command)).unwrap()
+    };
+    wait_until("the server does not listen", || directory.path("ctl").exists().then_some(()));
+    let clients = ctl(&["query-clients"]);
+    let (_, port) = clients.split_once("nbd://127.0.0.1:").expect("the address is told");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let mut guest = linux(&[nbd], &["--nic", "user"]);
+    let connect = format!(
+        "modprobe nbd; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; \
+         nbd-client 10.0.2.2 {port} /dev/nbd0 -N disk > /tmp/log 2>&1 || cat /tmp/log; cat /sys/block/nbd0/size"
+    );
+    assert_eq!(guest.command(&connect), (SIZE / 512).to_string());
+    let fill = "mkdir -p /mnt; mke2fs /dev/nbd0 > /tmp/log 2>&1 && mount -t ext4 /dev/nbd0 /mnt; \
+                for i in 1 2 3 4; do seq $((i * 50000)) > /mnt/n$i; dd if=/dev/urandom of=/mnt/r$i bs=64k count=32 2>/dev/null; done; \
+                md5sum /mnt/[nr]* > /tmp/sums; umount /mnt && mount -t ext4 /dev/nbd0 /mnt && md5sum -c /tmp/sums 2>&1 | grep -c OK";
+    assert_eq!(guest.command(fill), "8");
+    let end = "umount /mnt; nbd-client -d /dev/nbd0; dmesg | grep -ci 'i/o error'";
+    assert_eq!(guest.command(end), "0");
+    assert_eq!(guest.power_off(), Some(0));
+    drop(server);
+    let raw = directory.path("raw");
+    output(
+        ring3()
+            .args(["img", "convert", "-q", "-f", "qcow2", "-O", "raw"])
+            .arg(directory.path("disk"))
+            .arg(&raw),
+    );
+    output(system_program("e2fsck").arg("-fn").arg(&raw));
+    let numbers: Vec<u8> = (1..=200_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    assert!(read_ext2(&raw, "/n4") == numbers);
+}

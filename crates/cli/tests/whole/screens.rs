@@ -1,0 +1,118 @@
+//! Systems that a person sees on the screen and types at.
+
+use crate::support::guest::{PROMPT, file, file_if_there};
+use crate::support::screen::Screen;
+use crate::support::{Directory, seabios};
+
+const ESCAPE: &str = "\x1b";
+const CONTROL_B: &str = "\x02";
+
+#[test]
+fn the_boot_menu_of_seabios_lists_the_drives() {
+    let Some(bios) = seabios() else { return };
+    let directory = Directory::new();
+    let disk = directory.file("disk", &vec![0; 3 << 20]);
+    let diskette = directory.file("diskette", &vec![0; 1440 << 10]);
+    let mut screen = Screen::start(|command| {
+        command.args(["-m", "8M", "--boot", "menu=on", "--bios"]).arg(bios);
+        command.arg("--hdb").arg(disk).arg("--fda").arg(diskette);
+    });
+    let banner = screen.wait_for("Press ESC for boot menu.");
+    assert!(banner.starts_with("SeaBIOS (version "), "{banner}");
+    screen.type_keys(ESCAPE);
+    screen.wait_for("Select boot device:");
+    screen.wait_for("ata0-1: RING3 HARDDISK ATA-6 Hard-Disk (3 MiBytes)");
+    let menu = screen.wait_for("Floppy [drive A]");
+    let (number, _) = menu.split_once(". Floppy").expect("choices have numbers");
+    let number = number.chars().last().expect("choices have numbers");
+    screen.type_keys(&number.to_string());
+    screen.wait_for("Booting from Floppy...");
+    screen.wait_for("not a bootable disk");
+}
+
+#[test]
+fn ipxe_comes_to_its_prompt_and_takes_keys() {
+    let Some(disc) = file_if_there("ipxe.iso") else { return };
+    let mut screen = Screen::start(|command| {
+        command.args(["-m", "16M", "--boot", "d", "--cdrom"]).arg(disc);
+    });
+    screen.wait_for("Press Ctrl-B for the iPXE command line...");
+    screen.type_keys(CONTROL_B);
+    screen.wait_for("iPXE> ");
+    // What is shown is not what was typed.
+    screen.type_keys("set words typed keys && echo ${words} Are Shown\r");
+    screen.wait_for("\ntyped keys Are Shown");
+}
+
+/// Starts Memtest86+ from its disc on 8 MiB.
+fn memtest() -> Option<Screen> {
+    let disc = file_if_there("memtest.iso")?;
+    Some(Screen::start(|command| {
+        command.args(["-m", "8M", "--boot", "d", "--cdrom"]).arg(disc);
+    }))
+}
+
+/// What Memtest86+ shows of its work.
+const NO_ERRORS: &str = "Errors: 0 ";
+
+/// The tests of addresses and the first moving inversions; the rest of a pass takes minutes.
+#[test]
+fn memtest_finds_no_error_in_its_first_tests() {
+    let Some(mut screen) = memtest() else { return };
+    screen.wait_for("Memtest86+ v");
+    let shown = screen.wait_for("Test #6");
+    assert!(shown.contains("[4MB of 7.6"), "{shown}");
+    assert!(shown.contains("Pass:  0        Errors: 0 "), "{shown}");
+}
+
+#[test]
+#[ignore = "takes minutes; make test-long runs it"]
+fn memtest_finds_no_error_in_a_whole_pass() {
+    let Some(mut screen) = memtest() else { return };
+    let shown = screen.wait_for("Pass:  1 ");
+    assert!(shown.contains(NO_ERRORS), "{shown}");
+}
+
+/// The oldest processors, which Debian's kernels are not for. On the 486, which has no time-stamp counter, Memtest86+
+/// waits for a key, under QEMU too.
+#[test]
+fn memtest_works_on_a_486_and_on_a_pentium() {
+    let Some(disc) = file_if_there("memtest.iso") else { return };
+    let start = |model| {
+        Screen::start(|command| {
+            command.args(["-m", "8M", "--cpu", model, "--boot", "d", "--cdrom"]).arg(&disc);
+        })
+    };
+    let mut screen = start("486");
+    screen.wait_for("<Enter> to start testing");
+    screen.type_keys("\r");
+    let shown = screen.wait_for("Status: Testing");
+    assert!(shown.contains("Intel 486"), "{shown}");
+    let shown = start("pentium").wait_for("Status: Testing");
+    assert!(shown.contains("Pentium"), "{shown}");
+}
+
+/// Without firmware, which could set a text mode.
+#[test]
+fn memtest_has_a_screen_when_it_is_the_kernel() {
+    let Some(kernel) = file_if_there("memtest.bin") else { return };
+    let mut screen = Screen::start(|command| {
+        command.args(["-m", "8M", "--kernel"]).arg(kernel);
+    });
+    let shown = screen.wait_for("Status: Testing");
+    assert!(shown.contains("Memtest86+ v"), "{shown}");
+    screen.wait_for(NO_ERRORS);
+}
+
+#[test]
+fn debian_has_its_console_on_the_screen_without_firmware() {
+    let mut screen = Screen::start(|command| {
+        command.args(["-m", "128M", "--append", "console=tty0"]);
+        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
+        command.arg("--initrd").arg(file("initramfs.cpio.gz"));
+    });
+    screen.wait_for("Run /init as init process");
+    screen.wait_for(PROMPT);
+    screen.type_keys("dmesg -n 1; clear; dmesg | grep Console:\r");
+    screen.wait_for("Console: colour VGA+ 80x25");
+}

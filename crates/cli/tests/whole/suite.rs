@@ -1,0 +1,96 @@
+//! The benchmark suite (`guest/suite`, `ring3 bench cpu`) computes in a guest what it computes on the host.
+
+use std::process::Command;
+
+use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::{Directory, ring3};
+
+/// What the suite lists of one benchmark.
+struct Benchmark {
+    name: String,
+    count: u32,
+    /// `-`, `disk` or `screen`.
+    needs: String,
+}
+
+/// What the suite prints on the host.
+fn on_host(arguments: &[&str]) -> String {
+    let output = Command::new(file("suite")).args(arguments).output().expect("it is a program");
+    assert!(output.status.success(), "suite {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("it speaks ASCII")
+}
+
+fn list() -> Vec<Benchmark> {
+    let line = |line: &str| {
+        let [name, _group, count, needs] =
+            line.split(' ').collect::<Vec<_>>().try_into().expect("four words");
+        let count = count.parse().expect("a number");
+        Benchmark { name: String::from(name), count, needs: String::from(needs) }
+    };
+    on_host(&[]).lines().map(line).collect()
+}
+
+/// The checksum in the line `NAME CHECKSUM MICROSECONDS`.
+fn checksum<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = text.lines().last()?.split(' ');
+    (words.next()? == name).then(|| words.next())?
+}
+
+/// Runs each benchmark for a thousandth of its usual time, and with nothing to do, in a guest of the engine.
+fn compare(engine: &str) {
+    let directory = Directory::new();
+    // Each 32-bit word of the disk is its own number (guest/suite/io.c).
+    let image: Vec<u8> = (0..16u32 << 18).flat_map(u32::to_le_bytes).collect();
+    let [ours, the_guests] = ["host", "guest"].map(|name| directory.file(name, &image));
+    let drive = format!("file={},index=0", the_guests.display());
+    let mut guest = Guest::start(|command| {
+        command.args(["--engine", engine, "--append", "console=ttyS0", "--drive", &drive]);
+        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
+        command.arg("--initrd").arg(file("suite.cpio.gz"));
+    });
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1; modprobe ata_piix; modprobe sd_mod");
+    let benchmarks = list();
+    assert!(benchmarks.len() > 30, "{} benchmarks", benchmarks.len());
+    for Benchmark { name, count, needs } in benchmarks {
+        for count in [0, (count / 1000).clamp(3, 1000)] {
+            let times = count.to_string();
+            let (expected, path) = match needs.as_str() {
+                "-" => (on_host(&[&name, &times]), ""),
+                "disk" => (on_host(&[&name, &times, &ours.display().to_string()]), "/dev/sda"),
+                // The host's screen is not ours to write to; the program looks itself whether it is right.
+                _ => (format!("{name} {count:08x}"), "/dev/tty1"),
+            };
+            let expected = checksum(&expected, &name).expect("the host's checksum");
+            let shown = guest.command(&format!("suite {name} {times} {path}"));
+            assert_eq!(checksum(&shown, &name), Some(expected), "{name} {count}: {shown}");
+        }
+    }
+    let written = std::fs::read(&the_guests).expect("it is there");
+    assert!(written == image, "nothing else is written than what was there");
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+#[test]
+fn the_suite_computes_on_the_default_engine_what_it_computes_on_the_host() {
+    compare("auto");
+}
+
+#[test]
+fn the_suite_computes_in_the_interpreter_what_it_computes_on_the_host() {
+    compare("interpreter");
+}
+
+#[test]
+fn a_benchmark_that_does_not_exist_is_told_of_with_those_that_do() {
+    let guests = file("suite");
+    let output = ring3()
+        .args(["bench", "cpu", "--only", "nonsense", "--guests"])
+        .arg(guests.parent().expect("it is in a directory"))
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.contains("nonsense") && message.contains("flow_call"), "{message}");
+}

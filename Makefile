@@ -51,7 +51,7 @@ test: check guests ## all checks and all tests, those on real guests too
 
 .PHONY: test-long
 test-long: guests ## the tests on real guests that take many minutes
-	cargo test --release -p ring3 --test screens -- --ignored
+	cargo test --release -p ring3 --test whole screens -- --ignored
 
 .PHONY: test-checked
 test-checked: needs ## the unit tests with checks for overflow and debug assertions
@@ -61,7 +61,7 @@ test-checked: needs ## the unit tests with checks for overflow and debug asserti
 .PHONY: check
 check: needs ## formatting, lints, documentation, and licences where cargo-deny is installed
 	cargo fmt --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --release --workspace --all-targets -- -D warnings
 	$(MAKE) --no-print-directory doc
 	shellcheck $(SCRIPTS)
 	@if command -v cargo-deny >/dev/null; then set -x; cargo deny check bans licenses sources; else \
@@ -117,7 +117,7 @@ cpu-coverage: needs ## print which instruction forms which test has executed, no
 
 .PHONY: doc
 doc: needs ## document all crates for those who work on them, into target/doc
-	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --quiet --workspace --no-deps --document-private-items
 
 .PHONY: book
 book: ## build the book into target/book

@@ -4,6 +4,58 @@
 //! Translated code alone calls them, with its registers as [`context`](crate::context) says and the return address on the
 //! host's stack.
 
+/// Saves RAX in the context and the status flags in AX. POPF takes longer than what a routine does meanwhile.
+///
+/// Operand: `kept`, the offset of [`Context::kept`].
+macro_rules! keep_flags {
+    () => {
+        "mov [r14 + {kept}], rax
+        lahf
+        seto al"
+    };
+}
+
+/// Restores what [`keep_flags`] has saved.
+macro_rules! restore_flags {
+    () => {
+        "add al, 0x7f
+        sahf
+        mov rax, [r14 + {kept}]"
+    };
+}
+
+/// R10 becomes the address of the [`Slot`](crate::descriptors::Slot) of the selector in R8D; flags change.
+///
+/// Operands: `number_shift` ([`descriptors::SLOT_NUMBER_SHIFT`]), `slot_mask`, `slot_shift`, and the offset of `slots`.
+macro_rules! find_slot {
+    () => {
+        "mov r10d, r8d
+        shr r10d, {number_shift}
+        and r10d, {slot_mask}
+        shl r10d, {slot_shift}
+        lea r10, [r14 + r10 + {slots}]"
+    };
+}
+
+/// Goes to `$otherwise` unless the slot at R10 is that of the selector in R8D, its byte at `$allowed` has a bit of `here`, and the descriptor in memory is
+/// still what it was. `$used` is used.
+///
+/// Operands: `selector`, `host` and `descriptor`, offsets in a [`Slot`](crate::descriptors::Slot), and `here`.
+macro_rules! check_slot {
+    ($allowed:literal, $used:literal, $otherwise:literal) => {
+        concat!(
+            "cmp [r10 + {selector}], r8d\n",
+            concat!("jne ", $otherwise, "\n"),
+            concat!("test byte ptr [", $allowed, "], {here}\n"),
+            concat!("jz ", $otherwise, "\n"),
+            concat!("mov ", $used, ", [r10 + {host}]\n"),
+            concat!("mov ", $used, ", [", $used, "]\n"),
+            concat!("cmp ", $used, ", [r10 + {descriptor}]\n"),
+            concat!("jne ", $otherwise),
+        )
+    };
+}
+
 pub(crate) mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod far;
@@ -64,9 +116,7 @@ pub(crate) unsafe extern "sysv64" fn sti() {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
     naked_asm!(
-        "mov [r14 + {kept}], rax",
-        "lahf",
-        "seto al",
+        keep_flags!(),
         "mov r9d, r8d",
         "xor r9d, [r14 + {system_flags}]",
         "test r9d, {unusual}",
@@ -89,9 +139,7 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         "and r8d, 1",
         "shl eax, 8",
         "mov al, r8b",
-        "add al, 0x7f",
-        "sahf",
-        "mov rax, [r14 + {kept}]",
+        restore_flags!(),
         "ret",
         "3:",
         "and r8d, {status}",
@@ -101,9 +149,7 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         "mov rax, [r14 + {kept}]",
         "ret",
         "5:",
-        "add al, 0x7f",
-        "sahf",
-        "mov rax, [r14 + {kept}]",
+        restore_flags!(),
         "jmp {ask_interpreter}",
         kept = const offset_of!(Context, kept),
         pin = const offset_of!(Context, interrupt_pin),

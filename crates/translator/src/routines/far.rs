@@ -11,31 +11,40 @@ use crate::context::{Context, FAR_BITS, FAR_MODES, FarMode, Transfer, View};
 use crate::descriptors::{CALL, SLOTS, Slot};
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
+/// R10 becomes the address of the [`FarMode`] of the selector in R9D, among those at `modes`. Where it is not known, or numeric registers are in use, the
+/// interpreter executes the instruction. R8 is what RCX was, no flags change, and the labels 2 to 4 are used.
+///
+/// Operands: `bits`, `size_shift`, the offsets `modes`, `numeric_is_live` and `selector`, and `ask_interpreter`.
+macro_rules! find_far_mode {
+    () => {
+        "rorx r10d, r9d, 8
+        lea r10d, [r10 + r9]
+        mov r8d, {bits}
+        pext r10d, r10d, r8d
+        rorx r10, r10, 64 - {size_shift}
+        lea r10, [r14 + r10 + {modes}]
+        mov r8, rcx
+        mov ecx, [r14 + {numeric_is_live}]
+        jrcxz 2f
+        jmp 3f
+        2:
+        mov ecx, [r10 + {selector}]
+        not ecx
+        lea ecx, [rcx + r9 + 1]
+        jrcxz 4f
+        3:
+        mov rcx, r8
+        jmp {ask_interpreter}
+        4:"
+    };
+}
+
 /// Finds the [`FarMode`] of code with the selector in R9D: R10 is its address. R8 is used. Where it is not known, or numeric registers are in use, of whose last
 /// instruction the selector of CS is to be known, the interpreter executes the instruction.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_find() {
     naked_asm!(
-        "rorx r10d, r9d, 8",
-        "lea r10d, [r10 + r9]",
-        "mov r8d, {bits}",
-        "pext r10d, r10d, r8d",
-        "rorx r10, r10, 64 - {size_shift}",
-        "lea r10, [r14 + r10 + {modes}]",
-        "mov r8, rcx",
-        "mov ecx, [r14 + {numeric_is_live}]",
-        "jrcxz 2f",
-        "jmp 3f",
-        "2:",
-        "mov ecx, [r10 + {selector}]",
-        // No flags change.
-        "not ecx",
-        "lea ecx, [rcx + r9 + 1]",
-        "jrcxz 4f",
-        "3:",
-        "mov rcx, r8",
-        "jmp {ask_interpreter}",
-        "4:",
+        find_far_mode!(),
         "mov rcx, r8",
         "ret",
         bits = const FAR_BITS,
@@ -51,25 +60,7 @@ pub(crate) unsafe extern "sysv64" fn far_find() {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_find_descriptor() {
     naked_asm!(
-        "rorx r10d, r9d, 8",
-        "lea r10d, [r10 + r9]",
-        "mov r8d, {bits}",
-        "pext r10d, r10d, r8d",
-        "rorx r10, r10, 64 - {size_shift}",
-        "lea r10, [r14 + r10 + {modes}]",
-        "mov r8, rcx",
-        "mov ecx, [r14 + {numeric_is_live}]",
-        "jrcxz 2f",
-        "jmp 3f",
-        "2:",
-        "mov ecx, [r10 + {selector}]",
-        "not ecx",
-        "lea ecx, [rcx + r9 + 1]",
-        "jrcxz 4f",
-        "3:",
-        "mov rcx, r8",
-        "jmp {ask_interpreter}",
-        "4:",
+        find_far_mode!(),
         "mov rcx, [r10 + {host}]",
         "mov rcx, [rcx]",
         "not rcx",
@@ -168,36 +159,19 @@ pub(crate) unsafe extern "sysv64" fn far_gate() {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
     naked_asm!(
-        "mov [r14 + {kept}], rax",
-        "lahf",
-        "seto al",
-        "mov r10d, r8d",
-        "shr r10d, {number_shift}",
-        "and r10d, {slot_mask}",
-        "shl r10d, {slot_shift}",
-        "lea r10, [r14 + r10 + {slots}]",
-        "cmp [r10 + {selector}], r8d",
-        "jne 3f",
-        "test byte ptr [r10 + {allowed}], {here}",
-        "jz 3f",
-        "mov r9, [r10 + {host}]",
-        "mov r9, [r9]",
-        "cmp r9, [r10 + {descriptor}]",
-        "jne 3f",
+        keep_flags!(),
+        find_slot!(),
+        check_slot!("r10 + {allowed}", "r9", "3f"),
         "cmp r8w, [r14 + {code}]",
         "jne 4f",
         "2:",
-        "add al, 0x7f",
-        "sahf",
-        "mov rax, [r14 + {kept}]",
+        restore_flags!(),
         "ret",
         "4:",
         "cmp dword ptr [r14 + {numeric_is_live}], 0",
         "je 2b",
         "3:",
-        "add al, 0x7f",
-        "sahf",
-        "mov rax, [r14 + {kept}]",
+        restore_flags!(),
         "jmp {ask_interpreter}",
         kept = const offset_of!(Context, kept),
         number_shift = const SLOT_NUMBER_SHIFT,
@@ -220,31 +194,16 @@ pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_call<const ALLOWED: u8>() {
     naked_asm!(
-        "mov [r14 + {kept}], rax",
-        "lahf",
-        "seto al",
-        "mov r10d, r8d",
-        "shr r10d, {number_shift}",
-        "and r10d, {slot_mask}",
-        "shl r10d, {slot_shift}",
-        "lea r10, [r14 + r10 + {slots}]",
-        "cmp [r10 + {selector}], r8d",
-        "jne 2f",
-        "test byte ptr [r10 + {allowed}], {here}",
-        "jz 2f",
-        "mov r9, [r10 + {host}]",
-        "mov r9, [r9]",
-        "cmp r9, [r10 + {descriptor}]",
-        // What is in memory then is no descriptor of code that is known.
-        "jne 2f",
+        keep_flags!(),
+        find_slot!(),
+        check_slot!("r10 + {allowed}", "r9", "2f"),
+        // What is in memory is no descriptor of code that is known then.
         "mov r8d, [r10 + {offset}]",
         "mov [r14 + {branch}], r8d",
         "mov r8d, [r10 + {gate_code}]",
         "2:",
         "mov [r14 + {far_selector}], r8w",
-        "add al, 0x7f",
-        "sahf",
-        "mov rax, [r14 + {kept}]",
+        restore_flags!(),
         "jmp {far_check_flat}",
         kept = const offset_of!(Context, kept),
         number_shift = const SLOT_NUMBER_SHIFT,

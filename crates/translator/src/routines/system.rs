@@ -13,6 +13,37 @@ use crate::translator::execute_system;
 /// IA32_TIME_STAMP_COUNTER.
 const TIME_STAMP_COUNTER: u32 = 0x10;
 
+/// The status flags become those in ECX. EAX and ECX are used.
+///
+/// Operand: `overflow`, the number of OF.
+macro_rules! load_status {
+    () => {
+        "mov eax, ecx
+        shr ecx, {overflow}
+        and ecx, 1
+        shl eax, 8
+        mov al, cl
+        add al, 0x7f
+        sahf"
+    };
+}
+
+/// The general registers become those of the processor at R9.
+///
+/// Operand: `general`, their offset in [`Cpu`].
+macro_rules! load_registers {
+    () => {
+        "mov eax, [r9 + {general}]
+        mov ecx, [r9 + {general} + 8]
+        mov edx, [r9 + {general} + 16]
+        mov ebx, [r9 + {general} + 24]
+        mov r15d, [r9 + {general} + 32]
+        mov ebp, [r9 + {general} + 40]
+        mov esi, [r9 + {general} + 48]
+        mov edi, [r9 + {general} + 56]"
+    };
+}
+
 /// Has the engine execute the instruction of number R8D among those that blocks leave to the interpreter; it is the last one that was taken from the
 /// budget. Where it stops, the numeric registers are in use, or DF is set, the interpreter executes it as any other.
 #[unsafe(naked)]
@@ -47,23 +78,10 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "mov ecx, [rsp]",
         // POPF takes as long as all of this.
         "1:",
-        "mov eax, ecx",
-        "shr ecx, {overflow}",
-        "and ecx, 1",
-        "shl eax, 8",
-        "mov al, cl",
-        "add al, 0x7f",
-        "sahf",
+        load_status!(),
         "mov r9, [r14 + {cpu}]",
         "mov r11d, [r14 + {index_mask}]",
-        "mov eax, [r9 + {general}]",
-        "mov ecx, [r9 + {general} + 8]",
-        "mov edx, [r9 + {general} + 16]",
-        "mov ebx, [r9 + {general} + 24]",
-        "mov r15d, [r9 + {general} + 32]",
-        "mov ebp, [r9 + {general} + 40]",
-        "mov esi, [r9 + {general} + 48]",
-        "mov edi, [r9 + {general} + 56]",
+        load_registers!(),
         "lea rsp, [rsp + 8]",
         "ret",
         "2:",
@@ -83,22 +101,9 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "mov [r14 + {fault_rip}], r8",
         "mov rsp, [r14 + {returns}]",
         "mov dword ptr [r14 + {reason}], {system_done}",
-        "mov eax, ecx",
-        "shr ecx, {overflow}",
-        "and ecx, 1",
-        "shl eax, 8",
-        "mov al, cl",
-        "add al, 0x7f",
-        "sahf",
+        load_status!(),
         "mov r9, [r14 + {cpu}]",
-        "mov eax, [r9 + {general}]",
-        "mov ecx, [r9 + {general} + 8]",
-        "mov edx, [r9 + {general} + 16]",
-        "mov ebx, [r9 + {general} + 24]",
-        "mov r15d, [r9 + {general} + 32]",
-        "mov ebp, [r9 + {general} + 40]",
-        "mov esi, [r9 + {general} + 48]",
-        "mov edi, [r9 + {general} + 56]",
+        load_registers!(),
         "jmp {leave}",
         // Registers that are not the same are not those of the guest.
         "4:",

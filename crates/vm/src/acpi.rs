@@ -38,6 +38,7 @@ use ring3_devices::acpi_pm;
 use ring3_devices::fw_cfg::FwCfg;
 use ring3_devices::{hpet, pci_hotplug};
 
+use crate::checksum::make_sum_zero;
 use crate::config::Config;
 
 /// First byte of the BIOS area; the RSDP is here.
@@ -192,9 +193,7 @@ impl Tables {
         }
         for Checksum { piece, offset, start, len } in std::mem::take(&mut self.checksums) {
             let bytes = self.piece(piece);
-            let sum =
-                bytes[start..start + len].iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-            bytes[offset] = bytes[offset].wrapping_sub(sum);
+            make_sum_zero(&mut bytes[start..start + len], offset - start);
         }
     }
 

@@ -46,6 +46,7 @@
 pub mod acpi;
 pub mod board;
 pub mod cards;
+mod checksum;
 pub mod config;
 pub mod control;
 pub mod difference;

@@ -7,6 +7,7 @@
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_devices::fw_cfg::FwCfg;
 
+use crate::checksum::make_sum_zero;
 use crate::config::Config;
 
 /// Where a machine without firmware has the entry point. Systems look for it on boundaries of 16 bytes from here on (5.2.1).
@@ -166,15 +167,10 @@ impl Tables {
         entry[24..28].copy_from_slice(&address.to_le_bytes());
         entry[28..30].copy_from_slice(&self.count.to_le_bytes());
         entry[30] = MAJOR << 4 | MINOR;
-        let complement = |bytes: &[u8]| 0u8.wrapping_sub(sum(bytes));
-        entry[21] = complement(&entry[INTERMEDIATE..]);
-        entry[4] = complement(&entry);
+        make_sum_zero(&mut entry[INTERMEDIATE..], 21 - INTERMEDIATE);
+        make_sum_zero(&mut entry, 4);
         entry
     }
-}
-
-fn sum(bytes: &[u8]) -> u8 {
-    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
 /// Puts the tables of a machine of that shape into its memory, if it has any.
@@ -196,6 +192,7 @@ pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, config: &Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum::sum;
 
     /// The structures: their types, bodies with headers, and strings.
     fn structures(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>, Vec<String>)> {

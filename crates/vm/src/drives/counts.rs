@@ -56,7 +56,7 @@ enum Kind {
 }
 
 impl Counted {
-    /// `operation`, which is asked for now.
+    /// `operation`, at the moment at which it is asked for.
     pub(super) fn new(operation: &DiskOperation) -> Counted {
         let sectors = |count: u32| u64::from(count) * SECTOR_SIZE as u64;
         let (kind, sector, bytes) = match operation {

@@ -4,6 +4,7 @@
 use ring3_devices::fw_cfg::{DmaCommand, key};
 
 use super::{Plan, stack_pointer};
+use crate::checksum::make_sum_zero;
 
 /// Its unit of length.
 const BLOCK: usize = 512;
@@ -38,7 +39,8 @@ pub(crate) fn rom(plan: &Plan, code_len: u32, initrd_len: u32) -> Vec<u8> {
     rom.extend(NAME);
     rom.resize(rom.len().next_multiple_of(BLOCK), 0);
     rom[2] = (rom.len() / BLOCK) as u8;
-    make_sum_zero(&mut rom);
+    let last = rom.len() - 1;
+    make_sum_zero(&mut rom, last);
     rom
 }
 
@@ -50,8 +52,7 @@ fn pnp_header(name: u16) -> [u8; 32] {
     header[5] = 2; // length in 16 bytes
     header[0x10..0x12].copy_from_slice(&name.to_le_bytes());
     header[0x1a..0x1c].copy_from_slice(&(ENTRY as u16).to_le_bytes());
-    let sum = header.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-    header[9] = sum.wrapping_neg();
+    make_sum_zero(&mut header, 9);
     header
 }
 
@@ -90,14 +91,6 @@ fn entry(plan: &Plan, table: u16) -> Vec<u8> {
         0xbc, sp_low, sp_high, //            MOV SP, below the command line
         0xea, 0x00, 0x00, entry_low, entry_high, // JMP FAR segment + 20h : 0
     ]
-}
-
-/// Sets the last byte so that the sum of all is 0, by which firmware knows a ROM.
-fn make_sum_zero(rom: &mut [u8]) {
-    let sum = rom.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-    if let Some(last) = rom.last_mut() {
-        *last = last.wrapping_sub(sum);
-    }
 }
 
 #[cfg(test)]

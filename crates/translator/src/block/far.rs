@@ -1,6 +1,8 @@
-//! Far transfers of segmented code that change CS and no other segment register, INT n of real mode and of the supervisor, and IRET where IF may be changed. What is to be
-//! found is the jump table of the mode with that CS: by [`far_find`](crate::routines::far::far_find), before anything changes. In real mode and virtual-8086 mode
-//! it begins at 16 times its selector, and nothing else of CS changes (SDM vol. 3, 21.1.1 and 21.2.1); in protected mode it has the descriptor that it had before.
+//! Far transfers of segmented code that change CS and no other segment register, INT n of real mode and of the
+//! supervisor, and IRET where IF may be changed. What is to be found is the jump table of the mode with that CS:
+//! by [`far_find`](crate::routines::far::far_find), before anything changes. In real mode and virtual-8086 mode
+//! it begins at 16 times its selector, and nothing else of CS changes (SDM vol. 3, 21.1.1 and 21.2.1); in
+//! protected mode it has the descriptor that it had before.
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 

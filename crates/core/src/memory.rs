@@ -214,6 +214,11 @@ impl Memory {
         })
     }
 
+    /// True when its bytes come from `host_pages`.
+    pub fn is_from(&self, host_pages: &Arc<impl HostPages>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.pages), Arc::as_ptr(host_pages))
+    }
+
     /// Adds an area of at least `size` bytes, all zero, mapped nowhere. To be called while a
     /// machine is put together, before RAM has contents: it moves the array, and RAM is zero then.
     ///

@@ -30,9 +30,9 @@ pub(crate) fn memory_file(name: &std::ffi::CStr, len: usize) -> io::Result<File>
     Ok(file)
 }
 
-/// Guest memory as a file, for [`ring3_core::memory::Memory::with_pages`].
+/// Guest memory as a file, which only the [`Memory`](ring3_core::memory::Memory) that is made with a translator gets its bytes from.
 #[derive(Debug, Default)]
-pub struct GuestMemory {
+pub(crate) struct GuestMemory {
     current: Mutex<Option<Arc<File>>>,
 }
 
@@ -47,8 +47,8 @@ impl HostPages for GuestMemory {
     fn zeroed(&self, len: usize) -> Option<MmapMut> {
         let file = Arc::new(memory_file(c"guest memory", len).ok()?);
         // SAFETY: the file has no name, and this process alone has its descriptor. It maps it elsewhere too, for
-        // translated code, which runs only inside of `Engine::run`: there `Memory` is borrowed mutably, so no
-        // reference into these bytes lives while it writes.
+        // translated code, which runs only inside of `Engine::run`: there the `Memory` that has these bytes is borrowed
+        // mutably, as `Translator::check_memory` makes sure, so no reference into them lives while it writes.
         let bytes = unsafe { MmapOptions::new().len(len).map_mut(&*file) }.ok()?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Some(bytes)

@@ -92,5 +92,4 @@ mod targets;
 mod translator;
 mod window;
 
-pub use host_memory::GuestMemory;
 pub use translator::{Translator, Unavailable};

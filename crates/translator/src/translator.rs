@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Devices, Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
@@ -69,6 +69,9 @@ pub enum Unavailable {
     /// The system does not allow something.
     #[error("the system gives no memory for it: {0}")]
     System(#[from] io::Error),
+    /// There can be no guest memory of this size.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
 /// What was counted.
@@ -196,8 +199,18 @@ struct Middle {
 }
 
 impl Translator {
-    /// An engine for a machine whose memory is `guest_memory`.
-    pub fn new(guest_memory: Arc<GuestMemory>) -> Result<Translator, Unavailable> {
+    /// A translator, and `size` bytes of guest memory, the only memory with which it runs: translated code reaches it at other addresses,
+    /// too, and nobody may have a reference to it meanwhile.
+    ///
+    /// # Errors
+    /// When the host lacks what a translator needs, or `size` is none that [`Memory`] can have.
+    pub fn with_memory(size: u64) -> Result<(Translator, Memory), Unavailable> {
+        let guest_memory = Arc::new(GuestMemory::default());
+        let translator = Translator::new(Arc::clone(&guest_memory))?;
+        Ok((translator, Memory::with_pages(size, guest_memory)?))
+    }
+
+    fn new(guest_memory: Arc<GuestMemory>) -> Result<Translator, Unavailable> {
         if !std::arch::is_x86_feature_detected!("bmi2") {
             return Err(Unavailable::Processor("BMI2"));
         }
@@ -473,6 +486,7 @@ impl Translator {
         instructions: u64,
         mut devices: Option<&mut dyn Devices>,
     ) -> Exit {
+        self.check_memory(memory);
         let mut deadline = cpu.instructions.saturating_add(instructions);
         self.context.forget_device_reads();
         loop {

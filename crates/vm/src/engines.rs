@@ -1,9 +1,7 @@
 //! Which engine executes the guest's instructions.
 
-use std::sync::Arc;
-
 use ring3_core::memory::{Memory, MemoryError};
-use ring3_translator::{GuestMemory, Translator, Unavailable};
+use ring3_translator::{Translator, Unavailable};
 use ring3_x86::engine::Engine;
 use ring3_x86::interpreter::Interpreter;
 use tracing::info;
@@ -36,11 +34,9 @@ impl<T: EngineMaker + ?Sized> EngineMaker for &T {
 impl EngineMaker for EngineChoice {
     fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError> {
         if *self != EngineChoice::Interpreter {
-            let guest_memory = Arc::new(GuestMemory::default());
-            match Translator::new(Arc::clone(&guest_memory)) {
-                Ok(translator) => {
-                    return Ok((Box::new(translator), Memory::with_pages(size, guest_memory)?));
-                }
+            match Translator::with_memory(size) {
+                Ok((translator, memory)) => return Ok((Box::new(translator), memory)),
+                Err(Unavailable::Memory(error)) => return Err(error.into()),
                 Err(error) if *self == EngineChoice::Auto => {
                     info!("the interpreter takes the translator's place: {error}");
                 }

@@ -34,6 +34,17 @@ impl Paging {
 }
 
 impl Translator {
+    /// Makes sure that `memory` is what this translator was made with.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub(super) fn check_memory(&self, memory: &Memory) {
+        assert!(
+            memory.is_from(&self.guest_memory),
+            "a translator runs with the memory that it was made with"
+        );
+    }
+
     /// Takes in what the interpreter, devices and the machine have changed.
     fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
         if self.layout != Some(memory.layout_generation()) {

@@ -1,11 +1,15 @@
 //! Guests that use up what the translator and the host have: address spaces, mappings, room for code, and addresses.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 
-use ring3_x86::cpu::reg;
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::engine::Engine;
 
 use crate::machine::*;
 use crate::pair::Pair;
+use crate::support;
 
 /// Page tables of all spaces here, 4 KiB each.
 const TABLES: u32 = 0x40_0000;
@@ -123,6 +127,22 @@ fn more_code_than_there_is_room_for() {
         pair.run_to_halt();
         assert!(pair.counted("flushes") > before, "it did not fit");
     }
+}
+
+/// Translated code reaches guest memory by addresses of its own, so a translator refuses all memory but that which nobody else can refer to meanwhile.
+#[test]
+fn a_translator_runs_with_its_own_memory_alone() {
+    let Some((mut translator, mut own)) = support::translator(1 << 20) else { return };
+    let Some((_, mut of_another)) = support::translator(1 << 20) else { return };
+    let mut of_none = Memory::new(1 << 20).unwrap();
+    let mut run = |memory: &mut Memory| {
+        let mut cpu = Cpu::new();
+        catch_unwind(AssertUnwindSafe(|| translator.run(&mut cpu, memory, 1))).is_ok()
+    };
+    assert_eq!([&mut own, &mut of_another, &mut of_none].map(&mut run), [true, false, false]);
+    // It is the memory that counts, not where it is kept.
+    std::mem::swap(&mut own, &mut of_another);
+    assert_eq!([&mut own, &mut of_another].map(run), [false, true]);
 }
 
 /// Tests of this program where the process may have only so many addresses: where there is no room for a translator they

@@ -15,8 +15,9 @@ mod segmented_branches;
 mod site;
 mod source;
 mod transfers;
+mod walk;
 
-use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 use ring3_x86::cpu::reg;
 use ring3_x86::decode::{self, Op};
 
@@ -24,7 +25,7 @@ use crate::access::{self, Access};
 use crate::changing::{self, Contents};
 use crate::context::{at, info};
 use crate::copy::{self, address, plain_address};
-use crate::emitter::{Branch, CONDITIONAL_SIZE, Count, Emitter, Mark};
+use crate::emitter::{Branch, Count, Emitter};
 use crate::flags;
 use crate::frames;
 use crate::mode::{Loading, Mode, ModeNumber, Segmented};
@@ -37,9 +38,8 @@ use crate::system::{self, System};
 use links::Later;
 pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
+use walk::End;
 
-/// Instructions in a block at most.
-const MAX_INSTRUCTIONS: u16 = 64;
 /// Guest pages.
 const PAGE_MASK: u32 = !0xfff;
 
@@ -209,19 +209,6 @@ pub(crate) struct LeftOp {
     pub(crate) len: u8,
 }
 
-/// What comes after the instructions of a block that go on with the next one.
-enum End {
-    /// This branch.
-    Branch(Instruction),
-    /// The instruction at this address, in a block of its own.
-    NextBlock(u32),
-    /// This instruction, which is left to the interpreter, with what that is to know of it ([`info`]), by the routine in this field of the
-    /// context.
-    Interpreter(Instruction, u32, u32),
-    /// This INT n or IRET, with what the interpreter is to know of it where it is left to that.
-    Transfer(Instruction, u32),
-}
-
 /// A block that is being made.
 struct Maker<'a> {
     emitter: Emitter,
@@ -257,165 +244,7 @@ struct Maker<'a> {
     left: Vec<LeftOp>,
 }
 
-/// What there was before an instruction, to leave it to the interpreter after all or to translate it again.
-#[derive(Clone, Copy)]
-struct Start {
-    mark: Mark,
-    sites: usize,
-    instructions: u16,
-    checked: Checked,
-    part: Option<(Count, u16)>,
-    check: Option<(Count, u16)>,
-    is_landing: bool,
-    left: usize,
-}
-
 impl Maker<'_> {
-    /// Translates the instructions up to where the block ends, and says how it does.
-    fn instructions(&mut self, source: &Source, entry_of: &impl Fn(u32) -> Option<u32>) -> End {
-        let mut decoder = decode::decoder(source.bytes, self.mode.is_32_bit(), source.eip);
-        let mut end = source.eip;
-        // The last one, if it was no branch, and what there was before it.
-        let mut last: Option<(Start, Instruction)> = None;
-        let mut has_written = false;
-        let ending = loop {
-            let at_end =
-                !decoder.can_decode() || source.crossing.is_some() && !self.sites.is_empty();
-            if at_end || has_written || self.instructions >= MAX_INSTRUCTIONS {
-                break End::NextBlock(end);
-            }
-            let instruction = decoder.decode();
-            if !self.sites.is_empty() && decode::goes_on(&decoder, &instruction) {
-                break End::NextBlock(end);
-            }
-            let linear = self.mode.linear(end);
-            // What is repeated may write to itself.
-            let is_left = !decode::exists(&instruction, source.model)
-                || source.left.contains(&linear)
-                || source.changing.is_some() && repeats(&instruction);
-            has_written = source.changing.is_some() && changing::writes(&instruction);
-            // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
-            let may_go_on =
-                source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
-            if !is_left && may_go_on && branches::goes_on_after(&instruction, &self.mode) {
-                self.align_pair(last, source);
-                self.emitter.settle_stack();
-                self.begin_site(&instruction);
-                self.end_part();
-                let taken = self.emitter.jump_if(branches::condition(&instruction));
-                self.lead(taken, branches::target(&instruction), entry_of);
-                self.begin_part();
-                end = instruction.next_ip32();
-                last = None;
-                continue;
-            }
-            if !is_left && may_go_on && self.comes_again(&instruction) {
-                self.align_pair(last.take(), source);
-                self.go_round(&instruction);
-                decoder = decode::decoder(source.bytes, self.mode.is_32_bit(), source.eip);
-                end = source.eip;
-                continue;
-            }
-            if !is_left && may_go_on && self.reads_its_address(&instruction, source) {
-                end = instruction.next_ip32();
-                last = None;
-                continue;
-            }
-            if !is_left && may_go_on && self.goes_on_after_call(&instruction, entry_of) {
-                self.call_and_go_on(&instruction, entry_of);
-                end = instruction.next_ip32();
-                last = None;
-                continue;
-            }
-            if !is_left && branches::is_ending(&instruction, &self.mode) {
-                if instruction.is_jcc_short_or_near() {
-                    self.align_pair(last, source);
-                }
-                return End::Branch(instruction);
-            }
-            let is_flat = self.mode.segmented.is_none();
-            let reads_time = matches!(instruction.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp);
-            if !is_left && may_go_on && is_flat && reads_time {
-                // Of the budget nothing is taken for what comes after it.
-                self.begin_site(&instruction);
-                self.end_part();
-                self.emitter.call(at::TIME_STAMP);
-                if instruction.mnemonic() == Mnemonic::Rdtscp {
-                    self.emitter.load_field(Register::RCX, at::TSC_AUX);
-                }
-                self.begin_part();
-                end = instruction.next_ip32();
-                last = None;
-                continue;
-            }
-            let start = Start {
-                mark: self.emitter.mark(),
-                sites: self.sites.len(),
-                instructions: self.instructions,
-                checked: self.checked,
-                part: self.part,
-                check: self.check,
-                is_landing: self.is_landing,
-                left: self.left.len(),
-            };
-            let is_done = instruction.flow_control() == FlowControl::Next
-                && !is_left
-                && self.plain(&instruction, source);
-            if !is_done {
-                self.go_back(&start);
-                if !is_left && may_go_on && self.waits_for_engine(&instruction, source) {
-                    end = instruction.next_ip32();
-                    last = None;
-                    continue;
-                }
-                let mut info = 0;
-                if numeric::is_numeric(&instruction) {
-                    info |= info::NUMERIC;
-                }
-                if source.left.contains(&linear) {
-                    info |= info::LEFT;
-                }
-                if repeats(&instruction) {
-                    info |= info::REPEATS;
-                }
-                if quiet::is_quiet(&instruction) {
-                    info |= info::QUIET;
-                }
-                if !is_left
-                    && !source.for_user.contains(&linear)
-                    && is_flat
-                    && transfers::is_translated(&instruction, self.mode.is_user)
-                {
-                    break End::Transfer(instruction, info::TRANSFERS);
-                }
-                let routine = match instruction.mnemonic() {
-                    _ if is_left || self.mode.segmented.is_some() => at::LEAVE_TO_STEP,
-                    Mnemonic::Sysenter if self.mode.is_user => at::SYSENTER,
-                    Mnemonic::Sysexit if !self.mode.is_user => at::SYSEXIT,
-                    _ => at::LEAVE_TO_STEP,
-                };
-                break End::Interpreter(instruction, info, routine);
-            }
-            last = Some((start, instruction));
-            end = instruction.next_ip32();
-        };
-        // After STI, and after a load of SS, one more instruction comes before an interrupt (SDM vol. 2, STI, MOV): the two stay together.
-        let is_sti = |last: &(Start, Instruction)| {
-            last.1.mnemonic() == Mnemonic::Sti || segmented::loads_stack(&last.1)
-        };
-        match (ending, last.filter(is_sti)) {
-            (End::Interpreter(next, info, routine), Some(_)) => {
-                End::Interpreter(next, info | info::AFTER_STI, routine)
-            }
-            (End::Transfer(next, info), Some(_)) => End::Transfer(next, info | info::AFTER_STI),
-            (_, Some((start, sti))) => {
-                self.go_back(&start);
-                End::Interpreter(sti, 0, at::LEAVE_TO_STEP)
-            }
-            (ending, None) => ending,
-        }
-    }
-
     /// Translates an instruction that goes on with the next one. False if it is left to the interpreter, and then what was written is to be thrown away.
     fn plain(&mut self, instruction: &Instruction, source: &Source) -> bool {
         if copy::needs_stack_pointer(instruction) {
@@ -465,19 +294,6 @@ impl Maker<'_> {
         copy::translate_with(&mut self.emitter, instruction, |_| Some(value))
     }
 
-    /// A conditional jump comes now. If the processor will fuse the `last` instruction with it, the two are moved on to where they cross no boundary.
-    fn align_pair(&mut self, last: Option<(Start, Instruction)>, source: &Source) {
-        let Some((start, instruction)) = last.filter(|(_, last)| branches::fuses(last)) else {
-            return;
-        };
-        let are_adjacent = self.emitter.stack_offset() == 0;
-        if are_adjacent && self.emitter.crosses_since(start.mark, CONDITIONAL_SIZE) {
-            self.go_back(&start);
-            self.emitter.align();
-            self.plain(&instruction, source);
-        }
-    }
-
     /// Translates a call after which the block goes on.
     fn call_and_go_on(&mut self, call: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         self.settle_for_branch(call);
@@ -488,18 +304,6 @@ impl Maker<'_> {
         // The function may have executed any number of instructions, and lost the numeric registers.
         self.is_landing = true;
         self.checked = Checked::Nothing;
-    }
-
-    /// Throws away what was made since `start`.
-    fn go_back(&mut self, start: &Start) {
-        self.emitter.go_back(start.mark);
-        self.sites.truncate(start.sites);
-        self.instructions = start.instructions;
-        self.checked = start.checked;
-        self.part = start.part;
-        self.check = start.check;
-        self.is_landing = start.is_landing;
-        self.left.truncate(start.left);
     }
 
     /// The interpreter may have to execute `instruction`, which gets this number.

@@ -9,6 +9,8 @@ mod branches;
 mod counts;
 mod far;
 mod far_flat;
+#[cfg(test)]
+mod golden;
 mod links;
 mod quiet;
 mod segmented_branches;

@@ -390,78 +390,101 @@ pub(crate) const NO_BASE: u64 = 1 << 63;
 pub(crate) mod at {
     use super::{Context, FarMode, View, offset_of};
 
-    pub(crate) const REGIONS: u32 = offset_of!(Context, regions) as u32;
-    pub(crate) const WINDOW: u32 = offset_of!(Context, window) as u32;
-    pub(crate) const BASE_OF: u32 = offset_of!(Context, base_of) as u32;
-    pub(crate) const NEAR_BASES: u32 = offset_of!(Context, near_bases) as u32;
-    pub(crate) const LEAVE_TO_LINK: u32 = offset_of!(Context, leave_to_link) as u32;
-    pub(crate) const LEAVE_TO_STEP: u32 = offset_of!(Context, leave_to_step) as u32;
-    pub(crate) const SYSTEM_FLAGS: u32 = offset_of!(Context, system_flags) as u32;
-    pub(crate) const FLAGS_WITHOUT_IF: u32 = offset_of!(Context, flags_without_if) as u32;
-    pub(crate) const SELECTORS: u32 = offset_of!(Context, selectors) as u32;
-    pub(crate) const VIEWS: u32 = offset_of!(Context, views) as u32;
+    /// Offsets of fields, and of pairs of addresses: one for supervisor code, and one for user code.
+    macro_rules! fields {
+        ([$($name:ident: $field:ident,)*] pairs [$($pair:ident: $of_pair:ident,)*]) => {
+            $(pub(crate) const $name: u32 = offset_of!(Context, $field) as u32;)*
+            $(pub(crate) const $pair: [u32; 2] = {
+                let first = offset_of!(Context, $of_pair) as u32;
+                [first, first + 8]
+            };)*
+            /// What they are offsets of.
+            #[cfg(test)]
+            pub(crate) fn names() -> Vec<(u32, String)> {
+                let fields = [$(($name, stringify!($field).to_owned())),*];
+                let pairs = [$(($pair, stringify!($of_pair))),*];
+                let pairs = pairs.into_iter().flat_map(|([of_supervisor, of_user], name)| {
+                    let supervisor = (of_supervisor, format!("{name}.supervisor"));
+                    [supervisor, (of_user, format!("{name}.user"))]
+                });
+                fields.into_iter().chain(pairs).collect()
+            }
+        };
+    }
+
+    fields! {
+        [
+            REGIONS: regions,
+            WINDOW: window,
+            BASE_OF: base_of,
+            NEAR_BASES: near_bases,
+            LEAVE_TO_LINK: leave_to_link,
+            LEAVE_TO_STEP: leave_to_step,
+            SYSTEM_FLAGS: system_flags,
+            FLAGS_WITHOUT_IF: flags_without_if,
+            SELECTORS: selectors,
+            VIEWS: views,
+            TARGETS: targets,
+            BRANCH: branch,
+            WORDS: words,
+            FORWARD: forward,
+            STRINGS: strings,
+            CONTROL: control,
+            LOAD_VIEW: load_view,
+            LOAD_TOWARD_FLAT: load_toward_flat,
+            STI: sti,
+            POPF: popf,
+            CLAC: clac,
+            STAC: stac,
+            CHECK_COUNT: check_count,
+            AFTER_REPEATING: after_repeating,
+            TIME_STAMP: time_stamp,
+            TSC_AUX: tsc_aux,
+            SYSENTER: sysenter,
+            SYSEXIT: sysexit,
+            READ_DEVICE: read_device,
+            DEVICE_VALUE: device_value,
+            FAR_OFFSET: far_offset,
+            FAR_SELECTOR: far_selector,
+            FAR_FLAGS: far_flags,
+            REAL_VECTORS: real_vectors,
+            FAR_FIND: far_find,
+            FAR_FIND_VECTOR: far_find_vector,
+            FAR_FIND_RETURN: far_find_return,
+            FAR_GATE: far_gate,
+            FAR_GO: far_go,
+            CPU: cpu,
+            DEBUG_REGISTERS: debug_registers,
+            SYSTEM: system,
+            CPUID: cpuid,
+            RDMSR: rdmsr,
+            LGDT: lgdt,
+            LIDT: lidt,
+            TASK_SWITCHED: task_switched,
+            LOAD_CR0: load_cr0,
+            LOAD_CR4: load_cr4,
+            FAR_LOAD_FLAT: far_load_flat,
+            POPF_OF_IRET: popf_of_iret,
+            NUMERIC_CHECK: numeric_check,
+            SSE_CHECK: sse_check,
+            JUMP_BY_TABLE: jump_by_table,
+            MISS: miss,
+        ]
+        pairs [
+            LOAD_FLAT: load_flat,
+            INTERRUPT: interrupt,
+            ENTER_HANDLER: enter_handler,
+            INTERRUPT_RETURN: interrupt_return,
+            FAR_CHECK_FLAT: far_check_flat,
+            FAR_CHECK_CALL: far_check_call,
+        ]
+    }
+
     pub(crate) const VIEW_SIZE: u32 = size_of::<View>() as u32;
     pub(crate) const READS: u32 = offset_of!(View, reads) as u32;
     pub(crate) const WRITES: u32 = offset_of!(View, writes) as u32;
     pub(crate) const BASE: u32 = offset_of!(View, base) as u32;
-    pub(crate) const TARGETS: u32 = offset_of!(Context, targets) as u32;
-    pub(crate) const BRANCH: u32 = offset_of!(Context, branch) as u32;
-    pub(crate) const WORDS: u32 = offset_of!(Context, words) as u32;
-    pub(crate) const FORWARD: u32 = offset_of!(Context, forward) as u32;
-    pub(crate) const STRINGS: u32 = offset_of!(Context, strings) as u32;
-    pub(crate) const CONTROL: u32 = offset_of!(Context, control) as u32;
-    pub(crate) const LOAD_FLAT: [u32; 2] = both(offset_of!(Context, load_flat));
-    pub(crate) const LOAD_VIEW: u32 = offset_of!(Context, load_view) as u32;
-    pub(crate) const LOAD_TOWARD_FLAT: u32 = offset_of!(Context, load_toward_flat) as u32;
-    pub(crate) const STI: u32 = offset_of!(Context, sti) as u32;
-    pub(crate) const POPF: u32 = offset_of!(Context, popf) as u32;
-    pub(crate) const CLAC: u32 = offset_of!(Context, clac) as u32;
-    pub(crate) const STAC: u32 = offset_of!(Context, stac) as u32;
-    pub(crate) const CHECK_COUNT: u32 = offset_of!(Context, check_count) as u32;
-    pub(crate) const AFTER_REPEATING: u32 = offset_of!(Context, after_repeating) as u32;
-    pub(crate) const TIME_STAMP: u32 = offset_of!(Context, time_stamp) as u32;
-    pub(crate) const TSC_AUX: u32 = offset_of!(Context, tsc_aux) as u32;
-    pub(crate) const SYSENTER: u32 = offset_of!(Context, sysenter) as u32;
-    pub(crate) const SYSEXIT: u32 = offset_of!(Context, sysexit) as u32;
-    /// Of INT n in supervisor code, and in user code.
-    pub(crate) const INTERRUPT: [u32; 2] = both(offset_of!(Context, interrupt));
-    pub(crate) const ENTER_HANDLER: [u32; 2] = both(offset_of!(Context, enter_handler));
-    pub(crate) const INTERRUPT_RETURN: [u32; 2] = both(offset_of!(Context, interrupt_return));
-    pub(crate) const READ_DEVICE: u32 = offset_of!(Context, read_device) as u32;
-    pub(crate) const DEVICE_VALUE: u32 = offset_of!(Context, device_value) as u32;
-    pub(crate) const FAR_OFFSET: u32 = offset_of!(Context, far_offset) as u32;
-    pub(crate) const FAR_SELECTOR: u32 = offset_of!(Context, far_selector) as u32;
-    pub(crate) const FAR_FLAGS: u32 = offset_of!(Context, far_flags) as u32;
-    pub(crate) const REAL_VECTORS: u32 = offset_of!(Context, real_vectors) as u32;
-    pub(crate) const FAR_FIND: u32 = offset_of!(Context, far_find) as u32;
-    pub(crate) const FAR_FIND_VECTOR: u32 = offset_of!(Context, far_find_vector) as u32;
-    pub(crate) const FAR_FIND_RETURN: u32 = offset_of!(Context, far_find_return) as u32;
-    pub(crate) const FAR_GATE: u32 = offset_of!(Context, far_gate) as u32;
-    pub(crate) const FAR_GO: u32 = offset_of!(Context, far_go) as u32;
-    pub(crate) const CPU: u32 = offset_of!(Context, cpu) as u32;
-    pub(crate) const DEBUG_REGISTERS: u32 = offset_of!(Context, debug_registers) as u32;
-    pub(crate) const SYSTEM: u32 = offset_of!(Context, system) as u32;
-    pub(crate) const CPUID: u32 = offset_of!(Context, cpuid) as u32;
-    pub(crate) const RDMSR: u32 = offset_of!(Context, rdmsr) as u32;
-    pub(crate) const LGDT: u32 = offset_of!(Context, lgdt) as u32;
-    pub(crate) const LIDT: u32 = offset_of!(Context, lidt) as u32;
-    pub(crate) const TASK_SWITCHED: u32 = offset_of!(Context, task_switched) as u32;
-    pub(crate) const LOAD_CR0: u32 = offset_of!(Context, load_cr0) as u32;
-    pub(crate) const LOAD_CR4: u32 = offset_of!(Context, load_cr4) as u32;
-    pub(crate) const FAR_CHECK_FLAT: [u32; 2] = both(offset_of!(Context, far_check_flat));
-    pub(crate) const FAR_CHECK_CALL: [u32; 2] = both(offset_of!(Context, far_check_call));
-    pub(crate) const FAR_LOAD_FLAT: u32 = offset_of!(Context, far_load_flat) as u32;
     pub(crate) const FAR_TARGETS: u32 = offset_of!(FarMode, targets) as u32;
-    pub(crate) const POPF_OF_IRET: u32 = offset_of!(Context, popf_of_iret) as u32;
-    pub(crate) const NUMERIC_CHECK: u32 = offset_of!(Context, numeric_check) as u32;
-    pub(crate) const SSE_CHECK: u32 = offset_of!(Context, sse_check) as u32;
-    pub(crate) const JUMP_BY_TABLE: u32 = offset_of!(Context, jump_by_table) as u32;
-    pub(crate) const MISS: u32 = offset_of!(Context, miss) as u32;
-
-    /// Those of two addresses one after the other.
-    const fn both(first: usize) -> [u32; 2] {
-        [first as u32, first as u32 + 8]
-    }
 }
 
 impl Context {

@@ -1,7 +1,8 @@
-//! How translated code is stopped after a number of instructions, without a compare and without flags.
+//! How translated code is stopped after a number of instructions, without a compare and without changing
+//! flags.
 //!
-//! The budget is an address. A block subtracts its number of instructions and reads there; behind what may be
-//! executed there is nothing to read, so the host raises a page fault.
+//! The budget is an address. A block subtracts its number of instructions from it and reads there. Below the
+//! address that stands for 0 nothing can be read, so when the budget is spent the host raises a page fault.
 
 use std::io;
 
@@ -10,19 +11,19 @@ use crate::host_memory::{LARGE_PAGE, Range};
 /// Instructions that can be executed at most before translated code is left.
 pub(crate) const LONGEST: u64 = 16 << 20;
 
-/// A repeated instruction subtracts up to so much at once.
+/// Instructions that a repeated instruction subtracts at once, at most.
 const LARGEST_COUNT: usize = 1 << 32;
-/// What a block subtracts, which it does before it reads.
+/// Instructions that a block subtracts before it reads, at most.
 const SLACK: usize = 1 << 20;
 
-/// What can be read: whole large pages.
+/// The bytes that can be read: whole large pages.
 const READABLE: usize = (LONGEST as usize + SLACK).next_multiple_of(LARGE_PAGE);
 
-/// The addresses.
+/// The range of addresses that stand for numbers of instructions.
 #[derive(Debug)]
 pub(crate) struct Budget {
     range: Range,
-    /// Where nothing is left, in the range.
+    /// Offset in the range of the address that stands for 0 instructions.
     zero: usize,
 }
 
@@ -36,27 +37,28 @@ impl Budget {
         Ok(Budget { range, zero })
     }
 
-    /// Where nothing is left.
+    /// Returns the address that stands for 0 instructions.
     fn zero(&self) -> u64 {
         (self.range.address() + self.zero) as u64
     }
 
-    /// The address for `instructions`, at most [`LONGEST`].
+    /// Returns the address that stands for `instructions`, or for [`LONGEST`] if that is less.
     pub(crate) fn of(&self, instructions: u64) -> u64 {
         self.zero() + instructions.min(LONGEST)
     }
 
-    /// An address that can be read only if `can_be_read`.
+    /// Returns an address that can be read only if `can_be_read`.
     pub(crate) fn end(&self, can_be_read: bool) -> u64 {
         self.zero() - u64::from(!can_be_read)
     }
 
-    /// How many instructions are left at `address`; less than none when a block has just taken more than there were.
+    /// Returns the number of instructions that `address` stands for. It is negative when a block has just
+    /// subtracted more than there were.
     pub(crate) fn left(&self, address: u64) -> i64 {
         address.wrapping_sub(self.zero()) as i64
     }
 
-    /// A fault at `address` means that nothing is left.
+    /// Returns whether a fault at `address` means that the budget is spent.
     pub(crate) fn is_used_up_at(&self, address: u64) -> bool {
         (self.range.address() as u64..self.zero()).contains(&address)
     }

@@ -1,6 +1,7 @@
-//! Where translated code is: one range below 4 GiB, so that 32 bits are an address of it.
+//! Where translated code is: one range below 4 GiB, so that addresses in it have 32 bits.
 //!
-//! It is mapped twice, to be written in one place and to be executed in another, and never both in one.
+//! The range is mapped twice: at one address it can be written, at the other it can be executed, and nowhere
+//! both.
 
 use std::io;
 
@@ -9,10 +10,10 @@ use memmap2::{MmapMut, MmapOptions};
 use crate::host_memory::{Range, memory_file};
 use crate::signals::Watch;
 
-/// Bytes of translated code at most; then all of it is dropped.
+/// Upper bound of the bytes of translated code; when it is reached, all of it is dropped.
 pub(crate) const SIZE: usize = 32 << 20;
 
-/// Where a place below 4 GiB is looked for.
+/// The addresses between which a free range below 4 GiB is looked for.
 const FIRST_PLACE: usize = 0x1000_0000;
 const LAST_PLACE: usize = 0xf000_0000;
 
@@ -28,7 +29,8 @@ pub(crate) struct CodeCache {
 impl CodeCache {
     pub(crate) fn new() -> io::Result<CodeCache> {
         let file = memory_file(c"translated code", SIZE)?;
-        // SAFETY: the file has no name. The other mapping is executed only while nobody holds a reference into this one.
+        // SAFETY: the file has no name, so only this process maps it. Code in the other mapping is executed
+        // only while nobody holds a reference into this one.
         let writable = unsafe { MmapOptions::new().len(SIZE).map_mut(&file)? };
         let executable = (FIRST_PLACE..LAST_PLACE)
             .step_by(SIZE)
@@ -40,17 +42,17 @@ impl CodeCache {
         Ok(CodeCache { writable, executable, used: 0, _watch: watch })
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn start(&self) -> u32 {
         self.executable.address() as u32
     }
 
-    /// The address of what is added next.
+    /// Returns the address of the next code that is added.
     pub(crate) fn end(&self) -> u32 {
         self.start() + self.used as u32
     }
 
-    /// Adds code that was made for where the end is. False when there is no room.
+    /// Adds `code`, which was made for the address [`CodeCache::end`]. Returns false if there is no room.
     pub(crate) fn add(&mut self, code: &[u8]) -> bool {
         let Some(there) = self.writable.get_mut(self.used..self.used + code.len()) else {
             return false;
@@ -65,12 +67,12 @@ impl CodeCache {
         self.used = len;
     }
 
-    /// How much has been added.
+    /// Returns the number of bytes in use.
     pub(crate) fn len(&self) -> usize {
         self.used
     }
 
-    /// Lets the branch whose distance ends at address `end` go to address `to`.
+    /// Makes the branch whose 32-bit distance ends at address `end` go to address `to`.
     pub(crate) fn link(&mut self, end: u32, to: u32) {
         let offset = (end - self.start()) as usize;
         let distance = to.wrapping_sub(end).to_le_bytes();

@@ -1,4 +1,5 @@
-//! Instructions that are copied: the same one on the same registers, its memory operand in the window.
+//! Instructions that are copied: the host executes the same instruction on the same registers, with its
+//! memory operand in the window.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::decode::{self, has_16_bit_addresses};
@@ -6,7 +7,7 @@ use ring3_x86::decode::{self, has_16_bit_addresses};
 use crate::context::at;
 use crate::emitter::{Emitter, displacement_size, in_window, is_near};
 
-/// The host's register that has the guest's `register`.
+/// Returns the host's register that holds the guest's `register`.
 pub(crate) fn rename(register: Register) -> Register {
     match register {
         Register::ESP => Register::R15D,
@@ -15,8 +16,8 @@ pub(crate) fn rename(register: Register) -> Register {
     }
 }
 
-/// Compilers fill up with NOPs, and with others that do nothing, and kernels have some wherever they might be traced. Of all that, nothing is left but
-/// its count.
+/// Returns whether `instruction` does nothing. Compilers fill gaps with NOPs and other instructions without
+/// effect, and kernels put some wherever they might be traced. Of all these, only the count remains.
 pub(crate) fn does_nothing(instruction: &Instruction) -> bool {
     let to = instruction.op0_register();
     match instruction.code() {
@@ -30,7 +31,7 @@ pub(crate) fn does_nothing(instruction: &Instruction) -> bool {
     }
 }
 
-/// `instruction` needs ESP itself, and not only as the base of an address or to push and pop.
+/// Returns whether `instruction` needs ESP itself, other than as the base of an address or to push and pop.
 pub(crate) fn needs_stack_pointer(instruction: &Instruction) -> bool {
     instruction.code() == Code::Pushad
         || (0..instruction.op_count()).any(|operand| {
@@ -39,15 +40,16 @@ pub(crate) fn needs_stack_pointer(instruction: &Instruction) -> bool {
         })
 }
 
-/// The memory operand of `instruction` is of a kind that is translated: 32-bit addresses, not through CS, which need not
-/// be readable, and not that of XLAT, whose index is AL.
+/// Returns whether the memory operand of `instruction` is of a kind that is translated. Its address must have
+/// 32 bits. It must not go through CS, which need not be readable, nor be that of XLAT, whose index is AL.
 pub(crate) fn is_translated_address(instruction: &Instruction) -> bool {
     !has_16_bit_addresses(instruction)
         && instruction.memory_segment() != Register::CS
         && instruction.mnemonic() != Mnemonic::Xlatb
 }
 
-/// The effective address of `instruction`, with another displacement, as an operand with that segment prefix.
+/// Returns an operand with the address of `instruction`'s memory operand, but with another displacement and
+/// segment prefix.
 fn operand(
     emitter: &Emitter,
     instruction: &Instruction,
@@ -74,7 +76,8 @@ fn operand(
     )
 }
 
-/// Loads R8D with the address of the memory operand of `instruction`, for which [`is_translated_address`] holds and whose segment is flat.
+/// Loads R8D with the address of the memory operand of `instruction`, for which [`is_translated_address`]
+/// holds and whose segment is flat.
 pub(crate) fn load_address(emitter: &mut Emitter, instruction: &Instruction) {
     let displacement = instruction.memory_displacement32();
     let is_number =
@@ -87,7 +90,7 @@ pub(crate) fn load_address(emitter: &mut Emitter, instruction: &Instruction) {
     }
 }
 
-/// The memory operand of `instruction` in the window, where its segment is flat.
+/// Returns the memory operand of `instruction` in the window if its segment is flat, and None otherwise.
 pub(crate) fn plain_address(emitter: &Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     if !is_translated_address(instruction)
         || matches!(instruction.memory_segment(), Register::FS | Register::GS)
@@ -97,8 +100,8 @@ pub(crate) fn plain_address(emitter: &Emitter, instruction: &Instruction) -> Opt
     Some(operand(emitter, instruction, instruction.memory_displacement32(), Register::GS))
 }
 
-/// The memory operand of `instruction` in the window; what must be computed for it goes to R8. None if it is of a
-/// kind that is not translated.
+/// Returns the memory operand of `instruction` in the window. Uses R8 where an address must be computed.
+/// Returns None if the operand is of a kind that is not translated.
 pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     if !is_translated_address(instruction) {
         return None;
@@ -112,7 +115,8 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     let is_number =
         instruction.memory_base() == Register::None && instruction.memory_index() == Register::None;
     let offset = i64::from(displacement as i32);
-    // The interpreter looks at segments with a limit: what stands for their base, or for where that is, faults.
+    // The interpreter checks segments that have a limit: for them, the base or the address of the base is one
+    // that faults.
     if is_number && is_near(offset) {
         emitter.load_field(Register::R8, at::NEAR_BASES + 8 * number);
         return Some(in_window(Register::R8D, offset));
@@ -129,7 +133,7 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
     Some(MemoryOperand::new(Register::R8D, Register::None, 1, 0, 0, false, Register::GS))
 }
 
-/// The same for what is `bytes` bytes behind it.
+/// Returns the memory operand `bytes` bytes behind that of `instruction`; see [`address`].
 pub(crate) fn address_behind(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -141,7 +145,8 @@ pub(crate) fn address_behind(
     address(emitter, &behind)
 }
 
-/// Translates an instruction by copying it. False, and what was written is to be thrown away, if it is left to the interpreter.
+/// Translates an instruction by copying it. Returns false if it is left to the interpreter; the caller then
+/// throws away what was written.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     let mark = emitter.mark();
     let address = |emitter: &mut Emitter| address(emitter, instruction);
@@ -151,7 +156,8 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
     }
 }
 
-/// The same, with the memory operand that `address` gives.
+/// Translates an instruction by copying it with the memory operand that `address` returns. Returns false if
+/// it is left to the interpreter; the caller then throws away what was written.
 pub(crate) fn translate_with(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -163,8 +169,9 @@ pub(crate) fn translate_with(
     has_general_registers(instruction) && copy_with(emitter, instruction, address)
 }
 
-/// Instructions with a memory operand, which `address` gives, and AH, CH, DH or BH. With the registers that the operand may need, 64-bit code has no
-/// encoding for them (SDM vol. 2, 2.2.1.2), so that byte is moved to where it can be named. R10 is used.
+/// Translates instructions with AH, CH, DH or BH and a memory operand, which `address` returns. Such an
+/// operand may need registers with which 64-bit code cannot encode these byte registers (SDM vol. 2,
+/// 2.2.1.2), so the byte moves to a register that it can encode. Uses R10.
 pub(crate) fn with_high_byte(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -190,11 +197,11 @@ pub(crate) fn with_high_byte(
         let Some(from) = address(emitter) else { return false };
         emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, from));
         let register = first.full_register32();
-        // The byte register of that number without 4.
+        // The byte register whose number is less by 4.
         copied.set_op0_register(Register::AL + register.number() as u32);
         copied.set_op1_kind(OpKind::Register);
         copied.set_op1_register(Register::R10L);
-        // From here on nothing faults.
+        // Nothing faults after this point.
         rotate(emitter, register, register, 8);
         if !emitter.try_instruction(&copied) {
             return false;
@@ -209,8 +216,9 @@ fn is_high(register: Register) -> bool {
     matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
 }
 
-/// What comes of `instruction` depends on the maker of the processor, and is not to depend on the host: a double shift of a word by more bits than
-/// that has, and BSWAP of one (SDM vol. 2, SHLD and BSWAP). Nothing that compilers make has them.
+/// Returns whether the result of `instruction` depends on the maker of the processor, and must therefore not
+/// be left to the host: a double shift of a word by more bits than it has, and BSWAP of a word (SDM vol. 2,
+/// SHLD and BSWAP). Compilers generate neither.
 fn has_undefined_result(instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Shld_rm16_r16_imm8 | Code::Shrd_rm16_r16_imm8 => instruction.immediate8() & 31 > 16,
@@ -219,7 +227,7 @@ fn has_undefined_result(instruction: &Instruction) -> bool {
     }
 }
 
-/// All of its registers are general ones, and it is one that is copied.
+/// Returns whether `instruction` is one that is copied and has only general registers.
 fn has_general_registers(instruction: &Instruction) -> bool {
     is_copied(instruction.mnemonic())
         && !has_undefined_result(instruction)
@@ -229,7 +237,8 @@ fn has_general_registers(instruction: &Instruction) -> bool {
         })
 }
 
-/// The memory operand of supervisor code that accesses memory of the user too, in the window for its region.
+/// Returns the memory operand, in the window for its region, of supervisor code that also accesses memory of
+/// users. Uses R8 and R9.
 fn address_in_region(emitter: &mut Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     if !is_translated_address(instruction)
         || matches!(instruction.memory_segment(), Register::FS | Register::GS)
@@ -247,13 +256,15 @@ fn address_in_region(emitter: &mut Emitter, instruction: &Instruction) -> Option
     Some(MemoryOperand::with_base_index(Register::R9, Register::R8))
 }
 
-/// The same for supervisor code that accesses memory of the user too.
+/// Translates an instruction of supervisor code that also accesses memory of users, by copying it. Returns
+/// false if it is left to the interpreter; the caller then throws away what was written.
 pub(crate) fn translate_for_user(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     translate_with(emitter, instruction, |emitter| address_in_region(emitter, instruction))
 }
 
-/// Copies an instruction whose registers have the same names in 64-bit code, with the memory operand that `address` gives. False, and
-/// what was written is to be thrown away, if that has none of this kind, or its memory operand is not translated.
+/// Copies an instruction whose registers have the same names in 64-bit code, with the memory operand that
+/// `address` returns. Returns false if 64-bit code has no instruction of this kind, or if the memory operand
+/// is not translated; the caller then throws away what was written.
 pub(crate) fn copy_with(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -261,7 +272,7 @@ pub(crate) fn copy_with(
 ) -> bool {
     let mut copy = *instruction;
     copy.set_code(code_in_64_bit(instruction.code()));
-    // There is one processor, and nothing happens inside of its instructions.
+    // There is only one processor, and nothing happens in the middle of its instructions.
     copy.set_has_lock_prefix(false);
     copy.set_has_xacquire_prefix(false);
     copy.set_has_xrelease_prefix(false);
@@ -291,14 +302,14 @@ pub(crate) fn copy_with(
     emitter.try_instruction(&copy)
 }
 
-/// The operand of LEA: its segment does not count.
+/// Returns the operand of LEA, whose segment does not matter.
 fn plain_offset(emitter: &Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     let displacement = instruction.memory_displacement32();
     (!has_16_bit_addresses(instruction))
         .then(|| operand(emitter, instruction, displacement, Register::None))
 }
 
-/// Gives `instruction` another memory operand.
+/// Replaces the memory operand of `instruction`.
 fn set_memory(instruction: &mut Instruction, memory: &MemoryOperand) {
     instruction.set_memory_base(memory.base);
     instruction.set_memory_index(memory.index);
@@ -314,8 +325,8 @@ fn set_memory(instruction: &mut Instruction, memory: &MemoryOperand) {
     instruction.set_segment_prefix(memory.segment_prefix);
 }
 
-/// The same instruction where 64-bit code has not the encoding: there 40h to 4Fh are prefixes, and A0h to A3h have
-/// longer addresses.
+/// Returns another encoding of the same instruction where 64-bit code lacks this one: there 40h to 4Fh are
+/// prefixes, and A0h to A3h have longer addresses.
 fn code_in_64_bit(code: Code) -> Code {
     match code {
         Code::Inc_r16 => Code::Inc_rm16,
@@ -334,7 +345,7 @@ fn code_in_64_bit(code: Code) -> Code {
     }
 }
 
-/// True for mnemonics of integer instructions that are copied.
+/// Returns whether integer instructions with this mnemonic are copied.
 fn is_copied(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(

@@ -9,34 +9,34 @@ use crate::context::{INDEX_ROTATION, REGION_SHIFT, at};
 use crate::returns::ROOM_CHECK;
 use checks::HAS_FAST_LOOP;
 
-/// The bytes of a near jump or call.
+/// Bytes of a near jump or call.
 const JUMP_SIZE: u32 = 5;
-/// The bytes of a conditional one.
+/// Bytes of a near conditional jump.
 pub(crate) const CONDITIONAL_SIZE: u32 = 6;
 
-/// Code that is being made for one place.
+/// Host code that is being written for one address.
 pub(crate) struct Emitter {
     encoder: Encoder,
     start: u32,
     len: u32,
-    /// What is to be added to R15D to get the guest's ESP. Instructions that push and pop, of which there mostly are several in
-    /// a row, change this alone.
+    /// The guest's ESP less R15D. Instructions that push and pop, which mostly come several in a row, change
+    /// only this.
     stack_offset: i32,
-    /// Where branches lead.
+    /// The addresses to which branches lead.
     branches: Vec<(Branch, u32)>,
-    /// Counts that were told late, by the addresses where they end.
+    /// Counts that were set after their instruction was written.
     counts: Vec<(Count, i8)>,
-    /// LOOP may be used.
+    /// Whether LOOP may be used.
     has_fast_loop: bool,
-    /// Where the way out of the check of the next return begins, in bytes of code.
+    /// Offset in the code of the way out for the check of the next return.
     way_out: u32,
 }
 
-/// The end of a number of instructions that has yet to be told.
+/// The address of the end of a displacement that will be set to a number of instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Count(u32);
 
-/// How much code there was.
+/// The state of an emitter, to which it can go back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     len: u32,
@@ -44,27 +44,28 @@ pub(crate) struct Mark {
     branches: usize,
 }
 
-/// The end of the distance in a branch that has yet to be told where it goes.
+/// The address of the end of a branch, whose 32-bit distance will be set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch(u32);
 
-/// The bytes of a displacement from the register `base`, as iced-x86 counts them.
+/// Returns the bytes of a displacement from the register `base`, as iced-x86 counts them.
 pub(crate) fn displacement_size(base: Register, displacement: i64) -> u32 {
     match displacement {
-        // RBP without one stands for no base at all (SDM vol. 2, table 2-2).
+        // RBP without a displacement is the encoding of no base at all (SDM vol. 2, table 2-2).
         0 if base.full_register() != Register::RBP => 0,
         _ if i8::try_from(displacement).is_ok() => 1,
         _ => base.size() as u32,
     }
 }
 
-/// An address in the window this near to that in a 32-bit register needs no wrap at 4 GiB: beyond the window, where the interpreter
-/// helps out, nothing is mapped for longer than that. Without the prefix for 32-bit addresses code is shorter.
+/// Returns whether an address at `displacement` from that in a 32-bit register needs no wrap at 4 GiB.
+/// Addresses beyond the window fault, since nothing is mapped there for a GiB on either side, and the
+/// interpreter executes the instruction. Without the prefix for 32-bit addresses code is shorter.
 pub(crate) fn is_near(displacement: i64) -> bool {
     i16::try_from(displacement).is_ok()
 }
 
-/// What is at `displacement` from a register, which has 32 bits, in the window.
+/// Returns the operand at `displacement` from the linear address in `register`, which has 32 bits.
 pub(crate) fn in_window(register: Register, displacement: i64) -> MemoryOperand {
     let base = if is_near(displacement) { register.full_register() } else { register };
     let size = displacement_size(base, displacement);
@@ -72,7 +73,7 @@ pub(crate) fn in_window(register: Register, displacement: i64) -> MemoryOperand 
 }
 
 impl Emitter {
-    /// For code that begins at address `start`.
+    /// Returns an emitter for code that begins at address `start`.
     pub(crate) fn new(start: u32) -> Emitter {
         Emitter {
             encoder: Encoder::new(64),
@@ -86,12 +87,12 @@ impl Emitter {
         }
     }
 
-    /// The address of what comes next.
+    /// Returns the address of the next instruction.
     pub(crate) fn here(&self) -> u32 {
         self.start + self.len
     }
 
-    /// The code.
+    /// Returns the code, with all distances and counts set.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let mut code = self.encoder.take_buffer();
         for (Branch(end), to) in self.branches {
@@ -117,7 +118,7 @@ impl Emitter {
         self.bytes(&number.to_le_bytes());
     }
 
-    /// Appends an instruction. False, and nothing is appended, if 64-bit code has none of that kind.
+    /// Appends an instruction. Returns false, and appends nothing, if 64-bit code has no such instruction.
     pub(crate) fn try_instruction(&mut self, instruction: &Instruction) -> bool {
         match self.encoder.encode(instruction, self.here().into()) {
             Ok(len) => {
@@ -128,10 +129,10 @@ impl Emitter {
         }
     }
 
-    /// Appends an instruction of our own making.
+    /// Appends an instruction of the translator's own making.
     ///
     /// # Panics
-    /// When there is none of that kind.
+    /// When 64-bit code has no such instruction.
     pub(crate) fn instruction(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         let instruction = instruction.expect("the operands fit the code");
         assert!(self.try_instruction(&instruction), "{instruction} exists");
@@ -152,7 +153,7 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Mov_r64_rm64, to, from));
     }
 
-    /// `lea r32, [base + displacement]`: adds without flags, modulo 2^32.
+    /// `lea r32, [base + displacement]`: adds modulo 2^32 without changing flags.
     pub(crate) fn add(&mut self, to: Register, base: Register, displacement: i32) {
         let memory = MemoryOperand::with_base_displ(base.full_register(), displacement.into());
         self.instruction(Instruction::with2(Code::Lea_r32_m, to, memory));
@@ -165,24 +166,24 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Lea_r64_m, to, memory));
     }
 
-    /// A load from the guest's memory.
+    /// `mov r32, [address]`, mostly from guest memory.
     pub(crate) fn load(&mut self, to: Register, address: MemoryOperand) {
         self.instruction(Instruction::with2(Code::Mov_r32_rm32, to, address));
     }
 
-    /// `movzx r32, word`.
+    /// `movzx r32, word [address]`.
     pub(crate) fn load_word(&mut self, to: Register, address: MemoryOperand) {
         self.instruction(Instruction::with2(Code::Movzx_r32_rm16, to, address));
     }
 
-    /// Copies a doubleword of the context. R8 is used.
+    /// Copies a doubleword from one field of the context to another. Uses R8.
     pub(crate) fn copy_field(&mut self, to: u32, from: u32) {
         let field = |field: u32| MemoryOperand::with_base_displ(Register::R14, field.into());
         self.load(Register::R8D, field(from));
         self.store(field(to), Register::R8D);
     }
 
-    /// Clears all bits of `register` but those of `mask`, without flags; R9 is used.
+    /// Clears all bits of `register` except those of `mask`, without changing flags. Uses R9.
     pub(crate) fn select_bits(&mut self, register: Register, mask: u32) {
         self.load_number(Register::R9D, mask);
         for code in [Code::VEX_Pext_r32_r32_rm32, Code::VEX_Pdep_r32_r32_rm32] {
@@ -190,32 +191,33 @@ impl Emitter {
         }
     }
 
-    /// A store to the guest's memory.
+    /// `mov [address], r32`, mostly to guest memory.
     pub(crate) fn store(&mut self, address: MemoryOperand, from: Register) {
         self.instruction(Instruction::with2(Code::Mov_rm32_r32, address, from));
     }
 
-    /// A store of a number.
+    /// `mov dword [address], imm32`.
     pub(crate) fn store_number(&mut self, address: MemoryOperand, number: u32) {
         self.instruction(Instruction::with2(Code::Mov_rm32_imm32, address, number));
     }
 
-    /// How far the guest's ESP is above R15D.
+    /// Returns the guest's ESP less R15D.
     pub(crate) fn stack_offset(&self) -> i32 {
         self.stack_offset
     }
 
-    /// `displacement` above the guest's ESP.
+    /// Returns the operand at `displacement` above the guest's ESP.
     pub(crate) fn top_of_stack(&self, displacement: i32) -> MemoryOperand {
         in_window(Register::R15D, i64::from(self.stack_offset + displacement))
     }
 
-    /// Adds `bytes` to the guest's ESP, in an address of a later instruction or when it is settled.
+    /// Adds `bytes` to the guest's ESP. Addresses of later instructions include them, and
+    /// [`Emitter::settle_stack`] adds them to R15D.
     pub(crate) fn move_stack(&mut self, bytes: i32) {
         self.stack_offset += bytes;
     }
 
-    /// Makes R15D the guest's ESP, without flags.
+    /// Makes R15D equal to the guest's ESP, without changing flags.
     pub(crate) fn settle_stack(&mut self) {
         let offset = std::mem::take(&mut self.stack_offset);
         if offset != 0 {
@@ -223,7 +225,7 @@ impl Emitter {
         }
     }
 
-    /// Sets the guest's ESP to `base` and `displacement`.
+    /// Sets the guest's ESP to the sum of `base` and `displacement`.
     pub(crate) fn set_stack(&mut self, base: Register, displacement: i32) {
         self.stack_offset = 0;
         self.add(Register::R15D, base, displacement);
@@ -241,19 +243,19 @@ impl Emitter {
         self.move_stack(-4);
     }
 
-    /// Pops into R8D.
+    /// Pops a doubleword from the guest's stack into R8D.
     pub(crate) fn pop(&mut self) {
         self.load(Register::R8D, self.top_of_stack(0));
         self.move_stack(4);
     }
 
-    /// `mov r64, [r14 + field]`: reads the context.
+    /// `mov r64, [r14 + field]`: reads a field of the context.
     pub(crate) fn load_field(&mut self, to: Register, field: u32) {
         let memory = MemoryOperand::with_base_displ(Register::R14, field.into());
         self.instruction(Instruction::with2(Code::Mov_r64_rm64, to, memory));
     }
 
-    /// Loads R9 with the base of the window for the region of the address in `address`.
+    /// Loads R9 with the base of the window for the region of the linear address in `address`.
     pub(crate) fn load_region(&mut self, address: Register) {
         self.load_number(Register::R9D, !0 << REGION_SHIFT);
         self.instruction(Instruction::with3(
@@ -274,7 +276,7 @@ impl Emitter {
         self.instruction(Instruction::with2(Code::Mov_r64_rm64, Register::R9, window));
     }
 
-    /// `jmp`, to be told where.
+    /// `jmp` to a target that is set later.
     pub(crate) fn jump(&mut self) -> Branch {
         self.align_branch(JUMP_SIZE);
         self.unaligned_jump()
@@ -285,7 +287,7 @@ impl Emitter {
         Branch(self.here())
     }
 
-    /// `call`, to be told where.
+    /// `call` of a target that is set later.
     pub(crate) fn call_near(&mut self) -> Branch {
         self.prepare_return();
         self.align_branch(JUMP_SIZE);
@@ -293,7 +295,7 @@ impl Emitter {
         Branch(self.here())
     }
 
-    /// Faults where there is no room for one more return.
+    /// Reads an address that faults if the host's stack has no room for one more return. Uses R9.
     pub(crate) fn check_room(&mut self) {
         self.bytes_and(&[0x44, 0x0f, 0xb6, 0x8c, 0x24], (ROOM_CHECK as u32).wrapping_neg()); // movzx r9d, byte [rsp - ...]
     }
@@ -304,7 +306,7 @@ impl Emitter {
         self.bytes(&[0xc3]);
     }
 
-    /// A conditional jump; `condition` is the low four bits of its opcode.
+    /// Conditional jump to a target that is set later. `condition` is the low four bits of its opcode.
     pub(crate) fn jump_if(&mut self, condition: u8) -> Branch {
         self.align_branch(CONDITIONAL_SIZE);
         self.unaligned_jump_if(condition)
@@ -315,24 +317,25 @@ impl Emitter {
         Branch(self.here())
     }
 
-    /// Lets `branch` lead to address `to`.
+    /// Makes `branch` lead to address `to`.
     pub(crate) fn lead(&mut self, branch: Branch, to: u32) {
         self.branches.push((branch, to));
     }
 
-    /// Lets `branch` lead here.
+    /// Makes `branch` lead to the next instruction.
     pub(crate) fn land(&mut self, branch: Branch) {
         self.lead(branch, self.here());
     }
 
-    /// One of LOOPNE, LOOPE, LOOP and JECXZ by its `opcode`, with ECX, to be told where.
+    /// LOOPNE, LOOPE, LOOP or JECXZ, by its `opcode`, with ECX and a target that is set later.
     pub(crate) fn loop_if(&mut self, opcode: u8) -> Branch {
-        // Taken: over the short jump, which goes over the long one.
+        // If it is taken, it jumps over the short jump to the long one; otherwise the short jump goes over
+        // the long one.
         self.bytes(&[0x67, opcode, 2, 0xeb, 5]);
         self.unaligned_jump()
     }
 
-    /// A jump if CX is 0, to be told where. R10 is used.
+    /// Jumps to a target that is set later if CX is 0. Uses R10.
     pub(crate) fn jump_if_cx_zero(&mut self) -> Branch {
         self.save_rcx();
         self.bytes(&[0x0f, 0xb7, 0xc9]); // movzx ecx, cx
@@ -343,8 +346,8 @@ impl Emitter {
         self.unaligned_jump()
     }
 
-    /// Takes 1 from CX, and jumps if it is not 0 then and the `condition` holds, which is the low four bits of a jump's opcode, to be
-    /// told where. R8 and R10 are used.
+    /// Decrements CX, and jumps to a target that is set later if CX is then not 0 and `condition`, the low
+    /// four bits of a jump's opcode, holds. Uses R8 and R10.
     pub(crate) fn loop_by_cx(&mut self, condition: Option<u8>) -> Branch {
         self.bytes(&[0x44, 0x8d, 0x41, 0xff]); // lea r8d, [rcx - 1]
         self.bytes(&[0x66, 0x44, 0x89, 0xc1]); // mov cx, r8w
@@ -362,14 +365,15 @@ impl Emitter {
         branch
     }
 
-    /// Goes on with the indirect jump to R8D: by the jump table, by way of the check at the entry there.
+    /// Jumps to the guest address in R8D by the jump table. The entry there leads to code that checks the
+    /// address.
     pub(crate) fn jump_by_table(&mut self) {
         self.look_up();
         self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
-    /// The same with a call.
+    /// Calls the guest address in R8D by the jump table.
     pub(crate) fn call_by_table(&mut self) {
         self.prepare_return();
         self.look_up();
@@ -377,7 +381,7 @@ impl Emitter {
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
     }
 
-    /// Loads R9D with what the jump table has for R8D.
+    /// Loads R9D with the entry of the jump table for the guest address in R8D.
     fn look_up(&mut self) {
         self.instruction(Instruction::with3(
             Code::VEX_Rorx_r32_rm32_imm8,
@@ -395,14 +399,14 @@ impl Emitter {
         self.bytes(&[0x47, 0x8b, 0x4c, 0x8d, 0x00]); // mov r9d, [r13 + r9 * 4]
     }
 
-    /// Goes on with a jump to `target`, which the jump table has at `index`.
+    /// Jumps to `target` by entry `index` of the jump table.
     pub(crate) fn jump_by_table_to(&mut self, target: u32, index: u32) {
         self.look_up_number(target, index);
         self.align_branch(3);
         self.bytes(&[0x41, 0xff, 0xe1]); // jmp r9
     }
 
-    /// The same with a call.
+    /// Calls `target` by entry `index` of the jump table.
     pub(crate) fn call_by_table_to(&mut self, target: u32, index: u32) {
         self.prepare_return();
         self.look_up_number(target, index);
@@ -410,24 +414,24 @@ impl Emitter {
         self.bytes(&[0x41, 0xff, 0xd1]); // call r9
     }
 
-    /// Loads R8D with `target` and R9D with what the jump table has at `index`.
+    /// Loads R8D with `target`, and R9D with entry `index` of the jump table.
     fn look_up_number(&mut self, target: u32, index: u32) {
         self.load_number(Register::R8D, target);
         self.bytes_and(&[0x45, 0x8b, 0x8d], index * 4); // mov r9d, [r13 + ...]
     }
 
-    /// Keeps RCX in R10.
+    /// Saves RCX in R10.
     pub(crate) fn save_rcx(&mut self) {
         self.bytes(&[0x49, 0x89, 0xca]); // mov r10, rcx
     }
 
-    /// Has it back.
+    /// Restores RCX from R10.
     pub(crate) fn restore_rcx(&mut self) {
         self.bytes(&[0x4c, 0x89, 0xd1]); // mov rcx, r10
     }
 
-    /// Jumps, to be told where, unless the `size` bytes (1, 2, 4 or 8) at `offset` from the address in R8 are `value`. RCX and R9
-    /// are used.
+    /// Jumps to a target that is set later unless the `size` bytes (1, 2, 4 or 8) at `offset` from the
+    /// address in R8 are `value`. Uses RCX and R9.
     pub(crate) fn jump_unless(&mut self, offset: u32, size: usize, value: u64) -> Branch {
         let memory = MemoryOperand::with_base_displ(Register::R8, offset.into());
         let (load, register) = match size {
@@ -448,46 +452,46 @@ impl Emitter {
         self.unaligned_jump()
     }
 
-    /// `mov r8, imm64`: an address of this process.
+    /// `mov r8, imm64`: loads an address of this process.
     pub(crate) fn load_address(&mut self, address: u64) {
         self.instruction(Instruction::with2(Code::Mov_r64_imm64, Register::R8, address));
     }
 
-    /// Loads a doubleword from an address of this process. R8 is used.
+    /// Loads a doubleword from an address of this process. Uses R8.
     pub(crate) fn load_from(&mut self, register: Register, address: u64) {
         self.load_address(address);
         self.load(register, MemoryOperand::with_base(Register::R8));
     }
 
-    /// Takes a number of instructions, which is to be told, from the budget.
+    /// Subtracts a number of instructions, which is set later, from the budget.
     pub(crate) fn count(&mut self) -> Count {
         self.bytes(&[0x4d, 0x8d, 0x64, 0x24, 0]); // lea r12, [r12 - ...]
         Count(self.here())
     }
 
-    /// Gives back that many, at most 127.
+    /// Adds `instructions`, at most 127, to the budget.
     pub(crate) fn give_back(&mut self, instructions: u16) {
         self.bytes(&[0x4d, 0x8d, 0x64, 0x24, instructions as u8]); // lea r12, [r12 + ...]
     }
 
-    /// Stops if a number of instructions, which is to be told, is more than there are.
+    /// Faults if a number of instructions, which is set later, is larger than the budget. Uses R9.
     pub(crate) fn check_budget(&mut self) -> Count {
-        // Not into R9L, which would wait for the rest of R9.
+        // The read must not be into R9L, which would wait for the rest of R9.
         self.bytes(&[0x45, 0x0f, 0xb6, 0x4c, 0x24, 0]); // movzx r9d, byte [r12 - ...]
         Count(self.here())
     }
 
-    /// Tells the number, which is at most 128.
+    /// Sets a number of instructions, at most 128.
     pub(crate) fn set_count(&mut self, count: Count, instructions: u16) {
         self.counts.push((count, (instructions as i8).wrapping_neg()));
     }
 
-    /// Where the code is, to throw away what comes after it.
+    /// Returns the state of the code, so that what comes after it can be thrown away.
     pub(crate) fn mark(&self) -> Mark {
         Mark { len: self.len, stack_offset: self.stack_offset, branches: self.branches.len() }
     }
 
-    /// Throws away what was appended since `mark`.
+    /// Throws away everything that was appended since `mark`.
     pub(crate) fn go_back(&mut self, mark: Mark) {
         let mut code = self.encoder.take_buffer();
         code.truncate(mark.len as usize);
@@ -497,7 +501,7 @@ impl Emitter {
         self.branches.truncate(mark.branches);
     }
 
-    /// Goes on at the address in a field of the context.
+    /// Jumps to the address in a field of the context.
     pub(crate) fn jump_through(&mut self, field: u32) {
         let to = MemoryOperand::with_base_displ(Register::R14, field.into());
         self.instruction(Instruction::with1(Code::Jmp_rm64, to));
@@ -509,8 +513,8 @@ impl Emitter {
         self.instruction(Instruction::with1(Code::Call_rm64, routine));
     }
 
-    /// Leaves translated code by the routine in a field of the context, which reads what comes after the jump to it. There is so much of this
-    /// that it is to be short.
+    /// Leaves translated code by the routine in a field of the context. The routine reads the two numbers
+    /// that follow the jump to it. These sequences are frequent, so they are kept short.
     pub(crate) fn leave(&mut self, field: u32, eip: u32, info: u32) {
         let size = if i8::try_from(field).is_ok() { 4 } else { 7 };
         self.bytes_and(&[0x4c, 0x8d, 0x05], size); // lea r8, [rip + ...]
@@ -519,7 +523,7 @@ impl Emitter {
         self.bytes(&info.to_le_bytes());
     }
 
-    /// Leaves translated code to have `branch` linked to `target`.
+    /// Leaves translated code so that the engine links `branch` to `target`.
     pub(crate) fn leave_to_link(&mut self, Branch(end): Branch, target: u32) {
         self.leave(at::LEAVE_TO_LINK, target, end);
     }

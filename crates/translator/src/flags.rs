@@ -1,22 +1,23 @@
-//! CLI, STI, CLAC, STAC, PUSHF and POPF: the guest's interrupt flag and AC are in the context.
+//! CLI, STI, CLAC, STAC, PUSHF and POPF. The guest's status flags and DF are the host's; IF, AC and the other
+//! flags are in the context.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use crate::context::{STATUS_AND_DIRECTION, at};
 use crate::emitter::Emitter;
 
-/// Loads `register`, which has 64 bits, with EFLAGS as PUSHF pushes it. R9 is used.
+/// Loads `register`, which has 64 bits, with EFLAGS as PUSHF pushes it. Uses R9.
 pub(crate) fn load(emitter: &mut Emitter, register: Register) {
     emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
     emitter.instruction(Instruction::with1(Code::Pop_r64, register));
     emitter.select_bits(register.full_register32(), STATUS_AND_DIRECTION);
     let system_flags = MemoryOperand::with_base_displ(Register::R14, at::SYSTEM_FLAGS.into());
     emitter.load(Register::R9D, system_flags);
-    // They have no bits in common.
+    // The two values have no bits in common.
     emitter.add_64(register, register, Register::R9, 0);
 }
 
-/// Translates an instruction of this file. False, and nothing was written, for all others.
+/// Translates an instruction of this file. Returns false for all other instructions, and then writes nothing.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
     match instruction.code() {
         Code::Pushfd => {

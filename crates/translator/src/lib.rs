@@ -1,64 +1,80 @@
 //! The fast engine: IA-32 guests on x86-64 Linux hosts, in an ordinary process.
 //!
-//! Most instructions of a guest can run as they are; what changes is where they find their memory, where control goes,
-//! and what privileged instructions do. So guest code is copied ([`block`], [`copy`], [`strings`], [`flags`], [`segments`], [`frames`]) with its memory
-//! operands in a *window* ([`window`]), 4 GiB of host addresses into which the host's own MMU maps guest memory
-//! as the guest's page tables say ([`space`], [`spaces`]). There is no compare, no branch and no flag in an access: what is not there
-//! faults, and is then filled in, or left to the interpreter, which is the specification and executes all that is
+//! Most guest instructions can run on the host as they are. Three things must change: where they find their
+//! memory, where branches go, and what privileged instructions do. So the translator copies guest code
+//! ([`block`], [`copy`], [`strings`], [`flags`], [`segments`], [`frames`]) and redirects its memory operands
+//! to a *window* ([`window`]): 4 GiB of host addresses, into which the host's own MMU maps guest memory as
+//! the guest's page tables say ([`space`], [`spaces`]). An access contains no compare and no branch and
+//! changes no flag. An access to a page that is not mapped faults. Then the engine maps the page, or leaves
+//! the instruction to the interpreter. The interpreter is the specification; it executes everything that is
 //! rare or privileged.
 //!
-//! Flat 32-bit code is that and no more. All other code ([`segmented`]) has segments with bases and limits; [`mode`] tells one from the
-//! other.
+//! Flat 32-bit code needs nothing else. All other code is *segmented* ([`segmented`]): its segments have
+//! bases and limits. [`mode`] tells the two apart.
 //!
-//! * [`context`] has the registers, and the way into translated code and out of it; [`routines`] are what it calls;
-//! * [`numeric`] has the host's x87, MMX and SSE registers be the guest's;
-//! * [`descriptors`] has segment registers be loaded, and INT n and IRET find their way, without the interpreter;
-//! * [`system`] has system instructions be executed without leaving translated code;
+//! * [`context`] defines the use of the host's registers and the ways into and out of translated code;
+//!   [`routines`] contains the routines that translated code calls;
+//! * [`numeric`] keeps the guest's x87, MMX and SSE registers in the host's;
+//! * [`descriptors`] lets translated code load segment registers and execute INT n and IRET without the
+//!   interpreter;
+//! * [`system`] executes system instructions without leaving translated code;
 //! * [`signals`] catches faults;
-//! * [`access`] has devices be accessed without the interpreter;
-//! * [`changing`] is about pages whose code is written to again and again;
-//! * [`slots`] lets direct branches go into other pages;
-//! * [`targets`] has the jump tables of segmented code, and [`limits`] checks offsets;
-//! * [`returns`] is the host's stack meanwhile;
+//! * [`access`] recognizes instructions that access devices, so that they need no interpreter;
+//! * [`changing`] handles pages whose code is written to again and again;
+//! * [`slots`] takes direct branches to other pages;
+//! * [`targets`] contains the jump tables of segmented code, and [`limits`] checks the offsets of its
+//!   accesses;
+//! * [`returns`] is the host's stack while translated code runs;
 //! * [`budget`] stops translated code after an exact number of instructions;
-//! * [`code_cache`] and [`emitter`] hold and write host code;
-//! * [`blocks`] knows what is translated;
+//! * [`emitter`] writes host code, and [`code_cache`] holds it;
+//! * [`blocks`] finds translated blocks;
+//! * [`host_memory`] reserves host addresses and maps guest memory there;
 //! * [`translator`] is the engine.
 //!
 //! # Why it is fast, and what was measured on the way
 //!
-//! * **Signals** take some 3 µs each, so a page fault of the guest costs one at most: when the instruction
-//!   comes again with the same registers, its page is filled before it runs. Filling takes neighbours along whose accessed
-//!   bits are set. Where a program touches page after page for the first time (`Sweep`), the interpreter
-//!   goes from one page fault to the next and no signal is needed, which takes a third of the time.
-//! * **A page of zeros** that is read before it is written is not mapped at the read, since a write to a page of its own mostly
-//!   follows. The interpreter executes the read and some instructions after it.
-//! * **Where branches lie** decides the speed of loops on many of Intel's processors: [`emitter`]'s `alignment`. The check for room
-//!   in [`returns`] reads an address whose low 12 bits differ from those of the last call's write, which would alias.
-//! * **Short code is fast code**: decoding bounds a shell. Counts take a byte; accesses near a register have no prefix for 32-bit
-//!   addresses (an address beyond 4 GiB meets the unmapped GiB beside the window); FS and GS have 64-bit bases,
-//!   not canonical for a segment with a limit. This was a tenth of a shell's time.
-//! * **ESP is R15**, not RSP. A REX prefix an access buys a valid host stack at any time: translated code can call
-//!   routines, and signals need no stack of their own. Pushes in a row change their offsets only.
-//! * **The budget is read by MOVZX** into R9: a load into R9L waits for the rest of R9, which tied every block to the one before.
-//!   It reads zeros in large pages; small pages shared one frame, whose lines AMD's processors fetched
-//!   anew for each address (sequential loads took 1.6 times as long).
-//! * **Jump tables** have 16,384 entries for user code and 262,144 for supervisor code; the index mixes in high bits,
-//!   since functions at multiples of 16 evicted each other two million times a boot. [`slots`] for direct
-//!   branches saved half of a shell loop's time. A check of returns by a fault, and shorter blocks, gained nothing.
-//! * **Position-independent code** begins functions with a call of `MOV EBX, [ESP]; RET`: translated as its effect, by a
-//!   block that is made from two pages.
-//! * **RDTSC** is computed from budget and clock; Linux reads it in each system call.
+//! * **Signals** take some 3 µs each, so a page fault of the guest costs at most one. When the guest executes
+//!   the faulting instruction again with the same registers, the engine maps its page before it runs. It maps
+//!   neighbouring pages with it if their accessed bits are set. Where a program touches page after page for
+//!   the first time (`Sweep`), the interpreter executes the instructions between one page fault and the next,
+//!   so that no signal is needed; that takes a third of the time.
+//! * **A page of zeros** that is read before it is written is not mapped at the read, since the guest mostly
+//!   writes there soon and gets a page of its own. The interpreter executes the read and some instructions
+//!   after it.
+//! * **Where branches lie** decides the speed of loops on many Intel processors: see [`emitter`]'s
+//!   `alignment`. The check for room in [`returns`] reads an address whose low 12 bits differ from those of
+//!   the last call's write, which it would otherwise alias.
+//! * **Short code is fast code**: decoding limits the speed of a shell. Counts take one byte. Accesses close
+//!   to a register have no prefix for 32-bit addresses: an address beyond 4 GiB meets the unmapped GiB beside
+//!   the window. FS and GS have 64-bit bases, which are not canonical for a segment with a limit. All this
+//!   was a tenth of a shell's time.
+//! * **ESP is R15**, not RSP. An access by ESP needs a REX prefix, but the host's stack is valid at any time:
+//!   translated code can call routines, and signals need no stack of their own. A row of pushes only changes
+//!   the offsets of the accesses.
+//! * **MOVZX reads the budget** into R9. A load into R9L would wait for the rest of R9 and so tie every block
+//!   to the one before it. It reads zeros in large pages. With small pages, which all shared one frame, AMD's
+//!   processors fetched its lines anew for each address, and sequential loads took 1.6 times as long.
+//! * **Jump tables** have 16,384 entries for user code and 262,144 for supervisor code. The index mixes in
+//!   high bits of the address: without them, functions at multiples of 16 evicted each other two million
+//!   times a boot. [`slots`] for direct branches saved half of a shell loop's time. Checking returns by a
+//!   fault, and shorter blocks, gained nothing.
+//! * **Position-independent code** begins functions with a call of `MOV EBX, [ESP]; RET`. A block contains
+//!   the effect of both, and is then made from two pages.
+//! * **RDTSC** is computed from the budget and the clock; Linux executes it in each system call.
 //!
 //! # Where it may differ from the interpreter
 //!
-//! The selector of the last x87 operand that raised an unmasked exception (DS in flat code, and its offset there
-//! if it was in FS or GS); and the effects that the host's processor leaves when an instruction faults that will start again: flags of comparisons
-//! repeated so far, the accessed bit of the other operand's page, TOP before a store of an MMX register.
+//! The selector of the last x87 operand that raised an unmasked exception may differ: in flat code it is DS,
+//! also for an operand in FS or GS, whose offset is then its linear address.
+//!
+//! So may the effects that the host's processor leaves behind when an instruction faults and will start
+//! again: the flags of the comparisons that a repeated instruction has made so far, the accessed bit of the
+//! page of the other operand, and TOP before a store of an MMX register.
+//!
 //! Undefined flags are the host's. The interpreter imitates processors of the host's maker
+//! (`ring3_x86::undefined`), since both engines and all replays must agree on memory. A recording that is
+//! repeated on a processor of another maker may differ there.
 //! (`ring3_x86::undefined`), since both engines and all replays must agree on memory; a recording that
-//! is repeated on a processor of another maker may differ there.
-#![deny(unsafe_op_in_unsafe_fn)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod access;

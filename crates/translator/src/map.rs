@@ -1,16 +1,17 @@
-//! Hash maps by addresses, which need no protection from whoever chooses them: what is looked up here costs
-//! the guest that looks it up, and nobody else.
+//! Hash maps by addresses. They need no protection against whoever chooses the addresses: a guest that
+//! chooses them badly only slows itself down.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Multiplies (Knuth, *The Art of Computer Programming*, vol. 3, 6.4).
+/// A hasher that multiplies (Knuth, *The Art of Computer Programming*, vol. 3, 6.4).
 #[derive(Debug, Default)]
 pub(crate) struct Multiply(u64);
 
 impl Hasher for Multiply {
     fn finish(&self) -> u64 {
-        // Maps take the low bits for the place, and the low bits of a product are those of its factors: of all pages' addresses they are the same.
+        // Maps take the low bits of the hash, and the low bits of a product depend only on those of its
+        // factors, which are equal for the addresses of all pages.
         self.0.rotate_left(32)
     }
 

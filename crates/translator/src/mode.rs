@@ -1,11 +1,11 @@
-//! In which mode code runs: what its translation depends on beside its bytes.
+//! The mode of code: everything besides its bytes on which its translation depends.
 //!
-//! Most code is *flat*: 32-bit code in protected mode with CS, SS, DS and ES from 0 to 4 GiB. Its offsets are linear
-//! addresses, and nothing is to be checked. All other code that is translated is *segmented*
+//! Most code is *flat*: 32-bit code in protected mode with CS, SS, DS and ES from 0 to 4 GiB. Its offsets are
+//! linear addresses, and no limit must be checked. All other code that is translated is *segmented*
 //! ([`segmented`](crate::segmented)).
 //!
-//! Modes have numbers, by which blocks are found and each of which has a jump table of its own, so that no branch leads
-//! from one mode into another.
+//! Modes have numbers. Blocks are found by them, and each mode has a jump table of its own, so that no branch
+//! leads from one mode into another.
 
 use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::decode::CodeMode;
@@ -15,32 +15,33 @@ use ring3_x86::segment::{Segment, sreg};
 /// The number of a mode.
 pub(crate) type ModeNumber = u16;
 
-/// The number of flat code, of users or of supervisors.
+/// Returns the number of the mode of flat code of users, or of the supervisor.
 pub(crate) const fn flat(is_user: bool) -> ModeNumber {
     is_user as ModeNumber
 }
 
-/// `mode` is that of flat code of supervisors or users.
+/// Returns whether `mode` is the number of flat code, of users or of the supervisor.
 pub(crate) const fn is_flat(mode: ModeNumber) -> bool {
     mode <= 1
 }
 
-/// The bits of an index in the jump table of segmented code: there are many tables, most of them for little code.
+/// The bits of an index in a jump table of segmented code. There are many tables, most of them for little
+/// code.
 pub(crate) const SEGMENTED_INDEX_MASK: u32 = 0x3ff;
 
-/// Modes that have numbers at a time. Each code segment of real mode is one.
+/// Upper bound of the modes that have numbers at a time. Each code segment of real mode is a mode.
 const MOST_MODES: usize = 256;
 
-/// What segment registers are loaded with, and who may change IF.
+/// How segment registers are loaded, and who may change IF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loading {
-    /// Real mode: 16 times the selector becomes the base, and the rest stays.
+    /// Real mode: a load sets the base to 16 times the selector and changes nothing else.
     Real,
-    /// Protected mode: a descriptor.
+    /// Protected mode: a load reads a descriptor.
     Protected,
-    /// Virtual-8086 mode: as in real mode, where the rest is what that mode demands.
+    /// Virtual-8086 mode: a load is as in real mode. Everything besides the base is as this mode demands.
     Virtual8086 {
-        /// IOPL is 3: IF may be changed as in real mode (SDM vol. 3, 21.2.7).
+        /// Whether IOPL is 3, so that IF may be changed as in real mode (SDM vol. 3, 21.2.7).
         is_privileged: bool,
     },
 }
@@ -48,9 +49,9 @@ pub(crate) enum Loading {
 /// Segments that are not all flat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segmented {
-    /// CS.D: operands and addresses have 32 bits by default.
+    /// CS.D: whether operands and addresses have 32 bits by default.
     pub(crate) is_32_bit: bool,
-    /// SS.B: the stack pointer is ESP, and not SP.
+    /// SS.B: whether the stack pointer is ESP rather than SP.
     pub(crate) has_32_bit_stack: bool,
     pub(crate) loading: Loading,
     /// The base address of CS.
@@ -62,19 +63,19 @@ pub(crate) struct Segmented {
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// It runs at privilege 3, and not at 0.
+    /// Whether the code runs at privilege 3 rather than 0.
     pub(crate) is_user: bool,
-    /// None for flat code.
+    /// The segments; None for flat code.
     pub(crate) segmented: Option<Segmented>,
 }
 
 impl Mode {
-    /// That of flat code.
+    /// Returns the mode of flat code.
     pub(crate) const fn flat(is_user: bool) -> Mode {
         Mode { is_user, segmented: None }
     }
 
-    /// The mode of the processor; none if its code is left to the interpreter.
+    /// Returns the mode of the processor, or None if its code is left to the interpreter.
     pub(crate) fn of(cpu: &Cpu) -> Option<Mode> {
         if !matches!(cpu.cpl(), 0 | 3) || cpu.alignment_is_checked() {
             return None;
@@ -106,22 +107,23 @@ impl Mode {
         Some(Mode { is_user, segmented: Some(segmented) })
     }
 
-    /// How the interpreter decodes its code. It looks at segments where they are not flat.
+    /// Returns how the interpreter decodes code of this mode. Its handlers check segments where they are not
+    /// flat.
     pub(crate) fn code_mode(&self) -> CodeMode {
         CodeMode { is_32_bit: self.is_32_bit(), is_flat: self.segmented.is_none() }
     }
 
-    /// CS.D.
+    /// Returns CS.D.
     pub(crate) fn is_32_bit(&self) -> bool {
         self.segmented.is_none_or(|segmented| segmented.is_32_bit)
     }
 
-    /// CS alone is as in flat code.
+    /// Returns whether CS is as in flat code; the other segments need not be.
     pub(crate) fn has_flat_code(&self) -> bool {
         self.is_32_bit() && self.base() == 0 && self.limit() == u32::MAX
     }
 
-    /// CLI, STI and POPF change IF; so does IRET, if segments have no descriptors.
+    /// Returns whether CLI, STI and POPF change IF, and IRET too if segments have no descriptors.
     pub(crate) fn changes_interrupt_flag(&self) -> bool {
         match self.segmented.map(|segmented| segmented.loading) {
             Some(Loading::Virtual8086 { is_privileged }) => is_privileged,
@@ -129,23 +131,24 @@ impl Mode {
         }
     }
 
-    /// The base address of CS.
+    /// Returns the base address of CS.
     pub(crate) fn base(&self) -> u32 {
         self.segmented.map_or(0, |segmented| segmented.base)
     }
 
-    /// The limit of CS.
+    /// Returns the limit of CS.
     pub(crate) fn limit(&self) -> u32 {
         self.segmented.map_or(u32::MAX, |segmented| segmented.limit)
     }
 
-    /// The linear address of the instruction at `eip`.
+    /// Returns the linear address of the instruction at `eip`.
     pub(crate) fn linear(&self, eip: u32) -> u32 {
         self.base().wrapping_add(eip)
     }
 }
 
-/// All segments are what loading them in virtual-8086 mode makes them (SDM vol. 3, 21.2.1): then loading one changes its base alone.
+/// Returns whether all segments have the limits and attributes that loads in virtual-8086 mode give them (SDM
+/// vol. 3, 21.2.1). Then a load changes only the selector and the base.
 fn has_segments_of_virtual_8086_mode(cpu: &Cpu) -> bool {
     (sreg::ES..=sreg::GS).all(|register| {
         let segment = cpu.segment(register);
@@ -157,7 +160,7 @@ fn has_segments_of_virtual_8086_mode(cpu: &Cpu) -> bool {
 /// The modes that have numbers.
 #[derive(Debug)]
 pub(crate) struct Modes {
-    /// The first two are those of flat code.
+    /// The modes by number; the first two are those of flat code.
     known: Vec<Mode>,
     current: ModeNumber,
 }
@@ -169,12 +172,13 @@ impl Default for Modes {
 }
 
 impl Modes {
-    /// What runs now.
+    /// Returns the current mode and its number.
     pub(crate) fn current(&self) -> (ModeNumber, Mode) {
         (self.current, self.known[usize::from(self.current)])
     }
 
-    /// Goes on in `mode`. False where there are too many to give it a number.
+    /// Makes `mode` the current mode, and gives it a number if it has none. Returns false if no number is
+    /// left.
     pub(crate) fn enter(&mut self, mode: Mode) -> bool {
         if self.known[usize::from(self.current)] == mode {
             return true;

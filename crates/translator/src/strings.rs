@@ -1,6 +1,6 @@
-//! String instructions. In 64-bit code their destination is in ES, whose base is always 0, so ESI and EDI become addresses in
-//! the window for as long as they run. The window begins at a multiple of 4 GiB: the lower half of such an address is the
-//! guest's.
+//! String instructions of flat code. In 64-bit code the base of ES, through which EDI goes, is always 0. So
+//! ESI and EDI become addresses in the window while such an instruction runs. The window begins at a multiple
+//! of 4 GiB, so the lower half of such an address is the guest's offset.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::decode::has_16_bit_addresses;
@@ -8,20 +8,20 @@ use ring3_x86::decode::has_16_bit_addresses;
 use crate::context::at;
 use crate::emitter::Emitter;
 
-/// What MOVS, CMPS, STOS, LODS or SCAS uses beside EAX and ECX.
+/// The form of MOVS, CMPS, STOS, LODS or SCAS.
 pub(crate) struct Form {
-    /// What ESI points to.
+    /// Whether it accesses memory at ESI.
     pub(crate) source: bool,
-    /// What EDI points to.
+    /// Whether it accesses memory at EDI.
     pub(crate) destination: bool,
     /// Bytes of an element.
     pub(crate) size: u32,
-    /// The opcode for bytes; that for words and doublewords is the next one.
+    /// The opcode for bytes. The one for words and doublewords follows it.
     opcode: u8,
 }
 
 impl Form {
-    /// That of `instruction`, if it is one of these.
+    /// Returns the form of `instruction`, if it is a string instruction that is translated.
     pub(crate) fn of(instruction: &Instruction) -> Option<Form> {
         let form =
             |source, destination, opcode, size| Some(Form { source, destination, size, opcode });
@@ -45,7 +45,8 @@ impl Form {
         }
     }
 
-    /// The host's instruction, with RSI and RDI, and with RCX where there is a prefix to `repeat` it.
+    /// Returns the bytes of the host's instruction, which uses RSI and RDI, and RCX if the prefix `repeat`
+    /// repeats it.
     pub(crate) fn bytes(&self, repeat: Option<u8>) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend((self.size == 2).then_some(0x66));
@@ -55,7 +56,7 @@ impl Form {
     }
 }
 
-/// The prefix that repeats `instruction`.
+/// Returns the prefix that repeats `instruction`.
 pub(crate) fn repeat_prefix(instruction: &Instruction) -> Option<u8> {
     if instruction.has_repne_prefix() {
         return Some(0xf2);
@@ -63,8 +64,8 @@ pub(crate) fn repeat_prefix(instruction: &Instruction) -> Option<u8> {
     instruction.has_rep_prefix().then_some(0xf3)
 }
 
-/// Translates `instruction`. False, and what was written is to be thrown away, if it is left to the interpreter.
-/// It accesses memory of the user too if it is supervisor code that is `for_user`.
+/// Translates `instruction`, which also accesses memory of users if it is supervisor code and `for_user`.
+/// Returns false if it is left to the interpreter; the caller then throws away what was written.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, for_user: bool) -> bool {
     let Some(form) = Form::of(instruction) else { return false };
     let Form { source, destination, .. } = form;
@@ -75,11 +76,13 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, for_us
     }
     let repeat = repeat_prefix(instruction);
     let skip = repeat.map(|_| {
-        // R10 has the number of iterations. Nothing is done for a count of 0, which counts as one instruction all the same.
+        // R10 holds the number of iterations. A count of 0 executes none, but counts as one instruction all
+        // the same.
         let branch = emitter.loop_if(0xe3);
         emitter.copy_64(Register::R10, Register::RCX);
         if compares(instruction) {
-            // They mostly end long before their count does, which often is the largest number there is.
+            // CMPS and SCAS mostly end long before their count does, which is often the largest number there
+            // is.
             emitter.call(at::CHECK_COUNT);
         }
         check_budget(emitter, Register::RCX);
@@ -109,7 +112,8 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, for_us
     true
 }
 
-/// CMPS and SCAS, which a repeat prefix repeats as long as they find the same, or something else.
+/// Returns whether `instruction` is CMPS or SCAS, which a repeat prefix repeats only while elements are
+/// equal, or unequal.
 pub(crate) fn compares(instruction: &Instruction) -> bool {
     use iced_x86::Mnemonic as M;
     matches!(
@@ -118,34 +122,34 @@ pub(crate) fn compares(instruction: &Instruction) -> bool {
     )
 }
 
-/// The registers that have addresses.
+/// Returns the registers that hold addresses.
 fn used(source: bool, destination: bool) -> impl Iterator<Item = Register> {
     [(source, Register::RSI), (destination, Register::RDI)]
         .into_iter()
         .filter_map(|(is_used, register)| is_used.then_some(register))
 }
 
-/// Faults if these were not all the iterations. R9 is used.
+/// Faults if the iterations so far are only some of those that the guest's count demands. Uses R9.
 pub(crate) fn check_end(emitter: &mut Emitter) {
     emitter.load_field(Register::R9, at::AFTER_REPEATING);
     let there = MemoryOperand::with_base(Register::R9);
     emitter.instruction(Instruction::with2(Code::Mov_r8_rm8, Register::R9L, there));
 }
 
-/// Takes the iterations from the budget: R10 has their count at the beginning, RCX what is left of it. Each counts as one instruction;
-/// one was counted at the block's entry. R10 is used.
+/// Subtracts the iterations from the budget. Before the instruction R10 held their count; RCX holds the rest
+/// of it. Each iteration counts as one instruction, and one was subtracted at the block's entry. Uses R10.
 pub(crate) fn take_iterations(emitter: &mut Emitter) {
     emitter.add_64(Register::R12, Register::R12, Register::RCX, 0);
-    // NOT is one less than the negative.
+    // NOT gives the negative less 1.
     emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R10));
     emitter.add_64(Register::R12, Register::R12, Register::R10, 2);
 }
 
-/// Faults if the budget is not enough for as many iterations as `count` says. R9 is used.
+/// Faults if the budget is less than the number of iterations in `count`. Uses R9.
 pub(crate) fn check_budget(emitter: &mut Emitter, count: Register) {
     emitter.copy_64(Register::R9, count);
     emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R9));
-    // R12 less the iterations, but one.
+    // R12 less the iterations, plus the one that was subtracted already.
     let rest =
         MemoryOperand::with_base_index_scale_displ_size(Register::R12, Register::R9, 1, 2, 1);
     emitter.instruction(Instruction::with2(Code::Mov_r8_rm8, Register::R9L, rest));

@@ -1,4 +1,5 @@
-//! Near branches: those of flat code, which has no limits, and what is common to all.
+//! Near branches: those of flat code, which need no check of a limit, and the parts that flat and segmented
+//! code share.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -6,10 +7,10 @@ use super::{Maker, far_flat, segmented_branches};
 use crate::copy::{self, address};
 use crate::mode::Mode;
 
-/// Instructions in a block at most, where those of a loop come several times.
+/// Upper bound of the instructions in a block that contains a loop several times.
 const MAX_UNROLLED: u16 = 24;
 
-/// A near branch that is translated.
+/// Returns whether `instruction` is a near branch, or a far transfer, that is translated and ends its block.
 pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
     if let Some(segmented) = &mode.segmented {
         return segmented_branches::is_ending(instruction, mode, segmented);
@@ -32,14 +33,16 @@ pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
     }
 }
 
-/// A conditional branch forward, after which a block goes on: one back is mostly taken.
+/// Returns whether `instruction` is a conditional branch forward, after which a block continues. A
+/// conditional branch backward ends the block, since it is mostly taken.
 pub(super) fn goes_on_after(instruction: &Instruction, mode: &Mode) -> bool {
     instruction.is_jcc_short_or_near()
         && is_ending(instruction, mode)
         && target(instruction) > instruction.ip32()
 }
 
-/// The processor may execute the instruction together with a conditional jump after it (Intel's optimization manual, "Macro-Fusion").
+/// Returns whether the processor may fuse `instruction` with a conditional jump that follows it (Intel's
+/// optimization manual, "Macro-Fusion").
 pub(super) fn fuses(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),
@@ -53,12 +56,12 @@ pub(super) fn fuses(instruction: &Instruction) -> bool {
     )
 }
 
-/// Where a relative branch leads.
+/// Returns the target of a relative branch, an address in CS.
 pub(super) fn target(branch: &Instruction) -> u32 {
     branch.near_branch_target() as u32
 }
 
-/// The low four bits of a conditional jump's opcode.
+/// Returns the low four bits of a conditional jump's opcode.
 pub(super) fn condition(branch: &Instruction) -> u8 {
     use iced_x86::ConditionCode as C;
     match branch.condition_code() {
@@ -82,7 +85,7 @@ pub(super) fn condition(branch: &Instruction) -> u8 {
 }
 
 impl Maker<'_> {
-    /// The branch at the end.
+    /// Translates the branch at the end of a block of flat code.
     pub(super) fn ending(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         if far_flat::is_translated(branch) {
             return self.far_flat(branch, entry_of);
@@ -90,7 +93,7 @@ impl Maker<'_> {
         let next = branch.next_ip32();
         match branch.code() {
             Code::Call_rel32_32 if branch.near_branch32() == next => {
-                // It is after its own address, and nothing returns there.
+                // This CALL only pushes its own return address, and no RET returns there.
                 self.emitter.push_number(next);
                 self.emitter.settle_stack();
                 self.go_to(next, entry_of);
@@ -125,8 +128,9 @@ impl Maker<'_> {
         }
     }
 
-    /// A branch back to the beginning of the block, after which the instructions come once more, as there is room for them: the budget is
-    /// looked at once for several rounds of a short loop.
+    /// Returns whether `branch` goes back to the beginning of the block and the block has room for another
+    /// copy of its instructions. A short loop is unrolled so that it checks the budget once for several
+    /// rounds.
     pub(super) fn comes_again(&self, branch: &Instruction) -> bool {
         let is_jump = branch.is_jcc_short_or_near() || branch.is_jmp_short_or_near();
         let round = self.round.unwrap_or(self.instructions + 1);
@@ -138,7 +142,7 @@ impl Maker<'_> {
             && self.instructions + 1 + round <= MAX_UNROLLED
     }
 
-    /// Goes on with the block's instructions once more, after this branch.
+    /// Translates `branch`, after which the block's instructions follow once more.
     pub(super) fn go_round(&mut self, branch: &Instruction) {
         self.emitter.settle_stack();
         self.begin_site(branch);
@@ -149,15 +153,17 @@ impl Maker<'_> {
         }
     }
 
-    /// Makes R15D what a branch needs.
+    /// Settles R15D before `branch`, unless `branch` is a call or return that adds the deferred offset itself
+    /// when it changes ESP.
     pub(super) fn settle_for_branch(&mut self, branch: &Instruction) {
         if !branch.is_stack_instruction() || copy::needs_stack_pointer(branch) {
             self.emitter.settle_stack();
         }
     }
 
-    /// A near call in flat code after which the block may go on: nothing leads to what comes next yet. Code that keeps changing ends there, as it is
-    /// compared when it is entered.
+    /// Returns whether `instruction` is a near call of flat code after which the block continues. It does if
+    /// there is no block yet at the return address. A block of code that keeps changing ends at a call, since
+    /// its bytes are compared where it is entered.
     pub(super) fn goes_on_after_call(
         &self,
         instruction: &Instruction,
@@ -175,7 +181,7 @@ impl Maker<'_> {
             && entry_of(next).is_none()
     }
 
-    /// A near call in flat code, up to where it has returned.
+    /// Translates a near call of flat code, up to the landing to which it returns.
     pub(super) fn make_call(&mut self, call: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         let next = call.next_ip32();
         self.emitter.check_room();
@@ -192,7 +198,7 @@ impl Maker<'_> {
         self.emitter.check_return(next);
     }
 
-    /// Loads R8D with where an indirect branch goes.
+    /// Loads R8D with the target of an indirect branch.
     fn load_flat_target(&mut self, branch: &Instruction) {
         if branch.op0_kind() == OpKind::Register {
             self.emitter.copy(Register::R8D, copy::rename(branch.op0_register()));

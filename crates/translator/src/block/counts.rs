@@ -1,15 +1,18 @@
-//! What a block takes from the budget. That there is enough is checked at its entry and where calls return to; what comes up to the next branch is
-//! taken there, and more after each branch that is not taken.
+//! How a block takes its instructions from the budget.
+//!
+//! A block checks at its entry, and where calls return to, that the budget is sufficient. There it also
+//! subtracts the instructions up to the next branch. After each branch that is not taken it subtracts those
+//! up to the next one.
 
 use super::Maker;
 
 impl Maker<'_> {
-    /// What comes now is taken from the budget here.
+    /// Subtracts from the budget, here, the instructions that follow up to [`Maker::end_part`].
     pub(super) fn begin_part(&mut self) {
         self.part = Some((self.emitter.count(), self.instructions));
     }
 
-    /// No more of it comes.
+    /// Ends the part that [`Maker::begin_part`] began, and sets its number of instructions.
     pub(super) fn end_part(&mut self) {
         if let Some((count, before)) = self.part.take() {
             let counted = self.instructions;
@@ -20,12 +23,14 @@ impl Maker<'_> {
         }
     }
 
-    /// What comes now, up to the end or to the next call, is what the budget must be enough for here.
+    /// Checks here that the budget is sufficient for the instructions that follow, up to
+    /// [`Maker::end_check`]: those up to the end of the block or to the next call.
     pub(super) fn begin_check(&mut self) {
         self.check = Some((self.emitter.check_budget(), self.instructions));
     }
 
-    /// No more of it comes. Its first part was taken from the budget before the check.
+    /// Ends the instructions that [`Maker::begin_check`] checks the budget for. The first part of them was
+    /// subtracted from the budget before the check, so the check is for the rest.
     pub(super) fn end_check(&mut self) {
         if let Some((check, before)) = self.check.take() {
             let first = self.sites.iter().rev().take_while(|site| site.before >= before).last();

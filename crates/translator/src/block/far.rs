@@ -1,8 +1,10 @@
-//! Far transfers of segmented code that change CS and no other segment register, INT n of real mode and of the
-//! supervisor, and IRET where IF may be changed. What is to be found is the jump table of the mode with that CS:
-//! by [`far_find`](crate::routines::far::far_find), before anything changes. In real mode and virtual-8086 mode
-//! it begins at 16 times its selector, and nothing else of CS changes (SDM vol. 3, 21.1.1 and 21.2.1); in
-//! protected mode it has the descriptor that it had before.
+//! Far transfers of segmented code that change CS and no other segment register; INT n of real mode and of
+//! the supervisor; and IRET where it may change IF.
+//!
+//! Each of them finds the jump table of the mode with the new CS by
+//! [`far_find`](crate::routines::far::far_find), before it changes anything. In real mode and virtual-8086
+//! mode the segment begins at 16 times its selector, and a transfer changes nothing else of CS (SDM vol. 3,
+//! 21.1.1 and 21.2.1). In protected mode its descriptor must be the one that CS was last loaded from.
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
@@ -16,11 +18,11 @@ use crate::segmented::{
 };
 use crate::segments::selector;
 
-/// The bytes of a word, and of a doubleword.
+/// Bytes in a word and in a doubleword.
 const WORD: u32 = 2;
 const DWORD: u32 = 4;
 
-/// `instruction` is one of this file.
+/// Returns whether `instruction` is one that this file translates.
 pub(super) fn is_translated(instruction: &Instruction, mode: &Mode, segmented: &Segmented) -> bool {
     let is_protected = segmented.loading == Loading::Protected;
     match instruction.code() {
@@ -43,7 +45,7 @@ pub(super) fn is_translated(instruction: &Instruction, mode: &Mode, segmented: &
     }
 }
 
-/// The bytes of the addresses that `transfer` handles: its operand size.
+/// Returns the operand size of `transfer`, in bytes: the size of the offsets that it loads and pushes.
 fn size(transfer: &Instruction) -> u32 {
     match transfer.code() {
         Code::Jmp_ptr1632
@@ -57,7 +59,7 @@ fn size(transfer: &Instruction) -> u32 {
     }
 }
 
-/// Stores R10 in a field of the context.
+/// Stores R10 in field `to` of the context.
 fn keep(emitter: &mut Emitter, to: u32) {
     if to == at::FAR_SELECTOR {
         emitter.instruction(Instruction::with2(Code::Mov_rm16_r16, field(to), Register::R10W));
@@ -66,23 +68,24 @@ fn keep(emitter: &mut Emitter, to: u32) {
     }
 }
 
-/// Finds where code with the selector that was kept goes on, by a routine in a field of the context: R10 is the address of its
-/// [`FarMode`](crate::context::FarMode).
+/// Loads R10 with the address of the [`FarMode`](crate::context::FarMode) of the selector in the context's
+/// `far_selector`. `routine` is the field of the context with the address of the routine that finds it.
 fn find(emitter: &mut Emitter, routine: u32) {
     emitter.load_word(Register::R9D, field(at::FAR_SELECTOR));
     emitter.call(routine);
 }
 
-/// Goes there.
+/// Goes on at the offset in the context's `far_offset`, in the [`FarMode`](crate::context::FarMode) at R10.
 fn go(emitter: &mut Emitter) {
     emitter.load(Register::R8D, field(at::FAR_OFFSET));
     emitter.jump_through(at::FAR_GO);
 }
 
-/// Faults if the offset that was kept, which has `size` bytes, is beyond the limit of where [`find`] leads. R8 and R9 are used.
+/// Faults if the offset in the context's `far_offset`, which has `size` bytes, is beyond the limit of the
+/// segment that [`find`] has found. Uses R8 and R9.
 fn check_limit(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     let largest = if size == WORD { 0xffff } else { u32::MAX };
-    // Without descriptors all code has the same limit.
+    // In real mode and virtual-8086 mode all code segments have the same limit.
     if segmented.loading == Loading::Protected || segmented.limit < largest {
         let limit = MemoryOperand::with_base_displ(Register::R10, at::FAR_TARGETS.into());
         emitter.instruction(Instruction::with2(Code::Mov_r64_rm64, Register::R9, limit));
@@ -91,7 +94,7 @@ fn check_limit(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     }
 }
 
-/// Loads R10D with `size` bytes.
+/// Loads R10D with `size` bytes from memory.
 fn load(emitter: &mut Emitter, from: MemoryOperand, size: u32) {
     if size == WORD {
         emitter.load_word(Register::R10D, from);
@@ -128,7 +131,7 @@ impl Maker<'_> {
                     Code::Jmp_ptr1616 | Code::Jmp_m1616 | Code::Jmp_ptr1632 | Code::Jmp_m1632
                 );
                 if !is_jump {
-                    // What is left to the interpreter has not come to its pushes.
+                    // Where `find` leaves the transfer to the interpreter, nothing has been pushed yet.
                     self.store_return(transfer, segmented, 0, size);
                     find(&mut self.emitter, at::FAR_FIND);
                     release(&mut self.emitter, segmented, (2 * size).wrapping_neg());
@@ -138,7 +141,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Keeps where a jump or a call goes.
+    /// Stores the offset and the selector to which a far jump or call goes in the context.
     fn keep_target(&mut self, transfer: &Instruction, size: u32) {
         let emitter = &mut self.emitter;
         if transfer.op0_kind() == OpKind::Memory {
@@ -159,7 +162,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Keeps the offset and the selector that are on top of the stack.
+    /// Stores the offset and the selector on top of the stack in the context.
     fn keep_from_stack(&mut self, segmented: &Segmented, size: u32) {
         let emitter = &mut self.emitter;
         load_stack_above(emitter, segmented, size as i32, WORD);
@@ -168,7 +171,9 @@ impl Maker<'_> {
         keep(emitter, at::FAR_OFFSET);
     }
 
-    /// Stores CS and the address of the next instruction where a push would have them after others of `bytes` bytes. ESP stays: what is below it is nobody's.
+    /// Stores CS and the address of the next instruction where pushes would put them, below `bytes` bytes
+    /// that were pushed before. ESP stays as it is: the memory below it belongs to nobody, so the stores can
+    /// be repeated.
     fn store_return(
         &mut self,
         transfer: &Instruction,
@@ -186,7 +191,8 @@ impl Maker<'_> {
         store_above(emitter, segmented, value, -((bytes + 2 * size) as i32));
     }
 
-    /// INT n of real mode: the vector is in memory, and TF, which is clear, and AC are not pushed or stay clear where this is not left to the interpreter.
+    /// Translates INT n of real mode, whose vector is in memory. Translated code executes it only while TF
+    /// and AC are clear, so IF is the only flag that it must clear.
     fn interrupt(&mut self, transfer: &Instruction, segmented: &Segmented) {
         let emitter = &mut self.emitter;
         let vector = u32::from(transfer.immediate8());
@@ -210,7 +216,7 @@ impl Maker<'_> {
         go(emitter);
     }
 
-    /// INT n of the supervisor in protected mode, by a 32-bit gate to code of the supervisor.
+    /// Translates INT n of the supervisor in protected mode, by a 32-bit gate to code of the supervisor.
     fn interrupt_by_gate(&mut self, transfer: &Instruction, segmented: &Segmented) {
         let emitter = &mut self.emitter;
         // A gate has 8 bytes.
@@ -228,7 +234,8 @@ impl Maker<'_> {
         go(emitter);
     }
 
-    /// IRET: POPF is the last thing that may be left to the interpreter.
+    /// Translates IRET. The routine for POPF is the last step that may leave the instruction to the
+    /// interpreter, so nothing has changed before it.
     fn interrupt_return(&mut self, segmented: &Segmented, size: u32) {
         self.keep_from_stack(segmented, size);
         let emitter = &mut self.emitter;

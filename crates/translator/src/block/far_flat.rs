@@ -1,4 +1,5 @@
-//! Far transfers of flat code to other such code of its privilege, or mostly to its own: all that changes is the selector of CS. A call may lead there by a gate.
+//! Far transfers from flat code to flat code of the same privilege, mostly to its own segment. They change
+//! the selector of CS and nothing else of it. A far call may lead there by a call gate.
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
@@ -8,7 +9,7 @@ use crate::copy::{address, address_behind, is_translated_address};
 use crate::emitter::Emitter;
 use crate::segments::selector;
 
-/// `instruction` is one of this file.
+/// Returns whether `instruction` is one that this file translates.
 pub(super) fn is_translated(instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Jmp_ptr1632 | Code::Call_ptr1632 | Code::Retfd | Code::Retfd_imm16 => true,
@@ -17,12 +18,12 @@ pub(super) fn is_translated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Where it goes, while it is found out whether it may.
+/// Returns the field of the context that holds the target while a routine checks the transfer.
 fn waiting() -> MemoryOperand {
     MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into())
 }
 
-/// Loads R10D with a doubleword of memory, which waits then.
+/// Loads a doubleword of memory into R10D, and stores it in the field [`waiting`].
 fn keep_offset(emitter: &mut Emitter, from: MemoryOperand) {
     emitter.load(Register::R10D, from);
     emitter.store(waiting(), Register::R10D);

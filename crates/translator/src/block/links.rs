@@ -1,13 +1,14 @@
-//! Where branches lead: within a page to code that they are linked with, and else by the jump table.
+//! Where branches lead: within a page to code that they are linked with, and to other pages by the jump
+//! table.
 
 use super::{Maker, PAGE_MASK};
 use crate::context::{index, index_mask, slot_index};
 use crate::emitter::Branch;
 use crate::mode::SEGMENTED_INDEX_MASK;
 
-/// What comes after a block's own code.
+/// A branch whose way out is written after the block's own code.
 pub(super) enum Later {
-    /// `branch` leads to `target` in the same page, where there is nothing yet.
+    /// `branch` leads to `target` in the same page, for which there is no block yet.
     Link { branch: Branch, target: u32 },
     /// `branch` leads to `target` in another page.
     Far { branch: Branch, target: u32 },
@@ -35,23 +36,24 @@ impl Maker<'_> {
         }
     }
 
-    /// Where the jump table has `target`, which is in another page.
+    /// Returns the index in the jump table of `target`, which is in another page.
     pub(super) fn index_of(&mut self, target: u32) -> u32 {
         if self.mode.segmented.is_some() {
             return index(target, SEGMENTED_INDEX_MASK);
         }
         let is_user = self.mode.is_user;
         let slot = self.slots.find_or_add(target, is_user);
-        // Where the index is for other targets too, it leads to code that checks which one it is.
+        // An index that is shared with other targets leads to code that checks which target is meant.
         slot.map_or(index(target, index_mask(is_user)), |slot| slot_index(is_user, slot))
     }
 
+    /// Jumps to `target`, which is in another page, by the jump table.
     pub(super) fn jump_to_other_page(&mut self, target: u32) {
         let index = self.index_of(target);
         self.emitter.jump_by_table_to(target, index);
     }
 
-    /// Lets `branch` lead to `target`.
+    /// Makes `branch` lead to `target`.
     pub(super) fn lead(
         &mut self,
         branch: Branch,
@@ -69,6 +71,7 @@ impl Maker<'_> {
         }
     }
 
+    /// Writes the code of all branches that have yet to be told where they lead.
     pub(super) fn finish_later(&mut self, entry_of: &impl Fn(u32) -> Option<u32>) {
         for (branch, target, site) in std::mem::take(&mut self.leaving) {
             let site = self.sites[site];
@@ -90,7 +93,8 @@ impl Maker<'_> {
         }
     }
 
-    /// A branch within the page leads to what was in memory when this block was made, and the two are dropped together.
+    /// Returns whether `target` is in the same page as the block. A branch within the page leads to the bytes
+    /// that were in memory when this block was made; both blocks are dropped together.
     pub(super) fn is_in_page(&self, target: u32) -> bool {
         (self.mode.linear(target) ^ self.mode.linear(self.eip)) & PAGE_MASK == 0
     }

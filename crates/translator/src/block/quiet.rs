@@ -1,19 +1,22 @@
-//! Instructions after which translated code can go on at once where the interpreter has executed them.
+//! Instructions after which translated code can continue at once when the interpreter has executed them.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::repeats;
 use crate::numeric;
 
-/// `instruction` changes nothing but general registers, status flags, CR2 and memory, and ports of devices, unless it raises an exception.
+/// Returns whether `instruction` changes only general registers, status flags, CR2, memory and ports of
+/// devices, unless it raises an exception.
 pub(super) fn is_quiet(instruction: &Instruction) -> bool {
     use Mnemonic as M;
-    // Those of DF, too, which the status flags do not have.
+    // Instructions that change DF count as quiet too, although DF is not a status flag: the engine takes it
+    // over with the status flags.
     if instruction.flow_control() != FlowControl::Next
         || repeats(instruction)
         || numeric::is_numeric(instruction)
     {
-        // The processor counts CPUID and RDTSC as what may leave a virtual machine.
+        // Their flow control is not `Next`, since the decoder counts them as instructions that may leave a
+        // virtual machine.
         return matches!(instruction.mnemonic(), M::Cpuid | M::Rdtsc);
     }
     if loads_other_register(instruction) {
@@ -54,7 +57,8 @@ pub(super) fn is_quiet(instruction: &Instruction) -> bool {
     )
 }
 
-/// It loads a segment register or a control register other than CR2, or a debug register.
+/// Returns whether `instruction` loads a segment register, a control register other than CR2, or a debug
+/// register.
 fn loads_other_register(instruction: &Instruction) -> bool {
     let loaded = instruction.op0_register();
     instruction.op0_kind() == OpKind::Register

@@ -1,5 +1,5 @@
-//! Near branches of segmented code. They go to addresses in CS, which are not beyond its limit, and with 16-bit operands
-//! have 16 bits (SDM vol. 2, JMP, CALL, RET, Jcc, LOOP).
+//! Near branches of segmented code. Their targets are addresses in CS, which must not be beyond its limit and
+//! which have 16 bits with 16-bit operands (SDM vol. 2, JMP, CALL, RET, Jcc, LOOP).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
@@ -10,16 +10,16 @@ use crate::copy::rename;
 use crate::mode::{Mode, Segmented};
 use crate::segmented::{address, check_target, peek, push_number, release};
 
-/// `branch` is translated.
+/// Returns whether `branch` is translated and ends its block.
 pub(super) fn is_ending(branch: &Instruction, mode: &Mode, segmented: &Segmented) -> bool {
     if far::is_translated(branch, mode, segmented) {
         return true;
     }
     let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
     match branch.mnemonic() {
-        // What goes beyond the limit is left to the interpreter, which raises the exception.
+        // The interpreter executes a branch to a target beyond the limit, and raises the exception.
         Mnemonic::Jmp | Mnemonic::Call if is_relative => target(branch) <= segmented.limit,
-        // The address of a call by the stack pointer would have to outlast the push.
+        // A call through ESP would have to keep its target over the push, which changes ESP.
         Mnemonic::Jmp | Mnemonic::Call => match branch.code() {
             Code::Jmp_rm16 | Code::Jmp_rm32 | Code::Call_rm16 | Code::Call_rm32 => {
                 !matches!(branch.op0_register(), Register::SP | Register::ESP)
@@ -31,7 +31,7 @@ pub(super) fn is_ending(branch: &Instruction, mode: &Mode, segmented: &Segmented
     }
 }
 
-/// The bytes of the addresses that `branch` handles: its operand size.
+/// Returns the operand size of `branch`, in bytes: the size of the addresses that it loads and pushes.
 fn size(branch: &Instruction) -> u32 {
     match branch.code() {
         Code::Retnw | Code::Retnw_imm16 | Code::Jmp_rm16 | Code::Call_rm16 => 2,
@@ -41,7 +41,7 @@ fn size(branch: &Instruction) -> u32 {
 }
 
 impl Maker<'_> {
-    /// The branch at the end of a block.
+    /// Translates the branch at the end of a block of segmented code.
     pub(super) fn segmented_ending(
         &mut self,
         branch: &Instruction,
@@ -53,13 +53,13 @@ impl Maker<'_> {
         }
         let size = size(branch);
         let next = branch.next_ip32();
-        // What a call pushes.
+        // The address that a call pushes.
         let pushed = if size == 2 { next & 0xffff } else { next };
         let is_relative = matches!(branch.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
         match branch.mnemonic() {
             Mnemonic::Jmp if is_relative => self.go_to(target(branch), entry_of),
             Mnemonic::Call if is_relative && target(branch) == pushed => {
-                // It is after its own address, and nothing returns there.
+                // This CALL only pushes its own return address, and no RET returns there.
                 push_number(&mut self.emitter, segmented, pushed, size);
                 self.go_to(pushed, entry_of);
             }
@@ -126,7 +126,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Loads R10D with where the indirect `branch` goes.
+    /// Loads R10D with the target of the indirect `branch`.
     fn load_target(&mut self, branch: &Instruction, size: u32) {
         let emitter = &mut self.emitter;
         let code = if size == 2 { Code::Movzx_r32_rm16 } else { Code::Mov_r32_rm32 };

@@ -1,4 +1,4 @@
-//! The instructions of a block, one after the other, up to where it ends.
+//! Goes through the instructions of a block, one after the other, up to where it ends.
 
 use iced_x86::{Decoder, FlowControl, Instruction, Mnemonic, Register};
 use ring3_x86::decode;
@@ -10,35 +10,37 @@ use crate::emitter::{CONDITIONAL_SIZE, Count, Mark};
 use crate::numeric::{self, Checked};
 use crate::segmented;
 
-/// Instructions in a block at most.
+/// Upper bound of the instructions in a block.
 const MAX_INSTRUCTIONS: u16 = 64;
 
-/// What comes after the instructions of a block that go on with the next one.
+/// How a block ends, after its plain instructions.
 pub(super) enum End {
-    /// This branch.
+    /// With this branch.
     Branch(Instruction),
-    /// The instruction at this address, in a block of its own.
+    /// Before the instruction at this address, which begins another block.
     NextBlock(u32),
-    /// This instruction, which is left to the interpreter, with what that is to know of it ([`info`]), by the routine in this field of the
-    /// context.
+    /// With this instruction, which is left to the interpreter: what the interpreter needs to know of it
+    /// (bits of [`info`]), and the field of the context with the routine by which translated code is left.
     Interpreter(Instruction, u32, u32),
-    /// This INT n or IRET, with what the interpreter is to know of it where it is left to that.
+    /// With this INT n or IRET, and the bits of [`info`] for the case that it is left to the interpreter.
     Transfer(Instruction, u32),
 }
 
-/// What comes after an instruction.
+/// How a block continues after an instruction.
 enum Step {
-    /// The next one. This was none that may be translated anew.
+    /// With the next instruction. This one cannot be translated anew.
     Next,
-    /// The next one. This was a plain one, and may be translated anew from here on.
+    /// With the next instruction. This one is a plain instruction, and can be translated anew from this state
+    /// on.
     NextAfter(Start),
-    /// The block's first one, once more.
+    /// With the block's first instruction, once more.
     Again,
-    /// No other: the block ends.
+    /// Not at all: the block ends.
     End(End),
 }
 
-/// How much of a block there was before an instruction, to leave it to the interpreter after all or to translate it again.
+/// The state of a block before an instruction, by which the instruction can be left to the interpreter after
+/// all, or translated again.
 #[derive(Clone, Copy)]
 struct Start {
     mark: Mark,
@@ -51,17 +53,17 @@ struct Start {
     left: usize,
 }
 
-/// A plain instruction, and what there was before it.
+/// A plain instruction, and the state of the block before it.
 type Last = (Start, Instruction);
 
-/// Decodes the instructions that a block is made from.
+/// Returns a decoder for the instructions that a block is made from.
 fn decoder<'a>(source: &Source<'a>) -> Decoder<'a> {
     let (_, mode) = source.mode;
     decode::decoder(source.bytes, mode.is_32_bit(), source.eip)
 }
 
 impl Maker<'_> {
-    /// Translates the instructions up to where the block ends, and says how it does.
+    /// Translates the instructions up to the end of the block, and returns how it ends.
     pub(super) fn instructions(
         &mut self,
         source: &Source,
@@ -93,7 +95,8 @@ impl Maker<'_> {
                     next = source.eip;
                     None
                 }
-                // The next instruction comes before an interrupt.
+                // If `last` is STI, the branch is the one instruction that executes before an interrupt, and
+                // it is in this block.
                 Step::End(branch @ End::Branch(_)) => return branch,
                 Step::End(end) => break end,
             };
@@ -101,7 +104,7 @@ impl Maker<'_> {
         self.end_after(last, ending)
     }
 
-    /// Translates `instruction`, which comes after `last`.
+    /// Translates `instruction`, which follows `last`.
     fn step(
         &mut self,
         instruction: &Instruction,
@@ -112,7 +115,8 @@ impl Maker<'_> {
         if self.is_left(instruction, source) {
             return Step::End(self.end_before(instruction, source));
         }
-        // What a repeated instruction takes from the budget was not asked for at the entry, so it comes in the last part.
+        // The check at the block's entry does not include the iterations that a repeated instruction takes
+        // from the budget. So a repeated instruction comes in the last part.
         let may_go_on = source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
         if may_go_on {
             if branches::goes_on_after(instruction, &self.mode) {
@@ -153,14 +157,15 @@ impl Maker<'_> {
         Step::End(self.end_before(instruction, source))
     }
 
-    /// The interpreter always executes `instruction`. One that is repeated may write to itself where code keeps changing.
+    /// Returns whether the interpreter always executes `instruction`. Where code keeps changing these include
+    /// repeated instructions, which may write to themselves.
     fn is_left(&self, instruction: &Instruction, source: &Source) -> bool {
         !decode::exists(instruction, source.model)
             || source.left.contains(&self.mode.linear(instruction.ip32()))
             || source.changing.is_some() && repeats(instruction)
     }
 
-    /// Translates a conditional branch forward.
+    /// Translates a conditional branch forward, after which the block continues.
     fn branch_forward(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         self.emitter.settle_stack();
         self.begin_site(branch);
@@ -170,13 +175,15 @@ impl Maker<'_> {
         self.begin_part();
     }
 
-    /// Translates RDTSC and RDTSCP of flat code. False, and nothing was written, for all others.
+    /// Translates RDTSC and RDTSCP of flat code. Returns false for all other instructions, and then writes
+    /// nothing.
     fn reads_time(&mut self, instruction: &Instruction) -> bool {
         let reads_time = matches!(instruction.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp);
         if !reads_time || self.mode.segmented.is_some() {
             return false;
         }
-        // Of the budget nothing is taken for what comes after it.
+        // The routine counts by the budget, from which nothing may be subtracted yet for the instructions
+        // that follow.
         self.begin_site(instruction);
         self.end_part();
         self.emitter.call(at::TIME_STAMP);
@@ -187,7 +194,8 @@ impl Maker<'_> {
         true
     }
 
-    /// The block ends before `instruction`, which is left to the interpreter unless a routine does it.
+    /// Returns the end of a block before `instruction`, which is left to the interpreter unless a routine
+    /// executes it.
     fn end_before(&self, instruction: &Instruction, source: &Source) -> End {
         let linear = self.mode.linear(instruction.ip32());
         let is_flat = self.mode.segmented.is_none();
@@ -212,8 +220,10 @@ impl Maker<'_> {
         End::Interpreter(*instruction, info, routine)
     }
 
-    /// The block ends so after `last`. After STI, and after a load of SS, one more instruction comes before an interrupt (SDM vol. 2, STI, MOV): the two
-    /// stay together.
+    /// Returns how the block ends after `last`. After STI, and after a load of SS, one more instruction
+    /// executes before an interrupt (SDM vol. 2, STI, MOV), so the block must not end between the two. If the
+    /// interpreter executes the second one, it is told what came before it; otherwise it executes `last`
+    /// instead.
     fn end_after(&mut self, last: Option<Last>, end: End) -> End {
         let holds_interrupts =
             |(_, last): &Last| last.mnemonic() == Mnemonic::Sti || segmented::loads_stack(last);
@@ -230,7 +240,8 @@ impl Maker<'_> {
         }
     }
 
-    /// A conditional jump comes now. If the processor will fuse the `last` instruction with it, the two are moved on to where they cross no boundary.
+    /// Aligns a conditional jump that comes next. If the processor will fuse the `last` instruction with it,
+    /// this moves both to where they cross no boundary.
     fn align_pair(&mut self, last: Option<(Start, Instruction)>, source: &Source) {
         let Some((start, instruction)) = last.filter(|(_, last)| branches::fuses(last)) else {
             return;
@@ -243,7 +254,7 @@ impl Maker<'_> {
         }
     }
 
-    /// How much of the block there is.
+    /// Returns the state of the block.
     fn start(&self) -> Start {
         Start {
             mark: self.emitter.mark(),
@@ -257,7 +268,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Throws away what was made since `start`.
+    /// Throws away all that was translated since `start`.
     fn go_back(&mut self, start: &Start) {
         self.emitter.go_back(start.mark);
         self.sites.truncate(start.sites);

@@ -1,12 +1,13 @@
-//! Where branches may lie. Many of Intel's processors (those up to 2019 that came after Skylake) do not keep code in their cache of
-//! decoded instructions if a branch in it crosses a multiple of 32, or ends there; a macro-fused pair counts as one branch (Intel,
-//! "Mitigations for Jump Conditional Code Erratum", section 2). Loops took up to twice as long, depending on where they happened to be.
+//! Where branches may lie. Many Intel processors, those after Skylake up to 2019, do not keep code in their
+//! cache of decoded instructions if a branch in it crosses a multiple of 32 bytes or ends there. A
+//! macro-fused pair counts as one branch (Intel, "Mitigations for Jump Conditional Code Erratum", section 2).
+//! Without alignment loops took up to twice as long, depending on where they happened to lie.
 
 use super::{Emitter, Mark};
 
-/// No branch may cross a multiple of it.
+/// Bytes between two boundaries that no branch may cross or end at.
 const BOUNDARY: u32 = 32;
-/// By their size, less one (SDM vol. 2, NOP).
+/// NOPs by their size less one (SDM vol. 2, NOP).
 const NOPS: [&[u8]; 9] = [
     &[0x90],
     &[0x66, 0x90],
@@ -27,7 +28,7 @@ impl Emitter {
         }
     }
 
-    /// The same for what was appended since `mark` and `size` bytes more.
+    /// Returns whether the instructions since `mark`, with `size` bytes more, cross a boundary or end at it.
     pub(crate) fn crosses_since(&self, mark: Mark, size: u32) -> bool {
         self.would_cross(mark.len, self.len - mark.len + size)
     }
@@ -42,7 +43,7 @@ impl Emitter {
         }
     }
 
-    /// What begins after `len` bytes of code and has `size` bytes.
+    /// Returns whether `size` bytes that begin after `len` bytes of code cross a boundary or end at it.
     fn would_cross(&self, len: u32, size: u32) -> bool {
         (self.start + len) % BOUNDARY + size >= BOUNDARY
     }

@@ -1,9 +1,10 @@
-//! Whether an indirect branch or a return has come to where it was to go, in R8D, without flags: LOOP and JRCXZ alone are conditional
-//! jumps that look at none.
+//! Checks whether an indirect branch or a return has come to the right place: R8D must be the guest address
+//! of this place. No flags change: LOOP and JRCXZ are the only conditional jumps that do not read flags.
 //!
-//! A LOOP that is mostly not taken costs next to nothing on AMD's processors. On Intel's it takes seven operations, so a JRCXZ
-//! that is mostly taken does it there; that costs a place in the history of branches by which others are predicted (Agner Fog,
-//! "Instruction tables", and "The microarchitecture of Intel, AMD and VIA CPUs", branch prediction).
+//! A LOOP that is mostly not taken costs next to nothing on AMD's processors. On Intel's it takes seven
+//! operations, so there a JRCXZ that is mostly taken checks the address. It costs an entry in the branch
+//! history by which the processor predicts other branches (Agner Fog, "Instruction tables", and "The
+//! microarchitecture of Intel, AMD and VIA CPUs", branch prediction).
 
 use std::sync::LazyLock;
 
@@ -13,22 +14,24 @@ use ring3_x86::undefined::Maker;
 use super::Emitter;
 use crate::context::at;
 
-/// LOOP is fast on this processor. Tests of this crate look at the code for processors of Intel unless they choose.
+/// Whether LOOP is fast on this processor. Tests of this crate expect the code for Intel's processors unless
+/// they choose.
 pub(super) static HAS_FAST_LOOP: LazyLock<bool> =
     LazyLock::new(|| !cfg!(test) && Maker::of_host() == Maker::Amd);
 
-/// The bytes of MOV RCX, R10 and of JMP [R14 + 8-bit number].
+/// Bytes of MOV RCX, R10 and of JMP [R14 + 8-bit displacement].
 const WAY_OUT_SIZE: usize = 7;
 
-/// MOV RCX, R10 and JMP [R14 + `field`].
+/// Returns MOV RCX, R10 and JMP [R14 + `field`].
 fn way_out(field: u32) -> [u8; WAY_OUT_SIZE] {
     let field = i8::try_from(field).expect("it is among the first fields");
     [0x4c, 0x89, 0xd1, 0x41, 0xff, 0x66, field as u8]
 }
 
 impl Emitter {
-    /// What stands before a block for indirect branches: another one than that to `linear` is not for it. Gives the address where they
-    /// come in.
+    /// Writes the check that precedes a block for indirect branches: an address other than `linear` is not
+    /// for this block, and goes to [`miss`](crate::routines::miss). Returns the address at which indirect
+    /// branches enter.
     pub(crate) fn check_target(&mut self, linear: u32) -> u32 {
         if self.has_fast_loop {
             let way_out_at = self.len;
@@ -43,11 +46,11 @@ impl Emitter {
         }
     }
 
-    /// Comes before each call. R10 is used.
+    /// Writes the instructions that precede each call. Uses R10.
     pub(super) fn prepare_return(&mut self) {
         if self.has_fast_loop {
-            // The check is where the call returns to, and the jump out of it must be short: so what that leads to is here, in a
-            // number that nobody needs.
+            // The check is at the return address, and its jump out must be short. So the way out lies here,
+            // in an immediate operand that is loaded into R10 and never used.
             let mut number = [0; size_of::<u64>()];
             number[..WAY_OUT_SIZE].copy_from_slice(&way_out(at::JUMP_BY_TABLE));
             let load =
@@ -57,7 +60,8 @@ impl Emitter {
         }
     }
 
-    /// Where a call returns to. Any return may come here.
+    /// Writes the check at the return address `linear` of a call. Any return may come here; one to another
+    /// address goes on by the jump table.
     pub(crate) fn check_return(&mut self, linear: u32) {
         if self.has_fast_loop {
             self.check_by_loop(linear, self.way_out);
@@ -66,10 +70,11 @@ impl Emitter {
         }
     }
 
-    /// Goes on if R8D is `linear`, and else to [what is](way_out) `way_out` bytes behind the beginning of the code.
+    /// Continues if R8D is `linear`. Otherwise jumps to the [way out](way_out) at the offset `way_out` in the
+    /// code. Uses R10.
     fn check_by_loop(&mut self, linear: u32, way_out: u32) {
         self.save_rcx();
-        // One more, which LOOP takes off.
+        // LOOP decrements RCX before it compares it with 0.
         let difference = linear.wrapping_neg().wrapping_add(1);
         self.bytes_and(&[0x41, 0x8d, 0x88], difference); // lea ecx, [r8 - linear + 1]
         self.align_branch(2);
@@ -79,7 +84,8 @@ impl Emitter {
         self.restore_rcx();
     }
 
-    /// Goes on if R8D is `linear`, and else to the address in the context's field `otherwise`.
+    /// Continues if R8D is `linear`. Otherwise jumps to the address in the field `otherwise` of the context.
+    /// Uses R10.
     fn check_by_jrcxz(&mut self, linear: u32, otherwise: u32) {
         self.save_rcx();
         self.bytes_and(&[0x41, 0x8d, 0x88], linear.wrapping_neg()); // lea ecx, [r8 - linear]
@@ -104,7 +110,7 @@ mod tests {
         Decoder::with_ip(64, code, address.into(), DecoderOptions::NONE).decode()
     }
 
-    /// What comes from `address` on, up to the check's jump, is as it must be, and its way out goes by `field`.
+    /// Checks the code from `address` on, up to the check's jump, and that its way out goes by `field`.
     fn assert_checks(code: &[u8], address: u32, has_fast_loop: bool, field: u32) {
         let save = decode(code, address);
         assert_eq!(save.to_string(), "mov r10,rcx");
@@ -135,7 +141,7 @@ mod tests {
     #[test]
     fn both_ways_to_check_lead_out_where_it_is_another_address() {
         for has_fast_loop in [true, false] {
-            // Wherever it lies to the boundaries that branches must not cross.
+            // For all distances from the boundaries that branches must not cross.
             for before in 0..64 {
                 let mut emitter = Emitter::new(START);
                 emitter.has_fast_loop = has_fast_loop;

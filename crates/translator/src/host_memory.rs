@@ -1,4 +1,5 @@
-//! The host's address space: reserved ranges, and guest memory as a file that can be mapped in many places.
+//! Memory in the host's address space: reserved ranges of addresses, and guest memory as a file that can be
+//! mapped in many places.
 
 use std::fs::File;
 use std::io;
@@ -10,16 +11,16 @@ use libc::{c_int, c_void, off_t};
 use memmap2::{MmapMut, MmapOptions};
 use ring3_core::memory::HostPages;
 
-/// Bytes that are accessible at once when they are mapped, at most.
+/// Upper bound of the bytes that are made accessible at once when they are mapped.
 const MOST_POPULATED: usize = 64 * PAGE;
 /// Bytes in a page of the host.
 pub(crate) const PAGE: usize = 4096;
-/// The same of a large page.
+/// Bytes in a large page of the host.
 pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
-/// A file without a name that holds memory.
+/// Returns a file without a name whose contents are in memory.
 pub(crate) fn memory_file(name: &std::ffi::CStr, len: usize) -> io::Result<File> {
-    // SAFETY: the name is a C string; the call touches nothing else.
+    // SAFETY: the name is a C string, and the call accesses nothing else.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -30,14 +31,15 @@ pub(crate) fn memory_file(name: &std::ffi::CStr, len: usize) -> io::Result<File>
     Ok(file)
 }
 
-/// Guest memory as a file, which only the [`Memory`](ring3_core::memory::Memory) that is made with a translator gets its bytes from.
+/// Guest memory as a file. Only the [`Memory`](ring3_core::memory::Memory) that is made with a translator
+/// gets its bytes from here.
 #[derive(Debug, Default)]
 pub(crate) struct GuestMemory {
     current: Mutex<Option<Arc<File>>>,
 }
 
 impl GuestMemory {
-    /// The file that guest memory is in now.
+    /// Returns the file that holds guest memory now.
     pub(crate) fn file(&self) -> Option<Arc<File>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -46,9 +48,10 @@ impl GuestMemory {
 impl HostPages for GuestMemory {
     fn zeroed(&self, len: usize) -> Option<MmapMut> {
         let file = Arc::new(memory_file(c"guest memory", len).ok()?);
-        // SAFETY: the file has no name, and this process alone has its descriptor. It maps it elsewhere too, for
-        // translated code, which runs only inside of `Engine::run`: there the `Memory` that has these bytes is borrowed
-        // mutably, as `Translator::check_memory` makes sure, so no reference into them lives while it writes.
+        // SAFETY: the file has no name, and only this process has its descriptor. The process also maps it
+        // elsewhere for translated code, which runs only inside of `Engine::run`. There the `Memory` that has
+        // these bytes is borrowed mutably, as `Translator::check_memory` makes sure, so no reference into
+        // them lives while translated code writes to them.
         let bytes = unsafe { MmapOptions::new().len(len).map_mut(&*file) }.ok()?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Some(bytes)
@@ -62,43 +65,44 @@ pub(crate) struct Range {
     len: usize,
 }
 
-// SAFETY: it is a range of addresses; what is mapped there is for its owner to say.
+// SAFETY: a range is only addresses; its owner decides what is mapped there and who accesses it.
 unsafe impl Send for Range {}
 
 impl Range {
-    /// `len` bytes anywhere, in which every access faults.
+    /// Reserves `len` bytes at any address, where every access faults.
     pub(crate) fn reserve(len: usize) -> io::Result<Range> {
         Range::reserve_at(0, len)
     }
 
-    /// The same, at `address` unless that is 0; an error where something is there already.
+    /// Reserves `len` bytes at `address`, or at any address if that is 0. Returns an error if something is
+    /// mapped there already.
     pub(crate) fn reserve_at(address: usize, len: usize) -> io::Result<Range> {
         let fixed = if address == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-        // SAFETY: nothing that is mapped is replaced.
+        // SAFETY: the flags let the call replace no mapping.
         let start = unsafe {
             libc::mmap(ptr::without_provenance_mut(address), len, libc::PROT_NONE, flags, -1, 0)
         };
         let range = Range { start: check(start)?, len };
         if address != 0 && range.address() != address {
-            // A kernel before 4.17 takes the address for a hint.
+            // A kernel older than 4.17 treats the address as a hint.
             return Err(io::ErrorKind::AddrInUse.into());
         }
         Ok(range)
     }
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     pub(crate) fn address(&self) -> usize {
         self.start.addr()
     }
 
-    /// Where offset `offset` is, which may be that of its end.
+    /// Returns the address at `offset`, which may be the end of the range.
     ///
     /// # Panics
-    /// When that is outside.
+    /// When `offset` is beyond the end.
     fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "inside of the range");
-        // SAFETY: it stays in the range, or at its end.
+        // SAFETY: the result is in the range or at its end.
         unsafe { self.start.add(offset) }
     }
 
@@ -121,14 +125,14 @@ impl Range {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = flags | libc::MAP_FIXED;
-        // SAFETY: what is replaced is in the range, which is ours, and into which there are no references.
+        // SAFETY: the call only replaces mappings in this range, into which there are no references.
         let start = unsafe {
             libc::mmap(self.at(offset).cast(), len, protection, flags, fd, from as off_t)
         };
         check(start).map(|_| ())
     }
 
-    /// Maps `len` bytes of `file` from `from` on at `offset`.
+    /// Maps `len` bytes of `file`, from offset `from` on, at `offset`.
     pub(crate) fn map_file(
         &self,
         offset: usize,
@@ -137,42 +141,45 @@ impl Range {
         file: &File,
         from: usize,
     ) -> io::Result<()> {
-        // Pages that are asked for are accessed soon; of large ones only a part may be.
+        // The guest will soon access the small pages that it has asked for, but perhaps only a part of a
+        // large one.
         let populate = if len <= MOST_POPULATED { libc::MAP_POPULATE } else { 0 };
         self.map(offset, len, protection, libc::MAP_SHARED | populate, file.as_raw_fd(), from)
     }
 
-    /// Maps `len` bytes of zero at `offset`.
+    /// Maps `len` bytes of zeros at `offset`.
     pub(crate) fn map_zeros(&self, offset: usize, len: usize, protection: c_int) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         self.map(offset, len, protection, flags, -1, 0)
     }
 
-    /// Lets the host give the `len` bytes at `offset` no large pages, which may take memory even if they are zero.
+    /// Forbids the host to use large pages for the `len` bytes at `offset`: such pages may take memory even
+    /// if they contain only zeros.
     pub(crate) fn keep_small_pages(&self, offset: usize, len: usize) -> io::Result<()> {
         if !self.contains(offset, len) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the bytes are in the range, which is ours.
+        // SAFETY: the bytes are in this range, which nothing else uses.
         let result = unsafe { libc::madvise(self.at(offset).cast(), len, libc::MADV_NOHUGEPAGE) };
-        // EINVAL: this kernel has no large pages.
+        // EINVAL means that this kernel has no large pages.
         let error = io::Error::last_os_error();
         if result == 0 || error.raw_os_error() == Some(libc::EINVAL) { Ok(()) } else { Err(error) }
     }
 
-    /// Lets the host give the `len` bytes at `offset` large pages, where it has any.
+    /// Lets the host use large pages for the `len` bytes at `offset`, if it has any.
     ///
-    /// It is for zeros that are only read, at addresses that change all the time. In small pages they are one page of the host at many addresses, and
-    /// processors of AMD, which guess by the address which way of their cache has a line, fetch it anew for each of them.
+    /// This is for zeros that are only read, at addresses that change all the time. As small pages they would
+    /// be a single frame at many addresses. AMD's processors guess from the address in which way of the cache
+    /// a line is, and would fetch the line anew for each address.
     pub(crate) fn prefer_large_pages(&self, offset: usize, len: usize) {
         if self.contains(offset, len) {
-            // It is a hint, without which all is the same but slower.
-            // SAFETY: the bytes are in the range, which is ours.
+            // This is a hint; without it everything works, but slower.
+            // SAFETY: the bytes are in this range, which nothing else uses.
             unsafe { libc::madvise(self.at(offset).cast(), len, libc::MADV_HUGEPAGE) };
         }
     }
 
-    /// The first offset from `offset` on at which a large page can begin.
+    /// Returns the first offset, from `offset` on, at which a large page can begin.
     pub(crate) fn large_page_from(&self, offset: usize) -> usize {
         (self.address() + offset).next_multiple_of(LARGE_PAGE) - self.address()
     }
@@ -182,22 +189,22 @@ impl Range {
         self.map_zeros(offset, len, libc::PROT_NONE)
     }
 
-    /// Writes `value` at `offset`, where memory is mapped that can be written.
+    /// Writes `value` at `offset`, where writable memory must be mapped.
     ///
     /// # Panics
-    /// When that is outside.
+    /// When `offset` is outside of the range.
     pub(crate) fn write(&self, offset: usize, value: u64) {
         assert!(offset + size_of::<u64>() <= self.len, "inside of the range");
-        // SAFETY: the range is ours, nothing refers into it, and a fault ends the process.
+        // SAFETY: nothing else uses the range or refers into it, and a fault would end the process.
         unsafe { self.at(offset).cast::<u64>().write_unaligned(value) };
     }
 
-    /// Changes what may be done with `len` bytes at `offset`.
+    /// Changes the protection of the `len` bytes at `offset`.
     pub(crate) fn protect(&self, offset: usize, len: usize, protection: c_int) -> io::Result<()> {
         if !self.contains(offset, len) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the bytes are in the range, which is ours.
+        // SAFETY: the bytes are in this range, which nothing else uses.
         let result = unsafe { libc::mprotect(self.at(offset).cast(), len, protection) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -205,7 +212,7 @@ impl Range {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and its owner is gone.
+        // SAFETY: nothing else uses the range, and its owner is gone.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }

@@ -1,36 +1,38 @@
-//! The host's stack while translated code runs. Calls of the guest are calls of the host, so that its processor predicts
-//! where they return to; the address on the guest's stack decides.
+//! The host's stack while translated code runs. Calls of the guest are calls of the host, so that its
+//! processor predicts where they return to. But the address on the guest's stack decides where they do.
 //!
-//! A call pushes the address of its landing, which continues if what the guest returns to is what comes after the call, and
-//! else goes by the jump table. So the stack may have less than the guest's, or others' returns after the guest has
-//! switched its own, and nothing comes of it but time. What it leads to must stay what it was: it is emptied when a block
-//! is dropped or a page that code was fetched from is another one.
+//! A call pushes the host address of its landing. The landing continues with the instruction after the call
+//! if the guest returns to that, and otherwise goes on by the jump table. So the host's stack may have fewer
+//! returns than the guest's, or those of another stack after the guest has switched its own; the only effect
+//! is lost time. But code at a landing must remain what it was. So the stack is emptied when a block is
+//! dropped, or when another page of memory takes the place of one that code was fetched from.
 
 use std::io;
 
 use crate::host_memory::{PAGE, Range};
 use crate::routines;
 
-/// Below the stack there is room for handlers of signals that do not ask for a stack of their own, about so many bytes.
+/// Bytes below the stack for handlers of signals that do not ask for a stack of their own.
 const ROOM: usize = 64 << 10;
-/// A call reads what is so far below, and faults where the stack is full. It is no multiple of 4 KiB: the processor would have the read
-/// wait for the last call's write, whose address has the same low bits (Intel's optimization manual, "4-KByte aliasing").
+/// A call reads the address that is this much below RSP, and faults if the stack is full. The distance is not
+/// a multiple of 4 KiB: the processor would make the read wait for the last call's write, whose address would
+/// have the same low bits (Intel's optimization manual, "4-KByte aliasing").
 pub(crate) const ROOM_CHECK: usize = ROOM - PAGE / 2;
 /// Bytes for returns.
 const RETURNS: usize = 64 << 10;
-/// Bytes above them.
+/// Bytes above the returns.
 const BOTTOM: usize = PAGE;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Returns {
     range: Range,
-    /// RSP.
+    /// The value of RSP.
     top: u64,
 }
 
 impl Returns {
-    /// An empty stack.
+    /// Returns an empty stack.
     pub(crate) fn new() -> io::Result<Returns> {
         let range = Range::reserve(PAGE + ROOM + RETURNS + BOTTOM)?;
         range.map_zeros(PAGE, ROOM + RETURNS + BOTTOM, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -40,30 +42,31 @@ impl Returns {
         Ok(returns)
     }
 
-    /// Where an empty one has what is returned to.
+    /// Offset in the range of the lowest element, which is never removed: the address of a routine that
+    /// returns by the jump table.
     const EMPTY: usize = PAGE + ROOM + RETURNS;
 
-    /// RSP to enter translated code with.
+    /// Returns the value of RSP with which translated code is entered.
     pub(crate) fn top(&self) -> u64 {
         self.top
     }
 
-    /// RSP when it was left.
+    /// Notes the value of RSP with which translated code was left.
     pub(crate) fn set_top(&mut self, top: u64) {
         self.top = top;
     }
 
-    /// RSP where nothing is returned to by it.
+    /// Returns the value of RSP of an empty stack.
     pub(crate) fn empty(&self) -> u64 {
         (self.range.address() + Returns::EMPTY) as u64
     }
 
-    /// Nothing is returned to by it.
+    /// Empties the stack.
     pub(crate) fn clear(&mut self) {
         self.top = self.empty();
     }
 
-    /// A fault at `address` means that it is full.
+    /// Returns whether a fault at `address` means that the stack is full.
     pub(crate) fn is_full_at(&self, address: u64) -> bool {
         (address as usize).wrapping_sub(self.range.address()) < PAGE
     }

@@ -1,9 +1,9 @@
-//! Signals that translated code raises: page faults of the host, division errors, numeric errors, and instructions that the
-//! guest's processor has and the host's has not.
+//! Signals that translated code raises: page faults of the host, division errors, numeric errors, and
+//! instructions that the guest's processor has and the host's does not.
 //!
-//! The handler does next to nothing: it notes what happened and the guest's registers in the [`Context`], and goes to where
-//! translated code is left. It does not return to the kernel, which would load all registers again only for us to save
-//! them. All the rest is done outside of it, by ordinary code.
+//! The handler does little: it notes the fault and the guest's registers in the [`Context`], and continues
+//! where translated code is left. It does not return to the kernel, which would load all registers again only
+//! for the engine to save them. Ordinary code does everything else, outside of the handler.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,26 +15,26 @@ use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
 use crate::context::{self, Context, IMAGE, reason};
 
-/// What translated code may raise.
+/// The signals that translated code may raise.
 const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
-/// Caches of translated code that can exist at a time in one process.
+/// Upper bound of the caches of translated code in one process.
 const MAX_CACHES: usize = 64;
 
-/// Where there is translated code: start and end of each cache, 0 where there is none.
+/// Start and end of each cache of translated code; 0 for none.
 static CACHES: [(AtomicUsize, AtomicUsize); MAX_CACHES] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX_CACHES];
 
-/// The handlers that were there before, in the order of [`OURS`].
+/// The handlers that were installed before, in the order of [`OURS`].
 static EARLIER: [(AtomicUsize, AtomicBool); OURS.len()] =
     [const { (AtomicUsize::new(libc::SIG_DFL), AtomicBool::new(false)) }; OURS.len()];
 
-/// A cache of translated code for whose signals we care, while this lives.
+/// A cache of translated code whose signals the handler takes, for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Watch(usize);
 
 impl Watch {
-    /// Cares for translated code from address `start` to `end`.
+    /// Watches translated code from address `start` to `end`.
     pub(crate) fn new(start: usize, end: usize) -> io::Result<Watch> {
         static INSTALLED: Mutex<bool> = Mutex::new(false);
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl Watch {
             install()?;
             *installed = true;
         }
-        // Under the lock nobody else takes the same one.
+        // Under the lock nobody else takes the same entry.
         for (index, (first, last)) in CACHES.iter().enumerate() {
             if first.load(Ordering::Relaxed) == 0 {
                 last.store(end, Ordering::Relaxed);
@@ -62,24 +62,26 @@ impl Drop for Watch {
 
 fn install() -> io::Result<()> {
     for (signal, earlier) in OURS.into_iter().zip(&EARLIER) {
-        // SAFETY: all bits zero is a valid `sigaction`; the kernel writes the one there is.
+        // SAFETY: all bits zero are a valid `sigaction`, and the kernel replaces them with the present
+        // action.
         let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: as above.
         check(unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) })?;
         earlier.1.store(action.sa_flags & libc::SA_SIGINFO != 0, Ordering::Relaxed);
         earlier.0.store(action.sa_sigaction, Ordering::Relaxed);
         action.sa_sigaction = on_signal as *const () as usize;
-        // On a stack of its own where the thread has one, as the handler of the standard library needs it.
+        // The handler runs on an alternate stack if the thread has one, since the handler of the standard
+        // library needs one.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // That stack is small: other handlers are not to come on top of ours.
-        // SAFETY: it fills the set that it is given, and takes signals out of it.
+        // The alternate stack is small, so other handlers must not run on top of this one.
+        // SAFETY: these functions only fill the set that they are given, and take signals out of it.
         unsafe {
             libc::sigfillset(&raw mut action.sa_mask);
             for ours in OURS {
                 libc::sigdelset(&raw mut action.sa_mask, ours);
             }
         }
-        // SAFETY: the handler is made for these arguments, and what it calls may be called there.
+        // SAFETY: the handler has these arguments, and calls only functions that a handler may call.
         check(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })?;
     }
     Ok(())
@@ -89,10 +91,12 @@ fn check(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Handles a signal of [`OURS`].
+///
 /// # Safety
-/// To be called as the handler of a signal of [`OURS`], by the kernel.
+/// Only the kernel may call it, as the handler of a signal of [`OURS`].
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives both, and nobody else has them.
+    // SAFETY: the kernel passes both pointers, and nobody else has them.
     let (frame, address) = unsafe { (&mut *context.cast::<ucontext_t>(), (*info).si_addr()) };
     let registers = &mut frame.uc_mcontext.gregs;
     let rip = registers[libc::REG_RIP as usize] as usize;
@@ -102,29 +106,31 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     });
     if is_ours {
         let ours = registers[libc::REG_R14 as usize] as usize as *mut Context;
-        // SAFETY: in translated code R14 has the address of the context, into which there is no reference then.
+        // SAFETY: in translated code R14 is the address of the context, and no reference into it exists
+        // meanwhile.
         let ours = unsafe { &mut *ours };
         ours.reason = reason::SIGNAL;
         ours.fault_address = address.addr() as u64;
         ours.fault_rip = rip as u64;
         ours.fault_code = registers[libc::REG_ERR as usize] as u64;
         ours.fault_signal = signal as u64;
-        // SAFETY: it is a set of bits, of which the kernel's are the first.
+        // SAFETY: the mask is a set of bits, of which the first 64 are the kernel's.
         ours.signal_mask =
             unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() };
         let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<[u8; IMAGE]>();
-        // SAFETY: the kernel has saved all of them there, as FXSAVE does in 64-bit mode (SDM vol. 1, 13.4.1), if it gave an
-        // address. Nothing in this function is to be dropped, and the mask of signals is set back.
+        // SAFETY: if the kernel passes an address, it has saved all numeric registers there, as FXSAVE does
+        // in 64-bit mode (SDM vol. 1, 13.4.1). This function has nothing to drop, and the mask of signals is
+        // restored.
         unsafe {
             ours.take_registers(registers, numeric.as_ref());
             context::leave_signal(ours);
         }
     }
-    // SAFETY: with what the kernel gave.
+    // SAFETY: these are the arguments that the kernel passed.
     unsafe { do_as_before(signal, info, context) };
 }
 
-/// Does what would have been done without us.
+/// Does what would have been done if this handler were not installed.
 ///
 /// # Safety
 /// As for [`on_signal`].
@@ -133,15 +139,15 @@ unsafe fn do_as_before(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     let (handler, with_info) = &EARLIER[index];
     let handler = handler.load(Ordering::Relaxed);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // The instruction is executed again, and ends the process.
-        // SAFETY: it may be called in a handler.
+        // The instruction then executes again, and its signal ends the process.
+        // SAFETY: a handler may call it.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     } else if with_info.load(Ordering::Relaxed) {
         type WithInfo = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
         // SAFETY: the kernel would have called this address with these arguments.
         unsafe { std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context) };
     } else {
-        // SAFETY: the same, for a handler of one argument.
+        // SAFETY: as above, for a handler with one argument.
         unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(handler)(signal) };
     }
 }

@@ -1,6 +1,6 @@
-//! What is known of one address space, for one privilege: a window into guest memory that is filled as it is used,
-//! and a table of where indirect branches go. Both are what a TLB is to a processor: they may be out of date until software
-//! invalidates them, and then no longer.
+//! A space: one address space as one privilege level sees it. It has a window into guest memory, which is
+//! filled as it is used, and a jump table with the targets of indirect branches. Both are like the TLB of a
+//! processor: they may be out of date until software invalidates them, and no longer.
 
 mod fill;
 mod invalidation;
@@ -22,16 +22,17 @@ use crate::returns::Returns;
 use crate::targets::Targets;
 use crate::window::Window;
 
-/// What a page-directory entry is for, at least: 2 MiB with PAE paging, and else 4 MiB.
+/// Bytes of linear addresses that a page-directory entry translates: 2 MiB with PAE paging. Without it they
+/// are 4 MiB, which count as two such parts.
 const DIRECTORY_STEP: u32 = 2 << 20;
-/// Pages that stay mapped after they were invalidated, at most.
+/// Upper bound of the pages that stay mapped after they were invalidated.
 const MOST_STALE: usize = 32;
-/// From one page to the next one that is hidden by the same call of the host, at most.
+/// Upper bound of the distance from one page to the next that the same call of the host hides.
 const MOST_APART: u32 = 64 << 10;
-/// The largest page.
+/// Bytes in the largest page.
 const LARGEST_PAGE: u32 = 4 << 20;
 
-/// A page of the window.
+/// A page that is mapped in the window.
 #[derive(Debug, Clone, Copy)]
 struct Mapped {
     place: usize,
@@ -51,34 +52,37 @@ struct Fetched {
 #[derive(Debug)]
 pub(crate) struct Space {
     window: Window,
-    /// It is one of user code.
+    /// Whether it is a space of user code.
     is_user: bool,
-    /// By the [`index`] of a linear address: where the translated code is that may be for it. Then
-    /// [slots](crate::slots) for direct branches, with the code for their targets.
+    /// The jump table. The entry at the [`index`] of a linear address is the host address of the translated
+    /// code that may be for it. The [slots](crate::slots) for direct branches follow, with the code for their
+    /// targets.
     table: Vec<u32>,
     segmented: Targets,
     returns: Returns,
-    /// The mode of the code that they lead to.
+    /// The mode of the code that `returns` lead to.
     mode: ModeNumber,
-    /// What entries of the table have that know nothing.
+    /// The entry of the jump table for addresses without code.
     miss: u32,
-    /// By linear address: pages of 4 KiB, and large ones.
+    /// Mapped pages by linear address: those of 4 KiB, and large ones.
     small: Map<u32, Mapped>,
     large: Map<u32, Mapped>,
     fetched: Map<u32, Fetched>,
-    /// The page-directory entries of all of them, by the number of the 2 MiB that they are for; none where some had
-    /// another one.
+    /// The page-directory entries of all these pages, by linear address in units of 2 MiB. None where pages
+    /// were mapped by different entries.
     directories: Map<u32, Option<u64>>,
-    /// In the space of supervisor code: the addresses of those that may not be global. Few of a kernel's many pages are.
+    /// In the space of supervisor code: the addresses of pages that may not be global. Of a kernel's many
+    /// pages, few are not.
     local: Set<u32>,
     /// The places of small pages that may be mapped for writing.
     writable: Set<usize>,
-    /// How many pages inside of large ones were protected, each of which splits a mapping.
+    /// Number of pages in large ones that were protected, each of which splits a mapping of the host.
     protected: usize,
-    /// The page that [`Fill::Zeros`] was for last.
+    /// The page for which [`Fill::Zeros`] was returned last.
     zeros: Option<u32>,
-    /// Places of pages of user code that were invalidated and are still mapped, in case they are filled again before the window is used: most are, with a
-    /// copy of what was there.
+    /// Places of pages of user code, by linear address, that were invalidated but are still mapped. Most of
+    /// them are filled again before the window is used, with a copy of the page, so it would be a waste to
+    /// hide them at once.
     stale: Map<u32, usize>,
     /// How often translated code was forgotten.
     forgotten: u64,
@@ -113,10 +117,11 @@ impl Space {
         &self.window
     }
 
-    /// The address of the jump table of code of `mode`, which is about to run, and the bits of its index.
+    /// Prepares for code of `mode` to run. Returns the address of its jump table, and the bits of an index
+    /// there.
     pub(crate) fn enter(&mut self, mode: ModeNumber) -> (u64, u32) {
         if self.mode != mode {
-            // What has an address in one mode has another one, or none, in the other.
+            // The code at an address in one mode is another one, or none, in another mode.
             self.returns.clear();
             self.mode = mode;
         }
@@ -127,12 +132,12 @@ impl Space {
         }
     }
 
-    /// Another number when jump tables of segmented code that were there are no longer.
+    /// Returns a number that changes when jump tables of segmented code are dropped.
     pub(crate) fn tables_generation(&self) -> u64 {
         self.segmented.generation()
     }
 
-    /// Where calls return to.
+    /// Returns the host's stack for code of this space.
     pub(crate) fn returns(&mut self) -> &mut Returns {
         &mut self.returns
     }
@@ -145,18 +150,18 @@ impl Space {
         index(linear, self.index_mask()) as usize
     }
 
-    /// How many mappings of the host there are, at most.
+    /// Returns an upper bound of the number of the host's mappings for this space.
     pub(crate) fn mappings(&self) -> usize {
         let small = self.small.len() + self.stale.len() + self.window.hidden();
         small + self.large.len() + 2 * self.protected
     }
 
-    /// It has pages that are to be [settled](Space::settle) before the window is used.
+    /// Returns whether there are pages to be [settled](Space::settle) before the window is used.
     pub(crate) fn has_stale(&self) -> bool {
         !self.stale.is_empty()
     }
 
-    /// Lets accesses to what was invalidated fault.
+    /// Makes accesses to all invalidated pages fault.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         if self.stale.is_empty() {
             return Ok(());
@@ -166,10 +171,11 @@ impl Space {
         Ok(())
     }
 
-    /// Lets accesses to small pages fault, of which each has an address and a place.
+    /// Makes accesses to these small pages fault, each given by its address and its place.
     fn hide(&mut self, mut pages: Vec<(u32, usize)>) -> io::Result<()> {
         pages.sort_unstable();
-        // Pages between which there is little, and nothing that is mapped, are one call of the host.
+        // One call of the host hides a run of pages if only little lies between them, and nothing that is
+        // mapped.
         let mut rest = &pages[..];
         while !rest.is_empty() {
             let is_apart = |pages: &[(u32, usize)]| {
@@ -184,18 +190,19 @@ impl Space {
         Ok(())
     }
 
-    /// The page of `linear` is mapped, alone or as part of a large one.
+    /// Returns whether the page of `linear` is mapped, alone or as part of a large one.
     fn is_mapped(&self, linear: u32) -> bool {
         self.small.contains_key(&(linear & !0xfff)) || self.large_at(linear).is_some()
     }
 
-    /// Address and length of the large page that is mapped at `linear`.
+    /// Returns address and length of the large page that is mapped at `linear`.
     fn large_at(&self, linear: u32) -> Option<(u32, usize)> {
         let mut large = self.large.iter().map(|(start, mapped)| (*start, mapped.len));
         large.find(|(start, len)| (linear.wrapping_sub(*start) as usize) < *len)
     }
 
-    /// Where indirect branches to `eip` go: to code that checks that it is for that address.
+    /// Returns the host address to which indirect branches to `eip` go. The code there checks that it is for
+    /// this address.
     pub(crate) fn target(&self, mode: ModeNumber, eip: u32) -> u32 {
         if mode::is_flat(mode) {
             self.table[self.index(eip)]
@@ -204,13 +211,14 @@ impl Space {
         }
     }
 
-    /// Where the table has `block`: for indirect branches, and for direct ones, with what leads there.
+    /// Returns the entries of the jump table that belong to `block`, each with the host address it has: that
+    /// for indirect branches, and that for direct ones.
     fn targets(&self, block: &Target) -> [Option<(usize, u32)>; 2] {
         let slot = block.slot.map(|slot| (slot_index(self.is_user, slot) as usize, block.entry));
         [Some((self.index(block.linear), block.checked_entry)), slot]
     }
 
-    /// Branches by the table go to `block`.
+    /// Makes branches by the jump table go to `block`.
     pub(crate) fn note_target(&mut self, block: &Target) {
         if !mode::is_flat(block.mode) {
             return self.segmented.note(block);
@@ -220,18 +228,18 @@ impl Space {
         }
     }
 
-    /// What returns lead to is forgotten.
+    /// Empties the host's stack, since code that it returns to is dropped.
     fn forget_returns(&mut self) {
         self.returns.clear();
         self.forgotten += 1;
     }
 
-    /// Another number when translated code was forgotten.
+    /// Returns a number that changes when translated code is forgotten.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Blocks are not to be reached any more; to those among them that are not `targets` the table does not lead.
+    /// Forgets blocks that were dropped, of which `targets` are those that the jump table may lead to.
     pub(crate) fn forget_blocks(&mut self, targets: &[Target]) {
         self.forget_returns();
         let is_user = self.is_user;
@@ -240,7 +248,7 @@ impl Space {
         }
     }
 
-    /// Branches by the table no longer go to `block`.
+    /// Removes `block` from the jump table.
     fn forget_target(&mut self, block: &Target) {
         if !mode::is_flat(block.mode) {
             return self.segmented.forget(block);
@@ -253,20 +261,20 @@ impl Space {
         }
     }
 
-    /// Forgets where branches by the table go.
+    /// Empties the jump tables.
     pub(crate) fn forget_targets(&mut self) {
         self.forget_returns();
         self.table.fill(self.miss);
         self.segmented.clear();
     }
 
-    /// Forgets what belongs to the modes of segmented code.
+    /// Forgets everything that depends on the numbers of modes.
     pub(crate) fn forget_modes(&mut self) {
         self.forget_returns();
         self.segmented.forget_modes();
     }
 
-    /// The place of the instruction at `linear`; none where fetching it faults.
+    /// Returns the place of the instruction at `linear`, or None if fetching it faults.
     pub(crate) fn fetch(
         &mut self,
         cpu: &mut Cpu,
@@ -284,7 +292,7 @@ impl Space {
         self.note_directory(page, &entries);
         self.note_local(page, mapping.global);
         self.fetched.insert(page, Fetched { place, entries });
-        // Most of its blocks are wanted soon, and would each be looked up.
+        // Most blocks of the page will be needed soon. Adding them now saves looking up each.
         for block in blocks.targets((place >> PAGE_SHIFT) as u32) {
             let is_here = block.linear & !0xfff == page && block.is_user == self.is_user;
             let is_known = |(linear, place)| self.fetched(linear) == Some(place);
@@ -295,17 +303,18 @@ impl Space {
         Some(place + offset)
     }
 
-    /// Where the instruction at `linear` is, if its page was fetched from before.
+    /// Returns the place of the instruction at `linear`, if its page was fetched from before.
     pub(crate) fn fetched(&self, linear: u32) -> Option<usize> {
         self.fetched.get(&(linear & !0xfff)).map(|known| known.place + (linear & 0xfff) as usize)
     }
 
-    /// Code was fetched from the page of `second`, and is what a block was made from.
+    /// Returns whether code was fetched from the page of `second`, and `second` is still at the place that a
+    /// block was made from.
     pub(crate) fn has_fetched(&self, second: &Second) -> bool {
         self.fetched(second.linear) == Some(second.place)
     }
 
-    /// No instructions are fetched from `fetched` any more.
+    /// Forgets the blocks of `fetched`, a page from which instructions are no longer fetched.
     fn forget_fetched(&mut self, fetched: &Fetched, blocks: &Blocks) {
         self.forget_blocks(blocks.targets((fetched.place >> PAGE_SHIFT) as u32));
     }
@@ -324,7 +333,7 @@ impl Space {
         }
     }
 
-    /// The page at `place` holds code: writes to it are to fault.
+    /// Makes writes to the page at `place`, which holds code, fault.
     pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
         if self.writable.contains(&place) {
             for (page, mapped) in &mut self.small {
@@ -345,7 +354,8 @@ impl Space {
         Ok(())
     }
 
-    /// Lets writes fault to what page tables let nobody write to, but for the supervisor where CR0.WP is clear.
+    /// Makes writes fault to pages that the page tables make read-only. The supervisor could write there
+    /// while CR0.WP was clear.
     pub(crate) fn protect_read_only(&mut self) -> io::Result<()> {
         for (page, mapped) in self.small.iter_mut().chain(&mut self.large) {
             if mapped.writable && !mapped.entries.are_writable() {
@@ -356,7 +366,7 @@ impl Space {
         Ok(())
     }
 
-    /// Lets writes to the page at `page`, which is part of a large one, fault.
+    /// Makes writes to the page at `page`, which is part of a large one, fault.
     fn protect_part(&mut self, page: u32) -> io::Result<()> {
         self.protected += 1;
         self.window.protect(page, PAGE_SIZE as usize, false)

@@ -1,4 +1,4 @@
-//! All address spaces: that of supervisor code, and those of user code, one for each CR3.
+//! All spaces: that of supervisor code, and those of user code, one for each CR3.
 
 use std::io;
 
@@ -10,17 +10,17 @@ use crate::blocks::{Blocks, Target};
 use crate::space::Space;
 use crate::window::Window;
 
-/// Spaces of user code at most.
+/// Upper bound of the spaces of user code.
 const MOST_USERS: usize = 64;
 
-/// An address space of user code.
+/// A space of user code.
 #[derive(Debug)]
 struct User {
     space: Space,
     cr3: u64,
-    /// With CR0.PG set.
+    /// Whether CR0.PG was set when it was made.
     is_paged: bool,
-    /// What is in it was compared with the page tables since they were last invalidated.
+    /// Whether its contents were compared with the page tables since these were last invalidated.
     is_checked: bool,
     /// The count of instructions when it was last entered.
     used: u64,
@@ -30,22 +30,22 @@ struct User {
 #[derive(Debug)]
 pub(crate) struct Spaces {
     kernel: Space,
-    /// That of supervisor code while CR0.PG is what it is not now, if it ever was.
+    /// The space of supervisor code for the other value of CR0.PG, if that was ever current.
     other_kernel: Option<Space>,
-    /// CR0.PG is set.
+    /// Whether CR0.PG is set.
     is_paged: bool,
     users: Vec<User>,
-    /// The window of user code while there is none.
+    /// An empty window, which stands for that of user code while there is none.
     nowhere: Window,
-    /// Which of `users` belongs to CR3, if that is known.
+    /// The index in `users` of the space that belongs to CR3, if it is known.
     current: Option<usize>,
-    /// More of them do not fit into the process.
+    /// Upper bound of `users`: it falls when no more of them fit into the process.
     most_users: usize,
     miss: u32,
 }
 
 impl Spaces {
-    /// Jump tables have `miss` where they know nothing.
+    /// Returns spaces whose jump tables have `miss` in all entries without code.
     pub(crate) fn new(miss: u32) -> io::Result<Spaces> {
         let kernel = Space::new(miss, false)?;
         let (users, nowhere) = (Vec::new(), Window::new()?);
@@ -66,13 +66,14 @@ impl Spaces {
         kernels.chain(self.users.iter_mut().map(|user| &mut user.space))
     }
 
-    /// CR0.PG is set.
+    /// Returns whether CR0.PG is set.
     pub(crate) fn is_paged(&self) -> bool {
         self.is_paged
     }
 
-    /// CR0.PG has changed. What is known with it and without it is kept beside each other, as loaders and 16-bit systems go to real mode and back again
-    /// and again. When it is set, all that it is about is to be [invalidated](Spaces::invalidate).
+    /// Switches to the other value of CR0.PG. The spaces with and without paging are kept beside each other,
+    /// since loaders and 16-bit systems go to real mode and back again and again. When CR0.PG is set, the
+    /// caller must [invalidate](Spaces::invalidate) what it concerns.
     pub(crate) fn change_paging(&mut self) -> io::Result<()> {
         self.is_paged = !self.is_paged;
         self.current = None;
@@ -81,12 +82,12 @@ impl Spaces {
                 self.other_kernel = Some(std::mem::replace(&mut self.kernel, other));
                 Ok(())
             }
-            // There is no room for two of them.
+            // The process has no room for two spaces of supervisor code.
             Err(_) => self.kernel.clear(),
         }
     }
 
-    /// The space of the code that runs, which was found for user code ([`Spaces::find_user`]).
+    /// Returns the space of the code that runs. For user code, [`Spaces::find_user`] must have found it.
     pub(crate) fn current(&mut self, is_user: bool) -> &mut Space {
         if is_user {
             let index = self.current.expect("it was found before user code was entered");
@@ -96,13 +97,13 @@ impl Spaces {
         }
     }
 
-    /// What is known of it.
+    /// Returns the space of the code that runs, if it is known.
     pub(crate) fn get(&self, is_user: bool) -> Option<&Space> {
         if is_user { Some(&self.users[self.current?].space) } else { Some(&self.kernel) }
     }
 
-    /// The window of user code for supervisor code: that of CR3, if there is one and it has nothing stale, and else one in which
-    /// everything faults.
+    /// Returns the window of user code for accesses by supervisor code: that of CR3 if there is one and
+    /// nothing in it is stale, and otherwise one in which every access faults.
     pub(crate) fn user_window(
         &mut self,
         cpu: &Cpu,
@@ -117,28 +118,28 @@ impl Spaces {
         Ok(space.map_or(&self.nowhere, Space::window))
     }
 
-    /// The pages of the user that belong to CR3 are to be settled first.
+    /// Returns whether pages of the user space of CR3 are to be settled first.
     pub(crate) fn has_stale_user(&self) -> bool {
         self.current.is_some_and(|index| self.users[index].space.has_stale())
     }
 
-    /// Another number when code of the supervisor, or of the user with CR3, was forgotten.
+    /// Returns a number that changes when code of the supervisor, or of the user space of CR3, is forgotten.
     pub(crate) fn forgotten(&self) -> u64 {
         let user = self.current.map_or(0, |index| self.users[index].space.forgotten());
         self.kernel.forgotten() + user
     }
 
-    /// User code can be entered with CR3 and nothing else looked at.
+    /// Returns whether user code can be entered with CR3 without looking at anything else.
     pub(crate) fn is_ready_for_user(&self) -> bool {
         self.current.is_some_and(|index| !self.users[index].space.has_stale())
     }
 
-    /// The linear address at `address` in the window of user code; none in that where everything faults.
+    /// Returns the linear address for the host address `address` in the window of user code, if it is there.
     pub(crate) fn linear_of_user(&self, address: u64) -> Option<u32> {
         self.users[self.current?].space.window().linear(address)
     }
 
-    /// `address` is in the window where everything faults.
+    /// Returns whether the host address `address` is in the empty window, where every access faults.
     pub(crate) fn is_nowhere(&self, address: u64) -> bool {
         self.nowhere.linear(address).is_some()
     }
@@ -167,13 +168,14 @@ impl Spaces {
         Ok(())
     }
 
-    /// The number of the space of user code with CR3.
+    /// Returns the index of the space of user code with CR3.
     fn number_of(&self, cpu: &Cpu) -> Option<usize> {
         let is_paged = self.is_paged;
         self.users.iter().position(|user| user.cr3 == cpu.cr3() && user.is_paged == is_paged)
     }
 
-    /// An empty space for `cr3`: a new one, or where there can be no more the one that was used least recently.
+    /// Adds an empty space for `cr3`, or empties the one that was used least recently if there can be no
+    /// more. Returns its index.
     fn add_user(&mut self, cr3: u64) -> io::Result<usize> {
         let is_paged = self.is_paged;
         if self.users.len() < self.most_users {
@@ -218,28 +220,29 @@ impl Spaces {
         Ok(())
     }
 
-    /// The page at `place` holds code: writes to it are to fault.
+    /// Makes writes to the page at `place`, which holds code, fault.
     pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
         self.all().try_for_each(|space| space.protect_place(place))
     }
 
-    /// CR0.WP was set, or else cleared, which decides on what supervisor code may write to. What it may write to now, and might not before, is mapped so when
-    /// it does.
+    /// Reacts to a change of CR0.WP, which decides whether supervisor code may write to read-only pages. If
+    /// it was set, such pages are protected. If it was cleared, nothing need be done: a page becomes writable
+    /// when supervisor code writes to it.
     pub(crate) fn protect_from_supervisor(&mut self, is_set: bool) -> io::Result<()> {
         if is_set { self.kernel.protect_read_only() } else { Ok(()) }
     }
 
-    /// Forgets where branches by the jump table go.
+    /// Empties the jump tables.
     pub(crate) fn forget_targets(&mut self) {
         self.all().for_each(Space::forget_targets);
     }
 
-    /// Blocks were dropped, of which `targets` are those that the jump tables may lead to.
+    /// Forgets blocks that were dropped, of which `targets` are those that the jump tables may lead to.
     pub(crate) fn forget_blocks(&mut self, targets: &[Target]) {
         self.all().for_each(|space| space.forget_blocks(targets));
     }
 
-    /// Forgets what belongs to the modes of segmented code.
+    /// Forgets everything that depends on the numbers of modes.
     pub(crate) fn forget_modes(&mut self) {
         self.all().for_each(Space::forget_modes);
     }
@@ -249,7 +252,7 @@ impl Spaces {
         self.all().try_for_each(Space::clear)
     }
 
-    /// How many mappings of the host there are, about.
+    /// Returns about how many mappings of the host there are.
     pub(crate) fn mappings(&self) -> usize {
         let kernels = std::iter::once(&self.kernel).chain(&self.other_kernel);
         let all = kernels.chain(self.users.iter().map(|user| &user.space));

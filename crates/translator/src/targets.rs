@@ -1,30 +1,32 @@
-//! The jump tables of segmented code, in one address space: one for each mode.
+//! The jump tables of segmented code in one address space: one for each mode.
 
 use crate::blocks::Target;
 use crate::context::index;
 use crate::map::Map;
 use crate::mode::{ModeNumber, SEGMENTED_INDEX_MASK};
 
-/// Tables in an address space at most.
+/// Upper bound of the tables in an address space.
 const MOST_TABLES: usize = 64;
 
-/// See the module. The tables are as that of flat code is, without slots, and by addresses in CS.
+/// See the module. The tables have the form of the one for flat code, but no slots, and their addresses are
+/// in CS.
 #[derive(Debug)]
 pub(crate) struct Targets {
     tables: Map<ModeNumber, Vec<u32>>,
-    /// What entries have that know nothing.
+    /// The entry for addresses without code: the address of code that leaves translated code.
     miss: u32,
-    /// How often tables have gone.
+    /// How often tables were dropped.
     generation: u64,
 }
 
 impl Targets {
-    /// No tables.
+    /// Returns an empty set of tables for the entry `miss`.
     pub(crate) fn new(miss: u32) -> Targets {
         Targets { tables: Map::default(), miss, generation: 0 }
     }
 
-    /// The address of the table of `mode`, which stays there while [`Targets::generation`] does.
+    /// Returns the address of the table of `mode`. It remains valid while [`Targets::generation`] stays the
+    /// same.
     pub(crate) fn table(&mut self, mode: ModeNumber) -> u64 {
         if self.tables.len() == MOST_TABLES && !self.tables.contains_key(&mode) {
             self.forget_modes();
@@ -33,7 +35,7 @@ impl Targets {
         self.tables.entry(mode).or_insert_with(empty).as_ptr().addr() as u64
     }
 
-    /// Where an indirect branch to `eip` goes.
+    /// Returns the host address at which an indirect branch to `eip` continues.
     pub(crate) fn target(&self, mode: ModeNumber, eip: u32) -> u32 {
         let table = self.tables.get(&mode);
         let target = table.and_then(|table| table.get(index(eip, SEGMENTED_INDEX_MASK) as usize));
@@ -45,14 +47,14 @@ impl Targets {
         table.get_mut(index(block.eip, SEGMENTED_INDEX_MASK) as usize)
     }
 
-    /// Branches by the table go to `block`, if there is one of its mode.
+    /// Makes branches by the table go to `block`, if there is a table for its mode.
     pub(crate) fn note(&mut self, block: &Target) {
         if let Some(entry) = self.entry(block) {
             *entry = block.checked_entry;
         }
     }
 
-    /// Branches by the table no longer go to `block`.
+    /// Removes `block` from its table.
     pub(crate) fn forget(&mut self, block: &Target) {
         let miss = self.miss;
         if let Some(entry) = self.entry(block)
@@ -62,20 +64,20 @@ impl Targets {
         }
     }
 
-    /// Forgets where branches go. The tables stay where they are.
+    /// Empties all tables. They keep their addresses.
     pub(crate) fn clear(&mut self) {
         for table in self.tables.values_mut() {
             table.fill(self.miss);
         }
     }
 
-    /// Forgets the tables, as the numbers of modes are given anew.
+    /// Drops the tables, since the modes get new numbers.
     pub(crate) fn forget_modes(&mut self) {
         self.generation += 1;
         self.tables.clear();
     }
 
-    /// Another number when tables that were there are no longer.
+    /// Returns a number that changes when tables are dropped.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }

@@ -1,8 +1,10 @@
-//! A window: 4 GiB of the host's addresses that are the guest's linear addresses.
+//! A window: 4 GiB of the host's addresses that stand for the guest's linear addresses.
 //!
-//! Linux takes several microseconds to map a page amid nothing, and as many to unmap it, as it splits and joins what it knows of the
-//! addresses around it. To change what may be done with a page takes a third of that. So small pages that accesses are no longer to find are *hidden*: they stay
-//! mapped, and all accesses fault. What comes there next is often the same page, and else takes its place alone.
+//! Linux takes several microseconds to map a page in the middle of an empty range, and as many to unmap it,
+//! since it splits and joins its records of the addresses around it. Changing the protection of a page takes
+//! a third of that. So small pages that accesses must no longer reach are *hidden*: they stay mapped, but
+//! every access to them faults. The page that is mapped there next is often the same one; any other replaces
+//! it alone.
 
 use std::fs::File;
 use std::io;
@@ -10,45 +12,46 @@ use std::io;
 use crate::host_memory::{PAGE, Range};
 use crate::map::Map;
 
-/// What a guest can address.
+/// Bytes that a guest can address.
 const SIZE: usize = 1 << 32;
-/// On both sides of it nothing is mapped: BT with a bit far away, and operands that go on past the end.
+/// Bytes on both sides of the window at which nothing is mapped, for BT with a bit far away and for operands
+/// that go beyond the end.
 const GUARD: usize = 1 << 30;
 
-/// Hidden pages of a window at most. More of them are unmapped.
+/// Upper bound of the hidden pages of a window. More pages are unmapped.
 const MOST_HIDDEN: usize = 512;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Window {
     range: Range,
-    /// Offset in the range where linear address 0 is.
+    /// Offset in the range of linear address 0.
     zero: usize,
     /// Places of hidden pages, by linear address.
     hidden: Map<u32, usize>,
 }
 
 impl Window {
-    /// One in which nothing is mapped.
+    /// Returns a window in which nothing is mapped.
     pub(crate) fn new() -> io::Result<Window> {
-        // Strings need it at a multiple of 4 GiB.
+        // String instructions need it to begin at a multiple of 4 GiB.
         let range = Range::reserve(SIZE + 2 * GUARD + SIZE)?;
         let first = range.address() + GUARD;
         let zero = first.next_multiple_of(SIZE) - range.address();
         Ok(Window { range, zero, hidden: Map::default() })
     }
 
-    /// The address of linear address 0.
+    /// Returns the host address of linear address 0.
     pub(crate) fn base(&self) -> u64 {
         (self.range.address() + self.zero) as u64
     }
 
-    /// The linear address at `address`, if that is in the window.
+    /// Returns the linear address for the host address `address`, if that is in the window.
     pub(crate) fn linear(&self, address: u64) -> Option<u32> {
         u32::try_from(address.wrapping_sub(self.base())).ok()
     }
 
-    /// Maps `len` bytes of `file` from `from` on at `linear`.
+    /// Maps `len` bytes of `file`, from offset `from` on, at `linear`.
     pub(crate) fn map(
         &mut self,
         linear: u32,
@@ -67,7 +70,7 @@ impl Window {
         Ok(())
     }
 
-    /// The `len` bytes at `linear` are hidden, and are those from `from` on.
+    /// Returns whether the `len` bytes at `linear` are hidden, and are those from place `from` on.
     fn hides(&self, linear: u32, len: usize, from: usize) -> bool {
         (0..len).step_by(PAGE).all(|offset| {
             let page = linear.wrapping_add(offset as u32);
@@ -75,6 +78,7 @@ impl Window {
         })
     }
 
+    /// Notes that no page in the `len` bytes at `linear` is hidden.
     fn forget_hidden(&mut self, linear: u32, len: usize) {
         if len / PAGE < self.hidden.len() {
             for offset in (0..len).step_by(PAGE) {
@@ -85,12 +89,13 @@ impl Window {
         }
     }
 
-    /// Lets `len` bytes that are mapped at `linear` be read only, or written too.
+    /// Changes `len` mapped bytes at `linear` to be writable, or only readable.
     pub(crate) fn protect(&self, linear: u32, len: usize, writable: bool) -> io::Result<()> {
         self.range.protect(self.zero + linear as usize, len, protection(writable))
     }
 
-    /// Lets accesses to small pages fault, of which each has an address and a place. They are in order, and nothing else is mapped between them.
+    /// Hides small pages, each given by its address and its place. They are in order of their addresses, and
+    /// nothing else is mapped between them.
     pub(crate) fn hide(&mut self, pages: &[(u32, usize)]) -> io::Result<()> {
         let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else {
             return Ok(());
@@ -104,19 +109,19 @@ impl Window {
         Ok(())
     }
 
-    /// How many pages are hidden.
+    /// Returns the number of hidden pages.
     pub(crate) fn hidden(&self) -> usize {
         self.hidden.len()
     }
 
-    /// Unmaps what is mapped in `len` bytes at `linear`: accesses fault.
+    /// Unmaps `len` bytes at `linear`, so that accesses to them fault.
     pub(crate) fn unmap(&mut self, linear: u32, len: usize) -> io::Result<()> {
         self.range.unmap(self.zero + linear as usize, len)?;
         self.forget_hidden(linear, len);
         Ok(())
     }
 
-    /// Lets all accesses fault.
+    /// Unmaps everything, so that all accesses fault.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         self.hidden.clear();
         self.range.unmap(self.zero, SIZE)

@@ -1,4 +1,4 @@
-//! Filling a window where an access has faulted, and what comes of that.
+//! Fills a window after an access has faulted there.
 
 use std::fs::File;
 use std::io;
@@ -9,27 +9,30 @@ use ring3_x86::paging::{self, PageMapping};
 
 use super::{DIRECTORY_STEP, Mapped, Space};
 
-/// Pages that are mapped on each side of one that is filled, at most.
+/// Upper bound of the pages that are mapped on each side of a page that is filled.
 const NEIGHBOURS: u32 = 16;
 
-/// What came of a fault in the window.
+/// The outcome of filling a window after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// The access can be tried again.
+    /// The page is mapped: the access can be tried again.
     Done,
-    /// It faults.
+    /// The access raises a page fault in the guest.
     Faults,
-    /// The interpreter is to do it, and so it will be each time: it is a device's.
+    /// The page belongs to a device. The interpreter must execute this access and every later one.
     Leave,
-    /// The same: it writes to this page of memory, which holds code.
+    /// The access writes to this page of guest memory, which holds code. The interpreter must execute it and
+    /// every later one.
     WritesCode(u32),
-    /// The interpreter is to do it this time: it reads zeros that cannot be written. Mostly it is a page that the system has only one of, and the
-    /// first write, which comes soon, gets another one.
+    /// The access reads a page of zeros that the guest cannot write, so the interpreter executes it this
+    /// time. Mostly it is the one page of zeros that the guest's system has, and the first write, which comes
+    /// soon, gets a page of its own.
     Zeros,
-    /// Supervisor code accesses a page of the user, which mostly is not in the window of supervisor code, as it would have to be dropped
-    /// whenever CR3 is loaded.
+    /// Supervisor code accesses a page of users. Such a page is mostly not in the window of supervisor code,
+    /// since it would have to be dropped whenever CR3 is loaded.
     OfUser,
-    /// Supervisor code accesses a page in the window of user code that the user may not access so.
+    /// Supervisor code accesses, in the window of user code, a page that user code may not access in this
+    /// way.
     OfSupervisor,
 }
 
@@ -38,34 +41,34 @@ pub(crate) enum Fill {
 pub(crate) struct Access {
     pub(crate) linear: u32,
     pub(crate) writes: bool,
-    /// Pages of the user are mapped for it, and not only those of the supervisor.
+    /// Whether pages of users may be mapped for it, besides those of the supervisor.
     pub(crate) to_users: bool,
 }
 
-/// Nothing but zeros is in a page.
+/// Returns whether a page contains only zeros.
 fn is_zero(page: &[u8]) -> bool {
     page.chunks_exact(size_of::<u128>()).all(|part| part == [0; size_of::<u128>()])
 }
 
-/// Writes to the page of `mapping` go where it is read, to `place`.
+/// Returns whether writes to the page of `mapping` go where its reads go, to `place`.
 fn is_ram(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
     memory.write_target(mapping.address) == Target::Place(place)
 }
 
-/// The page of `mapping`, which is at `place`, can be written to in a window.
+/// Returns whether the page of `mapping`, which is at `place`, may be mapped for writing.
 pub(super) fn is_writable(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
     mapping.writable && is_ram(memory, mapping, place) && memory.is_plain(place)
 }
 
 impl Fill {
-    /// The page that holds code and was written to.
+    /// Returns the page that holds code and was written to.
     pub(crate) fn written(self) -> Option<u32> {
         if let Fill::WritesCode(page) = self { Some(page) } else { None }
     }
 }
 
 impl Space {
-    /// Fills the window where an access has faulted.
+    /// Fills the window after an access has faulted there.
     pub(crate) fn fill(
         &mut self,
         cpu: &mut Cpu,
@@ -74,13 +77,14 @@ impl Space {
         Access { linear, writes, to_users }: Access,
     ) -> io::Result<Fill> {
         let access = if writes { paging::Access::Write } else { paging::Access::Read };
-        // The stack of the supervisor is written to by INT n, which user code executes.
+        // An access in the window of supervisor code is the supervisor's even while user code runs: INT n,
+        // which user code executes, pushes to the stack of the supervisor.
         let by_user = self.is_user && cpu.is_user();
         let Some(mut mapping) = cpu.map_page(memory, linear, access, by_user) else {
             return Ok(Fill::Faults);
         };
         if self.is_user && !by_user {
-            // Without WP the supervisor may write what the user may not.
+            // With CR0.WP clear the supervisor may write to pages that users may not write to.
             let for_user = cpu.page_in_advance(memory, linear, paging::Access::Read, true);
             match for_user {
                 Some((for_user, _)) if for_user.writable || !writes => mapping = for_user,
@@ -133,7 +137,7 @@ impl Space {
                 }
                 self.note_local(start, mapping.global);
                 if let Err(error) = self.map_large(memory, file, start, mapped) {
-                    // Not with some of it protected, and some not.
+                    // The page must not stay mapped with only some of its parts protected.
                     self.large.remove(&start);
                     self.window.unmap(start, mapped.len)?;
                     return Err(error);
@@ -146,7 +150,7 @@ impl Space {
             self.stale.remove(&page);
             return Ok(Fill::Done);
         }
-        // Page tables say otherwise than they did when this was mapped.
+        // The page tables no longer say what they said when this large page was mapped.
         if let Some((start, len)) = self.large_at(page) {
             self.window.unmap(start, len)?;
             self.large.remove(&start);
@@ -158,7 +162,7 @@ impl Space {
             });
         let len = pages.len() * PAGE_SIZE as usize;
         if let Err(error) = self.window.map(start, len, file, place, mapped.writable) {
-            // Not with some of it mapped.
+            // The run of pages must not stay mapped in part.
             self.clear()?;
             return Err(error);
         }
@@ -173,8 +177,9 @@ impl Space {
         Ok(Fill::Done)
     }
 
-    /// `page`, which is to be `mapped`, and those on both sides of it that can be mapped by the same call of the host: they
-    /// are in a row in memory too, were accessed before, allow the same, and are not mapped yet.
+    /// Returns `page`, which is to be `mapped`, and the pages on both sides of it that the same call of the
+    /// host can map: they follow each other in guest memory too, were accessed before, have the same rights,
+    /// and are not mapped yet.
     fn run(
         &self,
         cpu: &Cpu,
@@ -189,7 +194,7 @@ impl Space {
             for _ in 0..NEIGHBOURS {
                 linear = linear.wrapping_add(step as u32);
                 place = place.wrapping_add(step);
-                // Of the same page table, whose entry in the directory is noted.
+                // Only pages of the same page table: its directory entry is noted.
                 if linear / DIRECTORY_STEP != page / DIRECTORY_STEP || self.is_mapped(linear) {
                     break;
                 }
@@ -211,7 +216,7 @@ impl Space {
         self.large.get(&start).is_some_and(|large| large.writable || !writable)
     }
 
-    /// `mapped`, at `page`, is part of a large page that is mapped.
+    /// Returns whether `mapped`, at `page`, is part of a large page that is mapped.
     fn is_in_large(&self, page: u32, mapped: &Mapped) -> bool {
         self.large.iter().any(|(start, large)| {
             let offset = page.wrapping_sub(*start) as usize;
@@ -219,7 +224,7 @@ impl Space {
         })
     }
 
-    /// Maps a large page, but those parts of it that hold code only for reading.
+    /// Maps a large page. Its parts that hold code are mapped for reading only.
     fn map_large(
         &mut self,
         memory: &Memory,

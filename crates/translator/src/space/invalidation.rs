@@ -1,4 +1,4 @@
-//! What software invalidates is compared with the page tables, and what differs is dropped.
+//! Compares what software has invalidated with the page tables, and drops the differences.
 
 use std::io;
 
@@ -12,35 +12,37 @@ use super::{DIRECTORY_STEP, Fetched, LARGEST_PAGE, MOST_STALE, Mapped, Space};
 use crate::blocks::Blocks;
 use crate::map::Map;
 
-/// What page tables say now.
+/// The present contents of the page tables.
 struct Now<'a> {
     cpu: &'a Cpu,
     memory: &'a Memory,
-    /// For user code.
+    /// Whether the pages are for user code.
     is_user: bool,
-    /// The page-directory entries, by the number of the 2 MiB that they are for.
+    /// The page-directory entries, by linear address in units of 2 MiB.
     directories: Map<u32, u64>,
 }
 
 impl Now<'_> {
-    /// The page of `linear` is still mapped by `entries`.
+    /// Returns whether `entries` still map the page of `linear`.
     fn has(&self, linear: u32, entries: &PageEntries) -> bool {
         self.directories.get(&(linear / DIRECTORY_STEP)) == Some(&entries.directory)
             && entries.leaf_is_unchanged(self.memory)
     }
 
-    /// A page that is mapped by `entries` goes when CR3 is loaded.
+    /// Returns whether a page that `entries` map is invalidated by loads of CR3.
     fn is_local(&self, entries: &PageEntries) -> bool {
         !(self.cpu.cr4().contains(Cr4::PGE) && entries.are_global())
     }
 
-    /// A page that is the user's, or is not, may be in the window. In that of supervisor code, SMAP allows none of the user's.
+    /// Returns whether the window may have a page that belongs to users (`is_users`), or to the supervisor.
+    /// With SMAP, the window of supervisor code has no pages of users.
     fn may_have(&self, is_users: bool) -> bool {
         if self.is_user { is_users } else { !(is_users && self.cpu.cr4().contains(Cr4::SMAP)) }
     }
 
-    /// A small page whose entries have changed, if it is where it was and can still be read at once: mostly a page that processes share since one was made
-    /// from the other, and that neither may write to now.
+    /// Returns the new mapping of a small page whose entries have changed, if it is at the same place and can
+    /// still be read at once. Mostly it is a page that two processes share after one has forked from the
+    /// other, and to which neither may write now.
     fn with_other_rights(&self, linear: u32, mapped: &Mapped) -> Option<Mapped> {
         let (mapping, entries) =
             self.cpu.page_in_advance(self.memory, linear, Access::Read, self.is_user)?;
@@ -52,21 +54,21 @@ impl Now<'_> {
     }
 }
 
-/// What is different.
+/// The differences between a space and the page tables.
 #[derive(Default)]
 struct Changes {
-    /// Small pages of the window that are there no longer, with their places.
+    /// Small pages that are no longer mapped, with their places.
     small: Vec<(u32, usize)>,
-    /// The same of large ones, with their lengths.
+    /// Large pages that are no longer mapped, with their lengths.
     large: Vec<(u32, usize)>,
-    /// Small pages that can only be read now.
+    /// Small pages that may now only be read.
     protected: Vec<u32>,
-    /// What is no longer fetched from.
+    /// Pages from which instructions are no longer fetched.
     fetched: Vec<Fetched>,
 }
 
 impl Changes {
-    /// `mapped`, at `page`, stays mapped, maybe for reading only.
+    /// Returns whether `mapped`, at `page`, stays mapped, perhaps for reading only. Notes what changes.
     fn keep_mapped(&mut self, now: &Now, page: u32, mapped: &mut Mapped) -> bool {
         if now.has(page, &mapped.entries) {
             return true;
@@ -86,7 +88,7 @@ impl Changes {
         false
     }
 
-    /// Instructions are still fetched from `fetched`, at `page`.
+    /// Returns whether instructions are still fetched from `fetched`, at `page`. Notes the page if not.
     fn keep_fetched(&mut self, now: &Now, page: u32, fetched: &Fetched) -> bool {
         let stays = now.has(page, &fetched.entries);
         if !stays {
@@ -97,7 +99,7 @@ impl Changes {
 }
 
 impl Space {
-    /// The page of `linear` was invalidated.
+    /// Drops the page of `linear`, which software has invalidated, if the page tables differ.
     pub(crate) fn invalidate(
         &mut self,
         cpu: &Cpu,
@@ -105,7 +107,8 @@ impl Space {
         blocks: &Blocks,
         linear: u32,
     ) -> io::Result<()> {
-        // Where that has changed it was a large page, or another table of pages.
+        // If a directory entry has changed, it maps a large page now or before, or refers to another page
+        // table, so more than this page may differ.
         let first = linear & !(LARGEST_PAGE - 1);
         let has_changed = |part: &u32| {
             let known = self.directories.get(&(part / DIRECTORY_STEP));
@@ -142,7 +145,8 @@ impl Space {
         Ok(())
     }
 
-    /// All that is not global was invalidated, or everything if `with_global`: drops what the page tables say otherwise now.
+    /// Drops what differs from the page tables, after software has invalidated all that is not global, or
+    /// everything if `with_global`.
     pub(crate) fn invalidate_all(
         &mut self,
         cpu: &Cpu,
@@ -179,7 +183,7 @@ impl Space {
         })
     }
 
-    /// What has changed in all pages.
+    /// Removes the differences in all pages, and returns them.
     fn take_changes(&mut self, now: &Now) -> Changes {
         let mut changes = Changes::default();
         let Space { local, small, large, fetched, .. } = self;
@@ -208,7 +212,7 @@ impl Space {
         changes
     }
 
-    /// What has changed in those that are not global.
+    /// Removes the differences in the pages that are not global, and returns them.
     fn take_local_changes(&mut self, now: &Now) -> Changes {
         let mut changes = Changes::default();
         let Space { local, small, large, fetched, .. } = self;
@@ -234,7 +238,7 @@ impl Space {
         changes
     }
 
-    /// Has the window be as it is after `changes`.
+    /// Applies `changes` to the window.
     fn change_window(&mut self, mut changes: Changes) -> io::Result<()> {
         for (start, len) in changes.large {
             self.window.unmap(start, len)?;

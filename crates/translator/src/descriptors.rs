@@ -1,9 +1,13 @@
-//! Segment registers that are loaded again and again: the kernel's at each entry, the user's at each exit, and those of code with 16 bits all the time.
+//! Loads of segment registers in translated code. Kernels load them at each entry and at each exit, and
+//! 16-bit code loads them all the time.
 //!
-//! For each of some selectors it is known where in memory its descriptor is and what that was when the interpreter last
-//! loaded it. Where the descriptor is still the same, a load does what it did then, so translated code needs but
-//! compare the two. The registers are the processor's when translated code is left. Gates of the IDT and the stack in the TSS
-//! are read where they are, so of those tables no more is known than that.
+//! For some selectors, a [`Slot`] of the context notes where in memory the descriptor is, and which value it
+//! had when the interpreter last loaded it. While the descriptor has that value, a load has the same result
+//! as before, so translated code need only compare the two. When translated code is left,
+//! [`Descriptors::store`] gives the segment registers to the processor.
+//!
+//! Gates of the IDT and the stack in the TSS are read where they are, so of those tables only the addresses
+//! are noted.
 
 use ring3_core::memory::{Memory, Target};
 use ring3_x86::cpu::invalidations::Invalidations;
@@ -15,47 +19,49 @@ use crate::context::{Context, FAR_MODES, FarMode, NO_BASE, Tables, View};
 use crate::limits::Limits;
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
-/// Selectors that are known at once; a power of two. Those of the LDT have every other one.
+/// Number of selectors that are known at once; a power of two. Selectors of the LDT use every other slot.
 pub(crate) const SLOTS: usize = 64;
 
 /// A descriptor as translated code sees it.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Slot {
-    /// What segmented code knows of the segment.
+    /// The segment, as segmented code sees it.
     pub(crate) view: View,
-    /// Where the host has the descriptor.
+    /// The host address of the descriptor.
     pub(crate) host: u64,
-    /// What it was.
+    /// The descriptor's value when it was last loaded.
     pub(crate) descriptor: u64,
-    /// The base address, or [`NO_BASE`] where the segment is to be checked.
+    /// The base address, or [`NO_BASE`] if the segment must be checked at each access.
     pub(crate) near: u64,
-    /// The selector; 0 for none.
+    /// The selector; 0 in an empty slot.
     pub(crate) selector: u32,
-    /// For each segment register, by which code it may be loaded; and two more.
+    /// For each segment register, the kinds of code that may load it from this slot; then two more entries,
+    /// the first of which is [`CALL`].
     pub(crate) allowed: [u8; 8],
 }
 
 /// Bits of [`Slot::allowed`].
 pub(crate) mod allowed {
-    /// By flat code of the supervisor, which goes on as such.
+    /// Flat code of the supervisor, which remains flat after the load.
     pub(crate) const FLAT: u8 = 1;
-    /// By segmented code of the supervisor with a stack of 16 bits, which has one then, too.
+    /// Segmented code of the supervisor with a 16-bit stack, which remains 16-bit after the load.
     pub(crate) const STACK_16: u8 = 2;
-    /// The same with 32 bits.
+    /// Segmented code of the supervisor with a 32-bit stack, which remains 32-bit after the load.
     pub(crate) const STACK_32: u8 = 4;
-    /// By some of them.
+    /// Any code of the supervisor.
     pub(crate) const ANY: u8 = FLAT | STACK_16 | STACK_32;
-    /// The same code of the user.
+    /// Returns the bits for the same kinds of code of users.
     pub(crate) const fn of_user(by_supervisor: u8) -> u8 {
         by_supervisor << 4
     }
 }
 
-/// The place in [`Slot::allowed`] of calls through a gate. Its slot has the offset to which it leads as the base address, and the selector of the code near that.
+/// Index in [`Slot::allowed`] of far calls through a call gate. The slot of a gate has the gate's offset as
+/// its base address, and the selector of the gate's code segment in `near`.
 pub(crate) const CALL: usize = 6;
 
-/// Where ESP0 and SS0 are in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
+/// Offset of ESP0 and SS0 in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
 const INNER_STACK: u32 = 4;
 const INNER_STACK_LEN: usize = 8;
 
@@ -66,11 +72,11 @@ pub(crate) struct Descriptors {
     ldtr: Segment,
     idtr: TableRegister,
     tr: Segment,
-    /// What is loaded from each slot.
+    /// The contents of a segment register after a load from each slot.
     segments: [Segment; SLOTS],
-    /// All of it is in pages that stay over loads of CR3.
+    /// Whether all that is known is in global pages, which survive loads of CR3.
     is_global: bool,
-    /// No segment is known: to forget them all takes longer than all else that INVLPG does.
+    /// Whether no slot is in use. Clearing all slots takes longer than everything else that INVLPG does.
     is_empty: bool,
 }
 
@@ -89,7 +95,7 @@ impl Descriptors {
         }
     }
 
-    /// Forgets all.
+    /// Forgets everything.
     pub(crate) fn clear(&mut self, context: &mut Context) {
         if !self.is_empty {
             context.slots = [Slot::default(); SLOTS];
@@ -99,18 +105,19 @@ impl Descriptors {
         (self.is_global, self.is_empty) = (true, true);
     }
 
-    /// GDTR, LDTR, IDTR and TR are what they were.
+    /// Returns whether GDTR, LDTR, IDTR and TR are what they were at the last call of
+    /// [`Descriptors::look_at_registers`].
     pub(crate) fn are_those_of(&self, cpu: &Cpu) -> bool {
         self.gdtr == cpu.gdtr && self.ldtr == cpu.ldtr && self.idtr == cpu.idtr && self.tr == cpu.tr
     }
 
-    /// Forgets what GDTR, LDTR, IDTR or TR leads to where one of them has changed.
+    /// Forgets what was found through GDTR, LDTR, IDTR or TR if that register has changed.
     pub(crate) fn look_at_registers(&mut self, cpu: &Cpu, context: &mut Context) {
         if self.gdtr != cpu.gdtr {
             self.clear(context);
         }
         if self.idtr != cpu.idtr || self.tr != cpu.tr {
-            // Loaders go to real mode and back with an IDT for each, and the same GDT.
+            // Loaders switch between real and protected mode with an IDT for each, and with one GDT.
             context.tables = Tables::default();
         }
         if self.ldtr != cpu.ldtr {
@@ -123,7 +130,7 @@ impl Descriptors {
         context.set_table_registers(as_loaded(cpu.gdtr), as_loaded(cpu.idtr));
     }
 
-    /// Forgets what may be elsewhere now.
+    /// Forgets what software has invalidated, since it may be elsewhere now.
     pub(crate) fn invalidate(&mut self, invalidations: &Invalidations, context: &mut Context) {
         let tables = [
             (self.gdtr.base, self.gdtr.limit.into()),
@@ -133,7 +140,7 @@ impl Descriptors {
         ];
         let is_in_table = |page: &u32| {
             tables.iter().any(|(base, limit)| {
-                // It may be a large page, and tables may go on at address 0.
+                // The page may be a large one, and a table may wrap to address 0.
                 let (first, inside) = (*base as u32 >> 22, *base as u32 & 0x3f_ffff);
                 (page >> 22).wrapping_sub(first) & 0x3ff <= (inside + limit) >> 22
             })
@@ -146,7 +153,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes in what was just loaded into the data segment register `register`, or SS.
+    /// Notes the segment that was just loaded into the data segment register `register`, or into SS.
     pub(crate) fn note(
         &mut self,
         cpu: &mut Cpu,
@@ -161,7 +168,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes in what CS has, and gives what is known of it then.
+    /// Notes the segment in CS, and returns its slot if CS may be loaded from it.
     pub(crate) fn note_code(
         &mut self,
         cpu: &mut Cpu,
@@ -178,7 +185,7 @@ impl Descriptors {
         (is_known && loads_code).then_some(known)
     }
 
-    /// Takes in what a far transfer, INT n or IRET has just loaded, and by what.
+    /// Notes the segments that a far transfer, INT n or IRET has just loaded, and the tables that it used.
     pub(crate) fn note_transfer(
         &mut self,
         cpu: &mut Cpu,
@@ -196,7 +203,8 @@ impl Descriptors {
         self.note_tables(cpu, memory, context);
     }
 
-    /// Takes in what `selector`, with which code was about to call, refers to, if that is a gate to flat code of the privilege that there is now (SDM vol. 3, 6.8.4).
+    /// Notes the descriptor of `selector`, with which code has just executed a far call, if it is a call gate
+    /// to flat code of the current privilege (SDM vol. 3, 6.8.4).
     pub(crate) fn note_gate(
         &mut self,
         cpu: &mut Cpu,
@@ -238,7 +246,8 @@ impl Descriptors {
         };
     }
 
-    /// The descriptor of `selector`, and where the host has it; none where it is beyond its table, or that is not [known](Descriptors::find).
+    /// Returns the descriptor of `selector` and its host address. Returns None if it is beyond its table or
+    /// [`Descriptors::find`] does not find it.
     fn read(
         &mut self,
         cpu: &mut Cpu,
@@ -251,7 +260,7 @@ impl Descriptors {
             (self.gdtr.base, self.gdtr.limit.into())
         };
         let offset = u32::from(selector.0 & !7);
-        // What is in a register may be from another table.
+        // A segment register may have a selector of another table, loaded before GDTR or LDTR changed.
         if offset + 7 > limit {
             return None;
         }
@@ -261,7 +270,7 @@ impl Descriptors {
         Some((bytes.as_ptr().addr() as u64, descriptor))
     }
 
-    /// Takes in where the IDT is, and the stack in the TSS.
+    /// Notes the address of the IDT, and that of the stack pointer in the TSS.
     fn note_tables(&mut self, cpu: &mut Cpu, memory: &mut Memory, context: &mut Context) {
         let known = &mut context.tables;
         if known.idt_limit == 0 {
@@ -285,7 +294,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes in what `register` has, which was just loaded.
+    /// Notes the segment in `register`, which was just loaded.
     fn note_segment(
         &mut self,
         cpu: &mut Cpu,
@@ -321,7 +330,7 @@ impl Descriptors {
             }
         }
         let Some((host, descriptor)) = self.read(cpu, memory, selector) else { return };
-        // The page tables may be ahead of the TLB.
+        // The page tables may be ahead of the TLB, by which the interpreter has read the descriptor.
         if Descriptor(descriptor).segment(selector.0) != segment {
             return;
         }
@@ -337,8 +346,8 @@ impl Descriptors {
         };
     }
 
-    /// The bytes of a table from `linear` to the end of the page; none where there are less than `len`, they are not in memory, or nothing has accessed the
-    /// page yet.
+    /// Returns the bytes of a table from `linear` to the end of the page. Returns None if there are fewer
+    /// than `len`, if they are not in guest memory, or if nothing has accessed the page yet.
     fn find<'a>(
         &mut self,
         cpu: &mut Cpu,
@@ -352,7 +361,7 @@ impl Descriptors {
             cpu.map_page(memory, linear, Access::Read, false)?
         };
         if mapping.user && cpu.cr4().contains(Cr4::SMAP) {
-            // No access to a table, whatever AC is.
+            // SMAP lets no implicit access to a table through, whatever AC is.
             return None;
         }
         let Target::Place(page) = memory.read_target(mapping.address) else { return None };
@@ -361,7 +370,7 @@ impl Descriptors {
         (bytes.len() >= len).then_some(bytes)
     }
 
-    /// Gives the registers that translated code has loaded to the processor.
+    /// Gives the segment registers that translated code has loaded to the processor.
     pub(crate) fn store(&self, cpu: &mut Cpu, context: &mut Context) {
         let loaded = std::mem::take(&mut context.loaded);
         for (register, _) in (sreg::ES..=sreg::GS).zip(loaded).filter(|(_, loaded)| *loaded) {
@@ -369,7 +378,8 @@ impl Descriptors {
         }
     }
 
-    /// Gives CS and SS to it where INT n or IRET has loaded them, and with SS the privilege.
+    /// Gives CS and SS to the processor if INT n, IRET or a far transfer has loaded them. SS brings the
+    /// privilege level with it.
     pub(crate) fn store_transferred(&self, cpu: &mut Cpu, context: &mut Context) {
         let transferred = std::mem::take(&mut context.transferred);
         for (register, is_loaded) in [sreg::CS, sreg::SS].into_iter().zip(transferred) {
@@ -379,15 +389,16 @@ impl Descriptors {
         }
     }
 
-    /// What translated code has loaded `register` with.
+    /// Returns the segment that translated code has loaded into `register`.
     fn loaded(&self, register: u8, context: &Context) -> Segment {
         let selector = Selector(context.selectors[usize::from(register)]);
         if selector.is_null() { Segment::null(selector.0) } else { self.segments[slot(selector)] }
     }
 }
 
-/// A load of `register` at privilege `cpl` with the selector of `segment` has nothing to complain of, nor an accessed bit to set (SDM vol. 2, MOV and RET). Conforming
-/// code, which has the privilege of whoever calls it, is not looked at.
+/// Returns whether a load of `register` at privilege `cpl` with the selector of `segment` raises no exception
+/// and sets no accessed bit (SDM vol. 2, MOV and RET). It is false for conforming code, whose privilege is
+/// that of its caller.
 fn is_loaded(segment: &Segment, register: u8, cpl: u8) -> bool {
     let attributes = segment.attributes;
     let (rpl, dpl) = (Selector(segment.selector).rpl(), attributes.dpl());
@@ -400,7 +411,7 @@ fn is_loaded(segment: &Segment, register: u8, cpl: u8) -> bool {
     is_right && is_accessed && attributes.present() && !attributes.is_conforming()
 }
 
-/// By which code `segment` may be loaded into `register`, as far as code of the supervisor, so that the mode stays what it is.
+/// Returns the kinds of supervisor code that may load `segment` into `register` without changing their mode.
 fn loads_into(segment: &Segment, register: u8) -> u8 {
     let is_large = segment.attributes.big();
     let begins_at_0 = segment.base == 0;
@@ -418,7 +429,7 @@ fn loads_into(segment: &Segment, register: u8) -> u8 {
     stacks | if is_flat { allowed::FLAT } else { 0 }
 }
 
-/// The number of the slot of `selector`: the low bits of its index and that of its table.
+/// Returns the number of the slot of `selector`: the low bits of its index, and its table indicator.
 fn slot(selector: Selector) -> usize {
     usize::from(selector.0 >> SLOT_NUMBER_SHIFT) % SLOTS
 }

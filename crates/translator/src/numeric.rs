@@ -1,10 +1,12 @@
-//! x87, MMX and SSE: instructions run on the host's registers.
+//! x87, MMX and SSE instructions, which run on the host's registers.
 //!
-//! The guest's registers are in one of three places: in [`Cpu`], where the interpreter uses them; in the image in the
-//! [`crate::context::Context`]; or in the host's registers, while translated code that uses them runs. A block
-//! calls what `numeric_check` points to before its first such instruction, which loads them from the image, or
-//! asks the engine for them. Before its first one of SSE, which the system may not have enabled, it calls what `sse_check`
-//! points to. When translated code is left they go back to the image, as all other host code has the same registers.
+//! The guest's numeric registers are in one of three places: in [`Cpu`], where the interpreter uses them; in
+//! the image in the [`crate::context::Context`]; or in the host's registers, while translated code that uses
+//! them runs. Before its first x87 or MMX instruction a block calls the routine in the context's
+//! `numeric_check`, which loads the registers from the image or asks the engine for them. Before its first
+//! SSE instruction, which the guest's system may not have enabled, it calls the routine in `sse_check`. When
+//! translated code is left, the registers go back to the image, since all other host code uses the same
+//! registers.
 
 use iced_x86::{Code, CpuidFeature, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
@@ -16,22 +18,24 @@ use crate::context::{Context, at};
 use crate::copy;
 use crate::emitter::Emitter;
 
-/// What the image has for addresses of the last instruction and its operand that are the guest's: no translated code is
-/// there, and no window.
+/// The value in the image of an address that is still the guest's: no translated code and no window is at
+/// this address.
 const UNCHANGED: u64 = 0xffff_ffff;
 
-/// In the first 64 bits of the image: the status word's summary of unmasked exceptions (SDM vol. 1, 8.1.3).
+/// In the first 64 bits of the image: the summary of unmasked exceptions in the status word (SDM vol. 1,
+/// 8.1.3).
 const STATUS_ES: u64 = 1 << (16 + 7);
 
-/// Where the image has the opcode, and these addresses: 64 bits as the host writes it (SDM vol. 1, table 10-3), 32 and the selector as
-/// the guest does (table 10-2).
+/// Offsets in the image of the opcode, and of the addresses of the last instruction and its operand. In the
+/// host's format an address has 64 bits (SDM vol. 1, table 10-3); in the guest's it has 32, with the selector
+/// after it (table 10-2).
 mod image {
     pub(super) const FOP: usize = 6;
     pub(super) const FIP: usize = 8;
     pub(super) const FDP: usize = 16;
 }
 
-/// Where the guest's registers are, but for the host's.
+/// Where the guest's registers are while the host does not have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In [`Cpu`].
@@ -40,22 +44,24 @@ pub(crate) enum Place {
     Image,
 }
 
-/// The addresses of the last instruction and of its operand, with their selectors, and its opcode, as FXSAVE has them.
+/// The addresses of the last instruction and of its operand with their selectors, and its opcode, as FXSAVE
+/// stores them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pointers {
     instruction: (u32, u16),
     operand: (u32, u16),
-    /// The opcode: no instruction changes it but by loading it, where the host's may.
+    /// The opcode. The guest's processor changes it only when it is loaded; the host's may change it with
+    /// each instruction.
     opcode: [u8; 2],
 }
 
-/// What a block has asked for so far; the last one includes the one before it.
+/// The checks that a block has made so far. Each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Checked {
     Nothing,
-    /// The registers are there, and instructions of x87 and MMX are enabled.
+    /// The registers are loaded, and x87 and MMX instructions are enabled.
     X87,
-    /// Those of SSE are too.
+    /// SSE instructions are enabled too.
     Sse,
 }
 
@@ -64,7 +70,8 @@ pub(crate) enum Checked {
 pub(crate) struct Numeric {
     place: Place,
     pointers: Pointers,
-    /// CS and DS when translated code was entered last, or has asked for the registers, by whether it was a user's.
+    /// For code of the supervisor and for code of users: CS and DS when it was last entered or asked for the
+    /// registers.
     selectors: [(u16, u16); 2],
 }
 
@@ -77,22 +84,24 @@ impl Numeric {
         self.place
     }
 
-    /// Instructions of x87 and MMX do what the host's do: the system has not switched them off, and they ignore no exception.
+    /// Returns whether the host executes x87 and MMX instructions as the guest's processor would: the guest's
+    /// system has not switched them off, and no exception is ignored.
     pub(crate) fn are_enabled(cpu: &Cpu) -> bool {
         !cpu.cr0().intersects(Cr0::EM | Cr0::TS) && !cpu.fpu.ignores_exception()
     }
 
-    /// Those of SSE do, where [`are_enabled`](Numeric::are_enabled) holds.
+    /// Returns whether that holds for SSE instructions too, if [`are_enabled`](Numeric::are_enabled) does.
     pub(crate) fn is_sse_enabled(cpu: &Cpu) -> bool {
         cpu.cr4().contains(Cr4::OSFXSR)
     }
 
-    /// The selector that CS had then.
+    /// Returns the selector of CS when code of users, or of the supervisor, was last entered or asked for the
+    /// registers.
     pub(crate) fn code_selector(&self, is_user: bool) -> u16 {
         self.selectors[usize::from(is_user)].0
     }
 
-    /// Moves the registers to the image.
+    /// Moves the registers from [`Cpu`] to the image.
     pub(crate) fn give(&mut self, cpu: &Cpu, context: &mut Context) {
         let image = &mut context.image;
         let registers = cpu.numeric_image();
@@ -108,8 +117,9 @@ impl Numeric {
         self.place = Place::Image;
     }
 
-    /// Translated code of users or of the supervisor is about to execute numeric instructions with CS as it is now; DS counts as what it is now, too. When the addresses of
-    /// what it executes are asked for, the system may have other selectors there.
+    /// Notes the selectors in CS and DS before translated code of users or of the supervisor executes numeric
+    /// instructions. By the time the guest asks for the addresses of the last instruction and its operand,
+    /// these registers may have other selectors.
     pub(crate) fn note_selectors(&mut self, is_user: bool, blocks: &Blocks, context: &mut Context) {
         let [code, data] = [sreg::CS, sreg::DS].map(|at| context.selectors[usize::from(at)]);
         let privilege = usize::from(is_user);
@@ -119,8 +129,9 @@ impl Numeric {
         }
     }
 
-    /// Notes where the last instruction was, which only `blocks` can tell from where its host code is. To be called
-    /// before they are dropped, and where it was in segmented code, before the segments are other ones.
+    /// Notes the guest address of the last numeric instruction, which only `blocks` can find from the address
+    /// of its host code. Must be called before blocks are dropped, and in segmented code before the segments
+    /// change.
     pub(crate) fn note_pointers(&mut self, blocks: &Blocks, context: &mut Context) {
         if self.place == Place::Cpu {
             return;
@@ -134,11 +145,13 @@ impl Numeric {
             let eip = block.eip.wrapping_add(site.offset.into());
             let (code, data) = self.selectors[usize::from(block.is_user)];
             self.pointers.instruction = (eip, code);
-            // Older processors note each operand, and the guest's one those of unmasked exceptions alone.
+            // Older processors, such as some hosts, note every operand; the guest's notes only operands of
+            // unmasked exceptions.
             let has_exception = image.get(0) & STATUS_ES != 0;
-            // That is an offset in GS, and so the linear address; the kernel's own operands are in the upper half.
+            // The host's operand pointer is an offset in GS, and so the linear address. Operands of the
+            // kernel itself are in the upper half of the addresses.
             if has_exception && operand != UNCHANGED && operand >> 32 == 0 {
-                // Which segment it was is not known of flat code.
+                // For flat code the segment of the operand is not known.
                 self.pointers.operand = match site.operand.map(usize::from) {
                     None => (operand as u32, data),
                     Some(segment) => (
@@ -152,7 +165,7 @@ impl Numeric {
         image.set(image::FDP, UNCHANGED);
     }
 
-    /// Moves the registers to [`Cpu`].
+    /// Moves the registers from the image to [`Cpu`].
     pub(crate) fn take(&mut self, cpu: &mut Cpu, blocks: &Blocks, context: &mut Context) {
         if self.place == Place::Cpu {
             return;
@@ -171,7 +184,7 @@ impl Numeric {
     }
 }
 
-/// True for what uses the registers of x87, MMX or SSE.
+/// Returns whether `instruction` uses x87, MMX or SSE registers.
 pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
     use CpuidFeature as F;
     instruction.cpuid_features().iter().any(|feature| {
@@ -192,7 +205,7 @@ pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
     }) || instruction.mnemonic() == Mnemonic::Wait
 }
 
-/// The first operand of `instruction`, if it is in memory, is only read.
+/// Returns whether `instruction` only reads its first operand if that is in memory.
 pub(crate) fn reads_first_operand(instruction: &Instruction) -> bool {
     use Mnemonic as M;
     match instruction.mnemonic() {
@@ -208,15 +221,16 @@ pub(crate) fn reads_first_operand(instruction: &Instruction) -> bool {
     }
 }
 
-/// What must have been asked for before `instruction`, for which [`is_numeric`] holds.
+/// Returns the check that must precede `instruction`, for which [`is_numeric`] holds.
 fn needed(instruction: &Instruction) -> Checked {
     use CpuidFeature as F;
     let is_old = |feature: &F| matches!(feature, F::FPU | F::FPU287 | F::FPU387 | F::MMX);
     if instruction.cpuid_features().iter().all(is_old) { Checked::X87 } else { Checked::Sse }
 }
 
-/// Translates an instruction for which [`is_numeric`] holds, by copying it with the memory operand that `address` gives. `checked` is what
-/// its block has asked for. False, and what was written and `checked` are to be thrown away, if it is left to the interpreter.
+/// Translates an instruction for which [`is_numeric`] holds, by copying it with the memory operand that
+/// `address` returns. `checked` is what its block has checked so far. Returns false if the instruction is
+/// left to the interpreter; the caller then throws away what was written, and `checked`.
 pub(crate) fn translate(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -225,7 +239,8 @@ pub(crate) fn translate(
 ) -> bool {
     use Mnemonic as M;
     match instruction.mnemonic() {
-        // They order memory accesses of several processors, and fetch what a cache here does not know of.
+        // These order memory accesses between processors, or prefetch into a cache, which the guest's machine
+        // does not have.
         M::Lfence
         | M::Mfence
         | M::Sfence
@@ -235,9 +250,10 @@ pub(crate) fn translate(
         | M::Prefetcht2 => {
             return true;
         }
-        // The first of them show addresses of instructions, which are the host's, or clear them, which not all processors tell; or they are not about
-        // registers at all. What comes of the others is left to the processor in part: the error of an approximation, which NaN is the result, how
-        // far a step goes (SDM vol. 2). It is not to depend on the host.
+        // The first of these instructions store or clear addresses of instructions, which would be the
+        // host's, or are not about registers at all. The results of the others depend in part on the
+        // processor: the error of an approximation, the choice among NaNs, the size of a step (SDM vol. 2).
+        // The guest must not see which host it runs on.
         M::Fxsave
         | M::Fxrstor
         | M::Fnsave
@@ -282,7 +298,8 @@ pub(crate) fn translate(
     copy::copy_with(emitter, instruction, address)
 }
 
-/// Faults where bits are set in what MXCSR is to be loaded with that the guest's processor has not: the host's may have them. R9 and R10 are used.
+/// Faults if the value that MXCSR is to be loaded with sets bits that the guest's processor does not have;
+/// the host's may have them. Uses R9 and R10.
 fn check_control(emitter: &mut Emitter, from: MemoryOperand) {
     const { assert!(MXCSR_MASK == 0xffff, "the others are the upper half") };
     emitter.load(Register::R10D, from);
@@ -294,7 +311,7 @@ fn check_control(emitter: &mut Emitter, from: MemoryOperand) {
     ));
     let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R10D, Register::R10W);
     emitter.instruction(word);
-    // The byte after the one there cannot be read, nor can any other one up to 4 GiB further.
+    // At this address one byte can be read, and none of the next 4 GiB.
     emitter.load_field(Register::R9, at::FORWARD);
     let there = MemoryOperand::with_base_index(Register::R9, Register::R10);
     emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, there));

@@ -1,10 +1,11 @@
-//! What translated code calls. R8 to R10 are free; all else is the guest's.
+//! The routines that translated code calls. They may use R8 to R10; all other registers are the guest's.
 //!
 //! # Safety
-//! Translated code alone calls them, with its registers as [`context`](crate::context) says and the return address on the
-//! host's stack.
+//! Only translated code may call them, with its registers as [`context`](crate::context) says and the return
+//! address on the host's stack.
 
-/// Saves RAX in the context and the status flags in AX. POPF takes longer than what a routine does meanwhile.
+/// Saves RAX in the context, and the status flags in AX. Restoring the flags by POPF would take longer than
+/// what a routine does meanwhile.
 ///
 /// Operand: `kept`, the offset of [`Context::kept`].
 macro_rules! keep_flags {
@@ -15,7 +16,7 @@ macro_rules! keep_flags {
     };
 }
 
-/// Restores what [`keep_flags`] has saved.
+/// Restores RAX and the status flags that [`keep_flags`] has saved.
 macro_rules! restore_flags {
     () => {
         "add al, 0x7f
@@ -24,9 +25,11 @@ macro_rules! restore_flags {
     };
 }
 
-/// R10 becomes the address of the [`Slot`](crate::descriptors::Slot) of the selector in R8D; flags change.
+/// Loads R10 with the address of the [`Slot`](crate::descriptors::Slot) for the selector in R8D. Changes
+/// flags.
 ///
-/// Operands: `number_shift` ([`descriptors::SLOT_NUMBER_SHIFT`]), `slot_mask`, `slot_shift`, and the offset of `slots`.
+/// Operands: `number_shift` ([`descriptors::SLOT_NUMBER_SHIFT`]), `slot_mask`, `slot_shift`, and `slots`, the
+/// offset of the slots in the context.
 macro_rules! find_slot {
     () => {
         "mov r10d, r8d
@@ -37,10 +40,11 @@ macro_rules! find_slot {
     };
 }
 
-/// Goes to `$otherwise` unless the slot at R10 is that of the selector in R8D, its byte at `$allowed` has a bit of `here`, and the descriptor in memory is
-/// still what it was. `$used` is used.
+/// Jumps to `$otherwise` unless the slot at R10 is that of the selector in R8D, its byte at `$allowed` has a
+/// bit of `here` set, and the descriptor in memory is the one in the slot. Uses `$used`, and changes flags.
 ///
-/// Operands: `selector`, `host` and `descriptor`, offsets in a [`Slot`](crate::descriptors::Slot), and `here`.
+/// Operands: `selector`, `host` and `descriptor`, offsets in a [`Slot`](crate::descriptors::Slot), and
+/// `here`.
 macro_rules! check_slot {
     ($allowed:literal, $used:literal, $otherwise:literal) => {
         concat!(
@@ -73,15 +77,17 @@ use crate::context::{
 };
 
 const IF: u32 = Eflags::IF.bits();
-/// Bits of EFLAGS that POPF leaves alone at any privilege, or that do not exist: 1, 3, 5, 15, RF, VM, VIF, VIP and from 22 on.
+/// Bits of EFLAGS that POPF changes at no privilege level, or that do not exist: 1, 3, 5, 15, RF, VM, VIF,
+/// VIP and all from 22 on.
 pub(crate) const LEFT_ALONE: u32 = 0xffdb_802a;
-/// Those that IRET leaves alone, too, at privilege 0.
+/// Bits of EFLAGS that IRET does not change either, at privilege 0.
 pub(crate) const LEFT_ALONE_BY_IRET: u32 =
     LEFT_ALONE & !Eflags::RF.union(Eflags::VM).union(Eflags::VIF).union(Eflags::VIP).bits();
-/// Larger counts are for the interpreter.
+/// Larger counts are left to the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
-/// STI where IF may be changed. Where an interrupt is waiting for it, or IF is set already, the interpreter executes it.
+/// Executes STI where the code may change IF. Leaves the instruction to the interpreter if an interrupt is
+/// waiting, or if IF is set already.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sti() {
     naked_asm!(
@@ -111,8 +117,10 @@ pub(crate) unsafe extern "sysv64" fn sti() {
     )
 }
 
-/// POPF where IF may be changed, of R8D, for the flags but for those `IGNORED`. Where it changes more than is usual, or an interrupt is waiting, the interpreter executes it. R9 is used. POPF itself takes longer than
-/// all of this; what it is needed for is DF.
+/// Executes POPF of the value in R8D, ignoring the flags in `IGNORED`, where the code may change IF. Leaves
+/// the instruction to the interpreter if it changes flags other than the usual ones, or if it sets IF while
+/// an interrupt is waiting. Uses R9. The host's POPF takes longer than this routine, so it serves only to set
+/// DF.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
     naked_asm!(
@@ -165,7 +173,7 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
     )
 }
 
-/// CLAC at privilege 0.
+/// Executes CLAC at privilege 0.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn clac() {
     naked_asm!(
@@ -190,7 +198,7 @@ pub(crate) unsafe extern "sysv64" fn clac() {
     )
 }
 
-/// STAC at privilege 0.
+/// Executes STAC at privilege 0.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn stac() {
     naked_asm!(
@@ -214,7 +222,8 @@ pub(crate) unsafe extern "sysv64" fn stac() {
     )
 }
 
-/// Has the interpreter execute a repeated instruction with a count that may be beyond the deadline.
+/// Leaves a repeated instruction to the interpreter if its count is so large that it may be beyond the
+/// deadline.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn check_count() {
     naked_asm!(
@@ -228,17 +237,17 @@ pub(crate) unsafe extern "sysv64" fn check_count() {
     )
 }
 
-/// RDTSC, which was taken from the budget as the last instruction.
+/// Executes RDTSC, which must be the last instruction that was subtracted from the budget.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn time_stamp() {
     naked_asm!(
-        // The instructions before it.
+        // RDX = origin - R12 - 1: the number of instructions before this one. NOT gives the negative less 1.
         "mov r8, r12",
         "not r8",
         "mov r9, [r14 + {origin}]",
         "lea rdx, [r8 + r9]",
         "mulx r9, r8, [r14 + {picos_per_instruction}]",
-        // Divided by 1000.
+        // Divides by 1000.
         "mov r9d, 3",
         "shrx rdx, r8, r9",
         "mov r8, {reciprocal}",
@@ -259,14 +268,15 @@ pub(crate) unsafe extern "sysv64" fn time_stamp() {
     )
 }
 
-/// Leaves translated code to have the instruction that called a routine executed by the interpreter. The
-/// guest's flags are on the stack, above them the return address.
+/// Leaves translated code so that the interpreter executes the instruction whose host code called a routine.
+/// The guest's flags are on the stack, and the return address is above them.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn call_interpreter() {
     naked_asm!("popfq", "jmp {ask_interpreter}", ask_interpreter = sym ask_interpreter)
 }
 
-/// The same with nothing but the return address on the stack.
+/// Leaves translated code so that the interpreter executes the instruction whose host code called a routine.
+/// Only the return address is on the stack.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn ask_interpreter() {
     naked_asm!(
@@ -278,7 +288,7 @@ pub(crate) unsafe extern "sysv64" fn ask_interpreter() {
     )
 }
 
-/// Leaves translated code from a routine.
+/// Leaves translated code from a routine, whose return address tells the engine the site.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn leave_call() {
     naked_asm!(
@@ -290,7 +300,8 @@ unsafe extern "sysv64" fn leave_call() {
     )
 }
 
-/// Leaves translated code to have a branch linked. At R8 is where it goes, and the address after its distance.
+/// Leaves translated code so that the engine links a branch. R8 points to the branch's target and to the
+/// address after its distance.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave_to_link() {
     naked_asm!(
@@ -302,8 +313,8 @@ pub(crate) unsafe extern "sysv64" fn leave_to_link() {
     )
 }
 
-/// Leaves translated code to have an instruction executed by the interpreter. At R8 is its address, and what else is known of
-/// it ([`info`](crate::context::info)).
+/// Leaves translated code so that the interpreter executes an instruction. R8 points to the instruction's
+/// address and to the bits of [`info`](crate::context::info) that describe it.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave_to_step() {
     naked_asm!(
@@ -315,7 +326,7 @@ pub(crate) unsafe extern "sysv64" fn leave_to_step() {
     )
 }
 
-/// Leaves translated code with EIP and [`Context::info`] from R8.
+/// Leaves translated code with the values of EIP and [`Context::info`] to which R8 points.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn leave_with() {
     naked_asm!(
@@ -330,13 +341,13 @@ unsafe extern "sysv64" fn leave_with() {
     )
 }
 
-/// A numeric check: the registers are there.
+/// Numeric check that returns at once, since the numeric registers are in the host's.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn numeric_ready() {
     naked_asm!("ret")
 }
 
-/// A numeric check: the registers are in the image.
+/// Numeric check that loads the numeric registers from the image.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn numeric_load() {
     naked_asm!(
@@ -352,7 +363,7 @@ pub(crate) unsafe extern "sysv64" fn numeric_load() {
     )
 }
 
-/// A check for SSE where that is enabled: a numeric one.
+/// SSE check where SSE is enabled: the same as the numeric check.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn check_numeric() {
     naked_asm!(
@@ -361,7 +372,7 @@ pub(crate) unsafe extern "sysv64" fn check_numeric() {
     )
 }
 
-/// A numeric check: the engine is to be asked.
+/// Numeric check that leaves translated code and asks the engine for the numeric registers.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn numeric_ask() {
     naked_asm!(
@@ -373,13 +384,13 @@ pub(crate) unsafe extern "sysv64" fn numeric_ask() {
     )
 }
 
-/// A return to the guest address in R8D where the host's stack is empty: it stays so.
+/// Returns to the guest address in R8D when the host's stack is empty. The stack stays empty.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn return_by_table() {
     naked_asm!("lea rsp, [rsp - 8]", "jmp {jump_by_table}", jump_by_table = sym jump_by_table)
 }
 
-/// A jump to the guest address in R8D.
+/// Jumps to the guest address in R8D by the jump table.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn jump_by_table() {
     naked_asm!(
@@ -392,7 +403,7 @@ pub(crate) unsafe extern "sysv64" fn jump_by_table() {
     )
 }
 
-/// A jump to the guest address in R8D that the jump table does not know.
+/// Leaves translated code because the jump table has no code for the guest address in R8D.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn miss() {
     naked_asm!(

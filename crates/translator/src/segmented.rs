@@ -1,9 +1,11 @@
-//! Segmented code: real mode, virtual-8086 mode, 16-bit protected mode, and 32-bit code in segments that have a base or a limit.
+//! Segmented code: real mode, virtual-8086 mode, 16-bit protected mode, and 32-bit code in segments that have
+//! a base or a limit.
 //!
-//! What flat code does by an access in the window takes some instructions more here. The offset goes to R8, and
-//! is checked against the limit by a load ([`Limits`](crate::limits::Limits)); the base is added to it; and the window has the rest. No flags are
-//! changed. All that depends on the segment registers is in the context's [`View`](crate::context::View)s, so code that loads
-//! a segment register in real mode goes on with the next instruction.
+//! An access needs some more instructions here than in flat code. The offset goes to R8. A load checks it
+//! against the limit ([`Limits`](crate::limits::Limits)), the base is added to it, and the access goes to the
+//! window at the sum. No flags change. All that depends on the segment registers is in the context's
+//! [`View`](crate::context::View)s, so a block continues after an instruction that loads a segment register
+//! in real mode.
 
 mod frames;
 mod instructions;
@@ -25,21 +27,21 @@ use crate::numeric;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// This may be a read too: what can be written can be read.
+    /// The access may also be a read: every segment that can be written can be read.
     Write,
 }
 
-/// A field of the context.
+/// Returns the operand for a field of the context.
 pub(crate) fn field(offset: u32) -> MemoryOperand {
     MemoryOperand::with_base_displ(Register::R14, offset.into())
 }
 
-/// The view of segment register `segment`.
+/// Returns the field of the context with the view of segment register `segment`.
 fn view(segment: Register) -> u32 {
     at::VIEWS + at::VIEW_SIZE * segment.number() as u32
 }
 
-/// The part of `register`, a general register, with `size` bytes: 2 or 4.
+/// Returns the part of the general register `register` that has `size` bytes, 2 or 4.
 pub(crate) fn sized(register: Register, size: u32) -> Register {
     if size == 4 {
         return register.full_register32();
@@ -69,12 +71,12 @@ fn add(emitter: &mut Emitter, to: Register, a: Register, b: Register) {
     emitter.instruction(Instruction::with2(Code::Lea_r32_m, to, sum));
 }
 
-/// What is at the linear address in `register`.
+/// Returns the operand at the linear address in `register`.
 fn in_window(register: Register) -> MemoryOperand {
     MemoryOperand::new(register, Register::None, 1, 0, 0, false, Register::GS)
 }
 
-/// Loads R8D with the offset in its segment of the memory operand of `instruction`, with `more` added.
+/// Loads R8D with the offset in its segment of the memory operand of `instruction`, plus `more`.
 pub(crate) fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more: u32) {
     let is_16_bit = has_16_bit_addresses(instruction);
     let displacement = instruction.memory_displacement32().wrapping_add(more);
@@ -100,14 +102,14 @@ pub(crate) fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more
     }
 }
 
-/// Faults unless `size` bytes at the offset in R8 of `segment` may be accessed. R9 is used.
+/// Faults unless `size` bytes at the offset in R8 of `segment` may be accessed. Uses R9.
 fn check(emitter: &mut Emitter, segment: Register, access: Access, size: u32) {
     let limit = if access == Access::Write { at::WRITES } else { at::READS };
     emitter.load_field(Register::R9, view(segment) + limit);
     touch(emitter, Register::R8, size - 1);
 }
 
-/// Faults unless there is something to read at R9 and `offset` and `more`. R9 is used.
+/// Faults unless the sum of R9, `offset` and `more` can be read. Uses R9.
 pub(crate) fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
     let last = MemoryOperand::with_base_index_scale_displ_size(
         Register::R9,
@@ -119,7 +121,7 @@ pub(crate) fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
     emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, last));
 }
 
-/// Faults if the address in CS in R10, which has `size` bytes, is beyond the limit. R9 is used.
+/// Faults if the address in CS in R10, which has `size` bytes, is beyond the limit. Uses R9.
 pub(crate) fn check_target(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     if segmented.limit < if size == 2 { 0xffff } else { u32::MAX } {
         emitter.load_field(Register::R9, at::TARGETS);
@@ -127,13 +129,14 @@ pub(crate) fn check_target(emitter: &mut Emitter, segmented: &Segmented, size: u
     }
 }
 
-/// Loads `to` with the linear address of the offset in R8 of `segment`. R9 is used.
+/// Loads `to` with the linear address of the offset in R8 of `segment`. Uses R9.
 fn add_base(emitter: &mut Emitter, to: Register, segment: Register) {
     emitter.load(Register::R9D, field(view(segment) + at::BASE));
     add(emitter, to, Register::R8, Register::R9);
 }
 
-/// What is accessed of `size` bytes at the offset in R8 of `segment`, which is R8 afterwards. R9 is used.
+/// Returns the operand of `size` bytes at the offset in R8 of `segment`, and checks that it may be accessed.
+/// Its linear address is in R8 afterwards. Uses R9.
 pub(crate) fn access(
     emitter: &mut Emitter,
     segment: Register,
@@ -145,7 +148,7 @@ pub(crate) fn access(
     in_window(Register::R8D)
 }
 
-/// How `instruction` accesses its memory operand, to be on the safe side.
+/// Returns how `instruction` accesses its memory operand: `Write` unless it certainly only reads.
 fn access_of(instruction: &Instruction) -> Access {
     use Mnemonic as M;
     let only_reads = instruction.op0_kind() != OpKind::Memory
@@ -157,10 +160,11 @@ fn access_of(instruction: &Instruction) -> Access {
     if only_reads { Access::Read } else { Access::Write }
 }
 
-/// The memory operand of `instruction` in the window, by R8; R9 is used. None if it is of a kind that is not translated.
+/// Returns the memory operand of `instruction` in the window, with its linear address in R8. Uses R9. Returns
+/// None if the operand is of a kind that is not translated.
 pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Option<MemoryOperand> {
     let size = instruction.memory_size().size() as u32;
-    // XLAT adds AL, and BT goes on beyond its operand.
+    // XLAT adds AL to the offset, and BT with a register may access memory beyond its operand.
     let is_plain = match instruction.mnemonic() {
         Mnemonic::Xlatb => false,
         Mnemonic::Bt | Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts => {
@@ -177,7 +181,7 @@ pub(crate) fn address(emitter: &mut Emitter, instruction: &Instruction) -> Optio
 
 // The stack -------------------------------------------------------------
 
-/// Makes R8 the top of the stack: ESP, or SP alone.
+/// Sets the top of the stack (ESP, or SP alone) to R8.
 fn set_top(emitter: &mut Emitter, segmented: &Segmented) {
     if segmented.has_32_bit_stack {
         emitter.copy(Register::R15D, Register::R8D);
@@ -186,7 +190,7 @@ fn set_top(emitter: &mut Emitter, segmented: &Segmented) {
     }
 }
 
-/// Loads R8 with the address in SS `displacement` above the top of the stack.
+/// Loads R8 with the address in SS that is `displacement` above the top of the stack.
 fn load_top(emitter: &mut Emitter, segmented: &Segmented, displacement: i32) {
     emitter.add(Register::R8D, Register::R15, displacement);
     if !segmented.has_32_bit_stack {
@@ -194,7 +198,7 @@ fn load_top(emitter: &mut Emitter, segmented: &Segmented, displacement: i32) {
     }
 }
 
-/// Loads R8 with the address in SS that `register` has.
+/// Loads R8 with the address in SS that is in `register`.
 fn load_stack_offset(emitter: &mut Emitter, segmented: &Segmented, register: Register) {
     if segmented.has_32_bit_stack {
         emitter.copy(Register::R8D, register.full_register32());
@@ -203,14 +207,14 @@ fn load_stack_offset(emitter: &mut Emitter, segmented: &Segmented, register: Reg
     }
 }
 
-/// Takes `bytes` bytes from the stack. R8 is used.
+/// Removes `bytes` bytes from the stack. Uses R8.
 pub(crate) fn release(emitter: &mut Emitter, segmented: &Segmented, bytes: u32) {
     emitter.add(Register::R8D, Register::R15, bytes as i32);
     set_top(emitter, segmented);
 }
 
-/// Stores `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, `size` bytes below the top of the stack.
-/// That address in SS is R8 then. R9 is used.
+/// Stores `from`, which is R10 or a register of the guest and has 2 or 4 bytes, `size` bytes below the top of
+/// the stack. This address in SS is in R8 afterwards. Uses R9.
 fn store_below(emitter: &mut Emitter, segmented: &Segmented, from: Register, size: u32) {
     load_top(emitter, segmented, -(size as i32));
     let written = from.size() as u32;
@@ -220,7 +224,8 @@ fn store_below(emitter: &mut Emitter, segmented: &Segmented, from: Register, siz
     emitter.instruction(Instruction::with2(code, in_window(Register::R9D), from));
 }
 
-/// Stores `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, `displacement` above the top of the stack. R8 and R9 are used.
+/// Stores `from`, which is R10 or a register of the guest and has 2 or 4 bytes, `displacement` above the top
+/// of the stack. Uses R8 and R9.
 pub(crate) fn store_above(
     emitter: &mut Emitter,
     segmented: &Segmented,
@@ -233,7 +238,8 @@ pub(crate) fn store_above(
     emitter.instruction(Instruction::with2(code, to, from));
 }
 
-/// Loads R10D with the `size` bytes, 2 or 4, `displacement` above the top of the stack. R8 and R9 are used.
+/// Loads R10D with the `size` bytes, 2 or 4, that are `displacement` above the top of the stack. Uses R8 and
+/// R9.
 pub(crate) fn load_stack_above(
     emitter: &mut Emitter,
     segmented: &Segmented,
@@ -249,24 +255,26 @@ pub(crate) fn load_stack_above(
     }
 }
 
-/// Pushes `from`, which is R10 or a register of the guest, and has 2 or 4 bytes, as `size` bytes. R8 and R9 are used.
+/// Pushes `from`, which is R10 or a register of the guest and has 2 or 4 bytes, as an element of `size`
+/// bytes. Uses R8 and R9.
 fn push_as(emitter: &mut Emitter, segmented: &Segmented, from: Register, size: u32) {
     store_below(emitter, segmented, from, size);
     set_top(emitter, segmented);
 }
 
-/// The same, as it is.
+/// Pushes `from`, which is R10 or a register of the guest, as an element of its own size, 2 or 4 bytes. Uses
+/// R8 and R9.
 pub(crate) fn push(emitter: &mut Emitter, segmented: &Segmented, from: Register) {
     push_as(emitter, segmented, from, from.size() as u32);
 }
 
-/// Pushes the low `size` bytes of a number. R8 to R10 are used.
+/// Pushes the low `size` bytes of a number. Uses R8 to R10.
 pub(crate) fn push_number(emitter: &mut Emitter, segmented: &Segmented, number: u32, size: u32) {
     emitter.load_number(Register::R10D, number);
     push(emitter, segmented, sized(Register::R10D, size));
 }
 
-/// Loads R10D with the `size` bytes at the address in SS in `register`. R8 and R9 are used.
+/// Loads R10D with the `size` bytes at the address in SS in `register`. Uses R8 and R9.
 fn load_from_stack(emitter: &mut Emitter, segmented: &Segmented, register: Register, size: u32) {
     load_stack_offset(emitter, segmented, register);
     let from = access(emitter, Register::SS, Access::Read, size);
@@ -277,7 +285,7 @@ fn load_from_stack(emitter: &mut Emitter, segmented: &Segmented, register: Regis
     }
 }
 
-/// Loads R10D with the `size` bytes on top of the stack, which stay. R8 and R9 are used.
+/// Loads R10D with the `size` bytes on top of the stack, and leaves them there. Uses R8 and R9.
 pub(crate) fn peek(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     load_from_stack(emitter, segmented, Register::R15D, size);
 }

@@ -1,4 +1,5 @@
-//! Instructions that read and load segment registers, and that read control registers: they are in the context.
+//! Instructions of flat code that read and load segment registers, or read control registers. The context
+//! holds both kinds of registers.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
@@ -6,13 +7,14 @@ use crate::context::at;
 use crate::copy;
 use crate::emitter::Emitter;
 
-/// Where the context has the selector of `register`.
+/// Returns the field of the context with the selector in `register`.
 pub(crate) fn selector(register: Register) -> MemoryOperand {
     let field = at::SELECTORS + 2 * register.number() as u32;
     MemoryOperand::with_base_displ(Register::R14, field.into())
 }
 
-/// Translates an instruction of this file. False, and nothing was written, for all others.
+/// Translates an instruction of this file. Returns false for all other instructions; the caller then throws
+/// away what was written.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
     match instruction.code() {
         Code::Pushd_ES
@@ -68,13 +70,14 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
     true
 }
 
-/// Loads `register` with the selector in R8D.
+/// Loads the segment register `register` with the selector in R8D. Uses R9 and R10.
 fn load(emitter: &mut Emitter, register: Register, is_user: bool) {
     emitter.load_number(Register::R9D, register.number() as u32);
     emitter.call(at::LOAD_FLAT[usize::from(is_user)]);
 }
 
-/// Translates one of LDS, LES, LFS, LGS and LSS. What is loaded of memory first waits in the context.
+/// Translates LDS, LES, LFS, LGS and LSS. The offset from memory is kept in the context until the segment
+/// register is loaded.
 fn load_pointer(emitter: &mut Emitter, instruction: &Instruction, is_user: bool) -> bool {
     let Some(from) = copy::address(emitter, instruction) else { return false };
     let waits = MemoryOperand::with_base_displ(Register::R14, at::BRANCH.into());
@@ -87,7 +90,7 @@ fn load_pointer(emitter: &mut Emitter, instruction: &Instruction, is_user: bool)
     true
 }
 
-/// The segment register that LDS and the like load.
+/// Returns the segment register that LDS, LES, LFS, LGS or LSS loads.
 pub(crate) fn pointed_to(mnemonic: Mnemonic) -> Register {
     match mnemonic {
         Mnemonic::Les => Register::ES,
@@ -98,7 +101,8 @@ pub(crate) fn pointed_to(mnemonic: Mnemonic) -> Register {
     }
 }
 
-/// The number of the segment register that `instruction` loads by a descriptor, where translated code may do that.
+/// Returns the number of the segment register that `instruction` loads, if translated code may load it by a
+/// descriptor.
 pub(crate) fn loads(instruction: &Instruction) -> Option<u8> {
     use Mnemonic as M;
     let register = match instruction.mnemonic() {

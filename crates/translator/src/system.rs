@@ -1,6 +1,6 @@
-//! System instructions (SDM vol. 3, 2.8): those that only read or write something of the processor do so where that is, and the others are
-//! executed by the interpreter's handlers while translated code waits, which then goes on with the next instruction
-//! ([`Translator::execute_system`](crate::translator::Translator)).
+//! System instructions (SDM vol. 3, 2.8). Those that only read or write a field of the processor's state
+//! access it directly. Handlers of the interpreter execute the others while translated code waits; then it
+//! goes on with the next instruction ([`Translator::execute_system`](crate::translator::Translator)).
 
 use std::mem::offset_of;
 
@@ -13,17 +13,17 @@ use crate::copy;
 use crate::emitter::Emitter;
 use crate::mode::{Loading, Mode};
 
-/// A system instruction, by what of translated code may depend on it.
+/// A system instruction, by the parts of translated code that may depend on what it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum System {
-    /// Nothing does.
+    /// Translated code depends on nothing that it changes.
     Plain,
-    /// It sets ZF, and reads descriptors.
+    /// It reads descriptors and sets ZF.
     Look,
     Cpuid,
     Rdmsr,
     Wrmsr,
-    /// It loads a register that says where descriptors are, or where the TSS is.
+    /// It loads a register that locates descriptors or the TSS.
     Tables,
     /// It loads CR0 or CR4.
     Control,
@@ -34,7 +34,8 @@ pub(crate) enum System {
 }
 
 impl System {
-    /// What `instruction` is in code of `mode`; none if it is of another kind, or raises an exception there.
+    /// Returns the kind of `instruction` in code of `mode`. Returns None if it is not a system instruction,
+    /// or raises an exception there.
     pub(crate) fn of(instruction: &Instruction, mode: &Mode) -> Option<System> {
         use Mnemonic as M;
         let loading = mode.segmented.map(|segmented| segmented.loading);
@@ -64,8 +65,9 @@ impl System {
     }
 }
 
-/// Calls what executes `instruction`, which is a [`System`] one and has that number among those that blocks leave to the interpreter. It
-/// accesses memory by the window, if at all, where `is_plain`: it is flat code, and the memory is not the user's while the code is the supervisor's.
+/// Calls the routine that executes `instruction`, which is a [`System`] one. `number` is its index in the
+/// list of instructions that blocks leave to the interpreter. `is_plain` says that it accesses memory, if at
+/// all, by the window: it is flat code, and not supervisor code that also accesses memory of users.
 pub(crate) fn call(emitter: &mut Emitter, instruction: &Instruction, is_plain: bool, number: u32) {
     let routine = match instruction.code() {
         Code::Cpuid => at::CPUID,
@@ -86,7 +88,9 @@ pub(crate) fn call(emitter: &mut Emitter, instruction: &Instruction, is_plain: b
     emitter.call(routine);
 }
 
-/// Loads R8D with what `instruction` of flat code loads CR0 or CR4 with, and says what does that then. None, and nothing was written, for all others.
+/// Loads R8D with the value that `instruction` of flat code loads into CR0 or CR4, and returns the field of
+/// the context with the routine that loads it. Returns None for all other instructions, and then writes
+/// nothing.
 fn load_control(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32> {
     match (instruction.code(), instruction.op0_register()) {
         (Code::Mov_cr_r32, Register::CR0) => {
@@ -103,7 +107,7 @@ fn load_control(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32>
             Some(at::LOAD_CR0)
         }
         (Code::Lmsw_rm16 | Code::Lmsw_r32m16, from) => {
-            // PE is set in protected mode, and stays so.
+            // PE is set in protected mode, and LMSW cannot clear it.
             const LOADED: u32 = Cr0::MP.union(Cr0::EM).union(Cr0::TS).bits();
             if instruction.op0_kind() == OpKind::Register {
                 emitter.copy(Register::R8D, copy::rename(from.full_register32()));
@@ -122,19 +126,20 @@ fn load_control(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32>
     }
 }
 
-/// What is at `offset` from the linear address in R8D.
+/// Returns the operand at `offset` from the linear address in R8D.
 fn behind(offset: i64) -> MemoryOperand {
     let size = u32::from(offset != 0);
     MemoryOperand::new(Register::R8D, Register::None, 1, offset, size, false, Register::GS)
 }
 
-/// The memory operand is of a kind whose address [`copy::load_address`] loads.
+/// Returns whether the memory operand is of a kind whose address [`copy::load_address`] loads.
 fn has_plain_address(instruction: &Instruction) -> bool {
     copy::is_translated_address(instruction)
         && !matches!(instruction.memory_segment(), Register::FS | Register::GS)
 }
 
-/// Loads R10 with the pseudo-descriptor in memory that `instruction` loads, its limit above its base. False, and nothing was written, where its address is not plain.
+/// Loads R10 with the pseudo-descriptor in memory that `instruction` loads: the base, and the limit above it.
+/// Returns false if its address is not plain, and then writes nothing.
 fn load_table(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     if !has_plain_address(instruction) {
         return false;
@@ -148,16 +153,17 @@ fn load_table(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     true
 }
 
-/// Where the processor has a table register.
+/// Returns the offset in [`Cpu`] of the table register that SGDT or SIDT stores.
 fn table_register(mnemonic: Mnemonic) -> usize {
     if mnemonic == Mnemonic::Sgdt { offset_of!(Cpu, gdtr) } else { offset_of!(Cpu, idtr) }
 }
 
-/// Translates an instruction of flat code of the supervisor that reads or writes what is in the processor, and what does nothing here. False, and what was written is to be thrown away,
-/// for all others.
+/// Translates instructions of the supervisor's flat code that only read or write a field of [`Cpu`], and
+/// those that do nothing on this machine. Returns false for all others; the caller then throws away what was
+/// written.
 pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     match instruction.code() {
-        // There are no caches to write back or to forget.
+        // There are no caches to write back or to invalidate.
         Code::Wbinvd | Code::Invd => {}
         Code::Str_rm16 | Code::Str_r32m16 => {
             let selector = offset_of!(Cpu, tr) + offset_of!(Segment, selector);
@@ -189,7 +195,8 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
             let from = MemoryOperand::with_base_displ(Register::R8, (8 * number).into());
             emitter.load(copy::rename(instruction.op0_register()), from);
         }
-        // While a breakpoint is enabled nothing is translated.
+        // Writing a breakpoint's address has no other effect: while a breakpoint is enabled, no code is
+        // translated.
         Code::Mov_dr_r32 if instruction.op0_register() <= Register::DR3 => {
             let number = instruction.op0_register() as u32 - Register::DR0 as u32;
             emitter.load_field(Register::R8, at::DEBUG_REGISTERS);
@@ -211,12 +218,13 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
     true
 }
 
-/// What is at `offset` from the beginning of the processor, whose address is in R10.
+/// Returns the operand at `offset` in the processor state ([`Cpu`]), whose address is in R10.
 fn field(offset: usize) -> MemoryOperand {
     MemoryOperand::with_base_displ(Register::R10, offset as i64)
 }
 
-/// Stores the word at `offset` in the processor, with zeros above it where it goes to a register of 32 bits, or else CR0. False if it goes to memory that is not translated.
+/// Stores the word at `offset` in [`Cpu`], or CR0 if `offset` is None, to the first operand. A 32-bit
+/// register gets zeros above the word. Returns false if the operand is in memory and not translated.
 fn store_word(emitter: &mut Emitter, instruction: &Instruction, offset: Option<usize>) -> bool {
     let is_register = instruction.op0_kind() == OpKind::Register;
     let to = if is_register { None } else { copy::address(emitter, instruction) };

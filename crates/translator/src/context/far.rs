@@ -1,39 +1,42 @@
-//! What far transfers of segmented code need in translated code.
+//! The fields of the context by which far transfers of segmented code find their targets.
 
 use super::Context;
 use crate::routines::{self, far};
 
-/// A segment of code. The rest of its mode is that of the code that runs.
+/// A segment of code to which far transfers can lead. Apart from CS, its mode is that of the code that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct FarMode {
-    /// Its selector; one that is none where nothing is known.
+    /// Its selector; a number above FFFFh in an empty entry.
     pub(crate) selector: u32,
     /// Its base address.
     pub(crate) base: u32,
     /// The address of the jump table of its mode.
     pub(crate) table: u64,
-    /// [`Context::targets`] for it.
+    /// The value of [`Context::targets`] for it.
     pub(crate) targets: u64,
-    /// In protected mode: where the host has its descriptor, and what that was.
+    /// In protected mode: the host address of its descriptor, and the value that the descriptor had when CS
+    /// was loaded from it.
     pub(crate) host: u64,
     pub(crate) descriptor: u64,
 }
 
-/// So many are known.
+/// Number of segments that are known at a time.
 pub(crate) const FAR_MODES: usize = 32;
-/// The bits that are the place of a segment, of the sum of its selector and that rotated to the right by 8 bits.
+/// The bits that select the entry of a segment, in the sum of its selector and its selector rotated to the
+/// right by 8 bits.
 pub(crate) const FAR_BITS: u32 = 0x1f0;
 
 impl FarMode {
-    /// Nothing is known.
+    /// An empty entry.
     pub(crate) const NONE: FarMode =
         FarMode { selector: u32::MAX, base: 0, table: 0, targets: 0, host: 0, descriptor: 0 };
 
-    /// Which of [`Context::far_modes`] are those of protected mode; the others are those of real mode or virtual-8086 mode.
+    /// Index in [`Context::far_modes`] of the segments of protected mode. Those of real mode and virtual-8086
+    /// mode have index 0.
     pub(crate) const BY_DESCRIPTOR: usize = 1;
 
-    /// The place of that for `selector`.
+    /// Returns the index of the entry for `selector`.
     pub(crate) fn place(selector: u16) -> usize {
         let selector = u32::from(selector);
         let sum = selector.wrapping_add(selector.rotate_right(8));
@@ -41,19 +44,20 @@ impl FarMode {
     }
 }
 
-/// What far transfers of segmented code can do.
+/// The far transfers of segmented code that translated code may execute.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AllowedFar {
-    /// They find descriptors.
+    /// Whether they find their segments by descriptors, as in protected mode.
     pub(crate) by_descriptors: bool,
-    /// INT n finds its vector, and where that leads.
+    /// Whether INT n may find its vector and its handler.
     pub(crate) interrupts: bool,
-    /// IRET returns.
+    /// Whether IRET may return.
     pub(crate) returns: bool,
 }
 
 impl Context {
-    /// Has far transfers of segmented code find where they lead, or else the interpreter execute them.
+    /// Sets the routines by which far transfers of segmented code find their targets. For those that are not
+    /// `allowed`, the routine leaves the instruction to the interpreter.
     pub(crate) fn allow_far_transfers(&mut self, allowed: AllowedFar) {
         let find = if allowed.by_descriptors {
             far::far_find_descriptor as *const ()

@@ -1,15 +1,15 @@
-//! The numeric registers while they are not in the host's.
+//! The memory image of the numeric registers, which holds them while they are not in the host's registers.
 
-/// What FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
+/// The area that FXSAVE writes in 64-bit mode (SDM vol. 1, table 10-3).
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Image(pub(crate) [u8; IMAGE]);
 
-/// Its bytes.
+/// Bytes of the image.
 pub(crate) const IMAGE: usize = 512;
 
 impl Image {
-    /// The quadword at `offset`.
+    /// Returns the quadword at `offset`.
     pub(crate) fn get(&self, offset: usize) -> u64 {
         u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.0[offset + byte]))
     }

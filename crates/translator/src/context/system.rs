@@ -1,41 +1,44 @@
-//! What system instructions need in translated code.
+//! The fields of the context by which translated code executes system instructions.
 
 use ring3_x86::cpu::{Cpu, Cr0};
 
 use super::Context;
 
-/// What CPUID has answered.
+/// A past answer of CPUID.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct CpuidAnswer {
-    /// The leaf, and above it the sub-leaf. Where nothing is known it is none that is looked for at this place.
+    /// The leaf, and the sub-leaf above it. In an empty entry it is a leaf that is never looked up in this
+    /// entry.
     pub(crate) asked: u64,
-    /// EAX, EBX, ECX and EDX.
+    /// The values of EAX, EBX, ECX and EDX.
     pub(crate) registers: [u32; 4],
-    /// The bits of ECX that count as the sub-leaf.
+    /// The bits of ECX that select the sub-leaf.
     pub(crate) sub_leaf_bits: u64,
 }
 
-/// What RDMSR has read.
+/// A past answer of RDMSR.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct MsrAnswer {
-    /// The number of the register, of which there is none with 64 bits: that is where nothing is known.
+    /// The number of the model-specific register. In an empty entry it has 64 bits, which no register's
+    /// number has.
     pub(crate) number: u64,
-    /// EAX and EDX.
+    /// The values of EAX and EDX.
     pub(crate) registers: [u32; 2],
 }
 
-/// So many of each are known, each at the place that the low bits of the leaf or of the number say.
+/// Number of answers of each kind. The low bits of the leaf, or of the register's number, select the entry.
 pub(crate) const ANSWERS: usize = 8;
 
-/// What was answered and is still true: nothing that it depends on changes without a look by the engine.
+/// Past answers that are still true: what they depend on changes only when the engine executes an
+/// instruction, and then they are forgotten.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Answers {
     pub(crate) cpuid: [CpuidAnswer; ANSWERS],
     pub(crate) msr: [MsrAnswer; ANSWERS],
-    /// There is one.
+    /// Whether any entry is in use.
     are_there: bool,
 }
 
@@ -53,7 +56,7 @@ impl Answers {
         }
     }
 
-    /// CPUID has answered so to this leaf and sub-leaf, or to all sub-leaves.
+    /// Notes that CPUID has answered `registers` to this leaf and sub-leaf, or to all sub-leaves.
     pub(crate) fn note_cpuid(&mut self, leaf: u32, sub_leaf: Option<u32>, registers: [u32; 4]) {
         let asked = u64::from(sub_leaf.unwrap_or(0)) << 32 | u64::from(leaf);
         let sub_leaf_bits = if sub_leaf.is_some() { u32::MAX.into() } else { 0 };
@@ -61,14 +64,14 @@ impl Answers {
         self.are_there = true;
     }
 
-    /// RDMSR has read these EAX and EDX from the register of that number.
+    /// Notes that RDMSR has read EAX and EDX from the model-specific register `number`.
     pub(crate) fn note_msr(&mut self, number: u32, registers: [u32; 2]) {
         let answer = MsrAnswer { number: number.into(), registers };
         self.msr[number as usize % ANSWERS] = answer;
         self.are_there = true;
     }
 
-    /// They may be other ones now.
+    /// Forgets all answers, since they may be different now.
     pub(crate) fn forget(&mut self) {
         if self.are_there {
             *self = Answers::none();
@@ -76,29 +79,30 @@ impl Answers {
     }
 }
 
-/// What became of a system instruction: bits that [`system`](crate::routines::system::system) looks at.
+/// The outcome of a system instruction, as bits for [`system`](crate::routines::system::system).
 pub(crate) mod outcome {
-    /// It has stopped, and nothing has happened.
+    /// It has stopped, and nothing has changed.
     pub(crate) const STOPPED: u32 = 0;
-    /// It is done.
+    /// It is complete.
     pub(crate) const DONE: u32 = 1;
-    /// Translated code is to be left, as the engine must look around.
+    /// Translated code must be left, so that the engine looks around.
     pub(crate) const LEAVES: u32 = 2;
-    /// It has set ZF, to the bit of the same place as in EFLAGS.
+    /// It has set or cleared ZF. The outcome has ZF in the same bit as EFLAGS.
     pub(crate) const SETS_ZERO: u32 = 4;
 }
 
 impl Context {
-    /// CR0 to CR4 are those of the processor.
+    /// Copies CR0 to CR4 from the processor.
     pub(crate) fn set_control(&mut self, cpu: &Cpu) {
         let (cr0, cr4) = (cpu.cr0(), cpu.cr4());
         self.control = [cr0.bits(), 0, cpu.cr2 as u32, cpu.cr3() as u32, cr4.bits()];
         self.task_switched = [cr0 - Cr0::TS, cr0 | Cr0::TS].map(|cr0| cr0.bits());
-        // A processor without CR4 has none that is set.
+        // CR4 is also empty on a processor without CR4, where MOV to CR4 raises #UD: no value counts as known
+        // then.
         self.known_cr4 = if cr4.is_empty() { u64::MAX } else { cr4.bits().into() };
     }
 
-    /// GDTR and IDTR are these, as [`Context::table_registers`] has them.
+    /// Sets GDTR and IDTR, each given by its base and limit.
     pub(crate) fn set_table_registers(&mut self, gdtr: (u32, u16), idtr: (u32, u16)) {
         self.table_registers =
             [gdtr, idtr].map(|(base, limit)| u64::from(limit) << 32 | u64::from(base));

@@ -1,7 +1,9 @@
-//! Loads of segment registers by descriptors that are known ([`Descriptors`](crate::descriptors::Descriptors)). Where one may do anything else than the last time,
-//! the interpreter executes it.
+//! Loads of segment registers from descriptors that the context knows
+//! ([`Descriptors`](crate::descriptors::Descriptors)). If a load might have another result than the last
+//! time, the interpreter executes it.
 //!
-//! The status flags wait in AX meanwhile, as POPF takes longer than all the rest, and RAX in the context.
+//! Meanwhile the status flags are in AX, since POPF would take longer than everything else, and RAX is in the
+//! context.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -12,13 +14,14 @@ use super::ask_interpreter;
 use crate::context::{Context, NO_BASE, View};
 use crate::descriptors::{SLOTS, Slot, allowed};
 
-/// The bits of a selector that tell null ones from others.
+/// Bits of a selector that are 0 in null selectors only.
 const INDEX_AND_TABLE: u32 = 0xfffc;
-/// How far a selector is shifted for the number of its slot: there are those of both tables.
+/// Number of bits by which a selector is shifted to get the number of its slot: the table indicator remains,
+/// so selectors of both tables have slots.
 pub(crate) const SLOT_NUMBER_SHIFT: u32 = 2;
 
-/// Loads the segment register of number R9D with the selector in R8D, in flat code whose privilege is what `ALLOWED`
-/// says ([`allowed`]).
+/// Loads the segment register of number R9D with the selector in R8D, in flat code of the privilege that
+/// `ALLOWED` says ([`allowed`]).
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn load_flat<const ALLOWED: u8>() {
     naked_asm!(
@@ -85,7 +88,8 @@ pub(crate) unsafe extern "sysv64" fn load_flat<const ALLOWED: u8>() {
     )
 }
 
-/// The same in segmented code whose privilege and stack are what `ALLOWED` says.
+/// Loads the segment register of number R9D with the selector in R8D, in segmented code of the privilege and
+/// with the stack that `ALLOWED` says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn load_view<const ALLOWED: u8>() {
     naked_asm!(
@@ -145,7 +149,8 @@ pub(crate) unsafe extern "sysv64" fn load_view<const ALLOWED: u8>() {
     )
 }
 
-/// The same in code that is flat if DS, ES and SS are, for one of them: the load that makes it so is left to the interpreter, as the mode is another one then.
+/// Loads DS, ES or SS as [`load_view`] does, in code that becomes flat when all three of them are flat.
+/// Leaves the load that makes it flat to the interpreter, since the code then has another mode.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn load_toward_flat<const ALLOWED: u8>() {
     naked_asm!(
@@ -171,7 +176,8 @@ pub(crate) unsafe extern "sysv64" fn load_toward_flat<const ALLOWED: u8>() {
         "jne 5f",
         "cmp dword ptr [r14 + {ss_view} + {base}], 0",
         "jne 5f",
-        // That of another selector says nothing, and is found so later.
+        // If the slot is that of another selector, this bit says nothing; `load_view` finds out that it is
+        // not the right one.
         "4:",
         find_slot!(),
         "test byte ptr [r10 + r9 + {allowed}], {flat} | {flat_of_user}",
@@ -201,7 +207,7 @@ pub(crate) unsafe extern "sysv64" fn load_toward_flat<const ALLOWED: u8>() {
     )
 }
 
-/// Has the interpreter execute the load.
+/// Leaves the load to the interpreter.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn ask() {
     naked_asm!(
@@ -212,8 +218,9 @@ unsafe extern "sysv64" fn ask() {
     )
 }
 
-/// Finds what is known of the descriptor of the selector in R8D: R10 is the address of its [`Slot`]. CF is set where the segment register of number R9D
-/// may be loaded with anything else than the last time, where code is flat and has the privilege that `ALLOWED` says. RAX is used.
+/// Loads R10 with the address of the [`Slot`] for the selector in R8D. Sets CF if a load of the segment
+/// register of number R9D might have another result than the last time, in flat code of the privilege that
+/// `ALLOWED` says. Uses RAX.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn known_descriptor<const ALLOWED: u8>() {
     naked_asm!(

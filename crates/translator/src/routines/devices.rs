@@ -1,4 +1,4 @@
-//! Registers of devices that translated code reads again and again.
+//! Device registers that translated code reads again and again.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use super::ask_interpreter;
 use crate::context::{Context, DEVICE_READ_BITS, DeviceRead};
 
-/// Finds what is known of the device's register at the linear address in R8D, and leaves its value in the context. R8 to R10 are used. Where nothing is known, the
-/// engine is asked.
+/// Finds the value of the device register at the linear address in R8D, and stores it in the context. If the
+/// value is not known, leaves translated code to ask the engine. Uses R8 to R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn read_device() {
     naked_asm!(
@@ -15,7 +15,7 @@ pub(crate) unsafe extern "sysv64" fn read_device() {
         "pext r9d, r8d, r9d",
         "lea r9, [r14 + r9 * 8 + {reads}]",
         "mov r10, rcx",
-        // No flags change.
+        // The comparison must not change flags.
         "mov ecx, [r9 + {linear}]",
         "not ecx",
         "lea ecx, [rcx + r8 + 1]",

@@ -11,10 +11,12 @@ use crate::context::{Context, FAR_BITS, FAR_MODES, FarMode, Transfer, View};
 use crate::descriptors::{CALL, SLOTS, Slot};
 use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
 
-/// R10 becomes the address of the [`FarMode`] of the selector in R9D, among those at `modes`. Where it is not known, or numeric registers are in use, the
-/// interpreter executes the instruction. R8 is what RCX was, no flags change, and the labels 2 to 4 are used.
+/// Loads R10 with the address of the [`FarMode`] of the selector in R9D, from those at `modes`. Leaves the
+/// instruction to the interpreter if the segment is not known, or if numeric registers are in use. Keeps RCX
+/// in R8, and changes no flags. Uses the labels 2 to 4.
 ///
-/// Operands: `bits`, `size_shift`, the offsets `modes`, `numeric_is_live` and `selector`, and `ask_interpreter`.
+/// Operands: `bits`, `size_shift`, the offsets `modes`, `numeric_is_live` and `selector`, and
+/// `ask_interpreter`.
 macro_rules! find_far_mode {
     () => {
         "rorx r10d, r9d, 8
@@ -39,8 +41,9 @@ macro_rules! find_far_mode {
     };
 }
 
-/// Finds the [`FarMode`] of code with the selector in R9D: R10 is its address. R8 is used. Where it is not known, or numeric registers are in use, of whose last
-/// instruction the selector of CS is to be known, the interpreter executes the instruction.
+/// Loads R10 with the address of the [`FarMode`] of the selector in R9D. Leaves the instruction to the
+/// interpreter if the segment is not known. Does so too if numeric registers are in use, since the selector
+/// of their last instruction, which is that of CS, must stay known. Uses R8.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_find() {
     naked_asm!(
@@ -56,7 +59,8 @@ pub(crate) unsafe extern "sysv64" fn far_find() {
     )
 }
 
-/// The same in protected mode: the descriptor in memory is also still what it was.
+/// Loads R10 as [`far_find`] does, in protected mode: the descriptor in memory must also be the one that CS
+/// was last loaded from. Uses R8 and R9.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_find_descriptor() {
     naked_asm!(
@@ -83,7 +87,7 @@ pub(crate) unsafe extern "sysv64" fn far_find_descriptor() {
     )
 }
 
-/// Goes on at the guest address in R8D in code whose [`FarMode`] is at R10.
+/// Goes on at the guest address in R8D, in the code whose [`FarMode`] is at R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_go() {
     naked_asm!(
@@ -95,10 +99,11 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
         "mov [r14 + {targets}], r9",
         "mov dword ptr [r14 + {has_gone_far}], 1",
         "mov r13, [r10 + {table}]",
-        // The addresses of numeric instructions have another selector.
+        // Numeric instructions have addresses with another selector from here on, so the engine is asked
+        // before the next one.
         "lea r9, [rip + {numeric_ask}]",
         "mov [r14 + {numeric_check}], r9",
-        // What has an address in one segment has another one in the other.
+        // The same address in CS is other code in another segment, so the host's stack must be emptied.
         "mov rsp, [r14 + {no_returns}]",
         "jmp {jump_by_table}",
         mode_selector = const offset_of!(FarMode, selector),
@@ -118,7 +123,8 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
     )
 }
 
-/// INT n of segmented code at privilege 0: reads the gate at offset R10D of the IDT. Where that leads waits in the context.
+/// Reads the gate at offset R10D of the IDT, for INT n of segmented code at privilege 0. Stores the target in
+/// the context.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_gate() {
     naked_asm!(
@@ -154,8 +160,10 @@ pub(crate) unsafe extern "sysv64" fn far_gate() {
     )
 }
 
-/// Far transfers of flat code: the descriptor of the selector in R8D is that of flat code at the privilege that `ALLOWED` says, and still what it was, and numeric
-/// registers are not in use where it is not that of CS; or else the interpreter executes the instruction. R9 and R10 are used.
+/// Checks a far transfer of flat code to the selector in R8D. Leaves the instruction to the interpreter
+/// unless the selector's descriptor is that of flat code of the privilege that `ALLOWED` says, and is the one
+/// in the selector's slot. Does so too if numeric registers are in use and the transfer changes the selector
+/// of CS. Uses R9 and R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
     naked_asm!(
@@ -189,15 +197,16 @@ pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
     )
 }
 
-/// The same for CALL, which may be one through a gate that is known to lead to such code (SDM vol. 3, 6.8.4): where it goes, in [`Context::branch`], and the selector of the
-/// code, in [`Context::far_selector`], are those of the gate then.
+/// Checks a far call as [`far_check_flat`] does. The call may also be through a call gate that is known to
+/// lead to such code (SDM vol. 3, 6.8.4). Then this replaces the target, in [`Context::branch`], and the
+/// selector of the code, in [`Context::far_selector`], by those of the gate.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_call<const ALLOWED: u8>() {
     naked_asm!(
         keep_flags!(),
         find_slot!(),
         check_slot!("r10 + {allowed}", "r9", "2f"),
-        // What is in memory is no descriptor of code that is known then.
+        // The descriptor in memory is a known gate, and so not that of code.
         "mov r8d, [r10 + {offset}]",
         "mov [r14 + {branch}], r8d",
         "mov r8d, [r10 + {gate_code}]",
@@ -223,7 +232,7 @@ pub(crate) unsafe extern "sysv64" fn far_check_call<const ALLOWED: u8>() {
     )
 }
 
-/// Loads CS with the selector in R8D, for which [`far_check_flat`] has returned. R9 and R10 are used.
+/// Loads CS with the selector in R8D, for which [`far_check_flat`] has returned. Uses R9 and R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_load_flat() {
     naked_asm!(
@@ -234,7 +243,8 @@ pub(crate) unsafe extern "sysv64" fn far_load_flat() {
         "jrcxz 2f",
         "mov [r14 + {code}], r8w",
         "mov byte ptr [r14 + {transferred}], 1",
-        // The addresses of numeric instructions have another selector.
+        // Numeric instructions have addresses with another selector from here on, so the engine is asked
+        // before the next one.
         "lea r10, [rip + {numeric_ask}]",
         "mov [r14 + {numeric_check}], r10",
         "2:",

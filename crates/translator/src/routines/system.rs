@@ -1,4 +1,5 @@
-//! System instructions: those that the engine executes while translated code waits, and before that what is known without it.
+//! System instructions: those that the engine executes while translated code waits, and the cases that need
+//! no engine.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -10,10 +11,10 @@ use super::{call_interpreter, numeric_ask};
 use crate::context::{ANSWERS, Answers, Context, CpuidAnswer, MsrAnswer, leave, outcome, reason};
 use crate::translator::execute_system;
 
-/// IA32_TIME_STAMP_COUNTER.
+/// The number of IA32_TIME_STAMP_COUNTER.
 const TIME_STAMP_COUNTER: u32 = 0x10;
 
-/// The status flags become those in ECX. EAX and ECX are used.
+/// Loads the status flags from ECX. Uses EAX and ECX.
 ///
 /// Operand: `overflow`, the number of OF.
 macro_rules! load_status {
@@ -28,9 +29,9 @@ macro_rules! load_status {
     };
 }
 
-/// The general registers become those of the processor at R9.
+/// Loads the guest's general registers from the processor state ([`Cpu`]) at R9.
 ///
-/// Operand: `general`, their offset in [`Cpu`].
+/// Operand: `general`, the offset of the general registers in [`Cpu`].
 macro_rules! load_registers {
     () => {
         "mov eax, [r9 + {general}]
@@ -44,8 +45,9 @@ macro_rules! load_registers {
     };
 }
 
-/// Has the engine execute the instruction of number R8D among those that blocks leave to the interpreter; it is the last one that was taken from the
-/// budget. Where it stops, the numeric registers are in use, or DF is set, the interpreter executes it as any other.
+/// Calls the engine to execute the instruction with index R8D in the list of those that blocks leave to the
+/// interpreter. The instruction must be the last one that was subtracted from the budget. Leaves it to the
+/// interpreter, like any other, if it stops, if the numeric registers are in use, or if DF is set.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn system() {
     naked_asm!(
@@ -68,7 +70,7 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "mov [r14 + {returns}], r8",
         "mov [r14 + {budget}], r12",
         "mov rdi, r14",
-        // These stay what they are.
+        // The called function preserves RBX, RBP and R12 to R15.
         "mov rbx, rsp",
         "mov rsp, [r14 + {host_stack}]",
         "call {execute_system}",
@@ -76,7 +78,7 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "cmp eax, {done}",
         "jne 2f",
         "mov ecx, [rsp]",
-        // POPF takes as long as all of this.
+        // POPF takes as long as this whole sequence.
         "1:",
         load_status!(),
         "mov r9, [r14 + {cpu}]",
@@ -105,7 +107,8 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "mov r9, [r14 + {cpu}]",
         load_registers!(),
         "jmp {leave}",
-        // Registers that are not the same are not those of the guest.
+        // The guest's registers have not changed. RBX, and those that the call does not preserve, are loaded
+        // again.
         "4:",
         "mov r9, [r14 + {cpu}]",
         "mov r11d, [r14 + {index_mask}]",
@@ -140,7 +143,7 @@ pub(crate) unsafe extern "sysv64" fn system() {
     )
 }
 
-/// CPUID, which is the instruction of number R8D. What it answered before is known.
+/// Executes CPUID, whose index is R8D. If the context knows the answer from before, the engine is not called.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn cpuid() {
     naked_asm!(
@@ -153,7 +156,7 @@ pub(crate) unsafe extern "sysv64" fn cpuid() {
         "pext rcx, rcx, [r9 + {sub_leaf_bits}]",
         "rorx r8, rcx, 32",
         "lea r8, [r8 + rax + 1]",
-        // No flags change.
+        // The comparison must not change flags.
         "mov rcx, [r9 + {asked}]",
         "not rcx",
         "lea rcx, [rcx + r8]",
@@ -180,7 +183,8 @@ pub(crate) unsafe extern "sysv64" fn cpuid() {
 
 const _: () = assert!(size_of::<CpuidAnswer>().is_power_of_two());
 
-/// RDMSR at privilege 0, which is the instruction of number R8D and the last one that was taken from the budget. What it read before is known.
+/// Executes RDMSR at privilege 0, whose index is R8D. The instruction must be the last one that was
+/// subtracted from the budget. If the context knows the answer from before, the engine is not called.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn rdmsr() {
     naked_asm!(
@@ -190,7 +194,7 @@ pub(crate) unsafe extern "sysv64" fn rdmsr() {
         "rorx r9, r9, 64 - {answer_shift}",
         "lea r9, [r14 + r9 + {msr}]",
         "mov r10, rcx",
-        // No flags change.
+        // The comparison must not change flags.
         "mov r8, [r9 + {number}]",
         "not r8",
         "lea rcx, [rcx + r8 + 1]",
@@ -222,7 +226,8 @@ pub(crate) unsafe extern "sysv64" fn rdmsr() {
 
 const _: () = assert!(size_of::<MsrAnswer>().is_power_of_two());
 
-/// LGDT, which is the instruction of number R8D. Nothing is to be done where what it loads, which is in R10 as [`Context::table_registers`] has it, is there.
+/// Executes LGDT, whose index is R8D. R10 holds the value to load, in the format of
+/// [`Context::table_registers`]. If GDTR has this value already, the engine is not called.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn lgdt() {
     naked_asm!(
@@ -234,7 +239,7 @@ pub(crate) unsafe extern "sysv64" fn lgdt() {
     )
 }
 
-/// The same for LIDT.
+/// Executes LIDT as [`lgdt`] executes LGDT.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn lidt() {
     naked_asm!(
@@ -246,11 +251,11 @@ pub(crate) unsafe extern "sysv64" fn lidt() {
     )
 }
 
-/// What both go on with: the register is in RCX, and what that was in R9.
+/// Executes the common part of LGDT and LIDT. RCX holds the table register's value, and R9 the guest's RCX.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn load_table() {
     naked_asm!(
-        // No flags change.
+        // The comparison must not change flags.
         "not rcx",
         "lea rcx, [rcx + r10 + 1]",
         "jrcxz 2f",
@@ -263,13 +268,14 @@ unsafe extern "sysv64" fn load_table() {
     )
 }
 
-/// Loads CR0 with R8D, in flat code, by the instruction of number R10D. Nothing is to be done where that is there, and little where TS alone changes: the next numeric
-/// instruction asks the engine.
+/// Loads CR0 with R8D in flat code. R10D is the index of the instruction. The engine is not called if CR0 has
+/// this value already, or if only TS changes; after a change of TS, the next numeric instruction asks the
+/// engine.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn load_cr0() {
     naked_asm!(
         "mov r9, rcx",
-        // No flags change.
+        // The comparisons must not change flags.
         "mov ecx, [r14 + {cr0}]",
         "not ecx",
         "lea ecx, [rcx + r8 + 1]",
@@ -304,12 +310,13 @@ pub(crate) unsafe extern "sysv64" fn load_cr0() {
     )
 }
 
-/// Loads CR4 with R8D by the instruction of number R10D. Nothing is to be done where that is there.
+/// Loads CR4 with R8D. R10D is the index of the instruction. If CR4 has this value already, the engine is not
+/// called.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn load_cr4() {
     naked_asm!(
         "mov r9, rcx",
-        // No flags change.
+        // The comparison must not change flags.
         "mov rcx, [r14 + {known_cr4}]",
         "not rcx",
         "lea rcx, [rcx + r8 + 1]",

@@ -1,5 +1,5 @@
-//! PUSHA, POPA and ENTER in segmented code. What the first two access are neighbours on the stack, so the limit is
-//! checked for all of it at once.
+//! PUSHA, POPA and ENTER of segmented code. The elements that PUSHA and POPA access are neighbours on the
+//! stack, so their limit is checked once for all of them.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -12,7 +12,8 @@ use crate::emitter::Emitter;
 use crate::frames::ALL;
 use crate::mode::Segmented;
 
-/// Translates `instruction`. False, and nothing was written, if it is none of these or is left to the interpreter.
+/// Translates an instruction of this file. Returns false if it is another one or is left to the interpreter,
+/// and then writes nothing.
 pub(super) fn translate(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -34,13 +35,13 @@ pub(super) fn translate(
     true
 }
 
-/// An ENTER of nesting level 0: it copies no pointers to other frames.
+/// Returns whether `enter` has nesting level 0, so that it copies no pointers to other frames.
 fn has_no_others(enter: &Instruction) -> bool {
     enter.immediate8_2nd() & 31 == 0
 }
 
-/// Makes R8 the linear address of the lowest of eight elements, which is `bytes` above the top of the stack. Faults if they
-/// are beyond the limit or wrap. R9 is used.
+/// Loads R8 with the linear address of the lowest of eight elements, `bytes` above the top of the stack.
+/// Faults if the elements are beyond the limit or wrap. Uses R9.
 fn locate(emitter: &mut Emitter, segmented: &Segmented, bytes: i32, size: u32, kind: Access) {
     load_top(emitter, segmented, bytes);
     if !segmented.has_32_bit_stack {
@@ -51,13 +52,15 @@ fn locate(emitter: &mut Emitter, segmented: &Segmented, bytes: i32, size: u32, k
     add_base(emitter, Register::R8D, Register::SS);
 }
 
-/// The element of so many bytes with that number, from the lowest one on, by R8.
+/// Returns the operand of the element of `size` bytes with this number, from the lowest on. R8 holds the
+/// address of the lowest.
 fn element(number: usize, size: u32) -> MemoryOperand {
     let displacement = number as i64 * i64::from(size);
     MemoryOperand::new(Register::R8D, Register::None, 1, displacement, 1, false, Register::GS)
 }
 
-/// The first one is pushed first, as the interpreter does it again if one of them faults.
+/// Translates PUSHA and PUSHAD. The registers are stored in the order in which they are pushed, since the
+/// interpreter pushes all of them again if a store faults.
 fn push_all(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     let all = 8 * size;
     locate(emitter, segmented, -(all as i32), size, Access::Write);
@@ -69,7 +72,8 @@ fn push_all(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     set_top(emitter, segmented);
 }
 
-/// The lowest one and the highest are read twice: where they do not fault, what is between them does not.
+/// Translates POPA and POPAD. The lowest and the highest element are read twice. If neither of these reads
+/// faults, no read between them does.
 fn pop_all(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     locate(emitter, segmented, 0, size, Access::Read);
     let value = sized(Register::R10D, size);
@@ -85,8 +89,9 @@ fn pop_all(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     release(emitter, segmented, 8 * size);
 }
 
-/// Pushes EBP, makes it the top of the stack, and takes `bytes` bytes more, at the end of which it must be possible to write
-/// (SDM vol. 2, ENTER): so what is there is written once more.
+/// Translates ENTER of nesting level 0: pushes EBP, copies the stack pointer to EBP, and subtracts `bytes`
+/// from it. The stack must be writable at its new top (SDM vol. 2, ENTER), so the element there is read and
+/// written back.
 fn enter(emitter: &mut Emitter, segmented: &Segmented, bytes: u16, size: u32) {
     let below = -i32::from(bytes) - size as i32;
     store_below(emitter, segmented, sized(Register::EBP, size), size);
@@ -95,7 +100,7 @@ fn enter(emitter: &mut Emitter, segmented: &Segmented, bytes: u16, size: u32) {
     let value = sized(Register::R10D, size);
     emitter.instruction(Instruction::with2(mov(value, false), value, top));
     emitter.instruction(Instruction::with2(mov(value, true), top, value));
-    // The frame is where ESP would be: of that, code with a 16-bit stack changes SP alone.
+    // EBP becomes what ESP would be after the push. With a 16-bit stack, only SP changes.
     emitter.add(Register::R8D, Register::R15, -(size as i32));
     set_top(emitter, segmented);
     copy(emitter, sized(Register::EBP, size), sized(Register::R15D, size));

@@ -1,4 +1,4 @@
-//! What segmented code does: instructions that are copied, the stack, flags and, where that needs no descriptors, segment
+//! The instructions of segmented code: those that are copied, and those that use the stack, flags and segment
 //! registers.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
@@ -14,8 +14,8 @@ use crate::flags;
 use crate::mode::{Loading, Mode, Segmented};
 use crate::segments::{self, selector};
 
-/// Translates an instruction that goes on with the next one. False, and what was written is to be thrown away, if it is
-/// left to the interpreter.
+/// Translates an instruction after which the next one follows. Returns false if it is left to the
+/// interpreter; the caller then throws away what was written.
 pub(crate) fn translate(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -33,7 +33,7 @@ pub(crate) fn translate(
         || general(emitter, instruction)
 }
 
-/// PUSH, POP and LEAVE of general registers, memory and numbers.
+/// Translates PUSH, POP and LEAVE with general registers, memory and immediate operands.
 fn stack(emitter: &mut Emitter, instruction: &Instruction, segmented: &Segmented) -> bool {
     let is_register = instruction.op0_kind() == OpKind::Register;
     let register = rename(instruction.op0_register());
@@ -57,7 +57,7 @@ fn stack(emitter: &mut Emitter, instruction: &Instruction, segmented: &Segmented
             copy(emitter, register, sized(Register::R10D, size));
         }
         Code::Pop_rm16 | Code::Pop_rm32 => {
-            // The address is that after ESP was incremented (SDM vol. 2, POP).
+            // The address is computed with the incremented ESP (SDM vol. 2, POP).
             let has_stack_pointer = instruction.memory_base() == Register::ESP;
             if has_stack_pointer && !segmented.has_32_bit_stack {
                 return false;
@@ -81,7 +81,7 @@ fn stack(emitter: &mut Emitter, instruction: &Instruction, segmented: &Segmented
     true
 }
 
-/// MOV to memory, or from it, of a register of 2 or 4 bytes.
+/// Returns the MOV that stores a register of 2 or 4 bytes to memory, or loads it from there.
 pub(super) fn mov(register: Register, to_memory: bool) -> Code {
     match (register.size(), to_memory) {
         (2, false) => Code::Mov_r16_rm16,
@@ -91,7 +91,7 @@ pub(super) fn mov(register: Register, to_memory: bool) -> Code {
     }
 }
 
-/// CLI, STI, PUSHF and POPF, where they depend on nothing (SDM vol. 2).
+/// Translates CLI, STI, PUSHF and POPF where IOPL does not decide on them (SDM vol. 2).
 fn flags(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -129,7 +129,8 @@ fn flags(
     true
 }
 
-/// Moves from segment registers, and to others than CS.
+/// Translates moves from segment registers, loads of segment registers other than CS, and moves from control
+/// registers.
 fn segment_registers(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -190,7 +191,7 @@ fn segment_registers(
             let size = instruction.stack_pointer_increment() as u32;
             peek(emitter, segmented, size);
             zero_extend(emitter, Register::R8D, Register::R10W);
-            // What is left to the interpreter may not come to the rest.
+            // The load may leave the instruction to the interpreter, so ESP must not change before it.
             load_segment(emitter, register, mode, segmented);
             release(emitter, segmented, size);
         }
@@ -225,13 +226,13 @@ fn segment_registers(
     true
 }
 
-/// `instruction` loads SS, and is one after which interrupts wait.
+/// Returns whether `instruction` loads SS and holds off interrupts until after the next instruction.
 pub(crate) fn loads_stack(instruction: &Instruction) -> bool {
     instruction.op0_register() == Register::SS
         && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop)
 }
 
-/// Loads a segment register with the selector in R8D. R9 is used, and R10 in protected mode.
+/// Loads a segment register with the selector in R8D. Uses R9, and in protected mode also R10.
 fn load_segment(emitter: &mut Emitter, register: Register, mode: &Mode, segmented: &Segmented) {
     if segmented.loading == Loading::Protected {
         emitter.load_number(Register::R9D, register.number() as u32);
@@ -241,7 +242,7 @@ fn load_segment(emitter: &mut Emitter, register: Register, mode: &Mode, segmente
         let kind = 2 * u32::from(mode.is_user) + u32::from(segmented.has_32_bit_stack);
         return emitter.call(routines + 8 * kind);
     }
-    // 16 times it is the base (SDM vol. 3, 21.1.1).
+    // The base is 16 times the selector (SDM vol. 3, 21.1.1).
     let store = Instruction::with2(Code::Mov_rm16_r16, selector(register), Register::R8W);
     emitter.instruction(store);
     emitter.instruction(Instruction::with3(
@@ -253,7 +254,7 @@ fn load_segment(emitter: &mut Emitter, register: Register, mode: &Mode, segmente
     emitter.store(field(view(register) + at::BASE), Register::R9D);
 }
 
-/// Instructions that are copied, and LEA.
+/// Translates LEA, and the instructions that are copied.
 fn general(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     if instruction.mnemonic() == Mnemonic::Lea {
         let register = rename(instruction.op0_register());

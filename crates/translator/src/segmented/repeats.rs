@@ -1,9 +1,10 @@
-//! MOVS, CMPS, STOS, LODS and SCAS that are repeated, in segmented code: by the host's own, for which RSI and RDI become addresses in the
-//! window, as in flat code ([`strings`](crate::strings)).
+//! MOVS, CMPS, STOS, LODS and SCAS with a repeat prefix, in segmented code. The host's own instructions
+//! execute them, with addresses in the window in RSI and RDI as in flat code ([`strings`](crate::strings)).
 //!
-//! What all iterations access is checked before the first one: that DF is clear, that no offset wraps, and that the last byte is
-//! inside of the limit. Where it is not so, the instruction is left to the interpreter. A fault between two iterations finds in the context what makes the
-//! guest's registers of the host's ([`Context::strings`](crate::context::Context::strings)).
+//! All accesses are checked before the first iteration: DF must be clear, no offset may wrap, and the last
+//! byte must be within the limit. Otherwise the instruction is left to the interpreter. After a fault between
+//! two iterations the context says how to compute the guest's registers from the host's
+//! ([`Context::strings`](crate::context::Context::strings)).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::decode::has_16_bit_addresses;
@@ -14,7 +15,8 @@ use crate::context::at;
 use crate::emitter::{Branch, Emitter};
 use crate::strings::{Form, check_budget, check_end, compares, take_iterations};
 
-/// Translates `instruction`, which the prefix `repeat` repeats. False, and nothing was written, if it is left to the interpreter.
+/// Translates `instruction`, which the prefix `repeat` repeats. Returns false if it is left to the
+/// interpreter, and then writes nothing.
 pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction, repeat: u8) -> bool {
     let Some(form) = Form::of(instruction) else { return false };
     let compares = compares(instruction);
@@ -45,7 +47,7 @@ pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction, repeat
     for operand in &operands {
         repeated.check(emitter, operand);
     }
-    // From here on only an iteration faults.
+    // From here on only an iteration can fault.
     for operand in &operands {
         repeated.begin(emitter, operand);
     }
@@ -63,7 +65,7 @@ pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction, repeat
     true
 }
 
-/// Faults if DF is set. R8 and R9 are used.
+/// Faults if DF is set. Uses R8 and R9.
 fn check_direction(emitter: &mut Emitter) {
     emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
     emitter.instruction(Instruction::with1(Code::Pop_r64, Register::R9));
@@ -79,34 +81,35 @@ fn check_direction(emitter: &mut Emitter) {
     emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, there));
 }
 
-/// What an index register points to.
+/// A memory operand of a string instruction.
 struct Operand {
-    /// The index register.
+    /// The index register with its offset.
     register: Register,
     segment: Register,
     access: Access,
-    /// Its number in [`Context::strings`](crate::context::Context::strings).
+    /// The index of its difference in [`Context::strings`](crate::context::Context::strings).
     number: u32,
 }
 
 impl Operand {
-    /// Where the context has what is to be added to its register.
+    /// Returns the field of the context with the number that makes the guest's index register of the host's.
     fn difference(&self) -> MemoryOperand {
         field(at::STRINGS + 4 * self.number)
     }
 
-    /// Where the context has the register while no code is translated, which nobody needs now.
+    /// Returns the field of the context for this register of the guest, which is not in use while translated
+    /// code runs.
     fn saved(&self) -> MemoryOperand {
         field(4 * self.register.number() as u32)
     }
 }
 
-/// Where the context has what is to be added to ECX.
+/// Returns the field of the context with the number that makes the guest's ECX of the host's.
 fn count_difference() -> MemoryOperand {
     field(at::STRINGS)
 }
 
-/// Stores `register` less `other` in `difference`. R9 is used.
+/// Stores `register` less `other` in the field `difference`. Uses R9.
 fn store_difference(
     emitter: &mut Emitter,
     difference: MemoryOperand,
@@ -114,7 +117,7 @@ fn store_difference(
     other: Register,
 ) {
     emitter.copy(Register::R9D, other);
-    // NOT is one less than the negative.
+    // NOT gives the negative less 1.
     emitter.instruction(Instruction::with1(Code::Not_rm32, Register::R9D));
     let sum = MemoryOperand::with_base_index_scale_displ_size(
         register.full_register(),
@@ -127,16 +130,17 @@ fn store_difference(
     emitter.store(difference, Register::R9D);
 }
 
-/// A repeated string instruction. In R10 is the number of its iterations.
+/// A repeated string instruction. R10 holds the number of its iterations.
 struct Repeated {
     /// Bytes of an element.
     size: u32,
-    /// It has SI, DI and CX.
+    /// Whether it uses SI, DI and CX.
     is_16_bit: bool,
 }
 
 impl Repeated {
-    /// Loads R10 with the number of iterations. Jumps, to be told where, if there are none.
+    /// Loads R10 with the number of iterations. Returns a branch, whose target is set later, that is taken if
+    /// there are none.
     fn load_count(&self, emitter: &mut Emitter) -> Branch {
         if self.is_16_bit {
             let skip = emitter.jump_if_cx_zero();
@@ -149,7 +153,7 @@ impl Repeated {
         }
     }
 
-    /// Loads R8D with the offset in the register of `operand`.
+    /// Loads R8D with the offset in the index register of `operand`.
     fn load_offset(&self, emitter: &mut Emitter, operand: &Operand) {
         if self.is_16_bit {
             zero_extend(emitter, Register::R8D, sized(operand.register, 2));
@@ -158,7 +162,7 @@ impl Repeated {
         }
     }
 
-    /// Faults unless all iterations may access `operand`, whose offsets do not wrap. R8 and R9 are used.
+    /// Faults unless all iterations may access `operand` and no offset wraps. Uses R8 and R9.
     fn check(&self, emitter: &mut Emitter, operand: &Operand) {
         let limit = if operand.access == Access::Write { at::WRITES } else { at::READS };
         self.load_offset(emitter, operand);
@@ -168,8 +172,8 @@ impl Repeated {
         }
     }
 
-    /// Faults unless there is something to read where the last byte's offset is counted from the address in `from`, a field of the context. The
-    /// first one's is in R8. R9 is used.
+    /// Faults unless the sum of the address in the field `from` of the context and the offset of the
+    /// operand's last byte can be read. R8 holds the offset of its first byte. Uses R9.
     fn check_last(&self, emitter: &mut Emitter, from: u32) {
         emitter.load_field(Register::R9, from);
         let all = MemoryOperand::with_base_index_scale(Register::R9, Register::R10, self.size);
@@ -179,7 +183,7 @@ impl Repeated {
         emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, last));
     }
 
-    /// Makes the register of `operand` an address in the window. R8 and R9 are used.
+    /// Replaces the offset in the index register of `operand` by an address in the window. Uses R8 and R9.
     fn begin(&self, emitter: &mut Emitter, operand: &Operand) {
         self.load_offset(emitter, operand);
         if self.is_16_bit {
@@ -192,12 +196,12 @@ impl Repeated {
         emitter.add_64(operand.register.full_register(), Register::R8, Register::R9, 0);
     }
 
-    /// Makes the register of `operand` the guest's. R8 and R9 are used.
+    /// Restores the guest's offset in the index register of `operand`. Uses R8 and R9.
     fn end(&self, emitter: &mut Emitter, operand: &Operand) {
         let register = operand.register;
         emitter.load(Register::R9D, operand.difference());
         if self.is_16_bit {
-            // SI or DI may have become 0.
+            // SI or DI may have wrapped to 0.
             add(emitter, Register::R8D, register.full_register(), Register::R9);
             emitter.load(register, operand.saved());
             copy(emitter, sized(register, 2), Register::R8W);
@@ -207,7 +211,7 @@ impl Repeated {
         emitter.store_number(operand.difference(), 0);
     }
 
-    /// Makes RCX the count. R9 is used.
+    /// Loads RCX with the number of iterations if the guest's count is in CX. Uses R9.
     fn begin_count(&self, emitter: &mut Emitter) {
         if self.is_16_bit {
             store_difference(emitter, count_difference(), Register::ECX, Register::R10D);
@@ -215,7 +219,7 @@ impl Repeated {
         }
     }
 
-    /// Makes ECX the guest's. R9 is used.
+    /// Restores the guest's ECX after the iterations. Uses R9.
     fn end_count(&self, emitter: &mut Emitter) {
         if self.is_16_bit {
             emitter.load(Register::R9D, count_difference());

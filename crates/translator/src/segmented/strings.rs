@@ -1,5 +1,6 @@
-//! MOVS, CMPS, STOS, LODS and SCAS in segmented code; [`repeats`] has those that are repeated. For a single one the host's own would need addresses in the
-//! window in RSI and RDI, so what they do is done by other instructions.
+//! MOVS, CMPS, STOS, LODS and SCAS in segmented code without a repeat prefix; [`repeats`] translates those
+//! with one. The host's string instructions would need addresses in the window in RSI and RDI. For a single
+//! element that costs too much, so other instructions have the same effect.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, Register};
 use ring3_x86::decode::has_16_bit_addresses;
@@ -9,7 +10,7 @@ use super::{Access, access, copy, repeats, sized, zero_extend};
 use crate::emitter::Emitter;
 use crate::strings::repeat_prefix;
 
-/// Translates `instruction`. False, and nothing was written, if it is left to the interpreter.
+/// Translates `instruction`. Returns false if it is left to the interpreter, and then writes nothing.
 pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {
     use Mnemonic as M;
     if let Some(repeat) = repeat_prefix(instruction) {
@@ -61,12 +62,12 @@ pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> boo
 struct String {
     /// Bytes of an element.
     size: u32,
-    /// SI and DI are its index registers.
+    /// Whether SI and DI are its index registers.
     has_16_bit_addresses: bool,
 }
 
 impl String {
-    /// The part of `register` that an element has.
+    /// Returns the part of `register` that has the size of an element.
     fn part_of(&self, register: Register) -> Register {
         match (self.size, register) {
             (1, Register::R10D) => Register::R10L,
@@ -75,7 +76,7 @@ impl String {
         }
     }
 
-    /// The element at `index` in `segment`, by R8; R9 is used.
+    /// Returns the operand of the element at `index` in `segment`, with its linear address in R8. Uses R9.
     fn operand(
         &self,
         emitter: &mut Emitter,
@@ -114,7 +115,8 @@ impl String {
         emitter.instruction(Instruction::with2(code, register, memory));
     }
 
-    /// Moves index registers on by an element, forward or, with DF, backward. No flags are changed. R8 to R10 are used.
+    /// Advances the index registers by an element, forward, or backward if DF is set. Changes no flags. Uses
+    /// R8 to R10.
     fn step(&self, emitter: &mut Emitter, registers: &[Register]) {
         emitter.instruction(Ok(Instruction::with(Code::Pushfq)));
         emitter.instruction(Instruction::with1(Code::Pop_r64, Register::R9));
@@ -125,7 +127,7 @@ impl String {
             Register::R9D,
             Register::R8D,
         ));
-        // R9 becomes -1, or with DF -2.
+        // R9 becomes -1, or -2 if DF is set.
         emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R9));
         for register in registers {
             let moved = MemoryOperand::with_base_index_scale_displ_size(

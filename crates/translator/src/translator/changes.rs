@@ -1,4 +1,4 @@
-//! What the interpreter, devices and the machine change, and what is forgotten for that.
+//! What the engine forgets when the interpreter, devices or the machine change something.
 
 use std::io;
 
@@ -9,7 +9,8 @@ use tracing::{debug, warn};
 use super::Translator;
 use crate::slots::Slots;
 
-/// What decides on what page tables mean: while it stays, pages whose entries have not changed have not either.
+/// The state that decides what page tables mean. While it stays the same, a page changes only if its entries
+/// do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Paging {
     write_protection: bool,
@@ -18,7 +19,7 @@ pub(super) struct Paging {
 }
 
 impl Paging {
-    /// None while there is no paging.
+    /// Returns the present state, or None while there is no paging.
     fn of(cpu: &Cpu) -> Option<Paging> {
         cpu.cr0().contains(Cr0::PG).then(|| Paging {
             write_protection: cpu.cr0().contains(Cr0::WP),
@@ -27,14 +28,14 @@ impl Paging {
         })
     }
 
-    /// It is the same as `other`, but for CR0.WP.
+    /// Returns whether this is the same state as `other`, apart from CR0.WP.
     fn is_but_for_protection(self, other: Paging) -> bool {
         self == Paging { write_protection: self.write_protection, ..other }
     }
 }
 
 impl Translator {
-    /// Makes sure that `memory` is what this translator was made with.
+    /// Makes sure that `memory` is the memory that this translator was made with.
     ///
     /// # Panics
     /// When it is not.
@@ -45,7 +46,7 @@ impl Translator {
         );
     }
 
-    /// Takes in what the interpreter, devices and the machine have changed.
+    /// Takes over what the interpreter, devices and the machine have changed.
     fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
@@ -75,7 +76,7 @@ impl Translator {
         self.invalidate(cpu, memory)
     }
 
-    /// Goes on with paging or without it. What was made with page tables that meant other things is forgotten.
+    /// Continues with paging or without it. Forgets what was made while page tables meant something else.
     fn change_paging(&mut self, paging: Option<Paging>) -> io::Result<()> {
         if self.spaces.is_paged() != paging.is_some() {
             self.spaces.change_paging()?;
@@ -105,14 +106,15 @@ impl Translator {
         self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
     }
 
-    /// The same. Where the host refuses what that needs, everything is forgotten, which needs less.
+    /// Takes over all changes. If the host refuses memory for that, everything is forgotten, which needs
+    /// less.
     pub(super) fn keep_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) {
         if let Err(error) = self.catch_up(cpu, memory) {
             self.refused(&error);
         }
     }
 
-    /// The host has refused what that needs.
+    /// Forgets everything after the host has refused memory.
     pub(super) fn refused(&mut self, error: &io::Error) {
         self.counters.refusals += 1;
         debug!(%error, "the host refuses to change a mapping");
@@ -124,7 +126,8 @@ impl Translator {
         }
     }
 
-    /// Drops the code of pages that were written to. That of pages which keep changing notices it.
+    /// Drops the code of pages that were written to. Code of pages that keep changing is not dropped, since
+    /// it checks itself.
     fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
         for page in pages.iter().copied() {
             if self.changing.has(page) {
@@ -137,8 +140,8 @@ impl Translator {
         }
     }
 
-    /// Has the instructions translated again that were left to the interpreter as they write to `page`, which can be written to as any other
-    /// now.
+    /// Lets the instructions be translated again that were left to the interpreter because they write to
+    /// `page`, which has become writable like any other.
     pub(super) fn translate_writers(&mut self, page: u32) {
         for (linear, code) in self.changing.take_writers(page) {
             self.left.remove(&linear);
@@ -154,7 +157,7 @@ impl Translator {
         }
     }
 
-    /// Lets all writes to pages that came to hold code fault.
+    /// Makes all writes to pages that have come to hold code fault.
     pub(super) fn protect_marked(&mut self, memory: &mut Memory) -> io::Result<()> {
         let MarkedCode::Pages(pages) = memory.take_marked_code() else {
             return self.clear_spaces();

@@ -1,4 +1,4 @@
-//! Finding the block for an address, or making it.
+//! Finds the block for an address, or makes it.
 
 use std::io;
 
@@ -13,7 +13,8 @@ use crate::code_cache;
 use crate::host_memory::PAGE;
 
 impl Translator {
-    /// The number of the block for the address `eip` in CS; none where the interpreter is to execute it.
+    /// Returns the number of the block for the address `eip` in CS, or None if the interpreter must execute
+    /// the instruction there.
     pub(super) fn code_for(
         &mut self,
         cpu: &mut Cpu,
@@ -24,7 +25,7 @@ impl Translator {
         let is_user = mode.is_user;
         let linear = mode.linear(eip);
         let Some(inside) = mode.limit().checked_sub(eip) else { return Ok(None) };
-        // Bytes up to the limit of CS.
+        // Number of bytes up to the limit of CS.
         let inside = (inside as usize).saturating_add(1);
         let Some(place) = self.spaces.current(is_user).fetch(cpu, memory, &self.blocks, linear)
         else {
@@ -51,7 +52,8 @@ impl Translator {
                     if space.has_fetched(&second) {
                         return Ok(Some(number));
                     }
-                    // The interpreter begins with it, so that in time the second page is fetched, but not before its turn.
+                    // The interpreter executes the first instructions of the block. So the second page is
+                    // fetched in time, but not before the call that leads there.
                     if space.fetched(second.linear).is_none() {
                         return Ok(None);
                     }
@@ -112,7 +114,7 @@ impl Translator {
         };
         let slots = &mut self.slots[usize::from(is_user)];
         let (block, code, ops) = block::translate(&source, self.cache.end(), slots, in_page);
-        // What was looked at beyond the block's end decided that it ends.
+        // The decoder may have looked at the bytes after the block's end to decide that it ends there.
         let len = usize::from(block.bytes) + MAX_LENGTH;
         let len = len.min(PAGE - (place & (PAGE - 1)));
         if !self.cache.add(&code) {
@@ -130,7 +132,8 @@ impl Translator {
         Ok(Some(self.blocks.add(block)))
     }
 
-    /// The page after that of `linear`, for an instruction that crosses into it; none where fetching from it faults.
+    /// Returns the page after that of `linear`, for an instruction that crosses into it, or None if fetching
+    /// from it faults.
     fn next_page(&mut self, cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<Second> {
         let linear = (linear | 0xfff).wrapping_add(1);
         let place = self.spaces.current(cpu.is_user()).fetch(cpu, memory, &self.blocks, linear)?;

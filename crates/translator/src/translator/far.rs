@@ -1,4 +1,5 @@
-//! Far transfers of segmented code stay in translated code between segments of code that it has come to before.
+//! Far transfers of segmented code, which stay in translated code if they go to a code segment that was
+//! entered before.
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0};
@@ -9,25 +10,26 @@ use super::Translator;
 use crate::context::{AllowedFar, FAR_MODES, FarMode};
 use crate::mode::{Loading, Segmented};
 
-/// What all segments of code have in common that far transfers lead to and from.
+/// What all code segments that far transfers lead to and from have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Family {
-    /// They are those of the user.
+    /// Whether they are those of users.
     is_user: bool,
-    /// The mode but for what CS says.
+    /// The mode without the properties of CS.
     segmented: Segmented,
-    /// CR3 of code of the user, which has a space for each.
+    /// CR3 for code of users, which has a space for each value.
     cr3: Option<u64>,
-    /// [`Space::tables_generation`](crate::space::Space::tables_generation).
+    /// The value of [`Space::tables_generation`](crate::space::Space::tables_generation).
     tables: u64,
 }
 
-/// The segments that are known.
+/// The code segments to which far transfers can lead.
 #[derive(Debug)]
 pub(super) struct Far {
-    /// That of each of [`Context::far_modes`](crate::context::Context::far_modes); none where none is known.
+    /// The family of each of [`Context::far_modes`](crate::context::Context::far_modes), or None if no
+    /// segment is known there.
     families: [Option<Family>; 2],
-    /// What CS is in each of those of protected mode.
+    /// The contents of CS for each segment of protected mode.
     segments: [Segment; FAR_MODES],
 }
 
@@ -37,11 +39,11 @@ impl Far {
     }
 }
 
-/// The last byte of the vectors of real mode.
+/// Offset of the last byte of the interrupt vectors of real mode.
 const LAST_VECTOR_BYTE: u16 = 0x3ff;
 
 impl Translator {
-    /// Code whose jump table is at `table` is about to be entered.
+    /// Prepares far transfers for code that is about to be entered, whose jump table is at `table`.
     pub(super) fn allow_far_transfers(&mut self, cpu: &mut Cpu, memory: &mut Memory, table: u64) {
         let mode = self.modes.current().1;
         let Some(segmented) = mode.segmented else { return };
@@ -76,7 +78,7 @@ impl Translator {
         });
     }
 
-    /// Has far transfers find the code that is about to be entered.
+    /// Makes the code segment that is about to be entered one that far transfers find.
     fn note_far_mode(
         &mut self,
         cpu: &mut Cpu,
@@ -113,7 +115,8 @@ impl Translator {
         }
     }
 
-    /// Takes back where far transfers have gone, so that the mode is that of the code which was left.
+    /// Gives CS to the processor if far transfers have loaded it. The current mode is then that of the code
+    /// that was left.
     pub(super) fn take_far_transfers(&mut self, cpu: &mut Cpu) {
         if std::mem::take(&mut self.context.has_gone_far) == 0 {
             return;
@@ -130,7 +133,7 @@ impl Translator {
         (self.context.table, self.context.index_mask) = space.enter(mode);
     }
 
-    /// Forgets where far transfers go.
+    /// Forgets the code segments to which far transfers can lead.
     pub(super) fn forget_far_transfers(&mut self) {
         self.far.families = [None; 2];
         self.context.far_modes = [[FarMode::NONE; FAR_MODES]; 2];

@@ -1,54 +1,61 @@
 //! Instructions that fault again and again.
 //!
-//! A signal takes longer than a thousand instructions, and none of them may come for ever: whatever the reason is, in time the instruction is left to
-//! the interpreter. There it stays for so long that the signals of another attempt count for nothing.
+//! A signal takes longer than a thousand instructions, so no instruction may raise signals for ever. Whatever
+//! the reason is, in time the instruction is left to the interpreter. It stays there for so long that the
+//! signals of another attempt do not matter.
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::Cpu;
 
 use super::Translator;
 
-/// So many signals for one instruction that the interpreter had to execute after each of them have it left to that.
+/// After this many signals that made the interpreter execute one instruction, the instruction is left to the
+/// interpreter.
 const LEAVINGS: u8 = 3;
-/// So many signals of any kind do, if each comes [soon](SOON) after the one before.
+/// It is also left to the interpreter after this many signals of any kind, if each comes [soon](SOON) after
+/// the one before.
 const SIGNALS: u8 = 8;
-/// The same where that was so before.
+/// The number that takes the place of [`SIGNALS`] for an instruction that was left to the interpreter before.
 const SIGNALS_AGAIN: u8 = 2;
-/// Instructions up to the next signal that comes too soon.
+/// A signal is soon after another one if fewer instructions than this lie between them.
 const SOON: u64 = 1000;
-/// Times that it is executed there before it is translated once more; then twice as many.
+/// Executions by the interpreter after which the instruction is translated again the first time. The number
+/// doubles each time.
 const FIRST_PATIENCE: u32 = 256;
 
 /// The signals of one instruction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Signals {
-    /// Those after which the interpreter had to execute it.
+    /// Number of signals after which the interpreter had to execute it.
     leavings: u8,
-    /// Those of any kind that came soon after the one before.
+    /// Number of signals of any kind, each soon after the one before.
     soon: u8,
-    /// The count of instructions at the last one.
+    /// The count of instructions at the last signal.
     last: u64,
 }
 
-/// How long an instruction that the interpreter has had to execute again and again is left to it. It may write to devices, or to a page with
-/// code, for ever, or may have met some such pages among others.
+/// How long an instruction is left to the interpreter after the interpreter has had to execute it again and
+/// again. The instruction may always write to devices or to a page with code, or may have met a few such
+/// pages among others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// How often it was executed there.
+    /// How often the interpreter has executed it.
     executed: u32,
-    /// How often it will be.
+    /// How often the interpreter executes it before it is translated again.
     most: u32,
-    /// It could not be executed otherwise. In segmented code that mostly writes to data beside code, and does not come alone.
+    /// Whether only the interpreter could execute it. In segmented code such an instruction mostly writes to
+    /// data beside code, and more such instructions follow.
     is_needed: bool,
 }
 
 impl Translator {
-    /// The linear address of the instruction at EIP.
+    /// Returns the linear address of the instruction at EIP.
     pub(super) fn linear_of_instruction(&self) -> u32 {
         self.modes.current().1.linear(self.context.eip)
     }
 
-    /// There was a signal for the instruction at EIP. True when too many of them have come one after the other: then it is left to the interpreter.
+    /// Notes a signal for the instruction at EIP. Returns true if too many have come one after the other, and
+    /// then leaves the instruction to the interpreter.
     pub(super) fn note_signal(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
         let instruction = self.linear_of_instruction();
         let most = if self.patience.contains_key(&instruction) { SIGNALS_AGAIN } else { SIGNALS };
@@ -63,7 +70,8 @@ impl Translator {
         true
     }
 
-    /// The interpreter executes the instruction at EIP. True when that has happened so often that a signal each time is too much.
+    /// Notes that the interpreter executes the instruction at EIP after a signal. Returns true if this has
+    /// happened so often that one signal for each execution is too much.
     fn note_leaving(&mut self) -> bool {
         let signals = self.signals.entry(self.linear_of_instruction()).or_default();
         signals.leavings += 1;
@@ -74,7 +82,8 @@ impl Translator {
         is_often
     }
 
-    /// Has the interpreter execute the instruction at EIP from now on, if it has often done so, maybe as it writes to a page that holds code.
+    /// Leaves the instruction at EIP to the interpreter from now on, if the interpreter has often executed it
+    /// after signals. `written` is the page with code that the instruction writes to, if it does.
     pub(super) fn leave_if_often(
         &mut self,
         cpu: &mut Cpu,
@@ -90,7 +99,7 @@ impl Translator {
             && is_segmented
             && self.patience.contains_key(&instruction)
         {
-            // It goes on writing beside code, as programs in real mode do.
+            // The instruction goes on writing beside code, as programs in real mode do.
             self.changing.add(page);
             memory.forget_code(page);
             self.drop_page(page);
@@ -103,7 +112,8 @@ impl Translator {
         }
     }
 
-    /// Has the interpreter execute the instruction at EIP from now on, whether that is needed or not. Gives the page that it is in.
+    /// Leaves the instruction at EIP to the interpreter from now on. `is_needed` says whether only the
+    /// interpreter can execute it. Returns the page that it is in.
     fn leave_to_interpreter(
         &mut self,
         cpu: &mut Cpu,
@@ -118,8 +128,9 @@ impl Translator {
         self.drop_block(cpu, memory)
     }
 
-    /// The instruction at EIP, which is left to the interpreter, is executed by it once more. If that was so for long enough, it is
-    /// translated again: a loop that has written over old code, as decompressors do, goes on elsewhere. True when it could not be executed otherwise.
+    /// Counts one more execution by the interpreter of the instruction at EIP. After enough of them the
+    /// instruction is translated again: a loop that has written over old code, as decompressors do, writes
+    /// elsewhere by then. Returns true if only the interpreter could execute the instruction.
     pub(super) fn count_left(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
         let instruction = self.linear_of_instruction();
         let Some(patience) = self.patience.get_mut(&instruction) else { return true };
@@ -134,7 +145,8 @@ impl Translator {
         is_needed
     }
 
-    /// Drops the block of the instruction at EIP, which is to be translated in another way. Gives the page that it is in.
+    /// Drops the block of the instruction at EIP, so that it is translated in another way. Returns the page
+    /// that it is in.
     pub(super) fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<u32> {
         let linear = self.linear_of_instruction();
         let space = self.spaces.current(cpu.is_user());

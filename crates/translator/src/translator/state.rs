@@ -1,4 +1,4 @@
-//! The guest's state, between the processor and translated code.
+//! Moves the guest's state between the processor ([`Cpu`]) and the context of translated code.
 
 use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::flags::Eflags;
@@ -9,7 +9,7 @@ use crate::context::{HOST_FLAGS, NO_BASE, STATUS_AND_DIRECTION, TimeStamp, View}
 use crate::mode::Loading;
 
 impl Translator {
-    /// Gives the guest's state to translated code.
+    /// Copies the guest's state to the context.
     pub(super) fn load(&mut self, cpu: &Cpu) {
         self.load_system(cpu);
         self.descriptors.look_at_registers(cpu, &mut self.context);
@@ -39,7 +39,7 @@ impl Translator {
         }
     }
 
-    /// Gives the segments to segmented code.
+    /// Copies the segments to the context of segmented code.
     fn load_views(&mut self, cpu: &Cpu) {
         for register in sreg::ES..=sreg::GS {
             let view = View::of(cpu.segment(register), &self.limits);
@@ -48,7 +48,7 @@ impl Translator {
         self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
     }
 
-    /// Gives the clock to translated code that may execute so many instructions.
+    /// Sets the time stamp for translated code that may execute `allowed` instructions.
     pub(super) fn load_time(&mut self, cpu: &Cpu, allowed: u64) {
         let clock = cpu.clock.as_ref().filter(|_| !cpu.cr4().contains(Cr4::TSD));
         let time = clock.and_then(|clock| {
@@ -67,7 +67,8 @@ impl Translator {
         self.context.tsc_aux = cpu.msrs.tsc_aux.into();
     }
 
-    /// Takes back the segments that segmented code has loaded without a descriptor, which changes selector and base alone.
+    /// Gives the segment registers to the processor that segmented code has loaded without descriptors. Such
+    /// loads change only selector and base.
     fn store_views(&mut self, cpu: &mut Cpu) {
         for register in [sreg::ES, sreg::SS, sreg::DS, sreg::FS, sreg::GS] {
             let selector = self.context.selectors[usize::from(register)];
@@ -79,7 +80,7 @@ impl Translator {
         }
     }
 
-    /// Takes back the segment registers that translated code has loaded.
+    /// Gives the segment registers to the processor that translated code has loaded.
     pub(super) fn store_segments(&mut self, cpu: &mut Cpu) {
         if self.context.loaded != [false; 8] {
             self.descriptors.store(cpu, &mut self.context);
@@ -93,7 +94,7 @@ impl Translator {
         }
     }
 
-    /// Takes it back.
+    /// Copies the guest's state back to the processor.
     pub(super) fn store(&mut self, cpu: &mut Cpu) {
         self.store_segments(cpu);
         cpu.set_interrupt_flag(self.context.system_flags & Eflags::IF.bits() != 0);
@@ -105,14 +106,14 @@ impl Translator {
         cpu.set_status_and_direction(Eflags::from_bits_truncate(self.context.flags as u32));
     }
 
-    /// Takes back AC, on which it depends what supervisor code may access.
+    /// Gives AC to the processor. It decides what supervisor code may access.
     pub(super) fn store_alignment_flag(&self, cpu: &mut Cpu) {
         if cpu.has_alignment_flag() != self.context.has_ac() {
             cpu.set_alignment_flag(self.context.has_ac());
         }
     }
 
-    /// Adds `bytes` to ESP, or to what translated code has instead.
+    /// Adds `bytes` to ESP in the context, or to R15D as translated code has left it there.
     pub(super) fn move_stack(&mut self, bytes: i32) {
         let stack = &mut self.context.gpr[usize::from(reg::SP)];
         *stack = stack.wrapping_add_signed(bytes);

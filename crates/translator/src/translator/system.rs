@@ -1,4 +1,5 @@
-//! System instructions that are executed while translated code waits, which goes on with the next instruction where nothing has changed that it depends on.
+//! Executes system instructions while translated code waits. It goes on with the next instruction if nothing
+//! has changed that it depends on.
 
 use std::ptr;
 
@@ -12,36 +13,37 @@ use crate::mode;
 use crate::numeric::{self, Numeric};
 use crate::system::System;
 
-/// Bits of CR0 on which nothing depends but numeric instructions.
+/// Bits of CR0 that only numeric instructions depend on.
 const OF_NUMERIC: Cr0 = Cr0::TS.union(Cr0::MP).union(Cr0::EM).union(Cr0::NE);
-/// IA32_TIME_STAMP_COUNTER.
+/// The number of IA32_TIME_STAMP_COUNTER.
 const TIME_STAMP_COUNTER: u32 = 0x10;
 
-/// Who runs translated code.
+/// What [`execute_system`] needs of the engine that runs translated code.
 #[derive(Clone, Copy)]
 pub(crate) struct Running {
     pub(super) translator: *mut Translator,
     pub(super) cpu: *mut Cpu,
     pub(super) memory: *mut Memory,
-    /// How many instructions may be executed.
+    /// Number of instructions that translated code may execute.
     pub(super) allowed: u64,
 }
 
-/// Has the engine execute the instruction of number [`Context::system_number`], and says what became of it by bits of [`outcome`].
+/// Executes the instruction with index [`Context::system_number`], and returns its [`outcome`].
 ///
 /// # Safety
-/// [`system`](crate::routines::system::system) alone calls it, for the [`Context`] that translated code runs with: the general registers are in the processor,
-/// and the budget and the top of the host's stack in `context`.
+/// Only [`system`](crate::routines::system::system) may call it, for the [`Context`] with which translated
+/// code runs. The general registers must be in the processor, and the budget and RSP in `context`.
 pub(crate) unsafe extern "sysv64" fn execute_system(context: *mut Context) -> u32 {
-    // SAFETY: it was noted before translated code was entered, and who did that waits until it is left, and uses none of it meanwhile.
+    // SAFETY: `running` was set before translated code was entered. The function that entered it waits until
+    // translated code is left, and uses none of these objects meanwhile.
     let Running { translator, cpu, memory, allowed } =
         unsafe { *ptr::with_exposed_provenance::<Running>((*context).running as usize) };
-    // SAFETY: as above; nor is there any other reference.
+    // SAFETY: as above; there are no other references to them.
     unsafe { (*translator).execute_system(&mut *cpu, &mut *memory, allowed) }
 }
 
 impl Translator {
-    /// Gives what translated code finds of the processor for system instructions.
+    /// Sets the fields of the context by which system instructions find the processor's state.
     pub(super) fn load_system(&mut self, cpu: &Cpu) {
         self.context.answers.forget();
         self.context.cpu = ptr::from_ref(cpu).addr() as u64;
@@ -57,7 +59,7 @@ impl Translator {
         };
     }
 
-    /// See [`execute_system`].
+    /// Executes the system instruction at which translated code waits; see [`execute_system`].
     fn execute_system(&mut self, cpu: &mut Cpu, memory: &mut Memory, allowed: u64) -> u32 {
         if self.has_stayed() {
             self.store_alignment_flag(cpu);
@@ -73,7 +75,7 @@ impl Translator {
         let system = self.ops[number].system;
         let count = cpu.instructions;
         if matches!(system, Some(System::Cpuid | System::Rdmsr | System::Wrmsr)) {
-            // But for this one.
+            // The instructions before this one: it is counted when it is complete.
             let left = self.budget.left(self.context.budget);
             cpu.instructions = count.wrapping_add_signed(allowed as i64 - left - 1);
         }
@@ -98,8 +100,9 @@ impl Translator {
         outcome
     }
 
-    /// Has the interpreter's handler execute the instruction of that number, and takes in what that changes. None where it stops; false where translated code
-    /// depends on more than that, and is to be entered anew.
+    /// Executes the instruction with index `number` by the interpreter's handler, and takes over what it
+    /// changes. Returns None if it stops. Returns false if translated code depends on a change that was not
+    /// taken over, and must be entered anew.
     fn execute_and_take_in(
         &mut self,
         cpu: &mut Cpu,
@@ -122,7 +125,8 @@ impl Translator {
                 let [leaf, sub_leaf] = [reg::AX, reg::CX].map(|register| cpu.get::<u32>(register));
                 let before = cpu.long_mode_sought;
                 execute(cpu, memory)?;
-                // That software asks for some of them is noted each time.
+                // The processor notes each time that software looks for long mode, so such an answer must not
+                // be reused.
                 if cpu.long_mode_sought == before {
                     let sub_leaf = cpu.model.has_sub_leaf(leaf).then_some(sub_leaf);
                     let registers = [reg::AX, reg::BX, reg::CX, reg::DX];
@@ -151,7 +155,7 @@ impl Translator {
                 if !self.descriptors.are_those_of(cpu) {
                     self.descriptors.look_at_registers(cpu, &mut self.context);
                 }
-                // Interrupts of real mode are read from the table.
+                // In real mode INT n reads its vector from the table, which may have moved.
                 mode::is_flat(self.modes.current().0)
             }
             System::Control => {
@@ -178,7 +182,8 @@ impl Translator {
         Some(goes_on)
     }
 
-    /// CR0 has changed in bits that numeric instructions depend on. Their registers are not in the host's.
+    /// Takes over a change of the bits of CR0 on which numeric instructions depend. The numeric registers are
+    /// not in the host's.
     fn change_numeric(&mut self, cpu: &Cpu) {
         self.context.set_control(cpu);
         let entry = match self.numeric.place() {
@@ -188,7 +193,8 @@ impl Translator {
         self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
     }
 
-    /// Drops what INVLPG has invalidated. False where translated code may have been dropped with it, or the window of user code is not what it was.
+    /// Drops what INVLPG has invalidated. Returns false if this may have dropped translated code, or if the
+    /// window of user code has changed.
     fn invalidate_beside(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
         let is_user = cpu.is_user();
         let before = self.spaces.forgotten();
@@ -201,7 +207,7 @@ impl Translator {
     }
 }
 
-/// Those model-specific registers that translated code knows.
+/// Returns the model-specific registers whose values translated code contains.
 fn known_msrs(msrs: &Msrs) -> (u32, u32, u32, u64, u32) {
     let Msrs { sysenter_cs, sysenter_esp, sysenter_eip, time_stamp_offset, tsc_aux, .. } = *msrs;
     (sysenter_cs, sysenter_esp, sysenter_eip, time_stamp_offset, tsc_aux)

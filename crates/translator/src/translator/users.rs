@@ -1,13 +1,16 @@
-//! Supervisor code that accesses pages of the user.
+//! Supervisor code that accesses pages of users.
 //!
-//! A kernel has one window for all address spaces, in which such a page would have to be dropped whenever CR3 is loaded. So where a kernel copies from
-//! and to memory of its programs, that is accessed in the window of user code: instructions that have met such pages choose the window by the
+//! The supervisor has one window for all address spaces, and a page of users there would have to be dropped
+//! whenever CR3 is loaded. So where a kernel copies from and to memory of its programs, translated code
+//! accesses it in the window of user code. An instruction that has met such pages chooses the window by the
 //! [region](crate::context::Context::regions) of the address.
 //!
-//! That is not all that there is. Small systems, tests of processors, boot loaders and DOS extenders have page tables in which everything is the
-//! user's, their own code and stack too; supervisor code in segments has no regions, nor have pushes, numeric instructions and some others; and a
-//! region may have pages of both. In all these cases the page comes into the window of supervisor code after all. Its rights are those of the supervisor
-//! there, so that CR0.WP holds; and it stays over a load of CR3 if it is the same page in the new address space.
+//! This does not cover everything. Small systems, tests of processors, boot loaders and DOS extenders have
+//! page tables in which everything belongs to users, also their own code and stack. Segmented code of the
+//! supervisor has no regions, nor have pushes, numeric instructions and some others. And a region may have
+//! pages of both. In all these cases the page comes into the window of supervisor code after all. It has the
+//! rights of the supervisor there, so that CR0.WP holds, and it stays over a load of CR3 if it is the same
+//! page in the new address space.
 
 use std::io;
 
@@ -20,29 +23,29 @@ use super::{Left, Translator};
 use crate::context::REGION_SHIFT;
 use crate::space::{Access, Fill};
 
-/// Regions, by number.
+/// Regions that are not only the supervisor's, by number.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    /// Those that are the user's, as far as is known.
+    /// Regions that belong to users, as far as is known.
     of_user: Vec<usize>,
-    /// Those that have pages of the supervisor too.
+    /// Regions with pages of users that also have pages of the supervisor.
     mixed: Vec<usize>,
 }
 
 impl Regions {
-    /// The number of that of `linear`.
+    /// Returns the number of the region of `linear`.
     fn number(linear: u32) -> usize {
         (linear >> REGION_SHIFT) as usize
     }
 }
 
 impl Translator {
-    /// From now on, supervisor code that accesses memory of the user finds it at `base`.
+    /// Sets the base address of the window in which supervisor code accesses memory of users.
     pub(super) fn set_user_window(&mut self, cpu: &Cpu, base: u64) {
         self.context.set_user_window(base, cpu.cr4().contains(Cr4::SMAP));
     }
 
-    /// All regions are the supervisor's, as far as is known.
+    /// Makes all regions the supervisor's, as far as is known.
     pub(super) fn forget_regions(&mut self) {
         if !self.regions.of_user.is_empty() {
             self.context.forget_regions();
@@ -50,7 +53,7 @@ impl Translator {
         self.regions = Regions::default();
     }
 
-    /// Supervisor code has met a fault in its own window, at a page of the user.
+    /// Handles a fault of supervisor code in its own window, at a page of users.
     pub(super) fn users_page_faulted(
         &mut self,
         cpu: &mut Cpu,
@@ -65,7 +68,8 @@ impl Translator {
         let chooses = is_flat && self.for_user.contains(&instruction);
         let comes_in = !is_flat
             || self.regions.mixed.contains(&region)
-            // It does not choose by this access.
+            // The region belongs to users already, so this is an access of the instruction that does not
+            // choose a window.
             || chooses && self.regions.of_user.contains(&region)
             || self.lives_with_user(cpu, memory, linear);
         if comes_in {
@@ -81,7 +85,8 @@ impl Translator {
         Ok(Left::Step { is_numeric: at.site.is_numeric })
     }
 
-    /// The code of the supervisor at EIP or its stack are in pages of the user, as `linear` is: then most of its data will be too.
+    /// Returns whether the supervisor's code at EIP or its stack are in pages of users, as `linear` is. If
+    /// so, most of its data will be too.
     fn lives_with_user(&self, cpu: &Cpu, memory: &Memory, linear: u32) -> bool {
         let stack = self.context.gpr[usize::from(reg::SP)];
         [self.context.eip, stack, stack.wrapping_sub(4)].into_iter().any(|own| {
@@ -90,8 +95,9 @@ impl Translator {
         })
     }
 
-    /// Maps the page at `linear`, of the user or not, in the window of supervisor code, where the instruction at EIP has faulted. With SMAP
-    /// it is the interpreter that accesses pages of the user: they would have to go when AC is cleared.
+    /// Maps the page at `linear`, of users or not, in the window of supervisor code, where the instruction at
+    /// EIP has faulted. With SMAP the interpreter executes accesses to pages of users, since these pages
+    /// would have to be dropped when AC is cleared.
     pub(super) fn bring_in(
         &mut self,
         cpu: &mut Cpu,
@@ -114,7 +120,7 @@ impl Translator {
         Ok(Left::Step { is_numeric: at.site.is_numeric })
     }
 
-    /// Supervisor code that chooses between windows has met a fault in that of user code.
+    /// Handles a fault, in the window of user code, of supervisor code that chooses between windows.
     pub(super) fn user_faulted(
         &mut self,
         cpu: &mut Cpu,
@@ -134,7 +140,7 @@ impl Translator {
         }
         let Some(linear) = self.spaces.linear_of_user(address) else {
             if self.modes.current().1.segmented.is_some() {
-                // Beyond the limit of a segment, or in one that grows down.
+                // The access is beyond the limit of a segment, or in a segment that grows down.
                 self.leave_if_often(cpu, memory, None);
             }
             return step;

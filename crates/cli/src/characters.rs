@@ -12,8 +12,9 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
 use ring3_display::tty::Stderr;
 use ring3_display::vnc;
+use ring3_host::listener::{ListenError, Listener, inherited};
+use ring3_host::stream::Stream;
 use ring3_qmp::{CharacterInfo, Protocol, Server};
-use ring3_vm::socket::listener::{ListenError, Listener, connect_tcp, connect_unix, inherited};
 use ring3_vm::{Control, Sender};
 use thiserror::Error;
 use tracing::warn;
@@ -256,8 +257,8 @@ fn protocol(mode: Mode) -> Protocol {
 /// A socket to which others connect.
 fn listener(address: &Address) -> Result<Listener, ListenError> {
     match address {
-        Address::Unix(path) => Listener::unix(path),
-        Address::Tcp(host, port) => Listener::tcp(host, *port),
+        Address::Unix(path) => Ok(Listener::unix(path)?),
+        Address::Tcp(host, port) => Listener::tcp_of_this_host(host, *port),
         Address::Descriptor(number) => Listener::inherited(*number),
     }
 }
@@ -265,8 +266,8 @@ fn listener(address: &Address) -> Result<Listener, ListenError> {
 /// A connection to a socket of others.
 fn connect(address: &Address) -> io::Result<File> {
     Ok(File::from(match address {
-        Address::Unix(path) => connect_unix(path)?,
-        Address::Tcp(host, port) => connect_tcp(host, *port)?,
+        Address::Unix(path) => Stream::unix(path)?.into(),
+        Address::Tcp(host, port) => Stream::tcp((host.as_str(), *port))?.into(),
         Address::Descriptor(number) => inherited(*number)?,
     }))
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use ring3_vm::socket::listener::inherited;
+use ring3_host::listener::inherited;
 
 /// A file, or standard output, and what errors call it.
 #[derive(Debug)]

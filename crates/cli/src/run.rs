@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ring3_core::input::Input;
 use ring3_display::tty::{self, Stderr};
+use ring3_host::listener::ListenError;
 use ring3_qmp::Server;
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
@@ -16,7 +17,6 @@ use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
 use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::linux::{self, LinuxError};
 use ring3_vm::multiboot::{self, MultibootError};
-use ring3_vm::socket::listener::ListenError;
 use ring3_vm::{
     Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, Software, Verified,
     Vm, VmError, door,

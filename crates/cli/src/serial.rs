@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_devices::uart16550::COM_PORTS;
 use ring3_display::tty::{RawMode, Stderr};
-use ring3_vm::socket::SocketError;
+use ring3_host::socket::SocketError;
 use ring3_vm::{Door, Sender};
 use thiserror::Error;
 

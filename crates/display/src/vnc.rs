@@ -31,13 +31,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ring3_socket::admission::{Admission, Admitted, Room};
+use ring3_host::admission::{Admission, Admitted, Room};
+use ring3_host::stream::Stream;
 use rustix::event::{PollFd, PollFlags, poll};
 use tracing::{info, warn};
 
 use crate::Machine;
 use hub::Hub;
-use listener::Connection;
 pub use listener::{Address, AddressError, ListenError, Listener};
 
 /// How long to wait after a client could not be accepted, as when descriptors have run out.
@@ -104,7 +104,7 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
 }
 
 /// Starts to serve a client.
-fn welcome(hub: &Arc<Hub>, machine: &Arc<dyn Machine>, connection: Connection, admitted: Admitted) {
+fn welcome(hub: &Arc<Hub>, machine: &Arc<dyn Machine>, connection: Stream, admitted: Admitted) {
     let joined = connection.try_clone().map(|connection| hub.join(connection));
     let id = match joined {
         Ok(Some(id)) => id,

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use ring3_core::net::{PACKET_MAX, Packet};
-use ring3_socket::SocketFile;
+use ring3_host::socket::SocketFile;
 use ring3_vm::networks::Network;
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -142,7 +142,7 @@ fn multicast(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> io::Result<End
 fn unix(local: &std::path::Path, remote: &std::path::Path) -> Result<Ends, NetError> {
     let refused = |source| NetError::Datagrams { address: local.display().to_string(), source };
     let remote = SocketAddrUnix::new(remote).map_err(|error| refused(error.into()))?;
-    let (receiving, file) = ring3_socket::datagrams_at(local)?;
+    let (receiving, file) = ring3_host::socket::datagrams_at(local)?;
     set_socket_timeout(&receiving, Timeout::Send, Some(PATIENCE))
         .map_err(|error| refused(error.into()))?;
     let sending = receiving.try_clone().map_err(refused)?;

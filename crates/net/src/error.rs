@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use ring3_host::listener::NotThisHost;
+use ring3_host::socket::SocketError;
 use ring3_hostnet::{FilterError, SlirpError, TapError};
-use ring3_socket::{NotThisHost, SocketError};
 use thiserror::Error;
 
 /// Why there is no network behind a card.

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::slice;
 use std::sync::{Arc, mpsc};
@@ -14,7 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use ring3_core::input::DeviceInput;
-use ring3_socket::{SocketFile, for_this_host, listen_at};
+use ring3_host::listener::{Listener, for_this_host};
+use ring3_host::socket::SocketFile;
+use ring3_host::stream::Stream;
 use ring3_vm::networks::Network;
 use ring3_vm::{Fetched, Source};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -72,19 +73,12 @@ pub struct StreamOptions {
     pub headers: bool,
 }
 
-/// Listens at `address`. A Unix socket is for this user alone, and its file goes with what is returned beside the listener.
-pub(crate) fn listen(address: &StreamAddress) -> Result<(Listener, Option<SocketFile>), NetError> {
-    let refused = |source| NetError::Listen { address: address.to_string(), source };
+/// Listens at `address`. A Unix socket is for this user alone.
+pub(crate) fn listen(address: &StreamAddress) -> Result<Listener, NetError> {
     match address {
-        StreamAddress::Tcp(text) => {
-            let listener = TcpListener::bind(text.as_str()).map_err(refused)?;
-            Ok((Listener::Tcp(listener), None))
-        }
-        StreamAddress::Unix(path) => {
-            let (listener, file) = listen_at(path)?;
-            listener.set_nonblocking(false).map_err(refused)?;
-            Ok((Listener::Unix(listener), Some(file)))
-        }
+        StreamAddress::Tcp(text) => Listener::tcp(text.as_str())
+            .map_err(|source| NetError::Listen { address: address.to_string(), source }),
+        StreamAddress::Unix(path) => Ok(Listener::unix(path)?),
     }
 }
 
@@ -92,7 +86,7 @@ pub(crate) fn listen(address: &StreamAddress) -> Result<(Listener, Option<Socket
 pub(crate) fn listen_on_this_host(
     what: &'static str,
     address: &StreamAddress,
-) -> Result<(Listener, Option<SocketFile>), NetError> {
+) -> Result<Listener, NetError> {
     if let StreamAddress::Tcp(text) = address {
         let refused = |source| NetError::Listen { address: address.to_string(), source };
         for place in text.to_socket_addrs().map_err(refused)? {
@@ -102,53 +96,13 @@ pub(crate) fn listen_on_this_host(
     listen(address)
 }
 
-/// Where others connect.
-#[derive(Debug)]
-pub(crate) enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    /// Waits for the next one. It fails when this was [cut](Listener::cut).
-    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
-        Ok(match self {
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                stream.into()
-            }
-            Listener::Unix(listener) => listener.accept()?.0.into(),
-        })
-    }
-
-    /// The descriptor to wait for.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener) => listener.as_fd(),
-        }
-    }
-
-    fn cut(&self) {
-        // It is open.
-        let _ = match self {
-            Listener::Tcp(listener) => shutdown(listener, Shutdown::Both),
-            Listener::Unix(listener) => shutdown(listener, Shutdown::Both),
-        };
-    }
-}
-
 /// Connects to `address`.
 fn connect(address: &StreamAddress) -> io::Result<OwnedFd> {
     Ok(match address {
-        StreamAddress::Tcp(text) => {
-            let stream = TcpStream::connect(text.as_str())?;
-            stream.set_nodelay(true)?;
-            stream.into()
-        }
-        StreamAddress::Unix(path) => UnixStream::connect(path)?.into(),
-    })
+        StreamAddress::Tcp(text) => Stream::tcp(text.as_str())?,
+        StreamAddress::Unix(path) => Stream::unix(path)?,
+    }
+    .into())
 }
 
 /// A connection to the other end.
@@ -222,7 +176,7 @@ struct Server(Arc<Listener>);
 impl Connector for Server {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
         loop {
-            match self.0.accept().and_then(Connection::new) {
+            match self.0.wait().and_then(|stream| Connection::new(stream.into())) {
                 Ok(connection) => return Some(connection),
                 // Cut, or without descriptors for a moment.
                 Err(_) if outgoing.wait(Duration::from_millis(100)) => {}
@@ -257,7 +211,7 @@ struct Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.listener.cut();
+        self.listener.close();
     }
 }
 
@@ -265,7 +219,8 @@ impl Drop for Listening {
 pub(crate) fn open(options: StreamOptions, card: Card) -> Result<Box<dyn Network>, NetError> {
     let headers = options.headers;
     if options.is_server {
-        let (listener, file) = listen(&options.address)?;
+        let mut listener = listen(&options.address)?;
+        let file = listener.take_file();
         let listener = Arc::new(listener);
         let server = Server(listener.clone());
         return start_with(card, headers, None, server, Listening { listener, _file: file });

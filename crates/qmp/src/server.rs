@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use ring3_host::listener::{ListenError, Listener};
+use ring3_host::socket::{SocketError, SocketFile};
+use ring3_host::stream::hang_up;
+use ring3_host::telnet;
 use ring3_vm::Control;
-use ring3_vm::socket::listener::{self, ListenError, Listener};
-use ring3_vm::socket::telnet;
-use ring3_vm::socket::{SocketError, SocketFile};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -362,7 +363,7 @@ impl Client {
     fn hang_up(&mut self) {
         self.output = None;
         if let Some(connection) = self.connection.take() {
-            listener::hang_up(connection);
+            hang_up(connection);
         }
     }
 }
@@ -387,7 +388,9 @@ fn accept_clients(
         }
         match listener.accept() {
             Ok(connection) => {
-                if let Err(error) = serve(File::from(connection), clients, protocol, telnet) {
+                if let Err(error) =
+                    serve(OwnedFd::from(connection).into(), clients, protocol, telnet)
+                {
                     debug!("a client cannot be served: {error}");
                 }
             }

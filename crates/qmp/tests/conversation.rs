@@ -12,10 +12,10 @@ use std::thread;
 use ring3_core::disk::Medium;
 use ring3_core::display::{Picture, Pixels};
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
+use ring3_host::listener::Listener;
+use ring3_host::telnet::Filter;
 use ring3_qmp::{Facts, Protocol, Server};
 use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
-use ring3_vm::socket::listener::Listener;
-use ring3_vm::socket::telnet::Filter;
 use ring3_vm::{Control, Door, Ending, Stats, door};
 use serde_json::{Value, json};
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ring3_socket::polling::Polling;
+use ring3_host::polling::Polling;
 use thiserror::Error;
 
 use crate::virtio_blk::{SECTOR, UNMAP, kind};

@@ -6,15 +6,16 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use ring3_block::Format;
-use ring3_socket::admission::Room;
-use ring3_socket::{SocketFile, listen_at};
+use ring3_host::admission::Room;
+use ring3_host::listener::Listener;
+use ring3_host::socket::SocketFile;
+use ring3_host::stream::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -126,7 +127,7 @@ enum Refusal {
 #[derive(Debug)]
 pub struct ControlSocket {
     _front: Front,
-    _file: SocketFile,
+    _file: Option<SocketFile>,
 }
 
 impl ControlSocket {
@@ -136,7 +137,8 @@ impl ControlSocket {
         path: &Path,
         quit: Sender<()>,
     ) -> Result<ControlSocket, Error> {
-        let (listener, file) = listen_at(path)?;
+        let mut listener = Listener::unix(path)?;
+        let file = listener.take_file();
         let server = Arc::clone(server);
         let front = Front::serve_all("control", listener, ROOM, move |stream, connection| {
             if let Err(error) = talk(&stream, connection, &server, &quit) {
@@ -148,13 +150,12 @@ impl ControlSocket {
 }
 
 fn talk(
-    stream: &UnixStream,
+    stream: &Stream,
     connection: &Connection,
     server: &Server,
     quit: &Sender<()>,
 ) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_patience(Some(PATIENCE))?;
     let mut output = stream;
     let version = json!({ "package": concat!("ring3 vblock ", env!("CARGO_PKG_VERSION")) });
     let greeting = json!({ "QMP": { "version": version, "capabilities": [] } });
@@ -257,8 +258,8 @@ pub enum ControlError {
 pub fn ask(path: &Path, command: &str, arguments: &Value) -> Result<Value, ControlError> {
     let connect = |source| ControlError::Connect { path: path.to_owned(), source };
     let silent = || ControlError::Silent(path.to_owned());
-    let mut stream = UnixStream::connect(path).map_err(connect)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(connect)?;
+    let mut stream = Stream::unix(path).map_err(connect)?;
+    stream.set_read_patience(Some(PATIENCE)).map_err(connect)?;
     let message = json!({ "execute": command, "arguments": arguments });
     stream.write_all(format!("{message}\n").as_bytes()).map_err(|_| silent())?;
     let mut lines = BufReader::new(stream).lines();

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ring3_socket::{NotThisHost, SocketError};
+use ring3_host::listener::NotThisHost;
+use ring3_host::socket::SocketError;
 use thiserror::Error;
 
 /// Why the server does not do what it is asked.

@@ -1,18 +1,18 @@
 //! A thread that listens for clients, and can be ended with all that they do.
 
-use std::io::{self, ErrorKind};
-use std::net::{TcpListener, TcpStream};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_socket::admission::{Admission, Admitted, Room};
+use ring3_host::admission::{Admission, Admitted, Room};
+use ring3_host::listener::Listener;
+use ring3_host::stream::{Stream, hang_up};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 use tracing::warn;
 
 use crate::error::Error;
@@ -22,28 +22,6 @@ const PARTING: Duration = Duration::from_secs(5);
 
 /// After so long without a request, a client may have to go where there are too many.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
-
-/// What connections come from.
-pub(crate) trait Listener: AsFd {
-    /// What they are.
-    type Stream: AsFd + Send + 'static;
-    /// The next one.
-    fn next(&self) -> io::Result<Self::Stream>;
-}
-
-impl Listener for UnixListener {
-    type Stream = UnixStream;
-    fn next(&self) -> io::Result<UnixStream> {
-        self.accept().map(|(stream, _)| stream)
-    }
-}
-
-impl Listener for TcpListener {
-    type Stream = TcpStream;
-    fn next(&self) -> io::Result<TcpStream> {
-        self.accept().map(|(stream, _)| stream)
-    }
-}
 
 /// The thread. It ends when this is dropped, and so do all its connections.
 #[derive(Debug)]
@@ -77,11 +55,11 @@ impl Front {
     }
 
     /// Starts it with a thread for each client that comes to `listener`, as many at a time as there is `room` for, which does `talk`. That must not panic.
-    pub(crate) fn serve_all<L: Listener + Send + 'static>(
+    pub(crate) fn serve_all(
         name: &str,
-        listener: L,
+        listener: Listener,
         room: Room,
-        talk: impl Fn(L::Stream, &Connection) + Send + Sync + 'static,
+        talk: impl Fn(Stream, &Connection) + Send + Sync + 'static,
     ) -> Result<Front, Error> {
         let (of_clients, talk) = (name.to_owned(), Arc::new(talk));
         let admission = Admission::new(room);
@@ -163,8 +141,7 @@ struct Open {
 
 impl Open {
     fn cut(&self) {
-        // It may be gone already.
-        let _ = shutdown(&self.stream, Shutdown::Both);
+        hang_up(&self.stream);
     }
 }
 
@@ -174,10 +151,10 @@ impl Ending {
     }
 
     /// Waits for a client of `name`; none when it is to end.
-    pub(crate) fn accept<L: Listener>(&self, listener: &L, name: &str) -> Option<L::Stream> {
+    pub(crate) fn accept(&self, listener: &Listener, name: &str) -> Option<Stream> {
         use ErrorKind::{ConnectionAborted, WouldBlock};
         while self.wait_for(listener) {
-            match listener.next() {
+            match listener.accept() {
                 Ok(stream) => return Some(stream),
                 // It has gone in the meantime.
                 Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => {}

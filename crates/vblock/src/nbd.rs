@@ -15,22 +15,22 @@ mod transmission;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use ring3_socket::admission::Room;
-use ring3_socket::deadline::Deadline;
-use ring3_socket::{SocketFile, for_this_host, listen_at};
+use ring3_host::admission::Room;
+use ring3_host::deadline::Deadline;
+use ring3_host::listener::{Listener, for_this_host};
+use ring3_host::socket::SocketFile;
 use rustix::net::AddressFamily;
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay, socket_domain};
+use rustix::net::sockopt::{set_socket_keepalive, socket_domain};
 use tracing::{debug, info};
 
 use crate::NbdAddress;
 use crate::device::Device;
 use crate::error::Error;
-use crate::listening::{Connection, Front, IDLE, Listener};
+use crate::listening::{Connection, Front, IDLE};
 pub(crate) use budget::{ALL as MEMORY_MAX, Budget, GUARANTEED};
 
 /// The connections of a client: each takes a thread.
@@ -75,21 +75,19 @@ impl Nbd {
         exports: &Arc<Exports>,
         budget: &Arc<Budget>,
     ) -> Result<Nbd, Error> {
-        let (address, front, file) = match address {
-            NbdAddress::Unix(path) => {
-                let (listener, file) = listen_at(path)?;
-                (address.clone(), serve(listener, client, exports, budget)?, Some(file))
-            }
+        let (address, mut listener) = match address {
+            NbdAddress::Unix(path) => (address.clone(), Listener::unix(path)?),
             NbdAddress::Tcp(place) => {
                 for_this_host("NBD", *place)?;
                 let refused = |source| Error::Listen { address: *place, source };
-                let listener = TcpListener::bind(place).map_err(refused)?;
-                listener.set_nonblocking(true).map_err(refused)?;
+                let listener = Listener::tcp(place).map_err(refused)?;
                 // The port, where the host was to choose one.
-                let place = listener.local_addr().map_err(refused)?;
-                (NbdAddress::Tcp(place), serve(listener, client, exports, budget)?, None)
+                let place = listener.local_address().map_err(refused)?;
+                (NbdAddress::Tcp(place), listener)
             }
         };
+        let file = listener.take_file();
+        let front = serve(listener, client, exports, budget)?;
         Ok(Nbd { address, front, _file: file })
     }
 
@@ -108,15 +106,12 @@ impl Nbd {
 }
 
 /// Listens for `client` with a thread of its own.
-fn serve<L>(
-    listener: L,
+fn serve(
+    listener: Listener,
     client: &str,
     exports: &Arc<Exports>,
     budget: &Arc<Budget>,
-) -> Result<Front, Error>
-where
-    L: Listener<Stream: Into<OwnedFd>> + Send + 'static,
-{
+) -> Result<Front, Error> {
     let (exports, budget, owner) = (Arc::clone(exports), Arc::clone(budget), client.to_owned());
     Front::serve_all(&format!("nbd {client}"), listener, ROOM, move |stream, connection| {
         info!("{owner} is connected by NBD");
@@ -134,7 +129,6 @@ fn talk(
     connection: &Connection,
 ) -> io::Result<()> {
     if socket_domain(&socket) != Ok(AddressFamily::UNIX) {
-        set_tcp_nodelay(&socket, true)?;
         set_socket_keepalive(&socket, true)?;
     }
     let mut stream = Deadline::new(&socket, PATIENCE);

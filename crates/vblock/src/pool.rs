@@ -1,12 +1,12 @@
 //! Threads that do what has to wait for the host, several at a time. Where that comes soon one after the other, one of them
-//! [looks for](ring3_socket::workers) the next before it sleeps.
+//! [looks for](ring3_host::workers) the next before it sleeps.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use ring3_socket::workers::Workers;
+use ring3_host::workers::Workers;
 
 use crate::LOOKS_FOR;
 

@@ -10,11 +10,11 @@ mod config;
 mod disk;
 mod ring;
 
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ring3_socket::{SocketFile, listen_at};
+use ring3_host::listener::Listener;
 use ring3_vhost::conversation::talk;
 use ring3_vhost::session::Session;
 use tracing::{info, warn};
@@ -39,17 +39,16 @@ pub(crate) struct VhostUser {
     path: PathBuf,
     queues: u16,
     front: Front,
-    _file: SocketFile,
 }
 
 impl VhostUser {
     /// Listens at `path`.
     pub(crate) fn start(path: &Path, grant: Grant) -> Result<VhostUser, Error> {
-        let (listener, file) = listen_at(path)?;
+        let listener = Listener::unix(path)?;
         let queues = grant.queues;
         let name = format!("client {}", grant.client);
         let front = Front::start(&name, move |ending| serve(&listener, &grant, ending))?;
-        Ok(VhostUser { path: path.to_owned(), queues, front, _file: file })
+        Ok(VhostUser { path: path.to_owned(), queues, front })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -67,11 +66,11 @@ impl VhostUser {
 }
 
 /// Serves one client after the other, until it is to end.
-fn serve(listener: &UnixListener, grant: &Grant, ending: &Ending) {
+fn serve(listener: &Listener, grant: &Grant, ending: &Ending) {
     while let Some(stream) = ending.accept(listener, grant.device.name()) {
         let Some(_connection) = ending.connect(&stream) else { return };
         info!("{} is connected with {}", grant.client, grant.device.name());
-        match talk(stream, Session::new(&grant.client, Disk::new(grant))) {
+        match talk(OwnedFd::from(stream).into(), Session::new(&grant.client, Disk::new(grant))) {
             Ok(()) => info!("{} has gone", grant.client),
             Err(error) => warn!("{} and {}: {error}", grant.client, grant.device.name()),
         }

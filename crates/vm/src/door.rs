@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
 use ring3_core::input::{DeviceInput, Input};
-use ring3_socket::polling::Polling;
+use ring3_host::polling::Polling;
 
 use crate::control::{Event, Request, Status, Subscriber};
 use source::Bell;

@@ -12,7 +12,6 @@
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
 //! * [`screenshot`] writes what the display shows as an image;
-//! * [`socket`] listens at Unix sockets;
 //! * `smbios` has the tables with its identity;
 //! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
 //!
@@ -71,7 +70,6 @@ pub mod recording;
 pub mod screenshot;
 mod set_up;
 mod smbios;
-pub use ring3_socket as socket;
 mod stats;
 
 pub use config::{

@@ -4,6 +4,7 @@ use std::io;
 
 use super::protocol::*;
 use super::replies::{PARTS_MAX, REPLY_MAX, Wire, refused, wrong};
+use super::stream::send;
 use crate::bytes::{be32, be64};
 
 /// The largest block size that is accepted.
@@ -58,7 +59,7 @@ pub(super) fn greet(wire: &mut Wire, name: &str) -> io::Result<Export> {
         return Err(refused("is too old: it has no fixed newstyle negotiation"));
     }
     let ours = flags & (FIXED_NEWSTYLE | NO_ZEROES);
-    wire.socket.send(&u32::from(ours).to_be_bytes(), &[])?;
+    send(&wire.stream, &u32::from(ours).to_be_bytes(), &[])?;
     let mut export = Export { block: 1, ..Export::default() };
     if say_option(wire, STRUCTURED, &[], |_, _| Ok(()))? {
         let mut data = with_len(name);
@@ -119,7 +120,7 @@ fn send_option(wire: &mut Wire, option: u32, data: &[u8]) -> io::Result<()> {
     bytes.extend(option.to_be_bytes());
     bytes.extend((data.len() as u32).to_be_bytes());
     bytes.extend(data);
-    wire.socket.send(&bytes, &[])
+    send(&wire.stream, &bytes, &[])
 }
 
 /// Says an option, and calls `each` for what comes before the acknowledgement; false if the server does not know it.

@@ -4,8 +4,10 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring3_host::stream::Stream;
+
 use super::protocol::*;
-use super::stream::{Incoming, PATIENCE, Socket};
+use super::stream::{self, Incoming, PATIENCE};
 use crate::bytes::{be32, be64};
 
 /// The most bytes of a reply to an option, and of what replies to requests have beside data.
@@ -44,7 +46,7 @@ impl Request<'_> {
         Request { command, offset, len, data: &[], context: None }
     }
 
-    pub(super) fn send(&self, number: u64, socket: &Socket) -> io::Result<()> {
+    pub(super) fn send(&self, number: u64, stream: &Stream) -> io::Result<()> {
         let mut head = Vec::with_capacity(28);
         head.extend(REQUEST.to_be_bytes());
         head.extend([0, 0]);
@@ -52,14 +54,14 @@ impl Request<'_> {
         head.extend(number.to_be_bytes());
         head.extend(self.offset.to_be_bytes());
         head.extend(self.len.to_be_bytes());
-        socket.send(&head, self.data)
+        stream::send(stream, &head, self.data)
     }
 }
 
 /// All that comes from a server, to be taken by one at a time.
 #[derive(Debug)]
 pub(super) struct Wire {
-    pub(super) socket: Arc<Socket>,
+    pub(super) stream: Arc<Stream>,
     incoming: BufReader<Incoming>,
 }
 
@@ -77,17 +79,17 @@ pub(super) struct Head {
 
 impl Wire {
     /// For the handshake, with little patience. The log calls the server `name`.
-    pub(super) fn new(socket: Arc<Socket>, name: String) -> io::Result<Wire> {
+    pub(super) fn new(stream: Arc<Stream>, name: String) -> io::Result<Wire> {
         let patience = Some(PATIENCE);
-        socket.set_patience(patience)?;
-        let incoming = Incoming { socket: Arc::clone(&socket), name, patience };
-        Ok(Wire { socket, incoming: BufReader::with_capacity(BUFFER, incoming) })
+        stream.set_write_patience(patience)?;
+        let incoming = Incoming { stream: Arc::clone(&stream), name, patience };
+        Ok(Wire { stream, incoming: BufReader::with_capacity(BUFFER, incoming) })
     }
 
     /// How long the server may say nothing from now on.
     pub(super) fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.incoming.get_mut().patience = patience;
-        self.socket.set_patience(patience)
+        self.stream.set_write_patience(patience)
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()> {

@@ -18,11 +18,13 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ring3_host::stream::Stream;
+
 use super::address::Address;
 use super::handshake::{Export, greet};
 use super::protocol::Command;
 use super::replies::{Answer, Request, Wire, refused, wrong};
-use super::stream::Socket;
+use super::stream;
 use super::unflushed::{Change, Unflushed};
 
 /// The most requests that the server has at once.
@@ -49,8 +51,8 @@ struct State {
     links: u64,
     /// How many tries there have been to make one.
     tries: u64,
-    /// The socket over which is spoken now, or by which the server may be reached.
-    socket: Option<Arc<Socket>>,
+    /// The connection over which is spoken now, or by which the server may be reached.
+    stream: Option<Arc<Stream>>,
     /// The number of the next request.
     next: u64,
     /// Requests that the server has, by their numbers.
@@ -130,7 +132,7 @@ impl Requests {
             pause = (pause * 2).min(RETRY.1);
         };
         let state = State {
-            socket: Some(Arc::clone(&wire.socket)),
+            stream: Some(Arc::clone(&wire.stream)),
             link: Link::Up(Some(wire)),
             links: 1,
             tries: 0,
@@ -153,8 +155,8 @@ impl Requests {
     pub(super) fn give_up(&self) {
         let mut state = self.lock();
         state.gave_up = true;
-        if let Some(socket) = &state.socket {
-            socket.shut();
+        if let Some(stream) = &state.stream {
+            stream.hang_up();
         }
         state.wake_all(&self.changed);
     }
@@ -188,9 +190,9 @@ impl Requests {
 
     fn ask_until_answered(&self, request: &Request<'_>, bytes: &mut [u8]) -> io::Result<Answer> {
         loop {
-            let (link, number, socket, woken) = self.begin(request)?;
+            let (link, number, stream, woken) = self.begin(request)?;
             let alone = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-            let sent = request.send(number, &socket);
+            let sent = request.send(number, &stream);
             drop(alone);
             if let Err(error) = sent {
                 self.lose(link, &error);
@@ -203,7 +205,7 @@ impl Requests {
     }
 
     /// A place for a request, as soon as there is a connection: its number, that connection's, and how the thread is woken.
-    fn begin(&self, request: &Request<'_>) -> io::Result<(u64, u64, Arc<Socket>, Arc<Condvar>)> {
+    fn begin(&self, request: &Request<'_>) -> io::Result<(u64, u64, Arc<Stream>, Arc<Condvar>)> {
         let mut state = self.connected()?;
         let after = match request.command {
             _ if !self.keeps_changes() => After::Nothing,
@@ -225,8 +227,8 @@ impl Requests {
             woken: Arc::clone(&woken),
         };
         state.flights.insert(number, flight);
-        let socket = state.socket.as_ref().ok_or_else(|| refused("is not there"))?;
-        Ok((state.links, number, Arc::clone(socket), woken))
+        let stream = state.stream.as_ref().ok_or_else(|| refused("is not there"))?;
+        Ok((state.links, number, Arc::clone(stream), woken))
     }
 
     /// The server may not have done for certain what it says is done.
@@ -328,8 +330,8 @@ impl Requests {
         if !state.is_up(link) {
             return;
         }
-        if let Some(socket) = state.socket.take() {
-            socket.shut();
+        if let Some(stream) = state.stream.take() {
+            stream.hang_up();
         }
         let delay = self.address.waits.reconnect;
         let why = error.to_string();
@@ -402,7 +404,7 @@ impl Requests {
             Err(error) => Link::Down { since, why: error.to_string() },
         };
         if !matches!(state.link, Link::Up(_)) {
-            state.socket = None;
+            state.stream = None;
         }
         state.wake_all(&self.changed);
         state
@@ -410,7 +412,7 @@ impl Requests {
 
     /// Connects again, and does `changes` again.
     fn make_again(&self, changes: &[Change]) -> io::Result<Wire> {
-        let keep = |socket: &Arc<Socket>| self.lock().socket = Some(Arc::clone(socket));
+        let keep = |stream: &Arc<Stream>| self.lock().stream = Some(Arc::clone(stream));
         let (mut wire, export) = connect(&self.address, &keep)?;
         if !export.can_replace(&self.export) {
             return Err(refused("has another export of that name now"));
@@ -418,7 +420,7 @@ impl Requests {
         for (change, number) in changes.iter().zip(0..) {
             let Change { command, offset, len, data } = change;
             let request = Request { data, ..Request::new(*command, *offset, *len) };
-            request.send(number, &wire.socket)?;
+            request.send(number, &wire.stream)?;
             let mut answer = Answer::new(&request);
             while !answer.is_complete {
                 let head = wire.head()?;
@@ -433,11 +435,11 @@ impl Requests {
     }
 }
 
-/// Reaches the server, and asks for the export. `keep` gets the socket before.
-fn connect(address: &Address, keep: &dyn Fn(&Arc<Socket>)) -> io::Result<(Wire, Export)> {
-    let socket = Arc::new(Socket::connect(&address.place)?);
-    keep(&socket);
-    let mut wire = Wire::new(socket, address.place.to_string())?;
+/// Reaches the server, and asks for the export. `keep` gets the connection before.
+fn connect(address: &Address, keep: &dyn Fn(&Arc<Stream>)) -> io::Result<(Wire, Export)> {
+    let stream = Arc::new(stream::connect(&address.place)?);
+    keep(&stream);
+    let mut wire = Wire::new(stream, address.place.to_string())?;
     let export = greet(&mut wire, &address.export)?;
     wire.set_patience(address.waits.answer)?;
     Ok((wire, export))
@@ -460,9 +462,9 @@ impl State {
 impl Drop for Requests {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(socket) = &state.socket {
+        if let Some(stream) = &state.stream {
             // There is no reply, and nobody to tell.
-            let _ = Request::new(Command::Disconnect, 0, 0).send(0, socket);
+            let _ = Request::new(Command::Disconnect, 0, 0).send(0, stream);
         }
     }
 }

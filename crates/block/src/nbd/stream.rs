@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ring3_host::stream::Stream;
 use rustix::net::sockopt;
 
 use super::address::Place;
@@ -31,75 +32,36 @@ impl Display for Place {
     }
 }
 
-/// A connection with a server.
-#[derive(Debug)]
-pub(super) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// Connects with a server. It is asked how long it says nothing every [`STEP`].
+pub(super) fn connect(place: &Place) -> io::Result<Stream> {
+    let stream = match place {
+        Place::Tcp { host, port } => Stream::from(OwnedFd::from(connect_tcp(host, *port)?)),
+        Place::Unix(path) => Stream::unix(path)?,
+    };
+    stream.set_read_patience(Some(STEP))?;
+    Ok(stream)
 }
 
-impl Socket {
-    pub(super) fn connect(place: &Place) -> io::Result<Socket> {
-        let socket = match place {
-            Place::Tcp { host, port } => Socket::Tcp(connect(host, *port)?),
-            Place::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
-        };
-        match &socket {
-            Socket::Tcp(stream) => stream.set_read_timeout(Some(STEP))?,
-            Socket::Unix(stream) => stream.set_read_timeout(Some(STEP))?,
-        }
-        Ok(socket)
-    }
-
-    /// How long the server may take none of what is sent; nothing is for ever.
-    pub(super) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Socket::Tcp(stream) => stream.set_write_timeout(patience),
-            Socket::Unix(stream) => stream.set_write_timeout(patience),
-        }
-    }
-
-    /// Ends it, for those too who read or write now.
-    pub(super) fn shut(&self) {
-        // It may be at its end already.
-        let _ = match self {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-
-    /// Sends all of `head` and `data`.
-    pub(super) fn send(&self, head: &[u8], data: &[u8]) -> io::Result<()> {
-        let mut parts = [IoSlice::new(head), IoSlice::new(data)];
-        let mut left = &mut parts[..];
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            let sent = match self {
-                Socket::Tcp(stream) => (&*stream).write_vectored(left),
-                Socket::Unix(stream) => (&*stream).write_vectored(left),
-            };
-            match sent {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(sent) => IoSlice::advance_slices(&mut left, sent),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Err(io::Error::new(ErrorKind::TimedOut, "it takes no more requests"));
-                }
-                Err(error) => return Err(error),
+/// Sends all of `head` and `data`.
+pub(super) fn send(mut stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
+    let mut parts = [IoSlice::new(head), IoSlice::new(data)];
+    let mut left = &mut parts[..];
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match stream.write_vectored(left) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(io::Error::new(ErrorKind::TimedOut, "it takes no more requests"));
             }
-        }
-        Ok(())
-    }
-
-    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).read(bytes),
-            Socket::Unix(stream) => (&*stream).read(bytes),
+            Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -122,7 +84,7 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 /// What comes from a server. Nothing is read unless it owes something.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    pub(super) socket: Arc<Socket>,
+    pub(super) stream: Arc<Stream>,
     /// The server's name in the log.
     pub(super) name: String,
     /// How long it may say nothing; nothing is for ever.
@@ -134,7 +96,7 @@ impl Read for Incoming {
         let mut began = None;
         let mut was_told = false;
         loop {
-            match self.socket.read(bytes) {
+            match (&*self.stream).read(bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Ok(count) if was_told => {
                     tracing::info!("the NBD server at {} goes on", self.name);

@@ -1,14 +1,11 @@
 //! Opens the places of character devices.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-
-use ring3_vm::socket::listener::Listener;
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{CharacterError, connect, listener, shown};
 use crate::output::Output;
@@ -50,7 +47,7 @@ fn at(
         Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) => {
             let mut listener = listener(address)?;
             let socket = listener.take_file();
-            let next = move || wait_for_client(&listener);
+            let next = move || listener.wait().map(OwnedFd::from);
             Port::Clients(Clients::one_by_one(next, socket, *telnet, taker.clone())?)
         }
         Place::Socket(SocketPlace { address, is_server: false, telnet, reconnect }) => {
@@ -75,18 +72,6 @@ fn at(
             Port::Clients(Clients::one_by_one(next, None, *telnet, taker.clone())?)
         }
     })
-}
-
-/// Waits for the next one who connects.
-fn wait_for_client(listener: &Listener) -> io::Result<OwnedFd> {
-    loop {
-        match listener.accept() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            result => return result,
-        }
-        // An error is a signal's interruption.
-        let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
-    }
 }
 
 /// What a monitor reads and writes at a place where nobody else connects, and what is to be held open meanwhile.

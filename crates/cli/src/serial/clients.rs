@@ -15,9 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_vm::socket::{self, SocketError, SocketFile, telnet};
+use ring3_host::socket::{self, SocketError, SocketFile};
+use ring3_host::{stream, telnet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::Shutdown;
 use tracing::{debug, warn};
 
 use super::terminals::Terminal;
@@ -85,8 +85,7 @@ impl Shared {
             state.client = None;
             self.changed.notify_all();
         }
-        // It has done so itself, or is no socket.
-        let _ = rustix::net::shutdown(client, Shutdown::Both);
+        stream::hang_up(client);
     }
 }
 

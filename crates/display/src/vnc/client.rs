@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ring3_core::display::Pixels;
 use ring3_core::input::DeviceInput;
-use ring3_socket::admission::Admitted;
+use ring3_host::admission::Admitted;
+use ring3_host::stream::Stream;
 use thiserror::Error;
 use tracing::debug;
 
 use super::hub::{Abilities, Encoding, Hub, Notice};
 use super::keyboard::{Change, Keyboard};
-use super::listener::Connection;
 use super::pixel_format::{BadFormat, ENCODED_LENGTH, PixelFormat};
 use super::pointer::Pointer;
 use super::updates::{encodings, write_updates};
@@ -74,7 +74,7 @@ pub(crate) fn serve(
     hub: &Arc<Hub>,
     id: u64,
     machine: &dyn Machine,
-    mut connection: Connection,
+    mut connection: Stream,
     admitted: &Admitted,
 ) -> Result<(), ClientError> {
     connection.set_patience(Some(HANDSHAKE))?;
@@ -112,7 +112,7 @@ pub(crate) fn serve(
 fn handshake(
     hub: &Hub,
     id: u64,
-    connection: &mut Connection,
+    connection: &mut Stream,
 ) -> Result<Option<Arc<Pixels>>, ClientError> {
     connection.write_all(b"RFB 003.008\n")?;
     let version = version(&read_array(connection)?)?;
@@ -173,7 +173,7 @@ struct Messages<'a> {
     hub: &'a Hub,
     id: u64,
     machine: &'a dyn Machine,
-    from: BufReader<Connection>,
+    from: BufReader<Stream>,
     keyboard: Keyboard,
     pointer: Pointer,
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ring3_core::display::{Picture, Pixels, TextScreen};
+use ring3_host::stream::Stream;
 
-use super::listener::Connection;
 use super::pixel_format::PixelFormat;
 use super::view::Rect;
 use crate::Machine;
@@ -80,7 +80,7 @@ pub(crate) struct Turn {
 /// One client.
 #[derive(Debug)]
 struct Client {
-    connection: Connection,
+    connection: Stream,
     format: PixelFormat,
     abilities: Abilities,
     notices: Vec<Notice>,
@@ -206,13 +206,13 @@ impl Hub {
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;
-        state.clients.values().for_each(|client| client.connection.end());
+        state.clients.values().for_each(|client| client.connection.hang_up());
         drop(state);
         self.news.notify_all();
     }
 
     /// Adds a client and gives it a number; nothing if the machine has ended.
-    pub(crate) fn join(&self, connection: Connection) -> Option<u64> {
+    pub(crate) fn join(&self, connection: Stream) -> Option<u64> {
         let mut state = self.state();
         if state.ended {
             return None;
@@ -234,7 +234,7 @@ impl Hub {
     /// Removes a client and ends its connection.
     pub(crate) fn leave(&self, id: u64) {
         if let Some(client) = self.state().clients.remove(&id) {
-            client.connection.end();
+            client.connection.hang_up();
         }
         self.news.notify_all();
     }

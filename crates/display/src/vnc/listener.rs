@@ -1,16 +1,14 @@
-//! Where a VNC server listens, and what connects two ends.
+//! Where a VNC server listens.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
+use ring3_host::socket::SocketError;
+use ring3_host::stream::Stream;
 use thiserror::Error;
 
 /// The TCP port of display 0 (RFC 6143, section 1).
@@ -111,33 +109,31 @@ pub enum ListenError {
 /// Waits for VNC clients.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Socket,
+    inner: ring3_host::listener::Listener,
     address: Address,
-}
-
-#[derive(Debug)]
-enum Socket {
-    Unix(UnixListener),
-    Tcp(TcpListener),
 }
 
 impl Listener {
     /// Listens at `address`. A Unix socket that a dead process has left is replaced; only the user whose
     /// process this is may connect to one.
     pub fn bind(address: &Address) -> Result<Listener, ListenError> {
-        let socket = match address {
-            Address::Unix(path) => bind_unix(path).map(Socket::Unix),
-            Address::Loopback(address) => TcpListener::bind(address).map(Socket::Tcp),
+        let in_use = || ListenError::InUse(address.clone());
+        let refused = |source| ListenError::Host { address: address.clone(), source };
+        let inner = match address {
+            Address::Unix(path) => {
+                ring3_host::listener::Listener::unix(path).map_err(|error| match error {
+                    SocketError::InUse(_) | SocketError::NoSocket(_) => in_use(),
+                    SocketError::Refused { source, .. } => refused(source),
+                })
+            }
+            Address::Loopback(address) => {
+                ring3_host::listener::Listener::tcp(address).map_err(|error| match error.kind() {
+                    io::ErrorKind::AddrInUse => in_use(),
+                    _ => refused(error),
+                })
+            }
         };
-        socket
-            .and_then(|socket| {
-                socket.set_nonblocking()?;
-                Ok(Listener { socket, address: address.clone() })
-            })
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::AddrInUse => ListenError::InUse(address.clone()),
-                _ => ListenError::Host { address: address.clone(), source },
-            })
+        Ok(Listener { inner: inner?, address: address.clone() })
     }
 
     /// Where it listens.
@@ -146,149 +142,22 @@ impl Listener {
     }
 
     /// The next client that has come already; [`io::ErrorKind::WouldBlock`] if there is none.
-    pub(crate) fn accept(&self) -> io::Result<Connection> {
-        let connection = match &self.socket {
-            Socket::Unix(socket) => Connection::Unix(socket.accept()?.0),
-            Socket::Tcp(socket) => {
-                let (stream, _) = socket.accept()?;
-                // Updates are written whole, and a person waits for each.
-                stream.set_nodelay(true)?;
-                Connection::Tcp(stream)
-            }
-        };
-        connection.set_blocking()?;
-        Ok(connection)
-    }
-}
-
-impl Socket {
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Socket::Unix(socket) => socket.set_nonblocking(true),
-            Socket::Tcp(socket) => socket.set_nonblocking(true),
-        }
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        self.inner.accept()
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Unix(socket) => socket.as_fd(),
-            Socket::Tcp(socket) => socket.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            // Somebody may have removed it already.
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let socket = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && nobody_listens(path) => {
-            fs::remove_file(path)?;
-            UnixListener::bind(path)?
-        }
-        socket => socket?,
-    };
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(socket)
-}
-
-/// True for a socket whose process has gone; false for one in use, and for a file that is no socket.
-fn nobody_listens(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(refused)
-}
-
-/// One end of a connection with a client.
-#[derive(Debug)]
-pub(crate) enum Connection {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Connection {
-    /// The same connection once more.
-    pub(crate) fn try_clone(&self) -> io::Result<Connection> {
-        Ok(match self {
-            Connection::Unix(stream) => Connection::Unix(stream.try_clone()?),
-            Connection::Tcp(stream) => Connection::Tcp(stream.try_clone()?),
-        })
-    }
-
-    /// Ends it for both sides, and for whoever waits for it.
-    pub(crate) fn end(&self) {
-        // It fails when the client has ended it already.
-        let _ = match self {
-            Connection::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Connection::Tcp(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-
-    /// How long a read or a write may take, or for ever.
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Connection::Unix(stream) => {
-                stream.set_read_timeout(patience)?;
-                stream.set_write_timeout(patience)
-            }
-            Connection::Tcp(stream) => {
-                stream.set_read_timeout(patience)?;
-                stream.set_write_timeout(patience)
-            }
-        }
-    }
-
-    fn set_blocking(&self) -> io::Result<()> {
-        match self {
-            Connection::Unix(stream) => stream.set_nonblocking(false),
-            Connection::Tcp(stream) => stream.set_nonblocking(false),
-        }
-    }
-}
-
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Connection::Unix(stream) => stream.as_fd(),
-            Connection::Tcp(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Read for Connection {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Connection::Unix(stream) => stream.read(buffer),
-            Connection::Tcp(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Connection {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Connection::Unix(stream) => stream.write(bytes),
-            Connection::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.inner.as_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     fn tcp(text: &str) -> String {

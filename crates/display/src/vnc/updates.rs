@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use ring3_core::display::Pixels;
+use ring3_host::stream::Stream;
 use thiserror::Error;
 
 use super::hextile;
 use super::hub::{Abilities, Encoding, Hub, Notice, Request};
-use super::listener::Connection;
 use super::pixel_format::PixelWriter;
 use super::view::{Rect, View, fitted, rows};
 use super::zrle::{ZlibError, Zrle};
@@ -48,7 +48,7 @@ pub(crate) enum UpdateError {
 pub(crate) fn write_updates(
     hub: &Hub,
     id: u64,
-    mut connection: Connection,
+    mut connection: Stream,
     (width, height): (usize, usize),
 ) -> Result<(), UpdateError> {
     let mut updates = Updates::new(width, height);

@@ -118,7 +118,7 @@ pub fn serve_at(
     address: &StreamAddress,
 ) -> Result<(), NetError> {
     let Nat { mut slirp, commands: _commands } = options.start(commands)?;
-    let (listener, _file) = listen_on_this_host("a NAT", address)?;
+    let listener = listen_on_this_host("a NAT", address)?;
     options.enter_sandbox();
     loop {
         let watch = Watch { fd: listener.as_fd(), reads: true, writes: false };
@@ -129,7 +129,7 @@ pub fn serve_at(
             continue;
         }
         let socket = match listener.accept() {
-            Ok(socket) => socket,
+            Ok(stream) => stream.into(),
             Err(error) => {
                 warn!("a machine that connects is lost: {error}");
                 continue;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ring3_core::net::{MacAddress, Packet};
-use ring3_socket::admission::{Admission, Admitted, Room};
+use ring3_host::admission::{Admission, Admitted, Room};
 use ring3_vm::networks::Network;
 use tracing::{info, warn};
 

@@ -8,16 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_socket::admission::Admitted;
-use ring3_socket::{SocketFile, listen_at};
+use ring3_host::admission::Admitted;
+use ring3_host::listener::Listener;
+use ring3_host::socket::{SocketFile, listen_at};
 use tracing::warn;
 
 use super::port::Switch;
 use crate::error::NetError;
 use crate::outgoing::Outgoing;
-use crate::stream::{
-    self, Connection, Connector, Listener, StreamAddress, StreamSink, listen_on_this_host,
-};
+use crate::stream::{self, Connection, Connector, StreamAddress, StreamSink, listen_on_this_host};
 
 /// How long one waits after a connection that could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,16 +64,17 @@ pub(super) fn take_in<T: AsFd>(
 impl SwitchServer {
     /// Listens at `address` for machines for `switch`.
     pub fn listen(address: &StreamAddress, switch: Switch) -> Result<SwitchServer, NetError> {
-        let (listener, file) = listen_on_this_host("a switch", address)?;
+        let mut listener = listen_on_this_host("a switch", address)?;
+        let file = listener.take_file();
         Ok(SwitchServer { switch, listener, address: address.clone(), file: Mutex::new(file) })
     }
 
     /// Takes machines in for as long as the process lives.
     pub fn serve(&self) -> ! {
         let listening = |source| NetError::Listen { address: self.address.to_string(), source };
-        let accept = || self.listener.accept().map_err(listening);
-        take_in(&self.switch, accept, |socket, admitted, number| {
-            self.take(socket, admitted, number)
+        let accept = || self.listener.wait().map_err(listening);
+        take_in(&self.switch, accept, |stream, admitted, number| {
+            self.take(stream.into(), admitted, number)
         })
     }
 

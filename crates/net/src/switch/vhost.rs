@@ -28,8 +28,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ring3_socket::admission::Admitted;
-use ring3_socket::{SocketFile, listen_at};
+use ring3_host::admission::Admitted;
+use ring3_host::socket::{SocketFile, listen_at};
 use ring3_vhost::conversation::talk;
 use ring3_vhost::session::Session;
 use tracing::warn;

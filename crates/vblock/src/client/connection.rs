@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ring3_socket::polling::Polling;
+use ring3_host::polling::Polling;
 use ring3_vhost::event::signal;
 use ring3_vhost::memory::sealed;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ring3_socket::polling::Polling;
+use ring3_host::polling::Polling;
 use ring3_vhost::chain::walk;
 use ring3_vhost::event::signal;
 use ring3_vhost::queue::Setting;

@@ -6,7 +6,7 @@
 //!
 //! A request that the host could not do may be kept, and is done again when the machine goes on.
 //!
-//! Where requests come one soon after the other, one thread [looks for](ring3_socket::workers) the next one before it sleeps.
+//! Where requests come one soon after the other, one thread [looks for](ring3_host::workers) the next one before it sleeps.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
 use ring3_core::input::{DeviceInput, Input};
-use ring3_socket::workers::Workers;
+use ring3_host::workers::Workers;
 
 use super::errors::{self, Action, ErrorPolicy};
 use super::{Drive, DriveFailure, Later};

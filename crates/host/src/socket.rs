@@ -1,17 +1,7 @@
-//! Unix sockets to which this user's programs connect, [other ways](listener) in which they come, [who](admission) is let in where there are too many, what must be said [in time](deadline), [how long](polling) one looks for what comes there
-//! before one sleeps, and the same for [threads](workers) that wait for work.
-#![forbid(unsafe_code)]
-
-pub mod admission;
-pub mod deadline;
-pub mod listener;
-pub mod polling;
-pub mod telnet;
-pub mod workers;
+//! Unix sockets to which this user's programs connect.
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
@@ -45,22 +35,6 @@ pub enum SocketError {
         /// Why.
         source: io::Error,
     },
-}
-
-/// An address that other hosts reach.
-#[derive(Debug, Error)]
-#[error(
-    "{what} is for this host alone, and {address} is not: it has neither passwords nor encryption; give 127.0.0.1, or a Unix socket, and \
-     come from other hosts through ssh -L"
-)]
-pub struct NotThisHost {
-    what: &'static str,
-    address: SocketAddr,
-}
-
-/// Refuses an address at which `what` (such as "a switch") would listen for other hosts too.
-pub fn for_this_host(what: &'static str, address: SocketAddr) -> Result<(), NotThisHost> {
-    if address.ip().is_loopback() { Ok(()) } else { Err(NotThisHost { what, address }) }
 }
 
 /// The file of a socket, which is removed with this, if it is still the same.
@@ -199,17 +173,6 @@ mod tests {
         assert!(matches!(listen_at(&path), Err(SocketError::NoSocket(_))));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn addresses_that_other_hosts_reach_are_refused() {
-        for good in ["127.0.0.1:1", "127.9.9.9:0", "[::1]:5"] {
-            assert!(for_this_host("this", good.parse().unwrap()).is_ok(), "{good}");
-        }
-        for bad in ["0.0.0.0:1", "[::]:1", "192.168.1.1:1", "[::ffff:0.0.0.0]:1", "8.8.8.8:1"] {
-            let error = for_this_host("this", bad.parse().unwrap()).unwrap_err();
-            assert!(error.to_string().contains("for this host alone"), "{error}");
-        }
     }
 
     #[test]

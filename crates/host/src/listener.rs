@@ -1,0 +1,237 @@
+//! Where connections come from: a Unix socket, a TCP port, or a socket that another process has opened.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_tcp_nodelay, socket_acceptconn, socket_domain};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, accept_with, getsockname, shutdown};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use thiserror::Error;
+
+use crate::socket::{SocketError, SocketFile, listen_at};
+use crate::stream::Stream;
+
+/// Why there is nobody to listen to.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// A Unix socket cannot be.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A port cannot be.
+    #[error("cannot listen at port {port} of {host}: {source}")]
+    Port {
+        /// Where.
+        host: String,
+        /// Which port.
+        port: u16,
+        /// Why.
+        source: io::Error,
+    },
+    /// Only this host's own addresses are listened at.
+    #[error("{0} is not an address of this host alone: listen at 127.0.0.1")]
+    Foreign(String),
+    /// The descriptor cannot be used.
+    #[error("cannot use descriptor {number}: {source}")]
+    Descriptor {
+        /// Which.
+        number: i32,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// An address that other hosts reach.
+#[derive(Debug, Error)]
+#[error(
+    "{what} is for this host alone, and {address} is not: it has neither passwords nor encryption; give 127.0.0.1, or a Unix socket, and \
+     come from other hosts through ssh -L"
+)]
+pub struct NotThisHost {
+    what: &'static str,
+    address: SocketAddr,
+}
+
+/// Refuses an address at which `what` (such as "a switch") would listen for other hosts too.
+pub fn for_this_host(what: &'static str, address: SocketAddr) -> Result<(), NotThisHost> {
+    if address.ip().is_loopback() { Ok(()) } else { Err(NotThisHost { what, address }) }
+}
+
+/// Listens for those who connect. What is made for it at a path is removed with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    is_tcp: bool,
+    file: Option<SocketFile>,
+}
+
+impl Listener {
+    /// At a new Unix socket, for this user alone.
+    pub fn unix(path: &Path) -> Result<Listener, SocketError> {
+        let (listener, file) = listen_at(path)?;
+        Ok(Listener { socket: listener.into(), is_tcp: false, file: Some(file) })
+    }
+
+    /// At a TCP port. Whoever reaches the address can connect.
+    pub fn tcp(address: impl ToSocketAddrs) -> io::Result<Listener> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener { socket: listener.into(), is_tcp: true, file: None })
+    }
+
+    /// At a TCP port of `host`, an address of this host alone. Whoever has an account on this host can connect.
+    pub fn tcp_of_this_host(host: &str, port: u16) -> Result<Listener, ListenError> {
+        let failed = |source| ListenError::Port { host: host.to_owned(), port, source };
+        let listener = Listener::tcp((host, port)).map_err(failed)?;
+        if !listener.local_address().map_err(failed)?.ip().is_loopback() {
+            return Err(ListenError::Foreign(host.to_owned()));
+        }
+        Ok(listener)
+    }
+
+    /// At a socket that was given to this process as descriptor `number` and listens already.
+    pub fn inherited(number: i32) -> Result<Listener, ListenError> {
+        let failed = |source| ListenError::Descriptor { number, source };
+        let socket = inherited(number).map_err(failed)?;
+        let listens = socket_acceptconn(&socket).map_err(|error| failed(error.into()))?;
+        if !listens {
+            return Err(failed(io::Error::other("it is no socket that listens")));
+        }
+        rustix::io::ioctl_fionbio(&socket, true).map_err(|error| failed(error.into()))?;
+        let domain = socket_domain(&socket).map_err(|error| failed(error.into()))?;
+        Ok(Listener { socket, is_tcp: domain != AddressFamily::UNIX, file: None })
+    }
+
+    /// The address and port, where it is one of TCP: the host may have chosen the port.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(getsockname(&self.socket)?.try_into()?)
+    }
+
+    /// The file of the socket, for who has it removed at another time.
+    pub fn take_file(&mut self) -> Option<SocketFile> {
+        self.file.take()
+    }
+
+    /// The next one who has connected already; [`io::ErrorKind::WouldBlock`] where nobody has.
+    pub fn accept(&self) -> io::Result<Stream> {
+        let connection = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
+        if self.is_tcp {
+            // Somebody waits for each key, packet and answer.
+            set_tcp_nodelay(&connection, true)?;
+        }
+        Ok(connection.into())
+    }
+
+    /// Waits for the next one who connects. It fails when this was [closed](Listener::close).
+    pub fn wait(&self) -> io::Result<Stream> {
+        loop {
+            match self.accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+            let mut fds = [PollFd::new(self, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                // A closed Unix socket that does not wait goes on answering that nobody has connected.
+                Ok(_) if fds[0].revents().contains(PollFlags::HUP) => {
+                    return Err(io::ErrorKind::NotConnected.into());
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Ends it: nobody connects any more, and who [waits](Listener::wait) for somebody is told so.
+    pub fn close(&self) {
+        if let Err(error) = shutdown(&self.socket, Shutdown::Both) {
+            tracing::debug!("cannot stop listening: {error}");
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Another descriptor for what this process was given as number `number`.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[track_caller]
+    fn accepts(listener: &Listener, connect: impl FnOnce() -> Stream) {
+        let mut client = connect();
+        let mut served = listener.wait().unwrap();
+        client.write_all(b"x").unwrap();
+        let mut byte = [0];
+        served.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    fn path(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("ring3-listener-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn all_kinds_accept() {
+        let path = path("all");
+        let listener = Listener::unix(&path).unwrap();
+        accepts(&listener, || Stream::unix(&path).unwrap());
+        let again = Listener::inherited(listener.as_fd().as_raw_fd()).unwrap();
+        accepts(&again, || Stream::unix(&path).unwrap());
+        assert!(listener.local_address().is_err());
+        let listener = Listener::tcp_of_this_host("127.0.0.1", 0).unwrap();
+        let address = listener.local_address().unwrap();
+        accepts(&listener, || Stream::tcp(address).unwrap());
+        let again = Listener::inherited(listener.as_fd().as_raw_fd()).unwrap();
+        accepts(&again, || Stream::tcp(address).unwrap());
+    }
+
+    #[test]
+    fn who_waits_is_told_of_the_end() {
+        let path = path("end");
+        for listener in [Listener::unix(&path).unwrap(), Listener::tcp("127.0.0.1:0").unwrap()] {
+            let listener = Arc::new(listener);
+            let inside = Arc::clone(&listener);
+            let waiting = thread::spawn(move || inside.wait());
+            listener.close();
+            assert!(waiting.join().unwrap().is_err());
+        }
+    }
+
+    #[test]
+    fn only_this_host_is_listened_to() {
+        let foreign = Listener::tcp_of_this_host("0.0.0.0", 0);
+        assert!(matches!(foreign, Err(ListenError::Foreign(_))));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Listener::inherited(file.as_raw_fd()).is_err());
+        assert!(Listener::inherited(9999).is_err());
+    }
+
+    #[test]
+    fn addresses_that_other_hosts_reach_are_refused() {
+        for good in ["127.0.0.1:1", "127.9.9.9:0", "[::1]:5"] {
+            assert!(for_this_host("this", good.parse().unwrap()).is_ok(), "{good}");
+        }
+        for bad in ["0.0.0.0:1", "[::]:1", "192.168.1.1:1", "[::ffff:0.0.0.0]:1", "8.8.8.8:1"] {
+            let error = for_this_host("this", bad.parse().unwrap()).unwrap_err();
+            assert!(error.to_string().contains("for this host alone"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One end of a connection, by a Unix socket or by TCP: read and written alike.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
+};
+
+/// See the module. Any thread may use it at any time.
+#[derive(Debug)]
+pub struct Stream(OwnedFd);
+
+impl Stream {
+    /// Connects to the Unix socket at `path`.
+    pub fn unix(path: &Path) -> io::Result<Stream> {
+        Ok(Stream(UnixStream::connect(path)?.into()))
+    }
+
+    /// Connects to a TCP port. What is written is sent at once.
+    pub fn tcp(address: impl ToSocketAddrs) -> io::Result<Stream> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Stream(stream.into()))
+    }
+
+    /// The same end once more.
+    pub fn try_clone(&self) -> io::Result<Stream> {
+        Ok(Stream(self.0.try_clone()?))
+    }
+
+    /// How long a read may wait, after which it fails as [`io::ErrorKind::WouldBlock`]; none is for ever.
+    pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
+    }
+
+    /// How long a write may wait, after which it fails as [`io::ErrorKind::WouldBlock`]; none is for ever.
+    pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Send, patience)?)
+    }
+
+    /// The same for reads and writes.
+    pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.set_read_patience(patience)?;
+        self.set_write_patience(patience)
+    }
+
+    /// Ends the connection for both sides, and for those who read or write now.
+    pub fn hang_up(&self) {
+        hang_up(&self.0);
+    }
+}
+
+/// Ends a connection as [`Stream::hang_up`] does. What is no socket is left as it is.
+pub fn hang_up(connection: impl AsFd) {
+    match shutdown(connection, Shutdown::Both) {
+        // The other side has done so itself, or it is no socket.
+        Ok(()) | Err(Errno::NOTCONN | Errno::NOTSOCK) => {}
+        Err(error) => tracing::debug!("cannot hang up: {error}"),
+    }
+}
+
+impl From<OwnedFd> for Stream {
+    fn from(socket: OwnedFd) -> Stream {
+        Stream(socket)
+    }
+}
+
+impl From<Stream> for OwnedFd {
+    fn from(stream: Stream) -> OwnedFd {
+        stream.0
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (count, _) = recv(&self.0, buffer, RecvFlags::empty())?;
+        Ok(count)
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(&self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(sendmsg(&self.0, parts, &mut nothing, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// Both ends of a connection of either kind.
+    fn pairs() -> [(Stream, Stream); 2] {
+        let (near, far) = UnixStream::pair().unwrap();
+        let unix = (Stream(near.into()), Stream(far.into()));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = Stream::tcp(listener.local_addr().unwrap()).unwrap();
+        [unix, (near, Stream(listener.accept().unwrap().0.into()))]
+    }
+
+    #[test]
+    fn both_kinds_are_read_and_written_alike() {
+        for (mut near, mut far) in pairs() {
+            assert_eq!(near.write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"c")]).unwrap(), 3);
+            near.try_clone().unwrap().write_all(b"d").unwrap();
+            let mut bytes = [0; 4];
+            far.read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"abcd");
+        }
+    }
+
+    #[test]
+    fn patience_ends() {
+        for (mut near, _far) in pairs() {
+            let little = Some(Duration::from_millis(5));
+            near.set_patience(little).unwrap();
+            assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+            let full = loop {
+                if let Err(error) = near.write(&[0; 1 << 12]) {
+                    break error;
+                }
+            };
+            assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn who_is_hung_up_on_reads_the_end_and_gets_no_signal() {
+        for (near, mut far) in pairs() {
+            near.hang_up();
+            near.hang_up();
+            assert_eq!(far.read(&mut [0]).unwrap(), 0);
+            assert_eq!((&near).write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+            let parts = [IoSlice::new(b"x")];
+            assert_eq!((&near).write_vectored(&parts).unwrap_err().kind(), ErrorKind::BrokenPipe);
+        }
+        // Some connections are given as descriptors, and are no sockets.
+        hang_up(std::fs::File::open("/dev/null").unwrap());
+    }
+}

@@ -1,4 +1,4 @@
-//! Any bytes in any state: whatever the guest does, translated code neither panics nor hangs.
+//! Random bytes as code, in random states: whatever the guest does, translated code neither panics nor hangs.
 
 #[path = "../../x86/tests/common/mod.rs"]
 mod common;
@@ -28,7 +28,7 @@ fn any_bytes_in_any_state() {
     }
 }
 
-/// Makes code flat, of any privilege that is translated; otherwise it is segmented.
+/// Makes the code flat, at a random privilege that is translated. Otherwise it remains segmented.
 fn make_flat(random: &mut Random, cpu: &mut Cpu) {
     let privilege = random.pick(&[0, 0x60]);
     for register in sreg::ES..=sreg::DS {

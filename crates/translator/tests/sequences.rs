@@ -1,4 +1,5 @@
-//! Random programs do the same on the translator as on the interpreter, with deadlines anywhere.
+//! Random programs, which must have the same results on the translator as on the interpreter, with deadlines
+//! anywhere.
 
 #[path = "../../x86/tests/common/programs.rs"]
 mod programs;
@@ -55,7 +56,7 @@ fn the_translator_does_what_the_interpreter_does() {
             (seen(&exit, &cpu), memory, watch.instructions_before())
         };
         let (mut interpreted, mut memory_then, undefined) = interpret(EXECUTED);
-        // A program that has run into its data can come to any instruction.
+        // A program that has run into its data can execute any instruction.
         let executed = undefined.unwrap_or(EXECUTED);
         if undefined.is_some() {
             (interpreted, memory_then, _) = interpret(executed);

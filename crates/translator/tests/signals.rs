@@ -1,5 +1,5 @@
-//! Signals of others at any moment, while the stack is the one that translated code has for returns: their handlers find room below it,
-//! and the guest does not notice them.
+//! Signals of other programs and timers at any moment, while the host's stack is the one that translated code
+//! has for returns. Their handlers must find room below it, and the guest must not notice them.
 #![allow(unsafe_code, reason = "a timer and a handler of the host are what this is about")]
 
 mod support;
@@ -21,11 +21,11 @@ use support::translator;
 const MEMORY: u64 = 4 << 20;
 const CODE: u32 = 0x1_0000;
 const STACK: u32 = 0x30_0000;
-/// Calls within calls: more than the stack of returns has room for.
+/// Depth of nested calls, for which the stack of returns has no room.
 const DEPTH: u32 = 20_000;
-/// Between two signals, in nanoseconds.
+/// Time between two signals, in nanoseconds.
 const PERIOD: i64 = 100_000;
-/// Signals that are to come, and how often the program is run for that at most.
+/// Number of signals that must come, and upper bound of the runs of the program until then.
 const SIGNALS: u64 = 2_000;
 const MOST_RUNS: u32 = 20_000;
 
@@ -50,7 +50,7 @@ const PROGRAM: &[u8] = &[
     0xc3,                         // 29: RET
 ];
 
-/// Runs the program to its end; all that the processor has then.
+/// Runs the program to its end, and returns the whole state of the processor.
 fn run(engine: &mut dyn Engine, memory: &mut Memory) -> String {
     let mut cpu = Cpu::new();
     cpu.maker = Maker::of_host();
@@ -64,10 +64,10 @@ fn run(engine: &mut dyn Engine, memory: &mut Memory) -> String {
     format!("{:?}", cpu.save())
 }
 
-/// Signals so far.
+/// Number of signals so far.
 static COMES: AtomicU64 = AtomicU64::new(0);
 
-/// Uses so many bytes of the stack, as handlers do, and the registers that the guest has too.
+/// Uses BYTES bytes of the stack, as handlers do, and registers that the guest uses too.
 unsafe extern "C" fn on_timer<const BYTES: usize>(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     let mut bytes = [0_u8; BYTES];
     black_box(&mut bytes).fill(0xaa);
@@ -76,19 +76,20 @@ unsafe extern "C" fn on_timer<const BYTES: usize>(_: c_int, _: *mut siginfo_t, _
     COMES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A timer that sends SIGALRM to this thread again and again, while it lives.
+/// A timer that sends SIGALRM to this thread again and again while it lives.
 struct Timer(libc::timer_t);
 
 impl Timer {
-    /// One whose handler uses the stack that there is, and more of it than stacks for handlers have, or a little of one of its own.
+    /// Returns a timer whose handler uses more of the present stack than alternate stacks have, or a little
+    /// of an alternate stack of its own.
     fn new(has_own_stack: bool) -> Timer {
         let (handler, flags) = if has_own_stack {
             (on_timer::<512> as *const (), libc::SA_ONSTACK)
         } else {
             (on_timer::<{ 16 << 10 }> as *const (), 0)
         };
-        // SAFETY: all bits zero is a valid value of each of the structures, which the calls read; the handler does nothing that is not
-        // allowed in one; `gettid` has no conditions.
+        // SAFETY: all bits zero are a valid value of each of the structures, which the calls only read. The
+        // handler does nothing that handlers may not do. `gettid` has no conditions.
         unsafe {
             let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             action.sa_sigaction = handler as usize;
@@ -114,12 +115,12 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: it was created and not deleted since.
+        // SAFETY: the timer was created and not deleted since.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// Handlers on the stack that there is, and on one of their own.
+/// Handlers run on the stack of translated code, and on a stack of their own.
 #[test]
 fn signals_at_any_moment() {
     let Some((mut translator, mut memory)) = translator(MEMORY) else { return };

@@ -1,5 +1,6 @@
-//! The host code of guest code of each kind, as text beside how many instructions it has, in `golden.txt`: whoever changes what is emitted sees
-//! what that does, and a change of the text is one of the commit. With `RING3_GOLDEN=write` the text is written anew.
+//! The host code of each kind of guest code, as text with its number of instructions, in `golden.txt`.
+//! Whoever changes what is emitted sees the effect there, and commits the changed text. With
+//! `RING3_GOLDEN=write` the test writes the text anew.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,10 +17,10 @@ use crate::map::Set;
 use crate::mode::{Loading, Mode, Segmented};
 use crate::slots::Slots;
 
-/// Where the guest code is, and its host code.
+/// Addresses of the guest code and of its host code.
 const EIP: u32 = 0x1000;
 const HOST: u32 = 0x4000_0000;
-/// JMP to itself: what ends a block in which one instruction is looked at.
+/// JMP to itself: it ends a block that shows one instruction.
 const END: &[u8] = &[0xeb, 0xfe];
 
 const SUPERVISOR: Mode = Mode::flat(false);
@@ -35,7 +36,7 @@ const fn segmented(loading: Loading, is_32_bit: bool) -> Mode {
     Mode { is_user: false, segmented: Some(segmented) }
 }
 
-/// Instructions of which each has the code of its site alone.
+/// Instructions of which the text shows the code of the site alone.
 #[rustfmt::skip]
 const INSTRUCTIONS: &[(&str, Mode, &[&[u8]])] = &[
     ("flat code of users", USER, &[
@@ -137,14 +138,14 @@ impl SymbolResolver for Fields {
         if instruction.memory_base() != Register::R14 {
             return None;
         }
-        // The field that it is, or the array that it is in.
+        // The field at this address, or the array that contains it.
         let before = self.0.iter().filter(|(offset, _)| u64::from(*offset) <= address);
         let (offset, name) = before.max_by_key(|(offset, _)| *offset)?;
         Some(SymbolResult::with_str((*offset).into(), name))
     }
 }
 
-/// Writes the instructions of `code`, which is at `address`, and gives how many there are.
+/// Writes the instructions of `code`, which is at `address`, and returns their number.
 fn disassemble(code: &[u8], address: u32, bits: u32, text: &mut String) -> usize {
     let mut formatter = NasmFormatter::with_options(Some(Box::new(Fields(at::names()))), None);
     formatter.options_mut().set_hex_prefix("0x");
@@ -161,7 +162,7 @@ fn disassemble(code: &[u8], address: u32, bits: u32, text: &mut String) -> usize
         let jumps =
             instruction.is_jmp_near_indirect() && instruction.memory_base() == Register::R14;
         if leaves && jumps {
-            // What comes after the jump is read by the routine.
+            // The routine reads the numbers that follow the jump.
             let data = decoder.position();
             for number in code[data..data + 8].chunks(4) {
                 let number = u32::from_le_bytes(number.try_into().unwrap());
@@ -176,7 +177,7 @@ fn disassemble(code: &[u8], address: u32, bits: u32, text: &mut String) -> usize
     count
 }
 
-/// Translates `guest`. Gives the code, and the offsets of its sites.
+/// Translates `guest`. Returns the host code, and the offsets of its sites.
 fn translated(guest: &[u8], mode: Mode) -> (Vec<u8>, Vec<usize>) {
     let none = Set::default();
     let source = Source {
@@ -198,7 +199,7 @@ fn translated(guest: &[u8], mode: Mode) -> (Vec<u8>, Vec<usize>) {
     (code, sites)
 }
 
-/// One part of the text.
+/// Returns one part of the text.
 fn part(guest: &[u8], code: &[u8], address: u32, mode: Mode) -> String {
     let mut text = String::new();
     let bits = if mode.is_32_bit() { 32 } else { 16 };

@@ -1,11 +1,11 @@
-//! Addresses that are not where they seem to be: sums beyond 4 GiB or below 0, which wrap, and segments with bases.
+//! Addresses that wrap because a sum is beyond 4 GiB or below 0, and segments with bases.
 
 use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// The page table of the last 4 MiB, of which the last page is the one at [`DATA`].
+/// The page table of the last 4 MiB, whose last page is mapped to the one at [`DATA`].
 const LAST_TABLE: u32 = PAGE_TABLE + 0x1000;
 
 #[rustfmt::skip]
@@ -29,7 +29,7 @@ const PROGRAM: &[&[u8]] = &[
     &[0x4d],                               // DEC EBP
 ];
 
-/// Runs it with these bases of FS and GS, on both engines.
+/// Runs the program with these bases and this limit of FS and GS, on both engines.
 fn run_with(bases: [u32; 2], limit: u32) {
     let Some(mut pair) = Pair::new() else { return };
     let mut code = PROGRAM.concat();

@@ -1,5 +1,6 @@
-//! Blocks go on after calls. What comes there is entered anew each time that a function returns: after any number of instructions, with
-//! numeric registers that were saved meanwhile, after the code there was changed, or not at all.
+//! Blocks that continue after calls. The code after a call is entered anew each time that a function returns:
+//! after any number of instructions, with numeric registers that were saved meanwhile, after that code was
+//! changed, or not at all.
 
 use ring3_x86::cpu::{Cr0, reg};
 use ring3_x86::engine::Exit;
@@ -7,13 +8,13 @@ use ring3_x86::engine::Exit;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// The function that calls itself, and its address.
+/// The address of the function that calls itself.
 const FUNCTION: u32 = CODE + 0x40;
-/// The argument of its first call, which makes it called 109 times.
+/// The argument of its first call, with which it is called 109 times in all.
 const ARGUMENT: u32 = 9;
-/// Fibonacci's number for that.
+/// The Fibonacci number for this argument.
 const RESULT: u64 = 34;
-/// Where the product is stored.
+/// Address at which the product is stored.
 const PRODUCT: u32 = 0x6_0000;
 
 /// FLD1; CALL the function; FSTP QWORD [EDI]; HLT
@@ -22,8 +23,8 @@ fn program() -> Vec<u8> {
     [&[0xd9, 0xe8, 0xe8][..], &distance, &[0xdd, 0x1f, 0xf4]].concat()
 }
 
-/// Fibonacci's numbers as their definition has them. After each call ST(0) is doubled, and where nothing is called
-/// there is an access to a port, which translated code may be left for.
+/// Computes Fibonacci numbers by their definition. Each call doubles ST(0). A call that calls nothing
+/// accesses a port, for which translated code may be left.
 #[rustfmt::skip]
 const FIBONACCI: [u8; 43] = [
     0x56, 0x53, //                      PUSH ESI; PUSH EBX
@@ -69,7 +70,8 @@ fn recursive_calls_in_slices_of_any_size() {
     }
 }
 
-/// Runs a loop of 6 calls of `function`, which is at `address`. What comes after the call is INC EBX, whose address is in EDI.
+/// Runs a loop of 6 calls of `function`, which is at `address`. INC EBX follows the call, and EDI holds the
+/// address of this INC.
 #[track_caller]
 fn run_loop(function: &[u8], address: u32) -> Option<Pair> {
     #[rustfmt::skip]
@@ -93,16 +95,16 @@ fn run_loop(function: &[u8], address: u32) -> Option<Pair> {
     Some(pair)
 }
 
-/// What EBX is after calls each of which did, by turns, the first or the second.
+/// Returns the value of EBX after calls that changed it, by turns, by the first and the second number.
 fn expected(turns: [i32; 2]) -> u32 {
     (0..6).fold(0, |ebx: i32, round| (ebx + 1 + turns[round % 2]) * 3) as u32
 }
 
 #[test]
 fn a_function_changes_what_comes_after_its_call() {
-    // XOR BYTE [EDI], 8; RET: INC becomes DEC, and that INC.
+    // XOR BYTE [EDI], 8; RET: changes INC to DEC, and back.
     let function = [0x80, 0x37, 8, 0xc3];
-    // In the same page, and in another one.
+    // The function is in the same page, or in another one.
     for address in [FUNCTION, USER_CODE] {
         let Some(pair) = run_loop(&function, address) else { return };
         assert_eq!(pair.tested.get(reg::BX), expected([-1, 1]));
@@ -111,7 +113,7 @@ fn a_function_changes_what_comes_after_its_call() {
 
 #[test]
 fn a_function_returns_elsewhere() {
-    // XOR EBP, 1; ADD [ESP], EBP; RET: each second time to what comes after the INC.
+    // XOR EBP, 1; ADD [ESP], EBP; RET: every second return is to the instruction after the INC.
     let function = [0x83, 0xf5, 1, 0x01, 0x2c, 0x24, 0xc3];
     for address in [FUNCTION, USER_CODE] {
         let Some(pair) = run_loop(&function, address) else { return };

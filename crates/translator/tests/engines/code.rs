@@ -1,7 +1,7 @@
-//! Programs that change themselves all the time: the next instruction, later ones and earlier ones, through another linear address,
-//! by string instructions, by calls and pushes, across pages, in a page that also has data; that jump into the
-//! middle of instructions; and that devices change. And programs that change code which is executed only as a part of other
-//! code.
+//! Programs that change themselves all the time. They change the next instruction, later ones and earlier
+//! ones, through another linear address, by string instructions, by calls and pushes, across pages, and in a
+//! page that also has data; they jump into the middle of instructions; and devices change them. Other
+//! programs change code which is executed only as a part of other code.
 
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
@@ -15,17 +15,17 @@ use crate::undefined::Watch;
 
 const CASES: u64 = if cfg!(debug_assertions) { 50 } else { 600 };
 
-/// Instructions of a program, and the bytes for each: what is left is NOPs.
+/// Number of slots for instructions in a program, and the bytes in each. NOPs fill the rest of a slot.
 const SLOTS: u32 = 24;
 const SLOT: u32 = 16;
-/// The last bytes of a page have its first slots.
+/// Address of the first slot. The first slots are the last bytes of a page.
 const START: u32 = USER_CODE + 0x1000 - 6 * SLOT;
-/// Where the pages of the program are once more.
+/// Address at which the pages of the program are mapped a second time.
 const ALIAS: u32 = 0x7_0000;
-/// Data, the stack and numbers for strings beside the code.
+/// Addresses, beside the code, of data for operands and strings, and of the stack.
 const OPERANDS: u32 = USER_CODE + 0x200;
 const STACK_BESIDE: u32 = USER_CODE + 0x400;
-/// Rounds of a program, and what is executed of it at most.
+/// Rounds of a program, and an upper bound of the instructions that are executed.
 const ROUNDS: u8 = 8;
 const EXECUTED: u64 = 1500;
 
@@ -35,35 +35,36 @@ fn slot(number: u32) -> u32 {
     START + number * SLOT
 }
 
-/// INC or DEC of a register but ESP and EBP.
+/// Returns INC or DEC of a register other than ESP and EBP.
 fn short(random: &mut Random) -> u8 {
     random.pick(&[0x40, 0x48]) | random.pick(&[0, 1, 2, 3, 6, 7])
 }
 
-/// One that is written, seen from where it stands or by its other address.
+/// Returns `address`, or its alias, as the target of a write.
 fn target(random: &mut Random, address: u32) -> u32 {
     if random.percent(40) { address - USER_CODE + ALIAS } else { address }
 }
 
-/// Bytes with numbers in them.
+/// Joins opcodes and numbers.
 fn bytes(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// An instruction, or some that belong together, for slot `number`.
+/// Returns an instruction, or several that belong together, for slot `number`.
 fn slot_code(random: &mut Random, number: u32) -> Vec<u8> {
     let other = random.below(SLOTS);
-    // Often one that comes soon.
+    // Often a slot that is executed soon.
     let other = if random.percent(50) { (number + random.below(3)) % SLOTS } else { other };
     let at = target(random, slot(other)).to_le_bytes();
     let within = slot(other) + random.below(5);
     let in_it = target(random, within).to_le_bytes();
     let shorts = [(); 4].map(|()| short(random));
     match random.below(15) {
-        // What can be changed, and what is another instruction in the middle: MOV EAX, four of them.
+        // Instructions that can be changed, or whose middle is another instruction: MOV EAX with four of
+        // them.
         0..3 => bytes(&[&[short(random)], &shorts[..2]]),
         3 => bytes(&[&[0xb8], &shorts]),
-        // MOV BYTE [a slot], another one; MOV DWORD, four of them; the same within.
+        // MOV BYTE [a slot] with another instruction; MOV DWORD with four; the same inside of a slot.
         4 | 5 => bytes(&[&[0xc6, 0x05], &at, &shorts[..1]]),
         6 => bytes(&[&[0xc7, 0x05], &at, &shorts]),
         7 => bytes(&[&[0xc6, 0x05], &in_it, &shorts[..1]]),
@@ -86,12 +87,12 @@ fn slot_code(random: &mut Random, number: u32) -> Vec<u8> {
         }
         // CALL the instruction before RET; JMP over both
         13 => bytes(&[&[0xe8, 2, 0, 0, 0, 0xeb, 2, shorts[0], 0xc3]]),
-        // XOR BYTE [a slot], 1: another register, or no longer one that is known
+        // XOR BYTE [a slot], 1: changes the register, or makes another instruction.
         _ => bytes(&[&[0x80, 0x35], &at, &[1]]),
     }
 }
 
-/// All slots, and a loop around them.
+/// Returns the code of all slots, with a loop around them.
 fn program(random: &mut Random) -> Vec<u8> {
     let mut code = Vec::new();
     for number in 0..SLOTS {
@@ -161,13 +162,13 @@ fn programs_that_change_themselves() {
         if watch.instructions_before().is_none() {
             pair.compare();
         } else {
-            // They may not be the same any more.
+            // The machines may not be equal any more.
             (pair, watch) = watched().expect("there were some before");
         }
     }
 }
 
-/// Runs code at [`CODE`] that changes code at [`USER_CODE`], with 0 in EBX and an address in EDI.
+/// Runs code at [`CODE`] that changes code at [`USER_CODE`]. EBX is 0, and EDI holds an address.
 #[track_caller]
 fn run_beside(code: &[u8], changed: &[(u32, &[u8])], edi: u32) -> Option<Pair> {
     let mut pair = Pair::new()?;
@@ -184,13 +185,13 @@ fn run_beside(code: &[u8], changed: &[(u32, &[u8])], edi: u32) -> Option<Pair> {
     Some(pair)
 }
 
-/// Position-independent code finds its address by a call of MOV register, [ESP]; RET, which is executed as a part of the
-/// code that calls it. Here that is changed for another register, again and again.
+/// Position-independent code finds its own address by a call of MOV register, [ESP]; RET, which is translated
+/// as a part of the calling code. Here the called function changes to another register, again and again.
 #[test]
 fn a_function_that_only_loads_its_address_is_changed() {
     #[rustfmt::skip]
     let code = [
-        // Once by itself, so that its page is known to have code.
+        // The function is called once by itself, so that its page is known to hold code.
         0x8d, 0x47, 0xff, //    LEA EAX, [EDI-1]
         0xff, 0xd0, //          CALL EAX
         0xb9, 5, 0, 0, 0, //    MOV ECX, 5
@@ -203,7 +204,7 @@ fn a_function_that_only_loads_its_address_is_changed() {
         0x49, 0x75, 0xf1, //    DEC ECX; JNZ to the CALL
         0xf4, //                HLT
     ];
-    // In the same page, but not in the same 64 bytes, and in another one.
+    // In the same page, but not in the same 64 bytes, and in another page.
     for function in [USER_CODE + 0x800, USER_CODE + 0x1800] {
         let distance = function - (USER_CODE + 10);
         // MOV EAX, 7; CALL the function; RET
@@ -225,20 +226,21 @@ fn a_function_that_only_loads_its_address_is_changed() {
     }
 }
 
-/// An instruction begins in a page that stays as it is and ends in one whose code keeps changing, as all of it that can be
-/// does.
+/// An instruction begins in a page that does not change and ends in one whose code keeps changing, including
+/// the bytes of this instruction that are there.
 #[test]
 fn an_instruction_goes_on_in_a_page_that_keeps_changing() {
     #[rustfmt::skip]
     let code = [
-        // Another function in the second page changes, so often that the page counts as one that keeps changing.
+        // Another function in the second page changes so often that the page counts as one that keeps
+        // changing.
         0xb9, 200, 0, 0, 0, //              MOV ECX, 200
         0x8d, 0x87, 0x00, 0x01, 0, 0, //    LEA EAX, [EDI+100h]
         0xff, 0x40, 0x01, //                INC DWORD [EAX+1]
         0xff, 0xd0, //                      CALL EAX
         0x01, 0xd3, //                      ADD EBX, EDX
         0x49, 0x75, 0xf0, //                DEC ECX; JNZ to the LEA
-        // Now the number of the instruction that goes on there.
+        // Now the immediate operand changes, in the instruction that crosses into this page.
         0xb9, 20, 0, 0, 0, //               MOV ECX, 20
         0x8d, 0x47, 0xfd, //                LEA EAX, [EDI-3]
         0xff, 0xd0, //                      CALL EAX
@@ -249,7 +251,7 @@ fn an_instruction_goes_on_in_a_page_that_keeps_changing() {
         0xf4, //                            HLT
     ];
     let second = USER_CODE + 0x1000;
-    // MOV EDX, 44332211h; RET, with the last two bytes of the number in the second page.
+    // MOV EDX, 44332211h; RET. The last two bytes of the number are in the second page.
     let crossing = [0xba, 0x11, 0x22, 0x33, 0x44, 0xc3];
     // MOV EDX, 0; RET
     let other = [0xba, 0, 0, 0, 0, 0xc3];

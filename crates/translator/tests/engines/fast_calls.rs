@@ -1,5 +1,5 @@
-//! A program that calls the supervisor again and again with SYSENTER, which goes back with SYSEXIT: what both sides see of
-//! the processor is logged, and must be the same on both engines, wherever execution stops between.
+//! A program that calls the supervisor again and again by SYSENTER, which returns by SYSEXIT. Both log what
+//! they see of the processor. The logs must be the same on both engines, wherever execution stops in between.
 
 use ring3_core::clock::{Clock, Time};
 use ring3_x86::cpu::{Cr0, Cr4, Msrs, reg};
@@ -9,23 +9,24 @@ use ring3_x86::flags::Eflags;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Where SYSENTER goes first, and then by turns there and to the same code after it.
+/// The first target of SYSENTER. Later it alternates between this and the next address, where the same code
+/// is.
 const ENTRY: u32 = CODE;
 const OTHER_ENTRY: u32 = ENTRY + 0x400;
-/// In pages of the supervisor alone.
+/// The supervisor's stack and log, in pages that users may not access.
 const SUPERVISOR_STACK: u32 = 0x5_1000;
 const SUPERVISOR_LOG: u32 = 0x5_2000;
 const USER_LOG: u32 = 0x6_0000;
-/// A handler that counts and goes back.
+/// A handler that counts interrupts and returns.
 const HANDLER: u32 = CODE + 0x800;
 const COUNTED: u32 = DATA;
 const INTERRUPT: u8 = 0x40;
 
 const CALLS: u32 = 40;
-/// More instructions than all of it has.
+/// More instructions than everything executes.
 const LIMIT: u64 = 20_000;
 
-/// Logs at EDI what a program sees, and calls.
+/// Logs at EDI what the program sees, and calls the supervisor.
 fn program() -> Vec<u8> {
     let back = USER_CODE + 38;
     let code = [
@@ -47,7 +48,7 @@ fn program() -> Vec<u8> {
     code
 }
 
-/// Logs at ESI what the supervisor sees, and goes back; does what is not usual now and then.
+/// Logs at ESI what the supervisor sees, and returns. Now and then it does something unusual.
 #[rustfmt::skip]
 fn supervisor() -> Vec<u8> {
     let rest: &[u8] = &[
@@ -136,7 +137,7 @@ fn calls_to_the_end_in_slices_of_any_size() {
 #[test]
 fn interrupts_at_every_instruction_of_calls() {
     let Some(mut pair) = Pair::new() else { return };
-    // From when on nothing is new to the translator.
+    // After this many instructions everything is translated.
     let first = 400;
     for before in first..first + 120 {
         pair.each(|machine| begin(machine, Cr4::empty()));
@@ -159,7 +160,8 @@ fn time_stamps_that_are_the_supervisors_alone() {
 #[test]
 fn alignment_is_checked_in_the_program_alone() {
     let Some(mut pair) = Pair::new() else { return };
-    // The stack of the program is not aligned: it faults as soon as alignment is checked, which a call sets on.
+    // The program's stack is not aligned, so it faults as soon as alignment is checked. A call switches this
+    // on.
     pair.each(|machine| {
         begin(machine, Cr4::empty());
         let with_alignment_check = [
@@ -177,7 +179,7 @@ fn alignment_is_checked_in_the_program_alone() {
 #[test]
 fn strings_access_what_their_side_may_access() {
     let Some(mut pair) = Pair::new() else { return };
-    // Calls, and reads at ESI, which after the last call is what the supervisor has written.
+    // Calls, and reads at ESI; after the last call it reads what the supervisor has written.
     let program = [
         &[0xbe][..], // MOV ESI, USER_LOG
         &USER_LOG.to_le_bytes(),

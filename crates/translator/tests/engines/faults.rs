@@ -1,6 +1,7 @@
-//! Instructions of every form that meet page faults: the handler finds CR2, error code, EIP and registers, mends the page, and the
-//! instruction goes on. So it is with each page of an operand, each element of a string, both pages of an
-//! instruction, and with pages that are a device's; and where it ends in another exception that comes as it should.
+//! Instructions of every form that meet page faults. The handler finds CR2, error code, EIP and registers,
+//! repairs the page, and the instruction continues. This holds for each page of an operand, each element of a
+//! string, both pages of an instruction, and pages that belong to a device. An instruction that then raises
+//! another exception must raise it as it should.
 
 use std::fmt::Write;
 
@@ -26,28 +27,28 @@ use crate::scene::{IntegerScene, compares_strings};
 use crate::x87_scene::{X87Scene, encodings};
 
 const CASES: u64 = if cfg!(debug_assertions) { 2_000 } else { 24_000 };
-/// Instructions that a case has at most, those of the handler among them.
+/// Upper bound of the instructions in a case, including those of the handler.
 const INSTRUCTIONS: u64 = 3000;
 
 const LAYOUT: Layout = Layout::FIXED;
-/// Where physical memory has the pages of the layout, and their page table.
+/// Physical addresses of the layout's pages and of their page table.
 const ARENA: u32 = 0x40_0000;
 const ARENA_TABLE: u32 = 0xa000;
-/// A page of a device.
+/// Physical address of a device's page.
 const DEVICE: u32 = 0x50_0000;
-/// Bit of a page-table entry.
+/// The accessed bit of a page-table entry.
 const ACCESSED: u32 = 0x20;
-/// Below this is all that a guest changes, but for the arena.
+/// A guest changes nothing from here on, except the arena.
 const LOW_END: usize = 0x5_0000;
-/// The handler's log: where it goes on, and the first record.
+/// Addresses in the handler's log: of the pointer to the next record, and of the first record.
 const LOG: u32 = DATA;
 const RECORDS: u32 = DATA + 0x10;
-/// Bytes in a record, and where EFLAGS is among them.
+/// Bytes in a record, and the offset of EFLAGS in it.
 const RECORD: u32 = 15 * 4;
 const LOGGED_FLAGS: u32 = 12 * 4;
 
-/// The handler of page faults: it logs CR2, the registers and what was pushed, lets everybody read and write the page, and goes
-/// back. It halts if the page is not in the arena.
+/// Returns the handler of page faults. It logs CR2, the registers and the values that were pushed, makes the
+/// page readable and writable for everyone, and returns. It halts if the page is not in the arena.
 fn handler_code() -> Vec<u8> {
     let [log, start, table] = [LOG, LAYOUT.arena.start, ARENA_TABLE].map(u32::to_le_bytes);
     let pages = (LAYOUT.arena.len / PAGE_SIZE).to_le_bytes();
@@ -73,7 +74,7 @@ fn handler_code() -> Vec<u8> {
     .concat()
 }
 
-/// Both machines, and what they are before each case.
+/// Both machines, and their states before each case.
 struct Stage {
     pair: Pair,
     low: Vec<u8>,
@@ -93,7 +94,7 @@ impl Stage {
                 let bits = if page < LOW_END as u32 { P | RW } else { 0 };
                 machine.map(page, page, bits);
             }
-            // Supervisor code is not to change them without the processor's knowing of it.
+            // Supervisor code must not change the page tables without the processor's noticing.
             machine.map(PAGE_DIRECTORY, 0, 0);
             machine.map(PAGE_TABLE, 0, 0);
             let directory_entry = PAGE_DIRECTORY + (LAYOUT.arena.start >> 22) * 4;
@@ -140,7 +141,7 @@ impl Stage {
         self.difference(case, is_user, [&our_exit, &exit]).map_or(Ok(()), Err)
     }
 
-    /// What differs after a case.
+    /// Returns the differences after a case.
     fn difference(
         &mut self,
         case: &Case,
@@ -154,8 +155,8 @@ impl Stage {
         let flags = !undefined.flags.bits();
         let compares = compares_strings(&case.instruction);
         self.pair.each(|machine| {
-            // Some processors leave undefined flags changed when they write to memory in vain, and some take back what the
-            // iterations before the fault did to flags (SDM vol. 2, REP).
+            // Some processors change undefined flags even when their write to memory faults. Some undo the
+            // effects on flags of the iterations before a fault (SDM vol. 2, REP).
             let flags = if compares { !Eflags::STATUS.bits() } else { flags };
             let end = machine.dword(LOG);
             let logged =
@@ -163,7 +164,8 @@ impl Stage {
             for pushed in logged.chain(is_user.then_some(INNER_STACK - 12)) {
                 machine.put_dword(pushed, machine.dword(pushed) & flags);
             }
-            // Some access the operand at EDI first, whose page was accessed then even if that at ESI faults.
+            // Some processors access the operand at EDI first. Then its page was accessed even if the operand
+            // at ESI faults.
             if compares {
                 for page in 0..LAYOUT.arena.len / PAGE_SIZE {
                     let entry = ARENA_TABLE + 4 * page;
@@ -185,7 +187,7 @@ impl Stage {
             (registers, general, segments, cpu.eflags().bits() & flags)
         };
         let mut text = String::new();
-        // What supervisor code pushes may be anywhere, in memory or a device.
+        // Supervisor code pushes anywhere, to memory or a device.
         let is_comparable = is_user || undefined.flags.is_empty() && !compares;
         if our_exit != exit || is_comparable && right.accesses != tested.accesses {
             let exits = [(exit, &right.accesses), (our_exit, &tested.accesses)];
@@ -212,13 +214,13 @@ impl Stage {
     }
 }
 
-/// The offsets of a region in the arena.
+/// Returns the offsets of a region in the arena.
 fn in_arena(region: Region) -> std::ops::Range<usize> {
     let start = (region.start - LAYOUT.arena.start) as usize;
     start..start + region.len as usize
 }
 
-/// Writes what is not there yet.
+/// Writes `bytes` at `place`, except in pages that have them already.
 fn restore(machine: &mut Machine, place: usize, bytes: &[u8]) {
     for (at, page) in (place..).step_by(0x1000).zip(bytes.chunks(0x1000)) {
         if machine.memory.contents()[at..at + page.len()] != *page {
@@ -227,7 +229,7 @@ fn restore(machine: &mut Machine, place: usize, bytes: &[u8]) {
     }
 }
 
-/// The arena's page table: of its pages many fault in one way or other, in the holes all of them.
+/// Returns the arena's page table. Many of its pages cause some fault, and the pages in holes always do.
 fn page_table(random: &mut Random, eip: u32) -> Vec<[u8; 4]> {
     let entry = |page: u32| {
         let address = LAYOUT.arena.start + page * PAGE_SIZE;
@@ -276,14 +278,16 @@ fn set_processor(machine: &mut Machine, start: &State, is_user: bool, limited: b
     }
 }
 
-/// It stores an MMX register, which some processors have set TOP and the tags for when it faults.
+/// Returns whether `instruction` stores an MMX register. On some processors such an instruction has set TOP
+/// and the tags when it faults.
 fn stores_mmx(instruction: &Instruction) -> bool {
     use Mnemonic as M;
     matches!(instruction.mnemonic(), M::Movd | M::Movq | M::Movntq | M::Maskmovq)
         && (instruction.op1_register().is_mm() || instruction.op2_register().is_mm())
 }
 
-/// It is executed by users only: others would change the system, or go anywhere in it.
+/// Returns whether only users may execute `instruction` here: others could change the system, or go anywhere
+/// in it.
 fn is_for_user(instruction: &Instruction) -> bool {
     instruction.is_privileged() || instruction.flow_control() != FlowControl::Next
 }
@@ -298,7 +302,7 @@ fn compare_forms<F>(cases: u64, forms: &[F], case: impl Fn(&mut Random, &F) -> C
         let mut random = series.random(number);
         let form = &forms[(number % forms.len() as u64) as usize];
         let case = case(&mut random, form);
-        // The second page of an instruction that is not all in the code is a hole.
+        // The second page of an instruction that is only partly in the code region is a hole.
         if case.start.eip < LAYOUT.code.start + 2 {
             continue;
         }
@@ -322,7 +326,7 @@ fn integer_and_vector_instructions_go_on_after_faults() {
     const X87: [CpuidFeature; 3] = [CpuidFeature::FPU, CpuidFeature::FPU287, CpuidFeature::FPU387];
     let is_x87 = |code: &Code| code.cpuid_features().iter().any(|feature| X87.contains(feature));
     let codes = table::forms().iter().map(|form| form.code);
-    // These leave the engine before they are executed.
+    // At these the engine returns before it executes them.
     let reads_time = |code| matches!(code, Code::Rdtsc | Code::Rdtscp);
     let forms: Vec<Code> = codes.filter(|code| !is_x87(code) && !reads_time(*code)).collect();
     compare_forms(CASES, &forms, |random, form| IntegerScene::random(random, *form).0);

@@ -1,5 +1,7 @@
-//! Memory that a program accesses for the first time, page after page: what is not there yet, and what it reads as zeros before it writes to it, for which systems map
-//! one page for all such memory, and give it pages of its own when it is written to. The interpreter goes on for some instructions after such an access.
+//! Memory that a program accesses for the first time, page after page. Some pages are not present yet. Others
+//! read as zeros before the program writes to them: systems map a single page for all such memory, and give
+//! each page a frame of its own at the first write. The interpreter executes some instructions after such an
+//! access.
 
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
@@ -8,20 +10,20 @@ use crate::common::assembler::jmp;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Pages in a row, which all are the one of zeros at first.
+/// Address of pages in a row, which are all mapped to the page of zeros at first.
 const ROW: u32 = 0x10_0000;
 const PAGES: u32 = 16;
 const ZEROS: u32 = 0x5_0000;
-/// How far from the pages in the row those are that take their places.
+/// Distance from the pages in the row to the frames that replace the page of zeros.
 const DISTANCE: u32 = 0x10_0000;
-/// Instructions between the read and the write: some with which the interpreter comes to the write, some with which it does so only where one page comes after the other,
-/// and some with which it does not.
+/// Numbers of instructions between the read and the write. With some of them the interpreter comes to the
+/// write, with some it does so only while one page follows the other, and with some it does not.
 const BETWEEN: [u32; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 42, 47, 48, 90];
-/// Entries of pages in the row: zeros, and nothing.
+/// Page-table entries of the pages in the row: the page of zeros, and not present.
 const ENTRIES: [(u32, u32); 2] = [(ZEROS, P | US), (0, 0)];
 
-/// MOV EAX, [EBX]; INC ECX, `between` times; MOV [EBX], ECX; MOV EDX, [EBX]; ADD EBX, 1000h; DEC ESI; JNZ to the first; HLT, which is not the
-/// user's to execute.
+/// MOV EAX, [EBX]; INC ECX, `between` times; MOV [EBX], ECX; MOV EDX, [EBX]; ADD EBX, 1000h; DEC ESI; JNZ to
+/// the first; HLT, which raises #GP in user code.
 fn user_code(between: u32) -> Vec<u8> {
     let body = [
         &[0x8b, 0x03][..],
@@ -33,11 +35,13 @@ fn user_code(between: u32) -> Vec<u8> {
     [&body[..], &[0x75, back as u8, 0xf4]].concat()
 }
 
-/// Instructions of the handler where signals are counted, about: those of a system take as many.
+/// About the number of instructions in the handler where signals are counted; a system's handler takes as
+/// many.
 const HANDLER: u32 = 2000;
 
-/// The handler of page faults: PUSHAD; MOV ECX, `delay`; LOOP to itself; MOV EAX, CR2; AND EAX, FFFFF000h; LEA ECX, [EAX+DISTANCE+7]; SHR EAX, 10; MOV [EAX+PAGE_TABLE], ECX;
-/// MOV EAX, CR2; INVLPG [EAX]; POPAD; ADD ESP, 4; IRETD.
+/// The handler of page faults: PUSHAD; MOV ECX, `delay`; LOOP to itself; MOV EAX, CR2; AND EAX, FFFFF000h;
+/// LEA ECX, [EAX+DISTANCE+7]; SHR EAX, 10; MOV [EAX+PAGE_TABLE], ECX; MOV EAX, CR2; INVLPG [EAX]; POPAD; ADD
+/// ESP, 4; IRETD.
 fn handler_code(delay: u32) -> Vec<u8> {
     [
         &[0x60, 0xb9][..],
@@ -85,7 +89,7 @@ fn memory_is_accessed_for_the_first_time() {
     }
 }
 
-/// How many signals it takes.
+/// Returns the number of signals that the program takes.
 fn signals(pair: &mut Pair, between: u32, entry: (u32, u32)) -> u64 {
     // The code is translated by then.
     [(); 2].map(|()| {

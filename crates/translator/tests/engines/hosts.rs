@@ -1,4 +1,5 @@
-//! Guests that use up what the translator and the host have: address spaces, mappings, room for code, and addresses.
+//! Guests that exhaust what the translator and the host have: address spaces, mappings, room for code, and
+//! addresses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -11,14 +12,15 @@ use crate::machine::*;
 use crate::pair::Pair;
 use crate::support;
 
-/// Page tables of all spaces here, 4 KiB each.
+/// Physical address of the page tables of all spaces, 4 KiB each.
 const TABLES: u32 = 0x40_0000;
-/// Pages of memory that linear pages are mapped to.
+/// Physical address of the pages that linear pages are mapped to.
 const FRAMES: u32 = 0x80_0000;
-/// What the guest touches is from here on.
+/// Linear address of the first page that the guest touches.
 const START: u32 = 0x4000_0000;
 
-/// A user's program: adds EAX to ECX doublewords, EDX bytes apart, from EBX on; sums them up in EAX; and ends with #GP.
+/// A user program. It adds EAX to ECX doublewords, EDX bytes apart, from EBX on. It sums them up in EAX, and
+/// ends with #GP.
 #[rustfmt::skip]
 const TOUCH: &[u8] = &[
     0x01, 0x03, // ADD [EBX], EAX
@@ -28,7 +30,8 @@ const TOUCH: &[u8] = &[
     0xf4,       // HLT
 ];
 
-/// Makes the space of the page directory at `directory`: the lowest 4 MiB, and pages from [`START`] on by `tables`.
+/// Makes the space of the page directory at `directory`: the lowest 4 MiB, and pages from [`START`] on by
+/// `tables`.
 fn make_space(machine: &mut Machine, directory: u32, tables: impl IntoIterator<Item = u32>) {
     machine.put_dword(directory, PAGE_TABLE | P | RW | US);
     let entries = (directory + (START >> 22) * 4..).step_by(4);
@@ -37,7 +40,7 @@ fn make_space(machine: &mut Machine, directory: u32, tables: impl IntoIterator<I
     }
 }
 
-/// Runs the program in the space of `cr3` on `pages` pages.
+/// Runs the program on `pages` pages in the space of `cr3`.
 fn touch(pair: &mut Pair, cr3: u32, pages: u32) {
     pair.each(|machine| {
         machine.reset_processor();
@@ -54,7 +57,7 @@ fn touch(pair: &mut Pair, cr3: u32, pages: u32) {
     pair.run_to_halt();
 }
 
-/// More spaces than the translator keeps, each of which has frames of its own.
+/// The guest has more spaces than the translator keeps. Each has frames of its own.
 #[test]
 fn many_address_spaces() {
     const SPACES: u32 = 80;
@@ -73,14 +76,15 @@ fn many_address_spaces() {
     });
     for round in 0..3 {
         for space in 0..SPACES {
-            // Not always in the same order.
+            // Every round has another order.
             touch(&mut pair, TABLES + (space * (2 * round + 1) % SPACES) * 0x2000, PAGES);
         }
     }
     assert!(pair.right.dword(FRAMES) > 2, "the pages were written to");
 }
 
-/// Linux has 65530 mappings for a process; each page here takes one, as pages in a row are the same one.
+/// Linux allows a process 65530 mappings. Each page here takes one, since all pages in a row are the same
+/// frame.
 #[test]
 fn more_pages_than_mappings() {
     const PAGES_OF_TABLE: u32 = 1024;
@@ -106,7 +110,7 @@ fn more_pages_than_mappings() {
     assert!(pair.counted("flushes") > before, "they were too many");
 }
 
-/// More host code than there is room for.
+/// The guest has more code than there is room for its host code.
 #[test]
 fn more_code_than_there_is_room_for() {
     // JZ to the next instruction, which takes a lot of host code.
@@ -129,7 +133,8 @@ fn more_code_than_there_is_room_for() {
     }
 }
 
-/// Translated code reaches guest memory by addresses of its own, so a translator refuses all memory but that which nobody else can refer to meanwhile.
+/// Translated code reaches guest memory by addresses of its own. So a translator refuses every memory except
+/// its own, to which nobody else can refer meanwhile.
 #[test]
 fn a_translator_runs_with_its_own_memory_alone() {
     let Some((mut translator, mut own)) = support::translator(1 << 20) else { return };
@@ -140,16 +145,17 @@ fn a_translator_runs_with_its_own_memory_alone() {
         catch_unwind(AssertUnwindSafe(|| translator.run(&mut cpu, memory, 1))).is_ok()
     };
     assert_eq!([&mut own, &mut of_another, &mut of_none].map(&mut run), [true, false, false]);
-    // It is the memory that counts, not where it is kept.
+    // The memory's identity counts, not the variable that holds it.
     std::mem::swap(&mut own, &mut of_another);
     assert_eq!([&mut own, &mut of_another].map(run), [false, true]);
 }
 
-/// Tests of this program where the process may have only so many addresses: where there is no room for a translator they
-/// say so, and where there is for less of it than it would like they do the same.
+/// Runs tests of this program in a process that may have only so many addresses. If there is no room for a
+/// translator they say so. If there is less room than it would like, the results are the same.
 #[test]
 fn few_addresses() {
-    // In GiB: too little for a translator; enough, but not for a window for users; for one; and for some.
+    // In GiB: too little for a translator; enough for one, but not for a window of user code; enough for one
+    // such window; and for several.
     const LIMITS: [u64; 5] = [1, 12, 28, 40, 100];
     let program = std::env::current_exe().unwrap();
     for limit in LIMITS {
@@ -160,7 +166,7 @@ fn few_addresses() {
                 .arg(&program)
                 .args([test, "--exact", "--nocapture", "--test-threads=1"])
                 .env("RING3_FUZZ_CASES", "2")
-                // What is skipped there is no test of its own.
+                // A skip in this process is no test of its own.
                 .env_remove("RING3_SKIPPED")
                 .output()
                 .unwrap();

@@ -1,5 +1,5 @@
-//! Interrupts, single steps and breakpoints at every instruction of a program with instructions of many kinds: each
-//! time the handler finds the same on both engines.
+//! Interrupts, single steps and breakpoints at every instruction of a program with instructions of many
+//! kinds. Each time the handler must find the same on both engines.
 
 use iced_x86::{Code, Instruction, Register};
 use ring3_x86::cpu::{Cr0, Cr4, reg};
@@ -9,29 +9,29 @@ use crate::common::assembler::{EAX, assemble, binary, call, hlt, jmp, mov};
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// The vector of the interrupt, and that of the software interrupt of the program.
+/// The vector of the external interrupt, and that of the program's software interrupt.
 const INTERRUPT: u8 = 0x40;
 const SOFTWARE: u8 = 0x30;
-/// #DB.
+/// The vector of #DB.
 const DEBUG: u8 = 1;
 
-/// What handlers log, one record after the other: where the next one is put, and the first one.
+/// Addresses in the handlers' log: of the pointer to the next record, and of the first record.
 const LOG: u32 = 0x6_0000;
 const RECORDS: u32 = LOG + 0x10;
 /// Bytes in a record.
 const RECORD: u32 = 14 * 4;
-/// A handler that logs the registers and what was pushed, and goes back.
+/// A handler that logs the registers and the values that were pushed, and returns.
 const HANDLER: u32 = CODE + 0x2000;
-/// The same for #DB, which lets the instruction be executed that it goes back to.
+/// A handler of #DB that does the same, and sets RF so that the instruction to which it returns is executed.
 const DEBUG_HANDLER: u32 = CODE + 0x2100;
-/// What comes before the program.
+/// The address of the code that precedes the program.
 const PRELUDE: u32 = CODE + 0x1000;
-/// What the program calls.
+/// The function that the program calls.
 const FUNCTION: u32 = CODE + 0x3000;
-/// Data on two pages.
+/// The address of operands on two pages.
 const OPERANDS: u32 = DATA + 0xff0;
 
-/// More instructions than the program executes, with its handlers.
+/// More instructions than the program and its handlers execute.
 const LIMIT: u64 = 100_000;
 
 /// JNZ to `target`.
@@ -39,11 +39,11 @@ fn jnz(target: u32) -> Instruction {
     Instruction::with_branch(Code::Jne_rel32_32, target.into()).unwrap()
 }
 
-/// The instructions of a program one after the other.
+/// The instructions of a program, one after the other.
 struct Program {
     start: u32,
     code: Vec<u8>,
-    /// Where each of them begins.
+    /// The address of each instruction.
     addresses: Vec<u32>,
 }
 
@@ -62,13 +62,13 @@ impl Program {
         self.add(&bytes[0]);
     }
 
-    /// Where the next one begins.
+    /// Returns the address of the next instruction.
     fn end(&self) -> u32 {
         self.start + self.code.len() as u32
     }
 }
 
-/// EBX points to the operands, EBP counts rounds.
+/// The program. EBX points to the operands, and EBP counts rounds.
 #[rustfmt::skip]
 fn program() -> Program {
     let mut program = Program::at(CODE);
@@ -154,7 +154,7 @@ fn program() -> Program {
         &[0x0f, 0x11, 0x43, 0x30], // MOVUPS [EBX+48], XMM0
         &[0x0f, 0x6f, 0x4b, 0x20], // MOVQ MM1, [EBX+32]
         &[0x0f, 0x77],             // EMMS
-        // Other ways to other places.
+        // Other ways of changing control.
         &[0xcd, SOFTWARE],         // INT 30h
         &mov_function,             // MOV EAX, FUNCTION
         &[0x89, 0x43, 0x10],       // MOV [EBX+16], EAX
@@ -173,7 +173,8 @@ fn program() -> Program {
     program
 }
 
-/// Logs the registers and what was pushed, sets the flags `pushed` among that, and goes back.
+/// Returns a handler that logs the registers and the values that were pushed, sets the bits `pushed` in the
+/// pushed EFLAGS, and returns.
 #[rustfmt::skip]
 fn handler_code(pushed: u32) -> Vec<u8> {
     let log = LOG.to_le_bytes();
@@ -192,14 +193,15 @@ fn handler_code(pushed: u32) -> Vec<u8> {
     .concat()
 }
 
-/// Both machines with the program, handlers, and `prelude` before it at [`PRELUDE`].
+/// Returns both machines with the program, the handlers, and the code `prelude` at [`PRELUDE`], which
+/// precedes the program.
 fn stage(program: &Program, prelude: &[Instruction]) -> Option<Pair> {
     let mut pair = Pair::new()?;
     pair.each(|machine| {
         machine.put(CODE, &program.code);
         machine.code(PRELUDE, prelude);
         machine.put(HANDLER, &handler_code(0));
-        // So that a breakpoint on an instruction does not come again (SDM vol. 3, 19.3.1.1).
+        // RF, so that a breakpoint on an instruction does not occur again (SDM vol. 3, 19.3.1.1).
         machine.put(DEBUG_HANDLER, &handler_code(Eflags::RF.bits()));
         // ADD EAX, [ESP]; RET
         machine.put(FUNCTION, &[0x03, 0x04, 0x24, 0xc3]);
@@ -212,7 +214,7 @@ fn stage(program: &Program, prelude: &[Instruction]) -> Option<Pair> {
     Some(pair)
 }
 
-/// Begins the program, at privilege 3 or 0.
+/// Begins the program at privilege 3 or 0.
 fn begin(machine: &mut Machine, is_user: bool, flags: Eflags) {
     machine.reset_processor();
     machine.enable_paging();
@@ -225,7 +227,7 @@ fn begin(machine: &mut Machine, is_user: bool, flags: Eflags) {
     let cpu = &mut machine.cpu;
     cpu.set_cr4(Cr4::OSFXSR | Cr4::OSXMMEXCPT);
     cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
-    // The program is allowed what it does, but for HLT: there #GP ends it.
+    // The program may execute all its instructions except HLT, at which #GP ends it.
     cpu.set_eflags(flags | Eflags::IOPL);
     cpu.set_gpr(reg::BX, OPERANDS.into());
     cpu.ip = CODE.into();
@@ -248,7 +250,8 @@ fn interrupts_at_every_instruction() {
             pair.each(|machine| machine.interrupt = Some(INTERRUPT));
             pair.run_to_halt();
             let records = (pair.right.dword(LOG) - RECORDS) / RECORD;
-            // Two software interrupts and this one, but in the handler in which a user ends.
+            // Two software interrupts and this one, except when it came in the handler in which a user
+            // program ends.
             assert!(records == 2 + 1 || before + 2 >= all, "{records} after {before}");
         }
     }
@@ -271,7 +274,7 @@ fn breakpoints_at_every_instruction() {
     let addresses = &program.addresses;
     let are_met = |address: &&u32| breakpoints_are_met(&program, **address, EXECUTION);
     let met = addresses.iter().filter(are_met).count();
-    // Some are jumped over.
+    // The program jumps over some instructions.
     assert!(met + 3 >= addresses.len(), "{met} of {}", addresses.len());
 }
 
@@ -285,12 +288,13 @@ fn breakpoints_on_data() {
     }
 }
 
-// R/W0 and LEN0 of DR7, four bytes of data (SDM vol. 3, 19.2.4).
+// Bits of DR7, R/W0 and LEN0: execution, writes and accesses, the latter two of four bytes (SDM vol. 3,
+// 19.2.4).
 const EXECUTION: u32 = 0;
 const WRITES: u32 = 0b1101 << 16;
 const ACCESSES: u32 = 0b1111 << 16;
 
-/// Runs the program with a breakpoint on `address`; true if it was met.
+/// Runs the program with a breakpoint on `address`. Returns whether it was met.
 fn breakpoints_are_met(program: &Program, address: u32, kind: u32) -> bool {
     let to_debug = |to, from| binary(Code::Mov_dr_r32, to, from);
     let prelude = [

@@ -1,4 +1,5 @@
-//! Short loops are translated several rounds at a time. They end in any of these, fault in any of them and are interrupted in any.
+//! Short loops, of which a block contains several rounds. They end in any of these rounds, fault in any and
+//! are interrupted in any.
 
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
@@ -7,7 +8,7 @@ use ring3_x86::flags::Eflags;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Where the numbers are that are added up. Behind the last one there is a page that is not present.
+/// Address of the numbers that are summed up. The page behind the last number is not present.
 const NUMBERS: u32 = 0x6_0000;
 const END: u32 = NUMBERS + 0x1000;
 

@@ -1,6 +1,6 @@
-//! The translator beside the interpreter, which is the specification: the same guests on both, and then the same state, memory,
-//! accesses to devices and count of instructions. What is right is told by the interpreter's own tests; here is what
-//! is hard for a translator.
+//! The translator compared with the interpreter, which is the specification: both run the same guests, and
+//! afterwards state, memory, accesses to devices and counts of instructions must be the same. The
+//! interpreter's own tests say what is right; these tests cover what is difficult for a translator.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;

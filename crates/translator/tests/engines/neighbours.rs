@@ -1,6 +1,7 @@
-//! Pages beside one that is accessed, which the translator maps with it or fetches from too. Nothing may come of that which software could
-//! tell from a processor that has such pages in its TLB (SDM vol. 3, 5.10.2.3): those whose accessed bit is clear are not known, those whose dirty bit is clear cannot be
-//! written to without its being set, and what software invalidates is no longer seen.
+//! Pages beside one that is accessed, which the translator maps with it, or also fetches from. Software must
+//! not be able to tell the result from a processor that has such pages in its TLB (SDM vol. 3, 5.10.2.3): a
+//! page whose accessed bit is clear is not mapped, a write to a page whose dirty bit is clear sets it, and
+//! software never sees a page again that it has invalidated.
 
 use ring3_x86::cpu::{Cr4, reg};
 use ring3_x86::engine::Exit;
@@ -8,30 +9,31 @@ use ring3_x86::engine::Exit;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Pages in a row, in linear and in physical memory.
+/// Address of pages in a row, both linear and physical.
 const ROW: u32 = 0x10_0000;
 const PAGES: u32 = 12;
-/// One amid them, and one beside it.
+/// The numbers of a page in the middle of the row, and of one beside it.
 const AMID: u32 = 5;
 const BESIDE: u32 = 6;
-/// Another page of physical memory.
+/// Physical address of a page outside of the row.
 const ELSEWHERE: u32 = 0x20_0000;
 /// A page directory with the same page table.
 const OTHER_DIRECTORY: u32 = 0xb000;
 
-// Bits of entries beside those of `machine`.
+// Bits of page-table entries in addition to those of `machine`.
 const ACCESSED: u32 = 0x20;
 const DIRTY: u32 = 0x40;
 const GLOBAL: u32 = 0x100;
-/// Of a page that was written to.
+/// Bits of a page that was written to.
 const USED: u32 = P | RW | US | ACCESSED | DIRTY;
 
-/// IN AL, DX, at which the engine comes back or, at privilege 3, #GP is raised; handlers are the same.
+/// IN AL, DX, at which the engine returns or, at privilege 3, #GP is raised. All handlers are this
+/// instruction too.
 const END: u8 = 0xec;
-/// More instructions than there are.
+/// More instructions than a run executes.
 const LIMIT: u64 = 100;
 
-// Code, at the same offsets for the supervisor and for the user.
+// Code, at the same offsets for the supervisor and for users.
 /// MOV EAX, [EBX].
 const READ: (u32, &[u8]) = (0, &[0x8b, 0x03]);
 /// MOV [EBX], ECX.
@@ -43,14 +45,14 @@ const LOAD_CR3: (u32, &[u8]) = (0x30, &[0x0f, 0x22, 0xd8]);
 /// MOV CR4, EAX.
 const LOAD_CR4: (u32, &[u8]) = (0x40, &[0x0f, 0x22, 0xe0]);
 
-/// How software has the processor forget a page.
+/// How software invalidates a page.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Invlpg,
     Cr3,
 }
 
-/// What becomes of an access.
+/// The outcome of an access.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// EAX.
@@ -63,7 +65,8 @@ struct World {
 }
 
 impl World {
-    /// Pages in a row whose entries have these bits, and which hold their numbers.
+    /// Makes machines with pages in a row, each of which contains its number. Their entries have the bits
+    /// `bits`.
     fn new(bits: u32) -> Option<World> {
         let mut pair = Pair::new()?;
         pair.each(|machine| {
@@ -86,7 +89,7 @@ impl World {
         Some(World { pair })
     }
 
-    /// Runs the code at `eip` with these registers to its end.
+    /// Runs the code at `eip` with these registers to its end, and returns the outcome.
     fn go(&mut self, eip: u32, is_user: bool, registers: &[(u8, u32)]) -> Outcome {
         self.pair.enter(eip, is_user, registers);
         let exit = self
@@ -115,7 +118,7 @@ impl World {
         self.go(CODE + what.0, false, &[(reg::AX, value), (reg::BX, address)])
     }
 
-    /// Changes the entry of a page, of which the processor is told so.
+    /// Changes the page-table entry of a page, and invalidates it.
     fn change(&mut self, page: u32, frame: u32, bits: u32, way: Way) {
         self.pair.each(|machine| machine.map(linear(page), frame, bits));
         match way {
@@ -164,7 +167,7 @@ fn neighbours_that_are_invalidated_are_seen_no_longer() {
     }
 }
 
-/// The interpreter, with which memory is compared after each access, has no neighbours.
+/// The interpreter, with which memory is compared after each access, maps no neighbours.
 #[test]
 fn accessed_bits_are_set_by_accesses_alone() {
     let Some(mut world) = World::new(P | RW | US) else { return };
@@ -201,7 +204,8 @@ fn neighbours_have_rights_of_their_own() {
     }
 }
 
-/// As fork has it: nothing is written to any more, what is there can be read, and later it can be written to again.
+/// As fork does it: no page can be written to any more, all can be read, and later they can be written to
+/// again.
 #[test]
 fn pages_that_lose_their_right_to_be_written() {
     let Some(mut world) = World::new(USED) else { return };
@@ -223,12 +227,12 @@ fn pages_that_lose_their_right_to_be_written() {
     world.change(AMID, linear(AMID), USED - DIRTY, Way::Cr3);
     assert_eq!(world.user_writes(AMID, 7), Outcome::Done(0));
     assert_ne!(world.entry(AMID) & DIRTY, 0);
-    // The supervisor has it alone.
+    // Only the supervisor may access the page.
     world.change(AMID, linear(AMID), USED - US, Way::Cr3);
     assert_eq!(world.user_reads(AMID), Outcome::PageFault);
 }
 
-/// SDM vol. 3, 5.10.4.1: while CR4.PGE is clear, a load of CR3 invalidates what was global too.
+/// While CR4.PGE is clear, a load of CR3 also invalidates pages that were global (SDM vol. 3, 5.10.4.1).
 #[test]
 fn global_pages_that_are_global_no_longer() {
     let Some(mut world) = World::new(USED - US + GLOBAL) else { return };
@@ -239,7 +243,8 @@ fn global_pages_that_are_global_no_longer() {
     assert_eq!(world.supervisor_does(READ, 0, linear(AMID)), Outcome::Done(99));
 }
 
-/// A block that is made from two pages, of which the second one changes, is not found again by way of the first.
+/// A block that is made from two pages, of which the second one changes, is not found again through the
+/// first.
 #[test]
 fn code_of_two_pages_that_was_dropped() {
     const FIRST: u32 = USER_CODE + 0x200;
@@ -256,7 +261,7 @@ fn code_of_two_pages_that_was_dropped() {
         machine.put(SECOND, &[END]);
     });
     let registers = [(reg::BX, 0), (reg::CX, 0), (reg::DX, FIRST)];
-    // What was fetched from before is what makes it one block.
+    // The second page must have been fetched from before, so that both make one block.
     world.go(SECOND, true, &registers);
     world.go(FIRST, true, &registers);
     assert_eq!(world.pair.tested.get(reg::BX), FIRST + 5);

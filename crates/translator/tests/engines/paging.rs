@@ -1,7 +1,8 @@
-//! Page tables that change all the time, as systems change them: pages that are mapped elsewhere, with other rights, global or not,
-//! large pages that become small ones and back, two address spaces, tables that map themselves, aliases with code in them, and
-//! accessed and dirty bits. Whatever software has to invalidate is invalidated in one of the ways that there are,
-//! or was not present before; then both engines must see the same.
+//! Page tables that change all the time, as systems change them: pages that are mapped elsewhere, with other
+//! rights, global or not, large pages that become small ones and back, two address spaces, tables that map
+//! themselves, aliases with code in them, and accessed and dirty bits. The guest invalidates whatever it must
+//! invalidate, unless it was not present before, in one of the ways that there are. Then both engines must
+//! see the same.
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
@@ -14,41 +15,43 @@ use crate::pair::Pair;
 const CASES: u64 = if cfg!(debug_assertions) { 3 } else { 25 };
 /// Steps of a case.
 const STEPS: u32 = 300;
-/// Steps after which memory is compared too.
+/// Number of steps after which memory is compared too.
 const LOOKS: u32 = 25;
 
-// Physical memory: tables of the address spaces, small pages, and large ones.
+// Physical addresses of the tables of the address spaces, of small pages, and of large ones.
 const TABLES: u32 = 0x10_0000;
-/// From those of one space to those of the other.
+/// Distance from the tables of one space to those of the other.
 const SPACE: u32 = 0x1_0000;
 /// The page table of the region that both spaces share.
 const SHARED_TABLE: u32 = 0x13_0000;
 const FRAMES: u32 = 0x18_0000;
 const LARGE_FRAMES: [u32; 2] = [0x40_0000, 0x80_0000];
 
-// In a page: what is called, and data, which may go on in the next page but not as far as what is called there.
+// Offsets in a page: of the function that is called, and of data. An operand may go on in the next page, but
+// not as far as the function there.
 const CALLED: u32 = 0x200;
 const DATA_START: u32 = 0x800;
 const DATA_END: u32 = 0x1000;
 
-/// More instructions than a probe has.
+/// More instructions than a probe executes.
 const LIMIT: u64 = 1000;
 
-/// Linear addresses whose mapping changes: a region of each space's own and then a shared one, each of a directory entry.
+/// Linear addresses whose mapping changes: a region of each space's own, then a shared one. Each region has
+/// one directory entry.
 const REGIONS: u32 = 0x8000_0000;
-/// Pages that are used of each.
+/// Pages of each region that are used.
 const PAGES: u32 = 4;
 const SMALL_FRAMES: u32 = 6;
 
-// Bits of entries beside those of `machine`.
+// Bits of page-table entries in addition to those of `machine`.
 const DIRTY: u64 = 0x40;
 const ACCESSED: u64 = 0x20;
 const LARGE: u64 = 0x80;
 const GLOBAL: u64 = 0x100;
 const NO_EXECUTE: u64 = 1 << 63;
 
-/// What is done with a page whose address is in EBX, each followed by [`END`]: by the supervisor, or at privilege 3, where
-/// that is #GP.
+/// What a probe does with a page whose address is in EBX. [`END`] follows each of these. The supervisor
+/// executes them, or user code, where [`END`] raises #GP.
 #[rustfmt::skip]
 const PROBES: [&[u8]; 9] = [
     &[0x8b, 0x03],                         // MOV EAX, [EBX]
@@ -61,7 +64,8 @@ const PROBES: [&[u8]; 9] = [
     &[0xff, 0x33, 0x8f, 0x43, 0x04],       // PUSH DWORD [EBX]; POP DWORD [EBX+4]
     &[0xdd, 0x03, 0xdd, 0x5b, 0x08],       // FLD QWORD [EBX]; FSTP QWORD [EBX+8]
 ];
-/// The supervisor's own: INVLPG [EBX]; MOV CR3, EAX; MOV CR4, EAX; MOV CR0, EAX; MOV [EBX], EAX with [EBX+4] = EDX.
+/// Instructions of the supervisor: INVLPG [EBX]; MOV CR3, EAX; MOV CR4, EAX; MOV CR0, EAX; MOV [EBX], EAX
+/// with [EBX+4] = EDX.
 const SYSTEM: [&[u8]; 6] = [
     &[0x0f, 0x01, 0x3b],
     &[0x0f, 0x22, 0xd8],
@@ -77,28 +81,28 @@ const LOAD_CR0: usize = 3;
 const STORE: usize = 4;
 const STORE_LONG: usize = 5;
 
-/// IN AL, DX, at which the engine comes back; handlers are the same.
+/// IN AL, DX, at which the engine returns. All handlers are this instruction too.
 const END: u8 = 0xec;
-/// A probe's code is so far after that of the one before.
+/// Bytes from the code of one probe to that of the next.
 const PROBE_SIZE: u32 = 16;
-/// Where those of the system are.
+/// The address of the instructions in [`SYSTEM`].
 const SYSTEM_CODE: u32 = CODE + 0x800;
 
-/// The machines, and how their paging is.
+/// The machines, and the state of their paging.
 struct World {
     pair: Pair,
     /// Physical address extension: entries of 8 bytes, large pages of 2 MiB, and execute-disable.
     pae: bool,
-    /// The space whose tables CR3 has.
+    /// The space to whose tables CR3 points.
     space: u32,
 }
 
-/// What CR3 has for a space: page-directory-pointer table or page directory.
+/// Returns the value of CR3 for a space: the address of its page-directory-pointer table or page directory.
 fn top(space: u32) -> u32 {
     TABLES + space * SPACE
 }
 
-/// Where the page table of a region is.
+/// Returns the address of the page table of a region.
 fn table_of(space: u32, region: u32) -> u32 {
     if region == 0 { top(space) + 0x8000 } else { SHARED_TABLE }
 }
@@ -144,13 +148,13 @@ impl World {
             let pae = if pae { Cr4::PAE } else { Cr4::empty() };
             cpu.set_cr4(Cr4::PSE | Cr4::PGE | Cr4::OSFXSR | pae);
         });
-        // As software does it, so that PAE's pointers are loaded.
+        // Software loads CR3, so that PAE's pointers are loaded too.
         world.system(LOAD_CR3, cr3.into(), 0);
         world.system(LOAD_CR0, (Cr0::PE | Cr0::PG | Cr0::WP).bits().into(), 0);
         Some(world)
     }
 
-    /// The page directory for linear addresses from that GiB on; without PAE there is one for all.
+    /// Returns the page directory for linear addresses from `gib` GiB on. Without PAE there is one for all.
     fn directory(&self, space: u32, gib: u32) -> u32 {
         top(space) + if self.pae { 0x1000 * (1 + gib) } else { 0 }
     }
@@ -159,7 +163,7 @@ impl World {
         if self.pae { 8 } else { 4 }
     }
 
-    /// Linear addresses of a directory entry.
+    /// Returns the number of linear addresses that a directory entry covers.
     fn region_size(&self) -> u32 {
         if self.pae { 2 << 20 } else { 4 << 20 }
     }
@@ -184,8 +188,8 @@ impl World {
         u64::from(high) << 32 | u64::from(self.pair.right.dword(at))
     }
 
-    /// The tables of both spaces: the lowest 2 MiB mapped to themselves for the supervisor, the regions, and the tables themselves
-    /// at the end of the linear addresses.
+    /// Makes the tables of both spaces. They map the lowest 2 MiB to themselves for the supervisor, the
+    /// regions, and, at the end of the linear addresses, the tables themselves.
     fn make_tables(&mut self) {
         let all = u64::from(P | RW | US);
         for space in 0..2 {
@@ -217,14 +221,14 @@ impl World {
         }
     }
 
-    /// Where the table entry of `linear` is in linear memory, by the tables that map themselves.
+    /// Returns the linear address of the table entry of `linear`, in the tables that map themselves.
     fn mapped_entry(&self, linear: u32) -> u32 {
         if self.pae { 0xff80_0000 + (linear >> 12) * 8 } else { 0xffc0_0000 + (linear >> 12) * 4 }
     }
 
     // What the guest does -------------------------------------------------
 
-    /// Runs the code at `eip`, until it has ended or raised an exception.
+    /// Runs the code at `eip` until it has ended or raised an exception.
     fn go(&mut self, eip: u32, is_user: bool, registers: &[(u8, u32)]) {
         self.pair.enter(eip, is_user, registers);
         self.pair.each(|machine| {
@@ -235,7 +239,7 @@ impl World {
         self.pair.compare_processors();
     }
 
-    /// Runs one of [`SYSTEM`] with that in EDX:EAX and EBX.
+    /// Runs one of [`SYSTEM`] with `value` in EDX:EAX and `address` in EBX.
     fn system(&mut self, which: usize, value: u64, address: u32) {
         let eip = SYSTEM_CODE + which as u32 * PROBE_SIZE;
         let registers =
@@ -243,7 +247,8 @@ impl World {
         self.go(eip, false, &registers);
     }
 
-    /// Writes an entry that belongs to `linear`, in memory that is mapped to itself or by the table that maps itself.
+    /// Writes an entry for `linear`, at its physical address, which is mapped to itself, or at its address in
+    /// the tables that map themselves.
     fn store_entry(&mut self, random: &mut Random, physical: u32, mapped: u32, entry: u64) {
         let at = if random.percent(50) { physical } else { mapped };
         self.system(if self.pae { STORE_LONG } else { STORE }, entry, at);
@@ -255,7 +260,7 @@ impl World {
         self.system(LOAD_CR4, cr4.bits().into(), 0);
     }
 
-    /// Has the processor forget a page whose entry was `old`.
+    /// Makes the processor forget a page whose entry was `old`, in a random way.
     fn invalidate(&mut self, random: &mut Random, linear: u32, old: u64) {
         match random.below(4) {
             _ if old & u64::from(P) == 0 && random.percent(60) => {}
@@ -269,10 +274,10 @@ impl World {
         Page { region: random.below(2), number: random.below(PAGES) }
     }
 
-    /// Bits of an entry for a page of that region.
+    /// Returns bits of an entry for a page of that region.
     fn random_bits(&self, random: &mut Random, region: u32) -> u64 {
         let mut bits = u64::from(random.pick(&[P | RW | US, P | RW | US, P | US, P | RW, P, 0]));
-        // Only what is the same in both spaces can be global.
+        // Only mappings that are the same in both spaces can be global.
         if region == 1 && random.percent(50) {
             bits |= GLOBAL;
         }
@@ -287,7 +292,7 @@ impl World {
 
     // Steps ---------------------------------------------------------------
 
-    /// Another mapping for a page, where its region has a table.
+    /// Gives a page another mapping, if its region has a table.
     fn change_page(&mut self, random: &mut Random) {
         let page = World::random_page(random);
         let linear = self.linear(page);
@@ -297,7 +302,7 @@ impl World {
         let at = table_of(self.space, page.region) + page.number * self.entry_size();
         let old = self.entry(at);
         let entry = if random.percent(33) {
-            // The same without what the processor has noted.
+            // The same entry without the bits that the processor has set.
             old & !(ACCESSED | DIRTY)
         } else {
             let frame = FRAMES + random.below(SMALL_FRAMES) * 0x1000;
@@ -307,7 +312,7 @@ impl World {
         self.invalidate(random, linear, old);
     }
 
-    /// A mapping of the space that CR3 does not have: the next load of CR3 will be enough.
+    /// Changes a mapping of the space to which CR3 does not point. The next load of CR3 will invalidate it.
     fn change_other_space(&mut self, random: &mut Random) {
         let at = table_of(1 - self.space, 0) + random.below(PAGES) * self.entry_size();
         let frame = FRAMES + random.below(SMALL_FRAMES) * 0x1000;
@@ -315,7 +320,7 @@ impl World {
         self.store_entry(random, at, at, entry);
     }
 
-    /// A table for a region, or a large page.
+    /// Gives a region a table, or makes it a large page.
     fn change_region(&mut self, random: &mut Random) {
         let region = random.below(2);
         let linear = REGIONS + region * self.region_size();
@@ -325,9 +330,9 @@ impl World {
             let bits = self.random_bits(random, region) & !(ACCESSED | DIRTY);
             u64::from(random.pick(&LARGE_FRAMES)) | bits | LARGE
         };
-        // Of global pages it depends on the processor which of the two spaces' entries it notes an access in.
+        // For global pages it depends on the processor in which space's entry it notes an access.
         let entry = entry | if region == 1 { ACCESSED | DIRTY } else { 0 };
-        // What both share is the same in both.
+        // The shared region is the same in both spaces.
         let spaces = if region == 1 { 0..2 } else { self.space..self.space + 1 };
         for space in spaces {
             let at = self.directory_entry(space, linear);
@@ -348,7 +353,7 @@ impl World {
         self.system(LOAD_CR0, cr0.bits().into(), 0);
     }
 
-    /// A device writes to a page: other code, or other data.
+    /// A device writes to a page, either code or data.
     fn write_as_device(&mut self, random: &mut Random) {
         let frame = FRAMES + random.below(SMALL_FRAMES) * 0x1000;
         let (offset, value) = (random.pick(&[CALLED + 1, DATA_START]), random.bits());

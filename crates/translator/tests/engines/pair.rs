@@ -14,19 +14,20 @@ use crate::support::translator;
 
 /// See the module.
 pub(crate) struct Pair {
-    /// On the interpreter.
+    /// The machine on the interpreter.
     pub(crate) right: Machine,
-    /// On the translator.
+    /// The machine on the translator.
     pub(crate) tested: Machine,
 }
 
 impl Pair {
-    /// Two machines as [`Machine::new`] makes them; none, and a word about it, where there cannot be a translator.
+    /// Returns two machines as [`Machine::new`] makes them. Returns None, and reports a skipped test, on
+    /// hosts that cannot have a translator.
     pub(crate) fn new() -> Option<Pair> {
         Pair::beside(interpreter())
     }
 
-    /// The same with that interpreter.
+    /// Returns two machines, one of them on `interpreter`.
     pub(crate) fn beside(interpreter: Interpreter) -> Option<Pair> {
         let (translator, memory) = translator(MEMORY)?;
         let tested = Machine::on((Box::new(translator), memory));
@@ -34,14 +35,15 @@ impl Pair {
         Some(Pair { right, tested })
     }
 
-    /// Does the same to both.
+    /// Applies `action` to both machines, which must return the same.
     pub(crate) fn each<T: PartialEq>(&mut self, action: impl Fn(&mut Machine) -> T) -> T {
         let value = action(&mut self.right);
         assert!(action(&mut self.tested) == value, "the engines differ");
         value
     }
 
-    /// Has both be about to execute the code at `eip`, in flat segments of the user or of the supervisor and with these registers.
+    /// Prepares both machines to execute the code at `eip`, in flat segments of users or of the supervisor
+    /// and with these registers.
     pub(crate) fn enter(&mut self, eip: u32, is_user: bool, registers: &[(u8, u32)]) {
         self.each(|machine| {
             let cpu = &mut machine.cpu;
@@ -61,7 +63,7 @@ impl Pair {
         });
     }
 
-    /// Runs both for `instructions` instructions at most, and compares all there is.
+    /// Runs both machines for at most `instructions` instructions, and compares everything.
     #[track_caller]
     pub(crate) fn run_for(&mut self, instructions: u64) -> Exit {
         let exit = self.right.run_for(instructions);
@@ -70,14 +72,14 @@ impl Pair {
         exit
     }
 
-    /// The same until the guest halts, which it is to do.
+    /// Runs both machines until the guest halts, which it must do, and compares everything.
     #[track_caller]
     pub(crate) fn run_to_halt(&mut self) {
         let exit = self.run_for(10_000_000);
         assert_eq!(exit, Exit::Halt, "{}", self.reports());
     }
 
-    /// Panics where the two are not the same.
+    /// Panics if the two machines differ.
     #[track_caller]
     pub(crate) fn compare(&self) {
         self.compare_processors();
@@ -92,7 +94,7 @@ impl Pair {
         }
     }
 
-    /// The same, but for memory and accesses to devices.
+    /// Panics if the two machines differ, apart from memory and accesses to devices.
     #[track_caller]
     pub(crate) fn compare_processors(&self) {
         let Pair { right, tested } = self;
@@ -100,13 +102,13 @@ impl Pair {
         assert!(tested.cpu.save() == right.cpu.save(), "{}", self.reports());
     }
 
-    /// A number that the engine under test has counted.
+    /// Returns a counter of the translator.
     pub(crate) fn counted(&self, name: &str) -> u64 {
         let counters = self.tested.engine.counters();
         counters.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
     }
 
-    /// Both processors, for a person to read.
+    /// Returns the states of both processors as text.
     pub(crate) fn reports(&self) -> String {
         let report = |machine: &Machine| machine.cpu.report(&machine.memory).to_string();
         let Pair { right, tested } = self;

@@ -9,7 +9,7 @@ use crate::pair::Pair;
 
 const SOURCE: u32 = 0x6_0000;
 const TARGET: u32 = 0x7_0000;
-/// Iterations, many more than are worth the translator's while.
+/// Iterations: many more than are worth executing in translated code near the end of a slice.
 const COUNT: u32 = 0x5003;
 
 /// INC EAX; the instruction; INC EAX; INC EBX; HLT
@@ -84,7 +84,7 @@ fn a_fault_in_any_slice() {
 fn code_is_written_in_any_slice() {
     let Some(mut pair) = Pair::new() else { return };
     for slice in [3000, 100_000] {
-        // All but the last bytes come before the code, which is translated by then.
+        // All but the last bytes precede the code, which is translated by then.
         let to = USER_CODE + 1 - (COUNT - 1);
         pair.each(|machine| {
             begin(machine, &around(&STOSB), TARGET);
@@ -109,11 +109,11 @@ fn code_is_written_in_any_slice() {
     }
 }
 
-/// What 16-bit code has in the upper halves of the count and of the index registers, which stay as they are.
+/// The upper halves of the count and the index registers in 16-bit code, which must not change.
 const UPPER_HALVES: [(u8, u32); 3] =
     [(reg::CX, 0xffff_0000), (reg::SI, 0x1234_0000), (reg::DI, 0xfedc_0000)];
 
-/// The same in 16-bit code, with the source and the target at `offset` in their segments.
+/// Begins `code` as 16-bit code, with source and destination at `offset` in their segments.
 fn begin_16_bit(machine: &mut Machine, code: &[u8], offset: u32) {
     begin(machine, code, TARGET);
     enter_16_bit(machine, offset, COUNT);
@@ -137,7 +137,7 @@ fn enter_16_bit(machine: &mut Machine, offset: u32, count: u32) {
     }
 }
 
-/// Those of 16-bit code, with the sizes of their elements.
+/// The repeated instructions of 16-bit code, with the sizes of their elements.
 const IN_16_BIT: [(&[u8], u32); 7] = [
     (&[0xf3, 0xa4], 1),
     (&[0xf3, 0xa5], 2),
@@ -152,7 +152,7 @@ const IN_16_BIT: [(&[u8], u32); 7] = [
 fn slices_of_any_size_in_16_bit_code() {
     let Some(mut pair) = Pair::new() else { return };
     for (code, size) in IN_16_BIT {
-        // In the middle, up to the end of the segments, and beyond it, where they wrap.
+        // In the middle of the segments, up to their ends, and beyond them, where the offsets wrap.
         let to_end = 0x1_0000_u32.saturating_sub(COUNT * size);
         for offset in [0x24, to_end, to_end + 4] {
             for slice in [1999, 2048, 2053, 4096, 5000, COUNT.into(), 100_000] {

@@ -1,6 +1,7 @@
-//! A program that calls the supervisor again and again with INT n, whose handler executes another INT n; both go back with IRET. What all of
-//! them see is logged, and must be the same on both engines, wherever execution stops between, and whatever the handler changes
-//! of tables, of its stack and of what it goes back to.
+//! A program that calls the supervisor again and again by INT n. The handler executes another INT n, and both
+//! return by IRET. All of them log what they see. The logs must be the same on both engines, wherever
+//! execution stops in between, and whatever the handler changes in tables, in its stack and in the frame to
+//! which it returns.
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
@@ -10,29 +11,30 @@ use ring3_x86::segment::{TableRegister, sreg};
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// The program's interrupt, and that of its handler.
+/// The program's interrupt, and the one that its handler raises.
 const OUTER: u8 = 0x80;
 const INNER: u8 = 0x81;
-/// Its handler stands elsewhere, which counts and does the same as that of [`OUTER`].
+/// An interrupt whose handler is at another address. It counts, and does the same as the handler of
+/// [`OUTER`].
 const OTHER: u8 = 0xc0;
-/// The one of the interrupt controller, whose handler counts and goes back.
+/// The interrupt of the interrupt controller, whose handler counts and returns.
 const EXTERNAL: u8 = 0x40;
 
 const OUTER_HANDLER: u32 = CODE;
 const COUNTED: u32 = DATA;
-/// Where the next record of the supervisor goes.
+/// The address of the pointer to the supervisor's next record.
 const LOG: u32 = DATA + 4;
-/// In pages of the supervisor alone.
+/// The supervisor's records, in pages that users may not access.
 const RECORDS: u32 = 0x5_2000;
 const USER_LOG: u32 = 0x6_0000;
-/// A second IDT.
+/// The address of a second IDT.
 const OTHER_IDT: u32 = 0x5_4000;
 
 const CALLS: u32 = 24;
-/// More instructions than all of it has.
+/// More instructions than everything executes.
 const LIMIT: u64 = 20_000;
 
-/// Logs at EDI what a program sees, and calls, until EBP is 0.
+/// Logs at EDI what the program sees, and calls the supervisor, until EBP is 0.
 fn program() -> Vec<u8> {
     let code = [
         &[0xfc, 0x8c, 0xc8, 0xab][..], // CLD; MOV EAX, CS; STOSD
@@ -50,7 +52,7 @@ fn program() -> Vec<u8> {
     code
 }
 
-/// Logs what the supervisor sees, executes `change` at every fourth call, and goes back.
+/// Logs what the supervisor sees, executes `change` at every fourth call, and returns.
 fn outer_handler(change: &[u8]) -> Vec<u8> {
     let log = LOG.to_le_bytes();
     let handler = [
@@ -80,7 +82,7 @@ fn flip(address: u32, bits: u32) -> Vec<u8> {
     [&[0x81, 0x35][..], &address.to_le_bytes(), &bits.to_le_bytes()].concat()
 }
 
-/// XOR DWORD [ESP+offset], bits: of what INT n has pushed.
+/// XOR DWORD [ESP+offset], bits: changes a value that INT n has pushed.
 fn flip_pushed(offset: u8, bits: u32) -> Vec<u8> {
     [&[0x81, 0x74, 0x24, 32 + offset][..], &bits.to_le_bytes()].concat()
 }
@@ -100,7 +102,7 @@ fn begin(machine: &mut Machine, change: &[u8]) {
     }
     machine.put_dword(COUNTED, 0);
     machine.put_dword(LOG, RECORDS);
-    // What another run may have changed.
+    // Another run may have changed these.
     machine.set_descriptor(KERNEL_CODE, flat(CODE_SEGMENT));
     machine.set_descriptor(KERNEL_DATA, flat(DATA_SEGMENT));
     machine.set_descriptor(USER_CS, flat(CODE_SEGMENT | DPL3));
@@ -136,7 +138,8 @@ fn begin(machine: &mut Machine, change: &[u8]) {
     cpu.set_segment(sreg::GS, ring3_x86::segment::Segment::null(0));
 }
 
-/// Runs the program with `change` in its handler to its end, in slices of several lengths; gives the last exit.
+/// Runs the program, with `change` in its handler, to its end in slices of several lengths. Returns the last
+/// exit.
 #[track_caller]
 fn compare(pair: &mut Pair, change: &[u8]) -> Exit {
     let mut last = Exit::Halt;
@@ -156,7 +159,7 @@ fn compare(pair: &mut Pair, change: &[u8]) -> Exit {
     last
 }
 
-/// All calls are made, and the program ends as it does by itself.
+/// Runs the program, in which all calls are made, to its normal end.
 #[track_caller]
 fn compare_to_the_end(pair: &mut Pair, change: &[u8]) {
     assert_eq!(compare(pair, change), Exit::Halt);
@@ -173,7 +176,7 @@ fn calls_stay_in_translated_code() {
     pair.each(|machine| begin(machine, &[]));
     pair.run_to_halt();
     let left = pair.counted("instructions left to the interpreter") - before;
-    // There are four INT n and IRET in each, beside PUSHAD and POPAD.
+    // Each call contains four INT n and IRET, besides PUSHAD and POPAD.
     assert!(left < 3 * u64::from(CALLS), "{left} instructions for {CALLS} calls");
 }
 
@@ -181,7 +184,7 @@ fn calls_stay_in_translated_code() {
 fn tables_change_between_calls() {
     let Some(mut pair) = Pair::new() else { return };
     let gate = IDT + u32::from(OUTER) * 8;
-    // The available bit of a descriptor, which its segment register shows, and its accessed bit.
+    // The available bit of a descriptor, which is visible in its segment register, and its accessed bit.
     let available = |selector: u16| flip_byte(GDT + u32::from(selector & !7) + 6, 0x10);
     let accessed = |selector: u16| flip_byte(GDT + u32::from(selector & !7) + 5, 1);
     let mut changes = vec![
@@ -234,7 +237,7 @@ fn what_is_gone_back_to_changes() {
         let ends = compare(&mut pair, &flip_pushed(PUSHED_FLAGS, flag.bits()));
         assert!(ends == Exit::Halt || flag == Eflags::NT, "{}", pair.reports());
     }
-    // Data segments of the supervisor become null in the program.
+    // IRET makes data segment registers with the supervisor's segments null in the program.
     for load in [[0x8e, 0xe0], [0x8e, 0xe8]] {
         for selector in [KERNEL_DATA, 3, 0, USER_DS] {
             let change = [&[0x66, 0xb8][..], &selector.to_le_bytes(), &load].concat(); // MOV AX, selector; MOV FS/GS, AX
@@ -280,7 +283,7 @@ fn calls_that_fault() {
         (flip_byte(gate + 5, PRESENT), 11),
         (flip_byte(gate + 5, 2), 13),
         (flip_byte(gate + 2, (KERNEL_CODE ^ KERNEL_DATA) as u8), 13),
-        // SS0: of the program, of another kind, and null.
+        // SS0 becomes a selector of the program, one of another kind, and null.
         (flip(TSS + 8, u32::from(KERNEL_DATA ^ KERNEL_CODE)), 10),
         (flip(TSS + 8, u32::from(KERNEL_DATA ^ USER_DS)), 10),
         (flip(TSS + 8, KERNEL_DATA.into()), 10),
@@ -292,7 +295,8 @@ fn calls_that_fault() {
             assert_eq!(exception.map(|exception| exception.vector), Some(vector), "{change:x?}");
         }
     }
-    // The stack of the supervisor is not there, or half of what is pushed. There is no other one, so the processor shuts down.
+    // The supervisor's stack is not present, or only half of the frame fits. There is no other stack, so the
+    // processor shuts down.
     for pointer in [0x5_6000, 0x5_5008, 0x5_5010, 0, 8, 0x14] {
         let present = pointer == 0x5_5008 || pointer == 0x5_5010;
         pair.each(|machine| {
@@ -308,14 +312,14 @@ fn calls_that_fault() {
 fn the_stack_is_in_pages_of_any_kind() {
     let Some(mut pair) = Pair::new() else { return };
     let stack = INNER_STACK - 0x1000;
-    // The user's, and one that holds code too.
+    // A page of users, and one that also holds code.
     for (page, bits) in [(stack, P | RW | US), (stack, P | RW), (OUTER_HANDLER + 0x1000, P | RW)] {
         for slice in [1, 5, LIMIT] {
             pair.each(|machine| {
                 begin(machine, &[]);
                 machine.map(page, page, bits);
                 machine.set_inner_stack(0, page + 0x1000, KERNEL_DATA);
-                // NOP; IRETD, which is executed beside the stack.
+                // NOP; IRETD: code that is executed beside the stack.
                 machine.put(page + 0x800, &[0x90, 0xcf]);
                 let offset = (page + 0x800) & 0xffff;
                 let at = IDT + u32::from(INNER) * 8;
@@ -334,9 +338,9 @@ fn the_stack_is_in_pages_of_any_kind() {
 #[test]
 fn interrupts_at_every_instruction_of_calls() {
     let Some(mut pair) = Pair::new() else { return };
-    // IF is changed in what is gone back to, so that it is off now and then.
+    // The frame's IF is changed, so that interrupts are off now and then.
     for change in [vec![], flip_pushed(PUSHED_FLAGS, Eflags::IF.bits())] {
-        // From when on nothing is new to the translator.
+        // After this many instructions everything is translated.
         let first = 200;
         for before in first..first + 140 {
             pair.each(|machine| begin(machine, &change));

@@ -1,5 +1,6 @@
-//! System instructions, which translated code mostly does not leave for: what each of them leaves in registers, flags and memory is logged, and must be
-//! the same on both engines, wherever execution stops between.
+//! System instructions, most of which translated code executes without being left. The program logs what each
+//! of them leaves in registers, flags and memory. The logs must be the same on both engines, wherever
+//! execution stops in between.
 
 use ring3_core::clock::{Clock, Time};
 use ring3_x86::cpu::{Cr0, Cr4, Msrs, reg};
@@ -9,38 +10,38 @@ use ring3_x86::segment::sreg;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Where what is seen is logged.
+/// The address of the log.
 const LOG: u32 = 0x10_0000;
-/// Operands in memory.
+/// The address of operands in memory.
 const OPERAND: u32 = DATA + 0x100;
-/// A pseudo-descriptor of the GDT, and one with a smaller limit.
+/// The addresses of a pseudo-descriptor of the GDT, and of one with a smaller limit.
 const GDTR: u32 = DATA + 0x200;
 const SMALLER_GDTR: u32 = DATA + 0x210;
-/// The same of the IDT.
+/// The addresses of a pseudo-descriptor of the IDT, and of one with a smaller limit.
 const IDTR: u32 = DATA + 0x220;
 const SMALLER_IDTR: u32 = DATA + 0x230;
 /// The selector of a local descriptor table.
 const LOCAL_TABLE: u16 = 0x38;
 
 const ROUNDS: u32 = 12;
-/// More instructions than all of it has.
+/// More instructions than everything executes.
 const LIMIT: u64 = 200_000;
 
 /// CF, PF, AF, ZF, SF and OF; DF.
 const STATUS: u32 = 0x8d5;
 const DF: u32 = 0x400;
 
-/// MOV register, number, by the number of the register.
+/// MOV register, number: `register` is the number of the register.
 fn load(register: u8, number: u32) -> Vec<u8> {
     [&[0xb8 + register][..], &number.to_le_bytes()].concat()
 }
 
-/// An instruction with the opcode `bytes` and its operand at `address`, with `digit` in its ModRM.
+/// An instruction with the opcode `bytes` and its operand at `address`. `digit` is in its ModRM byte.
 fn at(bytes: &[u8], digit: u8, address: u32) -> Vec<u8> {
     [bytes, &[digit << 3 | 5], &address.to_le_bytes()].concat()
 }
 
-/// Executes `what` with these flags, and logs at ESI flags, EAX, EBX, ECX and EDX.
+/// Executes `what` with these flags, and logs flags, EAX, EBX, ECX and EDX at ESI.
 fn logged(what: &[u8], flags: u32) -> Vec<u8> {
     [
         &[0x68][..],
@@ -56,7 +57,7 @@ fn logged(what: &[u8], flags: u32) -> Vec<u8> {
     .concat()
 }
 
-/// A program of `steps`, each of which is logged in each of as many rounds as EBP says, and HLT after them.
+/// A program that executes and logs each of `steps` in each of EBP rounds, and then halts.
 fn program(steps: &[Vec<u8>]) -> Vec<u8> {
     let mut code = Vec::new();
     for (number, step) in steps.iter().enumerate() {
@@ -69,7 +70,7 @@ fn program(steps: &[Vec<u8>]) -> Vec<u8> {
     code
 }
 
-/// Those about selectors and tables that any privilege may execute.
+/// Instructions about selectors and tables that any privilege may execute.
 fn looks() -> Vec<Vec<u8>> {
     let mut steps = Vec::new();
     let selectors =
@@ -88,7 +89,7 @@ fn looks() -> Vec<Vec<u8>> {
     ];
     for form in forms {
         for selector in selectors {
-            // What ESP is loaded with is taken out of it again.
+            // The value that was loaded into ESP is taken out of it again.
             let changes_stack = form == [0x0f, 0x02, 0xe2];
             let (before, after): (&[u8], &[u8]) = if changes_stack {
                 (&[0x89, 0xe1], &[0x89, 0xe0, 0x89, 0xcc]) // MOV ECX, ESP; MOV EAX, ESP; MOV ESP, ECX
@@ -97,7 +98,7 @@ fn looks() -> Vec<Vec<u8>> {
             };
             steps.push([&load(2, selector.into()), before, form, after].concat());
         }
-        // Of each descriptor by turns.
+        // Applied to each descriptor in turn.
         if form != [0x0f, 0x02, 0xe2] {
             steps.push([&[0x89, 0xea, 0xc1, 0xe2, 3][..], form].concat()); // MOV EDX, EBP; SHL EDX, 3
         }
@@ -115,11 +116,11 @@ fn looks() -> Vec<Vec<u8>> {
     steps
 }
 
-/// Those that store something of the processor.
+/// Instructions that store registers of the processor.
 fn stores() -> Vec<Vec<u8>> {
     let mut steps = Vec::new();
     for (second, digit) in [(0, 0), (0, 1), (1, 4)] {
-        // SLDT, STR and SMSW of EAX, CX and memory; by ESP, below what was pushed.
+        // SLDT, STR and SMSW to EAX, CX and memory; the memory is also below the stack, by ESP.
         let register = |number: u8| 0xc0 | digit << 3 | number;
         steps.push(vec![0x0f, second, register(0)]);
         steps.push(vec![0x66, 0x0f, second, register(1)]);
@@ -128,7 +129,7 @@ fn stores() -> Vec<Vec<u8>> {
         steps.push(vec![0x89, 0xe1, 0x0f, second, register(4), 0x89, 0xe0, 0x89, 0xcc]); // ... ESP
     }
     for digit in 0..2 {
-        // SGDT and SIDT; by FS, and below the stack.
+        // SGDT and SIDT to memory, by FS, and below the stack.
         for prefix in [&[][..], &[0x66], &[0x64]] {
             let store = at(&[prefix, &[0x0f, 0x01]].concat(), digit, OPERAND);
             steps.push([store, at(&[0x8b], 0, OPERAND + 4)].concat()); // MOV EAX, [OPERAND+4]
@@ -164,11 +165,11 @@ fn leaves() -> Vec<Vec<u8>> {
     steps
 }
 
-/// Those of the supervisor alone.
+/// Instructions that only the supervisor may execute.
 fn privileged() -> Vec<Vec<u8>> {
     let mut steps = vec![vec![0x0f, 0x09], vec![0x0f, 0x08]]; // WBINVD; INVD
     let read = |number: u32| [&load(1, number)[..], &[0x0f, 0x32]].concat();
-    // EDX:EAX is 0:EBP.
+    // EDX:EAX becomes 0:EBP.
     let write =
         |number: u32| [&load(1, number)[..], &[0x89, 0xe8, 0x31, 0xd2, 0x0f, 0x30]].concat();
     let numbers =
@@ -177,7 +178,7 @@ fn privileged() -> Vec<Vec<u8>> {
     for number in [0x10, 0x174, 0x175, 0x176, 0xc000_0103] {
         steps.extend([write(number), read(number), vec![0x0f, 0x31], vec![0x0f, 0x01, 0xf9]]); // RDTSC; RDTSCP
     }
-    // WRMSR of what was read.
+    // WRMSR of a value that RDMSR has read.
     steps.extend(
         [0x1b, 0x277, 0x1a0, 0xc000_0080].map(|number| [&read(number)[..], &[0x0f, 0x30]].concat()),
     );
@@ -230,7 +231,7 @@ fn privileged() -> Vec<Vec<u8>> {
         steps.push(vec![0x0f, 0x31]);
         steps.push(cr4(&[&[0x35][..], &u32::to_le_bytes(bit)].concat()));
     }
-    // Debug registers, of which none is enabled, and then one for a while.
+    // Debug registers: no breakpoint is enabled, and then one for a while.
     for number in 0..4 {
         steps.push(vec![0x0f, 0x23, 0xc5 | number << 3, 0x0f, 0x21, 0xc0 | number << 3]); // of EBP
     }
@@ -252,7 +253,7 @@ fn privileged() -> Vec<Vec<u8>> {
         );
     }
     steps.push(at(&[0x0f, 0x01], 7, OPERAND)); // INVLPG [OPERAND]
-    // LGDT and LIDT: of the same, of a smaller one, with 24 bits of the base, by FS, and by the stack.
+    // LGDT and LIDT: of the same table, of a smaller one, with 24 bits of the base, by FS, and by the stack.
     for (digit, same, smaller) in [(2, GDTR, SMALLER_GDTR), (3, IDTR, SMALLER_IDTR)] {
         for address in [same, smaller, smaller, same] {
             let load = at(&[0x0f, 0x01], digit, address);
@@ -295,7 +296,7 @@ fn privileged() -> Vec<Vec<u8>> {
     steps
 }
 
-/// Puts `code` to `address`, if it is not there: engines keep what they have made of it.
+/// Puts `code` at `address` unless it is there already, so that engines keep what they have made of it.
 fn put_code(machine: &mut Machine, address: u32, code: &[u8]) {
     let mut known = vec![0; code.len()];
     machine.memory.read(address.into(), &mut known);
@@ -304,7 +305,7 @@ fn put_code(machine: &mut Machine, address: u32, code: &[u8]) {
     }
 }
 
-/// Puts the program of `steps` where it is to run, and what it needs.
+/// Puts the program of `steps`, and everything that it needs, into memory.
 fn begin(machine: &mut Machine, steps: &[Vec<u8>], is_user: bool) {
     machine.reset_processor();
     machine.enable_paging();
@@ -341,8 +342,8 @@ fn begin(machine: &mut Machine, steps: &[Vec<u8>], is_user: bool) {
     cpu.set_gpr(reg::SI, LOG.into());
 }
 
-/// Runs the program in slices of many sizes, and asserts that it is translated. With DF set, a third of the steps leave translated code, as POPFD does in user code; all
-/// others do so now and then.
+/// Runs the program in slices of many sizes, and asserts that it is translated. With DF set, a third of the
+/// steps leave translated code, as POPFD does in user code; all other steps do so now and then.
 #[track_caller]
 fn assert_same(steps: &[Vec<u8>], is_user: bool) {
     let Some(mut pair) = Pair::new() else { return };
@@ -352,7 +353,7 @@ fn assert_same(steps: &[Vec<u8>], is_user: bool) {
             pair.compare_processors();
         }
         pair.compare();
-        // In user code HLT is not allowed.
+        // In user code HLT raises #GP.
         let exception = pair.right.exception().map(|exception| exception.vector);
         assert_eq!(exception, is_user.then_some(13), "{}", pair.reports());
         assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
@@ -377,7 +378,7 @@ fn what_a_program_executes() {
     assert_same(&[leaves(), stores(), looks()].concat(), true);
 }
 
-/// Each of them for itself, in a place where it raises an exception, or does in other modes.
+/// Executes each instruction alone, where it raises an exception or would do so in another mode.
 #[test]
 fn what_is_not_allowed() {
     let Some(mut pair) = Pair::new() else { return };
@@ -392,14 +393,14 @@ fn what_is_not_allowed() {
     ];
     for (is_user, cr4, dr7) in ways {
         for step in &steps {
-            // As it is first met, and once more.
+            // Once when it is first met, and once more.
             for _ in 0..2 {
                 pair.each(|machine| {
                     begin(machine, std::slice::from_ref(step), is_user);
                     machine.cpu.set_gpr(reg::BP, 3);
                     machine.cpu.set_cr4(machine.cpu.cr4() | cr4);
                     if cr4.contains(Cr4::SMAP) {
-                        // The operands alone are the user's.
+                        // Only the operands belong to users.
                         let is_users = |page| page == OPERAND & !0xfff;
                         for page in (0..1 << 22).step_by(0x1000) {
                             machine.map(page, page, P | RW | if is_users(page) { US } else { 0 });
@@ -416,7 +417,7 @@ fn what_is_not_allowed() {
     }
 }
 
-/// Operands across a page, or in one that is not there or must not be written to.
+/// Operands that cross a page boundary, or lie in a page that is not present or must not be written to.
 #[test]
 fn operands_that_fault() {
     let Some(mut pair) = Pair::new() else { return };
@@ -459,7 +460,7 @@ fn operands_that_fault() {
     }
 }
 
-/// INVLPG of pages that are elsewhere then: of data, of the code itself, and of what the user has.
+/// INVLPG of pages that have moved: pages of data, of the code itself, and of users.
 #[test]
 fn pages_that_are_elsewhere() {
     let Some(mut pair) = Pair::new() else { return };
@@ -506,7 +507,8 @@ fn pages_that_are_elsewhere() {
     }
 }
 
-/// Paging is switched off and on again and again. While it is off, page tables change, and so does code that is executed with it.
+/// The guest switches paging off and on again and again. While it is off, page tables change, and so does
+/// code that is executed with paging.
 #[test]
 fn paging_that_is_off_for_a_while() {
     let Some(mut pair) = Pair::new() else { return };
@@ -523,12 +525,12 @@ fn paging_that_is_off_for_a_while() {
     let changes: [&[Vec<u8>]; 7] = [
         &[],
         std::slice::from_ref(&swap),
-        // INC BYTE: the number of the function's ADD
+        // INC BYTE: changes the immediate operand of the function's ADD.
         &[at(&[0xfe], 0, page + 2)],
         &[at(&[0xfe], 0, other + 2), swap.clone()],
         &[toggle(Cr0::WP.bits())],
         &[vec![0x0f, 0x20, 0xe0, 0x35, 0x10, 0, 0, 0, 0x0f, 0x22, 0xe0]], // XOR CR4, PSE
-        // The dirty and accessed bits go.
+        // Clears the dirty and accessed bits.
         &[memory(&[0x81], 4, Machine::pte(page), &(!0x60_u32).to_le_bytes())],
     ];
     for (number, change) in changes.into_iter().enumerate() {
@@ -574,7 +576,8 @@ fn paging_that_is_off_for_a_while() {
     }
 }
 
-/// In real mode, and then in protected mode, to which MOV to CR0 leads and from which it goes back, all in 16-bit code.
+/// All in 16-bit code: real mode, then protected mode, into which MOV to CR0 leads and from which it leads
+/// back.
 #[test]
 fn what_real_mode_executes() {
     let Some(mut pair) = Pair::new() else { return };
@@ -608,14 +611,14 @@ fn what_real_mode_executes() {
         vec![0x0f, 0x21, 0xfb],
         vec![0x0f, 0x20, 0xe0, 0x0f, 0x22, 0xe0],
         memory(1, 7),
-        // To protected mode, in which segments stay what they are, and back.
+        // To protected mode, in which the segment registers keep their contents, and back.
         cr0(&xor(1)),
         vec![0x0f, 0x01, 0xe0],
         vec![0x0f, 0x00, 0xc8], // STR AX
         [load(2, KERNEL_DATA.into()), vec![0x0f, 0x02, 0xc2]].concat(), // LAR AX, DX
         vec![0x0f, 0x00, 0xe2], // VERR DX
         cr0(&xor(1)),
-        // LMSW goes there, and not back.
+        // LMSW enters protected mode; it cannot leave it.
         vec![0xb8, 1, 0, 0x0f, 0x01, 0xf0, 0xb8, 0, 0, 0x0f, 0x01, 0xf0],
         cr0(&xor(1)),
     ];
@@ -640,7 +643,7 @@ fn what_real_mode_executes() {
             machine.cpu.set_cr0(Cr0::empty());
             machine.cpu.set_real_mode_entry((CODE >> 4) as u16, 0);
             put_code(machine, CODE, &code);
-            // Handlers of real mode: HLT.
+            // The handlers of real mode: HLT.
             machine.put(0x600, &[0xf4]);
             for vector in 0..32 {
                 machine.put_dword(vector * 4, 0x600);

@@ -1,6 +1,6 @@
-//! Virtual-8086 mode under paging: a monitor that enters it by IRETD, and a program whose first megabyte is elsewhere, page by page. The
-//! program faults on pages that the monitor then gives it, and leaves by software interrupts in each of the ways that there are
-//! (SDM vol. 3, 21.2 and 21.3).
+//! Virtual-8086 mode under paging. A monitor enters it by IRETD. The program's first megabyte is mapped
+//! elsewhere, page by page. The program faults on pages that the monitor then gives it, and leaves by
+//! software interrupts in each of the possible ways (SDM vol. 3, 21.2 and 21.3).
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
@@ -11,12 +11,14 @@ use ring3_x86::segment::{Attributes, Segment, TableRegister};
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Where the monitor has the first megabyte of memory, for itself alone.
+/// Linear address at which the monitor has mapped the first megabyte of memory, for itself alone.
 const KERNEL: u32 = 0x20_0000;
-/// From a page directory to the page table of the lowest 4 MiB, and from one address space's to the other's.
+/// Distance from a page directory to the page table of the lowest 4 MiB, and from the tables of one address
+/// space to those of the other.
 const TABLE: u32 = PAGE_TABLE - PAGE_DIRECTORY;
 const NEXT_SPACE: u32 = 2 * TABLE;
-/// The frames of the program's pages, in no order, and those of the other space.
+/// Physical address of the frames of the program's pages, which are in no order, and the distance to those of
+/// the other space.
 const FRAMES: u32 = 0x40_0000;
 const SPACE_FRAMES: u32 = 0x10_0000;
 
@@ -24,15 +26,15 @@ const SPACE_FRAMES: u32 = 0x10_0000;
 const PAGE_FAULT_HANDLER: u32 = CODE + 0x100;
 const PROTECTION_HANDLER: u32 = CODE + 0x200;
 const GATE_HANDLER: u32 = CODE + 0x300;
-/// Where the next page fault is noted, and the first one.
+/// Addresses of the pointer to the next record of a page fault, and of the first record.
 const LOG: u32 = DATA;
 const RECORDS: u32 = DATA + 0x10;
-/// How many #GP there were.
+/// The address of the number of #GPs.
 const PROTECTIONS: u32 = DATA + 4;
-/// What IRETD takes to enter the program.
+/// The address of the frame with which IRETD enters the program.
 const FRAME: u32 = STACK - 9 * 4;
 
-/// The TSS's maps.
+/// Offsets in the TSS of the interrupt redirection bit map and of the I/O permission bit map.
 const REDIRECTION: u32 = 0x68;
 const PORTS: u32 = REDIRECTION + 32;
 
@@ -40,49 +42,51 @@ const PORTS: u32 = REDIRECTION + 32;
 const PROGRAM: u16 = 0x1000;
 const OPERANDS: u16 = 0x2000;
 const STACK_SEGMENT: u16 = 0x3000;
-/// In them: what is called, which goes on in the next page, and the program's own interrupt handler.
+/// Offsets in these segments: of a function that crosses into the next page, and of the program's own
+/// interrupt handler.
 const FUNCTION: u32 = 0xffe;
 const OWN_HANDLER: u32 = 0x800;
-/// The software interrupt.
+/// The vector of the software interrupt.
 const VECTOR: u8 = 0x21;
 const ROUNDS: u8 = 100;
 
-/// How INT is executed.
+/// How INT n is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By the gate: IOPL is 3.
+    /// By the gate, with IOPL 3.
     Gate,
-    /// The monitor gets #GP, and makes nothing of it: IOPL is 0.
+    /// The monitor gets #GP and skips the instruction, with IOPL 0.
     Monitor,
-    /// By the program's own vector: CR4.VME, and IOPL is 0.
+    /// By the program's own vector, with CR4.VME and IOPL 0.
     Redirected,
 }
 
-/// The physical address of what the program has at `linear`.
+/// Returns the physical address of the program's page at `linear`.
 fn place(space: u32, linear: u32) -> u32 {
     let frame = (linear >> 12) * 37 % 256;
     FRAMES + space * SPACE_FRAMES + (frame << 12 | linear & 0xfff)
 }
 
-/// The entry of the page table for `linear`.
+/// Returns the address of the page-table entry for `linear`.
 fn pte(space: u32, linear: u32) -> u32 {
     PAGE_TABLE + space * NEXT_SPACE + (linear >> 12) * 4
 }
 
-/// The linear address of `offset` in `segment`.
+/// Returns the linear address of `offset` in `segment`.
 fn linear(segment: u16, offset: u32) -> u32 {
     (u32::from(segment) << 4) + offset
 }
 
-/// A number in code.
+/// Returns the bytes of a number in code.
 fn number(value: u32) -> [u8; 4] {
     value.to_le_bytes()
 }
 
-/// Executes what is on its stack, which leads into the program.
+/// The monitor's entry: it executes IRETD with the frame on its stack, which leads into the program.
 const ENTRY: [u8; 1] = [0xcf]; // IRETD
 
-/// Notes the address and the error code, and lets the program do whatever it likes with the page.
+/// Returns the handler of page faults, which notes address and error code, and gives the program full access
+/// to the page.
 fn page_fault_handler() -> Vec<u8> {
     [
         &[0x50, 0x53][..],                // PUSH EAX; PUSH EBX
@@ -111,7 +115,8 @@ fn page_fault_handler() -> Vec<u8> {
     .concat()
 }
 
-/// Halts where the program has HLT, and goes on after all other instructions: INT has two bytes, and the others have one.
+/// Returns the handler of #GP. It halts if the instruction is HLT, and skips all other instructions: INT n
+/// has two bytes, and the others have one.
 fn protection_handler() -> Vec<u8> {
     [
         &[0x50, 0x53][..],                // PUSH EAX; PUSH EBX
@@ -137,7 +142,7 @@ fn protection_handler() -> Vec<u8> {
 /// LEA EDX, [EDX+0x101]; IRETD
 const GATE: [u8; 7] = [0x8d, 0x92, 0x01, 0x01, 0, 0, 0xcf];
 
-/// The program: it walks through its operands, with words that are on two pages.
+/// The program. It walks through its operands, some words of which cross a page boundary.
 #[rustfmt::skip]
 fn program() -> Vec<u8> {
     let to_function = FUNCTION as u16 - 26;
@@ -169,7 +174,7 @@ fn program() -> Vec<u8> {
     ]
 }
 
-/// ADD DX, another number for each space, across two pages; RET
+/// ADD DX, with a number of the space's own, across two pages; RET
 fn function(space: u32) -> [u8; 5] {
     [0x81, 0xc2, 0x67 + space as u8, 0x45, 0xc3]
 }
@@ -228,7 +233,7 @@ fn prepare_space(machine: &mut Machine, space: u32) {
     for page in (0..0x10_0000).step_by(0x1000) {
         machine.put_dword(pte(space, page), place(space, page) | P | RW | US);
         machine.put_dword(pte(space, KERNEL + page), page | P | RW);
-        // Numbers that differ from page to page.
+        // The numbers differ from page to page.
         let numbers: Vec<u8> =
             (0..0x1000).map(|at| (at * 7 + page / 0x1000 * 3 + space) as u8).collect();
         machine.put(place(space, page), &numbers);
@@ -247,8 +252,9 @@ fn prepare_space(machine: &mut Machine, space: u32) {
     }
 }
 
-/// Pages that the program has not got at first, or only to read, in the order in which it comes to them, with the error code of
-/// the page fault: of an instruction (4), or data that it writes to a page that is not present (6) or present (7).
+/// Pages that are not present at first, or that can only be read, in the order in which the program comes to
+/// them. Each has the error code of its page fault: of an instruction (4), or of a write to a page that is
+/// not present (6) or present (7).
 const WITHHELD: [(u32, u32, u32); 5] = [
     (0x3_0000, 0, 6),
     (0x1_1000, 0, 4),
@@ -272,14 +278,14 @@ fn enter(machine: &mut Machine, space: u32, way: Way) {
     cpu.ip = (KERNEL + CODE).into();
 }
 
-/// The page faults that the monitor has noted: their pages and error codes.
+/// Returns the page faults that the monitor has noted, as pages and error codes.
 fn page_faults(machine: &Machine) -> Vec<(u32, u32)> {
     let end = machine.dword(LOG) - KERNEL;
     let records = (RECORDS..end).step_by(8);
     records.map(|at| (machine.dword(at) & !0xfff, machine.dword(at + 4))).collect()
 }
 
-/// Runs both machines until the monitor halts, at most `piece` instructions at a time.
+/// Runs both machines until the monitor halts, in pieces of at most `piece` instructions.
 fn run_in_pieces(pair: &mut Pair, piece: u64) {
     loop {
         match pair.each(|machine| machine.run_for(piece)) {
@@ -289,7 +295,7 @@ fn run_in_pieces(pair: &mut Pair, piece: u64) {
     }
 }
 
-/// The first space twice, as what is known of it then is used again.
+/// The first space runs twice, since the translator uses what it knows of it again.
 #[test]
 fn a_monitor_gives_its_program_what_it_asks_for() {
     for (way, added, protections) in [

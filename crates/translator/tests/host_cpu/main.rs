@@ -1,5 +1,5 @@
-//! Random instructions of every integer, MMX and SSE form, translated and on the real processor. As the interpreter's
-//! test of this name, with the same cases.
+//! Random instructions of every integer, MMX and SSE form, translated and on the real processor. The cases
+//! are those of the interpreter's test of this name.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -31,7 +31,7 @@ const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
 #[test]
 fn every_form_does_what_the_host_does() {
     let Some(guest) = translated::guest() else { return };
-    // Known when the guest is there.
+    // The place is known when the guest exists.
     let place = OnceCell::new();
     common::comparison::compare_forms(guest, CASES, &forms::tested(), |random, form| Beside {
         scene: IntegerScene::random(random, *form),
@@ -64,7 +64,8 @@ impl Scene for Beside {
     }
 }
 
-/// Where translated code is in this process (Linux, Documentation/filesystems/proc.rst, `maps`).
+/// Returns the addresses of translated code in this process (Linux, Documentation/filesystems/proc.rst,
+/// `maps`).
 fn translated_code() -> Range<u64> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains(" r-xs ") && line.contains("translated"));

@@ -1,5 +1,5 @@
-//! Every x87 instruction in random states, translated and on the real processor. As the interpreter's test of this
-//! name, with the same cases; what is not compared is told there.
+//! Every x87 instruction in random states, translated and on the real processor. The cases are those of the
+//! interpreter's test of this name, which says what is not compared.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ mod translated;
 
 use scene::X87Scene;
 
-/// Some seconds in either build.
+/// Number of cases: some seconds in either build.
 const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 
 #[test]

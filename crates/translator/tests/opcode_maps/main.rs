@@ -1,4 +1,4 @@
-//! All opcode maps on the translator: the interpreter's tests of this name.
+//! The interpreter's tests of all opcode maps, run on the translator.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -14,10 +14,12 @@ use common::guest::MEMORY;
 use ring3_core::memory::Memory;
 use ring3_x86::engine::Engine;
 
-/// Of what is no instruction one in so many is executed: each is a start of the machine, which costs more than the interpreter's.
+/// Of the invalid opcodes, one in this many is executed. Each needs a new start of the machine, which costs
+/// more than with the interpreter.
 pub(crate) const INVALID_STEP: usize = 100;
 
-/// The engine that is tested, and its memory; an interpreter where there cannot be one on this host.
+/// Returns the engine that is tested, and its memory. It is an interpreter on hosts that cannot have a
+/// translator.
 pub(crate) fn engine() -> (Box<dyn Engine>, Memory) {
     match support::translator(MEMORY) {
         Some((translator, memory)) => (Box::new(translator), memory),

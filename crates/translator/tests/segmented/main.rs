@@ -1,5 +1,5 @@
-//! Segmented code, translated and interpreted: real mode, virtual-8086 mode, and protected mode with 16-bit or 32-bit code in
-//! segments that have bases and limits.
+//! Segmented code, translated and interpreted: real mode, virtual-8086 mode, and protected mode with 16-bit
+//! or 32-bit code in segments that have bases and limits.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -27,21 +27,21 @@ use ring3_x86::undefined::{self, Row, undefined};
 use state::{Edges, MEMORY, Seen, linear, random_cpu};
 use support::translator;
 
-/// Single instructions, and programs.
+/// Numbers of cases with single instructions, and with programs.
 const INSTRUCTIONS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
 const PROGRAMS: u64 = 300;
 /// Instructions of a program that are executed.
 const EXECUTED: u64 = 1000;
 
-/// HLT: never translated, so what is before it is a block of its own.
+/// HLT: it is never translated, so the instructions before it are a block of their own.
 const HALT: u8 = 0xf4;
 
-/// The counter of that name.
+/// Returns the counter called `name`.
 fn counter(engine: &dyn Engine, name: &str) -> u64 {
     engine.counters().into_iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// Memory with something everywhere.
+/// Returns memory with random contents.
 fn filled(random: &mut Random, mut memory: Memory) -> Memory {
     let pattern: Vec<u8> = (0..MEMORY).map(|_| random.bits() as u8).collect();
     memory.load_image(0, &pattern).unwrap();
@@ -89,7 +89,7 @@ fn every_form_does_what_the_interpreter_does() {
         assert_eq!(seen(exit, &cpu), seen(expected, &cpu_then), "{}", what());
         assert!(memory.contents() == memory_then.contents(), "memory differs, {}", what());
         if cpu.fpu.has_pending_exception() {
-            // Otherwise processors differ in which addresses they keep.
+            // Without a pending exception processors differ in the addresses that they keep.
             let pointers = |cpu: &Cpu| cpu.fpu.environment(true);
             assert_eq!(pointers(&cpu), pointers(&cpu_then), "{}", what());
         }
@@ -103,7 +103,7 @@ fn every_form_does_what_the_interpreter_does() {
     assert!(cases == 1 || interpreted < cases * 4 / 5);
 }
 
-/// An instruction of any form, with what stops translation after it.
+/// Returns an instruction of a random form, with an instruction after it that ends the block.
 fn random_instruction(random: &mut Random, is_32_bit: bool) -> (Vec<u8>, Instruction) {
     loop {
         let mut code = Vec::new();
@@ -113,14 +113,14 @@ fn random_instruction(random: &mut Random, is_32_bit: bool) -> (Vec<u8>, Instruc
         instruction(random, &mut code);
         code.resize(32, HALT);
         let decoded = decode::decoder(&code, is_32_bit, 0).decode();
-        // Most forms are those of x87, MMX and SSE.
+        // Most forms are x87, MMX and SSE instructions, so some of them are skipped.
         if !decoded.is_invalid() && !is_numeric(&decoded) || random.percent(40) {
             return (code, decoded);
         }
     }
 }
 
-/// It has registers of x87, MMX or SSE, or reads or writes numbers of theirs.
+/// Returns whether `instruction` uses x87, MMX or SSE registers or their formats of numbers.
 fn is_numeric(instruction: &Instruction) -> bool {
     instruction.cpuid_features().contains(&CpuidFeature::FPU)
         || (0..instruction.op_count()).any(|operand| {
@@ -129,8 +129,8 @@ fn is_numeric(instruction: &Instruction) -> bool {
         })
 }
 
-/// Notes when an instruction is executed that may leave flags undefined, or shows the address of the last x87 instruction, which processors
-/// keep or not.
+/// Notes whether an instruction was executed that may leave flags undefined, or that shows the address of the
+/// last x87 instruction, which some processors keep and others do not.
 #[derive(Debug, Default, Clone)]
 struct Watcher(Arc<AtomicBool>);
 
@@ -147,7 +147,8 @@ impl Observer for Watcher {
     }
 }
 
-/// Runs `EXECUTED` instructions, some of them at a time. Where that ends, it begins again with other registers.
+/// Runs [`EXECUTED`] instructions, some of them at a time. When a run ends before that, it begins again with
+/// other registers.
 fn run(
     engine: &mut dyn Engine,
     cpu: &mut Cpu,
@@ -201,7 +202,7 @@ fn programs_do_what_they_do_on_the_interpreter() {
         interpreter.set_observer(Some(Box::new(watcher.clone())));
         let exits = run(&mut interpreter, &mut cpu_then, &mut memory_then, &mut random, edges);
         if watcher.0.load(Ordering::Relaxed) {
-            // It has left the program, and what comes of it is not known.
+            // The program has left its code, and the result is unknown.
             continue;
         }
         let expected = Seen::new(&exits, &cpu_then, Eflags::all());

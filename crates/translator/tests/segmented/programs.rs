@@ -1,4 +1,5 @@
-//! Random programs of what compilers for 16-bit code, and people, write most. They branch to any of their instructions.
+//! Random programs of the instructions that compilers for 16-bit code, and people, write most. The programs
+//! branch to any of their instructions.
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
@@ -10,7 +11,8 @@ use super::state::MEMORY;
 /// Instructions in a program.
 const LENGTH: usize = 40;
 
-/// A program for the operand and address size of its segment, which some instructions change by a prefix.
+/// Returns a program for the operand and address size of its segment; some of its instructions change the
+/// size by a prefix.
 pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
     let mut code = Vec::new();
     let mut starts = Vec::new();
@@ -106,7 +108,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
                 });
             }
             31 => {
-                // x87 with memory, not what loads or shows a state.
+                // x87 instructions with memory, except those that load or store a state.
                 code.push(0xd8 | b);
                 let is_state = b == 1 && [4, 6].contains(&a) || b == 5 && [4, 6].contains(&a);
                 let rm = random.below(8) as u8;
@@ -151,7 +153,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool) -> Vec<u8> {
     code
 }
 
-/// ModRM and what comes after it, of a memory operand.
+/// Returns ModRM, SIB and displacement of a memory operand.
 fn memory_operand(reg: u8, rm: u8, number: u8, is_32_bit: bool) -> Vec<u8> {
     match (is_32_bit, rm) {
         (true, reg::SP) => vec![0x44 | reg << 3, number, number],
@@ -160,7 +162,7 @@ fn memory_operand(reg: u8, rm: u8, number: u8, is_32_bit: bool) -> Vec<u8> {
     }
 }
 
-/// Memory with numbers that are mostly offsets in segments, and on the stack addresses of code.
+/// Returns memory with numbers that are mostly offsets in segments, and with addresses of code on the stack.
 pub(crate) fn filled(random: &mut Random, mut memory: Memory, cpu: &Cpu) -> Memory {
     let mut bytes = Vec::with_capacity(MEMORY as usize);
     while bytes.len() < MEMORY as usize {

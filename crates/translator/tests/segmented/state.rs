@@ -15,7 +15,7 @@ use super::common::random::Random;
 /// Bytes of memory.
 pub(crate) const MEMORY: u64 = 1 << 20;
 
-/// What a run leaves, but for memory.
+/// The state after a run, apart from memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     exits: Vec<Exit>,
@@ -29,7 +29,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// After `exits`, with those flags that are defined.
+    /// Returns the state after `exits`, with only the flags `defined`.
     pub(crate) fn new(exits: &[Exit], cpu: &Cpu, defined: Eflags) -> Seen {
         Seen {
             exits: exits.to_vec(),
@@ -44,7 +44,7 @@ impl Seen {
     }
 }
 
-/// The linear address of `offset` in CS, where there is memory.
+/// Returns the linear address of `offset` in CS, where there is memory.
 pub(crate) fn linear(cpu: &Cpu, offset: u32) -> u32 {
     (cpu.segment(sreg::CS).base as u32).wrapping_add(offset)
 }
@@ -56,8 +56,8 @@ pub(crate) enum Edges {
     Often,
 }
 
-/// A processor in a random mode of segmented code, with registers that are mostly offsets in its segments. EIP is where there
-/// is memory, and room for some code.
+/// Returns a processor in a random mode of segmented code, with registers that are mostly offsets in its
+/// segments. At EIP there is memory with room for some code.
 pub(crate) fn random_cpu(random: &mut Random, edges: Edges) -> Cpu {
     let mut cpu = Cpu::new();
     cpu.maker = Maker::of_host();
@@ -67,7 +67,7 @@ pub(crate) fn random_cpu(random: &mut Random, edges: Edges) -> Cpu {
     if mode > 0 {
         cpu.set_cr0(Cr0::PE);
     }
-    // With interrupts at privilege 0 (IOPL 0), or anywhere.
+    // With IOPL 0 only privilege 0 may change IF; with IOPL 3 all code may.
     let mut flags = Eflags::from_bits_truncate(random.bits()) & (Eflags::STATUS | Eflags::IF);
     flags.set(Eflags::DF, random.percent(20));
     flags.set(Eflags::IOPL, random.percent(30));
@@ -100,13 +100,13 @@ pub(crate) fn set_registers(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
         cpu.set_gpr(register, value.into());
     }
     if random.percent(90) {
-        // A count, of which 16-bit code has the lower half.
+        // A count, of which 16-bit code uses the lower half.
         let upper = if random.percent(30) { random.bits() & 0xffff_0000 } else { 0 };
         cpu.set_gpr(reg::CX, (upper | random.below(40)).into());
     }
 }
 
-/// Sets the registers of x87, MMX and SSE to random numbers, and whether they can be used.
+/// Sets the x87, MMX and SSE registers to random numbers, and enables them at random.
 fn set_numeric(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
     let is_plain = edges == Edges::Rarely;
     cpu.transcendental = host_fpu::execute;
@@ -140,7 +140,7 @@ fn set_numeric(random: &mut Random, cpu: &mut Cpu, edges: Edges) {
     cpu.sse.set_mxcsr(masks | random.bits() & 0xe07f);
 }
 
-/// A register: mostly an offset in 64 KiB, and often one at its edges.
+/// Returns the value of a register: mostly an offset in 64 KiB, often at the edges of it.
 pub(crate) fn offset(random: &mut Random) -> u32 {
     match random.below(10) {
         0 => random.number(),
@@ -152,7 +152,8 @@ pub(crate) fn offset(random: &mut Random) -> u32 {
     }
 }
 
-/// What real mode has in a segment register, which may have been loaded in protected mode before.
+/// Returns the contents of a segment register in real mode, which may have been loaded in protected mode
+/// before.
 fn real_segment(random: &mut Random, register: u8, edges: Edges) -> Segment {
     let selector = random.below(0xf000) as u16;
     let segment = Segment::real(selector, 0);
@@ -165,7 +166,7 @@ fn real_segment(random: &mut Random, register: u8, edges: Edges) -> Segment {
     Segment::new(selector, segment.base, limit, Attributes(big | writable))
 }
 
-/// A segment of protected mode.
+/// Returns the contents of a segment register in protected mode.
 fn protected_segment(random: &mut Random, register: u8, privilege: u16, edges: Edges) -> Segment {
     let selector = (random.below(64) as u16) << 3 | privilege;
     let is_plain = edges == Edges::Rarely;

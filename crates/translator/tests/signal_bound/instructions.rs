@@ -2,13 +2,13 @@
 
 use crate::scene::{DATA_PAGES, Mode};
 
-/// What a kind of instruction needs to be of any use.
+/// The condition under which a kind of instruction can be tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// What was written is read back.
+    /// Memory: the instruction reads back what was written.
     Memory,
-    /// The operand is at a multiple of 16.
+    /// An operand at a multiple of 16.
     Alignment,
     /// Privilege 0.
     Privilege,
@@ -23,10 +23,10 @@ pub(crate) struct Kind {
     write: fn(&mut Code),
 }
 
-/// What branches lead to.
+/// The target of a branch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// What comes after the instructions that are tested.
+    /// The code after the tested instructions.
     Resume,
     /// RET, RET n and RETF.
     Return,
@@ -45,14 +45,14 @@ impl Target {
     }
 }
 
-/// The software interrupt that only returns, and that which ends the loop.
+/// The software interrupt that only returns, and the one that ends the loop.
 pub(crate) const RETURNS: u8 = 0x30;
 pub(crate) const END: u8 = 0x31;
 
-/// Where the loop goes on after what is tested.
+/// Offset at which the loop continues after the tested instructions.
 pub(crate) const RESUME: u32 = 0x60;
 
-/// The code of a loop, whose page it begins.
+/// The code of a loop, which begins its page.
 pub(crate) struct Code {
     bytes: Vec<u8>,
     mode: Mode,
@@ -64,8 +64,8 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// A loop of `rounds` rounds around `kind`, at `offset` in the segment `selector`. Its operand is at `data` in DS. In each round the stack pointer
-    /// becomes `stack`. INT [`END`] ends it.
+    /// Returns a loop of `rounds` rounds around `kind`, at `offset` in the segment `selector`. Its operand is
+    /// at `data` in DS. Each round sets the stack pointer to `stack`. INT [`END`] ends it.
     pub(crate) fn of(
         kind: &Kind,
         mode: Mode,
@@ -96,7 +96,7 @@ impl Code {
         code.bytes
     }
 
-    /// Bytes of operands and addresses.
+    /// Returns the size of operands and addresses, in bytes.
     fn size(&self) -> usize {
         if self.mode.is_32_bit() { 4 } else { 2 }
     }
@@ -105,34 +105,34 @@ impl Code {
         self.bytes.extend(bytes);
     }
 
-    /// An opcode with a number.
+    /// Adds an opcode with an immediate operand.
     fn number(&mut self, opcode: &[u8], number: u32) {
         self.bytes(opcode);
         let number = number.to_le_bytes();
         self.bytes.extend(&number[..self.size()]);
     }
 
-    /// An opcode with an operand at [EBX], or [BX].
+    /// Adds an opcode with an operand at [EBX], or [BX].
     fn memory(&mut self, opcode: &[u8], register: u8) {
         self.bytes(opcode);
         self.bytes.push(register << 3 | if self.mode.is_32_bit() { 3 } else { 7 });
     }
 
-    /// The same `displacement` further.
+    /// Adds an opcode with an operand `displacement` bytes after that.
     fn memory_after(&mut self, opcode: &[u8], register: u8, displacement: u8) {
         self.memory(opcode, register);
         *self.bytes.last_mut().expect("it was written") |= 0x40;
         self.bytes.push(displacement);
     }
 
-    /// ESI and EDI lead to two pages.
+    /// Makes ESI and EDI point to two pages.
     fn point(&mut self) {
         self.bytes(&[0x89, 0xde]); // MOV ESI, EBX
         self.bytes(&[0x8d, if self.mode.is_32_bit() { 0xbb } else { 0xbf }]); // LEA EDI, [EBX+...]
         self.number(&[], (DATA_PAGES - 1) * 0x1000);
     }
 
-    /// The same, with a count in ECX.
+    /// Makes ESI and EDI point to two pages, and sets the count in ECX.
     fn point_and_count(&mut self, count: u32) {
         self.point();
         self.number(&[0xb9], count);
@@ -148,7 +148,7 @@ impl Code {
         self.bytes.extend(self.selector.to_le_bytes());
     }
 
-    /// Stores an address, and the selector after it, as the operand.
+    /// Adds code that stores an address, and the selector after it, as the operand.
     fn store_target(&mut self, target: Target) {
         self.memory(&[0xc7], 0);
         self.number(&[], self.offset + target.offset());
@@ -162,7 +162,7 @@ const CX: u8 = 1;
 const DX: u8 = 2;
 const AH: u8 = 4;
 
-/// CLC: of undefined flags this is the one that the end of a loop leaves.
+/// CLC: CF is the only undefined flag that the end of the loop leaves as it is.
 const CLEAR_UNDEFINED: &[u8] = &[0xf8];
 
 const fn kind(name: &'static str, needs: Needs, write: fn(&mut Code)) -> Kind {
@@ -173,7 +173,7 @@ const fn any(name: &'static str, write: fn(&mut Code)) -> Kind {
     kind(name, Needs::Nothing, write)
 }
 
-/// All of them.
+/// All kinds of instructions.
 #[rustfmt::skip]
 pub(crate) static KINDS: &[Kind] = &[
     any("MOV r8, m", |c| c.memory(&[0x8a], CX)),

@@ -1,6 +1,7 @@
-//! What memory accesses cost: signals, mappings of the host and translations, for each kind of instruction, in each mode, with memory laid
-//! out in each way. Whatever that is, the engine must come to rest: a site that keeps faulting is translated in another way, or left to the
-//! interpreter. Tests of results cannot see that, since what comes of it is the same a thousand times slower.
+//! The cost of memory accesses in signals, mappings of the host and translations, for each kind of
+//! instruction, in each mode, with memory laid out in each way. In all cases the engine must come to rest: a
+//! site that keeps faulting is translated in another way, or left to the interpreter. Tests of results cannot
+//! see this, since the results are the same, only a thousand times slower.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -24,10 +25,10 @@ use common::series::Series;
 use instructions::{KINDS, Kind};
 use scene::{LAYOUTS, Layout, Mode, RAM, Scene};
 
-/// Layouts at random.
+/// Number of random layouts.
 const CASES: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
 
-/// What a loop may count at most.
+/// Upper bounds of the counters for one loop.
 const BOUNDS: [(&str, u64); 4] =
     [("signals", 24), ("pages filled", 24), ("blocks translated", 60), ("flushes", 2)];
 
@@ -46,7 +47,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// None where there cannot be a translator.
+    /// Returns two machines, or None on hosts that cannot have a translator.
     fn new(mode: Mode, layout: &Layout, protects: bool) -> Option<Pair> {
         let (translator, memory) = support::translator(RAM)?;
         let tested = Scene::new((Box::new(translator), memory), mode, layout, protects);
@@ -55,7 +56,7 @@ impl Pair {
         Some(Pair { right: Scene::new((interpreter, memory), mode, layout, protects), tested })
     }
 
-    /// Runs a loop on both engines, and says what is wrong with it, if anything is.
+    /// Runs a loop on both engines. Returns an error that says what is wrong with it.
     fn try_loop(&mut self, number: usize, kind: &Kind) -> Result<(), String> {
         let Pair { right, tested } = self;
         for scene in [&mut *right, &mut *tested] {
@@ -89,7 +90,8 @@ impl Pair {
         })
     }
 
-    /// The same for all kinds of instructions. How many of them are wrong, with a line for each.
+    /// Runs the loops of all kinds of instructions. Adds a line to `text` for each that is wrong, and returns
+    /// their number.
     fn try_kinds(&mut self, mode: Mode, layout: &Layout, what: &str, text: &mut String) -> u32 {
         let mut wrong = 0;
         let kinds = KINDS.iter().enumerate();
@@ -117,7 +119,7 @@ impl Pair {
     }
 }
 
-/// All kinds of instructions with all layouts in `mode`.
+/// Tries all kinds of instructions with all layouts in `mode`.
 fn try_all(mode: Mode) {
     let (mut tried, mut wrong, mut text) = (0, 0, String::new());
     let protections = if mode == Mode::Real { &[true][..] } else { &[true, false] };

@@ -14,35 +14,37 @@ use crate::machine::*;
 pub(crate) const RAM: u64 = 4 << 20;
 /// Rounds of a loop.
 pub(crate) const ROUNDS: u16 = 300;
-/// More instructions than they have.
+/// More instructions than the rounds execute.
 const LIMIT: u64 = 1_000_000;
 
-/// Pages of data. Of instructions with two operands one is in the first and one in the last.
+/// Number of pages of data. Of instructions with two operands, one is in the first page and one in the last.
 pub(crate) const DATA_PAGES: u32 = 3;
-/// Physical addresses without memory.
+/// Physical address beyond the end of memory.
 const ABOVE_RAM: u32 = 0x80_0000;
-/// Tables of PAE paging: pointers, a directory and two page tables.
+/// The tables of PAE paging: pointers, a directory and two page tables.
 const POINTERS: u32 = 0xa000;
-/// The page directory and the page table of another address space, and how far its data is from that of the first one.
+/// The page directory and the page table of another address space, and the distance of its data from that of
+/// the first one.
 const OTHER_DIRECTORY: u32 = 0xe000;
 const OTHER_TABLE: u32 = 0xf000;
 const OTHER_DATA: u32 = 0x8000;
-/// What enables paging, and what resumes a loop after an exception, with error code and without.
+/// Code that enables paging, and code that resumes a loop after an exception, with an error code and without.
 const ENABLE: u32 = 0x6800;
 const RESUME_WITH_CODE: u32 = 0x6900;
 const RESUME_WITHOUT_CODE: u32 = 0x6940;
-/// Real mode's interrupt vectors, and their code.
+/// The interrupt vectors of real mode, and the code to which they lead.
 const REAL_VECTORS: u32 = 0x4000;
 const REAL_RETURN: u16 = 0x4800;
 const REAL_END: u16 = 0x4810;
 const REAL_RESUME: u16 = 0x4820;
-/// The page of the first loop, after which come those of the others.
+/// The page of the first loop. The pages of the other loops follow it.
 const LOOPS: u32 = 0x5_0000;
 const LOOPS_END: u32 = 0xc_0000;
-/// Where the page of a loop has data, and the page of page tables no entries that are used.
+/// Address of data: its offset in the page of a loop, and its address in the page of page tables, where it is
+/// no entry in use.
 const IN_CODE: u32 = 0x800;
 const IN_TABLES: u32 = PAGE_TABLE + 0xc00;
-/// The top of the stack is so far above the beginning of its page.
+/// Offset in its page of the top of the stack.
 const TOP: u32 = 0x800;
 
 /// The mode of the code.
@@ -50,7 +52,7 @@ const TOP: u32 = 0x800;
 pub(crate) enum Mode {
     /// 32-bit code in flat segments, at this privilege.
     Flat(u16),
-    /// The same in segments with a base and a limit, at privilege 0.
+    /// 32-bit code in segments with a base and a limit, at privilege 0.
     Segmented,
     /// 16-bit code of protected mode, at privilege 0.
     Protected16,
@@ -80,7 +82,7 @@ impl Mode {
     }
 }
 
-/// What is behind the pages of data.
+/// The contents of the pages of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
     Ram,
@@ -90,7 +92,7 @@ pub(crate) enum Behind {
     Nothing,
     /// The page that the loop is in.
     Code,
-    /// That of page tables.
+    /// The page of the page tables.
     Tables,
 }
 
@@ -109,13 +111,13 @@ pub(crate) enum Paging {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
-    /// It makes the first page of data the user's, or the supervisor's alone.
+    /// It gives the first page of data to users, or to the supervisor alone.
     Owner,
     /// It clears the accessed and dirty bits of that page.
     Accessed,
-    /// It sets CR0.WP, or clears it.
+    /// It sets or clears CR0.WP.
     WriteProtection,
-    /// It goes to another address space, whose data is elsewhere.
+    /// It switches to another address space, whose data is elsewhere.
     Space,
 }
 
@@ -130,12 +132,12 @@ pub(crate) struct Layout {
     pub(crate) data: [u32; DATA_PAGES as usize],
     pub(crate) behind: Behind,
     pub(crate) paging: Paging,
-    /// The operand goes on in the next page.
+    /// Whether the operand continues in the next page.
     pub(crate) crosses: bool,
     pub(crate) change: Change,
 }
 
-/// Bit of a page-directory entry: it maps a large page.
+/// Bit of a page-directory entry that maps a large page.
 const LARGE: u32 = 0x80;
 const USER: u32 = P | RW | US;
 const SUPERVISOR: u32 = P | RW;
@@ -238,7 +240,7 @@ pub(crate) static LAYOUTS: &[Layout] = &[
 ];
 
 impl Layout {
-    /// Anything that code of `mode` can run with.
+    /// Returns a random layout with which code of `mode` can run.
     pub(crate) fn random(random: &mut Random, mode: Mode) -> Layout {
         const OWNERS: [u32; 2] = [USER, SUPERVISOR];
         const RIGHTS: [u32; 6] = [USER, USER, SUPERVISOR, P | US, P, 0];
@@ -270,7 +272,7 @@ impl Layout {
                     C::Space,
                 ]),
             };
-            // Large pages have all in one, and only small ones have another space.
+            // A large page contains everything, and only small pages allow for another space.
             let is_large = matches!(layout.paging, G::Large | G::ExtendedLarge);
             let fits = (!is_large || layout.text & RW != 0)
                 && (layout.paging == G::Small || layout.change != C::Space);
@@ -280,7 +282,7 @@ impl Layout {
         }
     }
 
-    /// Code of `mode` can run with it.
+    /// Returns whether code of `mode` can run with this layout.
     pub(crate) fn is_possible(&self, mode: Mode) -> bool {
         let has_paging = mode != Mode::Real;
         let needs_paging = self.system & self.text & self.stack & US == 0
@@ -292,10 +294,11 @@ impl Layout {
             && (self.change == Change::Nothing || mode == Mode::Flat(0))
     }
 
-    /// Loops around `kind` come to an end with it, and do what they should.
+    /// Returns whether loops around `kind` end with this layout, and do what they should.
     pub(crate) fn is_of_use(&self, kind: &Kind, mode: Mode) -> bool {
         let is_memory = matches!(self.behind, Behind::Ram | Behind::Code | Behind::Tables);
-        // A branch by what cannot be written leads to a fault, and on, but by what is not written it leads anywhere.
+        // A branch through memory that cannot be written faults, and the loop goes on. If the write has no
+        // effect it leads anywhere.
         let is_written = is_memory && !self.crosses;
         match kind.needs {
             Needs::Nothing => true,
@@ -306,7 +309,7 @@ impl Layout {
         }
     }
 
-    /// The linear address of the operand of the loop in the page at `code`.
+    /// Returns the linear address of the operand of the loop in the page at `code`.
     fn data(&self, code: u32) -> u32 {
         match self.behind {
             Behind::Code => code + IN_CODE,
@@ -316,7 +319,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of [`Layout::change`].
+    /// Returns the code of [`Layout::change`].
     fn end_of_round(&self) -> Vec<u8> {
         let entry = Machine::pte(DATA).to_le_bytes();
         let invalidate = [0x0f, 0x01, 0x3b]; // INVLPG [EBX]
@@ -345,7 +348,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// One on `engine`.
+    /// Makes a scene on `engine`.
     pub(crate) fn new(
         engine: (Box<dyn Engine>, Memory),
         mode: Mode,
@@ -367,7 +370,7 @@ impl Scene {
         Scene { machine, mode, layout: *layout }
     }
 
-    /// Puts the loop around an instruction of this kind into memory, and has the processor be at its beginning.
+    /// Puts the loop around an instruction of this kind into memory, and the processor at its beginning.
     pub(crate) fn begin(&mut self, number: usize, kind: &Kind) {
         let Scene { machine, mode, layout } = self;
         let code = LOOPS + number as u32 * 0x1000;
@@ -399,7 +402,7 @@ impl Scene {
         machine.cpu.ip = offset(code).into();
     }
 
-    /// Runs the loop to its end. False if it has none.
+    /// Runs the loop to its end. Returns false if it does not end.
     pub(crate) fn run(&mut self) -> bool {
         let Machine { cpu, memory, engine, accesses, .. } = &mut self.machine;
         let deadline = cpu.instructions + LIMIT;
@@ -417,7 +420,7 @@ impl Scene {
     }
 }
 
-// What it is made of ----------------------------------------------------
+// The parts of a scene ---------------------------------------------------
 
 /// The selectors of CS, SS, data and FS with these descriptors.
 const FREE_CODE: u16 = FREE;
@@ -425,7 +428,7 @@ const FREE_STACK: u16 = FREE + 8;
 const FREE_DATA: u16 = FREE + 16;
 const FREE_FS: u16 = FREE + 24;
 
-/// Code, stack, data and FS of a mode with descriptors: the bases of code, data and stack are given.
+/// Returns code, stack, data and FS of a mode with descriptors. The bases of code, data and stack are given.
 fn segments(mode: Mode, [code, data, stack]: [u32; 3]) -> [(u8, Segment); 6] {
     let (privilege, size, limit) = match mode {
         Mode::Flat(privilege) => (privilege, 0xc000, u32::MAX),
@@ -442,13 +445,13 @@ fn segments(mode: Mode, [code, data, stack]: [u32; 3]) -> [(u8, Segment); 6] {
         (sreg::SS, segment(FREE_STACK, stack, limit, 0x93, size)),
         (sreg::DS, data_segment),
         (sreg::ES, data_segment),
-        // It has a limit in flat code too, as those of threads have.
+        // FS has a limit in flat code too, as the segments of threads have.
         (sreg::FS, segment(FREE_FS, data, 0xf_ffff, 0x93, size & 0x4000)),
         (sreg::GS, data_segment),
     ]
 }
 
-/// Gives the segments descriptors, and says what the selector of CS is.
+/// Gives the segments descriptors, and returns the selector of CS.
 fn set_segments(machine: &mut Machine, mode: Mode, bases: [u32; 3]) -> u16 {
     if !mode.has_descriptors() {
         return (bases[0] >> 4) as u16;
@@ -506,7 +509,8 @@ fn enter(machine: &mut Machine, mode: Mode, bases: [u32; 3]) {
     cpu.set_cr4(cpu.cr4() | Cr4::OSFXSR | Cr4::OSXMMEXCPT);
 }
 
-/// Handlers that return, that end a loop, and that go on at `resume` after all exceptions.
+/// Puts handlers into memory: one that returns, one that ends a loop, and one that continues at `resume`
+/// after any exception.
 fn put_handlers(machine: &mut Machine, code: u16, resume: u32) {
     let resume = resume.to_le_bytes();
     // MOV DWORD [ESP], resume; IRETD
@@ -542,7 +546,7 @@ fn put_handlers(machine: &mut Machine, code: u16, resume: u32) {
     machine.put(REAL_RESUME.into(), &far_jump);
 }
 
-/// What is behind the pages of data, before anything is in memory.
+/// Prepares the pages of data, before anything is in memory.
 fn put_data(memory: &mut Memory, behind: Behind) {
     let (start, len) = (u64::from(DATA), u64::from(DATA_PAGES) * 0x1000);
     match behind {
@@ -556,12 +560,12 @@ fn put_data(memory: &mut Memory, behind: Behind) {
     }
 }
 
-/// It is the address of a page of data.
+/// Returns whether `linear` is in a page of data.
 fn is_data(linear: u32) -> bool {
     (DATA..DATA + DATA_PAGES * 0x1000).contains(&linear)
 }
 
-/// The page tables, of each kind.
+/// Puts page tables of each kind into memory.
 fn put_tables(machine: &mut Machine, layout: &Layout) {
     let bits = |linear: u32| {
         let page = linear & !0xfff;
@@ -607,7 +611,7 @@ fn put_tables(machine: &mut Machine, layout: &Layout) {
     }
 }
 
-/// Has the processor enable paging, as a system does it.
+/// Makes the processor enable paging, in the way of a system.
 fn enable_paging(machine: &mut Machine, paging: Paging, write_protection: bool) {
     let is_extended = matches!(paging, Paging::Extended | Paging::ExtendedLarge);
     let table = if is_extended { POINTERS } else { PAGE_DIRECTORY };

@@ -1,9 +1,10 @@
-//! A guest for comparisons with the real processor, translated.
+//! A translated guest, for comparisons with the real processor.
 
 use crate::common::guest::{Guest, MEMORY};
 use crate::support::translator;
 
-/// What makes one; none, and a word about it, where there cannot be one on this host.
+/// Returns a function that makes a guest. Returns None, and reports a skipped test, on hosts that cannot have
+/// a translator.
 pub(crate) fn guest() -> Option<impl FnOnce() -> Guest> {
     translator(MEMORY)?;
     Some(|| {

@@ -1,5 +1,5 @@
-//! Where a program comes to flags that the manual leaves undefined. The translator leaves the host's there, and what the program does
-//! with them cannot be compared.
+//! Finds where a program leaves flags undefined. The translator leaves the host's flags there, and what the
+//! program then does with them cannot be compared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use ring3_x86::undefined::TABLE;
 
 const NONE: u64 = u64::MAX;
 
-/// Notes the first instruction that an interpreter executes which leaves flags undefined.
+/// Notes the first instruction executed by an interpreter that leaves flags undefined.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch(Arc<AtomicU64>);
 
 impl Watch {
-    /// An interpreter that is watched.
+    /// Returns an interpreter, and a watch that observes it.
     pub(crate) fn interpreter() -> (Interpreter, Watch) {
         let watch = Watch(Arc::new(AtomicU64::new(NONE)));
         let mut interpreter = Interpreter::new();
@@ -26,7 +26,8 @@ impl Watch {
         (interpreter, watch)
     }
 
-    /// How many instructions were executed before that one, if there was one.
+    /// Returns how many instructions were executed before the first one that left flags undefined, if there
+    /// was one.
     pub(crate) fn instructions_before(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|before| *before != NONE)
     }
@@ -41,7 +42,8 @@ impl Observer for Watch {
     }
 }
 
-/// Of the logical instructions all processors and both engines clear AF.
+/// Returns whether an instruction leaves flags undefined. Logical instructions do not count: all processors,
+/// and both engines, clear AF.
 fn leaves_flags_undefined(mnemonic: Mnemonic) -> bool {
     let is_logical =
         matches!(mnemonic, Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test);

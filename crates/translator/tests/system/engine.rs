@@ -6,11 +6,12 @@ use ring3_x86::engine::Engine;
 use crate::common::coverage::interpreter;
 use crate::support::translator;
 
-/// It does not leave the same in undefined flags whenever it executes the same instruction: near a deadline that is
-/// the interpreter, and else the host.
+/// Whether it always leaves the same undefined flags for the same instruction. It does not: near a deadline
+/// the interpreter executes the instruction, and otherwise the host.
 pub(crate) const IS_UNIFORM: bool = false;
 
-/// A translator, and `bytes` bytes of memory for it; an interpreter where there cannot be one on this host.
+/// Returns a translator with `bytes` bytes of memory, or an interpreter on hosts that cannot have a
+/// translator.
 pub(crate) fn engine(bytes: u64) -> (Box<dyn Engine>, Memory) {
     match translator(bytes) {
         Some((translator, memory)) => (Box::new(translator), memory),

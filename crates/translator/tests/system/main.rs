@@ -1,4 +1,4 @@
-//! What user mode cannot show, on the translator: the interpreter's tests of this name.
+//! The interpreter's tests of what user mode cannot show, run on the translator.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;

@@ -1,5 +1,6 @@
-//! Random programs of far transfers, software interrupts and loads of segment registers, translated and interpreted: in flat code and code of 16
-//! bits, of supervisors and users, in real mode and virtual-8086 mode, by descriptors and gates of all kinds, which change meanwhile.
+//! Random programs of far transfers, software interrupts and loads of segment registers, translated and
+//! interpreted: in flat code and 16-bit code, of supervisors and users, in real mode and virtual-8086 mode,
+//! by descriptors and gates of all kinds, which change meanwhile.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -28,15 +29,15 @@ const EXECUTED: u64 = 3000;
 /// HLT.
 const HALT: u8 = 0xf4;
 
-/// Where programs begin.
+/// The mode in which a program begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// In protected mode, in the first segment of code of the user or of the supervisor, or in the second.
+    /// In protected mode, in the first or the second code segment of users or of the supervisor.
     Protected {
         is_user: bool,
         is_flat: bool,
     },
-    /// In virtual-8086 mode with that IOPL.
+    /// In virtual-8086 mode with this IOPL.
     Virtual(u32),
     Real,
 }
@@ -48,7 +49,7 @@ fn segment(memory: &Memory, selector: u16) -> Segment {
     Descriptor(u64::from_le_bytes(bytes)).segment(selector)
 }
 
-/// A processor that is about to begin.
+/// Returns a processor that is about to begin.
 fn processor(random: &mut Random, memory: &Memory, programs: &[Program; 2], start: Start) -> Cpu {
     let mut cpu = Cpu::new();
     cpu.maker = ring3_x86::undefined::Maker::of_host();
@@ -107,7 +108,7 @@ fn fill(
     is_user: bool,
     real: bool,
 ) {
-    // What leaves the programs halts, or is not allowed to.
+    // Code that leaves the programs halts, or raises #GP at HLT.
     memory.load_image(0, &vec![HALT; MEMORY as usize]).unwrap();
     for which in 0..2 {
         for (at, segment, bytes) in std::mem::take(&mut programs[which].targets) {
@@ -130,7 +131,7 @@ fn fill(
             if real { (BASE, false) } else { (segment.base, segment.is_32_bit) };
         let offset = programs::part(random, programs, is_32_bit) - base;
         let address = u64::from(POINTERS + number * 8);
-        // For operands of 16 bits, or of 32.
+        // For 16-bit operands, or for 32-bit ones.
         if random.percent(50) {
             memory.write(address, &offset.to_le_bytes());
             memory.write(address + 4, &selector.to_le_bytes());
@@ -152,7 +153,8 @@ fn fill(
     }
 }
 
-/// Runs it, some instructions at a time, and gives what there was then. Where it ends, it begins again, mostly with a descriptor that is another one.
+/// Runs a program, some instructions at a time, and returns the states in between. When the program ends, it
+/// begins again, mostly with a descriptor changed.
 fn run(
     engine: &mut dyn Engine,
     memory: &mut Memory,
@@ -209,7 +211,7 @@ fn transfers_and_loads_do_what_they_do_on_the_interpreter() {
         let real = !matches!(start, Start::Protected { .. });
         let state = random.clone();
         let prepared = |random: &mut Random, mut memory: Memory| {
-            // What virtual-8086 mode leads to is code of the supervisor.
+            // Virtual-8086 mode leads to code of the supervisor.
             let is_user = is_user && !real;
             let mut programs = [true, false]
                 .map(|is_32_bit| programs::program(random, is_32_bit, is_user, real && !is_32_bit));

@@ -1,4 +1,5 @@
-//! Random programs of far transfers and loads of segment registers, and of what shows where they have led.
+//! Random programs of far transfers and loads of segment registers, and of instructions that show where these
+//! have led.
 
 use ring3_x86::cpu::reg;
 use ring3_x86::segment::sreg;
@@ -9,19 +10,20 @@ use super::tables::{
     VECTORS,
 };
 
-/// Instructions, or some that belong together, in a program.
+/// Parts of a program: single instructions, or several that belong together.
 const LENGTH: usize = 24;
-/// Far pointers in memory.
+/// Number of far pointers in memory.
 pub(crate) const POINTER_COUNT: u32 = 16;
 
-/// A program for code of that size: its bytes, where its parts begin, and what is to have the offset of a part, with its segment and bytes.
+/// A program for code of one size: its bytes, the offsets where its parts begin, and the offsets in it that
+/// must receive the offset of a part, with its segment and size in bytes.
 pub(crate) struct Program {
     pub(crate) code: Vec<u8>,
     pub(crate) starts: Vec<usize>,
     pub(crate) targets: Vec<(usize, CodeSegment, usize)>,
 }
 
-/// A selector for data, mostly one that can be loaded at the privilege of `is_user`.
+/// Returns a selector for data, mostly one that can be loaded at the privilege of `is_user`.
 pub(crate) fn data(random: &mut Random, is_user: bool) -> u16 {
     match random.below(12) {
         0 => random.pick(&OTHER_DATA),
@@ -30,7 +32,7 @@ pub(crate) fn data(random: &mut Random, is_user: bool) -> u16 {
     }
 }
 
-/// A segment of code, mostly one that can be gone to at the privilege of `is_user`.
+/// Returns a code segment, mostly one to which code of the privilege of `is_user` can go.
 pub(crate) fn code(random: &mut Random, is_user: bool) -> CodeSegment {
     match random.below(14) {
         0 => random.pick(&OTHER_CODE),
@@ -39,7 +41,8 @@ pub(crate) fn code(random: &mut Random, is_user: bool) -> CodeSegment {
     }
 }
 
-/// Makes one, mostly for code of the user, or of the supervisor, or, with `real`, for the segments of real mode.
+/// Returns a program, mostly for code of users or of the supervisor, or, with `real`, for the segments of
+/// real mode.
 pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real: bool) -> Program {
     let mut made = Program { code: Vec::new(), starts: Vec::new(), targets: Vec::new() };
     while made.starts.len() < LENGTH {
@@ -62,7 +65,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
             code.extend(&number.to_le_bytes()[..word]);
         };
         match random.below(20) {
-            // MOV AX, selector; MOV Sreg, AX; what comes after it is of the same block.
+            // MOV AX, selector; MOV Sreg, AX. The next instructions are in the same block.
             0..=3 => {
                 code.extend_from_slice(if is_32_bit { &[0x66, 0xb8] } else { &[0xb8] });
                 code.extend(selector.to_le_bytes());
@@ -137,7 +140,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
                 };
                 code.extend(gate.to_le_bytes());
             }
-            // RETF with what was pushed, or with what is there; IRET, too.
+            // RETF to pushed values, or to the values on the stack; IRET too.
             11 | 12 => {
                 let is_interrupt = random.percent(50);
                 let is_outward = !is_user && random.percent(20) && !real;
@@ -192,7 +195,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
             }
         }
     }
-    // Back to the first one.
+    // Back to the first instruction.
     made.code.extend([0xeb, 0]);
     let end = made.code.len();
     let back = made.starts.iter().find(|start| end - **start < 120).copied().unwrap_or(end);
@@ -200,7 +203,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
     made
 }
 
-/// The linear address of some part of the programs for code of that size.
+/// Returns the linear address of a random part of the programs for code of that size.
 pub(crate) fn part(random: &mut Random, programs: &[Program; 2], is_32_bit: bool) -> u32 {
     let which = usize::from(!is_32_bit);
     CODE[which] + 0x10 + random.pick(&programs[which].starts) as u32

@@ -10,13 +10,13 @@ pub(crate) const GDT: u32 = 0x1000;
 pub(crate) const LDT: u32 = 0x1800;
 pub(crate) const IDT: u32 = 0x2000;
 pub(crate) const TSS: u32 = 0x3000;
-/// Where segments begin that do not at 0.
+/// The base of segments that do not begin at 0.
 pub(crate) const BASE: u32 = 0x1_0000;
-/// The linear addresses of code with 32 bits, and with 16.
+/// The linear addresses of 32-bit code and of 16-bit code.
 pub(crate) const CODE: [u32; 2] = [0x1_4000, 0x1_8000];
 /// The linear address of far pointers.
 pub(crate) const POINTERS: u32 = 0x1_2000;
-/// Tops of stacks, as linear addresses.
+/// The top of the stack, as a linear address.
 pub(crate) const STACK: u32 = 0x1_f000;
 pub(crate) const INNER_STACK: u32 = 0x1_e000;
 
@@ -25,20 +25,20 @@ const DATA_KIND: u8 = 0x93;
 const LARGE: u32 = 0xc;
 const BIG: u32 = 0x4;
 
-/// The bytes of a descriptor.
+/// Returns the bytes of a descriptor.
 fn descriptor(base: u32, limit: u32, access: u8, flags: u32) -> u64 {
     let low = u64::from(limit & 0xffff) | u64::from(base & 0xff_ffff) << 16;
     let high = u64::from(access) | u64::from(limit >> 16 & 15 | flags << 4) << 8;
     low | high << 40 | u64::from(base >> 24) << 56
 }
 
-/// The bytes of a gate.
+/// Returns the bytes of a gate.
 fn gate(selector: u16, offset: u32, access: u8, parameters: u8) -> u64 {
     let high = offset & 0xffff_0000 | u32::from(access) << 8 | u32::from(parameters);
     u64::from(high) << 32 | u64::from(selector) << 16 | u64::from(offset & 0xffff)
 }
 
-/// A selector of a segment of code, and where that begins.
+/// The selector of a code segment, and its base.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CodeSegment {
     pub(crate) selector: u16,
@@ -50,27 +50,29 @@ const fn code(selector: u16, base: u32, is_32_bit: bool) -> CodeSegment {
     CodeSegment { selector, base, is_32_bit }
 }
 
-/// Segments of code, the supervisor's and the user's.
+/// Code segments of the supervisor and of users.
 pub(crate) const CODE_SEGMENTS: [[CodeSegment; 4]; 2] = [
     [code(0x08, 0, true), code(0x28, BASE, false), code(0x48, BASE, true), code(0x14, BASE, false)],
     [code(0x1b, 0, true), code(0x3b, BASE, false), code(0x0f, BASE, false), code(0x1f, 0, true)],
 ];
-/// A conforming one, and one that cannot be read.
+/// A conforming code segment, and one that cannot be read.
 pub(crate) const OTHER_CODE: [CodeSegment; 2] = [code(0x58, 0, true), code(0x70, BASE, false)];
-/// Segments of data that can be a stack, the supervisor's and the user's: flat, with 16 bits, with 32 and a base, in the LDT, flat with 16 bits.
+/// Data segments that can be a stack, of the supervisor and of users: flat, 16-bit, 32-bit with a base, in
+/// the LDT, and flat but 16-bit.
 pub(crate) const STACKS: [[u16; 5]; 2] =
     [[0x10, 0x30, 0x50, 0x2c, 0xa0], [0x23, 0x43, 0xab, 0x27, 0x23]];
-/// Others: to be read only, that grows down, not present, code, system segments, beyond the table, null ones.
+/// Other selectors: a read-only segment, one that grows down, one that is not present, code, system segments,
+/// one beyond the table, and null selectors.
 pub(crate) const OTHER_DATA: [u16; 12] =
     [0x60, 0x68, 0xb0, 0x08, 0x1b, 0x70, 0x78, 0x80, 0xb8, 0x200, 0, 3];
-/// Call gates.
+/// Selectors of call gates.
 pub(crate) const GATES: [u16; 5] = [0x88, 0x8b, 0x93, 0x9b, 0xc3];
-/// Software interrupts with gates of their own.
+/// Vectors of software interrupts with gates of their own.
 pub(crate) const VECTORS: [u8; 6] = [0x30, 0x31, 0x32, 0x33, 0x34, 0x35];
-/// So many descriptors of the GDT may change.
+/// Number of descriptors of the GDT that may change.
 pub(crate) const CHANGING: u32 = 25;
 
-/// Fills the tables; `target` gives places in code of 32 bits or of 16.
+/// Fills the tables. `target` returns random addresses in 32-bit code or in 16-bit code.
 pub(crate) fn fill(
     random: &mut Random,
     memory: &mut Memory,
@@ -130,7 +132,7 @@ pub(crate) fn fill(
             memory.write(address.into(), &entry.to_le_bytes());
         }
     }
-    // Exceptions halt, by what is at the beginning of the code of 32 bits.
+    // Exceptions halt: their handlers are at the beginning of the 32-bit code.
     for vector in 0..0x20 {
         let entry = gate(0x08, CODE[0], 0x8e, 0);
         memory.write(u64::from(IDT + vector * 8), &entry.to_le_bytes());

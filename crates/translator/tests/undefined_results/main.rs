@@ -1,7 +1,9 @@
-//! What the manual leaves undefined is visible all the same, and both engines leave the same there: each form of instruction that works on general
-//! registers and flags, by all counts and on operands at the edges.
+//! Results that the manual leaves undefined are visible all the same, and both engines must leave the same
+//! there. The tests execute each form of instruction that works on general registers and flags, with all
+//! counts and on operands at the edges.
 //!
-//! The translator leaves what the host's processor does, and the interpreter what processors of that maker do.
+//! The translator leaves what the host's processor does, and the interpreter what processors of that maker
+//! do.
 
 #[path = "../../../x86/tests/common/mod.rs"]
 mod common;
@@ -31,7 +33,7 @@ use ring3_x86::undefined::{Maker, undefined};
 
 use machine::{CODE, DATA, MEMORY, Machine, handler};
 
-/// Operands.
+/// Operands at the edges.
 const EDGES: [u32; 18] = [
     0,
     1,
@@ -52,20 +54,21 @@ const EDGES: [u32; 18] = [
     0xdead_beef,
     u32::MAX,
 ];
-/// Numbers in instructions, beside all counts.
+/// Immediate operands, in addition to all counts.
 const NUMBERS: [u8; 4] = [40, 0x7f, 0x80, 0xff];
 /// Flags before an instruction.
 const FLAGS: [Eflags; 2] = [Eflags::empty(), Eflags::STATUS];
 
-/// Where rows of operands are, of 16 bytes, and rows of results: EAX, ECX, EDX and EFLAGS.
+/// The addresses of rows of operands, 16 bytes each, and of rows of results: EAX, ECX, EDX and EFLAGS.
 const ROWS: u32 = 0x40_0000;
 const RESULTS: u32 = 0x80_0000;
-/// Bytes of a row of results, which have the operand in memory too.
+/// Bytes of a row of results, including the operand in memory.
 const RESULT: usize = 20;
-/// Where operands in memory are.
+/// The address of operands in memory.
 const CELL: u32 = DATA;
 
-/// The instruction of this form: EAX, EDX, and ECX where there is but one operand; or with one of them in memory.
+/// Returns the instruction of this form with EAX and EDX, or with ECX if it has one operand, or with one of
+/// them in memory.
 fn instruction(code: Code, in_memory: bool, number: u8) -> Option<(Instruction, Option<u32>)> {
     use OpCodeOperandKind as K;
     let info = code.op_code();
@@ -141,7 +144,8 @@ fn immediate_kind(kind: OpCodeOperandKind) -> iced_x86::OpKind {
     }
 }
 
-/// It goes on with the next instruction, and changes nothing but EAX, ECX, EDX, flags and its operand.
+/// Returns whether instructions with this code continue with the next one, and change only EAX, ECX, EDX,
+/// flags and their operand.
 fn is_plain(code: Code) -> bool {
     let mut instruction = Instruction::new();
     instruction.set_code(code);
@@ -164,7 +168,7 @@ fn is_plain(code: Code) -> bool {
         && !instruction.is_string_instruction()
 }
 
-/// A guest that executes an instruction for each row.
+/// Returns a guest that executes an instruction for each row.
 fn program(bytes: &[u8], cell: Option<u32>) -> Vec<u8> {
     // MOV [EBX], register
     let store = cell.map_or(Vec::new(), |register| vec![0x89, (register as u8) << 3 | 3]);
@@ -188,7 +192,7 @@ fn division_handler(length: usize) -> Vec<u8> {
     vec![0x83, 0x04, 0x24, length as u8, 0xcf]
 }
 
-/// Operands of all rows.
+/// Returns the operands of all rows.
 fn rows(code: Code) -> Vec<[u32; 4]> {
     let info = code.op_code();
     let by_count =
@@ -215,12 +219,12 @@ fn rows(code: Code) -> Vec<[u32; 4]> {
 struct Pair {
     right: Machine,
     tested: Machine,
-    /// Undefined flags that were not the same, and how often.
+    /// Undefined flags that differed, and how often.
     flags: BTreeMap<Mnemonic, (Eflags, u64)>,
 }
 
 impl Pair {
-    /// What differs after all rows, if anything does.
+    /// Returns the differences after all rows, if there are any.
     fn difference(&mut self, code: Code, in_memory: bool, number: u8) -> Option<String> {
         let (instruction, cell) = instruction(code, in_memory, number)?;
         let mut encoder = Encoder::new(32);
@@ -272,7 +276,7 @@ impl Pair {
     }
 }
 
-/// What an instruction has left.
+/// The results of an instruction.
 #[derive(Debug)]
 struct Left {
     /// EAX, ECX, EDX and the operand in memory.
@@ -281,7 +285,7 @@ struct Left {
 }
 
 impl Left {
-    /// That of a row of results.
+    /// Returns the results in a row.
     fn of(row: &[u8]) -> Left {
         let number = |index: usize| {
             let bytes = &row[4 * index..4 * index + 4];
@@ -318,7 +322,8 @@ fn engines_leave_the_same_where_it_is_undefined() {
     assert!(text.is_empty(), "{:?}\n{text}", Maker::of_host());
 }
 
-/// Bits that the host's MXCSR has and the guest's has not, as AMD's bit 17, must not come there.
+/// Bits that the host's MXCSR has and the guest's does not, such as AMD's bit 17, must not get into the
+/// guest's.
 #[test]
 fn mxcsr_has_the_bits_of_the_model() {
     for bit in 0..u32::BITS {

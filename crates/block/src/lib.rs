@@ -1,33 +1,42 @@
 //! Disk images.
 //!
-//! An [`Image`] is a disk in a file, whatever its format: it is read, written, flushed and told about in the same way by the
-//! machine and by the tools. [`create()`] makes one.
+//! An [`Image`] is a disk in a file. Whatever its format, the machine and the tools read, write, flush and
+//! describe it in the same way. [`create()`] makes one.
 //!
-//! * [`storage`]: what holds the bytes: files and block devices of the host, memory; [`nbd`]: exports of servers;
-//! * [`mod@format`]: which formats there are, and the trait that each of them implements;
-//! * [`image`]: images as their users see them, with the chain of those on which they stand;
-//! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`, and for reading `vhdx`, `parallels` and what is in `encryption`; `blocks` and `flat` are what some of them have in common.
+//! * [`storage`]: the holders of bytes, which are files and block devices of the host, and memory; [`nbd`]:
+//!   exports of servers;
+//! * [`mod@format`]: the list of formats, and the trait that each of them implements;
+//! * [`image`]: images as their users see them, with the chain of their backing files;
+//! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`, and, for reading
+//!   only, `vhdx`, `parallels` and those in `encryption`; `blocks` and `flat` are the common parts of some of
+//!   them.
 //!
 //! # Rules for formats
 //!
-//! **What is in an image is hostile.** A number from an image is checked before it is used: nothing panics, no table takes more
-//! than 64 MiB, no loop goes on for longer than the disk is large, and nothing is read or written outside of the file.
+//! **The contents of an image are hostile.** A number from an image is checked before it is used: nothing
+//! panics, no table takes more than 64 MiB, no loop runs longer than the disk is large, and nothing is read
+//! or written outside of the file.
 //!
-//! **After a crash an image is what it was at the last flush, or newer.** Data, and new clusters, are written at once
-//! to places that the tables in the file do not lead to. The tables change in memory, and are written by a
-//! flush: data and reference counts first, then, when the storage has flushed these, what leads to them, and only
-//! after another flush of the storage is room that became free used again. So room may be lost in a crash, and nothing else.
+//! **After a crash an image is what it was at the last flush, or newer.** Data, and new clusters, are written
+//! at once, to places to which the tables in the file do not lead. The tables change in memory, and a flush
+//! writes them: data and reference counts first, then, when the storage has flushed these, the tables that
+//! lead to them. Room that became free is used again only after another flush of the storage. So a crash may
+//! lose room, and nothing else.
 //!
-//! # Why imago is not beneath it
+//! # Why this crate does not use imago
 //!
-//! The crate `imago` (0.2.6) reads and writes qcow2 and flat VMDK images, and was looked at first. It is not used, because
+//! The crate `imago` (0.2.6) reads and writes qcow2 and flat VMDK images, and was examined first. It is not
+//! used, because
 //!
-//! * it writes tables in the right order but never asks the host to keep that order (no sync between its caches of
-//!   reference counts and of L2 tables, nor between data and tables): after a power cut tables can lead
-//!   to clusters that were never counted or never written (84 of 1000 images were corrupt in a test like that of this crate, which has none);
-//! * who implements its traits, be it storage or a format, must write `unsafe` functions, which this crate does not have;
-//! * it refuses images with zstd clusters, with extended L2 tables, or that were not closed, knows neither
-//!   snapshots nor checks, and keeps header and reference counts to itself, so none of that can be added from outside;
+//! * it writes tables in the right order but never asks the host to keep that order: it does not sync between
+//!   its caches of reference counts and of L2 tables, nor between data and tables. After a power cut tables
+//!   can lead to clusters that were never counted or never written. In a test like the one of this crate, 84
+//!   of 1000 images were corrupt; the test of this crate finds none;
+//! * those who implement its traits, for storage or a format, must write `unsafe` functions, which this crate
+//!   forbids;
+//! * it refuses images with zstd clusters, with extended L2 tables, or that were not closed. It supports
+//!   neither snapshots nor checks, and keeps header and reference counts private, so none of that can be
+//!   added from outside;
 //! * it takes no locks.
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
 //! `ring3`: PC operating systems in ordinary unprivileged processes.
 //!
-//! The command-line program. It reads the files that it is given, builds a
-//! machine of crate `ring3_vm` from them, connects the machine's serial ports with the terminal,
-//! files or sockets, and says how the run ended. `ring3 run --help` has the options:
+//! The command-line program. It reads the files that it is given, builds a machine of crate `ring3_vm` from
+//! them, connects the machine's serial ports with the terminal, files or sockets, and reports how the run
+//! ended. `ring3 run --help` lists the options:
 //!
 //! ```text
 //! ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0
 //! ```
 //!
 //! * [`args`]: the command line;
-//! * [`mistakes`]: what people type who come from other programs;
+//! * [`mistakes`]: answers to what users of other programs type;
 //! * [`limits`]: the host's limits on this process;
 //! * [`run`]: `ring3 run`;
 //! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
@@ -18,19 +18,19 @@
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
 //! * [`nat`]: `ring3 nat`;
-//! * [`boot`]: what there is to boot;
+//! * [`boot`]: what the machine boots;
 //! * [`drives`]: its drives;
 //! * [`nics`]: its network cards;
 //! * [`display`]: its screen;
-//! * [`data_directories`]: where firmware is installed;
-//! * [`serial`]: what is behind the serial ports;
-//! * [`characters`]: what serial ports and monitors share;
-//! * [`debug_console`]: what is behind the port for messages of the firmware;
-//! * [`output`]: files and standard output behind either;
+//! * [`data_directories`]: the directories in which firmware is installed;
+//! * [`serial`]: the back-ends of its serial ports;
+//! * [`characters`]: the common part of serial ports and monitors;
+//! * [`debug_console`]: the back-end of the port for the firmware's messages;
+//! * [`output`]: files and standard output as back-ends of either;
 //! * [`repetition`]: recordings and event logs;
-//! * [`rtc`]: what its clock shows;
+//! * [`rtc`]: the time that its real-time clock shows;
 //! * [`shipped`]: completions and manual pages;
-//! * [`signals`]: signals that end it;
+//! * [`signals`]: signals that end the program;
 //! * [`log`]: log messages.
 //!
 //! The escape key and the terminal in raw mode are in crate `ring3_display`, which shares them.

@@ -1,10 +1,13 @@
-//! The host as ring3's processes use it, whatever they serve: the machine, the servers and the front-ends share these.
+//! The host as all processes of ring3 use it: the machine, the servers and the front-ends share these
+//! modules.
 //!
 //! * [`socket`]: Unix sockets to which this user's programs connect;
-//! * [`listener`]: where connections come from, also by TCP and from other processes; [`stream`]: one end of a connection;
-//! * [`admission`]: who is let in where too many come; [`deadline`]: what must be said in time;
-//! * [`telnet`]: as much of that protocol as serial lines and monitors need;
-//! * [`polling`]: how long to look for what comes before sleeping; [`workers`]: the same for threads that wait for work.
+//! * [`listener`]: sources of connections, also by TCP and from other processes; [`stream`]: one end of a
+//!   connection;
+//! * [`admission`]: the choice of clients when there are too many; [`deadline`]: limits for the time of a
+//!   conversation;
+//! * [`telnet`]: the part of that protocol that serial lines and monitors need;
+//! * [`polling`]: how long to poll before sleeping; [`workers`]: threads that wait for work in this way.
 #![forbid(unsafe_code)]
 
 pub mod admission;

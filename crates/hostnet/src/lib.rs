@@ -1,13 +1,14 @@
-//! What of the host's networking needs `unsafe` code, behind functions that do not.
+//! The parts of the host's networking that need `unsafe` code, behind safe functions.
 //!
-//! * [`tap`]: tap devices, which the system has calls for that no library makes safe;
-//! * [`filter`]: expressions that say which packets are meant, by libpcap;
-//! * [`slirp`]: a network behind one address without any rights, by libslirp;
-//! * [`sandbox`]: what takes all rights from a process but those that it needs for that.
+//! * [`tap`]: tap devices, for whose system calls no library has safe functions;
+//! * [`filter`]: expressions that select packets, by libpcap;
+//! * [`slirp`]: a network behind one address that needs no rights, by libslirp;
+//! * [`sandbox`]: takes from a process all rights that it does not need for that.
 //!
-//! The libraries are loaded when they are needed. So ring3 is built and runs without them, and who asks for what they do is told
-//! what to install. Their functions and structures are those of their headers, which their authors keep compatible under the names
-//! that are loaded here (libslirp.so.0, and libpcap.so.0.8, which others call libpcap.so.1).
+//! The libraries are loaded when they are needed. So ring3 can be built and run without them, and a user who
+//! asks for one of their functions is told what to install. Functions and structures are declared here as in
+//! the libraries' headers, whose authors keep them compatible under the names that are loaded here
+//! (libslirp.so.0, and libpcap.so.0.8, which other systems call libpcap.so.1).
 
 pub mod filter;
 mod library;

@@ -1,32 +1,35 @@
-//! What is behind the network cards of a machine.
+//! The networks behind a machine's network cards.
 //!
-//! Each kind of network is a [`Network`] that is given the [`Card`] to which it sends what comes:
+//! Each kind of network is a [`Network`]. It gets the [`Card`] to which it sends the packets that arrive:
 //!
-//! * [`stream`]: frames over a connection, as QEMU has them: with another machine, of ring3 or QEMU, or whatever speaks so;
-//! * [`dgram`]: a frame a datagram, over UDP, also to a group, or between Unix sockets;
+//! * [`stream`]: frames over a connection, in QEMU's format: with another machine, of ring3 or QEMU, or with
+//!   any program that uses this format;
+//! * [`dgram`]: one frame in each datagram, over UDP, also to a multicast group, or between Unix sockets;
 //! * [`nat`]: a NAT that needs no rights, in a process of its own;
 //! * [`tap`]: an interface of the host;
 //! * [`switch`]: a switch between machines, in a process of its own;
-//! * [`capture`]: copies of all packets in a file, of which any of these can have one.
+//! * [`capture`]: copies of all packets in a file, which each kind of network can have.
 //!
-//! Inside, `message` is how packets stand in a stream, `outgoing` the queue of what a card has sent, and `short_cuts` what a machine has of a
-//! switch beside its connection.
+//! Internally, `message` is the format of packets in a stream, `outgoing` is the queue of packets that a card
+//! has sent, and `short_cuts` are a machine's ways to other machines of a switch besides its connection.
 //!
 //! # The machine does not wait
 //!
-//! It sends what goes out at once and goes on; a thread does the rest, and the card is told to wait when there is too much of it
-//! ([`Network::is_congested`]). What comes over a connection it [fetches](ring3_vm::Source) itself; other kinds of networks have a thread that sends it to the machine's
-//! door. Either waits while that is full, so that the sender waits, as far as the kind of network has a way to tell it.
+//! The machine hands over what a card sends and continues at once. A thread does the rest, and the card is
+//! told to wait when too much is queued ([`Network::is_congested`]). The machine itself
+//! [fetches](ring3_vm::Source) what arrives over a connection; other kinds of networks have a thread that
+//! sends it to the machine's door. Both wait while the door is full, so the sender waits too, as far as the
+//! kind of network can tell it to.
 //!
-//! A thread that fetched packets for the machine would have to be woken for each of them before the machine
+//! A thread that fetched packets for the machine would have to be woken for each packet before the machine
 //! is. Such a wake-up takes 60 to 120 µs in a virtual host: a third of a short round trip.
 //!
-//! Between two ends of ring3 packets stay as the cards have them, large and without a checksum
-//! (`message`). Other ends get frames, which [`Offloads`](ring3_core::net::Offloads) makes of them.
+//! Between two ends of ring3 packets stay as the cards send them, large and without a checksum (`message`).
+//! Other ends get frames, which [`Offloads`](ring3_core::net::Offloads) makes of them.
 //!
 //! # Why libslirp and libpcap are loaded at run time
 //!
-//! A user who needs neither does not have to install them. passt is a process of its own already, but serves
+//! Users who need neither do not have to install them. passt is a process of its own already, but it serves
 //! no files by TFTP; smoltcp has no NAT.
 #![forbid(unsafe_code)]
 

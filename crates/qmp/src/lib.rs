@@ -1,28 +1,29 @@
 //! The QEMU Machine Protocol (QMP): how tools drive a machine.
 //!
-//! A tool connects to a Unix socket (or to standard input and output), is greeted, negotiates, and then sends
-//! commands in JSON, each of which is answered; in between it is told of events. Many tools speak
-//! this protocol, so ring3 speaks it too, with the commands that make sense for its machine. What each
-//! is and takes is in QEMU's "QMP Reference Manual"; how messages look, in its "QEMU Machine Protocol
-//! Specification".
+//! A tool connects to a Unix socket (or to standard input and output), receives a greeting, negotiates, and
+//! then sends commands in JSON. Each command gets an answer; in between the tool receives events. Many tools
+//! speak this protocol, so ring3 speaks it too, with the commands that make sense for its machine. QEMU's
+//! "QMP Reference Manual" describes the commands and their arguments; its "QEMU Machine Protocol
+//! Specification" describes the messages.
 //!
 //! * [`Server`] is all that a program needs: it has threads of its own, and ends with its machine;
 //! * `server`: the threads and the clients;
-//! * `framing`: from bytes to messages;
-//! * `session`: negotiation, and from a message to its answer;
+//! * `framing`: makes messages of bytes;
+//! * `session`: negotiates, and answers messages;
 //! * `protocol`: the messages;
-//! * `commands`: what the commands do;
-//! * `media`: discs and diskettes are changed;
-//! * `nodes`: images that are there before a device has them;
-//! * `block_stats`: what drives have done;
-//! * `cards`: disks are put into slots, and wanted back;
+//! * `commands`: the effects of the commands;
+//! * `media`: changes discs and diskettes;
+//! * `nodes`: images that exist before a device uses them;
+//! * `block_stats`: the statistics of drives;
+//! * `cards`: puts disks into slots, and takes them out;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files;
-//! * `probe`, `schema`, `qom`, `devices`: what tools ask for to find out with what they talk;
+//! * `probe`, `schema`, `qom`, `devices`: the queries by which tools find out what they talk to;
 //! * `monitor`: the same for people, by lines of text.
 //!
-//! Several clients can be there at once, at several places; all are told of events. The tool is not trusted more
-//! than a guest is: messages are bounded, as is all that waits; a client that does not read is hung up on.
+//! Several clients can be connected at a time, at several sockets; all of them receive events. A tool is
+//! trusted no more than a guest: messages and all queues are bounded, and a client that does not read is
+//! disconnected.
 //!
 //! ```no_run
 //! # fn run(mut vm: ring3_vm::Vm, console: &mut dyn ring3_vm::Console) -> Result<(), Box<dyn std::error::Error>> {

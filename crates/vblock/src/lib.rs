@@ -1,32 +1,36 @@
 //! The vblock server: a process that owns disk images, and lets clients use them.
 //!
-//! A *device* is an image, of any format of `ring3_block`, or an export of an NBD server, so whoever runs one can be the
-//! provider of a disk. A *client* is whoever was given a name and rights: to read a device, or to write it too. It reaches a device by a
-//! socket that was made for it and that device alone, over vhost-user-blk, or by an NBD server of its own, whose exports are
-//! the devices to which it has rights. So what a client can do is what its sockets allow, and only who has the
-//! [control socket](ControlSocket), or starts the server, gives rights.
+//! A *device* is an image, of any format of `ring3_block`, or an export of an NBD server; so whoever runs
+//! such a server can provide a disk. A *client* has a name and rights: it may read a device, or write it too.
+//! It reaches a device in one of two ways: by a socket that was made for this client and this device alone,
+//! over vhost-user-blk, or by an NBD server of its own, which exports the devices to which it has rights. So
+//! a client's sockets limit what it can do. Only those who have the [control socket](ControlSocket), or start
+//! the server, give rights.
 //!
 //! * [`Server`]: devices, clients and their rights; [`ControlSocket`]: the same from another process;
-//! * `device`: an image and the threads that work on it; `pool`: these;
-//! * `vhost_user`: the front for virtual machines: guest memory and rings are shared, and no data go over the socket;
-//!   `request`, `transfer`, and `ring3_vhost`: what is in the shared memory; `inflight`: what outlives a killed server;
-//! * `nbd`: the front for all others; `listening`: what both have in common;
-//! * `virtio_blk`: the numbers that both sides have;
+//! * `device`: an image and its work; `pool`: the threads for this work;
+//! * `vhost_user`: the front for virtual machines. Guest memory and rings are shared, and no data go over the
+//!   socket. `request`, `transfer` and `ring3_vhost` read the shared memory; `inflight` is the memory that
+//!   outlives a killed server;
+//! * `nbd`: the front for all other clients; `listening`: the common part of both fronts;
+//! * `virtio_blk`: the numbers that both sides use;
 //! * [`client`]: the other side, for a machine whose disk is behind a server.
 //!
 //! # A server that is killed loses nothing
 //!
-//! * Requests that were taken from a ring and are not complete are told by memory that the client keeps (`inflight`); the next
-//!   server does them again, in their order. A request is complete when its entry is in the used ring, and no sooner and no later.
-//! * A write is complete when it outlives the process. For a raw image that is so when the host has it; formats with tables have those
-//!   flushed first, where the write has changed them (`Device::settle`).
-//! * Its sockets have paths, which the next server makes anew. An image is locked by the process that has it open, and a killed
-//!   process has none.
+//! * The client keeps memory that lists the requests which were taken from a ring and are not complete
+//!   (`inflight`). The next server executes them again, in their order. A request is complete exactly when
+//!   its entry is in the used ring.
+//! * A write is complete when it would survive the end of the process. For a raw image that is so when the
+//!   host has the data. Formats with tables flush them first, if the write has changed them
+//!   (`Device::settle`).
+//! * The server's sockets have paths, which the next server makes anew. An image is locked by the process
+//!   that has it open, and a killed process holds no lock.
 //!
 //! # Clients are hostile
 //!
-//! No ring, address, message or descriptor of a client makes the server panic, wait for ever, or use memory without bound.
-//! Memory that could become shorter while it is mapped is refused (`ring3_vhost::memory`).
+//! No ring, address, message or descriptor of a client makes the server panic, wait for ever, or use memory
+//! without bound. Memory that could become shorter while it is mapped is refused (`ring3_vhost::memory`).
 #![deny(unsafe_code)]
 
 pub mod client;

@@ -1,13 +1,14 @@
-//! What servers over vhost-user have in common (`docs/interop/vhost-user` of QEMU): its session with a client,
-//! the client's memory, and what stands in it.
+//! The common parts of servers over vhost-user (QEMU's `docs/interop/vhost-user`): the session with a client,
+//! the client's memory, and the virtqueues there.
 //!
-//! * [`conversation`]: a client's messages; [`session`]: what they say of a [`Device`](session::Device);
+//! * [`conversation`]: a client's messages; [`session`]: their effects on a [`Device`](session::Device);
 //! * [`memory`]: guest memory that a client shares by descriptors;
-//! * [`queue`]: what is said of a virtqueue;
+//! * [`queue`]: the description of a virtqueue;
 //! * [`chain`]: the buffers of a virtqueue's entry;
 //! * [`event`]: the descriptors by which both sides wake each other.
 //!
-//! Clients are hostile: memory that could become shorter while it is mapped is refused, and no chain makes the server loop.
+//! Clients are hostile: memory that could become shorter while it is mapped is refused, and no chain makes
+//! the server loop.
 #![forbid(unsafe_code)]
 
 pub mod chain;

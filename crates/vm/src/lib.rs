@@ -1,18 +1,19 @@
 //! One virtual machine: a processor, an engine and a board, run until it ends.
 //!
-//! * [`Vm`] puts it together from a [`Config`] and runs it, from firmware or from a kernel; a [`SavedMachine`] is
-//!   what it goes on from later;
+//! * [`Vm`] makes a machine from a [`Config`] and runs it, from firmware or from a kernel; a later run can
+//!   continue from a [`SavedMachine`];
 //! * [`board`] is the chipset: devices on their bus, their lines and timers; [`interrupts`] wires the
 //!   interrupt controllers to each other and to the processor;
-//! * [`mod@door`] is where everything from outside comes in, from any thread;
-//! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens to it;
-//! * [`inspect`] is what is seen of it from outside;
-//! * [`Vm::verify`] and [`Vm::verify_replay`] compare two engines, and a [`Difference`] is what it finds;
-//! * [`event_log`] is what is told of a run, and [`recording`] a file from which it is repeated;
+//! * [`mod@door`] takes in everything from outside, from any thread;
+//! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens
+//!   to it;
+//! * [`inspect`] describes the machine's state for readers outside;
+//! * [`Vm::verify`] and [`Vm::verify_replay`] compare two engines, and return a [`Difference`];
+//! * [`event_log`] reports the events of a run, and [`recording`] is a file from which a run is repeated;
 //! * [`pace`] keeps virtual time close to the host's;
-//! * [`firmware`] finds SeaBIOS and tells it what machine it is in;
-//! * [`screenshot`] writes what the display shows as an image;
-//! * `smbios` has the tables with its identity;
+//! * [`firmware`] finds SeaBIOS and describes the machine to it;
+//! * [`screenshot`] writes the display's picture to a file;
+//! * `smbios` makes the tables that identify the machine;
 //! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
 //!
 //! ```no_run

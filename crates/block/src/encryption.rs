@@ -25,7 +25,15 @@ impl Secret {
         Secret(bytes.into())
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// The secret in `bytes`, which this one, a key of 32 bytes, has encrypted by AES in CBC mode with padding (RFC 5652, 6.3), from
+    /// `vector` on, as QEMU's `secret` objects are with `keyid`. None where it is not so.
+    pub fn decrypt(&self, bytes: &[u8], vector: [u8; 16]) -> Option<Secret> {
+        let key: &[u8; 32] = self.bytes().try_into().ok()?;
+        cipher::decrypt_padded(key, bytes, vector).map(|bytes| Secret::new(&bytes))
+    }
+
+    /// What it consists of.
+    pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
@@ -124,7 +132,8 @@ impl<'a> Password<'a> {
             Password::NotNeeded => Ok(None),
             Password::Missing => Err(Fault::refused(format!(
                 "it is encrypted ({format}) and needs a password: Parameter 'key-secret' is required for cipher (ring3 img: \
-                 --object secret,id=NAME,file=FILE and --image-opts with key-secret=NAME; a drive: password-file=FILE)"
+                 --object secret,id=NAME,file=FILE and --image-opts with key-secret=NAME; a drive: password-file=FILE, or in ring3 qemu \
+                 -object secret,id=NAME,file=FILE and key-secret=NAME)"
             ))),
         }
     }

@@ -15,6 +15,8 @@ use ring3_vm::drives::{
 use ring3_vm::{BootDevice, Config, DisketteDrive, Nic, VirtioDisk, Vm};
 use thiserror::Error;
 
+use crate::secrets::{self, BadSecret, SecretObject};
+
 mod help;
 mod properties;
 mod virtio_disk;
@@ -118,6 +120,10 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "ORDER", default_value = "", hide_default_value = true)]
     #[arg(conflicts_with = "kernel")]
     pub(crate) boot: BootOptions,
+
+    /// Passwords that `ring3 qemu` gives names
+    #[arg(skip)]
+    pub(crate) secrets: Vec<SecretObject>,
 }
 
 /// Why the drives cannot be.
@@ -145,6 +151,8 @@ pub(crate) enum DriveError {
     Limits(#[from] LimitError),
     #[error("the password-file {path} cannot be read: {source}", path = .path.display())]
     Password { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Secret(#[from] BadSecret),
     #[error(
         "there is no image {file}; properties are given by --drive file={file}", file = .0.display()
     )]
@@ -217,7 +225,7 @@ impl Drives {
             forbid_external_files();
         }
         for properties in placed.iter().chain(&others) {
-            drives.add(properties, arguments.snapshot)?;
+            drives.add(properties, arguments)?;
         }
         // Firmware tries the drives of a kind in this order.
         drives.0.sort_by_key(|attached| (attached.interface == Interface::Virtio, attached.unit));
@@ -229,7 +237,11 @@ impl Drives {
         Ok(drives)
     }
 
-    fn add(&mut self, properties: &DriveProperties, snapshot: bool) -> Result<(), DriveError> {
+    fn add(
+        &mut self,
+        properties: &DriveProperties,
+        all: &DriveArguments,
+    ) -> Result<(), DriveError> {
         let interface = properties.interface;
         let device = interface.name();
         let is_taken = |unit| self.0.iter().any(|at| (at.interface, at.unit) == (interface, unit));
@@ -248,7 +260,7 @@ impl Drives {
         }
         properties.limits.check().map_err(LimitError::Bad)?;
         let is_cdrom = properties.takes_discs();
-        let is_snapshot = properties.snapshot || snapshot;
+        let is_snapshot = properties.snapshot || all.snapshot;
         let drive = match (&properties.file, &properties.vblock) {
             (_, Some(socket)) => {
                 let is_image = properties.file.is_some() || properties.format.is_some();
@@ -261,7 +273,7 @@ impl Drives {
                 if path.to_string_lossy().contains(',') && !path.exists() {
                     return Err(DriveError::Properties(path.clone()));
                 }
-                open(path, properties, is_snapshot)?
+                open(path, properties, &all.secrets, is_snapshot)?
             }
             (None, None) if is_cdrom || interface == Interface::Floppy => Box::new(Empty),
             (None, None) => return Err(DriveError::NoFile),
@@ -403,6 +415,7 @@ impl Drives {
 fn open(
     path: &Path,
     properties: &DriveProperties,
+    secrets: &[SecretObject],
     snapshot: bool,
 ) -> Result<Box<dyn Drive>, DriveError> {
     let DriveProperties {
@@ -411,7 +424,10 @@ fn open(
     let is_cdrom = properties.takes_discs();
     let block = if is_cdrom { BlockSize::CdRom } else { BlockSize::Disk };
     let access = if is_cdrom || read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let secret = properties.password_file.as_deref().map(password).transpose()?;
+    let secret = match (&properties.key_secret, &properties.password_file) {
+        (Some(id), _) => Some(secrets::find(secrets, id)?),
+        (None, file) => file.as_deref().map(password).transpose()?,
+    };
     let options = ImageOptions {
         format,
         access,

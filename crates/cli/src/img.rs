@@ -3,7 +3,7 @@
 //! * [`create`], [`convert`]: new images, which get their names when they are whole;
 //! * [`info`], [`map`], [`compare`], [`check`], [`measure`]: what is in an image;
 //! * [`change`], [`commit`]: sizes, snapshots, backing files; [`dd`] and [`bench`];
-//! * [`object`], [`cache`], [`options_help`]: what many of them are told; [`sentence`]: errors;
+//! * [`cache`], [`options_help`]: what many of them are told; [`sentence`]: errors;
 //! * [`progress`]: how far it is; [`interruption`]: what a signal leaves.
 
 mod bench;
@@ -19,7 +19,6 @@ mod info;
 mod interruption;
 mod map;
 mod measure;
-pub(crate) mod object;
 mod options_help;
 mod progress;
 mod sentence;
@@ -29,13 +28,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use object::Object;
 use ring3_block::format::UnknownFormat;
 use ring3_block::{
-    BackingName, Format, Image, ImageSpec, OpenOptions, forbid_external_files, parse_size,
+    BackingName, Format, Image, ImageSpec, OpenOptions, Secret, forbid_external_files, parse_size,
 };
 
 use crate::qemu::properties::Properties;
+use crate::secrets::{self, SecretObject};
 
 /// What `ring3 img` is told.
 #[derive(Debug, Args)]
@@ -57,7 +56,7 @@ struct Common {
 
     /// A password: secret,id=NAME,file=FILE (or data=TEXT), with format=base64 where it is that
     #[arg(long, global = true, value_name = "OBJECT")]
-    object: Vec<Object>,
+    object: Vec<SecretObject>,
 
     /// Images are named by their options: driver=qcow2,file.filename=FILE,encrypt.key-secret=NAME
     #[arg(long, global = true)]
@@ -124,16 +123,19 @@ impl Common {
         let Some(spec) = self.spec(file)? else {
             // With one password it is clear which is meant.
             if let [object] = self.object.as_slice() {
-                options.secret = Some(object.secret.clone());
+                options.secret = Some(self.secret(&object.id)?);
             }
             return said(Image::open(file, &options));
         };
         if let Some(id) = &spec.key_secret {
-            let object = self.object.iter().find(|object| object.id == *id);
-            let object = object.ok_or_else(|| format!("No secret with id '{id}'"))?;
-            options.secret = Some(object.secret.clone());
+            options.secret = Some(self.secret(id)?);
         }
         said(Image::open(&spec.path, &spec.options(&options)))
+    }
+
+    /// The password that is called `id`.
+    fn secret(&self, id: &str) -> Result<Secret, String> {
+        secrets::find(&self.object, id).map_err(|error| error.to_string())
     }
 
     /// What `file` says, where it is no name of a file but options or an object.

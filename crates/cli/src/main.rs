@@ -29,6 +29,7 @@
 //! * [`output`]: files and standard output as back-ends of either;
 //! * [`repetition`]: recordings and event logs;
 //! * [`rtc`]: the time that its real-time clock shows;
+//! * [`secrets`]: passwords by their names;
 //! * [`shipped`]: completions and manual pages;
 //! * [`signals`]: signals that end the program;
 //! * [`log`]: log messages.
@@ -61,6 +62,7 @@ mod qemu;
 mod repetition;
 mod rtc;
 mod run;
+mod secrets;
 mod serial;
 mod shipped;
 mod signals;

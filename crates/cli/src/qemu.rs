@@ -127,6 +127,8 @@ struct Translation {
     nodes: Vec<drives::Node>,
     disks: Vec<drives::Disk>,
     served_disks: Vec<served::ServedDisk>,
+    /// What passwords are called, those that were refused among them.
+    secret_ids: Vec<String>,
     /// What is to be behind network cards, by its id, and the cards that are to have it.
     netdevs: Vec<(String, NetworkProperties)>,
     cards: Vec<network::Card>,

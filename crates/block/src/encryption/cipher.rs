@@ -79,6 +79,20 @@ where
     }
 }
 
+/// What AES-256 in CBC mode has made `bytes` of: none where they are not whole blocks, or do not end in 1 to 16 bytes of padding.
+pub(super) fn decrypt_padded(key: &[u8; 32], bytes: &[u8], vector: [u8; 16]) -> Option<Vec<u8>> {
+    if !bytes.len().is_multiple_of(16) {
+        return None;
+    }
+    let mut clear = bytes.to_vec();
+    Cbc(cipher::<Aes256>(key)).decrypt(&mut clear, vector);
+    let count = usize::from(*clear.last()?);
+    let end = clear.len() - count.min(clear.len());
+    let is_padding =
+        (1..=16).contains(&count) && clear[end..].iter().all(|byte| usize::from(*byte) == count);
+    is_padding.then(|| clear[..end].to_vec())
+}
+
 fn cipher<C: KeyInit>(key: &[u8]) -> C {
     C::new_from_slice(key).expect("the key is as long as the cipher's")
 }

@@ -35,6 +35,8 @@ pub(crate) struct DriveProperties {
     pub(crate) no_external_files: bool,
     /// What is in it is the password of an encrypted image.
     pub(crate) password_file: Option<PathBuf>,
+    /// What that password is called among [`super::DriveArguments::secrets`].
+    pub(crate) key_secret: Option<String>,
     /// The socket of a server that has the disk, in the place of a file.
     pub(crate) vblock: Option<PathBuf>,
     pub(crate) virtio: VirtioProperties,
@@ -64,6 +66,7 @@ impl Default for DriveProperties {
             discard: false,
             no_external_files: false,
             password_file: None,
+            key_secret: None,
             vblock: None,
             virtio: VirtioProperties::default(),
             ide: IdeProperties::default(),

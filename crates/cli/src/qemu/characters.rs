@@ -355,7 +355,9 @@ pub(super) fn display(all: &mut Translation, value: &str) -> Result<(), Reason> 
 pub(super) fn vnc(all: &mut Translation, value: &str) -> Result<DisplayTarget, Reason> {
     let mut properties = Properties::parse(value, Some("vnc"));
     let place = properties.take("vnc").unwrap_or_default();
-    for key in ["password", "sasl", "tls-creds", "tls-authz", "reverse", "websocket"] {
+    for key in
+        ["password", "password-secret", "sasl", "tls-creds", "tls-authz", "reverse", "websocket"]
+    {
         match properties.take(key).as_deref() {
             None | Some("off") => {}
             Some(_) => {

@@ -125,6 +125,7 @@ fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, R
         "readonly" | "read-only" | "file.read-only" | "ro" => drive.read_only = switch(key, value)?,
         "file.cache.direct" => drive.cache.direct = switch(key, value)?,
         "file.cache.no-flush" => drive.cache.no_flush = switch(key, value)?,
+        "key-secret" | "encrypt.key-secret" => drive.key_secret = Some(value.to_owned()),
         // How QEMU uses the host, and what an image says itself.
         "aio"
         | "file.aio"
@@ -148,6 +149,7 @@ fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, R
         | "x-check-cache-dropped"
         | "pass-discard-request"
         | "cache.writeback"
+        | "encrypt.format"
         | "preallocation-size"
         | "boot" => {}
         _ => match drive.set(key, value) {
@@ -433,6 +435,12 @@ pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
         match attach(all, disk, &mut taken) {
             Ok(drive) => all.run.drives.drive.push(drive),
             Err(reason) => errors.push((option, reason)),
+        }
+    }
+    for id in all.run.drives.drive.iter().filter_map(|drive| drive.key_secret.as_ref()) {
+        if !all.secret_ids.contains(id) {
+            let reason = format!("there is no such secret: give -object secret,id={id},file=FILE");
+            errors.push((format!("key-secret={id}"), reason));
         }
     }
     errors

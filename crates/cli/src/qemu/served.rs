@@ -2,6 +2,7 @@
 //! with the server (`-object memory-backend-memfd`), which this program need not ([`ring3_vblock::client`]). And the other objects of `-object`.
 
 use crate::drives::{DriveProperties, Interface, VirtioProperties};
+use crate::secrets::SecretObject;
 
 use super::properties::{Properties, unknown};
 use super::settings::{Address, Place, SocketPlace};
@@ -22,13 +23,24 @@ pub(super) fn object(all: &mut Translation, value: &str) -> Result<(), Reason> {
         "memory-backend-memfd"
         | "memory-backend-file"
         | "memory-backend-ram"
-        | "secret"
         | "rng-random"
         | "rng-builtin"
         | "rng-egd"
         | "iothread"
         | "throttle-group"
         | "thread-context" => Ok(()),
+        "secret" => {
+            all.secret_ids.extend(
+                properties.iter().find(|(key, _)| *key == "id").map(|(_, id)| id.to_owned()),
+            );
+            let secret = SecretObject::of(&properties).map_err(|error| error.to_string())?;
+            let secrets = &mut all.run.drives.secrets;
+            if secrets.iter().any(|other| other.id == secret.id) {
+                return Err(format!("there is a secret {} already", secret.id));
+            }
+            secrets.push(secret);
+            Ok(())
+        }
         "filter-dump" => reason("packets are written by pcap=FILE of -netdev"),
         kind if kind.starts_with("filter-") => {
             reason("there are no filters of packets: leave it out")

@@ -9,6 +9,7 @@ mod boot_loaders;
 mod disks;
 mod doctor;
 mod documents;
+mod encrypted;
 mod errors;
 mod firmware;
 mod first_mistakes;

@@ -1,0 +1,156 @@
+//! Encrypted disks: QEMU's options for their passwords do here what they do there.
+
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{Directory, ring3, seabios};
+
+/// Sends "in the clear" by COM1, and ends the machine with status 33 by the port of isa-debug-exit: MOV SI, 7C17h; CLD; LODSB; TEST AL, AL; JZ to the
+/// end; MOV DX, 3F8h; OUT DX, AL; JMP back; the end: MOV DX, F4h; MOV AL, 10h; OUT DX, AL; JMP to itself.
+const BOOT: &[u8] = b"\xbe\x17\x7c\xfc\xac\x84\xc0\x74\x06\xba\xf8\x03\xee\xeb\xf5\xba\xf4\x00\xb0\x10\xee\xeb\xfein the clear\n\0";
+
+const PASSWORD: &str = "swordfish";
+
+/// Each image with what `qemu-img convert` makes of it, and as a drive that is read.
+const DRIVES: &[(&str, &str)] = &[
+    (
+        "-O luks -o key-secret=s,iter-time=10",
+        "-drive file=disk,if=virtio,readonly=on,format=luks,key-secret=s",
+    ),
+    (
+        "-O luks -o key-secret=s,iter-time=10",
+        "-drive driver=luks,file.driver=file,file.filename=disk,key-secret=s,if=ide,snapshot=on",
+    ),
+    (
+        "-O qcow2 -o encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10",
+        "-drive file=disk,format=qcow2,if=virtio,readonly=on,encrypt.key-secret=s",
+    ),
+    (
+        "-O qcow2 -o encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10",
+        "-blockdev driver=file,filename=disk,node-name=f,read-only=on -blockdev \
+         {\"driver\":\"qcow2\",\"file\":\"f\",\"node-name\":\"d\",\"read-only\":true,\"encrypt\":{\"format\":\"luks\",\"key-secret\":\"s\"}} \
+         -device virtio-blk-pci,drive=d",
+    ),
+];
+
+/// Ways to say the password; the second way's vector and data are by: openssl enc -aes-256-cbc -K (32 times 31) -iv (16 times 32).
+const SECRETS: &[&str] = &[
+    "secret,id=s,data=swordfish",
+    "secret,id=s,file=password",
+    "secret,id=s,format=base64,data=c3dvcmRmaXNo",
+    "{\"qom-type\":\"secret\",\"id\":\"s\",\"format\":\"base64\",\"file\":\"password.base64\"}",
+    "secret,id=s,keyid=master,iv=MjIyMjIyMjIyMjIyMjIyMg==,format=base64,data=7BhTeH/M80a+LUQic2oVgg==",
+];
+
+/// The machine of `program` with those options.
+fn machine(program: &mut Command, directory: &Directory, options: &str) -> Output {
+    program
+        .current_dir(directory.path(""))
+        .args("-m 64 -nic none -display none -monitor none".split(' '));
+    program.args("-serial stdio -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4".split(' '));
+    program.args(["-object", "secret,id=master,file=key"]);
+    program
+        .args(options.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts")
+}
+
+fn qemu() -> Option<Command> {
+    if Command::new("qemu-system-i386").arg("--version").stdout(Stdio::null()).status().is_ok() {
+        return Some(Command::new("qemu-system-i386"));
+    }
+    ring3_skipped::package("qemu-system-i386 is missing: install the package qemu-system-x86");
+    None
+}
+
+fn as_qemu() -> Command {
+    let mut command = ring3();
+    command.arg("qemu");
+    command
+}
+
+/// The image, and the files with passwords.
+fn directory(made: &str) -> Directory {
+    let directory = Directory::new();
+    let mut disk = vec![0; 1 << 20];
+    disk[..BOOT.len()].copy_from_slice(BOOT);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let raw = directory.file("raw", &disk);
+    directory.file("password", PASSWORD.as_bytes());
+    directory.file("password.base64", b"c3dvcmRmaXNo\n");
+    directory.file("key", &[0x31; 32]);
+    // On a busy host it finds now and then that it has had too little of the processor to measure its own speed.
+    let is_made = (0..100).any(|_| {
+        let mut convert = Command::new("qemu-img");
+        convert.args(["convert", "--object", SECRETS[0], "-f", "raw"]).args(made.split(' '));
+        let made = convert.arg(&raw).arg(directory.path("disk")).output().expect("qemu-img starts");
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success() || said.contains("accurate CPU usage"), "{said}");
+        made.status.success()
+    });
+    assert!(is_made, "the host has no time for qemu-img");
+    directory
+}
+
+#[test]
+fn they_boot_as_in_qemu() {
+    if seabios().is_none() {
+        return;
+    }
+    for (index, (made, drive)) in DRIVES.iter().enumerate() {
+        let directory = directory(made);
+        // Every way to say it with the first drive, and one with the others.
+        let secrets = if index == 0 { SECRETS } else { &SECRETS[index..=index] };
+        for secret in secrets {
+            let options = format!("-object {secret} {drive}");
+            for mut program in [Some(as_qemu()), qemu()].into_iter().flatten() {
+                let ended = machine(&mut program, &directory, &options);
+                let shown = String::from_utf8_lossy(&ended.stdout);
+                let is_read = ended.status.code() == Some(33) && shown.contains("in the clear");
+                assert!(is_read, "{program:?}: {ended:?}");
+            }
+        }
+    }
+}
+
+/// A wrong password and the like end in one line, there as well as here.
+#[test]
+fn what_is_wrong_with_passwords_is_said() {
+    let (made, drive) = DRIVES[0];
+    let directory = directory(made);
+    for (secret, drive, status, says) in [
+        ("secret,id=s,data=wrong", drive, 1, "password"),
+        ("secret,id=s,file=nothing", drive, 1, "nothing cannot be read"),
+        ("secret,id=s,format=base64,data=swordfish", drive, 1, "base64"),
+        ("secret,id=other,data=swordfish", drive, 2, "-object secret,id=s,file=FILE"),
+        ("secret,id=s", drive, 2, "secret,id=NAME,file=FILE"),
+        ("secret,id=s,data=swordfish,format=hex", drive, 2, "raw or base64"),
+        ("secret,id=master,data=swordfish", drive, 2, "already"),
+        (
+            "secret,id=s,data=swordfish,keyid=none,iv=MjIyMjIyMjIyMjIyMjIyMg==",
+            drive,
+            1,
+            "No secret with id 'none'",
+        ),
+        (
+            "secret,id=s,data=swordfish",
+            "-drive file=disk,format=luks,if=virtio,readonly=on",
+            1,
+            "key-secret",
+        ),
+    ] {
+        let options = format!("-object {secret} {drive}");
+        for (mut program, is_ours) in [(Some(as_qemu()), true), (qemu(), false)] {
+            let Some(program) = &mut program else { continue };
+            let ended = machine(program, &directory, &options);
+            if is_ours {
+                let said = String::from_utf8_lossy(&ended.stderr);
+                assert_eq!(ended.status.code(), Some(status), "{options}: {said}");
+                assert!(said.contains(says), "{options}: {said}");
+                assert!(status != 1 || said.lines().count() == 1, "{options}: {said}");
+            } else {
+                assert_eq!(ended.status.code(), Some(1), "{options}: {ended:?}");
+            }
+        }
+    }
+}

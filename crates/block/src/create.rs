@@ -245,6 +245,10 @@ fn size_of_option(name: &str, value: &str) -> Result<u64> {
 
 /// A size in bytes, or with one of the suffixes b, k, M, G, T, P and E (powers of 1024), as in qemu-img.
 pub fn parse_size(text: &str) -> Option<u64> {
+    // 10GB and 10GiB are 10G.
+    let short = text.strip_suffix(['b', 'B']).map(|text| text.strip_suffix('i').unwrap_or(text));
+    let has_unit = |text: &&str| text.ends_with(|letter: char| "kKmMgGtTpPeE".contains(letter));
+    let text = short.filter(has_unit).unwrap_or(text);
     let (number, shift) = match text.char_indices().next_back()? {
         (at, 'b' | 'B') => (&text[..at], 0),
         (at, 'k' | 'K') => (&text[..at], 10),

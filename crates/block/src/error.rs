@@ -1,7 +1,7 @@
 //! What can go wrong, in words that say what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -56,7 +56,7 @@ impl Fault {
 #[derive(Debug, Error)]
 pub enum Error {
     /// It is not there.
-    #[error("there is no image {}", .path.display())]
+    #[error("there is no image {}{}", .path.display(), fetch(path))]
     Missing {
         /// The file.
         path: PathBuf,
@@ -146,6 +146,15 @@ pub enum Error {
         /// What it is.
         fault: Fault,
     },
+}
+
+/// What is said more of an address that is none of a server of images.
+fn fetch(path: &Path) -> &'static str {
+    if path.to_string_lossy().contains("://") {
+        ": of addresses, those of NBD servers (nbd://...) are images; fetch the file first"
+    } else {
+        ""
+    }
 }
 
 /// What functions inside of the formats return.

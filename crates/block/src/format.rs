@@ -119,8 +119,23 @@ impl Display for Format {
 
 /// There is no such format.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("there is no image format \"{0}\"; there are {list}", list = Format::ALL.map(Format::name).join(", "))]
+#[error("there is no image format \"{0}\"{hint}; there are {list}", hint = self.hint(),
+    list = Format::ALL.map(Format::name).join(", "))]
 pub struct UnknownFormat(String);
+
+impl UnknownFormat {
+    /// The name by which it is known here, where the word is a usual one.
+    fn hint(&self) -> &'static str {
+        match self.0.to_ascii_lowercase().as_str() {
+            "vhd" => ": VHD images are vpc",
+            "iso" | "img" | "ima" | "bin" | "dd" | "cdrom" | "floppy" => {
+                ": discs and diskettes are raw"
+            }
+            "hdd" | "hds" => ": it is parallels",
+            _ => "",
+        }
+    }
+}
 
 impl FromStr for Format {
     type Err = UnknownFormat;

@@ -20,8 +20,9 @@ mod uml;
 mod v86;
 mod work;
 
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use thiserror::Error;
@@ -198,8 +199,29 @@ pub(crate) enum BenchError {
     Output(#[from] io::Error),
 }
 
+impl What {
+    /// Where a plot is to be written.
+    fn plot(&self) -> Option<&Path> {
+        match self {
+            What::Cpu(arguments) => arguments.plot.as_deref(),
+            What::Disk(arguments) => arguments.plot.as_deref(),
+            What::Net(arguments) => arguments.plot.as_deref(),
+            What::Boot(_) | What::Work(_) | What::Exits(_) => None,
+        }
+    }
+}
+
+/// Refuses a file that cannot be written before minutes of measuring, and leaves it as it is.
+fn check_plot(path: &Path) -> Result<(), BenchError> {
+    let is_new = !path.exists();
+    let opened = File::options().create(true).append(true).open(path);
+    let checked = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
+    checked.map_err(|error| BenchError::Plot(path.to_owned(), error.to_string()))
+}
+
 /// Measures, and writes the results to standard output.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<Status, BenchError> {
+    arguments.what.plot().map_or(Ok(()), check_plot)?;
     match &arguments.what {
         What::Boot(settings) => boot::measure(settings)?,
         What::Work(arguments) => work::measure(arguments)?,

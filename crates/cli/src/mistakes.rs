@@ -4,16 +4,19 @@
 //! an option in the manner of QEMU, with one hyphen; an option that another program has; the name of a file where a
 //! command is due. And `help`, or `?`, as the value of an option shows what the option takes, as in QEMU.
 
+mod others;
 mod tables;
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::Write;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, CommandFactory, Parser};
-use ring3_block::Format;
+use ring3_block::{Format, parse_size};
 
 use crate::args::Arguments;
 use tables::{COMMANDS, OPTIONS};
@@ -89,22 +92,24 @@ fn command_of(words: &[OsString]) -> Command {
 fn explain(error: Error, words: &[OsString]) -> Error {
     let texts: Vec<&str> = words.iter().skip(1).map(|word| word.to_str().unwrap_or("")).collect();
     let Some((first, rest)) = texts.split_first() else { return error };
+    let of_another = word_of_another(&error, &texts, words);
     let reason = match error.kind() {
+        _ if of_another.is_some() => of_another,
         _ if *first == "run" => option_of_another(&error, rest),
         _ if ["-help", "-version"].contains(first) => {
             Some(format!("{first} has one hyphen: here it is --{}", name_of(first)))
         }
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if is_of_qemu(first).is_none() => None,
-        ErrorKind::InvalidSubcommand => command_of_another(first),
+        ErrorKind::InvalidSubcommand => command_of_another(named(&error).unwrap_or(first)),
         _ if first.starts_with('-') => Some(format!(
             "{first}: options of a machine come behind the command: ring3 run {first} …"
         )),
         _ => None,
     };
     let Some(reason) = reason else { return error };
-    // A command that is missing is no argument; all else is one, also where it was taken for a question.
-    let is_command = error.kind() == ErrorKind::InvalidSubcommand;
-    let kind = if is_command { error.kind() } else { ErrorKind::UnknownArgument };
+    // What was taken for a question is an argument, too.
+    let is_question = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&error.kind());
+    let kind = if is_question { ErrorKind::UnknownArgument } else { error.kind() };
     command_of(words).error(kind, reason)
 }
 
@@ -113,10 +118,96 @@ fn command_of_another(word: &str) -> Option<String> {
     if let Some((_, here)) = COMMANDS.iter().find(|(names, _)| names.contains(&word)) {
         return Some(format!("\"{word}\" is no command of ring3: {here}"));
     }
-    if Path::new(word).exists() {
+    if Path::new(word).exists() && !Path::new(word).is_dir() {
         return Some(format!("\"{word}\" is no command but a file: ring3 run {word} boots it"));
     }
     None
+}
+
+/// The word that `error` is about.
+fn named(error: &Error) -> Option<&str> {
+    let context = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg]
+        .into_iter()
+        .find_map(|kind| error.get(kind))?;
+    if let ContextValue::String(word) = context { Some(word) } else { None }
+}
+
+/// What is said of a word behind another command than `run`.
+fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<String> {
+    let command = command_of(words);
+    let path = command.get_bin_name()?.strip_prefix("ring3 ").filter(|path| *path != "run")?;
+    let behind = texts.get(path.split(' ').count()..)?;
+    let known = |word: &str| {
+        let words = others::words_of(path);
+        let name = name_of(word);
+        words.iter().find(|(names, _)| names.contains(&name)).map(|(_, here)| *here)
+    };
+    let answer =
+        |word: &str, here: &str| Some(format!("{word} is not for \"ring3 {path}\": {here}"));
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand | ErrorKind::DisplayHelp => {
+            // One option with one hyphen is read as several.
+            let of_qemu = behind.iter().find_map(is_of_qemu);
+            if let Some((word, here)) = of_qemu.and_then(|word| Some((word, known(word)?))) {
+                return answer(word, here);
+            }
+            if error.kind() == ErrorKind::DisplayHelp {
+                return None;
+            }
+            let word = named(error)?;
+            if let Some(here) = known(word) {
+                return answer(word, here);
+            }
+            match path {
+                "man" => answer(word, "pages are written to one directory: ring3 man DIRECTORY"),
+                _ if word == "help" => {
+                    answer(word, &format!("\"ring3 {path} --help\" shows its help"))
+                }
+                _ if word.starts_with('-') && word[1..].parse::<f64>().is_ok() => {
+                    answer(word, "no number is less than 0 there")
+                }
+                "bench cpu" | "bench exits" if !word.starts_with('-') => {
+                    answer(word, &format!("give --only {word}, if it is one of what is measured"))
+                }
+                "vblock" if Path::new(word).exists() => answer(
+                    word,
+                    &format!(
+                        "ring3 vblock --device disk,file={word} --client me=disk:rw --nbd me=nbd.sock serves it"
+                    ),
+                ),
+                _ => None,
+            }
+        }
+        ErrorKind::MissingRequiredArgument if path == "vblock ctl" => Some(format!(
+            "give the server's socket and a command: ring3 vblock ctl PATH query-devices; \"ring3 {path} --help\" lists the others"
+        )),
+        ErrorKind::ValueValidation => {
+            let [file, size] = behind.last_chunk()?;
+            let is_turned = path == "img create"
+                && named(error) == Some("[SIZE]")
+                && parse_size(file).is_some();
+            if is_turned {
+                return Some(format!(
+                    "the file comes before the size: ring3 img create {size} {file}"
+                ));
+            }
+            not_a_number(error)
+        }
+        _ => None,
+    }
+}
+
+/// What is said of a value that is no whole number where one is due.
+fn not_a_number(error: &Error) -> Option<String> {
+    let source = error.source()?.downcast_ref::<ParseIntError>()?;
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return None;
+    };
+    let reason = match source.kind() {
+        IntErrorKind::PosOverflow => "is too large a number",
+        _ => "is no whole number of 0 or more",
+    };
+    Some(format!("{value} {reason}, as {} takes it", named(error)?))
 }
 
 /// What is said of an option in the words behind `run` that is none.
@@ -198,6 +289,27 @@ mod tests {
             let word = word.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '-');
             if let Some(name) = word.strip_prefix("--") {
                 assert!(is_option(name) || name == "version", "--{name}");
+            }
+        }
+    }
+
+    /// A word for another command is no option of it, and there once.
+    #[test]
+    fn no_word_for_another_command_is_an_option_of_it() {
+        for path in others::PATHS {
+            let words: Vec<OsString> =
+                ["ring3"].into_iter().chain(path.split(' ')).map(Into::into).collect();
+            let command = command_of(&words);
+            let mut seen = HashSet::new();
+            for name in others::words_of(path).iter().flat_map(|(names, _)| *names) {
+                assert!(seen.insert(name), "{path}: {name} is there twice");
+                let is_option = command.get_arguments().any(|arg| {
+                    arg.get_long() == Some(name)
+                        || arg.get_short().is_some_and(|letter| letter.to_string() == *name)
+                });
+                // "bench disk" is one, and its words are those of the other benchmarks.
+                let is_command = command.find_subcommand(name).is_some() && path != "bench";
+                assert!(!is_option && !is_command, "{path}: {name}");
             }
         }
     }

@@ -70,7 +70,7 @@ pub(crate) struct Listen(pub(crate) StreamAddress);
 
 /// Why a `--listen` is refused.
 #[derive(Debug, Error)]
-#[error("give HOST:PORT or unix:PATH")]
+#[error("give HOST:PORT, such as 127.0.0.1:5000, or unix:PATH")]
 pub(crate) struct BadListen;
 
 impl FromStr for Listen {
@@ -81,7 +81,11 @@ impl FromStr for Listen {
             Some(("unix", path)) if !path.is_empty() => {
                 Ok(Listen(StreamAddress::Unix(path.into())))
             }
-            Some((host, _)) if host != "unix" => Ok(Listen(StreamAddress::Tcp(text.to_owned()))),
+            // As QEMU has it.
+            Some(("tcp", address)) => address.parse(),
+            Some((host, _)) if !host.is_empty() && host != "unix" => {
+                Ok(Listen(StreamAddress::Tcp(text.to_owned())))
+            }
             _ => Err(BadListen),
         }
     }

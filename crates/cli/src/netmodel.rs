@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ring3_block::parse_size;
 use ring3_netmodel::{DESIGNS, Design, Host, Network, Prediction};
 use serde::Serialize;
 
@@ -18,7 +20,7 @@ use crate::output::Output;
 pub(crate) struct NetmodelArguments {
     /// How much is sent at once
     #[arg(long, value_name = "BYTES", default_value_t = 65535)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = bytes)]
     bytes: u32,
 
     /// Machines that get each packet, with the sender; without it there is a switch
@@ -45,19 +47,27 @@ enum Form {
     Json,
 }
 
-/// A number greater than nothing, or nothing where `or_none`.
-fn number(text: &str, or_none: bool) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    let is_right = value.is_finite() && (value > 0.0 || or_none && value >= 0.0);
-    is_right.then_some(value).ok_or_else(|| "too small, or not finite".to_owned())
+fn bytes(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text).and_then(|bytes| u32::try_from(bytes).ok());
+    let bytes = bytes.filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "give a number of bytes from 1 on, such as 1500 or 64k".to_owned())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
-    number(text, false)
+/// A number in `range`; `or` says what to give.
+fn number(text: &str, range: RangeInclusive<f64>, or: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| or.to_owned())
+}
+
+fn gigahertz(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=1000.0, "give GHz, from 0.001 to 1000, such as 3.2")
+}
+
+fn gigabytes(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=1e6, "give GB, from 0.001 to 1000000, such as 12.5")
 }
 
 fn cycles(text: &str) -> Result<f64, String> {
-    number(text, true)
+    number(text, 0.0..=1e12, "give cycles, from 0 to 1000000000000, such as 1500")
 }
 
 /// What the host takes: what is not said is that of the paper's host, or of this one.
@@ -68,11 +78,11 @@ struct HostArguments {
     calibrate: bool,
 
     /// The processor's frequency
-    #[arg(long, value_name = "GHZ", value_parser = positive)]
+    #[arg(long, value_name = "GHZ", value_parser = gigahertz)]
     frequency: Option<f64>,
 
     /// How much memory is copied in a second
-    #[arg(long, value_name = "GB", value_parser = positive)]
+    #[arg(long, value_name = "GB", value_parser = gigabytes)]
     memory: Option<f64>,
 
     /// Cycles for leaving a guest and going back

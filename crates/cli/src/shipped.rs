@@ -21,7 +21,20 @@ pub(crate) struct CompletionsArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ManArguments {
     /// The directory for the pages, which is made where it is missing
+    #[arg(value_parser = directory)]
     directory: PathBuf,
+}
+
+/// A directory. It is not the name of a page: `ring3 man run` is no way to read one.
+fn directory(text: &str) -> Result<PathBuf, String> {
+    let is_section = text.parse::<u8>().is_ok();
+    if text == "ring3" || is_section || Arguments::command().find_subcommand(text).is_some() {
+        return Err(format!(
+            "pages are written to a directory, and not shown: give ./{text} if it is one; \"ring3 help\" and \"ring3 help run\" \
+             tell what is in them"
+        ));
+    }
+    Ok(text.into())
 }
 
 #[derive(Debug, Error)]

@@ -1,16 +1,17 @@
 //! `ring3 vblock`: a server of disk images, and telling one what to do.
 
 use std::io::{self, Write};
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Subcommand};
 use ring3_block::forbid_external_files;
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_vblock::{Access, ControlSocket, DeviceOptions, NbdAddress, Server, VhostUserOptions};
@@ -20,6 +21,7 @@ use signal_hook::iterator::Signals;
 use thiserror::Error;
 use tracing::{info, warn};
 
+use crate::args::Arguments;
 use crate::qemu::properties::{Properties, switch};
 
 /// So long it takes to close disks that are not away; who waits longer is told why.
@@ -100,7 +102,7 @@ enum BadProperties {
     Client,
     #[error("num-queues is a number, for a client with a socket")]
     Queues,
-    #[error("give CLIENT=PATH or CLIENT=HOST:PORT")]
+    #[error("give CLIENT=PATH or CLIENT=HOST:PORT, such as me=nbd.sock or me=127.0.0.1:10809")]
     Nbd,
     #[error(transparent)]
     Format(#[from] UnknownFormat),
@@ -200,6 +202,15 @@ impl FromStr for NbdProperties {
         let (client, address) = text.split_once('=').ok_or(BadProperties::Nbd)?;
         let is_port =
             |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        // Half of a TCP address is no name of a socket.
+        let is_half = is_port(address)
+            || address.starts_with(':')
+            || address == "localhost"
+            || address.parse::<IpAddr>().is_ok();
+        if is_half {
+            return Err(BadProperties::Nbd);
+        }
+        let address = address.strip_prefix("unix:").unwrap_or(address);
         let is_tcp = !address.contains('/')
             && address.rsplit_once(':').is_some_and(|(_, port)| is_port(port));
         let address = if is_tcp {
@@ -218,14 +229,50 @@ impl FromStr for NbdProperties {
 pub(crate) fn run(arguments: &VblockArguments) -> Result<(), String> {
     match &arguments.act {
         Some(VblockCommand::Ctl { socket, command, arguments }) => tell(socket, command, arguments),
-        None => serve(arguments),
+        None => {
+            arguments.check().unwrap_or_else(|reason| {
+                Arguments::command().error(ErrorKind::MissingRequiredArgument, reason).exit()
+            });
+            serve(arguments)
+        }
+    }
+}
+
+impl VblockArguments {
+    /// Refuses a server that nobody could use.
+    fn check(&self) -> Result<(), String> {
+        if self.control.is_some() {
+            return Ok(());
+        }
+        let Some(device) = self.device.first() else {
+            return Err("nothing to serve: give --device, or --control to be told later".to_owned());
+        };
+        let Some(right) = self.client.first() else {
+            let name = &device.name;
+            return Err(format!(
+                "nobody may use a device: add --client CLIENT={name}:rw, or --control to be told later"
+            ));
+        };
+        let has_right =
+            |nbd: &&NbdProperties| self.client.iter().any(|right| right.client == nbd.client);
+        if let Some(NbdProperties { client, .. }) = self.nbd.iter().find(|nbd| !has_right(nbd)) {
+            let name = &device.name;
+            return Err(format!("{client} may use nothing: add --client {client}={name}:rw"));
+        }
+        let has_way = |right: &ClientProperties| {
+            right.vhost_user.is_some() || self.nbd.iter().any(|nbd| nbd.client == right.client)
+        };
+        if !self.client.iter().any(has_way) {
+            let ClientProperties { client, .. } = right;
+            return Err(format!(
+                "no client has a way to come: add socket=PATH to its --client for a machine, or --nbd {client}=PATH for NBD"
+            ));
+        }
+        Ok(())
     }
 }
 
 fn serve(arguments: &VblockArguments) -> Result<(), String> {
-    if arguments.device.is_empty() && arguments.control.is_none() {
-        return Err("nothing to serve: give --device, or --control to be told later".to_owned());
-    }
     if arguments.no_external_files {
         forbid_external_files();
     }
@@ -279,7 +326,12 @@ fn close(server: &Arc<Server>, told: &Receiver<()>, at_end: &Sender<()>) -> Resu
         let name = |(name, file): (String, PathBuf)| format!("{name} ({})", file.display());
         server.not_closed().into_iter().map(name).collect::<Vec<_>>().join(", ")
     };
-    if told.recv_timeout(PATIENCE).is_err() {
+    // Who has not been told yet for what it waits does not choose to lose that: timeout(1) sends its signal twice.
+    let deadline = Instant::now() + PATIENCE;
+    while !is_closed.load(Ordering::Acquire)
+        && told.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
+    {}
+    if !is_closed.load(Ordering::Acquire) {
         warn!(
             "waiting for {} to keep what was written; to lose that, tell this server to end once more",
             left()

@@ -127,6 +127,14 @@ impl Source {
 }
 
 pub(super) fn resize(arguments: &ResizeArguments, common: &Common) -> Result<(), String> {
+    let file = &arguments.source.file;
+    if size(&arguments.size).is_err() && !file.exists() && size(&file.to_string_lossy()).is_ok() {
+        return Err(format!(
+            "the file comes before the size: ring3 img resize {} {}",
+            arguments.size,
+            file.display()
+        ));
+    }
     let image = arguments.source.open_to_change(common)?;
     let before = image.size();
     let out_of_bounds = || {

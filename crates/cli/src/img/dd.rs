@@ -41,10 +41,15 @@ pub(super) fn run(arguments: &DdArguments, common: &Common) -> Result<(), String
             Some(("bs", value)) => block = number(value)?,
             Some(("count", value)) => count = Some(number(value)?),
             Some(("skip", value)) => skip = number(value)?,
-            _ => return Err(format!("unrecognized operand '{operand}'")),
+            _ => {
+                return Err(format!(
+                    "unrecognized operand '{operand}': give if=FILE of=NEW, bs=, count= and skip="
+                ));
+            }
         }
     }
-    let (Some(from), Some(to)) = (from, to) else {
+    let named = |name: &&str| !name.is_empty();
+    let (Some(from), Some(to)) = (from.filter(named), to.filter(named)) else {
         return Err("Must specify both input and output file names".to_owned());
     };
     if block == 0 || block > i32::MAX as u64 {

@@ -5,6 +5,7 @@ use ring3_block::{Error, Fault};
 /// What qemu-img would say; where it has no such error, what the library says.
 pub(super) fn sentence(error: &Error) -> String {
     match error {
+        Error::Missing { path } if path.to_string_lossy().contains("://") => error.to_string(),
         Error::Missing { path } => {
             let path = path.display();
             format!("Could not open '{path}': Could not open '{path}': No such file or directory")

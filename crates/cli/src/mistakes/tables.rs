@@ -267,6 +267,14 @@ pub(super) const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (&["install", "setup"], "a system is installed by its disc: ring3 run disc.iso --hda disk.img"),
     (&["version"], "\"ring3 --version\" shows it"),
+    (
+        &["qmp", "monitor", "hmp", "console", "qmp-shell", "virsh", "virt-manager"],
+        "\"ring3 run --qmp unix:PATH\" lets tools drive a machine by QEMU's protocol, such as qmp-shell",
+    ),
+    (
+        &["vnc", "view", "display", "viewer", "screen"],
+        "\"ring3 run --display vnc::0\" shows a machine's screen to VNC clients",
+    ),
     (&["benchmark", "test", "perf"], "\"ring3 bench\" measures"),
     (
         &["check-host", "info-host", "kvm-ok", "capabilities"],

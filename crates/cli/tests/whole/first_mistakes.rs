@@ -1,9 +1,11 @@
 //! First mistakes: what people type who come from QEMU, VirtualBox, User Mode Linux, v86 or containers, or who have not read
 //! the book. One line a case: the words, the exit status, and a piece of what is said.
 
+mod others;
+
 use std::process::Stdio;
 
-use crate::support::{Directory, HALT_FOR_EVER, kernel, ring3};
+use crate::support::{Directory, HALT_FOR_EVER, kernel, output, ring3};
 
 /// The words are in a directory with `kernel`, `kernel64`, `disk.img` (empty), `disc.iso`, `floppy.img`, `vmlinuz.gz`, `initrd.gz`, `disk.ova`,
 /// `text` and the directory `directory`.
@@ -191,6 +193,12 @@ fn each_is_answered_by_what_to_do() {
     for_64_bits[0x236] = 1;
     directory.file("kernel64", &for_64_bits);
     directory.file("disk.img", &vec![0; 4 << 20]);
+    output(
+        ring3()
+            .args(["img", "create", "-q", "-f", "qcow2"])
+            .arg(directory.path("empty.qcow2"))
+            .arg("4M"),
+    );
     let mut disc = vec![0; 1 << 20];
     disc[0x8001..0x8006].copy_from_slice(b"CD001");
     directory.file("disc.iso", &disc);
@@ -204,7 +212,7 @@ fn each_is_answered_by_what_to_do() {
     directory.file("text", b"#!/bin/sh\n");
     std::fs::create_dir(directory.path("directory")).unwrap();
     let mut wrong = String::new();
-    for (words, status, piece) in CASES {
+    for (words, status, piece) in CASES.iter().chain(others::CASES) {
         let mut command = ring3();
         command.args(words.split_whitespace()).current_dir(directory.path(""));
         let output = command.stdin(Stdio::null()).output().expect("the program starts");

@@ -383,6 +383,26 @@ fn who_ends_a_server_need_not_wait_for_a_dead_provider() {
     assert!(said.lines().last().unwrap().contains(&lost), "{said}");
 }
 
+/// timeout(1) and terminals send a signal twice: who has not been told that the server waits has not chosen to lose anything.
+#[test]
+fn two_signals_at_once_lose_nothing() {
+    let directory = Directory::new();
+    create(&directory, "qcow2");
+    for _ in 0..10 {
+        let (ctl_at, log) = (directory.path("ctl"), directory.path("log"));
+        let mut command = ring3();
+        command.arg("vblock").arg("--control").arg(&ctl_at).arg("--device");
+        command.arg(format!("disk,file={}", directory.path("disk").display()));
+        let mut server = Server::of(command.stderr(fs::File::create(&log).unwrap()), &ctl_at);
+        for _ in 0..3 {
+            let _ = kill_process(Pid::from_child(&server.0), Signal::TERM);
+        }
+        let status = wait_until("the server ends", || server.0.try_wait().unwrap());
+        assert_eq!(status.code(), Some(0), "{}", fs::read_to_string(&log).unwrap());
+        fs::remove_file(&ctl_at).unwrap_or_default();
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let directory = Directory::new();
@@ -397,14 +417,17 @@ fn what_is_wrong_is_said() {
     let device = "--device=disk,file=disk,format=raw";
     for (arguments, says) in [
         (vec![], "nothing to serve"),
-        (vec!["--device=disk,file=none"], "there is no image none"),
+        (vec!["--device=disk,file=none", "--control=c"], "there is no image none"),
         (vec!["--device=disk"], "give [name=]NAME,file=FILE"),
-        (vec![device, device], "already"),
-        (vec![device, "--client=vm=other:r"], "no device \"other\""),
+        (vec![device, device, "--control=c"], "already"),
+        (vec![device, "--client=vm=other:r,socket=s"], "no device \"other\""),
         (vec![device, "--client=vm=disk:r,socket=/no/such/directory"], "cannot listen"),
         (vec![device, "--client=vm=disk:w"], "CLIENT=DEVICE:rw"),
-        (vec![device, "--nbd=vm=8.8.8.8:10809"], "for this host alone"),
-        (vec!["--device=disk,file=disk,readonly=on", "--client=vm=disk:rw"], "for reading only"),
+        (vec![device, "--client=vm=disk:r", "--nbd=vm=8.8.8.8:10809"], "for this host alone"),
+        (
+            vec!["--device=disk,file=disk,readonly=on", "--client=vm=disk:rw,socket=s"],
+            "for reading only",
+        ),
     ] {
         let said = fails(&arguments);
         assert!(said.contains(says), "{arguments:?}: {said}");

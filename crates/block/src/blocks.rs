@@ -48,9 +48,15 @@ pub(crate) trait Layout: Debug + Send + Sync {
         0
     }
 
-    /// The bits are to be looked at: sectors whose bit is 0 are not here, but below.
-    fn has_parts(&self) -> bool {
-        false
+    /// Where in the file the bits begin that say which sectors of a block are here and not below; none where all are here. The block has
+    /// this `entry`, is at `at` of the file, and the `index`th of the disk.
+    fn bits_at(&self, _entry: u32, _at: u64, _index: usize) -> Option<u64> {
+        None
+    }
+
+    /// Bytes for which a bit stands.
+    fn sector(&self) -> u64 {
+        512
     }
 
     /// The bit of a sector; this is the order of VHD.
@@ -100,8 +106,8 @@ pub(crate) trait Layout: Debug + Send + Sync {
     }
 
     /// See [`Driver::stands_on`].
-    fn stands_on(&self) -> Option<Identity> {
-        None
+    fn stands_on(&self) -> Vec<Identity> {
+        Vec::new()
     }
 }
 
@@ -161,18 +167,24 @@ impl<L: Layout> Blocks<L> {
         entry.map_or(Place::Absent, |entry| self.layout.place(*entry))
     }
 
-    /// A run of bytes within a block that are here (true) or below, and its length. `at` is where the block begins.
-    fn part(&self, at: u64, inside: u64, max: u64) -> Result<(bool, u64)> {
-        if !self.layout.has_parts() {
-            return Ok((true, max));
-        }
-        let mut bits = vec![0; self.layout.bitmap_len() as usize];
-        read_padded(&*self.storage, &mut bits, at)?;
-        let is_here = |sector: u64| self.layout.is_here(&bits, sector);
-        let (first, last) = (inside / 512, (inside + max - 1) / 512);
+    /// A run of bytes from `offset` of the disk on, within a block, that are here (true) or below, and its length. `at` is where the block
+    /// begins.
+    fn part(&self, state: &State, offset: u64, at: u64, max: u64) -> Result<(bool, u64)> {
+        let (index, inside) = ((offset / self.block) as usize, offset % self.block);
+        let entry = state.entries.get(index).copied().unwrap_or_default();
+        let Some(bits_at) = self.layout.bits_at(entry, at, index) else { return Ok((true, max)) };
+        let sector = self.layout.sector();
+        let (first, last) = (inside / sector, (inside + max - 1) / sector);
+        // Whole bytes of bits, with those that are asked for.
+        let (start, end) = (first / 8, last / 8 + 1);
+        let mut bits = vec![0; (end - start) as usize];
+        let bits_at = bits_at.checked_add(start);
+        let bits_at = bits_at.ok_or_else(|| Fault::damaged("bits behind all files"))?;
+        read_padded(&*self.storage, &mut bits, bits_at)?;
+        let is_here = |sector: u64| self.layout.is_here(&bits, sector - start * 8);
         let here = is_here(first);
         let other = (first..=last).find(|sector| is_here(*sector) != here);
-        Ok((here, other.map_or(max, |sector| sector * 512 - inside)))
+        Ok((here, other.map_or(max, |other| other * sector - inside)))
     }
 
     /// Where data of a block can be written in place.
@@ -187,11 +199,11 @@ impl<L: Layout> Blocks<L> {
     }
 
     /// Brings those sectors of a block that are below into it, so that it can be written in place.
-    fn complete(&self, at: u64, start: u64, below: &dyn Below) -> Result<()> {
+    fn complete(&self, state: &State, at: u64, start: u64, below: &dyn Below) -> Result<()> {
         let mut inside = 0;
         let mut is_whole = true;
         while inside < self.block {
-            let (here, len) = self.part(at, inside, self.block - inside)?;
+            let (here, len) = self.part(state, start + inside, at, self.block - inside)?;
             if !here {
                 let mut bytes = vec![0; len as usize];
                 below.read(&mut bytes, start + inside)?;
@@ -213,7 +225,7 @@ impl<L: Layout> Blocks<L> {
         {
             let state = self.shared();
             if let Place::At(at) = self.place(&state, offset)
-                && self.part(at, inside, bytes.len() as u64)? == (true, bytes.len() as u64)
+                && self.part(&state, offset, at, bytes.len() as u64)? == (true, bytes.len() as u64)
             {
                 self.check_place(&state, at)?;
                 return Ok(self.storage.write_at(bytes, at + self.layout.bitmap_len() + inside)?);
@@ -224,7 +236,7 @@ impl<L: Layout> Blocks<L> {
         match self.place(&state, offset) {
             Place::At(at) => {
                 self.check_place(&state, at)?;
-                self.complete(at, start, below)?;
+                self.complete(&state, at, start, below)?;
                 return Ok(self.storage.write_at(bytes, at + self.layout.bitmap_len() + inside)?);
             }
             Place::Packed(_) => {
@@ -286,7 +298,7 @@ impl<L: Layout> Driver for Blocks<L> {
                 Place::Absent => Extent { kind: Kind::Absent, len: left },
                 Place::Zero => Extent { kind: Kind::Zero { at: None }, len: left },
                 Place::Packed(_) => Extent { kind: Kind::Data { at: None }, len: left },
-                Place::At(at) => match self.part(at, inside, left)? {
+                Place::At(at) => match self.part(&state, offset, at, left)? {
                     (true, len) => Extent {
                         kind: Kind::Data {
                             at: Some(at.saturating_add(self.layout.bitmap_len() + inside)),
@@ -323,7 +335,7 @@ impl<L: Layout> Driver for Blocks<L> {
             let state = self.shared();
             let place = self.place(&state, offset);
             let (here, len) = match place {
-                Place::At(at) => self.part(at, inside, len)?,
+                Place::At(at) => self.part(&state, offset, at, len)?,
                 _ => (true, len),
             };
             let (piece, after) = rest.split_at_mut(len as usize);
@@ -362,7 +374,7 @@ impl<L: Layout> Driver for Blocks<L> {
             match place {
                 Place::Zero => {}
                 Place::Absent if below.size() <= offset => {}
-                Place::At(at) if self.part(at, inside, len)? == (true, len) => {
+                Place::At(at) if self.part(&state, offset, at, len)? == (true, len) => {
                     self.check_place(&state, at)?;
                     self.storage.write_zeroes(at + self.layout.bitmap_len() + inside, len)?;
                 }
@@ -384,7 +396,7 @@ impl<L: Layout> Driver for Blocks<L> {
             let inside = offset % self.block;
             let state = self.shared();
             if let Place::At(at) = self.place(&state, offset)
-                && self.part(at, inside, len)? == (true, len)
+                && self.part(&state, offset, at, len)? == (true, len)
             {
                 self.check_place(&state, at)?;
                 self.storage.discard(at + self.layout.bitmap_len() + inside, len)?;
@@ -470,7 +482,7 @@ impl<L: Layout> Driver for Blocks<L> {
         self.layout.identity()
     }
 
-    fn stands_on(&self) -> Option<Identity> {
+    fn stands_on(&self) -> Vec<Identity> {
         self.layout.stands_on()
     }
 

@@ -127,8 +127,8 @@ impl Layout for Bochs {
         self.bitmap
     }
 
-    fn has_parts(&self) -> bool {
-        true
+    fn bits_at(&self, _entry: u32, at: u64, _index: usize) -> Option<u64> {
+        Some(at)
     }
 
     fn is_here(&self, bits: &[u8], sector: u64) -> bool {

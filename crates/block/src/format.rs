@@ -360,9 +360,9 @@ pub(crate) trait Driver: Debug + Send + Sync {
         None
     }
 
-    /// The identity of the image on which it was made: on another one its data make no sense.
-    fn stands_on(&self) -> Option<Identity> {
-        None
+    /// What the identity of the image on which it was made may be, where it is known: on another one its data make no sense.
+    fn stands_on(&self) -> Vec<Identity> {
+        Vec::new()
     }
 
     /// Names another image on which it stands.

@@ -1,18 +1,22 @@
-//! VHDX, the format of Hyper-V ("[MS-VHDX]: Virtual Hard Disk v2 (VHDX) File Format"), for reading: fixed and dynamic images.
+//! VHDX, the format of Hyper-V ("[MS-VHDX]: Virtual Hard Disk v2 (VHDX) File Format"), for reading: fixed, dynamic and
+//! differencing images.
 //!
 //! Numbers are little-endian. Two headers tell of a log, two region tables of where the table of blocks (BAT) and the metadata
 //! are. What a log has that was not applied is applied in memory.
 //!
-//! * [`log`]: the log, and the file as it is after it.
+//! * [`log`]: the log, and the file as it is after it;
+//! * [`parent`]: how an image names the one on which it stands.
 
 mod log;
+mod parent;
 
 use crate::blocks::{Blocks, ENTRIES_MAX, Layout, Place};
 use crate::bytes::{le16, le32, le64};
 use crate::error::{Fault, Result};
-use crate::format::{Driver, Identity};
+use crate::format::{BackingName, Driver, Identity};
 use crate::storage::{Storage, read_padded};
 use log::Replayed;
+use parent::Parent;
 
 /// What the file begins with (2.2.1).
 const MAGIC: &[u8; 8] = b"vhdxfile";
@@ -28,6 +32,10 @@ const ENTRIES_IN_TABLE: usize = 2047;
 const METADATA_LEN: usize = 64 << 10;
 /// Objects begin at multiples of 1 MiB.
 const MIB: u64 = 1 << 20;
+/// The largest item of the metadata (2.6.1.2).
+const ITEM_MAX: usize = 1 << 20;
+/// Sectors for which a block of bits has one (2.4).
+const BITS: u64 = 1 << 23;
 /// The largest disk (2.6.2.2): 64 TiB.
 const SIZE_MAX: u64 = 64 << 40;
 
@@ -61,7 +69,9 @@ const PARENT_LOCATOR: Guid =
 const KNOWN_ITEMS: [Guid; 6] =
     [FILE_PARAMETERS, DISK_SIZE, DISK_ID, LOGICAL_SECTOR, PHYSICAL_SECTOR, PARENT_LOCATOR];
 
-/// Entries of the table in memory: nothing, zeros, or the number of the MiB where a block begins, and 2.
+/// Entries of the table in memory: nothing, zeros, or the number of the MiB where a block begins, and 2, with this bit where only
+/// some sectors are here.
+const PARTLY: u32 = 1 << 31;
 const ABSENT: u32 = 0;
 const ZERO: u32 = 1;
 const FIRST: u64 = 2;
@@ -69,7 +79,12 @@ const FIRST: u64 = 2;
 /// What is special about an image.
 #[derive(Debug)]
 struct Vhdx {
+    /// What images that stand on this one know it by: another one after each change of what is on the disk.
     identity: Identity,
+    parent: Option<Parent>,
+    /// Where the bits of each chunk are (2.4), in MiB, for images with a parent.
+    bits: Vec<Option<u32>>,
+    chunk: Chunk,
     /// Where the table ends.
     data: u64,
     /// The log had something that was not applied.
@@ -151,12 +166,21 @@ fn regions(storage: &dyn Storage) -> Result<(Region, Region)> {
     Ok((bat.ok_or_else(|| missing("BAT"))?, metadata.ok_or_else(|| missing("metadata"))?))
 }
 
+/// What a block of bits stands for (2.4).
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    /// Blocks of it.
+    blocks: u64,
+    /// Bytes of a sector.
+    sector: u64,
+}
+
 /// What the metadata say (2.6.2).
 struct Metadata {
     block: u64,
     size: u64,
-    sector: u64,
-    identity: Identity,
+    chunk: Chunk,
+    parent: Option<Parent>,
 }
 
 fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
@@ -173,10 +197,12 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
             return Err(Fault::unsupported("it has metadata that are required and not known"));
         }
     }
-    let item = |id: Guid, len: usize| -> Result<Vec<u8>> {
+    // An item of this length, or of its own.
+    let item = |id: Guid, len: Option<usize>| -> Result<Vec<u8>> {
         let entry = entries.iter().find(|entry| guid_at(entry, 0) == id);
         let entry = entry.ok_or_else(|| Fault::damaged("metadata are missing"))?;
         let at = u64::from(le32(entry, 16));
+        let len = len.unwrap_or((le32(entry, 20) as usize).min(ITEM_MAX));
         if at < METADATA_LEN as u64 || at + len as u64 > region.len {
             return Err(Fault::damaged(format!("metadata at {at:#x}, outside of their region")));
         }
@@ -184,60 +210,91 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
         read_padded(storage, &mut bytes, region.at + at)?;
         Ok(bytes)
     };
-    let parameters = item(FILE_PARAMETERS, 8)?;
+    let parameters = item(FILE_PARAMETERS, Some(8))?;
     let block = u64::from(le32(&parameters, 0));
     if !block.is_power_of_two() || !(MIB..=256 * MIB).contains(&block) {
         return Err(Fault::damaged(format!("blocks of {block} bytes")));
     }
-    if le32(&parameters, 4) & 2 != 0 {
-        return Err(Fault::unsupported(
-            "it is a differencing image, which is not read; merge it with its parent (Merge-VHD)",
-        ));
-    }
-    let size = le64(&item(DISK_SIZE, 8)?, 0);
-    let sector = u64::from(le32(&item(LOGICAL_SECTOR, 4)?, 0));
+    let has_parent = le32(&parameters, 4) & 2 != 0;
+    let parent = if has_parent { Some(Parent::of(&item(PARENT_LOCATOR, None)?)?) } else { None };
+    let size = le64(&item(DISK_SIZE, Some(8))?, 0);
+    let sector = u64::from(le32(&item(LOGICAL_SECTOR, Some(4))?, 0));
     if size > SIZE_MAX || !matches!(sector, 512 | 4096) || !size.is_multiple_of(sector) {
         return Err(Fault::damaged(format!("a disk of {size} bytes in sectors of {sector}")));
     }
-    Ok(Metadata { block, size, sector, identity: guid_at(&item(DISK_ID, 16)?, 0) })
+    Ok(Metadata { block, size, chunk: Chunk { blocks: BITS * sector / block, sector }, parent })
 }
 
-/// The table of blocks, as [`Vhdx::place`] has it.
-fn table(storage: &dyn Storage, region: Region, of: &Metadata) -> Result<Vec<u32>> {
+/// The table of blocks, as [`Vhdx::place`] has it, and where the bits of each chunk are.
+fn table(
+    storage: &dyn Storage,
+    region: Region,
+    of: &Metadata,
+) -> Result<(Vec<u32>, Vec<Option<u32>>)> {
     let blocks = of.size.div_ceil(of.block);
     if blocks > ENTRIES_MAX {
         return Err(Fault::damaged(format!("{blocks} blocks")));
     }
-    // Between the entries of blocks are those of sector bitmaps (2.5): one for so many blocks.
-    let ratio = (1 << 23) * of.sector / of.block;
-    let entries = blocks + blocks.saturating_sub(1) / ratio;
+    // Behind the entries of a chunk's blocks is that of its bits, but for the last chunk of an image without a parent (2.5).
+    let ratio = of.chunk.blocks;
+    let chunks = match of.parent {
+        Some(_) => blocks.div_ceil(ratio),
+        None => blocks.saturating_sub(1) / ratio,
+    };
+    let entries = if of.parent.is_some() { chunks * (ratio + 1) } else { blocks + chunks };
     if entries * 8 > region.len || region.at + entries * 8 > storage.size()? {
         return Err(Fault::damaged(format!("a BAT of {} bytes for {blocks} blocks", region.len)));
     }
-    let mut table = Vec::with_capacity(blocks as usize);
-    let mut bytes = vec![0; ratio as usize * 8];
+    let (mut table, mut bits) = (Vec::with_capacity(blocks as usize), Vec::new());
+    let mut bytes = vec![0; (ratio + 1) as usize * 8];
     let mut at = region.at;
     while (table.len() as u64) < blocks {
         let count = (blocks - table.len() as u64).min(ratio);
-        let chunk = &mut bytes[..count as usize * 8];
+        let has_bits = of.parent.is_some();
+        let whole = if has_bits { ratio + 1 } else { count };
+        let chunk = &mut bytes[..whole as usize * 8];
         storage.read_at(chunk, at)?;
-        for entry in chunk.chunks_exact(8).map(|entry| le64(entry, 0)) {
-            table.push(in_memory(entry)?);
+        let bits_at = if has_bits { place_of_bits(le64(chunk, ratio as usize * 8))? } else { None };
+        for entry in chunk.chunks_exact(8).take(count as usize).map(|entry| le64(entry, 0)) {
+            let entry = in_memory(entry, has_bits)?;
+            if entry & PARTLY != 0 && bits_at.is_none() {
+                return Err(Fault::damaged("a block of which parts are here, and no bits"));
+            }
+            table.push(entry);
         }
+        bits.push(bits_at);
         at += (ratio + 1) * 8;
     }
-    Ok(table)
+    Ok((table, bits))
+}
+
+/// The MiB in an entry of the BAT: bits 20 to 63 (2.5.1).
+fn mib(entry: u64) -> Result<u32> {
+    u32::try_from(entry >> 20)
+        .ok()
+        .filter(|mib| u64::from(*mib) + FIRST < u64::from(PARTLY))
+        .ok_or_else(|| Fault::damaged(format!("a block at MiB {}", entry >> 20)))
+}
+
+/// Where the bits of a chunk are, if there are any (2.5.1.2).
+fn place_of_bits(entry: u64) -> Result<Option<u32>> {
+    match entry & 7 {
+        0 => Ok(None),
+        6 => mib(entry).map(Some),
+        state => Err(Fault::damaged(format!("bits in state {state}"))),
+    }
 }
 
 /// An entry of the BAT as it is kept here.
-fn in_memory(entry: u64) -> Result<u32> {
-    // Bits 0 to 2: the state; bits 20 to 63: the MiB (2.5.1.1).
+fn in_memory(entry: u64, has_parent: bool) -> Result<u32> {
+    // Bits 0 to 2: the state (2.5.1.1).
     match entry & 7 {
-        // Not present, undefined, unmapped: no contents that anybody can rely on.
+        // Undefined, unmapped: no contents that anybody can rely on, and those of a parent least of all.
+        1 | 3 if has_parent => Ok(ZERO),
         0 | 1 | 3 => Ok(ABSENT),
         2 => Ok(ZERO),
-        6 => u32::try_from((entry >> 20) + FIRST)
-            .map_err(|_| Fault::damaged(format!("a block at MiB {}", entry >> 20))),
+        6 => Ok(mib(entry)? + FIRST as u32),
+        7 if has_parent => Ok((mib(entry)? + FIRST as u32) | PARTLY),
         state => Err(Fault::damaged(format!("a block in state {state}"))),
     }
 }
@@ -253,10 +310,12 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let replayed = Replayed::open(storage, &header)?;
     let (bat, place) = regions(&replayed)?;
     let metadata = metadata(&replayed, place)?;
-    let entries = table(&replayed, bat, &metadata)?;
+    let (entries, bits) = table(&replayed, bat, &metadata)?;
     let (file, was_dirty) = (replayed.size()?, replayed.is_changed());
-    let layout = Vhdx { identity: metadata.identity, data: MIB, was_dirty };
-    let (size, block) = (metadata.size, metadata.block);
+    let Metadata { size, block, chunk, parent } = metadata;
+    // DataWriteGuid (2.2.2).
+    let identity = guid_at(&header, 32);
+    let layout = Vhdx { identity, parent, bits, chunk, data: MIB, was_dirty };
     Ok(Box::new(Blocks::new(Box::new(replayed), layout, size, block, entries, file)))
 }
 
@@ -265,8 +324,25 @@ impl Layout for Vhdx {
         match entry {
             ABSENT => Place::Absent,
             ZERO => Place::Zero,
-            at => Place::At((u64::from(at) - FIRST) * MIB),
+            at => Place::At((u64::from(at & !PARTLY) - FIRST) * MIB),
         }
+    }
+
+    fn bits_at(&self, entry: u32, _at: u64, index: usize) -> Option<u64> {
+        let index = index as u64;
+        let chunk = self.bits.get((index / self.chunk.blocks) as usize).copied().flatten()?;
+        let bytes_of_a_block = BITS / 8 / self.chunk.blocks;
+        let inside = index % self.chunk.blocks * bytes_of_a_block;
+        (entry & PARTLY != 0).then(|| u64::from(chunk) * MIB + inside)
+    }
+
+    fn sector(&self) -> u64 {
+        self.chunk.sector
+    }
+
+    /// Bit 0 of byte 0 is the first sector's (2.4).
+    fn is_here(&self, bits: &[u8], sector: u64) -> bool {
+        bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (sector % 8) & 1 != 0)
     }
 
     fn alignment(&self) -> u64 {
@@ -281,7 +357,16 @@ impl Layout for Vhdx {
         self.was_dirty
     }
 
+    fn backing(&self) -> Option<BackingName> {
+        let name = self.parent.as_ref()?.name.clone();
+        Some(BackingName { name, format: Some("vhdx".to_owned()) })
+    }
+
     fn identity(&self) -> Option<Identity> {
         Some(self.identity)
+    }
+
+    fn stands_on(&self) -> Vec<Identity> {
+        self.parent.as_ref().map(|parent| parent.identities.clone()).unwrap_or_default()
     }
 }

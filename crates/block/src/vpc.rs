@@ -165,8 +165,8 @@ impl Layout for Vpc {
         self.bitmap
     }
 
-    fn has_parts(&self) -> bool {
-        self.parent.is_some()
+    fn bits_at(&self, _entry: u32, at: u64, _index: usize) -> Option<u64> {
+        self.parent.as_ref().map(|_| at)
     }
 
     fn alignment(&self) -> u64 {
@@ -199,7 +199,8 @@ impl Layout for Vpc {
         Some(identity(&self.footer))
     }
 
-    fn stands_on(&self) -> Option<Identity> {
-        self.parent.as_ref().map(|(_, identity)| *identity).filter(|identity| *identity != [0; 16])
+    fn stands_on(&self) -> Vec<Identity> {
+        let known = self.parent.iter().map(|(_, identity)| *identity);
+        known.filter(|identity| *identity != [0; 16]).collect()
     }
 }

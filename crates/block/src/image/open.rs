@@ -151,13 +151,15 @@ fn open_layer(
         external.ask("a backing file", &named.name).map_err(in_image)?;
     }
     let below = named.map(|named| open_backing(path, &named, options, seen)).transpose()?;
-    if let Some(below) = &below
-        && driver.stands_on().is_some_and(|identity| below.driver.identity() != Some(identity))
-    {
-        return Err(in_image(Fault::refused(format!(
-            "it was made on another image than the one that is at {} now",
-            below.path.display()
-        ))));
+    if let Some(below) = &below {
+        let known = driver.stands_on();
+        let is_known = below.driver.identity().is_some_and(|identity| known.contains(&identity));
+        if !known.is_empty() && !is_known {
+            return Err(in_image(Fault::refused(format!(
+                "it was made on another image than the one that is at {} now, or that one has been written since",
+                below.path.display()
+            ))));
+        }
     }
     let layer = Layer { path: path.to_owned(), format, driver, below: below.map(Arc::new), server };
     Ok((layer, guarded))

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ring3_block::storage::Memory;
-use ring3_block::{Format, Image, OpenOptions, Repair, Secret, SnapshotAct};
+use ring3_block::{Backing, Format, Image, OpenOptions, Repair, Secret, SnapshotAct};
 
 /// Does all that can be done with an image; every step may fail.
 pub(crate) fn use_all(bytes: &[u8], format: Format) {
@@ -13,7 +13,9 @@ pub(crate) fn use_all(bytes: &[u8], format: Format) {
         let options = OpenOptions {
             format: Some(format),
             writes,
+            // What it names is another test's.
             no_external_files: true,
+            backing: Backing::Ignore,
             secret: Some(Secret::new(b"correct horse")),
             ..OpenOptions::default()
         };

@@ -1,6 +1,8 @@
-//! A file with copies of packets, in the format that tcpdump and Wireshark read (draft-ietf-opsawg-pcap), with nanoseconds.
+//! A file with copies of packets, in the format that tcpdump and Wireshark read (draft-ietf-opsawg-pcap),
+//! with times in nanoseconds.
 //!
-//! No crate is used: the format is two headers, and the one for reading and writing all of its kinds is larger than this page.
+//! No crate is used: the format is two headers, and the crate that reads and writes all its variants is
+//! larger than this file.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,24 +18,24 @@ use tracing::warn;
 use crate::card::Card;
 use crate::error::NetError;
 
-/// The magic number of times in nanoseconds.
+/// The magic number of files with times in nanoseconds.
 const MAGIC: u32 = 0xa1b2_3c4d;
 /// The version, 2.4.
 const VERSION: [u16; 2] = [2, 4];
-/// Ethernet.
+/// The link type Ethernet.
 const LINK_TYPE: u32 = 1;
 
-/// A file for packets.
+/// A file of packets.
 #[derive(Debug)]
 pub struct Capture {
-    /// None once it could not be written.
+    /// None once a write has failed.
     file: Mutex<Option<File>>,
     filter: Option<CaptureFilter>,
 }
 
 impl Capture {
-    /// Makes the file at `path`, in the place of one that is there. With `filter`, an expression as tcpdump has them, only packets that it
-    /// matches are written.
+    /// Makes the file at `path`, and replaces one that exists. With `filter`, an expression in the form of
+    /// tcpdump, only packets that it matches are written.
     pub fn create(path: &Path, filter: Option<&str>) -> Result<Capture, NetError> {
         let filter = filter.map(CaptureFilter::new).transpose()?;
         let fails = |source| NetError::Capture { path: path.to_owned(), source };
@@ -42,7 +44,7 @@ impl Capture {
         Ok(Capture { file: Mutex::new(Some(file)), filter })
     }
 
-    /// Writes a packet, with the host's time. What is unfinished is written as it is.
+    /// Writes a packet with the host's time. An unfinished packet is written as it is.
     pub(crate) fn write(&self, packet: &Packet) {
         if self.filter.as_ref().is_some_and(|filter| !filter.matches(&packet.bytes)) {
             return;
@@ -63,14 +65,14 @@ impl Capture {
 
 fn file_header() -> [u8; 24] {
     let [major, minor] = VERSION.map(u32::from);
-    // Times are UTC, and none of their digits is uncertain.
+    // The next two fields say that times are UTC, and that all their digits are certain.
     let fields = [MAGIC, minor << 16 | major, 0, 0, PACKET_MAX as u32, LINK_TYPE];
     let mut header = [0; 24];
     header.copy_from_slice(fields.map(u32::to_le_bytes).as_flattened());
     header
 }
 
-/// A network that keeps copies of what it is sent.
+/// A network that also writes the packets it is sent to a capture.
 #[derive(Debug)]
 pub(crate) struct Captured {
     pub(crate) network: Box<dyn Network>,

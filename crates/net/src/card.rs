@@ -1,4 +1,4 @@
-//! A network card, as the network behind it sees it.
+//! A network card, as seen by the network behind it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::message::Carried;
 use crate::outgoing::Outgoing;
 use crate::stream::StreamSink;
 
-/// A card to which packets are sent: that of a machine, or a port of a switch.
+/// A card to which packets are sent: one of a machine, or a port of a switch.
 #[derive(Clone)]
 pub struct Card {
     name: String,
@@ -21,35 +21,38 @@ pub struct Card {
     capture: Option<Arc<Capture>>,
 }
 
-/// Who has a card.
+/// The owner of a card, which takes its packets.
 pub(crate) trait Taker: Send + Sync {
-    /// A packet has come for it. It may wait while there are too many of them.
+    /// Takes a packet for the card. May wait while there are too many.
     fn take(&self, packet: Packet);
 
-    /// Has the machine [fetch](Source) its packets from `source` itself. Given back if it does not.
+    /// Makes the machine [fetch](Source) its packets from `source` itself. Returns `source` if the machine
+    /// does not.
     fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
         Err(source)
     }
 
-    /// For now no more packets come.
+    /// Notes that no more packets come for now.
     fn flush(&self) {}
 
-    /// What it sends is not too much any more.
+    /// Tells the card that it may send again.
     fn relieve(&self);
 
-    /// The machine at the other end has a card with that address.
+    /// Notes that the machine at the other end has a card with this address.
     fn told_address(&self, _address: MacAddress) {}
 
-    /// The machine at the other end takes short cuts, which are to be handed over by `to`.
+    /// Notes that the machine at the other end takes short cuts, which are handed over by `to`.
     fn takes_short_cuts(&self, _to: &Arc<Outgoing<StreamSink>>) {}
 
-    /// What the machine at the other end sends to the one with the address `to` goes by the short cut from now on.
+    /// Notes that the machine at the other end now sends its packets to the machine with the address `to` by
+    /// the short cut.
     fn told_turned(&self, _to: MacAddress) {}
 
-    /// What has come to the machine at the other end by the short cut from the machine with the address `from`.
+    /// Notes the packets that have come to the machine at the other end by the short cut from the machine
+    /// with the address `from`.
     fn told_carried(&self, _from: MacAddress, _carried: Carried) {}
 
-    /// Nothing will ever come again.
+    /// Notes that no packets will ever come again.
     fn ended(&self) {}
 }
 
@@ -80,92 +83,96 @@ impl Taker for OfMachine {
 }
 
 impl Card {
-    /// The card `name` of the machine to whose door `sender` sends. What comes for it goes to `capture` too.
+    /// Returns the card `name` of the machine to whose door `sender` sends. Packets for the card are also
+    /// written to `capture`.
     pub fn new(name: &str, sender: Sender, capture: Option<Arc<Capture>>) -> Card {
         let taker = Arc::new(OfMachine { name: name.to_owned(), sender });
         Card { name: name.to_owned(), address: None, taker, capture }
     }
 
-    /// The same with the address that it has, which is told to a switch.
+    /// Sets the card's own address, which a switch is told.
     #[must_use]
     pub fn with_address(self, address: MacAddress) -> Card {
         Card { address: Some(address), ..self }
     }
 
-    /// One of somebody else.
+    /// Returns a card of another owner, `taker`.
     pub(crate) fn of(name: &str, taker: Arc<dyn Taker>) -> Card {
         Card { name: name.to_owned(), address: None, taker, capture: None }
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address, if it has one that it keeps.
+    /// Returns its address, if it has one that does not change.
     pub(crate) fn address(&self) -> Option<MacAddress> {
         self.address
     }
 
-    /// Where a copy of all packets goes.
+    /// Returns the capture to which copies of all packets go.
     pub(crate) fn capture(&self) -> Option<&Arc<Capture>> {
         self.capture.as_ref()
     }
 
-    /// Sends it a packet, which waits while the card has too many of them.
+    /// Sends a packet to the card. Waits while the card has too many.
     pub(crate) fn deliver(&self, packet: Packet) {
         self.note(&packet);
         self.take(packet);
     }
 
-    /// The same with one that was [noted](Card::note).
+    /// Sends a packet to the card that was [noted](Card::note) before.
     pub(crate) fn take(&self, packet: Packet) {
         self.taker.take(packet);
     }
 
-    /// Has the machine fetch its packets from `source` itself, which [notes](Card::note) them. Given back if it does not: then the card is to [take](Card::take) them.
+    /// Makes the machine fetch its packets from `source` itself, which [notes](Card::note) them. Returns
+    /// `source` if the machine does not; then the packets must be [taken](Card::take).
     pub(crate) fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
         self.taker.attach(source)
     }
 
-    /// A packet comes for it.
+    /// Notes a packet that comes for the card.
     pub(crate) fn note(&self, packet: &Packet) {
         if let Some(capture) = &self.capture {
             capture.write(packet);
         }
     }
 
-    /// For now nothing more is sent to it.
+    /// Notes that no more packets are sent to the card for now.
     pub(crate) fn flush(&self) {
         self.taker.flush();
     }
 
-    /// What it sends is not too much any more.
+    /// Tells the card that it may send again.
     pub(crate) fn relieve(&self) {
         self.taker.relieve();
     }
 
-    /// The card at the other end has that address.
+    /// Notes that the card at the other end has this address.
     pub(crate) fn told_address(&self, address: MacAddress) {
         self.taker.told_address(address);
     }
 
-    /// The machine at the other end takes short cuts, which are to be handed over by `to`.
+    /// Notes that the machine at the other end takes short cuts, which are handed over by `to`.
     pub(crate) fn takes_short_cuts(&self, to: &Arc<Outgoing<StreamSink>>) {
         self.taker.takes_short_cuts(to);
     }
 
-    /// What the machine at the other end sends to the one with the address `to` goes by the short cut from now on.
+    /// Notes that the machine at the other end now sends its packets to the machine with the address `to` by
+    /// the short cut.
     pub(crate) fn told_turned(&self, to: MacAddress) {
         self.taker.told_turned(to);
     }
 
-    /// That is what has come to the machine at the other end by the short cut from the machine with the address `from`.
+    /// Notes the packets that have come to the machine at the other end by the short cut from the machine
+    /// with the address `from`.
     pub(crate) fn told_carried(&self, from: MacAddress, carried: Carried) {
         self.taker.told_carried(from, carried);
     }
 
-    /// Nothing will ever be sent to it again.
+    /// Notes that no packets will ever be sent to the card again.
     pub(crate) fn ended(&self) {
         self.taker.ended();
     }

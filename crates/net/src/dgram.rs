@@ -1,6 +1,6 @@
-//! A frame a datagram: QEMU's `-netdev dgram`, and `-netdev socket` with `udp=` and `mcast=`.
+//! One frame in each datagram: QEMU's `-netdev dgram`, and `-netdev socket` with `udp=` and `mcast=`.
 //!
-//! Datagrams are lost where nobody is, or where somebody has no room for them; nobody is told.
+//! Datagrams are lost where nobody listens or the receiver has no room, and nobody is told.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,40 +30,40 @@ use crate::error::NetError;
 use crate::message::Message;
 use crate::outgoing::{Outgoing, Queued, Sink};
 
-/// How long the other end may have no room before what is sent to it is lost.
+/// How long the other end may have no room before packets sent to it are lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Between which ends datagrams go.
+/// The ends between which datagrams go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DgramOptions {
-    /// Over UDP, from an address of ours to another one, from which they come too.
+    /// UDP between this end's address and another one.
     Udp {
-        /// Ours: any if it is not given, and then nothing comes.
+        /// The address of this end. Without it the system chooses a port, and no datagrams are received.
         local: Option<SocketAddr>,
-        /// The other one.
+        /// The address of the other end.
         remote: SocketAddr,
     },
-    /// Among all that are in a group. What this end sends does not come back to it.
+    /// Among all members of a multicast group. Datagrams that this end sends do not come back to it.
     Multicast {
-        /// The group.
+        /// The address of the group.
         group: SocketAddrV4,
-        /// The address of the network where the group is; the system chooses, if it is not given.
+        /// The address of the network where the group is; without it the system chooses.
         interface: Option<Ipv4Addr>,
     },
-    /// Between Unix sockets, each of which its own side makes.
+    /// Between two Unix sockets, each of which is made by its own side.
     Unix {
-        /// Ours.
+        /// The socket of this end.
         local: PathBuf,
-        /// The other one.
+        /// The socket of the other end.
         remote: PathBuf,
     },
 }
 
-/// Where datagrams come, until it is dropped.
+/// The receiving side, until it is dropped.
 #[derive(Debug)]
 struct Receiving {
     socket: Arc<OwnedFd>,
-    /// The file of a Unix socket, which goes with this.
+    /// The file of a Unix socket, which is removed when this is dropped.
     _file: Option<SocketFile>,
 }
 
@@ -72,12 +72,12 @@ struct Ends {
     receiving: OwnedFd,
     sending: OwnedFd,
     remote: SocketAddrAny,
-    /// From where our own datagrams come back.
+    /// The address from which this end's own datagrams come back.
     echo: Option<SocketAddrAny>,
     file: Option<SocketFile>,
 }
 
-/// Makes the sockets of a network. Nobody needs to be at the other end.
+/// Makes the sockets of a network. The other end need not exist.
 pub(crate) fn open(options: &DgramOptions, card: Card) -> Result<Box<dyn Network>, NetError> {
     let ends = match options {
         DgramOptions::Udp { local, remote } => udp(*local, *remote).map_err(|source| {
@@ -125,12 +125,12 @@ fn multicast(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> io::Result<End
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let receiving = new_socket(AddressFamily::INET)?;
-    // All of the group on this host share the address.
+    // All members of the group on this host share the address.
     set_socket_reuseaddr(&receiving, true)?;
     bind(&receiving, &group)?;
     let network = interface.unwrap_or(Ipv4Addr::UNSPECIFIED);
     set_ip_add_membership(&receiving, group.ip(), &network)?;
-    // From a socket of its own, so that one knows what comes back.
+    // A separate socket sends, so that datagrams which come back can be recognized.
     let sending = new_socket(AddressFamily::INET)?;
     set_ip_multicast_loop(&sending, true)?;
     set_ip_multicast_if(&sending, &network)?;
@@ -149,12 +149,12 @@ fn unix(local: &std::path::Path, remote: &std::path::Path) -> Result<Ends, NetEr
     Ok(Ends { receiving, sending, remote: remote.into(), echo: None, file: Some(file) })
 }
 
-/// Hands over what comes, until the socket is shut down.
+/// Hands over the datagrams that arrive, until the socket is shut down.
 fn receive(socket: &OwnedFd, echo: Option<&SocketAddrAny>, card: &Card) {
     let mut buffer = vec![0; PACKET_MAX];
     loop {
         match recvfrom(socket, &mut buffer, RecvFlags::TRUNC) {
-            // Shut down: nobody sends nothing.
+            // An empty datagram means that the socket was shut down: nobody sends one.
             Ok((_, 0, _)) | Err(Errno::NOTCONN) => return,
             Ok((_, length, from)) if length <= PACKET_MAX && !is_echo(from.as_ref(), echo) => {
                 card.deliver(Packet::frame(buffer[..length].to_vec()));
@@ -169,7 +169,8 @@ fn receive(socket: &OwnedFd, echo: Option<&SocketAddrAny>, card: &Card) {
     }
 }
 
-/// True for what this end has sent: the port says so, for the address may be that of any network.
+/// Returns whether a datagram was sent by this end. The port decides, since the address may be that of any
+/// network.
 fn is_echo(from: Option<&SocketAddrAny>, echo: Option<&SocketAddrAny>) -> bool {
     let port = |address: &SocketAddrAny| SocketAddrV4::try_from(address.clone()).ok();
     match (from.and_then(port), echo.and_then(port)) {
@@ -182,7 +183,7 @@ fn is_echo(from: Option<&SocketAddrAny>, echo: Option<&SocketAddrAny>) -> bool {
 
 impl Drop for Receiving {
     fn drop(&mut self) {
-        // An unconnected socket says that it is none, and wakes who reads from it.
+        // For an unconnected socket this is an error, but it wakes those who read from it.
         let _ = shutdown(&*self.socket, Shutdown::Both);
     }
 }
@@ -202,7 +203,7 @@ impl Sink for DgramSink {
             match sendto(&self.socket, frame, waiting | SendFlags::NOSIGNAL, &self.remote) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
-                // Nobody is there, or not now; or it is too large for a datagram.
+                // Nobody listens, or not now; or the packet is too large for a datagram.
                 Ok(_) | Err(_) => {}
             }
             messages.pop_front();

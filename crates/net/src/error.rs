@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! Errors, in words that say what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,70 +8,70 @@ use ring3_host::socket::SocketError;
 use ring3_hostnet::{FilterError, SlirpError, TapError};
 use thiserror::Error;
 
-/// Why there is no network behind a card.
+/// The reasons why a card has no network.
 #[derive(Debug, Error)]
 pub enum NetError {
-    /// A Unix socket.
+    /// A Unix socket cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// An address that other hosts reach.
+    /// An address can be reached by other hosts.
     #[error(transparent)]
     NotThisHost(#[from] NotThisHost),
-    /// An address at which nobody can listen.
+    /// It is not possible to listen at an address.
     #[error("cannot listen at {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// An address at which nobody listens.
+    /// Nobody listens at an address.
     #[error(
         "cannot connect to {address}: {source}; start the other side first, or add reconnect=1"
     )]
     Connect {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A socket for datagrams.
+    /// A socket for datagrams cannot be made.
     #[error("cannot send datagrams from {address}: {source}")]
     Datagrams {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A tap device.
+    /// A tap device cannot be used.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// A program that is to be the network.
+    /// The program that provides the network cannot be started.
     #[error("cannot start {program}: {source}", program = .program.display())]
     Program {
-        /// Which one.
+        /// Its path.
         program: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It has ended at once.
+    /// The program of the NAT has ended at once.
     #[error("the NAT does not work: {0}")]
     Nat(String),
-    /// What it is to do.
+    /// The options of the NAT cannot be satisfied.
     #[error(transparent)]
     Slirp(#[from] SlirpError),
-    /// Its connection with the machine.
+    /// The connection with the machine has failed.
     #[error("the machine cannot be spoken with: {0}")]
     Conversation(#[source] io::Error),
-    /// A file for packets.
+    /// A file for packets cannot be written.
     #[error("cannot write packets to {path}: {source}", path = .path.display())]
     Capture {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// An expression.
+    /// A filter expression cannot be used.
     #[error(transparent)]
     Filter(#[from] FilterError),
     /// The host gives no more threads.

@@ -61,7 +61,7 @@ use ring3_vm::networks::Network;
 
 use capture::Captured;
 
-/// What a card is attached to.
+/// The network to which a card is attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// [`stream`].

@@ -1,66 +1,69 @@
-//! Packets as messages of a stream of bytes, as QEMU's `-netdev stream` has them: before each frame its length, of 4 bytes, the most
-//! significant first.
+//! Packets as messages of a stream of bytes, in the format of QEMU's `-netdev stream`: each frame is preceded
+//! by its length, 4 bytes with the most significant first.
 //!
-//! Between two ends that know each other as ring3's, each packet goes as it is, unfinished and large, with the header of
-//! [`Packet::offload_header`] before it. How they come to know that is made so that QEMU is not disturbed: by [notices](Notice), which are
-//! frames of a type for experiments (IEEE 802, 9.2.3) to an address that no card has. An end that hears [`Notice::Hello`] says
-//! [`Notice::Headers`], and then sends with headers. Guests cannot give notices: such frames of theirs are not sent.
+//! Two ends that know that both are ring3's send each packet unchanged, unfinished and large, preceded by the
+//! header of [`Packet::offload_header`]. They find this out in a way that does not disturb QEMU: by
+//! [notices](Notice), which are frames of a type for experiments (IEEE 802, 9.2.3) to an address that no card
+//! has. An end that receives [`Notice::Hello`] sends [`Notice::Headers`], and then packets with headers.
+//! Guests cannot send notices: such frames of theirs are dropped.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ring3_core::net::{MacAddress, OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
 
-/// Bytes of the length before a frame.
+/// Bytes of the length that precedes a frame.
 const LENGTH_LEN: usize = 4;
 
-/// The most bytes that QEMU sends at once (its NET_BUFSIZE): who sends more speaks something else.
+/// Upper bound of the bytes that QEMU sends at once (its NET_BUFSIZE). An end that sends more does not speak
+/// this protocol.
 const LENGTH_MAX: usize = 4096 + 65536;
 
-/// What is read from a socket at once.
+/// Bytes that are read from a socket at once.
 const BUFFER_LEN: usize = 128 << 10;
 
 /// Destination, source and type of a notice.
 const NOTICE: [u8; 14] = *b"\x02ring3\x02ring3\x88\xb5";
 
-/// The least bytes of an Ethernet frame (IEEE 802.3, 4.4.2), without its check sequence.
+/// Bytes of the shortest Ethernet frame (IEEE 802.3, 4.4.2), without its check sequence.
 const FRAME_MIN: usize = 60;
 
-/// What one end tells the other one.
+/// A notice from one end to the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It is ready, and can take packets with headers.
+    /// The sender is ready, and can receive packets with headers.
     Hello,
-    /// What comes next has headers.
+    /// The following packets have headers.
     Headers,
-    /// It cannot work, and why.
+    /// The sender cannot work, for this reason.
     Failed(String),
-    /// It is a card of a machine with this address.
+    /// The sender is a card of a machine with this address.
     Address(MacAddress),
-    /// It takes [short cuts](crate::switch) to other machines.
+    /// The sender takes [short cuts](crate::switch) to other machines.
     ShortCuts,
-    /// A descriptor comes with this: a connection to the machine with that address.
+    /// A descriptor comes with this notice: a connection to the machine with this address.
     ShortCut(MacAddress),
-    /// To the switch: what goes to the machine with that address goes by the short cut from now on. From the switch: what comes from it does, and nothing of it
-    /// comes by the switch any more.
+    /// To the switch: packets to the machine with this address go by the short cut from now on. From the
+    /// switch: packets from this machine come by the short cut, and no more of them come by the switch.
     Turned(MacAddress),
-    /// What has come over the short cut from the machine with that address, and was not told yet.
+    /// The packets that have come over the short cut from the machine with this address since the last such
+    /// notice.
     Carried(MacAddress, Carried),
 }
 
-/// What has come over a short cut.
+/// Counts of a short cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// Packets that were taken.
+    /// Packets that were accepted.
     pub(crate) packets: u64,
-    /// Bytes of them.
+    /// Bytes of these packets.
     pub(crate) bytes: u64,
-    /// Packets that were not, as they were not between the two.
+    /// Packets that were refused, since they were not between the two machines.
     pub(crate) refused: u64,
 }
 
 impl Notice {
-    /// The frame that says it.
+    /// Returns the frame of the notice.
     pub(crate) fn to_frame(&self) -> Vec<u8> {
         let mut frame = NOTICE.to_vec();
         match self {
@@ -95,7 +98,7 @@ impl Notice {
         frame
     }
 
-    /// The notice in `frame`, if it has one that is known.
+    /// Returns the notice in `frame`, if it is a known one.
     fn from_frame(frame: &[u8]) -> Option<Notice> {
         match frame.strip_prefix(&NOTICE)? {
             [0, ..] => Some(Notice::Hello),
@@ -122,23 +125,23 @@ impl Notice {
     }
 }
 
-/// True for a frame that guests may not send.
+/// Returns whether `frame` is one that guests may not send.
 pub(crate) fn is_notice(frame: &[u8]) -> bool {
     frame.starts_with(&NOTICE)
 }
 
-/// What has come over a stream.
+/// A message that was received over a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Packet(Packet),
     Notice(Notice),
 }
 
-/// Takes messages from a stream.
+/// Reads messages from a stream.
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
     stream: R,
-    /// What has been read and not been taken is from `start` to `end`.
+    /// The bytes from `start` to `end` were read and not taken yet.
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -151,18 +154,18 @@ impl<R: Read> Reader<R> {
         Reader { stream, buffer, start: 0, end: 0, with_headers: false }
     }
 
-    /// The stream itself.
+    /// Returns the stream itself.
     pub(crate) fn stream_mut(&mut self) -> &mut R {
         &mut self.stream
     }
 
-    /// The next message needs not be waited for.
+    /// Returns whether the next message is complete, so that it need not be waited for.
     pub(crate) fn has_more(&self) -> bool {
         !matches!(self.message(), Ok(None))
     }
 
-    /// Takes the next message: none at the end. What can be no packet is left out. After an error that says that nothing has come yet it goes on
-    /// where it was.
+    /// Takes the next message; None at the end of the stream. Messages that can be no packet are skipped.
+    /// After an error that says that nothing has come yet, the next call continues.
     pub(crate) fn receive(&mut self) -> io::Result<Option<Received>> {
         loop {
             while let Some(message) = self.message()? {
@@ -182,7 +185,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads more than there is, which is less than a message. False at the end.
+    /// Reads more bytes into the buffer, which has less than a message. Returns false at the end of the
+    /// stream.
     fn fill(&mut self) -> io::Result<bool> {
         if self.start > 0 && (self.start == self.end || self.end == BUFFER_LEN) {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -200,7 +204,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next message, if all of it has been read.
+    /// Returns the next message, if all of it was read.
     fn message(&self) -> io::Result<Option<&[u8]>> {
         let Some((length, rest)) = self.buffer[self.start..self.end].split_first_chunk() else {
             return Ok(None);
@@ -225,36 +229,36 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// What is to go out, or the rest of it.
+/// A message to be sent, or the rest of it.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// In a stream, its length, and the header if there is one.
+    /// In a stream: the length, and the header if there is one.
     head: [u8; LENGTH_LEN + OFFLOAD_HEADER_LEN],
     head_len: usize,
     bytes: Vec<u8>,
-    /// Bytes that have gone out.
+    /// Number of bytes that were sent.
     gone: usize,
-    /// What goes with its first byte.
+    /// A descriptor that is sent with the first byte.
     descriptor: Option<OwnedFd>,
-    /// It is a notice: what comes after it relies on it.
+    /// Whether it is a notice, on which the messages after it rely.
     is_notice: bool,
 }
 
 impl Message {
-    /// One of datagrams.
+    /// Returns a message for datagrams.
     pub(crate) fn datagram(bytes: Vec<u8>) -> Message {
         let head = Default::default();
         Message { head, head_len: 0, bytes, gone: 0, descriptor: None, is_notice: false }
     }
 
-    /// A frame in a stream.
+    /// Returns a frame for a stream.
     pub(crate) fn frame(bytes: Vec<u8>) -> Message {
         let mut message = Message::datagram(bytes);
         message.set_length(LENGTH_LEN);
         message
     }
 
-    /// A packet with a header in a stream.
+    /// Returns a packet with a header for a stream.
     pub(crate) fn with_header(packet: Packet) -> Message {
         let header = packet.offload_header();
         let mut message = Message::datagram(packet.bytes);
@@ -269,37 +273,37 @@ impl Message {
         self.head[..LENGTH_LEN].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The same as a notice.
+    /// Returns the message as a notice.
     pub(crate) fn into_notice(self) -> Message {
         Message { is_notice: true, ..self }
     }
 
-    /// The same with a descriptor, which goes with it.
+    /// Returns the message with a descriptor that is sent with it.
     pub(crate) fn with_descriptor(self, descriptor: OwnedFd) -> Message {
         Message { descriptor: Some(descriptor), ..self }
     }
 
-    /// The descriptor that is to go with it, and has not.
+    /// Returns the descriptor if it has yet to be sent.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Bytes that have not gone out.
+    /// Returns the number of bytes that have yet to be sent.
     pub(crate) fn left(&self) -> usize {
         self.head_len + self.bytes.len() - self.gone
     }
 
-    /// Some of it has gone out, and the rest must follow.
+    /// Returns whether a part of the message was sent, so that the rest must follow.
     pub(crate) fn has_begun(&self) -> bool {
         self.gone > 0
     }
 
-    /// The other side does without it, if need be.
+    /// Returns whether the other side can do without the message.
     pub(crate) fn may_be_lost(&self) -> bool {
         !self.has_begun() && !self.is_notice
     }
 
-    /// `count` bytes more have gone out.
+    /// Notes that `count` more bytes were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         self.gone += count;
         if self.has_begun() {
@@ -307,7 +311,7 @@ impl Message {
         }
     }
 
-    /// What has not gone out: of the head, and of the frame.
+    /// Returns the bytes that have yet to be sent: those of the head, and those of the frame.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         let head = &self.head[self.gone.min(self.head_len)..self.head_len];
         [head, &self.bytes[self.gone.saturating_sub(self.head_len)..]]
@@ -391,14 +395,14 @@ mod tests {
         let cut_off = [0, 0, 0, 3, 1, 2];
         assert_eq!(all(&cut_off).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(all(&cut_off[..2]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        // Nothing is nothing, and more than a card can have is left out.
+        // Messages without bytes are no messages, and those that are too large for a card are skipped.
         let odd =
             [Message::frame(vec![]), Message::frame(vec![0; LENGTH_MAX]), Message::frame(vec![5])];
         assert_eq!(all(&bytes(&odd)).unwrap(), [frame(vec![5])]);
     }
 
     proptest! {
-        /// Whatever comes, it is read in time, or refused.
+        /// Whatever arrives, it is read in time, or refused.
         #[test]
         fn any_bytes_can_come(bytes_of_peer: Vec<u8>, with_headers: bool) {
             let mut stream = Vec::new();

@@ -1,10 +1,12 @@
-//! A NAT in a process of its own (`ring3 nat`), which speaks as [`crate::stream`] does over its standard input.
+//! A NAT in a process of its own (`ring3 nat`), which uses the format of [`crate::stream`] over its standard
+//! input.
 //!
-//! What it does with the guest's frames is libslirp's. It keeps nothing that a machine depends on but connections, so when it dies another one is
-//! started: a guest sees its connections end, and a pause.
+//! libslirp does the work on the guest's frames. The process has no state that a machine depends on, except
+//! connections. So when it dies another one is started, and the guest notices a pause and the end of its
+//! connections.
 //!
 //! * `start`: the machine's side;
-//! * [`serve`], [`serve_at`]: the process; [`commands`]: what starts commands for it.
+//! * [`serve`], [`serve_at`]: the process; [`commands`]: the process that starts commands for it.
 
 pub mod commands;
 mod server;
@@ -30,25 +32,25 @@ pub use server::{NatOptions, serve, serve_at};
 /// How long the process may take until it is ready.
 const START: Duration = Duration::from_secs(20);
 
-/// How long one waits before another is started, at first and at most, if they end soon.
+/// The pause before another process is started, at first and at most, if processes end soon.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A process that has lived so long has not ended soon.
+/// A process that has lived this long has not ended soon.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// Starts `program`, which speaks with the machine over its standard input, and waits until it is ready.
+/// Starts `program`, which talks to the machine over its standard input, and waits until it is ready.
 pub(crate) fn start(program: Program, card: Card) -> Result<Box<dyn Network>, NetError> {
     let mut processes = Processes { program, child: None, pause: PAUSE_MIN };
     let first = processes.start()?;
     stream::start(card, first, processes)
 }
 
-/// Process after process, each with a connection.
+/// One process after another, each with a connection.
 struct Processes {
     program: Program,
     child: Option<(Child, Instant)>,
-    /// Before the next one is started.
+    /// The pause before the next process is started.
     pause: Duration,
 }
 
@@ -72,7 +74,7 @@ impl Processes {
         Ok(connection)
     }
 
-    /// Ends the process that is there, and takes note of how long it has lived.
+    /// Ends the present process, and notes how long it has lived.
     fn end(&mut self) {
         let Some((mut child, since)) = self.child.take() else { return };
         let killed: io::Result<()> = child.kill();

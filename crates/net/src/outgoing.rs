@@ -1,8 +1,9 @@
-//! What a card has sent and what has not gone out yet.
+//! The queue of packets that a card has sent and that have yet to go out.
 //!
-//! The machine's own thread sends, with one call of the system for all that the guest sends at once, and never waits. Once something does not go
-//! out, a thread takes over until nothing is left; that one waits. Behind so much that the card is told to wait too there is room for
-//! what it had begun with, and no more.
+//! The machine's own thread sends, with one system call for all that the guest sends at once, and never
+//! waits. When something does not go out, another thread takes over until the queue is empty; that one waits.
+//! When the queue is so long that the card is told to wait, there is still room for the packets that the card
+//! has begun with, and for no more.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -20,26 +21,27 @@ use crate::card::Card;
 use crate::error::NetError;
 use crate::message::{Message, Notice, is_notice};
 
-/// Bytes from which on a network is congested, and when it is so no longer.
+/// Numbers of queued bytes at which a network becomes congested, and at which it is no longer.
 const CONGESTED: usize = 512 << 10;
 const RELIEVED: usize = 128 << 10;
 
-/// Bytes that are kept at most.
+/// Upper bound of the queued bytes.
 const QUEUE_MAX: usize = 16 << 20;
 
-/// Messages that are taken out of the queue at once.
+/// Number of messages that are taken out of the queue at once.
 pub(crate) const MESSAGES_AT_ONCE: usize = 64;
 
-/// Where messages go.
+/// The destination of messages.
 pub(crate) trait Sink: Debug + Send + Sync + 'static {
-    /// Sends from the front of `messages` and removes what has gone out. With `waits` it waits for the other side, but not for ever. True if
-    /// nothing is left. An error says that nothing will ever go out.
+    /// Sends messages from the front of `messages` and removes those that have gone out. With `waits` it
+    /// waits for the other side, but not for ever. Returns whether nothing is left. An error means that
+    /// nothing will ever go out.
     fn send(&self, messages: &mut VecDeque<Message>, waits: bool) -> io::Result<bool>;
 
-    /// Makes all who wait for this or read from it end.
+    /// Ends all calls that wait for this or read from it.
     fn cut(&self);
 
-    /// A frame as a message.
+    /// Returns a frame as a message.
     fn message(&self, frame: Vec<u8>) -> Message;
 }
 
@@ -47,7 +49,7 @@ pub(crate) trait Sink: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Outgoing<S> {
     state: Mutex<State<S>>,
-    /// There is something for the thread, or it is to end.
+    /// Signals that there is work for the thread, or that it must end.
     changed: Condvar,
     card: Card,
 }
@@ -56,21 +58,22 @@ pub(crate) struct Outgoing<S> {
 struct State<S> {
     sink: Option<Arc<S>>,
     queue: VecDeque<Message>,
-    /// Bytes that have not gone out, in the queue and in the thread's hands.
+    /// Bytes that have yet to go out, in the queue and in the thread's hands.
     queued: usize,
-    /// The other end takes packets with headers.
+    /// Whether the other end accepts packets with headers.
     with_headers: bool,
-    /// The thread sends, and nobody else may.
+    /// Whether the thread sends; then nobody else may.
     thread_sends: bool,
-    /// The other end has taken nothing for as long as the thread waits: what does not go out at once is lost, until something does.
+    /// Whether the other end has taken nothing for as long as the thread waits. Then packets that do not go
+    /// out at once are lost, until one does.
     is_stuck: bool,
-    /// The card was told to wait.
+    /// Whether the card was told to wait.
     card_waits: bool,
     is_closed: bool,
 }
 
 impl<S: Sink> Outgoing<S> {
-    /// The queue for `card`, with nothing behind it, and a thread of its own.
+    /// Returns the queue for `card`, without a destination, and starts its thread.
     pub(crate) fn start(card: Card) -> Result<Arc<Outgoing<S>>, NetError> {
         let state = State {
             sink: None,
@@ -95,7 +98,7 @@ impl<S: Sink> Outgoing<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on what is sent goes to `sink`. False if this is [closed](Outgoing::close).
+    /// Makes `sink` the destination of messages. Returns false if the queue was [closed](Outgoing::close).
     pub(crate) fn connect(&self, sink: &Arc<S>) -> bool {
         let mut state = self.lock();
         state.reset(Some(sink.clone()));
@@ -103,13 +106,13 @@ impl<S: Sink> Outgoing<S> {
         !state.is_closed
     }
 
-    /// From now on what is sent is lost.
+    /// Removes the destination: messages are lost from now on.
     pub(crate) fn disconnect(&self) {
         self.lock().reset(None);
         self.changed.notify_all();
     }
 
-    /// Ends the thread, and all who wait for the sink.
+    /// Ends the thread, and all calls that wait for the sink.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -119,7 +122,7 @@ impl<S: Sink> Outgoing<S> {
         self.changed.notify_all();
     }
 
-    /// Waits for `duration`, but not after [`Outgoing::close`]. True if this is open still.
+    /// Waits for `duration`, or until [`Outgoing::close`] is called. Returns whether the queue is still open.
     pub(crate) fn wait(&self, duration: Duration) -> bool {
         let until = Instant::now() + duration;
         let mut state = self.lock();
@@ -134,7 +137,7 @@ impl<S: Sink> Outgoing<S> {
         false
     }
 
-    /// Adds a packet to what is to be sent.
+    /// Adds a packet.
     pub(crate) fn push(&self, packet: Packet) {
         let mut state = self.lock();
         let Some(sink) = state.sink.clone() else { return };
@@ -151,17 +154,17 @@ impl<S: Sink> Outgoing<S> {
         }
     }
 
-    /// There is something to which what is sent can go.
+    /// Returns whether there is a destination.
     pub(crate) fn is_connected(&self) -> bool {
         self.lock().sink.is_some()
     }
 
-    /// Sends a notice. False if there is no room for it.
+    /// Sends a notice. Returns false if there is no room for it.
     pub(crate) fn notify(&self, notice: &Notice) -> bool {
         self.notify_with(notice, |message| message)
     }
 
-    /// The same with a descriptor.
+    /// Sends a notice with a descriptor. Returns false if there is no room for it.
     pub(crate) fn hand_over(&self, notice: &Notice, descriptor: OwnedFd) -> bool {
         self.notify_with(notice, |message| message.with_descriptor(descriptor))
     }
@@ -201,7 +204,7 @@ impl<S: Sink> Outgoing<S> {
         }
     }
 
-    /// True if the card is to wait, which is then told when it need not any more.
+    /// Returns whether the card must wait. The card is told when it need no longer.
     pub(crate) fn is_congested(&self) -> bool {
         let mut state = self.lock();
         let is_congested = state.queued >= CONGESTED;
@@ -209,7 +212,7 @@ impl<S: Sink> Outgoing<S> {
         is_congested
     }
 
-    /// What the thread does.
+    /// The body of the thread.
     fn run(&self) {
         loop {
             let mut state = self.lock();
@@ -222,7 +225,8 @@ impl<S: Sink> Outgoing<S> {
             if state.is_relieved() {
                 state.card_waits = false;
                 drop(state);
-                // It may wait until the machine takes it, and the machine may wait for the queue.
+                // This call may wait for the machine, and the machine may wait for the queue, so the lock
+                // must not be held.
                 self.card.relieve();
                 continue;
             }
@@ -257,7 +261,7 @@ impl<S: Sink> Outgoing<S> {
         }
     }
 
-    /// Nothing goes to `sink` any more.
+    /// Removes the destination `sink` after an error.
     fn fail(&self, state: &mut State<S>, sink: &S, error: &io::Error) {
         debug!("{}: what it sends is lost: {error}", self.card.name());
         sink.cut();
@@ -266,7 +270,7 @@ impl<S: Sink> Outgoing<S> {
     }
 }
 
-/// A network that sends by a queue. What receives for it goes with it: what `R` ends when it is dropped.
+/// A network that sends by a queue. `R` is what receives for it; it ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Queued<S: Sink, R> {
     outgoing: Arc<Outgoing<S>>,
@@ -274,7 +278,7 @@ pub(crate) struct Queued<S: Sink, R> {
 }
 
 impl<S: Sink, R> Queued<S, R> {
-    /// One that sends by `outgoing`.
+    /// Returns a network that sends by `outgoing`.
     pub(crate) fn new(outgoing: Arc<Outgoing<S>>, receiving: R) -> Queued<S, R> {
         Queued { outgoing, _receiving: receiving }
     }
@@ -301,7 +305,7 @@ impl<S: Sink, R> Drop for Queued<S, R> {
 }
 
 impl<S> State<S> {
-    /// The card waits and need not any more.
+    /// Returns whether the card waits and need not any more.
     fn is_relieved(&self) -> bool {
         self.card_waits && self.queued <= RELIEVED
     }
@@ -315,7 +319,7 @@ impl<S> State<S> {
         self.is_stuck = false;
     }
 
-    /// False if there is no room for it.
+    /// Adds a message. Returns false if there is no room for it.
     fn enqueue(&mut self, message: Message) -> bool {
         let has_room = self.queued + message.left() <= QUEUE_MAX;
         if has_room {
@@ -325,7 +329,7 @@ impl<S> State<S> {
         has_room
     }
 
-    /// Throws away all packets that have not begun to go out.
+    /// Drops all packets of which nothing has gone out yet.
     fn discard(&mut self) {
         self.queue.retain(|message| !message.may_be_lost());
         self.queued = self.queue.iter().map(Message::left).sum();

@@ -1,4 +1,4 @@
-//! A program that is the other end of a network: ring3 itself, as a rule.
+//! The program at the other end of a network: mostly ring3 itself.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,31 +9,31 @@ use std::process::{Child, Command, Stdio};
 
 use crate::error::NetError;
 
-/// It, with its arguments.
+/// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Where it is.
+    /// The path of its file.
     pub path: PathBuf,
     /// The name by which it is called, whatever its file is called.
     pub name: OsString,
-    /// What it is started with.
+    /// Its arguments.
     pub arguments: Vec<OsString>,
 }
 
 impl Program {
-    /// The program that runs, by the name `name`.
+    /// Returns the program that runs now, by the name `name`.
     pub fn running(name: &str, arguments: Vec<OsString>) -> io::Result<Program> {
         Ok(Program { path: env::current_exe()?, name: name.into(), arguments })
     }
 
-    /// How it is started.
+    /// Returns the command that starts it.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.arg0(&self.name).args(&self.arguments);
         command
     }
 
-    /// Starts it. It ends by itself, and not by what is typed at the machine's terminal.
+    /// Starts it. It is not ended by what is typed at the machine's terminal.
     pub(crate) fn spawn(&self, stdin: Stdio) -> Result<Child, NetError> {
         self.command()
             .stdin(stdin)

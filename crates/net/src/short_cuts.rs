@@ -1,13 +1,15 @@
 //! The machine's side of a switch's short cuts.
 //!
-//! Packets from one guest to another pass through the switch until it has seen some of them: then it gives both machines the ends of a connection of their own,
-//! and no other process has to wake up for them any more. What the switch's filter is for holds there too: each end knows which address the other one
-//! has, and takes only packets from that to its own. Whatever is for others, or for all, goes through the switch as ever; so does everything again when a short
-//! cut ends, and all of them end with the connection to the switch.
+//! Packets from one guest to another pass through the switch until it has seen some of them. Then it gives
+//! both machines the ends of a connection of their own, and no other process has to wake up for these packets
+//! any more. The protection of the switch's filter holds there too: each end knows the other one's address,
+//! and accepts only packets from that address to its own. Packets to others, or to all, still go through the
+//! switch. When a short cut ends, all packets do again, and all short cuts end with the connection to the
+//! switch.
 //!
-//! The switch offers one after 16 packets. Packets keep their order: the sender tells the switch where it turns to
-//! the short cut, the switch passes that on behind the packets that came before, and the receiver
-//! reads the short cut only then. Receivers report to the switch, for its counters.
+//! The switch offers a short cut after 16 packets. Packets keep their order: the sender tells the switch at
+//! which point it turns to the short cut, the switch passes that on after the packets that came before, and
+//! only then the receiver reads from the short cut. Receivers report to the switch, for its counters.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -26,13 +28,14 @@ use crate::message::{Carried, Notice, Received};
 use crate::outgoing::{Outgoing, Queued};
 use crate::stream::{Came, Connection, Incoming, StreamSink};
 
-/// Short cuts of a card at most: each has a thread, and is looked at whenever the machine looks for packets.
+/// Upper bound of a card's short cuts: each has a thread, and is examined whenever the machine looks for
+/// packets.
 const WAYS_MAX: usize = 16;
 
-/// How often the switch is told what they have carried.
+/// How often the switch is told what the short cuts have carried.
 const REPORT: Duration = Duration::from_millis(10);
 
-/// So many packets that may not come by a short cut are thrown away before the machine goes on with something else.
+/// Number of refused packets that are dropped before the machine continues with something else.
 const REFUSED_AT_ONCE: u64 = 64;
 
 /// The short cuts of a card.
@@ -43,13 +46,13 @@ pub(crate) struct ShortCuts {
     ways: Mutex<Vec<Way>>,
 }
 
-/// One of them.
+/// A short cut.
 struct Way {
     to: MacAddress,
     outgoing: Arc<Outgoing<StreamSink>>,
-    /// Something was sent that has to go out.
+    /// Whether something was sent that has yet to go out.
     has_sent: bool,
-    /// What comes by it, while what the other machine has sent before still comes by the switch.
+    /// The receiving end, while packets that the other machine has sent before still come by the switch.
     incoming: Option<Box<ShortCut>>,
 }
 
@@ -59,7 +62,7 @@ impl fmt::Debug for Way {
     }
 }
 
-/// It is not dropped while the others are locked.
+/// A short cut must not be dropped while the lock on all of them is held.
 impl Drop for Way {
     fn drop(&mut self) {
         self.outgoing.close();
@@ -67,7 +70,7 @@ impl Drop for Way {
 }
 
 impl ShortCuts {
-    /// None yet for `card`, if it has an address that it keeps.
+    /// Returns an empty set of short cuts for `card`, if it has an address that does not change.
     pub(crate) fn of(card: &Card) -> Option<Arc<ShortCuts>> {
         let address = card.address()?;
         Some(Arc::new(ShortCuts { card: card.clone(), address, ways: Mutex::default() }))
@@ -77,7 +80,8 @@ impl ShortCuts {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on packets go to the machine with the address `to` by `socket`, and come from it. The switch at `switch` is told how many.
+    /// Adds a short cut by `socket` to the machine with the address `to`. The switch at `switch` is told how
+    /// many packets it carries.
     pub(crate) fn add(
         self: &Arc<Self>,
         to: MacAddress,
@@ -85,7 +89,7 @@ impl ShortCuts {
         switch: &Arc<Outgoing<StreamSink>>,
     ) {
         if let Err(error) = self.try_to_add(to, socket, switch) {
-            // The other machine sees that it has ended.
+            // The other machine sees that the connection has ended.
             warn!("{}: what goes to {to} goes through the switch: {error}", self.card.name());
         }
     }
@@ -114,20 +118,21 @@ impl ShortCuts {
             carried: Carried::default(),
             told: Instant::now(),
         }));
-        // What was sent before this goes before it.
+        // Packets that were sent before go out before this notice.
         if switch.notify(&Notice::Turned(to)) {
             self.lock().push(way);
         }
         Ok(())
     }
 
-    /// What the machine with the address `from` has sent by the switch has come: what it sends by the short cut comes after that.
+    /// Starts to receive by the short cut from the machine with the address `from`: all packets that it has
+    /// sent by the switch have come.
     pub(crate) fn open(&self, from: MacAddress) {
         let mut ways = self.lock();
         let way = ways.iter_mut().find(|way| way.to == from);
         let Some(incoming) = way.and_then(|way| way.incoming.take()) else { return };
         drop(ways);
-        // A machine that has ended drops it, and needs none.
+        // A machine that is ending drops it, and needs none.
         if self.card.attach(incoming).is_ok() {
             debug!("{}: there is a short cut to {from}", self.card.name());
         }
@@ -139,7 +144,7 @@ impl ShortCuts {
         Some(ways.remove(index))
     }
 
-    /// Sends a packet by the short cut to its destination: given back where there is none.
+    /// Sends a packet by the short cut to its destination. Returns the packet if there is none.
     fn send(&self, packet: Packet) -> Option<Packet> {
         let mut ways = self.lock();
         let to = packet.destination();
@@ -151,7 +156,7 @@ impl ShortCuts {
             way.has_sent = true;
             return None;
         }
-        // The other machine has gone.
+        // The other machine is gone.
         drop(ways);
         drop(self.take(|way| Some(way.to) == to));
         Some(packet)
@@ -168,21 +173,21 @@ impl ShortCuts {
         self.lock().iter().any(|way| way.outgoing.is_congested())
     }
 
-    /// All of them end.
+    /// Ends all short cuts.
     pub(crate) fn clear(&self) {
         let ways = std::mem::take(&mut *self.lock());
         drop(ways);
     }
 }
 
-/// What comes by one.
+/// The receiving end of a short cut.
 struct ShortCut {
     incoming: Incoming,
     all: Arc<ShortCuts>,
-    /// The machine at the other end has this address.
+    /// The address of the machine at the other end.
     from: MacAddress,
     switch: Arc<Outgoing<StreamSink>>,
-    /// What the switch has not been told, and when it was told something.
+    /// The packets that the switch has not been told of yet, and when it was last told.
     carried: Carried,
     told: Instant,
 }
@@ -196,7 +201,7 @@ impl ShortCut {
         self.told = Instant::now();
     }
 
-    /// It may have come this way.
+    /// Returns whether `packet` may come by this short cut.
     fn allows(&self, packet: &Packet) -> bool {
         packet.source() == Some(self.from) && packet.destination() == Some(self.all.address)
     }
@@ -221,7 +226,7 @@ impl Source for ShortCut {
                     return Fetched::Input(DeviceInput::Packet(packet));
                 }
                 Came::Received(Received::Packet(_)) => self.carried.refused += 1,
-                // It was about the stream itself.
+                // The notice was about the stream itself.
                 Came::Received(Received::Notice(_)) => {}
                 Came::Nothing => {
                     if self.carried != Carried::default() && self.told.elapsed() >= REPORT {
@@ -252,7 +257,7 @@ pub(crate) struct Shortened<R: fmt::Debug> {
 }
 
 impl<R: fmt::Debug> Shortened<R> {
-    /// What has no short cut goes to `network`.
+    /// Returns a network that sends packets without a short cut to `network`.
     pub(crate) fn new(network: Queued<StreamSink, R>, short_cuts: Arc<ShortCuts>) -> Shortened<R> {
         Shortened { network, short_cuts }
     }
@@ -271,7 +276,7 @@ impl<R: fmt::Debug + Send> Network for Shortened<R> {
     }
 
     fn is_congested(&mut self) -> bool {
-        // When the one is so no longer, the others are asked again.
+        // When one of the two is no longer congested, both are asked again.
         self.short_cuts.are_congested() || self.network.is_congested()
     }
 }

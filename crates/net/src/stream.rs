@@ -1,4 +1,4 @@
-//! Frames over a connection: QEMU's `-netdev stream` and `-netdev socket`. The framing is that of `message`.
+//! Frames over a connection: QEMU's `-netdev stream` and `-netdev socket`. `message` defines the framing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,16 +33,16 @@ use crate::message::{Message, Notice, Reader, Received};
 use crate::outgoing::{MESSAGES_AT_ONCE, Outgoing, Queued, Sink};
 use crate::short_cuts::{ShortCuts, Shortened};
 
-/// How long the other end may take nothing before what is sent to it is lost.
+/// How long the other end may take nothing before packets sent to it are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// After so many bytes, what has come is to go on.
+/// Number of received bytes after which the machine gets them before more are read.
 const AT_ONCE: usize = 128 << 10;
 
-/// Descriptors that have come and wait for what is said of them, at most.
+/// Upper bound of the descriptors that have come and wait for their notice.
 const DESCRIPTORS_MAX: usize = 16;
 
-/// Where the other end is.
+/// The address of the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamAddress {
     /// `HOST:PORT`.
@@ -60,16 +60,16 @@ impl fmt::Display for StreamAddress {
     }
 }
 
-/// What connection is made.
+/// The options of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Where.
+    /// The address of the other end, or the one at which this end listens.
     pub address: StreamAddress,
-    /// Others connect, one at a time.
+    /// Whether this end listens. Others connect, one at a time.
     pub is_server: bool,
-    /// How long to wait before it is tried again, for a client: none to try only once.
+    /// For a client: the time after which it tries again to connect. Without it, it tries only once.
     pub reconnect: Option<Duration>,
-    /// Packets go unfinished and large where the other end understands that.
+    /// Whether packets are sent unfinished and large if the other end understands that.
     pub headers: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn listen(address: &StreamAddress) -> Result<Listener, NetError> {
     }
 }
 
-/// The same for `what`, which is not for other hosts.
+/// Listens at `address` for `what`, which other hosts must not reach.
 pub(crate) fn listen_on_this_host(
     what: &'static str,
     address: &StreamAddress,
@@ -110,27 +110,27 @@ fn connect(address: &StreamAddress) -> io::Result<OwnedFd> {
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) reader: Reader<ReceivingEnd>,
-    /// [`Notice::Hello`] has come over it.
+    /// Whether [`Notice::Hello`] has come over it.
     pub(crate) was_greeted: bool,
 }
 
-/// Where it is read from.
+/// The receiving side of a connection.
 #[derive(Debug)]
 pub(crate) struct ReceivingEnd {
     socket: OwnedFd,
-    /// Whoever reads waits until something comes.
+    /// Whether reading waits until something comes.
     waits: bool,
-    /// Descriptors that have come with it, if they are taken.
+    /// Descriptors that have come with the bytes, if they are accepted.
     descriptors: Option<VecDeque<OwnedFd>>,
 }
 
 impl ReceivingEnd {
-    /// One of `socket`, which fails where nothing has come yet.
+    /// Returns the receiving side of `socket`; reading fails if nothing has come yet.
     pub(crate) fn without_waiting(socket: OwnedFd) -> ReceivingEnd {
         ReceivingEnd { socket, waits: false, descriptors: None }
     }
 
-    /// The descriptor that has come first.
+    /// Takes the descriptor that has come first.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.as_mut()?.pop_front()
     }
@@ -165,9 +165,9 @@ impl Connection {
     }
 }
 
-/// Where connections come from, one after the other, but for the first.
+/// The source of a network's connections, one after the other, apart from the first.
 pub(crate) trait Connector: Send + 'static {
-    /// The next one: none if there will be no more. While it waits for a time, it does so by [`Outgoing::wait`].
+    /// Returns the next connection; None if there will be no more. Any pause uses [`Outgoing::wait`].
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection>;
 }
 
@@ -178,7 +178,7 @@ impl Connector for Server {
         loop {
             match self.0.wait().and_then(|stream| Connection::new(stream.into())) {
                 Ok(connection) => return Some(connection),
-                // Cut, or without descriptors for a moment.
+                // The listener was cut, or there are no descriptors for a moment.
                 Err(_) if outgoing.wait(Duration::from_millis(100)) => {}
                 Err(_) => return None,
             }
@@ -202,7 +202,7 @@ impl Connector for Client {
     }
 }
 
-/// A listener that is there until this is dropped, and its file with it.
+/// A listener that exists until this is dropped. Its file is removed with it.
 #[derive(Debug)]
 struct Listening {
     listener: Arc<Listener>,
@@ -215,7 +215,8 @@ impl Drop for Listening {
     }
 }
 
-/// Makes the connection of a network, or listens for it. Without [`StreamOptions::reconnect`] a client's must be there.
+/// Makes the connection of a network, or listens for it. Without [`StreamOptions::reconnect`] the server of a
+/// client must exist now.
 pub(crate) fn open(options: StreamOptions, card: Card) -> Result<Box<dyn Network>, NetError> {
     let headers = options.headers;
     if options.is_server {
@@ -235,7 +236,8 @@ pub(crate) fn open(options: StreamOptions, card: Card) -> Result<Box<dyn Network
     start_with(card, headers, first, Client(options), ())
 }
 
-/// A network over a connection that is there, and then over those from `connector`. Packets go unfinished and large where the other end understands that.
+/// Returns a network over the connection `first`, and then over those from `connector`. Packets are sent
+/// unfinished and large if the other end understands that.
 pub(crate) fn start(
     card: Card,
     first: Connection,
@@ -244,7 +246,7 @@ pub(crate) fn start(
     start_with(card, true, Some(first), connector, ())
 }
 
-/// The same, with what goes with it.
+/// Does the same as [`start`] with the objects that belong to the network.
 fn start_with(
     card: Card,
     headers: bool,
@@ -260,28 +262,29 @@ fn start_with(
         None => Box::new(network),
     };
     let link = Link { card, outgoing, headers, short_cuts };
-    // What the card sends from now on is not lost.
+    // Packets that the card sends from now on are not lost.
     let first = first.and_then(|connection| link.connect(connection));
     let thread = thread::Builder::new().name(format!("{} in", link.card.name()));
     thread.spawn(move || link.serve(first, connector)).map_err(NetError::Thread)?;
     Ok(network)
 }
 
-/// A card and what it sends.
+/// A card, and the queue of the packets that it sends.
 struct Link {
     card: Card,
     outgoing: Arc<Outgoing<StreamSink>>,
     headers: bool,
-    /// Where it takes short cuts: those that it has.
+    /// Its short cuts, if it takes any.
     short_cuts: Option<Arc<ShortCuts>>,
 }
 
 impl Link {
-    /// Has the card send to `connection`: none if that cannot be used, or if there is no card any more.
+    /// Makes the card send to `connection`. Returns None if the connection cannot be used, or if the card is
+    /// gone.
     fn connect(&self, connection: Connection) -> Option<Linked> {
         let (card, outgoing) = (&self.card, &self.outgoing);
         let was_greeted = connection.was_greeted;
-        // Descriptors come by sockets of this host alone.
+        // Only sockets of this host carry descriptors.
         let is_local = matches!(socket_domain(&connection.socket), Ok(AddressFamily::UNIX));
         let short_cuts = self.short_cuts.clone().filter(|_| is_local);
         let incoming = match Incoming::new(card.clone(), outgoing.clone(), connection) {
@@ -308,7 +311,7 @@ impl Link {
         Some(linked)
     }
 
-    /// Hands over what comes, until there are no connections any more.
+    /// Hands over the packets that arrive, until there are no more connections.
     fn serve(&self, first: Option<Linked>, mut connector: impl Connector) {
         let mut is_wanted = first.is_none_or(|first| self.receive(first));
         while is_wanted && let Some(connection) = connector.next(&self.outgoing) {
@@ -319,8 +322,9 @@ impl Link {
         self.card.ended();
     }
 
-    /// Lets the machine fetch what comes by a connection, or hands it over, until that ends. False where the machine has let go of it, as one does that ends: it
-    /// wants no other one.
+    /// Lets the machine fetch the packets that arrive over a connection, or hands them over, until the
+    /// connection ends. Returns false if the machine has dropped it, as an ending machine does; it wants no
+    /// other one.
     fn receive(&self, linked: Linked) -> bool {
         let (told, ended) = mpsc::channel();
         let end = End { has_come: false, told };
@@ -333,7 +337,7 @@ impl Link {
         }
     }
 
-    /// Hands over what has come, and waits for more if that is all. False at the end.
+    /// Hands over the packets that have arrived, and waits for more. Returns false at the end.
     fn hand_over(&self, source: &mut dyn Source) -> bool {
         let mut bytes = 0;
         while bytes < AT_ONCE {
@@ -346,7 +350,7 @@ impl Link {
                 Fetched::Nothing => {
                     self.card.flush();
                     let descriptor = PollFd::from_borrowed_fd(source.descriptor(), PollFlags::IN);
-                    // Interrupted, or without memory for a moment, it finds nothing.
+                    // If poll() was interrupted, or had no memory for a moment, the next round finds nothing.
                     let _ = poll(&mut [descriptor], None);
                     return true;
                 }
@@ -358,7 +362,7 @@ impl Link {
     }
 }
 
-/// What comes by a connection to which the card sends, until this is dropped.
+/// The receiving side of a connection to which the card sends, until this is dropped.
 pub(crate) struct Incoming {
     card: Card,
     outgoing: Arc<Outgoing<StreamSink>>,
@@ -366,17 +370,17 @@ pub(crate) struct Incoming {
     reader: Reader<ReceivingEnd>,
 }
 
-/// What is found there.
+/// The result of looking for a packet.
 pub(crate) enum Came {
     Received(Received),
-    /// Nothing yet.
+    /// Nothing has come yet.
     Nothing,
-    /// Nothing ever again.
+    /// Nothing will ever come again.
     Ended,
 }
 
 impl Incoming {
-    /// Has `outgoing` send to `connection`, for `card`: none if there is no card any more.
+    /// Makes `outgoing` send to `connection`, for `card`. Returns None if the card is gone.
     pub(crate) fn new(
         card: Card,
         outgoing: Arc<Outgoing<StreamSink>>,
@@ -389,28 +393,28 @@ impl Incoming {
         Ok(is_open.then_some(Incoming { card, outgoing, sink, reader }))
     }
 
-    /// Descriptors that come are kept for notices of them.
+    /// Keeps descriptors that come, for their notices.
     fn take_descriptors(&mut self) {
         self.reader.stream_mut().descriptors = Some(VecDeque::new());
     }
 
-    /// Where the other way is.
+    /// Returns the queue for the other direction.
     pub(crate) fn outgoing(&self) -> &Arc<Outgoing<StreamSink>> {
         &self.outgoing
     }
 
-    /// It can be read when something has come.
+    /// Returns the descriptor that can be read when something has come.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.sink.0.as_fd()
     }
 
-    /// Takes what has come, without waiting.
+    /// Takes the next packet or notice, without waiting.
     pub(crate) fn fetch(&mut self) -> Came {
         match self.reader.receive() {
             Ok(Some(received)) => Came::Received(received),
             Ok(None) => Came::Ended,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Came::Nothing,
-            // The other side has ended and not taken what was sent last.
+            // The other side has ended without taking the last packets.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Came::Ended,
             Err(error) => {
                 warn!("{}: the connection is lost: {error}", self.card.name());
@@ -427,16 +431,16 @@ impl Drop for Incoming {
     }
 }
 
-/// What comes by the connection of a network.
+/// The receiving side of a network's connection.
 struct Linked {
     incoming: Incoming,
     headers: bool,
-    /// Where it takes short cuts: those that it has.
+    /// Its short cuts, if it takes any.
     short_cuts: Option<Arc<ShortCuts>>,
 }
 
 impl Linked {
-    /// The other side has said something.
+    /// Handles a notice of the other side.
     fn heed(&mut self, notice: Notice) {
         let Incoming { card, outgoing, reader, .. } = &mut self.incoming;
         match notice {
@@ -473,13 +477,15 @@ impl Drop for Linked {
     }
 }
 
-/// The same, as a machine fetches it. Fields are dropped in their order: who waits for the end sees that of the connection.
+/// The receiving side, as a machine fetches from it. The fields are dropped in their order, so whoever waits
+/// for the end sees that of the connection.
 struct Fetching {
     linked: Linked,
     end: End,
 }
 
-/// Tells who waits for the end of a connection, when it is dropped, if that has come. Else nothing is told: the machine has let go of it.
+/// Tells those who wait for the end of a connection that it has ended, when it is dropped. If it has not
+/// ended they are not told: the machine has dropped it.
 struct End {
     has_come: bool,
     told: mpsc::Sender<()>,
@@ -488,7 +494,7 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         if self.has_come {
-            // Nobody waits where the source was given back.
+            // Nobody waits if the source was returned.
             let _ = self.told.send(());
         }
     }
@@ -526,7 +532,7 @@ impl Source for Fetching {
 pub(crate) struct StreamSink(OwnedFd);
 
 impl StreamSink {
-    /// That of `socket`.
+    /// Returns the sending side of `socket`.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<StreamSink> {
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
         Ok(StreamSink(socket))
@@ -537,7 +543,7 @@ impl Sink for StreamSink {
     fn send(&self, messages: &mut VecDeque<Message>, waits: bool) -> io::Result<bool> {
         let waiting = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
         while !messages.is_empty() {
-            // One with a descriptor goes alone.
+            // A message with a descriptor is sent alone.
             let descriptor = messages.front().and_then(Message::descriptor);
             let together =
                 |message: &&Message| descriptor.is_none() && message.descriptor().is_none();
@@ -547,7 +553,7 @@ impl Sink for StreamSink {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if let Some(descriptor) = &descriptor {
-                // There is room for one.
+                // There is room for one descriptor.
                 control.push(SendAncillaryMessage::ScmRights(slice::from_ref(descriptor)));
             }
             let flags = waiting | SendFlags::NOSIGNAL;
@@ -571,7 +577,7 @@ impl Sink for StreamSink {
     }
 
     fn cut(&self) {
-        // The other end may have done it already.
+        // The other end may have closed it already.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 

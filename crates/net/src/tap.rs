@@ -1,4 +1,5 @@
-//! Frames over a tap device of the host (`ring3_hostnet::tap`), which computes checksums and cuts packets itself where they leave it.
+//! Frames over a tap device of the host (`ring3_hostnet::tap`), which computes checksums and cuts packets
+//! itself where they are unfinished.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,7 +38,7 @@ impl Tap {
     }
 }
 
-/// Hands over what comes, until it is told to stop.
+/// Hands over the packets that arrive, until `stop` is signalled.
 fn receive(device: &Device, stop: &OwnedFd, card: &Card) {
     let mut buffer = vec![0; OFFLOAD_HEADER_LEN + PACKET_MAX];
     loop {
@@ -64,7 +65,7 @@ fn receive(device: &Device, stop: &OwnedFd, card: &Card) {
     }
 }
 
-/// Waits for something to read. False when it is time to stop.
+/// Waits for something to read. Returns false when it is time to stop.
 fn wait(device: &Device, stop: &OwnedFd) -> bool {
     loop {
         let mut waiting =
@@ -82,7 +83,7 @@ impl Network for Tap {
         if !packet.is_sound() {
             return;
         }
-        // The interface may be down, or the host may have no room: then it is lost, as on a wire.
+        // If the interface is down, or the host has no room, the packet is lost, as on a wire.
         if let Err(error) = self.device.send(&packet.offload_header(), &packet.bytes) {
             debug!("the host does not take a packet: {error}");
         }
@@ -91,7 +92,7 @@ impl Network for Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // The counter is at zero, and takes a one.
+        // The counter is at zero, so it can be incremented.
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
     }
 }

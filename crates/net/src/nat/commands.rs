@@ -1,7 +1,8 @@
 //! Commands that guests start by connecting to an address in their network (`guestfwd=…-cmd:COMMAND`).
 //!
-//! The NAT gives up the right to start anything, so a process beside it does that: it listens at a Unix socket that the NAT connects to, knows nothing of
-//! the guest but the connection that it passes on, and ends with the NAT.
+//! The NAT gives up the right to start anything, so a process beside it starts the commands. This process
+//! listens at a Unix socket to which the NAT connects. It knows nothing of the guest except the connection
+//! that it passes on, and ends with the NAT.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -19,22 +20,22 @@ use tracing::warn;
 use crate::error::NetError;
 use crate::program::Program;
 
-/// Names that are tried for a directory.
+/// Number of names that are tried for a directory.
 const NAMES_MAX: u32 = 1000;
-/// Commands that run at a time, at most.
+/// Upper bound of the commands that run at a time.
 const COMMANDS_MAX: usize = 64;
 
-/// The process beside the NAT, which ends with this.
+/// The process beside the NAT. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Commands {
-    /// Where it listens.
+    /// The socket at which it listens.
     pub(super) socket: PathBuf,
-    /// Its other end is that process's standard output.
+    /// A connection whose other end is the standard input of that process; it ends with the NAT.
     _alive: UnixStream,
 }
 
 impl Commands {
-    /// Starts `program`, which is to [serve] `command`.
+    /// Starts `program`, which must [serve] `command`.
     pub(super) fn start(program: &Program, command: &str) -> Result<Commands, NetError> {
         let fails = |source| NetError::Program { program: program.path.clone(), source };
         let directory = new_directory().map_err(fails)?;
@@ -52,14 +53,15 @@ impl Commands {
     }
 }
 
-/// A directory for this user alone.
+/// Makes a directory that only this user can read.
 fn new_directory() -> io::Result<PathBuf> {
     let mut number = 0;
     loop {
         let directory = env::temp_dir().join(format!("ring3-nat-{}-{number}", id()));
         match DirBuilder::new().mode(0o700).create(&directory) {
             Ok(()) => return Ok(directory),
-            // Another command's; or that of a process whose number was the same, in a container, or before a reset of the host.
+            // The name is taken by another command, or by a process that had the same number, in a container
+            // or before a reset of the host.
             Err(error) if error.kind() == ErrorKind::AlreadyExists && number < NAMES_MAX => {
                 number += 1;
             }
@@ -68,13 +70,14 @@ fn new_directory() -> io::Result<PathBuf> {
     }
 }
 
-/// Starts `command` for each connection to `listener`, which is its standard input, output and error, until the process at the other end of `alive` has ended.
-/// Then the directory of the listener's socket goes, too.
+/// Starts `command` for each connection to `listener`, with the connection as its standard input, output and
+/// error, until the process at the other end of `alive` has ended. Then removes the directory of the
+/// listener's socket, too.
 pub fn serve(command: &str, listener: OwnedFd, alive: &OwnedFd) -> io::Result<()> {
     let listener = UnixListener::from(listener);
     let mut running: Vec<Child> = Vec::new();
     loop {
-        // A hang-up is reported without having been asked for.
+        // poll() always reports a hang-up.
         let mut fds =
             [PollFd::new(&listener, PollFlags::IN), PollFd::new(alive, PollFlags::empty())];
         match poll(&mut fds, None) {

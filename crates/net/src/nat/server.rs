@@ -1,4 +1,4 @@
-//! The process of the NAT, which gives up all rights but those that it needs before it hears of a guest.
+//! The process of the NAT. Before it hears from a guest, it gives up all rights that it does not need.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,28 +19,28 @@ use crate::outgoing::Sink;
 use crate::program::Program;
 use crate::stream::{ReceivingEnd, StreamAddress, StreamSink, listen_on_this_host};
 
-/// Where the library looks for the host's server of names, now and then.
+/// The file in which the library looks up the host's name server now and then.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Bytes for a guest that does not take them, from which on nothing more is done for it.
+/// Number of bytes queued for a guest from which on nothing more is done for it.
 const CONGESTED: usize = 512 << 10;
 
-/// Messages of the guest that are taken before others are looked at.
+/// Number of messages of the guest that are handled before other work.
 const MESSAGES_IN_A_ROW: usize = 256;
 
-/// What the NAT does.
+/// The options of a NAT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatOptions {
     /// The network of the guest.
     pub network: SlirpOptions,
-    /// Ports of the host that lead to it.
+    /// Ports of the host that are forwarded to it.
     pub forwards: Vec<Forward>,
-    /// Addresses that only the guest sees, and what is behind them.
+    /// Addresses that only the guest sees, and their targets.
     pub guest_forwards: Vec<(SocketAddrV4, ForwardTarget)>,
 }
 
 impl NatOptions {
-    /// Makes the network; `commands` is what serves a guest's commands.
+    /// Makes the network. `commands` is the program that serves a guest's commands.
     fn start(&self, commands: &Program) -> Result<Nat, NetError> {
         let mut nat = Nat { slirp: Slirp::new(&self.network)?, commands: Vec::new() };
         for forward in &self.forwards {
@@ -61,7 +61,7 @@ impl NatOptions {
         Ok(nat)
     }
 
-    /// Gives up what the network does not need.
+    /// Gives up all rights that the network does not need.
     fn enter_sandbox(&self) {
         let readable = self.network.tftp.iter().cloned().chain(resolver_files()).collect();
         let connects_to_unix_sockets = !self.guest_forwards.is_empty();
@@ -76,7 +76,8 @@ impl NatOptions {
     }
 }
 
-/// What is read for the host's server of names. Where that is a link into a directory of the program that looks after it, each new file there.
+/// Returns the files that are read to find the host's name server. If the file is a link into a directory of
+/// the program that maintains it, these include every new file there.
 fn resolver_files() -> Vec<PathBuf> {
     let mut files = vec![PathBuf::from(RESOLVER)];
     let target = fs::canonicalize(RESOLVER).ok();
@@ -86,14 +87,15 @@ fn resolver_files() -> Vec<PathBuf> {
     files
 }
 
-/// A network, and what goes with it.
+/// A network, and the processes that belong to it.
 struct Nat {
     slirp: Slirp,
     commands: Vec<Commands>,
 }
 
-/// Is the NAT for the machine at the other end of `socket`, until that is closed. Why there can be none is told there. `commands` is the program that
-/// [serves](super::commands::serve) a command of a guest, which is its last argument.
+/// Serves as the NAT of the machine at the other end of `socket`, until that is closed. If there can be no
+/// NAT, the machine is told why. `commands` is the program that [serves](super::commands::serve) a command of
+/// a guest, which is its last argument.
 pub fn serve(options: &NatOptions, commands: &Program, socket: OwnedFd) -> Result<(), NetError> {
     match options.start(commands) {
         Ok(mut nat) => {
@@ -110,8 +112,8 @@ pub fn serve(options: &NatOptions, commands: &Program, socket: OwnedFd) -> Resul
     }
 }
 
-/// Listens at `address`, and is the NAT for whoever connects there, QEMU's `-netdev stream` too, one at a time. The guest's connections outlive that of
-/// its machine.
+/// Listens at `address`, and serves as the NAT of whoever connects there, one at a time; QEMU's
+/// `-netdev stream` can connect, too. The guest's connections outlive that of its machine.
 pub fn serve_at(
     options: &NatOptions,
     commands: &Program,
@@ -123,7 +125,7 @@ pub fn serve_at(
     loop {
         let watch = Watch { fd: listener.as_fd(), reads: true, writes: false };
         let is_there = slirp.work(&watch, true, true).map_err(NetError::Conversation)?;
-        // Nobody is there for them.
+        // No machine is connected to receive these frames.
         slirp.take_frames();
         if !is_there {
             continue;
@@ -143,10 +145,10 @@ pub fn serve_at(
     }
 }
 
-/// Does what a machine asks over `socket` until it is closed.
+/// Does the work for a machine that is connected by `socket`, until that is closed.
 fn converse(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
-    // So it is too where the machine had not read all.
+    // Also closed, by a machine that had not read everything.
     let is_closed = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionReset);
     converse_until_closed(slirp, socket)
         .or_else(|error| if is_closed(&error) { Ok(()) } else { Err(error) })
@@ -154,13 +156,13 @@ fn converse(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
 
 fn converse_until_closed(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> {
     let sink = StreamSink::new(socket.try_clone()?)?;
-    // A machine that sends a part of a message does not hold up the guest's connections.
+    // A machine that sends only a part of a message must not hold up the guest's connections.
     let mut reader = Reader::new(ReceivingEnd::without_waiting(socket.try_clone()?));
     let mut queue = VecDeque::from([Message::frame(Notice::Hello.to_frame())]);
     loop {
         queue.extend(slirp.take_frames().into_iter().map(Message::frame));
         sink.send(&mut queue, false)?;
-        // Then whoever sends to the guest must wait, which TCP tells them.
+        // Without room those who send to the guest must wait; TCP tells them so.
         let has_room = queue.iter().map(Message::left).sum::<usize>() < CONGESTED;
         let watch = Watch { fd: socket.as_fd(), reads: has_room, writes: !queue.is_empty() };
         let has_more = has_room && reader.has_more();
@@ -171,7 +173,7 @@ fn converse_until_closed(slirp: &mut Slirp, socket: &OwnedFd) -> io::Result<()> 
         for _ in 0..MESSAGES_IN_A_ROW {
             match reader.receive() {
                 Ok(None) => return Ok(()),
-                // That it sends with headers, the reader knows.
+                // The reader itself notes that packets have headers.
                 Ok(Some(Received::Notice(_))) => {}
                 Ok(Some(Received::Packet(packet))) => {
                     packet.without_offloads(Offloads::default(), |frame| slirp.input(&frame.bytes));

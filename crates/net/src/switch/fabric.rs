@@ -1,11 +1,13 @@
-//! Which packets go where: the switch without its sockets and threads.
+//! Decides where packets go: the switch without its sockets and threads.
 //!
-//! A *guest* is a machine at a port that the switch does not trust. It has one address, which is *pinned*: the one that its machine has told, or else the first that
-//! it sends from. So it cannot speak as somebody else, nor have the packets of somebody else come to its port. As the switch knows where each guest is, a packet to
-//! an address that it does not know goes to *uplinks* alone, behind which there may be many: no guest sees what is not for it. Filters can be
-//! switched off, and then a guest's port is one as of any learning bridge (IEEE 802.1D, 7.7 to 7.9).
+//! A *guest* is a machine at a port, which the switch does not trust. It has one address, which is *pinned*:
+//! the one that its machine has told, or else the first one that it sends from. So it cannot send in the name
+//! of another guest, nor attract the packets of another guest to its port. As the switch knows where each
+//! guest is, it sends packets to unknown addresses to *uplinks* alone, behind which there may be many
+//! addresses: no guest sees packets for others. Filters can be switched off; then a guest's port is like one
+//! of any learning bridge (IEEE 802.1D, 7.7 to 7.9).
 //!
-//! Two guests that have sent each other some packets are worth a *short cut*, where both take them: see `short_cuts`.
+//! Two guests that have sent each other some packets get a *short cut* if both accept one: see `short_cuts`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -15,52 +17,53 @@ use ring3_core::net::{MacAddress, Packet};
 use super::limit::Limit;
 use crate::message::Carried;
 
-/// Addresses that are remembered, and those of one guest whose filter is off.
+/// Upper bounds of the addresses that are remembered, in all and for a guest whose filter is off.
 const ADDRESSES_MAX: usize = 8192;
 const ADDRESSES_OF_GUEST_MAX: usize = 256;
 
-/// For how long an address is remembered without a packet from it (IEEE 802.1D, 7.9.2).
+/// How long an address is remembered without a packet from it (IEEE 802.1D, 7.9.2).
 pub const AGEING: Duration = Duration::from_secs(300);
 
-/// How often room is made where there is none: that takes a while.
+/// How often old addresses are removed when there is no room, since that takes a while.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// So many packets from one guest to another are worth a short cut.
+/// Number of packets from one guest to another after which they get a short cut.
 const WORTH_SHORT_CUT: u32 = 16;
 
-/// Addresses of this and fifteen more are for bridges themselves, which never forward them (IEEE 802.1D, 7.12.6).
+/// This address and the fifteen after it are for bridges themselves, which never forward them (IEEE 802.1D,
+/// 7.12.6).
 const RESERVED: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 
-/// A port, by a number that no other one had before.
+/// The number of a port. Each is used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId(pub u64);
 
-/// Who is at a port.
+/// The kind of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortKind {
     /// One machine.
     Guest {
-        /// It is held to its address, and sees nothing of others.
+        /// Whether it may only use its own address, and sees no packets of others.
         filtered: bool,
     },
-    /// The way to others.
+    /// The way to other networks.
     Uplink,
 }
 
-/// Why a packet goes nowhere.
+/// The reasons why a packet goes nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It has no source, or one that no card can have, or goes to bridges.
+    /// It has no source, or one that no card can have, or it goes to bridges.
     Malformed,
-    /// Its source is the address of somebody else.
+    /// Its source is the address of another guest.
     Spoofed,
-    /// There were too many packets to all of late.
+    /// There were too many packets to all recently.
     Flood,
-    /// Whoever it is for is behind the port from which it came, or nowhere.
+    /// Its destination is behind the port from which it came, or nowhere.
     Nowhere,
 }
 
-/// What a port has had to do.
+/// The counters of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that came from it, and their bytes.
@@ -71,7 +74,7 @@ pub struct Counters {
     pub sent: u64,
     /// See [`Counters::sent`].
     pub sent_bytes: u64,
-    /// Packets from it that went nowhere, by why.
+    /// Packets from it that went nowhere, by reason.
     pub refused: BTreeMap<Refusal, u64>,
 }
 
@@ -79,17 +82,19 @@ pub struct Counters {
 struct Port {
     kind: PortKind,
     pinned: Option<MacAddress>,
-    /// How many addresses are remembered to be behind it.
+    /// Number of addresses that are remembered to be behind it.
     places: usize,
-    /// How many packets to all it may send.
+    /// The limit of the packets to all that it may send.
     limit: Limit,
     counters: Counters,
-    /// If it takes short cuts: how many packets it has sent to other ports, as long as it has none there.
+    /// If it accepts short cuts: the number of packets it has sent to each other port to which it has no
+    /// short cut.
     short_cuts: Option<BTreeMap<PortId, u32>>,
 }
 
 impl Port {
-    /// The address at this end of a short cut, if it can have any: others could not tell who sends what if there were several addresses.
+    /// Returns the address at this end of a short cut, if it can have any. With several addresses others
+    /// could not tell who sends a packet.
     fn end(&self) -> Option<MacAddress> {
         let is_held = self.kind == PortKind::Guest { filtered: true };
         self.pinned.filter(|_| is_held && self.short_cuts.is_some())
@@ -102,20 +107,21 @@ struct Place {
     seen: Instant,
 }
 
-/// The ports, and who is behind them.
+/// The ports, and the addresses behind them.
 #[derive(Debug)]
 pub struct Fabric {
     ports: BTreeMap<PortId, Port>,
     places: HashMap<MacAddress, Place>,
     next: u64,
-    /// When what is old was last looked for.
+    /// When old addresses were last removed.
     swept: Instant,
-    /// Packets to all that a guest may send in a second.
+    /// Number of packets to all that a guest may send in a second.
     broadcasts: u32,
 }
 
 impl Fabric {
-    /// One without ports, where a guest may send `broadcasts` packets to all in a second; 0 is as many as it likes.
+    /// Returns a fabric without ports, where a guest may send `broadcasts` packets to all in a second; 0 is
+    /// no limit.
     pub fn new(broadcasts: u32, now: Instant) -> Fabric {
         let (ports, places) = (BTreeMap::new(), HashMap::new());
         Fabric { ports, places, next: 0, swept: now, broadcasts }
@@ -132,7 +138,7 @@ impl Fabric {
         id
     }
 
-    /// Removes a port, and forgets who was behind it.
+    /// Removes a port, and forgets the addresses behind it.
     pub fn remove(&mut self, id: PortId) {
         self.ports.remove(&id);
         self.places.retain(|_, place| place.port != id);
@@ -141,14 +147,15 @@ impl Fabric {
         }
     }
 
-    /// The machine at a port takes short cuts.
+    /// Notes that the machine at a port accepts short cuts.
     pub fn takes_short_cuts(&mut self, id: PortId) {
         if let Some(port) = self.ports.get_mut(&id) {
             port.short_cuts.get_or_insert_default();
         }
     }
 
-    /// Another packet goes from one port to another and to no others. The addresses of both if the two are to have a short cut now, which is said once.
+    /// Counts a packet that goes from one port to another and to no others. Returns the addresses of both if
+    /// they are to have a short cut now; this happens once.
     pub fn short_cut(&mut self, from: PortId, to: PortId) -> Option<[MacAddress; 2]> {
         let receiver = self.ports.get(&to)?.end()?;
         let sender = self.ports.get_mut(&from)?;
@@ -158,20 +165,21 @@ impl Fabric {
         if *count != WORTH_SHORT_CUT {
             return None;
         }
-        // It is for both ways.
+        // One short cut serves both directions.
         let other = self.ports.get_mut(&to)?.short_cuts.as_mut()?;
         other.insert(from, WORTH_SHORT_CUT);
         Some([address, receiver])
     }
 
-    /// The port with the address `address`, if `id` has a short cut to it.
+    /// Returns the port with the address `address`, if `id` has a short cut to it.
     pub fn end_of_short_cut(&self, id: PortId, address: MacAddress) -> Option<PortId> {
         let other = self.places.get(&address)?.port;
         let counts = self.ports.get(&id)?.short_cuts.as_ref()?;
         counts.get(&other).is_some_and(|count| *count >= WORTH_SHORT_CUT).then_some(other)
     }
 
-    /// The machine at port `to` says what has come by its short cut from the one with the address `from`.
+    /// Adds the counts that the machine at port `to` reports for its short cut from the machine with the
+    /// address `from`.
     pub(crate) fn carried(&mut self, to: PortId, from: MacAddress, carried: &Carried) {
         let Some(from) = self.end_of_short_cut(to, from) else { return };
         let Carried { packets, bytes, refused } = *carried;
@@ -188,7 +196,8 @@ impl Fabric {
         }
     }
 
-    /// A guest's machine says which address it has. False if that is somebody else's, or no card's; then nothing changes.
+    /// Pins the address that a guest's machine reports. Returns false if it belongs to another port, or can
+    /// be no card's; then nothing changes.
     pub fn pin(&mut self, id: PortId, address: MacAddress, now: Instant) -> bool {
         let is_free = self.find(address, now).is_none_or(|place| place.port == id);
         let port = self.ports.get_mut(&id).filter(|port| port.kind != PortKind::Uplink);
@@ -200,17 +209,17 @@ impl Fabric {
         true
     }
 
-    /// What the port has had to do.
+    /// Returns the counters of a port.
     pub fn counters(&self, id: PortId) -> Option<&Counters> {
         self.ports.get(&id).map(|port| &port.counters)
     }
 
-    /// The address of the guest at a port, if it is known.
+    /// Returns the address of the guest at a port, if it is known.
     pub fn address(&self, id: PortId) -> Option<MacAddress> {
         self.ports.get(&id)?.pinned
     }
 
-    /// A packet has come from port `from`: appends the ports to which it goes to `to`. Nothing is appended where it goes nowhere.
+    /// Appends to `to` the ports to which a packet from port `from` goes. Appends nothing if it goes nowhere.
     pub fn forward(
         &mut self,
         from: PortId,
@@ -221,7 +230,8 @@ impl Fabric {
         self.forward_start(from, packet, packet.bytes.len() as u64, now, to)
     }
 
-    /// The same for a packet of `len` bytes of which `start` is the beginning, with both addresses.
+    /// Does the same as [`Fabric::forward`] for a packet of `len` bytes of which `start` is the beginning,
+    /// with both addresses.
     pub fn forward_start(
         &mut self,
         from: PortId,
@@ -287,7 +297,7 @@ impl Fabric {
         if to.len() == before { Err(Refusal::Nowhere) } else { Ok(()) }
     }
 
-    /// Notes that `source` is behind port `from`, if that may be.
+    /// Notes that `source` is behind port `from`, if that is allowed.
     fn learn(&mut self, from: PortId, source: MacAddress, now: Instant) -> Result<(), Refusal> {
         let port = self.ports.get(&from).ok_or(Refusal::Nowhere)?;
         let filtered = port.kind == PortKind::Guest { filtered: true };
@@ -300,12 +310,12 @@ impl Fabric {
         let is_uplink = port.kind == PortKind::Uplink;
         match self.find(source, now) {
             Some(place) if place.port == from => {}
-            // Nobody takes a guest's address from it, and no guest that of one behind an uplink.
+            // Nobody takes over a guest's address, and no guest takes over one behind an uplink.
             Some(place) if self.is_pinned(place.port, source) => return Err(Refusal::Spoofed),
             Some(place) if !is_uplink && self.is_uplink(place.port) => {
                 return Err(Refusal::Spoofed);
             }
-            // It has moved, or is new.
+            // The address has moved, or is new.
             _ => {}
         }
         let is_known = self.places.contains_key(&source);
@@ -339,14 +349,15 @@ impl Fabric {
         self.ports.get(&port).is_some_and(|port| port.kind == PortKind::Uplink)
     }
 
-    /// Where `address` is, if it was heard of late. A pinned one is where it is.
+    /// Returns where `address` is, if there was a packet from it recently or it is pinned.
     fn find(&self, address: MacAddress, now: Instant) -> Option<Place> {
         let place = *self.places.get(&address)?;
         let is_old = now.saturating_duration_since(place.seen) >= AGEING;
         (!is_old || self.is_pinned(place.port, address)).then_some(place)
     }
 
-    /// There is room for another address behind port `from`. What is old makes room, now and then.
+    /// Returns whether there is room for another address behind port `from`. Now and then it removes old
+    /// addresses to make room.
     fn has_room(&mut self, from: PortId, is_uplink: bool, now: Instant) -> bool {
         let is_full = self.places.len() >= ADDRESSES_MAX;
         if is_full && now.saturating_duration_since(self.swept) >= SWEEP {
@@ -363,7 +374,7 @@ impl Fabric {
     }
 }
 
-/// Whoever is at the end of a short cut may say that it has carried anything.
+/// Adds to a counter without overflow: the end of a short cut may report any number.
 fn add(count: &mut u64, more: u64) {
     *count = count.saturating_add(more);
 }

@@ -1,4 +1,4 @@
-//! A machine's connection to a switch, which is started where there is none.
+//! A machine's connection to a switch. If there is no switch, the machine starts one.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -18,22 +18,22 @@ use crate::stream::{self, Connection, Connector, StreamSink};
 /// How long a switch may take until machines can connect.
 const START: Duration = Duration::from_secs(10);
 
-/// How often one tries.
+/// The pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// How long one waits before another switch is started.
+/// The pause before another switch is started.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where a switch is, and how it is started where there is none.
+/// The address of a switch, and the program that is started if there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchProgram {
     /// The socket to which machines connect.
     pub socket: PathBuf,
-    /// What listens at that socket.
+    /// The program that listens at that socket.
     pub program: Program,
 }
 
-/// Connects to the switch, and starts it before if nobody has.
+/// Connects to the switch, and starts one first if there is none.
 pub(crate) fn join(program: SwitchProgram, card: Card) -> Result<Box<dyn Network>, NetError> {
     let mut joining = Joining { program, child: None };
     let first = joining.join()?;
@@ -56,13 +56,13 @@ impl Joining {
             return Ok(connection);
         }
         let SwitchProgram { socket, program } = &self.program;
-        // It outlives this machine.
+        // The switch outlives this machine.
         let child = program.spawn(Stdio::null())?;
         info!("a switch is started for {}", socket.display());
         self.child = Some(child);
         let until = Instant::now() + START;
         loop {
-            // Another machine may have been quicker, and its switch is as good.
+            // Another machine may have been quicker; its switch will do as well.
             match self.connect() {
                 Ok(connection) => return Ok(connection),
                 Err(source) if Instant::now() > until => {
@@ -80,7 +80,7 @@ impl Joining {
 impl Connector for Joining {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
         loop {
-            // Whoever was started here and has ended leaves nothing behind.
+            // Reaps a switch that was started here and has ended.
             if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
                 self.child = None;
             }

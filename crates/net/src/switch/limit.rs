@@ -1,23 +1,23 @@
-//! How often something may happen.
+//! Limits the rate of events.
 
 use std::time::{Duration, Instant};
 
-/// So many times a second, and after a rest as many at once.
+/// A number of events in a second. After a pause that many can happen at once.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// 0 is no limit.
+    /// Events in a second; 0 is no limit.
     per_second: u32,
-    /// When all that was allowed so far would have been used up at an even pace.
+    /// The time when all events so far would have been used up at an even pace.
     used_until: Instant,
 }
 
 impl Limit {
-    /// `per_second` times, from `now` on; 0 is as often as one likes.
+    /// Returns a limit of `per_second` events from `now` on; 0 is no limit.
     pub(super) fn new(per_second: u32, now: Instant) -> Limit {
         Limit { per_second, used_until: now }
     }
 
-    /// It may happen once more, and does.
+    /// Counts an event if one more is allowed, and returns whether it is.
     pub(super) fn allows(&mut self, now: Instant) -> bool {
         if self.per_second == 0 {
             return true;

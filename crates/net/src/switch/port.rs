@@ -1,4 +1,4 @@
-//! The ports of a switch, and what goes between them.
+//! The ports of a switch, and the packets between them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
@@ -22,20 +22,22 @@ use crate::message::{Carried, Notice};
 use crate::outgoing::Outgoing;
 use crate::stream::StreamSink;
 
-/// How long who sends waits for one that is slow.
+/// How long a sender waits for a slow receiver.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The machines: each takes two or three threads. Those that have sent something stay, however quiet they are.
+/// Upper bounds of the machines: each takes two or three threads. Machines that have sent something stay,
+/// however quiet they are.
 const ROOM: Room = Room { all: 256, of_a_peer: 64, idle: None };
 
-/// What a switch does.
+/// The options of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchOptions {
-    /// Guests are held to their addresses, and see nothing of others.
+    /// Whether guests may only use their own addresses, and see no packets of others.
     pub filtered: bool,
-    /// Packets to all that a guest may send in a second; 0 is as many as it likes.
+    /// Packets to all that a guest may send in a second; 0 is no limit.
     pub broadcasts: u32,
-    /// Two guests that send each other much get a connection of their own, if they are filtered.
+    /// Whether two guests that send each other many packets get a connection of their own, if they are
+    /// filtered.
     pub short_cuts: bool,
 }
 
@@ -45,7 +47,7 @@ impl Default for SwitchOptions {
     }
 }
 
-/// A switch. It is there as long as it, or one of its ports, is.
+/// A switch. It exists as long as this, or one of its ports, does.
 #[derive(Debug, Clone)]
 pub struct Switch {
     shared: Arc<Shared>,
@@ -57,20 +59,21 @@ pub struct Switch {
 struct Shared {
     fabric: Mutex<Fabric>,
     ways: RwLock<BTreeMap<PortId, Arc<Way>>>,
-    /// Where short cuts are handed over to the machines that take them: none at all if there are to be none.
+    /// By port: the queues by which short cuts are handed over to the machines that accept them. None if
+    /// there must be no short cuts.
     takers: Option<Mutex<BTreeMap<PortId, Arc<Outgoing<StreamSink>>>>>,
 }
 
-/// The way out of a port.
+/// The sending side of a port.
 struct Way {
     name: String,
     kind: PortKind,
     network: Mutex<Box<dyn Network>>,
-    /// The guest's memory, if it shares that.
+    /// The receive queue in the guest's memory, if it shares that.
     receiver: Option<Arc<Receiver>>,
-    /// The guest's machine is one of those that are let in as far as there is room.
+    /// The guest's place among the machines that were let in.
     _admitted: Option<Arc<Admitted>>,
-    /// It has too much to do.
+    /// Whether it has too much queued.
     is_slow: Mutex<bool>,
     changed: Condvar,
 }
@@ -93,14 +96,14 @@ impl Way {
     fn flush(&self) {
         let mut network = lock(&self.network);
         network.flush();
-        // Whoever hears that this is over needs the same lock first.
+        // Whoever is woken by this needs the same lock first.
         let mut is_slow = lock(&self.is_slow);
         if network.is_congested() {
             *is_slow = true;
         }
     }
 
-    /// Waits while it has too much to do, but not for ever.
+    /// Waits while too much is queued, but not for ever.
     fn wait(&self) {
         let is_slow = lock(&self.is_slow);
         drop(self.changed.wait_timeout_while(is_slow, PATIENCE, |is_slow| *is_slow));
@@ -124,16 +127,17 @@ impl Shared {
         }
         let way = self.ways.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         if let Some(way) = way {
-            // Nobody is to wait for it.
+            // Nobody needs to wait for it.
             way.relieve();
             info!("{} has gone", way.name);
         }
     }
 
-    /// Gives the machines at two ports, which have those addresses, a connection of their own.
+    /// Gives the machines at two ports, which have these addresses, a connection of their own.
     fn give_short_cut(&self, ports: [PortId; 2], addresses: [MacAddress; 2]) {
         let Some(takers) = &self.takers else { return };
-        // Nobody hears that the other one has turned to it before it has it.
+        // With this lock, neither machine hears that the other one has turned to the short cut before it has
+        // it.
         let takers = lock(takers);
         let [Some(one), Some(other)] = ports.map(|id| takers.get(&id)) else { return };
         match UnixStream::pair() {
@@ -150,7 +154,7 @@ impl Shared {
 }
 
 impl Switch {
-    /// One without ports.
+    /// Returns a switch without ports.
     pub fn new(options: SwitchOptions) -> Switch {
         let fabric = Mutex::new(Fabric::new(options.broadcasts, Instant::now()));
         let takers = options.short_cuts.then(Mutex::default);
@@ -158,7 +162,7 @@ impl Switch {
         Switch { shared, options, admission: Admission::new(ROOM) }
     }
 
-    /// Adds a port for a guest, called `name`, whose network `open` makes for the card that it is given.
+    /// Adds a port for a guest, called `name`. `open` makes the guest's network for the card that it gets.
     pub(super) fn add_guest(
         &self,
         name: &str,
@@ -169,7 +173,8 @@ impl Switch {
         self.add(name, self.guest(), admitted, None, |port| open(Card::of(name, port)))
     }
 
-    /// The same for one that shares its memory, where `receiver` is. What is not copied there goes to the network that `open` makes.
+    /// Adds a port for a guest that shares its memory, with the receive queue `receiver`. Packets that are
+    /// not copied there go to the network that `open` makes.
     pub(super) fn add_shared(
         &self,
         name: &str,
@@ -185,7 +190,7 @@ impl Switch {
         PortKind::Guest { filtered: self.options.filtered }
     }
 
-    /// The same for a way to others.
+    /// Adds a port for a way to other networks.
     pub fn add_uplink(
         &self,
         name: &str,
@@ -225,7 +230,7 @@ impl Switch {
             changed,
         });
         self.shared.ways.write().unwrap_or_else(PoisonError::into_inner).insert(id, way);
-        // It may have gone before it was there.
+        // The guest may have left before its port was complete.
         if lock(&self.shared.fabric).counters(id).is_none() {
             self.shared.remove(id);
         }
@@ -233,18 +238,18 @@ impl Switch {
         Ok(())
     }
 
-    /// Lets in the machine at the other end of `connection`; none where there are too many.
+    /// Lets in the machine at the other end of `connection`. Returns None if there are too many.
     pub(super) fn admit(&self, connection: impl AsFd) -> Result<Option<Admitted>, NetError> {
         self.admission.admit(connection).map_err(NetError::Conversation)
     }
 
-    /// How many guests are connected.
+    /// Returns the number of guests that are connected.
     pub fn guests(&self) -> usize {
         let ways = self.shared.ways.read().unwrap_or_else(PoisonError::into_inner);
         ways.values().filter(|way| way.kind != PortKind::Uplink).count()
     }
 
-    /// What its ports have had to do.
+    /// Returns the counters of all ports.
     pub fn status(&self) -> SwitchStatus {
         let ways = self.shared.ways.read().unwrap_or_else(PoisonError::into_inner).clone();
         let fabric = lock(&self.shared.fabric);
@@ -256,19 +261,19 @@ impl Switch {
     }
 }
 
-/// The way into a port.
+/// The receiving side of a port.
 pub(super) struct Port {
     shared: Arc<Shared>,
     id: PortId,
-    /// Ways that have been sent something, and whether who sends waits for them.
+    /// Ports to which something was sent, each with whether the sender waits for it.
     pending: Mutex<Vec<(Arc<Way>, bool)>>,
-    /// Who is to be told when the machine sends something for the first time.
+    /// The guest's place, which is to be told when the machine first sends something.
     unheard: Mutex<Option<Arc<Admitted>>>,
     has_spoken: AtomicBool,
 }
 
 impl Port {
-    /// The machine has sent something.
+    /// Notes that the machine has sent something.
     fn hear(&self) {
         if !self.has_spoken.swap(true, Ordering::Relaxed)
             && let Some(admitted) = lock(&self.unheard).take()
@@ -277,10 +282,11 @@ impl Port {
         }
     }
 
-    /// A packet has come, which is in its sender's memory: it is copied from there to where it goes.
+    /// Takes a packet that is in its sender's memory, and copies it from there to its destination.
     pub(super) fn take_frame(&self, frame: &Frame<'_>) {
         self.hear();
-        // Where the beginning does not say what is to be done, the whole packet may; what is none at all is counted as one.
+        // If the beginning does not decide what to do, the whole packet may; one that is malformed is counted
+        // as such.
         let Some(start) = frame.start() else {
             return self.take(frame.to_packet().unwrap_or_default());
         };
@@ -314,7 +320,7 @@ impl Port {
         }
     }
 
-    /// Something was sent that way.
+    /// Notes that something was sent to a port.
     fn note(&self, way: Arc<Way>, waits: bool) {
         let mut pending = lock(&self.pending);
         match pending.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &way)) {
@@ -382,7 +388,7 @@ impl Taker for Port {
             && let Some(takers) = &self.shared.takers
             && let Some(outgoing) = lock(takers).get(&to)
         {
-            // Behind all that has come from there before.
+            // After all packets that have come from there before.
             outgoing.notify(&Notice::Turned(address));
         }
     }

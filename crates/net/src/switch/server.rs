@@ -1,4 +1,4 @@
-//! Where machines connect to a switch.
+//! The sockets at which machines connect to a switch.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::error::NetError;
 use crate::outgoing::Outgoing;
 use crate::stream::{self, Connection, Connector, StreamAddress, StreamSink, listen_on_this_host};
 
-/// How long one waits after a connection that could not be taken.
+/// The pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket to which machines connect.
@@ -30,7 +30,7 @@ pub struct SwitchServer {
     file: Mutex<Option<SocketFile>>,
 }
 
-/// No connection but the first.
+/// A connector with no connection besides the first.
 struct Nobody;
 
 impl Connector for Nobody {
@@ -39,7 +39,8 @@ impl Connector for Nobody {
     }
 }
 
-/// Lets all machines that come by `accept` be taken by `take`, with a number for each, as far as `switch` has room.
+/// Passes each machine that `accept` returns to `take`, with a number of its own, as far as `switch` has
+/// room.
 pub(super) fn take_in<T: AsFd>(
     switch: &Switch,
     accept: impl Fn() -> Result<T, NetError>,
@@ -62,14 +63,14 @@ pub(super) fn take_in<T: AsFd>(
 }
 
 impl SwitchServer {
-    /// Listens at `address` for machines for `switch`.
+    /// Listens at `address` for machines of `switch`.
     pub fn listen(address: &StreamAddress, switch: Switch) -> Result<SwitchServer, NetError> {
         let mut listener = listen_on_this_host("a switch", address)?;
         let file = listener.take_file();
         Ok(SwitchServer { switch, listener, address: address.clone(), file: Mutex::new(file) })
     }
 
-    /// Takes machines in for as long as the process lives.
+    /// Lets machines in for as long as the process lives.
     pub fn serve(&self) -> ! {
         let listening = |source| NetError::Listen { address: self.address.to_string(), source };
         let accept = || self.listener.wait().map_err(listening);
@@ -78,7 +79,7 @@ impl SwitchServer {
         })
     }
 
-    /// Removes the socket's file: nobody else can connect.
+    /// Removes the socket's file, so that nobody else can connect.
     pub fn close(&self) {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -90,8 +91,8 @@ impl SwitchServer {
     }
 }
 
-/// Tells all who connect to a socket at `path` what `switch` says of itself, as JSON, in a thread of its own. The socket is there as long as what is
-/// returned.
+/// Sends the status of `switch`, as JSON, to everyone who connects to a socket at `path`, in a thread of its
+/// own. The socket exists until the returned value is dropped.
 pub fn tell_status(path: &Path, switch: Switch) -> Result<SocketFile, NetError> {
     let (listener, file) = listen_at(path)?;
     listener.set_nonblocking(false).map_err(NetError::Conversation)?;

@@ -1,4 +1,4 @@
-//! What a switch says of itself.
+//! The report of a switch.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use super::fabric::{Counters, PortKind, Refusal};
 
-/// A switch.
+/// The state of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStatus {
     /// Its ports, the oldest first.
     pub ports: Vec<PortStatus>,
 }
 
-/// A port. Packets are counted as they come, large ones as one.
+/// The state of a port. Large packets, which are cut later, count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PortStatus {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// It is the way to others, and no guest.
+    /// Whether it is a way to other networks rather than a guest.
     pub uplink: bool,
-    /// The guest's address, if that is known.
+    /// The guest's address, if it is known.
     pub address: Option<String>,
-    /// Packets that came from there.
+    /// Packets that came from it.
     pub received: u64,
-    /// Bytes of them.
+    /// Bytes of these packets.
     pub received_bytes: u64,
-    /// Packets that went there.
+    /// Packets that went to it.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of these packets.
     pub sent_bytes: u64,
-    /// Packets from there that went nowhere, by why: `malformed`, `spoofed`, `flood`, `nowhere`.
+    /// Packets from it that went nowhere, by reason: `malformed`, `spoofed`, `flood`, `nowhere`.
     pub refused: BTreeMap<String, u64>,
 }
 

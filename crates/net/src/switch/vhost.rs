@@ -1,18 +1,23 @@
-//! Ports with shared memory (vhost-user-net): the switch copies a packet from the sender's memory straight into the receiver's.
+//! Ports with shared memory (vhost-user-net): the switch copies a packet from the sender's memory straight
+//! into the receiver's.
 //!
-//! A machine that connects here, one of QEMU for example, gives the switch its guest's memory and the two queues of its card. A packet whose
-//! receiver has such a port too, and takes it as it is, large and unfinished where the guest's driver has said so, is copied once. All else goes
-//! as between other ports: what needs work, goes to several, waits, or comes from a port of another kind.
+//! A machine that connects here, one of QEMU for example, gives the switch its guest's memory and the two
+//! queues of its card. A packet is copied only once if its receiver has such a port too and accepts it as it
+//! is: large and unfinished, if the guest's driver has said so. All other packets go as between other ports:
+//! those that need work, go to several receivers, must wait, or come from a port of another kind.
 //!
-//! * [`port_device`]: the port in a [session](ring3_vhost::session); `features`: what a machine is offered;
+//! * [`port_device`]: the port in a [session](ring3_vhost::session); `features`: the features that a machine
+//!   is offered;
 //! * [`ring`]: a queue in its memory; [`worker`]: the thread that a kick wakes;
-//! * [`transmitter`], [`receiver`]: the two queues; [`frame`]: a packet in its sender's memory; `pieces`: parts of memory.
+//! * [`transmitter`], [`receiver`]: the two queues; [`frame`]: a packet in its sender's memory; `pieces`:
+//!   parts of memory.
 //!
 //! # Machines are hostile
 //!
-//! A queue that makes no sense is given up, and no more is heard from it. What decides about a packet, its addresses and what is left to do for it, is
-//! copied before it is looked at, and what is passed on is that copy: a guest that changes its memory meanwhile changes its payload alone.
-//! Work for one guest is bounded by the size of its queue; each port has threads of its own.
+//! A queue that makes no sense is given up and not read again. The parts of a packet that decide about it,
+//! its addresses and the work left to do, are copied before they are examined, and that copy is passed on: a
+//! guest that changes its memory meanwhile changes only the payload. The work for one guest is bounded by the
+//! size of its queue, and each port has threads of its own.
 
 mod features;
 mod frame;
@@ -52,14 +57,14 @@ pub struct VhostServer {
 }
 
 impl VhostServer {
-    /// Listens at `path` for machines for `switch`.
+    /// Listens at `path` for machines of `switch`.
     pub fn listen(path: &Path, switch: Switch) -> Result<VhostServer, NetError> {
         let (listener, file) = listen_at(path)?;
         listener.set_nonblocking(false).map_err(NetError::Conversation)?;
         Ok(VhostServer { switch, listener, file: Mutex::new(Some(file)) })
     }
 
-    /// Takes machines in for as long as the process lives.
+    /// Lets machines in for as long as the process lives.
     pub fn serve(&self) -> ! {
         let accept = || match self.listener.accept() {
             Ok((stream, _)) => Ok(stream),
@@ -70,7 +75,7 @@ impl VhostServer {
         })
     }
 
-    /// Removes the socket's file: nobody else can connect.
+    /// Removes the socket's file, so that nobody else can connect.
     pub fn close(&self) {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

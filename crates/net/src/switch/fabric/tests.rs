@@ -39,7 +39,7 @@ fn guests_find_each_other_and_nobody_else_hears_them() {
     let uplink = net.add(PortKind::Uplink);
     assert_eq!(net.send(a, A, ALL), Ok(vec![b, other, uplink]));
     assert_eq!(net.send(other, [2, 0, 0, 0, 0, 7], ALL), Ok(vec![a, b, uplink]));
-    // Nobody has heard of B: it may be that guest that has not said anything yet, or be outside.
+    // Nobody has heard of B: it may be the guest that has sent nothing yet, or be outside.
     assert_eq!(net.send(a, A, B), Ok(vec![b, uplink]));
     assert_eq!(net.send(b, B, A), Ok(vec![a]));
     assert_eq!(net.send(a, A, B), Ok(vec![b]));
@@ -66,10 +66,10 @@ fn a_guest_has_one_address_and_it_is_nobody_elses() {
     assert_eq!(net.send(b, OUT, ALL), Err(Refusal::Spoofed), "nor it one outside");
     assert_eq!(net.send(b, B, A), Ok(vec![a]));
     assert_eq!(net.send(b, A, ALL), Err(Refusal::Spoofed));
-    // It stays there however long it says nothing.
+    // The address stays there however long the guest sends nothing.
     net.now += 2 * AGEING;
     assert_eq!(net.send(uplink, OUT, A), Ok(vec![a]));
-    // Who has gone leaves its address.
+    // A guest that is gone leaves its address to others.
     net.fabric.remove(a);
     let again = net.add(GUEST);
     assert!(net.fabric.pin(again, MacAddress(A), net.now));
@@ -87,7 +87,7 @@ fn without_filters_it_is_a_learning_bridge() {
     assert_eq!(net.send(a, A, B), Ok(vec![c]));
     net.now += AGEING;
     assert_eq!(net.send(a, A, B), Ok(vec![b, c]), "it was not heard for long");
-    // Those outside are safe from it all the same.
+    // Addresses outside are protected from it all the same.
     let uplink = net.add(PortKind::Uplink);
     assert_eq!(net.send(uplink, OUT, A), Ok(vec![a]));
     assert_eq!(net.send(b, OUT, A), Err(Refusal::Spoofed));
@@ -138,7 +138,8 @@ fn addresses_do_not_fill_the_memory() {
 }
 
 proptest! {
-    /// Whatever filtered guests send, none hears a packet for another one, and none speaks as another one.
+    /// Whatever filtered guests send, none receives a packet for another one, and none sends in the name of
+    /// another one.
     #[test]
     fn filters_hold(packets in prop::collection::vec((0..3_usize, 0..5_u8, 0..5_u8), 1..200)) {
         let mut net = Net::new();

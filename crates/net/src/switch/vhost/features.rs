@@ -1,4 +1,5 @@
-//! What a port offers to a guest's card (virtio 1.2, 5.1.3 and 6), and what was taken of it.
+//! The features that a port offers to a guest's card (virtio 1.2, 5.1.3 and 6), and those that the guest has
+//! accepted.
 
 use ring3_core::net::{OFFLOAD_HEADER_LEN, Offloads};
 use ring3_vhost::queue::feature::{EVENT_INDEX, INDIRECT, PROTOCOL, VERSION_1};
@@ -13,7 +14,7 @@ const HOST_TCP_V6: u64 = 1 << 12;
 const HOST_CONGESTION: u64 = 1 << 13;
 const MERGEABLE: u64 = 1 << 15;
 
-/// Bytes of the number of buffers behind the header.
+/// Bytes of the number of buffers, which follows the header.
 const BUFFERS_LEN: usize = 2;
 
 /// A set of features.
@@ -21,7 +22,7 @@ const BUFFERS_LEN: usize = 2;
 pub(super) struct Features(pub(super) u64);
 
 impl Features {
-    /// All that a port has.
+    /// All features of a port.
     pub(super) const OFFERED: Features = Features(
         CHECKSUM
             | GUEST_CHECKSUM
@@ -42,7 +43,7 @@ impl Features {
         self.0 & feature != 0
     }
 
-    /// What may be left to the guest.
+    /// Returns the work on packets that may be left to the guest.
     pub(super) fn offloads(self) -> Offloads {
         Offloads {
             checksum: self.has(GUEST_CHECKSUM),
@@ -52,12 +53,12 @@ impl Features {
         }
     }
 
-    /// A packet for the guest may be in several chains.
+    /// Returns whether a packet for the guest may be in several chains.
     pub(super) fn merges(self) -> bool {
         self.has(MERGEABLE)
     }
 
-    /// Bytes before a packet (5.1.6.1).
+    /// Returns the bytes of the header before a packet (5.1.6.1).
     pub(super) fn header_len(self) -> usize {
         let has_buffers = self.has(MERGEABLE | VERSION_1);
         OFFLOAD_HEADER_LEN + if has_buffers { BUFFERS_LEN } else { 0 }

@@ -1,4 +1,4 @@
-//! A packet where its sender has it, in a guest's memory.
+//! A packet in its sender's memory, that of a guest.
 
 use ring3_core::net::{OFFLOAD_HEADER_LEN, PACKET_MAX, Packet};
 use ring3_vhost::chain::Buffers;
@@ -6,21 +6,22 @@ use vm_memory::GuestMemoryMmap;
 
 use super::pieces::{Cursor, Pieces};
 
-/// So many bytes of a packet are copied to be looked at: all headers of all but the strangest ones.
+/// Number of bytes of a packet that are copied to be examined: all headers, except very unusual ones.
 const START: usize = 192;
 
-/// See the module. The guest may change it at any time, but for what was copied.
+/// See the module. The guest may change it at any time, except for the bytes that were copied.
 #[derive(Debug)]
 pub(crate) struct Frame<'a> {
     header: [u8; OFFLOAD_HEADER_LEN],
     start: Vec<u8>,
-    /// With the header.
+    /// The bytes of the packet, with its header.
     pieces: Pieces<'a>,
     header_len: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// The packet in a chain, behind a header of `header_len` bytes. None if it is no chain of a packet that can be sent.
+    /// Returns the packet in a chain, after a header of `header_len` bytes. Returns None if the chain has no
+    /// packet that can be sent.
     pub(super) fn read(
         memory: &'a GuestMemoryMmap,
         buffers: &Buffers,
@@ -39,22 +40,23 @@ impl<'a> Frame<'a> {
         Some(Frame { header, start, pieces, header_len })
     }
 
-    /// Bytes of the packet.
+    /// Returns the number of bytes of the packet.
     pub(crate) fn len(&self) -> usize {
         self.pieces.len() - self.header_len
     }
 
-    /// The packet with its first bytes alone, for which it can be told what is to be done with it; none if they do not say that.
+    /// Returns the packet with only its first bytes, from which it can be seen what to do with it. Returns
+    /// None if they do not say.
     pub(crate) fn start(&self) -> Option<Packet> {
         Packet::with_offload_header(self.header, self.start.clone())
     }
 
-    /// What is behind [`Frame::start`].
+    /// Returns the bytes that follow [`Frame::start`].
     pub(super) fn rest(&self) -> Cursor<'_, 'a> {
         self.pieces.from(self.header_len + self.start.len())
     }
 
-    /// A copy of the packet; none if its header does not fit it.
+    /// Returns a copy of the packet, or None if its header does not fit it.
     pub(crate) fn to_packet(&self) -> Option<Packet> {
         let mut bytes = vec![0; self.len()];
         bytes[..self.start.len()].copy_from_slice(&self.start);

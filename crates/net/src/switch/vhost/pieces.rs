@@ -1,6 +1,7 @@
 //! Parts of guest memory, one after the other, as if they were one.
 //!
-//! Another process writes there at any time, so nothing is looked at twice: what decides is copied first.
+//! Another process writes there at any time, so nothing is read twice: bytes that decide something are copied
+//! first.
 
 use ring3_vhost::chain::Buffer;
 use vm_memory::{GuestMemory, GuestMemoryMmap, Permissions, VolatileSlice};
@@ -13,7 +14,8 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Appends `buffers`. False if any of them is not all in memory, or all together are more than `most` bytes.
+    /// Appends `buffers`. Returns false if one of them is not completely in memory, or if they have more than
+    /// `most` bytes together.
     pub(super) fn add(
         &mut self,
         memory: &'a GuestMemoryMmap,
@@ -35,12 +37,12 @@ impl<'a> Pieces<'a> {
         true
     }
 
-    /// All their bytes.
+    /// Returns the number of bytes in all pieces.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Goes through them from byte `skip` on.
+    /// Returns a cursor at byte `skip`.
     pub(super) fn from(&self, skip: usize) -> Cursor<'_, 'a> {
         let mut cursor = Cursor { pieces: &self.all, begun: 0 };
         let mut left = skip;
@@ -53,16 +55,16 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A place in [`Pieces`].
+/// A position in [`Pieces`].
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'p, 'a> {
     pieces: &'p [VolatileSlice<'a>],
-    /// Bytes of the first piece that are behind.
+    /// Number of bytes of the first piece that precede the position.
     begun: usize,
 }
 
 impl<'a> Cursor<'_, 'a> {
-    /// What is left of the piece here; none at the end.
+    /// Returns the rest of the piece here; None at the end.
     fn here(&mut self) -> Option<VolatileSlice<'a>> {
         while let Some(first) = self.pieces.first() {
             match first.offset(self.begun) {
@@ -73,12 +75,12 @@ impl<'a> Cursor<'_, 'a> {
         None
     }
 
-    /// Goes on by at most the rest of the piece here.
+    /// Advances by `len` bytes, at most the rest of the piece here.
     fn advance(&mut self, len: usize) {
         self.begun += len;
     }
 
-    /// Copies bytes out, and returns how many there were.
+    /// Copies bytes to `bytes`, and returns their number.
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         while let Some(here) = self.here().filter(|_| done < bytes.len()) {
@@ -89,7 +91,7 @@ impl<'a> Cursor<'_, 'a> {
         done
     }
 
-    /// Copies bytes in, as far as there is room.
+    /// Copies bytes from `bytes`, as far as there is room.
     pub(super) fn write(&mut self, mut bytes: &[u8]) {
         while let Some(here) = self.here().filter(|_| !bytes.is_empty()) {
             let now = here.len().min(bytes.len());
@@ -99,7 +101,7 @@ impl<'a> Cursor<'_, 'a> {
         }
     }
 
-    /// Copies all that is behind `other`, as far as there is room: from one guest to another one.
+    /// Copies all bytes from `other` on, as far as there is room: from one guest's memory to another's.
     pub(super) fn write_from(&mut self, mut other: Cursor<'_, '_>) {
         while let (Some(here), Some(there)) = (self.here(), other.here()) {
             let now = here.len().min(there.len());

@@ -1,4 +1,4 @@
-//! A port as the device at the other end of a guest's two queues.
+//! A port, as the device at the other end of a guest's two queues.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use super::worker::Worker;
 use crate::card::Taker;
 use crate::switch::port::Port;
 
-/// The queues of a card: that for what it receives, and the other one (virtio 1.2, 5.1.2).
+/// Number of a card's queues: that for packets it receives, and the other one (virtio 1.2, 5.1.2).
 const QUEUES: usize = 2;
 const TRANSMIT: usize = 1;
 
@@ -27,7 +27,7 @@ pub(super) struct PortDevice {
     features: Features,
 }
 
-/// A queue that runs.
+/// A running queue.
 pub(super) enum Running {
     Receive(Arc<Receiver>, Worker),
     Transmit(Arc<Transmitter>, Worker),
@@ -37,7 +37,7 @@ impl session::Running for Running {
     fn stop(self, next: u16) -> u16 {
         match self {
             Running::Receive(receiver, worker) => {
-                // A broken one is nowhere.
+                // A broken queue has no position.
                 let next = receiver.stop().unwrap_or(next);
                 drop(worker);
                 next
@@ -78,7 +78,7 @@ impl PortDevice {
     }
 }
 
-/// A network may lose packets: those in flight are not tracked.
+/// A network may lose packets, so those in flight are not tracked.
 impl Device for PortDevice {
     type Running = Running;
 

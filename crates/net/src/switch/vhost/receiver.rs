@@ -1,4 +1,4 @@
-//! What goes to a guest: its receive queue, and packets that wait for its buffers.
+//! Packets for a guest: its receive queue, and packets that wait for buffers there.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
@@ -14,19 +14,20 @@ use super::frame::Frame;
 use super::pieces::{Cursor, Pieces};
 use super::ring::{BadRing, Ring};
 
-/// For so long packets wait for a guest that gives no buffers; then they are lost until it gives some.
+/// How long packets wait for a guest that gives no buffers; then they are lost until it gives some.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// Bytes of packets that wait at most.
+/// Upper bound of the bytes of waiting packets.
 const WAITING_MAX: usize = 4 << 20;
 
-/// Chains of a packet at most. Buffers of a frame's size do for the largest one.
+/// Upper bound of the chains for a packet. Buffers of a frame's size suffice for the largest packet.
 const CHAINS_MAX: usize = 64;
 
-/// Bytes of a chain at most, which is more than any packet needs.
+/// Upper bound of the bytes in a chain, which is more than any packet needs.
 const CHAIN_LEN_MAX: usize = 1 << 20;
 
-/// See the module. There is none behind it while the guest's driver does not run: then packets are lost, as with a cable that is not in.
+/// See the module. It has no ring while the guest's driver does not run; then packets are lost, as with an
+/// unplugged cable.
 #[derive(Default)]
 pub(crate) struct Receiver {
     state: Mutex<State>,
@@ -44,13 +45,13 @@ struct State {
     features: Features,
     waiting: VecDeque<Packet>,
     waiting_len: usize,
-    /// When the first packet began to wait.
+    /// When the first waiting packet began to wait.
     since: Option<Instant>,
-    /// The guest has given no buffers for too long.
+    /// Whether the guest has given no buffers for too long.
     is_stuck: bool,
 }
 
-/// What has become of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Delivered,
@@ -65,19 +66,19 @@ impl Receiver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on packets go to `ring`.
+    /// Makes packets go to `ring`.
     pub(super) fn start(&self, mut ring: Ring, features: Features) {
         ring.wants_no_kicks();
         *self.lock() = State { ring: Some(ring), features, ..State::default() };
     }
 
-    /// From now on packets are lost. The next index of the available ring, if there was one.
+    /// Makes packets be lost. Returns the next index of the available ring, if there was a ring.
     pub(super) fn stop(&self) -> Option<u16> {
         let state = std::mem::take(&mut *self.lock());
         state.ring.map(|ring| ring.position())
     }
 
-    /// The guest may have given buffers. True if nothing waits for any more.
+    /// Tries again after the guest may have given buffers. Returns whether no packet waits any more.
     pub(super) fn resume(&self) -> bool {
         let mut state = self.lock();
         state.resume();
@@ -85,7 +86,8 @@ impl Receiver {
         state.waiting.is_empty()
     }
 
-    /// Copies a packet from one guest's memory to the other's. False if it must be [sent](Receiver::send), as it needs work, or has to wait.
+    /// Copies a packet from one guest's memory to the other's. Returns false if it must be
+    /// [sent](Receiver::send), since it needs work or must wait.
     pub(crate) fn copy(&self, start: &Packet, frame: &Frame<'_>) -> bool {
         let mut state = self.lock();
         if !state.waiting.is_empty() || !start.suits(state.features.offloads()) {
@@ -131,7 +133,7 @@ impl State {
 
     fn send(&mut self, packet: Packet) {
         if self.waiting.is_empty() {
-            // Who has no buffers is to say when there are some.
+            // A guest without buffers must tell when there are some.
             let is_done = self.deliver_whole(&packet) != Fate::Waits
                 || self.ring.as_mut().is_some_and(Ring::wants_kicks)
                     && self.deliver_whole(&packet) != Fate::Waits;
@@ -170,7 +172,8 @@ impl State {
         self.deliver(packet, Pieces::default().from(0), packet.bytes.len())
     }
 
-    /// Puts the packet that begins with `start` and goes on with `rest`, with `len` bytes, into the guest's buffers.
+    /// Puts the packet of `len` bytes, which begins with `start` and continues with `rest`, into the guest's
+    /// buffers.
     fn deliver(&mut self, start: &Packet, rest: Cursor<'_, '_>, len: usize) -> Fate {
         let Some(ring) = &mut self.ring else { return Fate::Lost };
         match deliver(ring, self.features, start, rest, len) {
@@ -216,7 +219,7 @@ fn deliver(
         let before = pieces.len();
         let is_sound = chain.buffers.readable.is_empty()
             && pieces.add(&memory, &chain.buffers.writable, before + CHAIN_LEN_MAX);
-        // 5.1.6.3.1: there is room for the header at least.
+        // The buffer has room for the header at least (5.1.6.3.1).
         if !is_sound || pieces.len() < before + header_len {
             return Err(BadRing::Chain);
         }
@@ -233,7 +236,7 @@ fn deliver(
     Ok(Fate::Delivered)
 }
 
-/// The way of other packets to the guest: those that were copied, and those from other kinds of ports.
+/// The way to the guest for other packets: those that were copied, and those from ports of another kind.
 #[derive(Debug)]
 pub(super) struct Copying(pub(super) std::sync::Arc<Receiver>);
 

@@ -1,7 +1,8 @@
 //! A virtqueue in a client's memory (virtio 1.2, 2.7).
 //!
-//! The available ring is the crate `virtio-queue`'s. The used ring is ours: a packet in several chains must be there all at once
-//! (5.1.6.4), and that crate shows each entry by itself and leaves out the flag of drivers without an event index.
+//! The crate `virtio-queue` reads the available ring. The used ring is written here: a packet in several
+//! chains must appear all at once (5.1.6.4), but the crate shows each entry by itself, and ignores the flag
+//! of drivers without an event index.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
 /// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
 const NO_INTERRUPT: u16 = 1;
-/// Bytes of flags and index before the entries of both rings, and of an entry of the used ring.
+/// Bytes of flags and index, which precede the entries of both rings, and bytes of an entry of the used ring.
 const RING_HEADER: u64 = 4;
 const USED_ENTRY: u64 = 8;
-/// Where the index is in both rings.
+/// Offset of the index in both rings.
 const INDEX: u64 = 2;
 
-/// Why a ring does not run, or not any more.
+/// The reasons why a ring does not run, or no longer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum BadRing {
     #[error("its rings are not in memory")]
@@ -75,17 +76,17 @@ impl Ring {
         Arc::clone(&self.memory)
     }
 
-    /// The next index of the available ring.
+    /// Returns the next index of the available ring.
     pub(super) fn position(&self) -> u16 {
         self.queue.next_avail()
     }
 
-    /// Goes back to where it was: what was taken since is not used, and comes again.
+    /// Goes back to a position: entries that were taken since are not used, and come again.
     pub(super) fn return_to(&mut self, position: u16) {
         self.queue.set_next_avail(position);
     }
 
-    /// Takes the next entry, if there is one. After an error nothing more can be done with the ring.
+    /// Takes the next entry, if there is one. After an error the ring cannot be used any more.
     pub(super) fn take(&mut self) -> Result<Option<Chain>, BadRing> {
         let memory = &*self.memory;
         let available =
@@ -93,7 +94,7 @@ impl Ring {
         let size = self.queue.size();
         match available.0.wrapping_sub(self.queue.next_avail()) {
             0 => return Ok(None),
-            // A driver that keeps to the specification has no more descriptors than that.
+            // A driver that follows the specification has no more descriptors than that.
             waiting if waiting > size => return Err(BadRing::Available),
             _ => {}
         }
@@ -104,7 +105,8 @@ impl Ring {
         Ok(Some(Chain { head, buffers }))
     }
 
-    /// Puts entries into the used ring, with how many bytes were written to each: the guest sees all of them or none.
+    /// Puts entries into the used ring, each with the number of bytes that were written to it. The guest sees
+    /// all of them or none.
     pub(super) fn give_back(&mut self, entries: &[(u16, u32)]) -> Result<(), BadRing> {
         for (head, written) in entries {
             let index = u64::from(self.next_used % self.queue.size());
@@ -118,12 +120,13 @@ impl Ring {
         self.memory.store(index, place, Ordering::Release).map_err(|_| BadRing::Outside)
     }
 
-    /// Tells the guest of what is new in the used ring, if it wants to know.
+    /// Tells the guest of new entries in the used ring, if it wants to be told.
     pub(super) fn tell(&mut self) {
         if self.told == self.next_used {
             return;
         }
-        // What was written to the used ring must be seen by who asks for calls after this is read.
+        // Entries that were written to the used ring must be visible to a guest that asks for calls after
+        // this is read.
         fence(Ordering::SeqCst);
         let available = GuestAddress(self.queue.avail_ring());
         let field = |offset| -> Result<u16, BadRing> {
@@ -132,7 +135,7 @@ impl Ring {
         };
         let wants = if self.queue.event_idx_enabled() {
             let event = field(RING_HEADER + 2 * u64::from(self.queue.size()));
-            // 2.7.7.1: the index that it waits for is among those that are new.
+            // The index that the guest waits for is among the new ones (2.7.7.1).
             let is_new = |event: u16| {
                 self.next_used.wrapping_sub(event).wrapping_sub(1)
                     < self.next_used.wrapping_sub(self.told)
@@ -147,12 +150,13 @@ impl Ring {
         }
     }
 
-    /// Asks the guest for kicks. True if there are entries already, which have none.
+    /// Asks the guest for kicks. Returns whether there are entries already, for which no kick comes.
     pub(super) fn wants_kicks(&mut self) -> bool {
         self.queue.enable_notification(&*self.memory).unwrap_or(false)
     }
 
-    /// No kicks are needed until it asks for them again. A hint alone: those that come all the same are harmless.
+    /// Tells the guest that kicks are not needed until they are asked for again. This is only a hint: kicks
+    /// that come all the same are harmless.
     pub(super) fn wants_no_kicks(&mut self) {
         let _ = self.queue.disable_notification(&*self.memory);
     }

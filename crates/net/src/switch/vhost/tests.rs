@@ -1,4 +1,4 @@
-//! Two guests on a switch whose drivers are tests: good ones, and one that writes anything.
+//! Two guests on a switch whose drivers are tests: good ones, and one that writes random values.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use crate::switch::port::{Port, Switch, SwitchOptions};
 
 /// Entries of a queue.
 const SIZE: u16 = 16;
-/// Where the parts of the receive queue are, and how far behind them those of the transmit queue.
+/// Addresses of the parts of the receive queue, and the distance to those of the transmit queue.
 const PARTS: [u64; 3] = [0, 0x200, 0x300];
 const TRANSMIT: u64 = 0x400;
-/// What is behind the queues.
+/// Address of the buffers, which follow the queues.
 const BUFFERS: u64 = 0x1000;
 const MEMORY: usize = 1 << 20;
 
@@ -37,7 +37,7 @@ struct Guest {
     port: Arc<Port>,
     receiver: Arc<Receiver>,
     transmitter: Transmitter,
-    /// Descriptors that were used up, and entries that were offered, of both queues.
+    /// Descriptors that were used, and entries that were offered, of both queues.
     taken: [u16; 2],
     offered: [u16; 2],
 }
@@ -110,7 +110,7 @@ impl Guest {
         self.transmitter.work();
     }
 
-    /// The used entries of the receive queue: descriptor and length.
+    /// Returns the used entries of the receive queue: descriptor and length.
     fn used(&self) -> Vec<(u32, u32)> {
         let index: u16 = self.memory.read_obj(GuestAddress(PARTS[2] + 2)).unwrap();
         let entry = |index: u16| {
@@ -136,14 +136,14 @@ fn address(number: u8) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, number])
 }
 
-/// A packet of `len` bytes from one address to another one, by their last bytes.
+/// Returns a packet of `len` bytes from one address to another, which are given by their last bytes.
 fn packet(from: u8, to: u8, len: usize) -> Packet {
     let mut bytes = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
     bytes.extend((bytes.len()..len).map(|at| (at % 251) as u8));
     Packet::frame(bytes)
 }
 
-/// One that is to be cut.
+/// Returns a packet that must be cut.
 fn large(from: u8, to: u8, len: usize) -> Packet {
     let mut packet = packet(from, to, len);
     packet.bytes[14 + 20 + 12] = 0x50;
@@ -153,7 +153,7 @@ fn large(from: u8, to: u8, len: usize) -> Packet {
     packet
 }
 
-/// Two guests that know of each other.
+/// Returns two guests that know of each other.
 fn pair(features: Features) -> (Switch, Guest, Guest) {
     let switch = switch();
     let guests = [1, 2].map(|number| {
@@ -241,13 +241,14 @@ fn spoofed_packets_and_bad_headers_go_nowhere() {
     assert_eq!((refused.get("spoofed"), refused.get("malformed")), (Some(&1), Some(&1)));
 }
 
-/// A value that means something in a ring now and then.
+/// Returns a value that now and then means something in a ring.
 fn word() -> impl Strategy<Value = u16> {
     prop_oneof![0..SIZE * 2, any::<u16>(), (0_u16..16).prop_map(|bit| 1 << bit)]
 }
 
 proptest! {
-    /// A guest writes anything to its queues, while others send to it: nothing panics or hangs, and the others go on.
+    /// A guest writes random values to its queues while others send to it: nothing panics or hangs, and the
+    /// others continue.
     #[test]
     fn a_hostile_guest_harms_nobody(
         steps in prop::collection::vec((0_u64..0x400, word(), 0_u8..4), 1..200),
@@ -265,7 +266,7 @@ proptest! {
             match act {
                 0 => hostile.transmitter.work(),
                 1 => { hostile.receiver.resume(); }
-                // Without a flush: where there are no buffers nobody is to wait for them here.
+                // Without a flush: if there are no buffers, nothing waits for them here.
                 2 => first.port.take(packet(1, 3, 2000)),
                 _ => {}
             }
@@ -277,7 +278,7 @@ proptest! {
     }
 }
 
-/// What a guest changes while a packet is copied does not come in its addresses.
+/// Changes that a guest makes while a packet is copied never reach its addresses.
 #[test]
 fn memory_that_changes_meanwhile_is_no_way_around_the_filter() {
     let (switch, mut first, mut second) = pair(Features::OFFERED);
@@ -297,7 +298,7 @@ fn memory_that_changes_meanwhile_is_no_way_around_the_filter() {
         first.send(&packet(1, 2, 1500));
         let all: u16 = second.memory.read_obj(GuestAddress(PARTS[2] + 2)).unwrap();
         if all == seen {
-            // The buffer is there for the next one.
+            // The buffer remains for the next packet.
             second.offered[0] -= 1;
             second.taken[0] -= 1;
         } else {

@@ -1,4 +1,4 @@
-//! What a guest sends: its transmit queue.
+//! Packets from a guest: its transmit queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,12 @@ use super::ring::{BadRing, Ring};
 use crate::card::Taker;
 use crate::switch::port::Port;
 
-/// Packets that are taken before who gets them is told.
+/// Number of packets that are taken before their receivers are told.
 const AT_ONCE: usize = 64;
 
 /// See the module.
 pub(super) struct Transmitter {
-    /// None if it makes no sense.
+    /// The queue; None if it makes no sense.
     ring: Mutex<Option<Ring>>,
     position: Mutex<u16>,
     features: Features,
@@ -36,7 +36,7 @@ impl Transmitter {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// The next index of the available ring.
+    /// Returns the next index of the available ring.
     pub(super) fn position(&self) -> u16 {
         *self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,7 +50,7 @@ impl Transmitter {
             let result = self.some(ring);
             ring.tell();
             *self.position.lock().unwrap_or_else(PoisonError::into_inner) = ring.position();
-            // Who is slow is waited for here.
+            // This waits for slow receivers.
             self.port.flush();
             match result {
                 Ok(true) => {}
@@ -66,7 +66,7 @@ impl Transmitter {
         }
     }
 
-    /// Takes some packets; false if there are no more.
+    /// Takes some packets. Returns false if there are no more.
     fn some(&self, ring: &mut Ring) -> Result<bool, BadRing> {
         let memory = ring.memory();
         for _ in 0..AT_ONCE {

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use tracing::warn;
 
-/// See the module. It ends when this is dropped, which waits for what it does just then.
+/// See the module. The thread ends when this is dropped, which waits for the end of the present call.
 #[derive(Debug)]
 pub(super) struct Worker {
     stop: OwnedFd,
@@ -20,7 +20,7 @@ const KICK: u64 = 0;
 const STOP: u64 = 1;
 
 impl Worker {
-    /// Starts a thread that does `act` at once, and after each kick.
+    /// Starts a thread that calls `act` at once, and after each kick.
     pub(super) fn start(
         name: &str,
         kick: &OwnedFd,
@@ -28,7 +28,7 @@ impl Worker {
     ) -> io::Result<Worker> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Edges: what a client's descriptor has to read is never read, so it cannot make this thread wait.
+        // Edge-triggered: a client's descriptor is never read, so it cannot make this thread wait.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, kick, epoll::EventData::new_u64(KICK), edge)?;
         epoll::add(&events, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
@@ -57,7 +57,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         signal(&self.stop);
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }

@@ -25,7 +25,7 @@ fn begin(machine: &mut Machine, code: &[u8], at: u32, count: u32) {
     machine.map(END, END, 0);
     machine.put(USER_CODE, code);
     for number in 0..0x400 {
-        machine.put_dword(NUMBERS + number * 4, number * 0x0101_0101);
+        machine.put_dword(NUMBERS + number * 4, number.wrapping_mul(0x0101_0101));
     }
     machine.enter_user();
     let cpu = &mut machine.cpu;

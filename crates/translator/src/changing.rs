@@ -88,8 +88,8 @@ impl Changing {
         is_32_bit: bool,
     ) {
         for (before, after) in contents.instructions(now, is_32_bit) {
-            let is_other = before.immediate(1) != after.immediate(1);
-            if before.code() == after.code() && has_number(&before) && is_other {
+            let has_number = before.code() == after.code() && has_number(&before);
+            if has_number && before.immediate32() != after.immediate32() {
                 self.numbers.insert(place + before.ip32() as usize);
             }
         }

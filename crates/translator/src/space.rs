@@ -346,7 +346,7 @@ impl Space {
         }
         let parts = self.large.iter().filter_map(|(start, large)| {
             let offset = place.wrapping_sub(large.place);
-            (large.writable && offset < large.len).then_some(start + offset as u32)
+            (large.writable && offset < large.len).then(|| start + offset as u32)
         });
         for page in parts.collect::<Vec<_>>() {
             self.protect_part(page)?;

@@ -548,5 +548,5 @@ fn begin_again(cpu: &mut Cpu, before: Attention) {
 /// code runs into the limit of CS.
 #[inline(always)]
 fn next_ip(start: u64, bytes: u64) -> u64 {
-    (start + bytes) & 0xffff_ffff
+    start.wrapping_add(bytes) & 0xffff_ffff
 }

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use thiserror::Error;
 
-use crate::run::Status;
+use crate::status::Status;
 
 /// What `ring3 bench` is told.
 #[derive(Debug, Args)]

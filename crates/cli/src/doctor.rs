@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::output::Output;
-use crate::run::Status;
+use crate::status::Status;
 
 /// What `ring3 doctor` is told.
 #[derive(Debug, Args)]

@@ -66,6 +66,7 @@ mod secrets;
 mod serial;
 mod shipped;
 mod signals;
+mod status;
 mod switch;
 mod vblock;
 
@@ -79,6 +80,7 @@ use ring3_net::Program;
 
 use args::{Command, RunArguments};
 use nat::NatArguments;
+use status::Status;
 
 fn main() -> ExitCode {
     tty::restore_before_panic_message();
@@ -111,11 +113,11 @@ enum Work {
 }
 
 /// The status for what has `ended`, after a word about an error.
-fn status_of(ended: Result<run::Status, String>) -> ExitCode {
+fn status_of(ended: Result<Status, String>) -> ExitCode {
     ended.map_or_else(
         |error| {
             complain(&error);
-            run::Status::HostError.into()
+            Status::HostError.into()
         },
         ExitCode::from,
     )
@@ -150,21 +152,21 @@ fn work() -> Work {
         Command::Vblock(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| vblock::run(&arguments))
-            .map(|()| run::Status::Ended),
+            .map(|()| Status::Ended),
         Command::Nat(arguments) => return Work::Nat(Box::new(arguments)),
         Command::Switch(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))
-            .map(|()| run::Status::Ended),
+            .map(|()| Status::Ended),
         Command::Completions(arguments) => shipped::completions(&arguments)
-            .map(|()| run::Status::Ended)
+            .map(|()| Status::Ended)
             .map_err(|error| error.to_string()),
         Command::Man(arguments) => {
-            shipped::man(&arguments).map(|()| run::Status::Ended).map_err(|error| error.to_string())
+            shipped::man(&arguments).map(|()| Status::Ended).map_err(|error| error.to_string())
         }
-        Command::Netmodel(arguments) => netmodel::run(&arguments)
-            .map(|()| run::Status::Ended)
-            .map_err(|error| error.to_string()),
+        Command::Netmodel(arguments) => {
+            netmodel::run(&arguments).map(|()| Status::Ended).map_err(|error| error.to_string())
+        }
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),
@@ -173,7 +175,7 @@ fn work() -> Work {
 }
 
 /// Runs a machine, if the arguments go together.
-fn start(arguments: &RunArguments) -> Result<run::Status, String> {
+fn start(arguments: &RunArguments) -> Result<Status, String> {
     arguments.check().and_then(|()| arguments.check_boot()).unwrap_or_else(|error| error.exit());
     run::run(arguments).map_err(|error| error.to_string())
 }

@@ -12,7 +12,7 @@ use rustix::net::sockopt::socket_type;
 use thiserror::Error;
 
 use crate::nics::user::NatProperties;
-use crate::run::Status;
+use crate::status::Status;
 
 /// What `ring3 nat --help` says below the options.
 const HELP: &str = "\

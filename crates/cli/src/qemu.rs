@@ -47,8 +47,8 @@ use crate::data_directories::data_directories;
 use crate::display::DisplayTarget;
 use crate::drives::DriveProperties;
 use crate::nics::NetworkProperties;
-use crate::run::Status;
 use crate::serial::SerialTarget;
+use crate::status::Status;
 use options::{Kind, OPTIONS};
 use properties::Properties;
 

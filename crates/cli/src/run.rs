@@ -3,12 +3,11 @@
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use ring3_core::input::Input;
-use ring3_display::tty::{self, Stderr};
+use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
 use ring3_qmp::Server;
 use ring3_vm::control::{Event, Status as ControlStatus};
@@ -43,52 +42,7 @@ use crate::rtc::RtcBase;
 use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
 use crate::signals::Signals;
-
-/// The exit statuses of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    /// The guest has switched the machine off, or the person outside has.
-    Ended,
-    /// Something on the host's side.
-    HostError,
-    /// The command line.
-    WrongCommandLine,
-    /// The processor cannot go on.
-    Stopped,
-    /// The guest has halted for good.
-    Stuck,
-    /// The engines differ.
-    Different,
-    /// The guest has given this status itself.
-    Guest(u8),
-    /// This signal.
-    Signal(i32),
-}
-
-impl Status {
-    /// Odd statuses that a guest can give, and that mean something else otherwise.
-    const OF_OTHERS: [u8; 3] = [1, 3, 5];
-}
-
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> ExitCode {
-        ExitCode::from(match status {
-            Status::Ended => 0,
-            Status::HostError => 1,
-            Status::WrongCommandLine => 2,
-            Status::Stopped => 3,
-            Status::Stuck => 4,
-            Status::Different => 5,
-            Status::Guest(status) => status,
-            Status::Signal(signal) => {
-                // Shells, and what else starts programs, are to see what has ended this one.
-                tty::die_of(signal);
-                // Shells show the same.
-                128 + signal as u8
-            }
-        })
-    }
-}
+use crate::status::Status;
 
 /// Why there is no run, or why it has ended before its time. Each message says what to do
 /// about it, or names the thing that is in the way.

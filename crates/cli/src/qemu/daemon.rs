@@ -10,7 +10,7 @@ use std::process::{ExitCode, Stdio};
 use rustix::process::setsid;
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 
-use crate::run::Status;
+use crate::status::Status;
 
 /// The option by which the child knows what it is.
 pub(super) const CHILD: &str = "-daemonized";

@@ -27,7 +27,7 @@ use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
+use crate::pci::{Function, Identity, command, registers};
 
 /// Where the registers are in a machine that boots without firmware; SeaBIOS puts them there, too.
 pub const DEFAULT_BASE: u16 = 0x600;
@@ -116,7 +116,7 @@ struct Saved {
 #[derive(Debug, Clone)]
 pub struct AcpiPm {
     is_set_up: bool,
-    config: ConfigSpace,
+    function: Function,
     state: State,
 }
 
@@ -125,36 +125,35 @@ impl AcpiPm {
     /// the registers at [`DEFAULT_BASE`].
     pub fn new(is_set_up: bool) -> AcpiPm {
         let identity = Identity { vendor: 0x8086, device: 0x7113, revision: 3, class: 0x068000 };
-        let mut config = ConfigSpace::new(identity);
-        // I/O space enable, which concerns the SMBus only.
-        config.make_writable(registers::COMMAND, &[0x01, 0x00]);
-        config.set(registers::STATUS, &[0x80, 0x02]);
-        config.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
-        config.make_writable(registers::INTERRUPT_LINE, &[0xff]);
-        config.set(registers::INTERRUPT_PIN, &[1]);
-        config.set(PM_BASE, &[PM_BASE_IO]);
-        config.make_writable(PM_BASE, &PM_BASE_BITS.to_le_bytes());
-        config.set(DEVICE_ACTIVITY_B + 3, &[APMC_ENABLE]);
-        config.make_writable(PM_MISCELLANEOUS, &[PM_IO_ENABLE]);
-        config.set(SMBUS_BASE, &[PM_BASE_IO]);
-        config.make_writable(SMBUS_BASE, &[0xf0, 0xff]);
-        config.make_writable(SMBUS_CONFIGURATION, &[0x0f]);
+        let mut function = Function::new(identity)
+            // This concerns the SMBus only.
+            .command(command::IO)
+            .status(0x0280)
+            .interrupt()
+            .fixed(PM_BASE, &[PM_BASE_IO])
+            .writable(PM_BASE, &PM_BASE_BITS.to_le_bytes())
+            .fixed(DEVICE_ACTIVITY_B + 3, &[APMC_ENABLE])
+            .writable(PM_MISCELLANEOUS, &[PM_IO_ENABLE])
+            .fixed(SMBUS_BASE, &[PM_BASE_IO])
+            .writable(SMBUS_BASE, &[0xf0, 0xff])
+            .writable(SMBUS_CONFIGURATION, &[0x0f]);
         if is_set_up {
-            config.set(registers::INTERRUPT_LINE, &[SCI_IRQ]);
             let base = DEFAULT_BASE | u16::from(PM_BASE_IO);
-            config.set(PM_BASE, &base.to_le_bytes());
-            config.set(PM_MISCELLANEOUS, &[PM_IO_ENABLE]);
+            function = function
+                .fixed(registers::INTERRUPT_LINE, &[SCI_IRQ])
+                .fixed(PM_BASE, &base.to_le_bytes())
+                .fixed(PM_MISCELLANEOUS, &[PM_IO_ENABLE]);
         }
-        AcpiPm { is_set_up, config, state: State::default() }
+        AcpiPm { is_set_up, function, state: State::default() }
     }
 
     fn base(&self) -> u16 {
-        self.config.read(PM_BASE, Width::Word) as u16 & PM_BASE_BITS
+        self.function.read(PM_BASE, Width::Word) as u16 & PM_BASE_BITS
     }
 
     /// Claims the ports where the configuration registers have them.
     fn claim(&self, context: &mut Context<'_>) {
-        if self.config.read(PM_MISCELLANEOUS, Width::Byte) as u8 & PM_IO_ENABLE != 0 {
+        if self.function.read(PM_MISCELLANEOUS, Width::Byte) as u8 & PM_IO_ENABLE != 0 {
             context.claim_ports(REGION, PortRange::new(self.base(), PORT_COUNT));
         } else {
             context.release(REGION);
@@ -229,7 +228,7 @@ impl Device for AcpiPm {
     }
 
     fn read_config(&mut self, _: &mut Context<'_>, _function: u8, offset: u8, width: Width) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -240,7 +239,7 @@ impl Device for AcpiPm {
         width: Width,
         value: u32,
     ) {
-        self.config.write(offset, width, value);
+        self.function.write(context, offset, width, value);
         self.claim(context);
     }
 
@@ -276,7 +275,7 @@ impl Device for AcpiPm {
     }
 
     fn save(&self) -> SavedState {
-        let saved = Saved { config: self.config.save(), registers: self.state.clone() };
+        let saved = Saved { config: self.function.save(), registers: self.state.clone() };
         SavedState::new(self.name(), VERSION, &saved)
     }
 
@@ -288,9 +287,7 @@ impl Device for AcpiPm {
         {
             return Err(saved.damaged("reserved register bits are set"));
         }
-        if !self.config.restore(&config) {
-            return Err(saved.damaged("no PIIX4 can be in this state"));
-        }
+        self.function = self.function.restored(saved, &config)?;
         self.state = state;
         Ok(())
     }
@@ -402,7 +399,7 @@ mod tests {
             State { enable: 2, ..State::default() },
             State { control: SLEEP_ENABLE, ..State::default() },
         ] {
-            let state = Saved { config: acpi.config.save(), registers: state };
+            let state = Saved { config: acpi.function.save(), registers: state };
             let saved = SavedState::new("acpi_pm", VERSION, &state);
             assert!(matches!(acpi.restore(&saved), Err(RestoreError::Damaged { .. })));
         }
@@ -423,7 +420,7 @@ mod tests {
         let count = acpi.read_port(&mut bench.context(), 0xb008, Width::Dword);
         assert_eq!(u64::from(count), TIMER_HERTZ);
         assert_eq!(acpi.read_port(&mut bench.context(), 0xb03c, Width::Dword), 0);
-        let config = |offset| acpi.config.read(offset, Width::Dword);
+        let config = |offset| acpi.function.read(offset, Width::Dword);
         assert_eq!([config(0), config(8) >> 8, config(PM_BASE)], [0x7113_8086, 0x068000, 0xb001]);
         assert_eq!(config(DEVICE_ACTIVITY_B) >> 25 & 1, 1, "there is no SMI to set up");
     }

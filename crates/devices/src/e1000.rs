@@ -23,7 +23,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::pci::rom::{self, RomImage};
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, command, registers as pci};
+use crate::pci::{Function, Identity, command};
 
 mod eeprom;
 mod file;
@@ -51,7 +51,6 @@ const PORTS_REGION: u8 = 1;
 const PORTS: u16 = 64;
 const IO_ADDRESS: u16 = 0;
 const IO_DATA: u16 = 4;
-const PORTS_REGISTER: u8 = pci::BASE_ADDRESS + 4;
 
 /// INTA#.
 const PIN: u8 = 0;
@@ -91,8 +90,7 @@ pub struct E1000 {
     name: &'static str,
     address: MacAddress,
     slot: u8,
-    rom: Option<RomImage>,
-    config: ConfigSpace,
+    function: Function,
     chip: Chip,
 }
 
@@ -285,28 +283,13 @@ impl Chip {
 impl E1000 {
     /// The card `name` with that address, which is PCI device number `slot`.
     pub fn new(name: &'static str, address: MacAddress, slot: u8) -> E1000 {
-        let (config, chip) = (config_space(None), Chip::new(address));
-        E1000 { name, address, slot, rom: None, config, chip }
+        E1000 { name, address, slot, function: function(), chip: Chip::new(address) }
     }
 
     /// The same with a ROM, whichever function that was made for.
     #[must_use]
     pub fn with_rom(self, rom: Option<RomImage>) -> E1000 {
-        let rom = rom.map(|rom| rom.of_function(&self.config));
-        E1000 { config: config_space(rom.as_ref()), rom, ..self }
-    }
-
-    fn ports(&self) -> u32 {
-        self.config.read(PORTS_REGISTER, Width::Dword) & !3
-    }
-
-    /// Claims the ports and addresses that the configuration says.
-    fn claim(&self, context: &mut Context<'_>) {
-        self.config.claim_memory(context, MEMORY_REGION, pci::BASE_ADDRESS, MEMORY_LEN.into());
-        self.config.claim_ports(context, PORTS_REGION, PORTS_REGISTER, PORTS);
-        if let Some(rom) = &self.rom {
-            rom.claim(&self.config, context);
-        }
+        E1000 { function: self.function.with_rom(rom), ..self }
     }
 
     fn settle(&self, context: &mut Context<'_>) {
@@ -314,25 +297,18 @@ impl E1000 {
     }
 }
 
-/// The function's configuration space after a reset.
-fn config_space(rom: Option<&RomImage>) -> ConfigSpace {
+/// The PCI function.
+fn function() -> Function {
     // An Ethernet controller.
     let identity = Identity { vendor: 0x8086, device: 0x100e, revision: 2, class: 0x020000 };
-    let mut space = ConfigSpace::new(identity);
-    let bits = command::IO | command::MEMORY | command::MASTER;
-    space.make_writable(pci::COMMAND, &[bits as u8, 0]);
-    space.make_clearable(pci::STATUS, &[0, STATUS_ERRORS]);
-    space.make_writable(pci::BASE_ADDRESS, &(!(MEMORY_LEN - 1)).to_le_bytes());
-    space.set(PORTS_REGISTER, &[1]);
-    space.make_writable(PORTS_REGISTER, &(!u32::from(PORTS - 1)).to_le_bytes());
-    // PRO/1000 MT Desktop Adapter.
-    space.set(pci::SUBSYSTEM_VENDOR, &[0x86, 0x80, 0x1e, 0x00]);
-    space.set(pci::INTERRUPT_PIN, &[1]);
-    space.make_writable(pci::INTERRUPT_LINE, &[0xff]);
-    if let Some(rom) = rom {
-        rom.add_register(&mut space);
-    }
-    space
+    Function::new(identity)
+        .command(command::IO | command::MEMORY | command::MASTER)
+        .status(0)
+        .memory(MEMORY_REGION, MEMORY_LEN)
+        .ports(PORTS_REGION, PORTS)
+        // PRO/1000 MT Desktop Adapter.
+        .subsystem(0x8086, 0x001e)
+        .interrupt()
 }
 
 impl Device for E1000 {
@@ -341,9 +317,9 @@ impl Device for E1000 {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.config = config_space(self.rom.as_ref());
+        self.function.reset();
         self.chip.reset(context, self.address);
-        self.claim(context);
+        self.function.claim(context);
         self.settle(context);
     }
 
@@ -355,7 +331,7 @@ impl Device for E1000 {
         width: Width,
     ) -> u32 {
         if region == rom::REGION {
-            return self.rom.as_ref().map_or(width.mask(), |rom| rom.read(offset, width));
+            return self.function.read_rom(offset, width);
         }
         // Registers are doublewords; of narrower accesses nothing is said.
         let value = self.chip.read(context, offset as u32 & !3);
@@ -378,7 +354,7 @@ impl Device for E1000 {
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
-        let value = match (port.wrapping_sub(self.ports() as u16), width) {
+        let value = match (self.function.port_offset(PORTS_REGION, port), width) {
             (IO_ADDRESS, Width::Dword) => self.chip.io_address,
             (IO_DATA, Width::Dword) => self.chip.read(context, self.chip.io_address),
             _ => width.mask(),
@@ -388,7 +364,7 @@ impl Device for E1000 {
     }
 
     fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
-        match (port.wrapping_sub(self.ports() as u16), width) {
+        match (self.function.port_offset(PORTS_REGION, port), width) {
             (IO_ADDRESS, Width::Dword) => self.chip.io_address = value & (MEMORY_LEN - 4),
             (IO_DATA, Width::Dword) => {
                 self.chip.write(context, self.address, self.chip.io_address, value);
@@ -399,7 +375,7 @@ impl Device for E1000 {
     }
 
     fn read_config(&mut self, _: &mut Context<'_>, _function: u8, offset: u8, width: Width) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -410,8 +386,7 @@ impl Device for E1000 {
         width: Width,
         value: u32,
     ) {
-        self.config.write(offset, width, value);
-        self.claim(context);
+        self.function.write(context, offset, width, value);
     }
 
     fn timer(&mut self, context: &mut Context<'_>, tag: Tag) {
@@ -442,7 +417,7 @@ impl Device for E1000 {
     }
 
     fn save(&self) -> SavedState {
-        let state = State { config: self.config.save(), chip: self.chip.clone() };
+        let state = State { config: self.function.save(), chip: self.chip.clone() };
         SavedState::new(self.name, VERSION, &state)
     }
 
@@ -451,11 +426,8 @@ impl Device for E1000 {
         if !state.chip.is_possible() {
             return Err(saved.damaged("its registers cannot be"));
         }
-        let mut config = config_space(self.rom.as_ref());
-        if !config.restore(&state.config) {
-            return Err(saved.damaged("a read-only PCI register differs"));
-        }
-        (self.config, self.chip) = (config, state.chip);
+        self.function = self.function.restored(saved, &state.config)?;
+        self.chip = state.chip;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use ring3_core::memory::{Area, Backing, Memory, MemoryError, PAGE_SIZE};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
+use crate::pci::{Function, Identity, registers};
 
 const NAME: &str = "i440fx";
 const VERSION: u32 = 1;
@@ -59,10 +59,13 @@ const FOUR_GIB: u64 = 1 << 32;
 const ROM_WITHOUT_A20: u64 = 0xffee_0000;
 const ROM_LOW_LEN: u64 = MIB - ROM_LOW;
 
+/// The bits of the PAM registers that can be set. As firmware leaves them, all are: RAM is read and written.
+const PAM_BITS: [u8; PAM_COUNT as usize] = [0x30, 0x33, 0x33, 0x33, 0x33, 0x33, 0x33];
+
 /// The host bridge, device `i440fx`.
 #[derive(Debug, Clone)]
 pub struct I440fx {
-    config: ConfigSpace,
+    function: Function,
     rom: Option<Area>,
 }
 
@@ -76,28 +79,25 @@ impl I440fx {
     /// firmware. Without one everything is as firmware leaves it, which means RAM up to FFFFFh.
     pub fn new(rom: Option<Area>) -> I440fx {
         let identity = Identity { vendor: 0x8086, device: 0x1237, revision: 2, class: 0x060000 };
-        let mut config = ConfigSpace::new(identity);
-        // Memory access and bus mastering are wired on; parity and SERR# responses are free.
-        config.set(registers::COMMAND, &[0x06, 0x00]);
-        config.make_writable(registers::COMMAND, &[0x40, 0x01]);
-        config.set(registers::STATUS, &[0x80, 0x02]);
-        config.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
-        config.set(registers::SUBSYSTEM_VENDOR, SUBSYSTEM.map(u16::to_le_bytes).as_flattened());
-        config.make_writable(DRAM_CONTROL, &[0xff; (PAM0 - DRAM_CONTROL) as usize]);
-        config.make_writable(PAM0, &[0x30, 0x33, 0x33, 0x33, 0x33, 0x33, 0x33]);
-        config.make_writable(DRAM_ROW_BOUNDARY, &[0xff; 8]);
-        config.set(SMRAM, &[SMRAM_AT_A0000]);
-        config.make_writable(SMRAM, &[SMRAM_BITS]);
-        config.make_writable(ERROR_COMMAND, &[0xff]);
-        config.make_clearable(ERROR_COMMAND + 1, &[0xff, 0xff]);
-        if rom.is_none() {
-            config.set(PAM0, &[0x30, 0x33, 0x33, 0x33, 0x33, 0x33, 0x33]);
-        }
-        I440fx { config, rom }
+        let function = Function::new(identity)
+            // Memory access and bus mastering are wired on; parity and SERR# responses are free.
+            .fixed(registers::COMMAND, &[0x06, 0x00])
+            .writable(registers::COMMAND, &[0x40, 0x01])
+            .status(0x0280)
+            .subsystem(SUBSYSTEM[0], SUBSYSTEM[1])
+            .writable(DRAM_CONTROL, &[0xff; (PAM0 - DRAM_CONTROL) as usize])
+            .fixed(PAM0, if rom.is_some() { &[0; 7] } else { &PAM_BITS })
+            .writable(PAM0, &PAM_BITS)
+            .writable(DRAM_ROW_BOUNDARY, &[0xff; 8])
+            .fixed(SMRAM, &[SMRAM_AT_A0000])
+            .writable(SMRAM, &[SMRAM_BITS])
+            .writable(ERROR_COMMAND, &[0xff])
+            .clearable(ERROR_COMMAND + 1, &[0xff, 0xff]);
+        I440fx { function, rom }
     }
 
     fn register(&self, offset: u8) -> u8 {
-        self.config.read(offset, Width::Byte) as u8
+        self.function.read(offset, Width::Byte) as u8
     }
 
     fn pam(&self) -> [u8; PAM_COUNT as usize] {
@@ -174,7 +174,7 @@ impl Device for I440fx {
     }
 
     fn read_config(&mut self, _: &mut Context<'_>, _function: u8, offset: u8, width: Width) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -186,12 +186,12 @@ impl Device for I440fx {
         value: u32,
     ) {
         let (pam, smram) = (self.pam(), self.register(SMRAM));
-        self.config.write(offset, width, value);
+        self.function.write(context, offset, width, value);
         if smram & SMRAM_LOCKED != 0 {
-            self.config.set(SMRAM, &[smram]);
+            self.function.set(SMRAM, &[smram]);
         } else if self.register(SMRAM) & SMRAM_LOCKED != 0 {
             // "When D_LCK is set to a 1, then D_OPEN is set to 0."
-            self.config.set(SMRAM, &[self.register(SMRAM) & !SMRAM_OPEN]);
+            self.function.set(SMRAM, &[self.register(SMRAM) & !SMRAM_OPEN]);
         }
         if self.pam() != pam {
             self.map_parts(context.memory).expect("it fitted when the machine was switched on");
@@ -199,14 +199,12 @@ impl Device for I440fx {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, &State { config: self.config.save() })
+        SavedState::new(NAME, VERSION, &State { config: self.function.save() })
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(NAME, VERSION)?;
-        if !self.config.restore(&state.config) {
-            return Err(saved.damaged("no 82441FX can be in this state"));
-        }
+        self.function = self.function.restored(saved, &state.config)?;
         Ok(())
     }
 }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use self::channel::{Channel, ChannelState, DATA};
 use self::drive::Drive;
 use crate::bytewise;
-use crate::pci::{ConfigSpace, Identity, command, registers};
+use crate::pci::{Function, Identity, command, registers};
 
 mod ata;
 mod atapi;
@@ -73,8 +73,6 @@ pub enum DriveKind {
 }
 
 // Registers of the PCI function that are not those of all functions.
-/// Bus master interface base address, four bytes.
-const BMIBA: u8 = 0x20;
 /// Timing of the primary channel, two bytes; those of the secondary follow.
 const IDETIM: u8 = 0x40;
 /// Timing of the slaves, one byte.
@@ -88,6 +86,7 @@ const DECODE_ENABLE: u32 = 1 << 15;
 /// What the claims of a channel's ports are called; those of the second channel are two more.
 const COMMAND_BLOCK_REGION: u8 = 0;
 const CONTROL_REGION: u8 = 1;
+/// The bus master's ports, by base address register 4 (BMIBA).
 const BUS_MASTER_REGION: u8 = 4;
 
 /// First ports of the channels' command blocks, and where the device control registers are.
@@ -121,7 +120,7 @@ enum Place {
 /// The IDE function, device `ide`.
 #[derive(Debug)]
 pub struct Ide {
-    config: ConfigSpace,
+    function: Function,
     channels: [Channel; 2],
     /// The tag of the next request.
     next_tag: u64,
@@ -133,7 +132,7 @@ impl Ide {
     pub fn new(drives: &[Option<DriveModel>; UNITS as usize]) -> Ide {
         let [a, b, c, d] = drives.each_ref().map(Option::as_ref);
         let channels = [Channel::new(IRQS[0], 0, [a, b]), Channel::new(IRQS[1], 2, [c, d])];
-        Ide { config: config_space(), channels, next_tag: 0 }
+        Ide { function: function(), channels, next_tag: 0 }
     }
 
     /// Drive `unit`, if there is one.
@@ -145,20 +144,11 @@ impl Ide {
         self.channels.get_mut(usize::from(unit / 2))?.drive_mut(unit % 2)
     }
 
-    /// First port of the bus master's registers.
-    fn bus_master_base(&self) -> u32 {
-        self.config.read(BMIBA, Width::Dword) & !3
-    }
-
-    fn is_mastering(&self) -> bool {
-        self.config.read(registers::COMMAND, Width::Word) & command::MASTER != 0
-    }
-
-    /// Claims the ports that the configuration says.
-    fn claim(&self, context: &mut Context<'_>) {
-        let io = self.config.read(registers::COMMAND, Width::Word) & command::IO != 0;
+    /// Claims the ports of the two channels, where they are enabled.
+    fn claim_channels(&self, context: &mut Context<'_>) {
+        let io = self.function.may(command::IO);
         for index in 0..2 {
-            let timing = self.config.read(IDETIM + 2 * index, Width::Word);
+            let timing = self.function.read(IDETIM + 2 * index, Width::Word);
             let regions = [COMMAND_BLOCK_REGION, CONTROL_REGION].map(|region| region + 2 * index);
             if io && timing & DECODE_ENABLE != 0 {
                 let index = usize::from(index);
@@ -170,7 +160,6 @@ impl Ide {
                 }
             }
         }
-        self.config.claim_ports(context, BUS_MASTER_REGION, BMIBA, BUS_MASTER_PORTS);
     }
 
     fn place(&self, port: u16) -> Option<Place> {
@@ -183,7 +172,7 @@ impl Ide {
                 return Some(Place::Control(index));
             }
         }
-        let offset = port.wrapping_sub(self.bus_master_base() as u16);
+        let offset = self.function.port_offset(BUS_MASTER_REGION, port);
         (offset < BUS_MASTER_PORTS).then(|| Place::Master(usize::from(offset / 8), offset % 8))
     }
 
@@ -208,28 +197,26 @@ impl Ide {
     }
 
     fn settle(&mut self, context: &mut Context<'_>) {
-        let mastering = self.is_mastering();
+        let mastering = self.function.may(command::MASTER);
         for channel in &mut self.channels {
             channel.settle(context, mastering, &mut self.next_tag);
         }
     }
 }
 
-/// The function's configuration space after a reset.
-fn config_space() -> ConfigSpace {
+/// The PCI function.
+fn function() -> Function {
     // An IDE controller in compatibility mode that can be bus master.
     let identity = Identity { vendor: 0x8086, device: 0x7010, revision: 0, class: 0x010180 };
-    let mut space = ConfigSpace::new(identity);
-    space.make_writable(registers::COMMAND, &[(command::IO | command::MASTER) as u8, 0]);
-    // Fast back-to-back; medium DEVSEL# timing; the aborts that a bus master notes are cleared by ones.
-    space.set(registers::STATUS, &[0x80, 0x02]);
-    space.make_clearable(registers::STATUS, &[0, 0x38]);
-    space.make_writable(LATENCY_TIMER, &[0xf0]);
-    space.set(BMIBA, &[0x01]);
-    space.make_writable(BMIBA, &[0xf0, 0xff, 0xff, 0xff]);
-    space.make_writable(IDETIM, &[0xff; 4]);
-    space.make_writable(SIDETIM, &[0xff]);
-    space
+    Function::new(identity)
+        .command(command::IO | command::MASTER)
+        // Fast back-to-back; medium DEVSEL# timing; the aborts that a bus master notes are cleared by ones.
+        .status(0x0280)
+        .clearable(registers::STATUS, &[0, 0x38])
+        .writable(LATENCY_TIMER, &[0xf0])
+        .ports(BUS_MASTER_REGION, BUS_MASTER_PORTS)
+        .writable(IDETIM, &[0xff; 4])
+        .writable(SIDETIM, &[0xff])
 }
 
 impl Device for Ide {
@@ -238,9 +225,10 @@ impl Device for Ide {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.config = config_space();
+        self.function.reset();
         self.channels.iter_mut().for_each(Channel::power_on);
-        self.claim(context);
+        self.function.claim(context);
+        self.claim_channels(context);
         self.settle(context);
     }
 
@@ -286,7 +274,7 @@ impl Device for Ide {
         offset: u8,
         width: Width,
     ) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -297,8 +285,8 @@ impl Device for Ide {
         width: Width,
         value: u32,
     ) {
-        self.config.write(offset, width, value);
-        self.claim(context);
+        self.function.write(context, offset, width, value);
+        self.claim_channels(context);
         self.settle(context);
     }
 
@@ -328,7 +316,7 @@ impl Device for Ide {
 
     fn save(&self) -> SavedState {
         let channels = self.channels.each_ref().map(Channel::save);
-        let state = State { config: self.config.save(), channels, next_tag: self.next_tag };
+        let state = State { config: self.function.save(), channels, next_tag: self.next_tag };
         SavedState::new(self.name(), VERSION, &state)
     }
 
@@ -337,11 +325,7 @@ impl Device for Ide {
         if !self.channels.iter().zip(&state.channels).all(|(channel, state)| channel.fits(state)) {
             return Err(saved.damaged("it is of other drives, or a drive is in no possible state"));
         }
-        let mut config = config_space();
-        if !config.restore(&state.config) {
-            return Err(saved.damaged("a read-only PCI register differs"));
-        }
-        self.config = config;
+        self.function = self.function.restored(saved, &state.config)?;
         for (channel, state) in self.channels.iter_mut().zip(state.channels) {
             channel.restore(state);
         }

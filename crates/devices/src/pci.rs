@@ -1,7 +1,7 @@
 //! PCI: the configuration registers of a function, and configuration mechanism #1.
 //!
 //! From the PCI Local Bus Specification 2.1, sections 3.2.2.3.2 (mechanism #1) and 6 (configuration
-//! space). A PCI device has a [`ConfigSpace`] for each of its functions and answers
+//! space). A PCI device is a `Function` or more, each with a [`ConfigSpace`], and answers
 //! [`read_config`](ring3_core::device::Device::read_config); the board has a [`ConfigAddress`], which makes
 //! configuration accesses of the port accesses at CF8h to CFFh.
 //!
@@ -15,12 +15,16 @@
 //! assert_eq!(cycle, Some(ConfigCycle { slot: 1, function: 1, offset: 6 }));
 //! ```
 
-use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Width};
 
 use crate::bytewise;
 
+mod function;
 pub mod rom;
+
+pub(crate) use function::Function;
+#[cfg(test)]
+pub(crate) use function::base_register;
 
 /// Size of a function's configuration space in bytes.
 pub const CONFIG_SPACE_LEN: usize = 256;
@@ -117,15 +121,6 @@ impl ConfigSpace {
         }
     }
 
-    /// The same with `len` ports.
-    pub(crate) fn claim_ports(&self, context: &mut Context<'_>, region: u8, offset: u8, len: u16) {
-        let answers = self.read(registers::COMMAND, Width::Word) & command::IO != 0;
-        match u16::try_from(self.read(offset, Width::Dword) & !3) {
-            Ok(first @ 1..) if answers => context.claim_ports(region, PortRange::new(first, len)),
-            _ => context.release(region),
-        }
-    }
-
     /// The registers for a saved state.
     pub fn save(&self) -> Vec<u8> {
         self.bytes.to_vec()
@@ -180,6 +175,8 @@ pub mod command {
     pub const MEMORY: u32 = 1 << 1;
     /// It may access memory itself.
     pub const MASTER: u32 = 1 << 2;
+    /// It must not assert its interrupt pin (PCI Local Bus Specification 3.0, 6.2.2).
+    pub const INTERRUPT_DISABLE: u32 = 1 << 10;
 }
 
 /// Header type of a device with several functions (6.2.1).

@@ -13,7 +13,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
-use crate::pci::{ConfigSpace, Identity, MULTI_FUNCTION, STATUS_ERRORS, registers};
+use crate::pci::{Function, Identity, MULTI_FUNCTION, registers};
 
 const NAME: &str = "piix3";
 const VERSION: u32 = 1;
@@ -47,7 +47,7 @@ const RESET_CONTROL_BITS: u8 = 0x0e;
 #[derive(Debug, Clone)]
 pub struct Piix3 {
     is_set_up: bool,
-    config: ConfigSpace,
+    function: Function,
     apm_control: u8,
     apm_status: u8,
     reset_control: u8,
@@ -65,19 +65,18 @@ impl Piix3 {
     /// The bridge as after power-on, or, when `is_set_up`, as firmware leaves it.
     pub fn new(is_set_up: bool) -> Piix3 {
         let identity = Identity { vendor: 0x8086, device: 0x7000, revision: 0, class: 0x060100 };
-        let mut config = ConfigSpace::new(identity);
-        // I/O, memory and bus mastering are wired on; special cycles are free.
-        config.set(registers::COMMAND, &[0x07, 0x00]);
-        config.make_writable(registers::COMMAND, &[0x08, 0x00]);
-        config.set(registers::STATUS, &[0x00, 0x02]);
-        config.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
-        config.set(registers::HEADER_TYPE, &[MULTI_FUNCTION]);
-        config.set(XBCS, &[0x03, 0x00]);
-        config.make_writable(XBCS, &[0xff, 0x01]);
         let routes = if is_set_up { DEFAULT_ROUTES } else { [NOT_ROUTED; ROUTES] };
-        config.set(PIRQ_ROUTE_CONTROL, &routes);
-        config.make_writable(PIRQ_ROUTE_CONTROL, &[ROUTE_BITS; ROUTES]);
-        Piix3 { is_set_up, config, apm_control: 0, apm_status: 0, reset_control: 0 }
+        let function = Function::new(identity)
+            // I/O, memory and bus mastering are wired on; special cycles are free.
+            .fixed(registers::COMMAND, &[0x07, 0x00])
+            .writable(registers::COMMAND, &[0x08, 0x00])
+            .status(0x0200)
+            .fixed(registers::HEADER_TYPE, &[MULTI_FUNCTION])
+            .fixed(XBCS, &[0x03, 0x00])
+            .writable(XBCS, &[0xff, 0x01])
+            .fixed(PIRQ_ROUTE_CONTROL, &routes)
+            .writable(PIRQ_ROUTE_CONTROL, &[ROUTE_BITS; ROUTES]);
+        Piix3 { is_set_up, function, apm_control: 0, apm_status: 0, reset_control: 0 }
     }
 
     /// The ports at which the board attaches the device.
@@ -87,7 +86,7 @@ impl Piix3 {
 
     fn route(&self, context: &mut Context<'_>) {
         for input in 0..ROUTES as u8 {
-            let route = self.config.read(PIRQ_ROUTE_CONTROL + input, Width::Byte) as u8;
+            let route = self.function.read(PIRQ_ROUTE_CONTROL + input, Width::Byte) as u8;
             let line = (route & NOT_ROUTED == 0).then_some(route & 0xf);
             context.irq.route(input, line.filter(|line| is_routable(*line)));
         }
@@ -137,7 +136,7 @@ impl Device for Piix3 {
     }
 
     fn read_config(&mut self, _: &mut Context<'_>, _function: u8, offset: u8, width: Width) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -148,13 +147,13 @@ impl Device for Piix3 {
         width: Width,
         value: u32,
     ) {
-        self.config.write(offset, width, value);
+        self.function.write(context, offset, width, value);
         self.route(context);
     }
 
     fn save(&self) -> SavedState {
         let state = State {
-            config: self.config.save(),
+            config: self.function.save(),
             apm_control: self.apm_control,
             apm_status: self.apm_status,
             reset_control: self.reset_control,
@@ -164,9 +163,10 @@ impl Device for Piix3 {
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(NAME, VERSION)?;
-        if state.reset_control & !RESET_CONTROL_BITS != 0 || !self.config.restore(&state.config) {
+        if state.reset_control & !RESET_CONTROL_BITS != 0 {
             return Err(saved.damaged("no PIIX3 can be in this state"));
         }
+        self.function = self.function.restored(saved, &state.config)?;
         self.apm_control = state.apm_control;
         self.apm_status = state.apm_status;
         self.reset_control = state.reset_control;
@@ -252,7 +252,7 @@ mod tests {
         let before = bridge.save();
         let (apm_control, apm_status) = (0, 0);
         for (config, reset_control) in
-            [(vec![0; 256], 0), (vec![0; 7], 0), (bridge.config.save(), 1)]
+            [(vec![0; 256], 0), (vec![0; 7], 0), (bridge.function.save(), 1)]
         {
             let state = State { config, apm_control, apm_status, reset_control };
             let saved = SavedState::new(NAME, VERSION, &state);

@@ -57,7 +57,7 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
-use crate::pci::ConfigSpace;
+use crate::pci::Function;
 use dispi::{Dispi, Effect};
 use registers::Registers;
 
@@ -71,7 +71,7 @@ const PLANES_LEN: u64 = 0x4_0000;
 
 // The regions of memory.
 const WINDOW: u8 = 0;
-const MMIO: u8 = 1;
+const MMIO: u8 = pci::REGISTERS;
 const WINDOW_START: u64 = 0xa_0000;
 /// The part of the window that linear modes use, and mode 13h.
 const LINEAR_WINDOW_LEN: u64 = dispi::BANK_LEN;
@@ -122,7 +122,7 @@ struct Saved {
 pub struct Vga {
     video: Area,
     rom: Option<Area>,
-    config: ConfigSpace,
+    function: Function,
     state: State,
 }
 
@@ -142,7 +142,7 @@ impl Vga {
             mapped: pci::Mapped::default(),
             window: None,
         };
-        Vga { video, rom, config: pci::config_space(video, rom), state }
+        Vga { video, rom, function: pci::function(video, rom), state }
     }
 
     /// The ports at which the board attaches the device: those of the monochrome and of the colour adapter, without
@@ -430,7 +430,7 @@ impl Device for Vga {
         width: Width,
         value: u32,
     ) {
-        if region == MMIO && offset < pci::REGISTERS_LEN {
+        if region == MMIO && offset < u64::from(pci::REGISTERS_LEN) {
             self.write_mmio(context, offset, width, value);
             self.update_window(context);
         } else if region == WINDOW {
@@ -450,7 +450,7 @@ impl Device for Vga {
         offset: u8,
         width: Width,
     ) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -461,9 +461,8 @@ impl Device for Vga {
         width: Width,
         value: u32,
     ) {
-        self.config.write(offset, width, value);
-        self.state.mapped.update(&self.config, context.memory, self.video, self.rom);
-        self.config.claim_memory(context, MMIO, pci::REGISTERS, pci::REGISTERS_LEN);
+        self.function.write(context, offset, width, value);
+        self.state.mapped.update(&self.function, context.memory, self.video, self.rom);
     }
 
     fn picture(&self, memory: &Memory) -> Option<Picture> {
@@ -472,27 +471,24 @@ impl Device for Vga {
     }
 
     fn save(&self) -> SavedState {
-        let saved = Saved { config: self.config.save(), state: self.state.clone() };
+        let saved = Saved { config: self.function.save(), state: self.state.clone() };
         SavedState::new(NAME, VERSION, &saved)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let Saved { config, state } = saved.load(NAME, VERSION)?;
-        let mut space = self.config.clone();
-        if !space.restore(&config) {
-            return Err(saved.damaged("it is of an adapter with other memory"));
-        }
+        let function = self.function.restored(saved, &config)?;
         let window_fits = state.window.is_none_or(|offset| {
             offset.is_multiple_of(LINEAR_WINDOW_LEN) && offset < self.video.size()
         });
         if !state.registers.is_possible()
             || !state.dispi.is_possible(self.video.size())
-            || !state.mapped.is_possible(&space)
+            || !state.mapped.is_possible(&function)
             || !window_fits
         {
             return Err(saved.damaged("a register holds what it cannot hold"));
         }
-        self.config = space;
+        self.function = function;
         self.state = state;
         Ok(())
     }

@@ -6,6 +6,7 @@ use ring3_core::net::{Offloads, PartialChecksum, SegmentationKind};
 
 use super::registers as r;
 use super::*;
+use crate::pci::base_register;
 
 const OURS: MacAddress = MacAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
 const SLOT: u8 = 3;
@@ -143,7 +144,7 @@ fn it_is_found_and_tells_its_address() {
     driven.write(r::CTRL, ctrl::RESET);
     assert_eq!(driven.read(r::RAL), 0x1200_5452);
     // By its ports.
-    let ports = PORTS_REGISTER;
+    let ports = base_register(PORTS_REGION);
     driven.card.write_config(&mut driven.bench.context(), 0, ports, Width::Dword, 0xc001);
     driven.card.write_port(&mut driven.bench.context(), 0xc000, Width::Dword, r::RAL);
     let value = driven.card.read_port(&mut driven.bench.context(), 0xc004, Width::Dword);

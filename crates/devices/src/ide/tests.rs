@@ -9,6 +9,7 @@ use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, SECTOR
 
 use super::*;
 use crate::hammer::{blows, hammer};
+use crate::pci::base_register;
 
 mod cd_rom;
 mod disk;
@@ -25,6 +26,8 @@ const DEVICE: u16 = 0x1f6;
 const STATUS: u16 = 0x1f7;
 const COMMAND: u16 = 0x1f7;
 const CONTROL: u16 = 0x3f6;
+/// The base address register of the bus master.
+const BUS_MASTER_BASE: u8 = base_register(BUS_MASTER_REGION);
 /// Where the tests put the bus master.
 const MASTER: u16 = 0xc000;
 /// Where they put its table.
@@ -83,7 +86,7 @@ impl Machine {
             flushes: 0,
             discarded: Vec::new(),
         };
-        machine.write_config(BMIBA, u32::from(MASTER));
+        machine.write_config(BUS_MASTER_BASE, u32::from(MASTER));
         machine.write_config(IDETIM, 0x8000_8000);
         machine.write_config(registers::COMMAND, command::IO | command::MASTER);
         machine
@@ -246,9 +249,9 @@ fn ports_follow_the_configuration() {
     assert_eq!(claimed(&mut machine), expected);
     machine.write_config(IDETIM, 0x0000_8000);
     assert_eq!(claimed(&mut machine)[1..4], [ports(0x3f6, 1), Decoded::Nothing, Decoded::Nothing]);
-    machine.write_config(BMIBA, 0xffff_ffff);
+    machine.write_config(BUS_MASTER_BASE, 0xffff_ffff);
     let context = &mut machine.bench.context();
-    assert_eq!(machine.ide.read_config(context, 1, BMIBA, Width::Dword), 0xffff_fff1);
+    assert_eq!(machine.ide.read_config(context, 1, BUS_MASTER_BASE, Width::Dword), 0xffff_fff1);
     assert_eq!(machine.ide.read_config(context, 1, 0, Width::Dword), 0x7010_8086);
     assert_eq!(machine.ide.read_config(context, 1, 8, Width::Dword), 0x0101_8000);
     assert_eq!(claimed(&mut machine)[4], Decoded::Nothing, "that is no port");

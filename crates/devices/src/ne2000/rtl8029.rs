@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Card, MoreRegisters, PORTS};
 use crate::pci::rom::{self, RomImage};
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, command, registers};
+use crate::pci::{Function, Identity, command};
 
 /// Bytes of its memory.
 const MEMORY: usize = 32 << 10;
@@ -96,36 +96,24 @@ struct State {
 pub struct Rtl8029 {
     name: &'static str,
     slot: u8,
-    rom: Option<RomImage>,
-    config: ConfigSpace,
+    function: Function,
     card: Card<Page3>,
 }
 
 impl Rtl8029 {
     /// The card `name` with that address, which is PCI device number `slot`.
     pub fn new(name: &'static str, address: MacAddress, slot: u8) -> Rtl8029 {
-        let card = Card::new(address, MEMORY);
-        Rtl8029 { name, slot, rom: None, config: config_space(None), card }
+        Rtl8029 { name, slot, function: function(), card: Card::new(address, MEMORY) }
     }
 
     /// The same with a ROM, whichever function that was made for.
     #[must_use]
     pub fn with_rom(self, rom: Option<RomImage>) -> Rtl8029 {
-        let rom = rom.map(|rom| rom.of_function(&self.config));
-        Rtl8029 { config: config_space(rom.as_ref()), rom, ..self }
+        Rtl8029 { function: self.function.with_rom(rom), ..self }
     }
 
     fn offset(&self, port: u16) -> u16 {
-        let base = self.config.read(registers::BASE_ADDRESS, Width::Dword) & !3;
-        port.wrapping_sub(base as u16)
-    }
-
-    /// Claims the ports and addresses that the configuration says.
-    fn claim(&self, context: &mut Context<'_>) {
-        self.config.claim_ports(context, PORTS_REGION, registers::BASE_ADDRESS, PORTS);
-        if let Some(rom) = &self.rom {
-            rom.claim(&self.config, context);
-        }
+        self.function.port_offset(PORTS_REGION, port)
     }
 
     fn settle(&self, context: &mut Context<'_>) {
@@ -133,24 +121,17 @@ impl Rtl8029 {
     }
 }
 
-/// The function's configuration space after a reset.
-fn config_space(rom: Option<&RomImage>) -> ConfigSpace {
+/// The PCI function.
+fn function() -> Function {
     // An Ethernet controller.
     let identity = Identity { vendor: 0x10ec, device: 0x8029, revision: 0, class: 0x020000 };
-    let mut space = ConfigSpace::new(identity);
-    space.make_writable(registers::COMMAND, &[(command::IO | command::MEMORY) as u8, 0]);
-    // Medium DEVSEL# timing.
-    space.set(registers::STATUS, &[0, 0x02]);
-    space.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
-    space.set(registers::BASE_ADDRESS, &[1]);
-    space.make_writable(registers::BASE_ADDRESS, &(!u32::from(PORTS - 1)).to_le_bytes());
-    space.set(registers::SUBSYSTEM_VENDOR, &[0xec, 0x10, 0x29, 0x80]);
-    space.set(registers::INTERRUPT_PIN, &[1]);
-    space.make_writable(registers::INTERRUPT_LINE, &[0xff]);
-    if let Some(rom) = rom {
-        rom.add_register(&mut space);
-    }
-    space
+    Function::new(identity)
+        .command(command::IO | command::MEMORY)
+        // Medium DEVSEL# timing.
+        .status(0x0200)
+        .ports(PORTS_REGION, PORTS)
+        .subsystem(0x10ec, 0x8029)
+        .interrupt()
 }
 
 impl Device for Rtl8029 {
@@ -159,9 +140,9 @@ impl Device for Rtl8029 {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.config = config_space(self.rom.as_ref());
+        self.function.reset();
         self.card.power_on();
-        self.claim(context);
+        self.function.claim(context);
         self.settle(context);
     }
 
@@ -191,8 +172,7 @@ impl Device for Rtl8029 {
         offset: u64,
         width: Width,
     ) -> u32 {
-        let rom = self.rom.as_ref().filter(|_| region == rom::REGION);
-        rom.map_or(width.mask(), |rom| rom.read(offset, width))
+        if region == rom::REGION { self.function.read_rom(offset, width) } else { width.mask() }
     }
 
     fn read_config(
@@ -202,7 +182,7 @@ impl Device for Rtl8029 {
         offset: u8,
         width: Width,
     ) -> u32 {
-        self.config.read(offset, width)
+        self.function.read(offset, width)
     }
 
     fn write_config(
@@ -213,8 +193,7 @@ impl Device for Rtl8029 {
         width: Width,
         value: u32,
     ) {
-        self.config.write(offset, width, value);
-        self.claim(context);
+        self.function.write(context, offset, width, value);
     }
 
     fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
@@ -227,7 +206,7 @@ impl Device for Rtl8029 {
     }
 
     fn save(&self) -> SavedState {
-        let state = State { config: self.config.save(), card: self.card.clone() };
+        let state = State { config: self.function.save(), card: self.card.clone() };
         SavedState::new(self.name, VERSION, &state)
     }
 
@@ -236,11 +215,8 @@ impl Device for Rtl8029 {
         if !state.card.is_possible_for(&self.card) {
             return Err(saved.damaged("it is of another card, or its registers cannot be"));
         }
-        let mut config = config_space(self.rom.as_ref());
-        if !config.restore(&state.config) {
-            return Err(saved.damaged("a read-only PCI register differs"));
-        }
-        (self.config, self.card) = (config, state.card);
+        self.function = self.function.restored(saved, &state.config)?;
+        self.card = state.card;
         Ok(())
     }
 }

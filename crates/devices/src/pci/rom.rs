@@ -25,9 +25,9 @@ pub const IMAGE_MAX: usize = 16 << 20;
 /// Every image in a ROM begins with this (6.3.1.1).
 const SIGNATURE: [u8; 2] = [0x55, 0xaa];
 /// The register's least bits of an address (6.2.5.2).
-const LEAST: usize = 2048;
+pub(super) const LEAST: usize = 2048;
 /// In the register: the card answers. The command register has to say so, too.
-const ENABLE: u32 = 1 << 0;
+pub(super) const ENABLE: u32 = 1 << 0;
 const ADDRESS: u32 = !(LEAST as u32 - 1);
 /// Where there is no byte of the image.
 const EMPTY: u8 = 0xff;

@@ -6,45 +6,29 @@
 use ring3_core::memory::{Area, Backing, Memory, PAGE_SIZE, Target};
 use serde::{Deserialize, Serialize};
 
-use crate::pci::{ConfigSpace, Identity, registers};
-use ring3_core::device::Width;
+use crate::pci::{Function, Identity, command, registers};
 
-/// Base address register 0: video memory.
-const FRAME_BUFFER: u8 = 0x10;
-/// Base address register 2: the registers.
-pub(super) const REGISTERS: u8 = 0x18;
-const ROM: u8 = registers::EXPANSION_ROM;
-
-/// I/O space, memory space and bus mastering, which does nothing.
-const COMMAND_BITS: u8 = 0x07;
-/// A base address register for memory that may be prefetched.
-const PREFETCHABLE: u8 = 1 << 3;
-const ROM_ENABLE: u32 = 1;
-/// The smallest ROM that a base address register can have (6.2.5.2).
-const LEAST_ROM: u64 = 2048;
+/// The base address register of video memory.
+const FRAME_BUFFER: u8 = 0;
+/// That of the registers.
+pub(super) const REGISTERS: u8 = 2;
 
 /// Size of the registers' memory region in bytes.
-pub(super) const REGISTERS_LEN: u64 = 4096;
+pub(super) const REGISTERS_LEN: u32 = 4096;
 
-/// The configuration space of an adapter with that video memory and ROM.
-pub(super) fn config_space(video: Area, rom: Option<Area>) -> ConfigSpace {
+/// The PCI function of an adapter with that video memory and ROM.
+pub(super) fn function(video: Area, rom: Option<Area>) -> Function {
     let identity = Identity { vendor: 0x1234, device: 0x1111, revision: 2, class: 0x030000 };
-    let mut space = ConfigSpace::new(identity);
-    space.make_writable(registers::COMMAND, &[COMMAND_BITS]);
-    space.make_writable(registers::INTERRUPT_LINE, &[0xff]);
-    space.set(FRAME_BUFFER, &[PREFETCHABLE]);
-    space.make_writable(FRAME_BUFFER, &address_bits(video.size()).to_le_bytes());
-    space.make_writable(REGISTERS, &address_bits(REGISTERS_LEN).to_le_bytes());
-    if let Some(rom) = rom {
-        let bits = address_bits(rom.size().max(LEAST_ROM)) | ROM_ENABLE;
-        space.make_writable(ROM, &bits.to_le_bytes());
+    let function = Function::new(identity)
+        // Bus mastering does nothing.
+        .command(command::IO | command::MEMORY | command::MASTER)
+        .writable(registers::INTERRUPT_LINE, &[0xff])
+        .mapped_memory(FRAME_BUFFER, video.size())
+        .memory(REGISTERS, REGISTERS_LEN);
+    match rom {
+        Some(rom) => function.mapped_rom(rom.size()),
+        None => function,
     }
-    space
-}
-
-/// The bits of an address that a base address register has for a region of at least `len` bytes.
-fn address_bits(len: u64) -> u32 {
-    (len.next_power_of_two() as u32).wrapping_neg()
 }
 
 /// Where video memory is mapped, and where the ROM.
@@ -56,27 +40,25 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// True when this can be of a function with these registers: each is where its register says, or nowhere.
-    pub(super) fn is_possible(self, space: &ConfigSpace) -> bool {
-        let fits = |mapped: Option<u32>, register| {
-            mapped.is_none() || mapped == space.memory_address(register)
-        };
-        fits(self.frame_buffer, FRAME_BUFFER) && fits(self.rom, ROM)
+    pub(super) fn is_possible(self, function: &Function) -> bool {
+        let fits = |mapped: Option<u32>, address| mapped.is_none() || mapped == address;
+        fits(self.frame_buffer, function.memory_address(FRAME_BUFFER))
+            && fits(self.rom, function.rom_address())
     }
 
     /// Maps both to where the registers say now.
     pub(super) fn update(
         &mut self,
-        space: &ConfigSpace,
+        function: &Function,
         memory: &mut Memory,
         video: Area,
         rom: Option<Area>,
     ) {
         let video_memory = Backing::Area(video, 0);
-        let to = space.memory_address(FRAME_BUFFER);
+        let to = function.memory_address(FRAME_BUFFER);
         relocate(memory, &mut self.frame_buffer, to, video.size(), video_memory, video_memory);
         if let Some(rom) = rom {
-            let enabled = space.read(ROM, Width::Dword) & ROM_ENABLE != 0;
-            let to = space.memory_address(ROM).filter(|_| enabled);
+            let to = function.rom_address();
             relocate(
                 memory,
                 &mut self.rom,

@@ -15,19 +15,16 @@ use super::transport::{
 };
 use super::{DeviceType, Work};
 use crate::bytewise;
-use crate::pci::rom::{self, RomImage};
-use crate::pci::{ConfigSpace, registers};
+use crate::pci::rom::RomImage;
+use crate::pci::{Function, command, registers};
 
 mod space;
 
 use space::{
     COMMON, DEVICE, INTERRUPT_STATUS, LEGACY_PORTS, MEMORY, MEMORY_LEN, MSIX, MSIX_CONTROL, NOTIFY,
-    NOTIFY_STRIDE, REGION_LEN, WINDOW_BAR, WINDOW_DATA, WINDOW_LENGTH, WINDOW_OFFSET,
-    base_register, config_space,
+    NOTIFY_STRIDE, REGION_LEN, WINDOW_BAR, WINDOW_DATA, WINDOW_LENGTH, WINDOW_OFFSET, function,
 };
 
-/// Bits of the command register (PCI 3.0, 6.2.2).
-const COMMAND_INTERRUPT_DISABLE: u32 = 1 << 10;
 /// In the status register: the function has an interrupt to tell of (6.2.3).
 const STATUS_INTERRUPT: u32 = 1 << 3;
 
@@ -67,8 +64,7 @@ pub struct VirtioPci<T> {
     slot: u8,
     interfaces: Interfaces,
     fixed: Fixed,
-    rom: Option<RomImage>,
-    config: ConfigSpace,
+    function: Function,
     transport: Transport,
     msix: MsiX,
     device_type: T,
@@ -93,8 +89,7 @@ impl<T: DeviceType> VirtioPci<T> {
         VirtioPci {
             slot,
             interfaces,
-            rom: None,
-            config: config_space(interfaces, &device_type, vectors, None),
+            function: function(interfaces, &device_type, vectors),
             transport: Transport::new(&fixed),
             msix: MsiX::new(vectors),
             fixed,
@@ -105,15 +100,7 @@ impl<T: DeviceType> VirtioPci<T> {
     /// The same with a ROM, whichever function that was made for.
     #[must_use]
     pub fn with_rom(self, rom: Option<RomImage>) -> VirtioPci<T> {
-        let rom = rom.map(|rom| rom.of_function(&self.config));
-        let mut all = VirtioPci { rom, ..self };
-        all.config = all.initial_config();
-        all
-    }
-
-    /// Its configuration space after a reset.
-    fn initial_config(&self) -> ConfigSpace {
-        config_space(self.interfaces, &self.device_type, self.fixed.vectors, self.rom.as_ref())
+        VirtioPci { function: self.function.with_rom(rom), ..self }
     }
 
     /// What it is around.
@@ -121,36 +108,15 @@ impl<T: DeviceType> VirtioPci<T> {
         &self.device_type
     }
 
-    fn base(&self, register: u8) -> u32 {
-        self.config.read(base_register(register), Width::Dword) & !0xf
-    }
-
-    fn command(&self) -> u32 {
-        self.config.read(registers::COMMAND, Width::Word)
-    }
-
     /// Message control, where MSI-X is in use.
     fn messages(&self) -> Option<u32> {
-        let control = self.config.read(MSIX_CONTROL, Width::Word);
+        let control = self.function.read(MSIX_CONTROL, Width::Word);
         (control & msix::ENABLE != 0).then_some(control)
     }
 
     /// Where the device configuration begins at the legacy ports.
     fn legacy_config(&self) -> u16 {
         LEGACY_CONFIG[usize::from(self.messages().is_some())]
-    }
-
-    /// Claims the ports and addresses that the configuration says.
-    fn claim(&self, context: &mut Context<'_>) {
-        // Registers that this device has not are 0 for ever.
-        let ports = space::legacy_len(&self.device_type);
-        self.config.claim_ports(context, LEGACY_PORTS, base_register(LEGACY_PORTS), ports);
-        for (region, len) in [(MSIX, msix::LEN), (MEMORY, MEMORY_LEN)] {
-            self.config.claim_memory(context, region, base_register(region), len);
-        }
-        if let Some(rom) = &self.rom {
-            rom.claim(&self.config, context);
-        }
     }
 
     /// Lets the device type work, and tells the driver what came of it.
@@ -172,7 +138,7 @@ impl<T: DeviceType> VirtioPci<T> {
             }
             self.msix.send_pending(context.irq, control);
         }
-        let is_pin = self.messages().is_none() && self.command() & COMMAND_INTERRUPT_DISABLE == 0;
+        let is_pin = self.messages().is_none() && !self.function.may(command::INTERRUPT_DISABLE);
         context.irq.set_pci(self.slot, PIN, is_pin && self.transport.is_interrupting());
     }
 
@@ -250,7 +216,7 @@ impl<T: DeviceType> VirtioPci<T> {
 
     /// What the capability for access by the configuration space alone selects (4.1.4.9): an offset in memory, and a width.
     fn window(&self) -> Option<(u64, Width)> {
-        let register = |offset| self.config.read(offset, Width::Dword);
+        let register = |offset| self.function.read(offset, Width::Dword);
         let width = match register(WINDOW_LENGTH) {
             1 => Width::Byte,
             2 => Width::Word,
@@ -258,7 +224,7 @@ impl<T: DeviceType> VirtioPci<T> {
             _ => return None,
         };
         let offset = u64::from(register(WINDOW_OFFSET));
-        let is_memory = self.config.read(WINDOW_BAR, Width::Byte) == u32::from(MEMORY);
+        let is_memory = self.function.read(WINDOW_BAR, Width::Byte) == u32::from(MEMORY);
         let is_ours = self.interfaces.modern && is_memory && offset < MEMORY_LEN;
         (is_ours && offset.is_multiple_of(width.bytes().into())).then_some((offset, width))
     }
@@ -270,14 +236,14 @@ impl<T: DeviceType> Device for VirtioPci<T> {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        self.config = self.initial_config();
+        self.function.reset();
         self.msix = MsiX::new(self.fixed.vectors);
-        self.claim(context);
+        self.function.claim(context);
         self.apply(context, Effect::Reset);
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
-        let offset = port.wrapping_sub(self.base(LEGACY_PORTS) as u16);
+        let offset = self.function.port_offset(LEGACY_PORTS, port);
         let config = self.legacy_config();
         if offset >= config {
             return self.read_device_config((offset - config).into(), width);
@@ -291,7 +257,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
     }
 
     fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
-        let offset = port.wrapping_sub(self.base(LEGACY_PORTS) as u16);
+        let offset = self.function.port_offset(LEGACY_PORTS, port);
         let config = self.legacy_config();
         if offset >= config {
             return self.write_device_config(context, (offset - config).into(), width, value);
@@ -310,8 +276,8 @@ impl<T: DeviceType> Device for VirtioPci<T> {
     ) -> u32 {
         match region {
             MEMORY => self.read_modern(context, offset, width),
-            rom::REGION => self.rom.as_ref().map_or(width.mask(), |rom| rom.read(offset, width)),
-            _ => self.msix.read(offset, width),
+            MSIX => self.msix.read(offset, width),
+            _ => self.function.read_rom(offset, width),
         }
     }
 
@@ -325,11 +291,11 @@ impl<T: DeviceType> Device for VirtioPci<T> {
     ) {
         match region {
             MEMORY => self.write_modern(context, offset, width, value),
-            rom::REGION => {}
-            _ => {
+            MSIX => {
                 self.msix.write(offset, width, value);
                 self.settle(context, false);
             }
+            _ => {}
         }
     }
 
@@ -348,7 +314,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         }
         let is_interrupting = self.transport.is_interrupting();
         bytewise::read(offset.into(), width, |offset| {
-            let byte = self.config.read(offset as u8, Width::Byte);
+            let byte = self.function.read(offset as u8, Width::Byte);
             let is_status = offset == u16::from(registers::STATUS) && is_interrupting;
             (byte | if is_status { STATUS_INTERRUPT } else { 0 }) as u8
         })
@@ -367,8 +333,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         {
             return self.write_modern(context, place, len, value & len.mask());
         }
-        self.config.write(offset, width, value);
-        self.claim(context);
+        self.function.write(context, offset, width, value);
         self.settle(context, false);
     }
 
@@ -382,7 +347,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
 
     fn save(&self) -> SavedState {
         let state = State {
-            config: self.config.save(),
+            config: self.function.save(),
             transport: self.transport.clone(),
             msix: self.msix.clone(),
             device_type: self.device_type.save(),
@@ -396,12 +361,9 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         if !state.transport.is_possible(&self.fixed) || !state.msix.is_possible(vectors) {
             return Err(saved.damaged("its registers or queues cannot be those of this device"));
         }
-        let mut config = self.initial_config();
-        if !config.restore(&state.config) {
-            return Err(saved.damaged("a read-only PCI register differs"));
-        }
+        let function = self.function.restored(saved, &state.config)?;
         self.device_type.restore(&state.device_type)?;
-        (self.config, self.transport, self.msix) = (config, state.transport, state.msix);
+        (self.function, self.transport, self.msix) = (function, state.transport, state.msix);
         Ok(())
     }
 }

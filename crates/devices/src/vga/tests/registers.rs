@@ -194,7 +194,7 @@ fn looking_for_sizes_hides_nothing() {
 fn states_that_cannot_be_are_refused() {
     let machine = Machine::with(&TEXT);
     let good = machine.vga.state.clone();
-    let config = machine.vga.config.save();
+    let config = machine.vga.function.save();
     let mut bad_dac = good.clone();
     bad_dac.registers.dac = serde_dac(255);
     let mut bad_window = good.clone();

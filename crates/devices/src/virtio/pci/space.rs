@@ -4,8 +4,7 @@ use super::super::DeviceType;
 use super::super::msix;
 use super::super::transport::LEGACY_CONFIG;
 use super::Interfaces;
-use crate::pci::rom::RomImage;
-use crate::pci::{ConfigSpace, Identity, STATUS_ERRORS, registers};
+use crate::pci::{Function, Identity, command};
 
 /// Base address registers, which are the names of the claimed regions, too.
 pub(super) const LEGACY_PORTS: u8 = 0;
@@ -32,7 +31,7 @@ const TRANSITIONAL_DEVICE: u16 = 0x1000;
 // Registers that not all functions have (PCI 3.0, 6.1).
 const CAPABILITIES_POINTER: u8 = 0x34;
 const LATENCY_TIMER: u8 = 0x0d;
-const STATUS_HAS_CAPABILITIES: u8 = 1 << 4;
+const STATUS_HAS_CAPABILITIES: u16 = 1 << 4;
 
 /// Capability IDs (PCI 3.0, appendix H).
 const CAPABILITY_VENDOR: u8 = 0x09;
@@ -73,25 +72,12 @@ pub(super) fn legacy_len(device_type: &impl DeviceType) -> u16 {
     len.next_power_of_two() as u16
 }
 
-/// Where the base address register of that number is.
-pub(super) fn base_register(number: u8) -> u8 {
-    registers::BASE_ADDRESS + 4 * number
-}
-
-/// Lets software give a base address register of `len` bytes an address; its fixed bits are `kind`.
-fn make_base(space: &mut ConfigSpace, register: u8, len: u32, kind: u8) {
-    let offset = base_register(register);
-    space.set(offset, &[kind]);
-    space.make_writable(offset, &(!(len - 1)).to_le_bytes());
-}
-
-/// The function's configuration space after a reset.
-pub(super) fn config_space(
+/// The PCI function.
+pub(super) fn function(
     interfaces: Interfaces,
     device_type: &impl DeviceType,
     vectors: u16,
-    rom: Option<&RomImage>,
-) -> ConfigSpace {
+) -> Function {
     let id = device_type.id();
     let (device, revision) = if interfaces.legacy {
         (transitional_device(id), 0)
@@ -99,30 +85,23 @@ pub(super) fn config_space(
         (MODERN_DEVICE.wrapping_add(id), 1)
     };
     let class = device_type.class();
-    let mut space = ConfigSpace::new(Identity { vendor: VENDOR, device, revision, class });
-    // Ports, memory, bus mastering; interrupts by the pin can be switched off.
-    space.make_writable(registers::COMMAND, &[0x07, 0x04]);
-    space.set(registers::STATUS, &[STATUS_HAS_CAPABILITIES, 0]);
-    space.make_clearable(registers::STATUS, &[0, STATUS_ERRORS]);
-    space.make_writable(LATENCY_TIMER, &[0xff]);
-    // Drivers of version 0.9.5 know the type by the subsystem (0.9.5, 2.1).
-    space.set(registers::SUBSYSTEM_VENDOR, [VENDOR, id].map(u16::to_le_bytes).as_flattened());
-    space.set(registers::INTERRUPT_PIN, &[1]);
-    space.make_writable(registers::INTERRUPT_LINE, &[0xff]);
+    let mut function = Function::new(Identity { vendor: VENDOR, device, revision, class })
+        .command(command::IO | command::MEMORY | command::MASTER | command::INTERRUPT_DISABLE)
+        .status(STATUS_HAS_CAPABILITIES)
+        .writable(LATENCY_TIMER, &[0xff])
+        // Drivers of version 0.9.5 know the type by the subsystem (0.9.5, 2.1).
+        .subsystem(VENDOR, id)
+        .interrupt()
+        .memory(MSIX, msix::LEN as u32)
+        .fixed(CAPABILITIES_POINTER, &[MSIX_CAPABILITY]);
     if interfaces.legacy {
-        make_base(&mut space, LEGACY_PORTS, legacy_len(device_type).into(), 1);
+        function = function.ports(LEGACY_PORTS, legacy_len(device_type));
     }
-    make_base(&mut space, MSIX, msix::LEN as u32, 0);
-    if let Some(rom) = rom {
-        rom.add_register(&mut space);
-    }
-    space.set(CAPABILITIES_POINTER, &[MSIX_CAPABILITY]);
-    add_msix(&mut space, vectors, interfaces.modern);
+    function = with_msix(function, vectors, interfaces.modern);
     if interfaces.modern {
-        make_base(&mut space, MEMORY, MEMORY_LEN as u32, 0);
-        add_modern(&mut space, device_type);
+        function = with_modern(function.memory(MEMORY, MEMORY_LEN as u32), device_type);
     }
-    space
+    function
 }
 
 /// The device IDs of transitional devices that have a number of their own (4.1.2.1).
@@ -141,34 +120,46 @@ fn transitional_device(id: u16) -> u16 {
         }
 }
 
-fn add_msix(space: &mut ConfigSpace, vectors: u16, has_more: bool) {
+fn with_msix(function: Function, vectors: u16, has_more: bool) -> Function {
     let next = if has_more { COMMON_CAPABILITY } else { 0 };
     let [low, high] = (vectors - 1).to_le_bytes();
-    space.set(MSIX_CAPABILITY, &[CAPABILITY_MSIX, next, low, high]);
-    space.make_writable(MSIX_CONTROL, &[0, 0xc0]);
     let places = [u32::from(MSIX), msix::PENDING_OFFSET as u32 | u32::from(MSIX)];
-    space.set(MSIX_CAPABILITY + 4, places.map(u32::to_le_bytes).as_flattened());
+    function
+        .fixed(MSIX_CAPABILITY, &[CAPABILITY_MSIX, next, low, high])
+        .writable(MSIX_CONTROL, &[0, 0xc0])
+        .fixed(MSIX_CAPABILITY + 4, places.map(u32::to_le_bytes).as_flattened())
 }
 
-fn add_modern(space: &mut ConfigSpace, device_type: &impl DeviceType) {
-    let mut add = |place: u8, next: u8, len: u8, kind: u8, offset: u64, region_len: u64| {
-        space.set(place, &[CAPABILITY_VENDOR, next, len, kind, MEMORY]);
+fn with_modern(function: Function, device_type: &impl DeviceType) -> Function {
+    let (short, long) = (CAPABILITY_LEN, LONG_CAPABILITY_LEN);
+    let config_len = device_type.config().len() as u64;
+    let notify_len = NOTIFY_STRIDE * device_type.queue_sizes().len() as u64;
+    // Where each capability is, the next one, its length and kind, and what it describes.
+    let capabilities = [
+        (COMMON_CAPABILITY, INTERRUPT_CAPABILITY, short, kind::COMMON, COMMON, COMMON_LEN),
+        (
+            INTERRUPT_CAPABILITY,
+            DEVICE_CAPABILITY,
+            short,
+            kind::INTERRUPT_STATUS,
+            INTERRUPT_STATUS,
+            1,
+        ),
+        (DEVICE_CAPABILITY, NOTIFY_CAPABILITY, short, kind::DEVICE, DEVICE, config_len),
+        (NOTIFY_CAPABILITY, WINDOW_CAPABILITY, long, kind::NOTIFY, NOTIFY, notify_len),
+        (WINDOW_CAPABILITY, 0, long, kind::WINDOW, 0, 0),
+    ];
+    let function = capabilities.into_iter().fold(function, |function, capability| {
+        let (place, next, len, kind, offset, region_len) = capability;
         let range = [offset, region_len].map(|field| (field as u32).to_le_bytes());
-        space.set(place + 8, range.as_flattened());
-    };
-    let short = CAPABILITY_LEN;
-    add(COMMON_CAPABILITY, INTERRUPT_CAPABILITY, short, kind::COMMON, COMMON, COMMON_LEN);
-    let next = DEVICE_CAPABILITY;
-    add(INTERRUPT_CAPABILITY, next, short, kind::INTERRUPT_STATUS, INTERRUPT_STATUS, 1);
-    let len = device_type.config().len() as u64;
-    add(DEVICE_CAPABILITY, NOTIFY_CAPABILITY, short, kind::DEVICE, DEVICE, len);
-    let long = LONG_CAPABILITY_LEN;
-    let len = NOTIFY_STRIDE * device_type.queue_sizes().len() as u64;
-    add(NOTIFY_CAPABILITY, WINDOW_CAPABILITY, long, kind::NOTIFY, NOTIFY, len);
-    add(WINDOW_CAPABILITY, 0, long, kind::WINDOW, 0, 0);
-    space.set(NOTIFY_CAPABILITY + 16, &(NOTIFY_STRIDE as u32).to_le_bytes());
-    space.set(WINDOW_BAR, &[0]);
-    space.make_writable(WINDOW_BAR, &[0xff]);
-    space.make_writable(WINDOW_OFFSET, &[0xff; 4]);
-    space.make_writable(WINDOW_LENGTH, &[0xff; 4]);
+        function
+            .fixed(place, &[CAPABILITY_VENDOR, next, len, kind, MEMORY])
+            .fixed(place + 8, range.as_flattened())
+    });
+    function
+        .fixed(NOTIFY_CAPABILITY + 16, &(NOTIFY_STRIDE as u32).to_le_bytes())
+        .fixed(WINDOW_BAR, &[0])
+        .writable(WINDOW_BAR, &[0xff])
+        .writable(WINDOW_OFFSET, &[0xff; 4])
+        .writable(WINDOW_LENGTH, &[0xff; 4])
 }

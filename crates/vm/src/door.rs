@@ -1,4 +1,5 @@
-//! The input door as the host sees it: threads send, the machine takes between two instructions. Some of what comes it [fetches](Source) itself.
+//! The input door as the host sees it: threads send inputs, and the machine takes them between two
+//! instructions. Some inputs the machine [fetches](Source) itself.
 
 mod source;
 #[cfg(test)]
@@ -19,21 +20,22 @@ use crate::control::{Event, Request, Status, Subscriber};
 use source::Bell;
 pub use source::{Fetched, Source};
 
-/// Inputs for one device that wait at the door at most; senders then wait or give up.
+/// Upper bound of the inputs for one device that wait at the door; senders then wait or give up.
 const CAPACITY: usize = 64;
 
-/// The longest time for which a machine that waits looks for something before it sleeps: about what waking it up takes.
+/// How long a waiting machine polls, at most, before it sleeps: about as long as waking it up takes.
 const LOOKS_FOR: Duration = Duration::from_micros(200);
 
-/// How often a machine looks that cannot sleep until there is something.
+/// How often a machine polls that cannot sleep until there is something.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// What else a machine waits for, and takes elsewhere.
+/// Other sources of work for which a machine waits, and which it takes elsewhere.
 pub(crate) trait Others {
-    /// There may be something.
+    /// Returns whether there may be something.
     fn have_news(&self) -> bool;
 
-    /// Before the machine sleeps: what can be read when there may be something. None where there may be already.
+    /// Prepares for the machine to sleep. Returns the descriptors that can be read when there may be
+    /// something, or None if there may be already.
     fn arm(&self) -> Option<Vec<BorrowedFd<'_>>>;
 }
 
@@ -74,31 +76,34 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     inputs: VecDeque<Input>,
-    /// [`Input::Quit`] was sent; it does not wait behind the others.
+    /// Whether [`Input::Quit`] was sent; it does not wait behind the others.
     quit: bool,
-    /// That was because of a signal to this process.
+    /// Whether it was sent because of a signal to this process.
     by_signal: bool,
-    /// [`Input::Reset`] was sent: the same, for a guest that takes nothing any more is why one resets it.
+    /// Whether [`Input::Reset`] was sent. It does not wait either: people reset a guest because it takes
+    /// nothing any more.
     reset: bool,
-    /// What the machine is to fetch from, too.
+    /// Sources from which the machine will fetch, too.
     attached: Vec<Box<dyn Source>>,
-    /// Wakes the machine while it [`Waiting::sleeps`] by descriptors. It is there from the first source on.
+    /// Wakes the machine while it sleeps by descriptors. It exists from the first source on.
     bell: Option<Bell>,
     sleeps: bool,
-    /// Threads that wait for [`Shared::changed`].
+    /// Number of threads that wait for [`Shared::changed`].
     sleepers: usize,
-    /// What is to be answered.
+    /// Requests to be answered.
     requests: Vec<Request>,
-    /// Who is to be told what happens.
+    /// Those who are told of events.
     subscribers: Vec<Subscriber>,
-    /// Once it is [`Status::Ended`] nobody will take anything any more.
+    /// The state of the machine. Once it is [`Status::Ended`], nobody will take anything any more.
     status: Status,
 }
 
 impl Waiting {
-    /// True when `input`, which is neither [`Input::Quit`] nor [`Input::Reset`], must wait outside. Answers of drives need not: there
-    /// are no more than the guest has asked for, and the machine may itself wait for the thread that brings them. Nor need word of
-    /// congestion, which is one for each that the machine was told: who brings it also sends what the guest does.
+    /// Returns whether `input`, which is neither [`Input::Quit`] nor [`Input::Reset`], must wait outside.
+    /// Answers of drives need not: there are no more of them than the guest has asked for, and the machine
+    /// may itself wait for the thread that brings them. Nor need reports of congestion, of which there is one
+    /// for each congestion that the machine was told of: the thread that brings them also sends the guest's
+    /// packets.
     fn is_full_for(&self, input: &Input) -> bool {
         if let Input::Device { input: DeviceInput::Disk(_) | DeviceInput::Congestion(_), .. } =
             input
@@ -108,18 +113,19 @@ impl Waiting {
         self.room_for(device_of(input)) == 0
     }
 
-    /// How many more inputs for `device` may wait here.
+    /// Returns how many more inputs for `device` may wait here.
     fn room_for(&self, device: Option<&str>) -> usize {
         let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device);
         CAPACITY.saturating_sub(of_the_same.count())
     }
 
-    /// True when there is something for the machine to do, if `accepts` says which inputs it can take now.
+    /// Returns whether there is something for the machine to do, if `accepts` says which inputs it can take
+    /// now.
     fn wakes(&self, accepts: impl Fn(&Input) -> bool) -> bool {
         self.quit || self.reset || !self.requests.is_empty() || self.inputs.iter().any(accepts)
     }
 
-    /// Lets `input` in and past the others, if it is one of those that do not wait.
+    /// Lets `input` in ahead of the others, if it is one of those that do not wait.
     fn takes_at_once(&mut self, input: &Input) -> bool {
         match input {
             Input::Quit => self.quit = true,
@@ -132,7 +138,7 @@ impl Waiting {
     }
 }
 
-/// The device that `input` is for.
+/// Returns the device for which `input` is.
 fn device_of(input: &Input) -> Option<&str> {
     match input {
         Input::Device { name, .. } => Some(name),
@@ -143,12 +149,12 @@ fn device_of(input: &Input) -> Option<&str> {
 }
 
 impl Shared {
-    /// A thread that panicked has left the queue as whole as any other.
+    /// Locks the queue. A thread that panicked has left it consistent.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until something changes, but not longer than `duration`.
+    /// Sleeps until something changes, at most for `duration`.
     fn sleep<'a>(
         &self,
         mut waiting: MutexGuard<'a, Waiting>,
@@ -166,14 +172,14 @@ impl Shared {
         waiting
     }
 
-    /// Something has changed. Where nobody sleeps that takes no call of the host.
+    /// Notes a change. Without sleeping threads this takes no system call.
     fn notify(&self, waiting: &Waiting) {
         if waiting.sleepers > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Something has come: wakes the machine if it sleeps.
+    /// Notes that something has come, and wakes the machine if it sleeps.
     fn wake(&self, waiting: &Waiting) {
         self.notify(waiting);
         if let Some(bell) = &waiting.bell
@@ -191,8 +197,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends `input`, waiting while its device has too much of it; [`Input::Quit`],
-    /// [`Input::Reset`] and the answers of drives never wait. What is sent to a machine that has ended is lost.
+    /// Sends `input`, and waits while too many are queued for its device. [`Input::Quit`], [`Input::Reset`]
+    /// and the answers of drives never wait. Inputs to a machine that has ended are lost.
     pub fn send(&self, input: Input) {
         let mut waiting = self.shared.lock();
         if !waiting.takes_at_once(&input) {
@@ -204,8 +210,8 @@ impl Sender {
         self.shared.wake(&waiting);
     }
 
-    /// Sends `input` if there is room for it at once; true when there was. For
-    /// what a person types, who would rather lose a key than be locked out.
+    /// Sends `input` if there is room for it at once, and returns whether there was. This is for what a
+    /// person types, who would rather lose a key than be locked out.
     pub fn offer(&self, input: Input) -> bool {
         let mut waiting = self.shared.lock();
         if !waiting.takes_at_once(&input) {
@@ -218,7 +224,8 @@ impl Sender {
         true
     }
 
-    /// Lets the machine fetch from `source` itself. Given back is the source of a machine that has ended, or where the host has no descriptor for it.
+    /// Makes the machine fetch from `source` itself. Returns the source if the machine has ended, or if the
+    /// host has no descriptor for it.
     pub fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
         let mut waiting = self.shared.lock();
         if waiting.bell.is_none() {
@@ -238,17 +245,17 @@ impl Sender {
         self.send(Input::Quit);
     }
 
-    /// [`Sender::quit_by_signal`] was called.
+    /// Returns whether [`Sender::quit_by_signal`] was called.
     pub(crate) fn was_signalled(&self) -> bool {
         self.shared.lock().by_signal
     }
 
-    /// What the machine does.
+    /// Returns the state of the machine.
     pub(crate) fn status(&self) -> Status {
         self.shared.lock().status
     }
 
-    /// Lets the machine answer `request`; one that has ended drops it.
+    /// Passes `request` to the machine. One that has ended drops it.
     pub(crate) fn request(&self, request: Request) {
         let mut waiting = self.shared.lock();
         if waiting.status != Status::Ended {
@@ -257,7 +264,7 @@ impl Sender {
         }
     }
 
-    /// Lets the machine tell `subscriber` what happens; one that has ended drops it.
+    /// Passes `subscriber` to the machine, which tells it of events. One that has ended drops it.
     pub(crate) fn subscribe(&self, subscriber: Subscriber) {
         let mut waiting = self.shared.lock();
         if waiting.status != Status::Ended {
@@ -270,13 +277,13 @@ impl Sender {
 #[derive(Debug)]
 pub struct Door {
     shared: Arc<Shared>,
-    /// When the door was made, and later by as much time as was spent in pauses.
+    /// When the door was made, plus the time that was spent in pauses.
     opened: Instant,
-    /// What host time was then.
+    /// Host time at that moment.
     before: Time,
-    /// When the present pause has begun.
+    /// When the present pause began.
     paused: Option<Instant>,
-    /// It is one that only a reset of the machine ends.
+    /// Whether only a reset of the machine ends this pause.
     off: bool,
     script: Script,
     sources: Vec<Box<dyn Source>>,
@@ -300,43 +307,44 @@ impl fmt::Debug for Script {
 }
 
 impl Door {
-    /// Another sender for it.
+    /// Returns another sender for this door.
     pub(crate) fn sender(&self) -> Sender {
         Sender { shared: self.shared.clone() }
     }
 
-    /// Host time since the door was made, without pauses.
+    /// Returns host time since the door was made, without pauses.
     pub fn host_time(&self) -> Time {
         let now = self.paused.unwrap_or_else(Instant::now);
         let nanos = now.duration_since(self.opened).as_nanos();
         self.before.plus_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Lets host time be `time`, if it was earlier: as if the door had been made with the machine that has come so far.
+    /// Sets host time to `time` if it was earlier, as if the door had been made with a machine that has run
+    /// until then.
     pub fn advance_to(&mut self, time: Time) {
         let behind = time.nanos_since(self.host_time());
         self.before = self.before.plus_nanos(behind);
     }
 
-    /// True between [`Door::pause`] and [`Door::resume`].
+    /// Returns whether the machine is between [`Door::pause`] and [`Door::resume`].
     pub fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 
-    /// Stops host time, as far as the machine sees it, and tells all who want to know.
+    /// Stops host time, as far as the machine sees it, and tells the subscribers.
     pub fn pause(&mut self) {
         if !self.is_paused() {
             self.stand_still(Status::Paused);
         }
     }
 
-    /// The same as [`Door::pause`], because of a drive: also of a machine that is paused.
+    /// Does the same as [`Door::pause`] because of a drive, also to a machine that is paused.
     pub fn stop(&mut self) {
         self.stand_still(Status::Stopped);
     }
 
     fn stand_still(&mut self, status: Status) {
-        // First the status: who hears of the event may ask for it at once.
+        // The status must change first: a subscriber may ask for it at once.
         self.shared.lock().status = if self.off { Status::Off } else { status };
         if self.paused.is_none() {
             self.paused = Some(Instant::now());
@@ -344,27 +352,27 @@ impl Door {
         }
     }
 
-    /// The guest has switched the machine off: as a pause, but that only [`Door::switch_on`] ends it.
+    /// Pauses a machine that the guest has switched off. Only [`Door::switch_on`] ends this pause.
     pub fn switch_off(&mut self) {
         self.off = true;
-        // First the status: who hears of the event may ask for it at once.
+        // The status must change first: a subscriber may ask for it at once.
         self.shared.lock().status = Status::Off;
         self.tell(&Event::Off);
         self.pause();
     }
 
-    /// The machine was reset: from now on it is paused and no more than that.
+    /// Notes that the machine was reset: from now on it is merely paused.
     pub fn switch_on(&mut self) {
         self.off = false;
         self.shared.lock().status = Status::Paused;
     }
 
-    /// True between [`Door::switch_off`] and [`Door::switch_on`].
+    /// Returns whether the machine is between [`Door::switch_off`] and [`Door::switch_on`].
     pub fn is_off(&self) -> bool {
         self.off
     }
 
-    /// Lets host time go on, and tells all who want to know. Nothing happens while the machine is off.
+    /// Lets host time continue, and tells the subscribers. Does nothing while the machine is off.
     pub fn resume(&mut self) {
         if self.off {
             return;
@@ -376,12 +384,13 @@ impl Door {
         }
     }
 
-    /// Tells all who want to know that `event` has happened.
+    /// Tells the subscribers that `event` has happened.
     pub fn tell(&mut self, event: &Event) {
         self.shared.lock().subscribers.retain(|subscriber| subscriber.tell(event));
     }
 
-    /// The machine has ended, as `event` says: what was asked of it fails, and nobody waits for it any more.
+    /// Notes that the machine has ended, as `event` says: its requests fail, and nobody waits for it any
+    /// more.
     pub fn end(&mut self, event: &Event) {
         self.tell(event);
         self.close();
@@ -396,14 +405,14 @@ impl Door {
         self.shared.notify(&waiting);
     }
 
-    /// The requests that have come, to be answered. While there is a reset to be taken they wait for that: who has asked for it sees the machine
-    /// after it.
+    /// Takes the requests to be answered. While a reset waits to be taken they wait too, so that whoever has
+    /// sent it sees the machine after it.
     pub fn take_requests(&mut self) -> Vec<Request> {
         let mut waiting = self.shared.lock();
         if waiting.reset { Vec::new() } else { std::mem::take(&mut waiting.requests) }
     }
 
-    /// True when [`Door::take_requests`] would give something.
+    /// Returns whether [`Door::take_requests`] would return any.
     pub fn has_requests(&self) -> bool {
         !self.shared.lock().requests.is_empty()
     }
@@ -428,8 +437,8 @@ impl Door {
         });
     }
 
-    /// Takes the next input of which `accepts` says that it can be taken now, which is a matter of its
-    /// device alone. Inputs for one device stay in their order; another's do not wait for them.
+    /// Takes the next input that `accepts` says can be taken now, which depends only on its device. Inputs
+    /// for one device stay in their order; those for another device do not wait for them.
     pub fn take(&mut self, accepts: impl Fn(&Input) -> bool) -> Option<Input> {
         let mut waiting = self.shared.lock();
         if std::mem::take(&mut waiting.quit) {
@@ -443,7 +452,7 @@ impl Door {
         waiting.inputs.remove(next)
     }
 
-    /// Waits for an input that `accepts`, and takes it. It is certain to come.
+    /// Waits for an input that `accepts`, and takes it. The input must be certain to come.
     pub(crate) fn wait_for(&mut self, accepts: impl Fn(&Input) -> bool) -> Input {
         let mut waiting = self.shared.lock();
         loop {
@@ -456,35 +465,35 @@ impl Door {
         }
     }
 
-    /// Puts inputs at the door that are all there before the machine runs: in a deterministic run it takes each as soon as its
-    /// device can, however the host's threads run.
+    /// Puts inputs at the door before the machine runs. In a deterministic run the machine takes each as soon
+    /// as its device can, however the host's threads run.
     pub fn put_script(&mut self, inputs: impl Iterator<Item = Input> + Send + 'static) {
         self.script = Script::new(inputs);
     }
 
-    /// Takes the next of [`Door::put_script`]'s inputs, if `accepts` says that it can be taken now.
+    /// Takes the next input of [`Door::put_script`], if `accepts` says that it can be taken now.
     pub fn take_scripted(&mut self, accepts: impl FnOnce(&Input) -> bool) -> Option<Input> {
         self.script.0.next_if(accepts)
     }
 
-    /// True when [`Door::take_scripted`] would give something.
+    /// Returns whether [`Door::take_scripted`] would return an input.
     pub fn has_scripted(&mut self, accepts: impl FnOnce(&Input) -> bool) -> bool {
         self.script.0.peek().is_some_and(accepts)
     }
 
-    /// True when [`Door::take`] would give something.
+    /// Returns whether [`Door::take`] would return an input.
     pub fn has_input(&self, accepts: impl Fn(&Input) -> bool) -> bool {
         let waiting = self.shared.lock();
         waiting.quit || waiting.reset || waiting.inputs.iter().any(accepts)
     }
 
-    /// Sleeps until [`Door::take`] or [`Door::take_requests`] would give something, or until host time `until`, if
-    /// that is given.
+    /// Sleeps until [`Door::take`] or [`Door::take_requests`] would return something, or until host time
+    /// `until`, if it is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
         self.wait_with(until, &Nothing, accepts);
     }
 
-    /// The same, but until `others` have something, too.
+    /// Sleeps as [`Door::wait`] does, but also until `others` have something.
     pub(crate) fn wait_with(
         &mut self,
         until: Option<Time>,
@@ -502,7 +511,7 @@ impl Door {
         }
     }
 
-    /// Looks for the time that is worth it whether there is something; true if there is.
+    /// Polls for as long as it pays. Returns whether there is something.
     fn look(
         &mut self,
         until: Option<Time>,
@@ -520,7 +529,7 @@ impl Door {
         found
     }
 
-    /// See [`Door::wait`]. True if it has slept until there was something.
+    /// See [`Door::wait`]. Returns whether it has slept until there was something.
     fn sleep(
         &mut self,
         until: Option<Time>,
@@ -528,7 +537,7 @@ impl Door {
         accepts: impl Fn(&Input) -> bool,
     ) -> bool {
         loop {
-            // Only a source that has said that there is nothing can be waited for.
+            // Only a source that has returned nothing can be waited for.
             self.fetch();
             let Some(mut descriptors) = others.arm() else { return true };
             let mut waiting = self.shared.lock();

@@ -1,23 +1,25 @@
-//! What stands behind the drives of the machine.
+//! The host's side of the machine's drives.
 //!
-//! A [`Drive`] does what a device asks: [`ImageFile`] with a disk image, [`Overlay`] with one that
+//! A [`Drive`] executes the requests of a device: [`ImageFile`] with a disk image, [`Overlay`] with one that
 //! stays as it is while the guest writes, [`Served`] with one of a server, [`Empty`] without a medium.
 //!
-//! In a normal run threads of the drive do it, several requests side by side, and the guest runs on; what needs no waiting for the host is done at once.
-//! In a deterministic run all is, so that answers come in the same place each time. [`Limits`] hold requests back, and an
-//! [`ErrorPolicy`] says what becomes of those that the host cannot do: both are matters of the threads.
+//! In a normal run threads of the drive do this work, several requests side by side, and the guest runs on;
+//! requests that need no waiting for the host are executed at once. In a deterministic run all are executed
+//! at once, so that answers come at the same point each time. [`Limits`] delay requests, and an
+//! [`ErrorPolicy`] says what happens to those that the host cannot execute; both are up to the threads.
 //!
 //! # Answers
 //!
-//! A device model knows the size of its medium and nothing of files. It sends a [`DiskRequest`] as an
-//! output, is busy, and continues when the answer comes by the door, so a replay needs no disk. While an
-//! answer is to come, the machine looks at the door every 50 µs. The host says whether it can read without
-//! waiting (`RWF_NOWAIT`: it has the bytes in memory); then the answer comes at once, and no other thread
-//! is woken. A recording repeats either kind: an answer that followed its request at once is taken there
-//! again, any other at its recorded place. So [`Limits`] only delay answers, and a request for which the
-//! host has no room is kept while the machine stands still, and repeated when it continues.
+//! A device model knows the size of its medium and nothing of files. It sends a [`DiskRequest`] as an output,
+//! is busy, and continues when the answer comes by the door, so a replay needs no disk. While an answer is to
+//! come, the machine looks at the door every 50 µs. The host says whether it can read without waiting
+//! (`RWF_NOWAIT`: it has the bytes in memory); then the answer comes at once, and no other thread is woken. A
+//! recording repeats either kind: an answer that followed its request at once is taken there again, any other
+//! at its recorded place. So [`Limits`] only delay answers. A request for which the host has no room is kept
+//! while the machine stands still, and repeated when it continues.
 //!
-//! Whoever changes a disc puts another `Drive` into place, and the device hears of the new medium by an input.
+//! To change a disc, another `Drive` takes the place of the present one, and an input tells the device of the
+//! new medium.
 //!
 //! [`DiskRequest`]: ring3_core::disk::DiskRequest
 
@@ -63,57 +65,60 @@ use counts::Counted;
 use pool::Pool;
 use throttle::Throttle;
 
-/// The host's side of a drive: a file, memory, or whatever holds sectors. It is asked by several threads at once.
+/// The host's side of a drive: a file, memory, or anything else that holds sectors. Several threads call it
+/// at once.
 pub trait Drive: Debug + Send + Sync {
-    /// Does `operation`; the bytes read, none for other operations.
+    /// Executes `operation`. Returns the bytes read; none for other operations.
     fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError>;
 
-    /// The same, if it needs no waiting for the host; else nothing is done.
+    /// Executes `operation` if it needs no waiting for the host; otherwise does nothing.
     fn execute_at_once(&self, _operation: &DiskOperation) -> Option<Result<Vec<u8>, DiskError>> {
         None
     }
 
-    /// The same, or begins it, for somebody to wait for it elsewhere, where others do the work of the drive.
+    /// Executes `operation`, or begins it where others do the work of the drive, so that it can be waited for
+    /// elsewhere.
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
         self.execute_at_once(operation).map(Begun::Complete)
     }
 
-    /// Something that was [begun](Begun::Waits) may be complete.
+    /// Returns whether an operation that was [begun](Begun::Waits) may be complete.
     fn has_news(&self) -> bool {
         false
     }
 
-    /// Before the machine sleeps while something is under way: what can be read when there [may be news](Drive::has_news). None where there may be
-    /// some already.
+    /// Prepares for the machine to sleep while operations are under way. Returns the descriptor that can be
+    /// read when there [may be news](Drive::has_news), or None if there may be some already.
     fn arm(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Nobody wants to know of what is not done yet: the machine ends. What cannot be done soon fails from now on.
+    /// Notes that the machine ends, so nobody waits for unfinished operations. Those that cannot be executed
+    /// soon fail from now on.
     fn end(&self) {}
 
-    /// Gives the medium another size.
+    /// Changes the size of the medium.
     fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
         Err(ResizeError::Fixed)
     }
 
-    /// What is in the drive.
+    /// Returns the medium in the drive.
     fn medium(&self) -> Option<Medium>;
 
-    /// The file with its sectors, if there is one.
+    /// Returns the path of the file with its sectors, if there is one.
     fn file(&self) -> Option<&Path>;
 
-    /// The format of that file.
+    /// Returns the format of that file.
     fn format(&self) -> Option<Format> {
         None
     }
 
-    /// What becomes of writes.
+    /// Returns how writes are cached.
     fn cache(&self) -> Cache {
         Cache::default()
     }
 
-    /// What becomes of writes that are zeros.
+    /// Returns how writes of zeros are treated.
     fn detect_zeroes(&self) -> DetectZeroes {
         DetectZeroes::default()
     }
@@ -121,19 +126,19 @@ pub trait Drive: Debug + Send + Sync {
 
 /// An operation that was begun.
 pub trait Later: Send {
-    /// What it came to, if it is complete; after that there is no more to look for.
+    /// Returns the result, if the operation is complete; after that it must not be called again.
     fn look(&mut self) -> Option<Result<Vec<u8>, DiskError>>;
 
-    /// The same, looking for as long as pays.
+    /// Returns the result, and polls for it for as long as it pays.
     fn look_a_while(&mut self) -> Option<Result<Vec<u8>, DiskError>>;
 
-    /// Waits until it is complete.
+    /// Waits until the operation is complete, and returns the result.
     fn wait(self: Box<Self>) -> Result<Vec<u8>, DiskError>;
 }
 
-/// What became of an operation at once.
+/// The result of beginning an operation.
 pub enum Begun {
-    /// It is done.
+    /// It is complete.
     Complete(Result<Vec<u8>, DiskError>),
     /// It is under way.
     Waits(Box<dyn Later>),
@@ -164,7 +169,7 @@ impl Drive for Empty {
     }
 }
 
-/// Why an image file cannot be a drive.
+/// The reasons why an image file cannot be a drive.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// It cannot be opened.
@@ -182,7 +187,7 @@ pub enum ImageError {
         /// Bytes of a sector.
         block: u64,
     },
-    /// There is no room for what the guest writes.
+    /// There is no room for the guest's writes.
     #[error(
         "no temporary file for writes to {path} in {directory}: {source}; TMPDIR names another directory"
     )]
@@ -191,58 +196,58 @@ pub enum ImageError {
         path: PathBuf,
         /// The directory for temporary files.
         directory: PathBuf,
-        /// What the host says.
+        /// The error of the host.
         source: io::Error,
     },
 }
 
-/// The host could not do what a drive was asked.
+/// An operation of a drive that the host could not execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveFailure {
     /// The name of the device to which the drive is attached.
     pub device: String,
-    /// Which of that device's drives it is, from 0.
+    /// Its number among the drives of that device, from 0.
     pub unit: u8,
-    /// It was asked to read, and not to write or to flush.
+    /// Whether the operation was a read, rather than a write or a flush.
     pub is_read: bool,
-    /// What the host says.
+    /// The error of the host.
     pub error: DiskError,
-    /// What is done about it.
+    /// The action that follows.
     pub action: Action,
 }
 
-/// Why a medium keeps its size.
+/// The reasons why a medium keeps its size.
 #[derive(Debug, Error)]
 pub enum ResizeError {
-    /// There is no machine any more.
+    /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
     /// There is no such drive.
     #[error("there is no such drive")]
     NoDrive,
-    /// Its device, or what is behind it, cannot do that.
+    /// The device, or the host's side, cannot do it.
     #[error(
         "only virtio disks, without snapshot=on, can be given another size while the machine runs"
     )]
     Fixed,
-    /// It would be none, or end within a sector.
+    /// The size would be 0, or end within a sector.
     #[error("{0} bytes are no whole number of sectors")]
     Odd(u64),
-    /// The image could not.
+    /// The image cannot be resized.
     #[error(transparent)]
     Image(#[from] ring3_block::Error),
 }
 
-/// Why a drive has no limits.
+/// The reasons why a drive gets no limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LimitError {
-    /// There is no machine any more.
+    /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
     /// There is no such drive.
     #[error("there is no such drive")]
     NoDrive,
-    /// It would be the host's time that decides what the guest sees.
+    /// The guest would see the host's time.
     #[error("a drive has no limits in a deterministic run")]
     Deterministic,
     /// They contradict each other.
@@ -250,29 +255,30 @@ pub enum LimitError {
     Bad(#[from] BadLimits),
 }
 
-/// What people call what is behind a drive, where they call it something.
+/// The names by which people know the parts of a drive, as far as they have any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriveNames {
     /// The drive, whatever is in it.
     pub drive: Option<String>,
-    /// What is in it.
+    /// The image or medium in it.
     pub node: Option<String>,
-    /// The device that has it, where that is no card.
+    /// The device that has it, if that is not a card.
     pub device: Option<String>,
 }
 
-/// How often somebody is told of a drive's errors, as by QEMU: a guest without room for what it writes makes thousands of them.
+/// How often a drive's errors are reported, as by QEMU: a guest without room for its writes causes thousands
+/// of them.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// The drives of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Drives {
     all: Vec<Attached>,
-    /// Where answers go that come later. Without it all is done at once.
+    /// The destination of answers that come later. Without it all requests are executed at once.
     door: Option<Sender>,
 }
 
-/// The answers that no thread waits for.
+/// The answers for which no thread waits.
 impl Others for Drives {
     fn have_news(&self) -> bool {
         self.all.iter().any(|at| !at.held.is_empty() && at.drive.has_news())
@@ -284,7 +290,7 @@ impl Others for Drives {
 }
 
 impl Drives {
-    /// Attaches `drive`, in the place of the one that was there.
+    /// Attaches `drive`, in the place of the present one.
     pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Arc<dyn Drive>) {
         self.hand_over();
         match self.find(device, unit) {
@@ -297,14 +303,15 @@ impl Drives {
         self.all.iter_mut().find(|at| (at.device.as_str(), at.unit) == (device, unit))
     }
 
-    /// Says what people call a drive.
+    /// Sets the names by which people know a drive.
     pub(crate) fn name(&mut self, device: &str, unit: u8, names: DriveNames) {
         if let Some(at) = self.find(device, unit) {
             at.names = names;
         }
     }
 
-    /// The device is gone: nothing is held back that its drives were asked, and what the host cannot do fails.
+    /// Notes that the device is gone: requests to its drives are no longer delayed, and those that the host
+    /// cannot execute fail.
     pub(crate) fn let_go(&mut self, device: &str) {
         self.hand_over();
         for at in self.all.iter_mut().filter(|at| at.device == device) {
@@ -313,17 +320,17 @@ impl Drives {
         }
     }
 
-    /// Takes the drives of a device away that is gone.
+    /// Removes the drives of a device that is gone.
     pub(crate) fn detach(&mut self, device: &str) {
         self.all.retain(|at| at.device != device);
     }
 
-    /// A device has requests that are not answered yet.
+    /// Returns whether a device has requests that are not answered yet.
     pub(crate) fn is_waiting(&self, device: &str) -> bool {
         self.all.iter().any(|at| at.device == device && !at.waiting.is_empty())
     }
 
-    /// Gives a drive other limits. What the old ones hold back is done at once.
+    /// Sets the limits of a drive. Requests that the old ones delay are executed at once.
     pub(crate) fn limit(
         &mut self,
         device: &str,
@@ -339,7 +346,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Gives the medium of a drive another size: what it is then.
+    /// Changes the size of a drive's medium, and returns the new medium.
     pub(crate) fn resize(
         &mut self,
         device: &str,
@@ -354,14 +361,15 @@ impl Drives {
         Ok(at.drive.medium())
     }
 
-    /// Says what is done about a drive's errors, before it is asked for anything.
+    /// Sets the policy for a drive's errors, before its first request.
     pub(crate) fn set_error_policy(&mut self, device: &str, unit: u8, policy: ErrorPolicy) {
         if let Some(at) = self.find(device, unit) {
             at.policy = policy;
         }
     }
 
-    /// Who wants to know is to be told of `failure`: of one a second, where the machine does not stand still for it.
+    /// Returns whether `failure` must be reported: one a second for each drive, if the machine does not stand
+    /// still for it.
     pub(crate) fn tells(&mut self, failure: &DriveFailure) -> bool {
         if failure.action == Action::Stop {
             return true;
@@ -375,7 +383,8 @@ impl Drives {
         is_new
     }
 
-    /// The machine is to stand still for `failure`: the file of the drive, if it still keeps what failed.
+    /// Notes that the machine stands still for `failure`. Returns the path of the drive's file, if the drive
+    /// still keeps the failed request.
     pub(crate) fn stop(&mut self, failure: &DriveFailure) -> Option<PathBuf> {
         let at = self.find(&failure.device, failure.unit)?;
         if !at.pool.as_ref().is_some_and(Pool::keeps_any) {
@@ -385,7 +394,7 @@ impl Drives {
         Some(at.drive.file().map(Path::to_owned).unwrap_or_default())
     }
 
-    /// Does again what the host could not do.
+    /// Repeats the requests that the host could not execute.
     pub(crate) fn do_again(&mut self) {
         for at in &mut self.all {
             at.stopped = None;
@@ -393,7 +402,7 @@ impl Drives {
         }
     }
 
-    /// Lets what the host could not do fail: nobody waits for it any more.
+    /// Lets the requests fail that the host could not execute: nobody waits for them any more.
     pub(crate) fn give_up(&mut self) {
         for at in &mut self.all {
             at.stopped = None;
@@ -401,18 +410,19 @@ impl Drives {
         }
     }
 
-    /// The run ends: nothing is held back, and what the host cannot do fails.
+    /// Prepares for the end of the run: requests are no longer delayed, and those that the host cannot
+    /// execute fail.
     pub(crate) fn hurry(&mut self) {
         self.hand_over();
         self.all.iter().filter_map(|at| at.pool.as_ref()).for_each(Pool::hurry);
     }
 
-    /// From now on, what may have to wait for the host is done by threads, and answered at `door`.
+    /// From now on, threads execute requests that may have to wait for the host, and answer at `door`.
     pub(crate) fn answer_at(&mut self, door: Sender) {
         self.door = Some(door);
     }
 
-    /// From now on all is done at once again. Nothing may be [waited for](Drives::are_waiting).
+    /// From now on all requests are executed at once again. None may be [waited for](Drives::are_waiting).
     pub(crate) fn answer_at_once(&mut self) {
         self.door = None;
         for at in &mut self.all {
@@ -420,7 +430,7 @@ impl Drives {
         }
     }
 
-    /// The next answer to a request that no thread waits for, with the name of its device.
+    /// Returns the next answer for which no thread waits, with the name of its device.
     pub(crate) fn take_answer(&mut self) -> Option<(String, DiskAnswer)> {
         let door = self.door.clone()?;
         self.all.iter_mut().filter(|at| !at.held.is_empty()).find_map(|at| {
@@ -429,26 +439,26 @@ impl Drives {
         })
     }
 
-    /// The guest has nothing to do but to wait.
+    /// Notes that the guest only waits.
     pub(crate) fn guest_waits(&mut self) {
         for at in &mut self.all {
             at.overlap.waits(at.held.len());
         }
     }
 
-    /// Lets threads wait for all that is under way.
+    /// Lets threads wait for all requests that are under way.
     fn hand_over(&mut self) {
         if let Some(door) = self.door.clone() {
             self.all.iter_mut().for_each(|at| at.hand_over(&door));
         }
     }
 
-    /// Some requests are not answered yet.
+    /// Returns whether some requests are not answered yet.
     pub(crate) fn are_waiting(&self) -> bool {
         self.all.iter().any(|at| !at.waiting.is_empty())
     }
 
-    /// Asks drive `unit` of the device `device`. The answer, if there is one at once.
+    /// Passes a request to drive `unit` of the device `device`. Returns the answer, if there is one at once.
     pub(crate) fn ask(
         &mut self,
         device: &str,
@@ -473,7 +483,7 @@ impl Drives {
         Some(DiskAnswer { tag, result })
     }
 
-    /// A drive of `device` has answered later.
+    /// Notes that a drive of `device` has answered later.
     pub(crate) fn note_answer(&mut self, device: &str, answer: &DiskAnswer) {
         for at in self.all.iter_mut().filter(|at| at.device == device) {
             let Some(index) = at.waiting.iter().position(|asked| asked.tag == answer.tag) else {
@@ -487,7 +497,8 @@ impl Drives {
         }
     }
 
-    /// What the drives of a machine of that shape are. Whether the guest holds their media, the board knows.
+    /// Describes the drives of a machine with this configuration. The board knows whether the guest holds
+    /// their media.
     pub(crate) fn describe(&self, config: &Config) -> Vec<DriveInfo> {
         let ide = config.ide.iter().zip(0..).filter_map(|(drive, unit)| {
             let removable = matches!(drive.as_ref()?.kind, DriveKind::CdRom(_));

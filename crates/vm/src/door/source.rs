@@ -1,8 +1,8 @@
-//! What the machine's own thread fetches from outside.
+//! Sources from outside that the machine's own thread reads.
 //!
-//! A thread that only hands on what it reads would have to wake up for each packet, and then to wake the machine: a guest that waits for
-//! an answer would wait for both. So where a descriptor of the host says that something has come, the machine looks there itself, and sleeps until
-//! there is something.
+//! A thread that only hands on what it reads would have to wake up for each packet, and then to wake the
+//! machine: a guest that waits for an answer would wait for both. So where a descriptor of the host says that
+//! something has come, the machine reads it itself, and sleeps until there is something.
 
 use std::fmt;
 use std::io;
@@ -13,26 +13,26 @@ use std::time::Duration;
 use ring3_core::input::DeviceInput;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Where inputs for a device come from.
+/// A source of inputs for a device.
 pub trait Source: Send {
-    /// The device.
+    /// Returns the name of the device.
     fn device(&self) -> &str;
 
-    /// It can be read when something has come.
+    /// Returns the descriptor that can be read when something has come.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Takes what has come, without waiting.
+    /// Takes the next input, without waiting.
     fn fetch(&mut self) -> Fetched;
 }
 
-/// What is found at a [`Source`].
+/// The result of reading a [`Source`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched {
-    /// An input, and there may be more.
+    /// An input. There may be more.
     Input(DeviceInput),
-    /// There is nothing yet.
+    /// Nothing has come yet.
     Nothing,
-    /// Nothing ever again: the source is dropped.
+    /// Nothing will ever come again: the source is dropped.
     Ended,
 }
 
@@ -53,20 +53,20 @@ impl Bell {
     }
 
     pub(super) fn ring(&self) {
-        // It fails only when it was rung 2^64 times and nobody has heard it.
+        // The write fails only if 2^64 earlier ones were never read.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until this is rung or one of `descriptors` can be read, but not longer than `duration`.
+    /// Sleeps until this is rung or one of `descriptors` can be read, at most for `duration`.
     pub(super) fn sleep(&self, descriptors: &[BorrowedFd<'_>], duration: Option<Duration>) {
         let descriptors = descriptors.iter().copied().chain([self.0.as_fd()]);
         let mut waited_for: Vec<_> =
             descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // What is too long to be said is for ever.
+        // A time that is too long to be represented means for ever.
         let timeout = duration.and_then(|duration| Timespec::try_from(duration).ok());
-        // Interrupted, it is a short sleep.
+        // An interrupted sleep is merely shorter.
         let _ = poll(&mut waited_for, timeout.as_ref());
-        // It says nothing if it was not rung.
+        // The read returns nothing if this was not rung.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::door::{CAPACITY, Door, door};
 
-    /// Each byte is an input for a device.
+    /// A source in which each byte is an input for a device.
     struct Bytes(UnixStream, String);
 
     impl Source for Bytes {
@@ -131,7 +131,7 @@ mod tests {
         door.wait(None, |_| true);
         assert_eq!([take(&mut door), take(&mut door)], [1, 2].map(|byte| Some(input(byte))));
         let (sender, _ours) = thread.join().unwrap();
-        // What threads send wakes it, too.
+        // Inputs that threads send wake it, too.
         let thread = thread::spawn(move || sender.send(Input::Quit));
         door.wait(None, |_| true);
         assert_eq!(take(&mut door), Some(Input::Quit));
@@ -145,7 +145,7 @@ mod tests {
         sender.attach(source).unwrap();
         ours.write_all(&[7; CAPACITY]).unwrap();
         ours.write_all(&[8]).unwrap();
-        // Nothing is taken, so it sleeps as long as it may.
+        // No input is taken, so it sleeps as long as it may.
         door.wait(Some(door.host_time().plus_nanos(20_000_000)), |_| false);
         for _ in 0..CAPACITY {
             assert_eq!(take(&mut door), Some(input(7)));

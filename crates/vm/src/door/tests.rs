@@ -1,4 +1,4 @@
-//! Who comes first at the door, and who waits outside.
+//! The order of inputs at the door, and those that wait outside.
 
 use std::thread;
 

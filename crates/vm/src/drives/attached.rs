@@ -1,4 +1,4 @@
-//! A drive behind a device: what it was asked, and who does it.
+//! A drive that is attached to a device, with its requests and the threads that execute them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::throttle::Throttle;
 use super::{Begun, Drive, DriveNames, ErrorPolicy};
 use crate::door::Sender;
 
-/// A drive behind a device.
+/// A drive that is attached to a device.
 #[derive(Debug)]
 pub(super) struct Attached {
     /// The name of the device.
@@ -22,32 +22,32 @@ pub(super) struct Attached {
     pub(super) unit: u8,
     pub(super) drive: Arc<dyn Drive>,
     pub(super) names: DriveNames,
-    /// Requests that others do, and for which no thread waits.
+    /// Requests that others execute, and for which no thread waits.
     pub(super) held: Vec<Held>,
     pub(super) overlap: Overlap,
-    /// From the first request on that is not done at once.
+    /// The threads, from the first request on that is not executed at once.
     pub(super) pool: Option<Pool>,
     /// The requests that it has not answered, by their tags.
     pub(super) waiting: Vec<Waiting>,
-    /// What keeps to limits, if there are any.
+    /// Delays requests, if there are limits.
     pub(super) throttle: Option<Throttle>,
-    /// What is done about errors.
+    /// The policy for errors.
     pub(super) policy: ErrorPolicy,
-    /// Why it keeps requests, as long as it does.
+    /// The error for which it keeps requests, as long as it does.
     pub(super) stopped: Option<DiskError>,
-    /// What it has done.
+    /// Counts of its operations.
     pub(super) counts: Counts,
-    /// When somebody was last told of an error for which the machine does not stand still.
+    /// When an error was last reported for which the machine does not stand still.
     pub(super) told: Option<Instant>,
 }
 
-/// A request that a drive has not answered.
+/// A request that the drive has not answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub(super) tag: u64,
-    /// It is an [`DiskOperation::Eject`].
+    /// Whether it is a [`DiskOperation::Eject`].
     pub(super) ejects: bool,
-    /// As it is counted when it is answered.
+    /// Its counts, which are added when it is answered.
     pub(super) counted: Counted,
 }
 
@@ -76,8 +76,7 @@ impl Attached {
         }
     }
 
-    /// Puts `drive` in the place of the one that was there. What is said of limits and errors stays, and what the
-    /// drive is called and has done.
+    /// Replaces the drive by `drive`. Limits and policy, names and counts stay.
     pub(super) fn replace(&mut self, drive: Arc<dyn Drive>) {
         let new = Attached::new(&self.device, self.unit, drive);
         let names = DriveNames { node: None, ..std::mem::take(&mut self.names) };
@@ -86,7 +85,8 @@ impl Attached {
         *self = Attached { throttle, policy: self.policy, names, counts, ..new };
     }
 
-    /// Asks for `request`, which is counted as `counted` when it is answered later: the answer, if there is one at once; else threads answer at `door`, or there are none.
+    /// Executes `request`, which is counted as `counted` when it is answered later. Returns the answer, if
+    /// there is one at once; otherwise threads answer at `door`, or there are no threads.
     pub(super) fn ask(
         &mut self,
         request: DiskRequest,
@@ -96,7 +96,7 @@ impl Attached {
         let now = Instant::now();
         let throttle = self.throttle.as_mut();
         let not_before = throttle.map_or(now, |throttle| throttle.ask(&request.operation, now));
-        // Nothing overtakes that the medium is taken out.
+        // No request overtakes one that takes out the medium.
         let is_next = not_before <= now && !self.waiting.iter().any(|asked| asked.ejects);
         match is_next.then(|| self.drive.begin(&request.operation)).flatten() {
             Some(Begun::Complete(result)) => return Some(result),
@@ -105,7 +105,7 @@ impl Attached {
                 let found = if runs_on { None } else { later.look_a_while() };
                 match found {
                     Some(Ok(bytes)) => return Some(Ok(bytes)),
-                    // A thread does it again, which has to do with errors.
+                    // A thread repeats it and handles the error.
                     Some(Err(_)) => {}
                     None => {
                         self.waiting.push(Waiting::of(&request, counted));
@@ -125,7 +125,7 @@ impl Attached {
         }
     }
 
-    /// What has become of a request that is held: an answer, if no thread has to do it again.
+    /// Returns the answer of a request that others have executed, unless a thread must repeat it.
     pub(super) fn answer(&mut self, (held, result): Found, door: &Sender) -> Option<DiskAnswer> {
         let tag = held.request.tag;
         if result.is_ok() {
@@ -136,7 +136,7 @@ impl Attached {
         (!is_asked).then_some(DiskAnswer { tag, result })
     }
 
-    /// Lets threads wait for what is held.
+    /// Lets threads wait for the requests that others execute.
     pub(super) fn hand_over(&mut self, door: &Sender) {
         for Held { request, later } in std::mem::take(&mut self.held) {
             let tag = request.tag;
@@ -148,7 +148,7 @@ impl Attached {
         }
     }
 
-    /// Has threads do what is `asked`, which answer at `door`. False if there can be none.
+    /// Lets threads execute `asked` and answer at `door`. Returns false if there can be no threads.
     pub(super) fn ask_pool(&mut self, asked: Asked, door: &Sender) -> bool {
         let place = (self.device.as_str(), self.unit);
         let new = || Pool::new(place, Arc::clone(&self.drive), self.policy, door.clone());

@@ -1,38 +1,39 @@
-//! What a drive has done, for who looks at it from outside. The guest sees none of it.
+//! Counts of a drive's operations, for observers outside. The guest sees none of them.
 
 use std::time::{Duration, Instant};
 
 use ring3_core::disk::{DiskError, DiskOperation, SECTOR_SIZE};
 
-/// Operations of one kind that a drive was asked for and has answered.
+/// Counts of the operations of one kind that a drive has answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperationCounts {
-    /// Those that were done.
+    /// Operations that were executed.
     pub done: u64,
-    /// The bytes that they were about.
+    /// The bytes that they concerned.
     pub bytes: u64,
-    /// Those that the host could not do.
+    /// Operations that the host could not execute.
     pub failed: u64,
-    /// Those that cannot be done: beyond the end, without a medium, or writes to one that cannot be written.
+    /// Operations that are impossible: beyond the end, without a medium, or writes to a medium that cannot be
+    /// written.
     pub invalid: u64,
-    /// How long those took that were done, in nanoseconds of the host, from the guest's question to the answer.
+    /// How long the executed ones took, in nanoseconds of the host, from the guest's request to the answer.
     pub nanos: u64,
 }
 
-/// What a drive has done since the machine was made.
+/// Counts of a drive since the machine was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Reads.
     pub reads: OperationCounts,
-    /// Writes, and what makes zeros.
+    /// Writes, including those of zeros.
     pub writes: OperationCounts,
     /// Flushes.
     pub flushes: OperationCounts,
     /// Discards.
     pub discards: OperationCounts,
-    /// The end of what was written farthest from the beginning of the medium that is there, in bytes.
+    /// The end of the write farthest from the beginning of the present medium, in bytes.
     pub highest_written: u64,
-    /// When it has answered last.
+    /// When it last answered.
     pub last: Option<Instant>,
 }
 
@@ -40,7 +41,7 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
     kind: Kind,
-    /// The bytes from which and up to which it goes.
+    /// The first byte that it concerns, and the one after the last.
     start: u64,
     end: u64,
     asked: Instant,
@@ -56,7 +57,7 @@ enum Kind {
 }
 
 impl Counted {
-    /// `operation`, at the moment at which it is asked for.
+    /// Returns `operation` at the moment of its request.
     pub(super) fn new(operation: &DiskOperation) -> Counted {
         let sectors = |count: u32| u64::from(count) * SECTOR_SIZE as u64;
         let (kind, sector, bytes) = match operation {
@@ -69,14 +70,14 @@ impl Counted {
             DiskOperation::Flush => (Kind::Flush, 0, 0),
             DiskOperation::Eject => (Kind::Other, 0, 0),
         };
-        // Where it ends is the guest's word until it was done.
+        // The guest may name any end until the operation was executed.
         let start = sector.saturating_mul(SECTOR_SIZE as u64);
         Counted { kind, start, end: start.saturating_add(bytes), asked: Instant::now() }
     }
 }
 
 impl Counts {
-    /// `operation` has ended now, as `result` says.
+    /// Notes that `operation` has ended, with `result`.
     pub(super) fn note<T>(&mut self, operation: Counted, result: &Result<T, DiskError>) {
         let Counted { kind, start, end, asked } = operation;
         let counts = match kind {
@@ -104,7 +105,7 @@ impl Counts {
         self.last = Some(now);
     }
 
-    /// How long it has had nothing to do, in nanoseconds; none where it was never asked for anything.
+    /// Returns how long it has been idle, in nanoseconds, or None if it never had a request.
     pub fn idle_nanos(&self) -> Option<u64> {
         self.last.map(|last| nanos(last.elapsed()))
     }
@@ -126,7 +127,7 @@ mod tests {
     use crate::door::door;
     use crate::drives::{Drive, Drives};
 
-    /// Reads what is before sector 100, and writes what begins before sector 50.
+    /// A drive that reads sectors before 100, and writes from sectors before 50 on.
     #[derive(Debug)]
     struct Disk {
         at_once: bool,
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    /// The first drive of a machine, asked for some of everything.
+    /// Returns the counts of a machine's first drive after requests of all kinds.
     fn asked(mut drives: Drives, at_once: bool, later: bool) -> Counts {
         drives.attach("ide", 0, Arc::new(Disk { at_once }));
         drives.attach("ide", 1, Arc::new(Disk { at_once }));

@@ -1,8 +1,9 @@
-//! What becomes of a request that the host could not do, in QEMU's words (`-drive`, `rerror` and `werror`).
+//! The treatment of requests that the host could not execute, in QEMU's words (`-drive`, `rerror` and
+//! `werror`).
 
 use ring3_core::disk::{DiskError, DiskOperation, SECTOR_SIZE};
 
-/// What is to be done about an error of the host.
+/// The treatment of an error of the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The guest is told.
@@ -10,14 +11,14 @@ pub enum OnError {
     Report,
     /// The guest is told that all went well.
     Ignore,
-    /// The machine stands still, and the request is done again when it goes on.
+    /// The machine stands still, and the request is repeated when it continues.
     Stop,
-    /// The same where the host has no room for what is written; else the guest is told.
+    /// If the host has no room for a write, the machine stands still; otherwise the guest is told.
     StopWithoutRoom,
 }
 
 impl OnError {
-    /// QEMU's words for it. That for [`OnError::StopWithoutRoom`] says nothing about reads.
+    /// QEMU's words for them. The one for [`OnError::StopWithoutRoom`] is not for reads.
     pub const WORDS: [(&str, OnError); 4] = [
         ("report", OnError::Report),
         ("ignore", OnError::Ignore),
@@ -26,23 +27,23 @@ impl OnError {
     ];
 }
 
-/// What is to be done about the errors of a drive.
+/// The treatment of a drive's errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorPolicy {
-    /// Where it reads.
+    /// Errors of reads.
     pub read: OnError,
-    /// Where it writes or flushes.
+    /// Errors of writes and flushes.
     pub write: OnError,
 }
 
 impl Default for ErrorPolicy {
-    /// QEMU's.
+    /// Returns QEMU's default.
     fn default() -> ErrorPolicy {
         ErrorPolicy { read: OnError::Report, write: OnError::StopWithoutRoom }
     }
 }
 
-/// What is done about an error.
+/// The action that followed an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The guest was told.
@@ -54,7 +55,7 @@ pub enum Action {
 }
 
 impl ErrorPolicy {
-    /// What is done about `error`; nothing, where it is not the host's.
+    /// Returns the action that follows `error`, or None if it is not one of the host.
     pub(super) fn action(self, operation: &DiskOperation, error: DiskError) -> Option<Action> {
         let on_error = if is_read(operation) { self.read } else { self.write };
         let is_full = match error {
@@ -75,7 +76,7 @@ pub(super) fn is_read(operation: &DiskOperation) -> bool {
     matches!(operation, DiskOperation::Read { .. })
 }
 
-/// What the guest is told of `operation` where an error is ignored.
+/// Returns the answer to `operation` if its error is ignored.
 pub(super) fn ignored(operation: &DiskOperation) -> Vec<u8> {
     match operation {
         DiskOperation::Read { count, .. } => vec![0; *count as usize * SECTOR_SIZE],

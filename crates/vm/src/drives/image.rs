@@ -1,4 +1,4 @@
-//! A disk image, of any format, or a block device of the host.
+//! A disk image of any format, or a block device of the host.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -14,17 +14,17 @@ use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions, Resize
 #[derive(Debug)]
 pub struct ImageFile {
     image: Image,
-    /// Sectors of the disk, which can be given another size.
+    /// Number of sectors of the disk, which can change.
     sectors: AtomicU64,
     options: ImageOptions,
 }
 
 impl ImageFile {
-    /// Opens the image at `path`, whose size is to be a whole number of sectors.
+    /// Opens the image at `path`, whose size must be a whole number of sectors.
     ///
     /// It is locked against other users until it is dropped.
     ///
-    /// An image of a kind that is only read is opened for reading, with a warning.
+    /// An image in a format that can only be read is opened for reading, with a warning.
     pub fn open(path: &Path, mut options: ImageOptions) -> Result<ImageFile, ImageError> {
         let ImageOptions { format, access, block, cache, no_external_files, .. } = options;
         let secret = options.secret.take();
@@ -64,18 +64,18 @@ impl ImageFile {
         Ok(ImageFile { image, sectors, options })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.image.path()
     }
 
-    /// The medium that it is now.
+    /// Returns the present medium.
     fn present(&self) -> Medium {
         let sectors = self.sectors.load(Ordering::Relaxed);
         Medium { sectors, read_only: self.options.access == Access::ReadOnly }
     }
 
-    /// Reads whole sectors from `sector` on, which are all there.
+    /// Reads whole sectors from `sector` on, all of which must exist.
     pub(super) fn read(&self, sector: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
         warn_of(self.image.read_at(bytes, offset_of(sector)))
     }
@@ -89,19 +89,19 @@ impl ImageFile {
         }
     }
 
-    /// Keeps what was written, where that does not wait for the guest to ask for it.
+    /// Flushes what was written, if writes must not wait for the guest to ask for that.
     fn written(&self) -> Result<(), Error> {
         if self.options.cache.writeback { Ok(()) } else { self.image.flush() }
     }
 
-    /// `data` may be written as they are, without waiting for a flush.
+    /// Returns whether `data` may be written as they are, without waiting for a flush.
     fn is_written_at_once(&self, data: &[u8]) -> bool {
         let as_zeros = self.options.detect_zeroes != DetectZeroes::Off && is_zero(data);
         self.options.cache.writeback && !as_zeros
     }
 }
 
-/// The byte at which a sector begins that is there.
+/// Returns the offset of a sector that exists.
 pub(super) fn offset_of(sector: u64) -> u64 {
     sector * SECTOR_SIZE as u64
 }
@@ -110,7 +110,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// What the guest's device is told of an error of the host.
+/// Returns what the guest's device is told of an error of the host.
 pub(super) fn kind_of(error: &io::Error) -> DiskError {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DiskError::NoSpace,
@@ -118,7 +118,7 @@ pub(super) fn kind_of(error: &io::Error) -> DiskError {
     }
 }
 
-/// Warns of an error; the guest is only told that there was one.
+/// Warns of an error. The guest is only told that there was one.
 fn warn_of(result: Result<(), Error>) -> Result<(), DiskError> {
     result.map_err(|error| {
         tracing::warn!("{error}");
@@ -202,7 +202,7 @@ impl Drive for ImageFile {
             return Err(ResizeError::Odd(bytes));
         }
         let sectors = bytes / SECTOR_SIZE as u64;
-        // What is asked meanwhile must be inside of both.
+        // Requests at this moment must be inside of both sizes.
         self.sectors.fetch_min(sectors, Ordering::Relaxed);
         let resized = self.image.resize(bytes);
         let sectors = if resized.is_ok() { bytes } else { self.image.size() } / SECTOR_SIZE as u64;
@@ -262,7 +262,7 @@ mod tests {
             let write = DiskOperation::Write { sector: 9, data: vec![0; 512] };
             assert!(drive.execute(&write).is_err());
             drop(drive);
-            // What is written over it is gone with the run.
+            // Data that are written over it are gone when the run ends.
             let drive = super::super::Overlay::open(&path, options()).unwrap();
             drive.execute(&write).unwrap();
             assert_eq!(drive.execute(&read).unwrap(), [0; 512]);
@@ -420,7 +420,7 @@ mod tests {
         let mut header = vec![0; 512];
         header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
         let write = DiskOperation::Write { sector: 0, data: header };
-        // Nobody said that it is raw, and with that it would not be.
+        // Nobody has said that the image is raw, and with this contents it would not be.
         let drive =
             ImageFile::open(&path, options(None, Access::ReadWrite, BlockSize::Disk)).unwrap();
         assert_eq!(drive.execute_at_once(&write), None);
@@ -438,7 +438,8 @@ mod tests {
 
     #[test]
     fn writes_past_the_hosts_cache_are_in_the_file() {
-        // A file system in memory, where temporary files are on some hosts, may have nothing else.
+        // A file system in memory, which holds temporary files on some hosts, may have nothing but the host's
+        // cache.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = image(&directory, 1 << 20);
         for mode in ["none", "directsync"] {
@@ -539,7 +540,7 @@ mod tests {
         let drive = ImageFile::open(&path, options).unwrap();
         drive.execute(&write(5)).unwrap();
         drive.execute(&DiskOperation::Flush).unwrap();
-        // As another process would find it after this one was killed.
+        // This is how another process would find the file after this one was killed.
         let shares = OpenOptions { shares: true, ..OpenOptions::default() };
         let found = Image::open(&path, &shares).unwrap();
         let mut bytes = [0; 2];

@@ -1,8 +1,8 @@
-//! How an image is used, in QEMU's words (QEMU, "Disk Images" and `-drive`).
+//! The options of an image, in QEMU's words (QEMU, "Disk Images" and `-drive`).
 
 use ring3_block::{Format, Secret};
 
-/// What the sectors of a medium are.
+/// The size of a medium's sectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BlockSize {
     /// 512 bytes: hard disks and floppies.
@@ -21,36 +21,37 @@ impl BlockSize {
     }
 }
 
-/// What may be done with an image.
+/// The accesses to an image that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
-    /// It is read, and others may read it at the same time.
+    /// Reads; others may read it at the same time.
     #[default]
     ReadOnly,
-    /// It is read and written, and nobody else may use it.
+    /// Reads and writes; nobody else may use it.
     ReadWrite,
 }
 
-/// What becomes of writes before the guest flushes them.
+/// The treatment of writes before the guest flushes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cache {
-    /// They may wait for a flush; if not, each is kept for certain before it is answered.
+    /// Whether writes may wait for a flush. If not, each is on stable storage before it is answered.
     pub writeback: bool,
-    /// They and reads go past the host's cache (`O_DIRECT`).
+    /// Whether reads and writes bypass the host's cache (`O_DIRECT`).
     pub direct: bool,
-    /// A flush hands them to the host, and does not wait until it has kept them: what there is after a crash of the host is anything.
+    /// Whether a flush hands data to the host without waiting until they are on stable storage. After a crash
+    /// of the host the contents are undefined.
     pub no_flush: bool,
 }
 
 impl Default for Cache {
-    /// QEMU's `writeback`.
+    /// Returns QEMU's `writeback`.
     fn default() -> Cache {
         Cache { writeback: true, direct: false, no_flush: false }
     }
 }
 
 impl Cache {
-    /// QEMU's words for it.
+    /// QEMU's words for the modes.
     pub const MODES: [(&str, Cache); 5] = [
         ("writeback", Cache { writeback: true, direct: false, no_flush: false }),
         ("none", Cache { writeback: true, direct: true, no_flush: false }),
@@ -59,26 +60,26 @@ impl Cache {
         ("directsync", Cache { writeback: false, direct: true, no_flush: false }),
     ];
 
-    /// What `word` is for.
+    /// Returns the mode for which `word` stands.
     pub fn of_mode(word: &str) -> Option<Cache> {
         Cache::MODES.iter().find(|(mode, _)| *mode == word).map(|(_, cache)| *cache)
     }
 }
 
-/// What becomes of writes that are zeros.
+/// The treatment of writes of zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DetectZeroes {
-    /// They are written.
+    /// They are written like other data.
     #[default]
     Off,
-    /// They are noted as zeros where the format or the host can; a raw image keeps its room.
+    /// They are noted as zeros if the format or the host can do so; a raw image keeps its room.
     On,
-    /// They take no room.
+    /// They free their room.
     Unmap,
 }
 
 impl DetectZeroes {
-    /// QEMU's word for it.
+    /// Returns QEMU's word for it.
     pub fn word(self) -> &'static str {
         match self {
             DetectZeroes::Off => "off",
@@ -87,30 +88,31 @@ impl DetectZeroes {
         }
     }
 
-    /// What `word` is for.
+    /// Returns the treatment for which `word` stands.
     pub fn of_word(word: &str) -> Option<DetectZeroes> {
         let all = [DetectZeroes::Off, DetectZeroes::On, DetectZeroes::Unmap];
         all.into_iter().find(|detects| detects.word() == word)
     }
 }
 
-/// How an image is used.
+/// The options of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageOptions {
-    /// Its format; what it begins like, if none is given.
+    /// Its format. Without it the first bytes decide.
     pub format: Option<Format>,
-    /// What may be done with it.
+    /// The accesses that are allowed.
     pub access: Access,
-    /// What its sectors are.
+    /// The size of its sectors.
     pub block: BlockSize,
-    /// What becomes of writes.
+    /// The treatment of writes before a flush.
     pub cache: Cache,
-    /// What becomes of writes that are zeros.
+    /// The treatment of writes of zeros.
     pub detect_zeroes: DetectZeroes,
-    /// What the guest does not need any more, or makes zeros of, takes no room where the guest allows it; if not, hints of that are
-    /// ignored.
+    /// Whether sectors that the guest discards, or makes zero and allows to be discarded, free their room. If
+    /// not, such hints are ignored.
     pub discard: bool,
-    /// Nothing is opened that the image names: no backing file, no file with a part of its data.
+    /// Whether no files are opened that the image names: no backing file, and no file with a part of its
+    /// data.
     pub no_external_files: bool,
     /// The password of an encrypted image.
     pub secret: Option<Secret>,

@@ -1,19 +1,20 @@
-//! Requests that others do for a drive, and the machine's own thread looks after.
+//! Requests that others execute for a drive, and that the machine's own thread follows.
 //!
-//! To hand a request to a thread, and its answer back by the door, takes two threads to wake up. A server answers sooner. So who asks
-//! looks a while for the answer, and the guest has it when its notification is over. But a guest with several requests
-//! under way has better things to do meanwhile: it runs on, and the answers are found where the machine looks outside anyway. Which kind
-//! a guest is shows by what it does next. Where it waits, the machine sleeps until there is an answer, as for all that it
+//! Handing a request to a thread, and its answer back by the door, wakes up two threads. A server answers
+//! sooner. So after a request the machine polls for the answer for a while, and the guest has it when its
+//! notification returns. But a guest with several requests under way has better things to do meanwhile: it
+//! runs on, and the answers are found where the machine looks outside anyway. The guest's next actions show
+//! of which kind it is. If it waits, the machine sleeps until there is an answer, as for everything that it
 //! [fetches](crate::door::Source) itself.
 
 use ring3_core::disk::{DiskError, DiskRequest};
 
 use super::Later;
 
-/// One request in so many is not waited for, to see what the guest does.
+/// One request in this many is not waited for, to see what the guest does.
 const PROBE: u32 = 64;
 
-/// Whether the guest has more to ask while a request is under way.
+/// Whether the guest has more requests while one is under way.
 #[derive(Debug, Default)]
 pub(super) struct Overlap {
     goes_on: bool,
@@ -21,14 +22,14 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
-    /// The guest asks while `others` are under way: true if it is let run on.
+    /// Notes a request of the guest while `others` are under way. Returns whether the guest should run on.
     pub(super) fn asks(&mut self, others: usize) -> bool {
         self.goes_on |= others > 0;
         self.asked = self.asked.wrapping_add(1);
         self.goes_on || self.asked.is_multiple_of(PROBE)
     }
 
-    /// The guest waits while `count` are under way: 0 says nothing.
+    /// Notes that the guest waits while `count` requests are under way; 0 says nothing.
     pub(super) fn waits(&mut self, count: usize) {
         self.goes_on &= count != 1;
     }
@@ -46,10 +47,11 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// What was found of one: the bytes read, or that it failed and is to be done again by a thread, which has to do with errors.
+/// The result of such a request: the bytes read, or an error, after which a thread repeats it and handles the
+/// error.
 pub(super) type Found = (Held, Result<Vec<u8>, DiskError>);
 
-/// The first of `held` that `look` finds complete.
+/// Returns the first of `held` that `look` finds complete.
 pub(super) fn find(
     held: &mut Vec<Held>,
     mut look: impl FnMut(&mut dyn Later) -> Option<Result<Vec<u8>, DiskError>>,

@@ -1,5 +1,5 @@
-//! An image that stays as it is while the guest writes: what it writes is in a temporary file, and
-//! gone with the drive.
+//! An image that stays as it is while the guest writes: its writes are in a temporary file that is deleted
+//! with the drive.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,24 +16,24 @@ use super::image::{kind_of, offset_of};
 use super::range::{bytes_of, check};
 use super::{Access, Drive, ImageError, ImageFile, ImageOptions};
 
-/// Sectors for which one word of [`Overlay::written`] stands.
+/// Number of sectors for which one word of [`Overlay::written`] stands.
 const GROUP: u64 = u64::BITS as u64;
 
-/// An image and what was written over it.
+/// An image and the data that were written over it.
 ///
 /// The temporary file has no name, is sparse, and lies in the directory that TMPDIR names.
 #[derive(Debug)]
 pub struct Overlay {
     base: ImageFile,
     medium: Medium,
-    /// Each written sector is at its own place here.
+    /// The written sectors, each at its own offset.
     over: File,
-    /// Which sectors were written: a bit each, by groups of [`GROUP`]. Groups without any are not there.
+    /// The written sectors: one bit each, in groups of [`GROUP`]. Groups without any are missing.
     written: RwLock<BTreeMap<u64, u64>>,
 }
 
 impl Overlay {
-    /// Opens the image at `path` as [`ImageFile::open`] does for reading. What is said of writes means nothing here.
+    /// Opens the image at `path` as [`ImageFile::open`] does for reading. Options for writes are ignored.
     pub fn open(path: &Path, options: ImageOptions) -> Result<Overlay, ImageError> {
         let base = ImageFile::open(path, ImageOptions { access: Access::ReadOnly, ..options })?;
         let sectors = base.medium().map_or(0, |medium| medium.sectors);
@@ -51,7 +51,8 @@ impl Overlay {
         Ok(Overlay { base, medium, over, written: RwLock::default() })
     }
 
-    /// Whether the sectors from `first` on were written, and where that ends, at most at `end`.
+    /// Returns whether the sectors from `first` on were written, and where this run of sectors ends, at most
+    /// at `end`.
     fn run(&self, first: u64, end: u64) -> (bool, u64) {
         let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
         let is_written = |sector: u64| {
@@ -68,7 +69,7 @@ impl Overlay {
         let end = sector + u64::from(count);
         let (mut first, mut rest) = (sector, bytes.as_mut_slice());
         while first < end {
-            // As many sectors at once as are at the same place.
+            // As many sectors at once as are in the same place.
             let (written, next) = self.run(first, end);
             let (run, after) = rest.split_at_mut((next - first) as usize * SECTOR_SIZE);
             if written {
@@ -94,7 +95,7 @@ impl Overlay {
         }
     }
 
-    /// Makes zeros of `count` sectors. The temporary file gives up their room: nobody counts on it.
+    /// Makes `count` sectors zero. The temporary file frees their room, which nobody relies on.
     fn write_zeroes(&self, sector: u64, count: u32) -> Result<(), DiskError> {
         let (offset, len) = (offset_of(sector), bytes_of(count));
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -128,7 +129,7 @@ impl Drive for Overlay {
             DiskOperation::WriteZeroes { sector, count, .. } => {
                 self.write_zeroes(*sector, *count)?;
             }
-            // What is discarded reads as what was there, and nothing is to survive.
+            // Discarded sectors keep their contents, and no data need survive.
             DiskOperation::Discard { .. } | DiskOperation::Flush | DiskOperation::Eject => {}
         }
         Ok(Vec::new())

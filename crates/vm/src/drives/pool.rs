@@ -1,12 +1,15 @@
-//! Threads that do what a drive is asked, so that the guest runs on meanwhile. Answers come by the machine's door.
+//! Threads that execute the requests of a drive, so that the guest runs on meanwhile. Answers come by the
+//! machine's door.
 //!
-//! Requests are begun in the order in which they come, but for those that limits hold back, and done side by side: who wants one
-//! done after another waits for the answer of that first, as with a disk that has a queue. So a flush covers what was answered
-//! before it was asked, and runs beside all else. Only [`DiskOperation::Eject`] has the drive alone.
+//! Requests are begun in the order in which they come, except those that limits delay, and executed side by
+//! side: a guest that wants one after another waits for the answer of the first, as with a disk that has a
+//! queue. So a flush covers the requests that were answered before it, and runs beside all others. Only
+//! [`DiskOperation::Eject`] has the drive alone.
 //!
-//! A request that the host could not do may be kept, and is done again when the machine goes on.
+//! A request that the host could not execute may be kept, and is repeated when the machine continues.
 //!
-//! Where requests come one soon after the other, one thread [looks for](ring3_host::workers) the next one before it sleeps.
+//! When requests come in quick succession, one thread [polls](ring3_host::workers) for the next one before it
+//! sleeps.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Formatter};
@@ -25,30 +28,31 @@ use super::{Drive, DriveFailure, Later};
 use crate::control::Request;
 use crate::door::Sender;
 
-/// The most requests of one drive that are done at once: as many as keep a disk of the host busy.
+/// Upper bound of the requests of one drive that are executed at once: as many as keep a disk of the host
+/// busy.
 const THREADS_MAX: usize = 4;
 
-/// How long a thread looks for the next request at most: longer than a guest takes to ask for more when it knows of what it has, and less than
-/// to be woken takes.
+/// How long a thread polls for the next request at most: longer than a guest takes to send one after an
+/// answer, and less than waking the thread takes.
 const LOOKS_FOR: Duration = Duration::from_micros(50);
 
-/// See the module. When it is dropped, it ends after all that it was asked, for which there are no limits any more.
+/// See the module. When it is dropped it first executes all its requests, without limits.
 pub(super) struct Pool {
     shared: Arc<Shared>,
-    /// Started when all others are at work.
+    /// The threads. One is started when all others are at work.
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What its threads have.
+/// The state that the threads share.
 struct Shared {
     /// The device to which the drive belongs.
     device: String,
-    /// Which of its drives.
+    /// The number of the drive there.
     unit: u8,
     drive: Arc<dyn Drive>,
-    /// What is done about errors.
+    /// The policy for errors.
     policy: ErrorPolicy,
-    /// Where answers go.
+    /// The destination of answers.
     door: Sender,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -56,15 +60,15 @@ struct Shared {
 
 struct Queue {
     requests: VecDeque<Asked>,
-    /// Threads that wait for requests.
+    /// Number of threads that wait for requests.
     idle: usize,
-    /// That is one that has the drive alone.
+    /// Whether the request under way has the drive alone.
     is_alone: bool,
-    /// Requests that the host could not do, with what it said.
+    /// Requests that the host could not execute, with its errors.
     kept: Vec<(DiskRequest, DiskError)>,
-    /// Nothing is kept or held back any more.
+    /// Whether requests are no longer kept or delayed.
     hurries: bool,
-    /// No more requests come.
+    /// Whether no more requests come.
     is_closed: bool,
     workers: Workers,
 }
@@ -83,21 +87,21 @@ impl Default for Queue {
     }
 }
 
-/// What is to be done.
+/// A request to be executed.
 pub(super) struct Asked {
     pub(super) request: DiskRequest,
-    /// Limits hold it back until then.
+    /// When limits allow it to be executed.
     pub(super) not_before: Instant,
-    /// Waits for its end, if it was begun.
+    /// Waits for its end, if it was begun already.
     pub(super) later: Option<Box<dyn Later>>,
 }
 
-/// What a thread finds to do.
+/// The next action of a thread.
 enum Next {
     Begin(DiskRequest, Option<Box<dyn Later>>),
-    /// Nothing yet.
+    /// Wait: there is nothing to do yet.
     Wait,
-    /// Nothing before then.
+    /// Wait until this time.
     WaitUntil(Instant),
 }
 
@@ -108,7 +112,7 @@ impl Debug for Pool {
 }
 
 impl Pool {
-    /// One for `drive`, drive `unit` of `device`; its answers go to `door`.
+    /// Returns a pool for `drive`, drive `unit` of `device`. Answers go to `door`.
     pub(super) fn new(
         (device, unit): (&str, u8),
         drive: Arc<dyn Drive>,
@@ -121,7 +125,7 @@ impl Pool {
         Pool { shared: Arc::new(shared), threads: Vec::new() }
     }
 
-    /// Has it done. An error where no thread can do it.
+    /// Lets a thread execute a request. Returns an error if there can be no thread.
     pub(super) fn ask(&mut self, asked: Asked) -> io::Result<()> {
         let mut queue = self.shared.lock();
         queue.requests.push_back(asked);
@@ -142,7 +146,7 @@ impl Pool {
                     queue.requests.pop_back();
                     return Err(error);
                 }
-                // Those that there are do it later.
+                // The present threads execute it later.
                 Err(_) => {}
             }
         }
@@ -150,7 +154,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Does again what the host could not do.
+    /// Repeats the requests that the host could not execute.
     pub(super) fn do_again(&self) {
         let mut queue = self.shared.lock();
         let not_before = Instant::now();
@@ -160,7 +164,7 @@ impl Pool {
         self.shared.changed.notify_all();
     }
 
-    /// Does at once what limits hold back.
+    /// Executes the requests that limits delay at once.
     pub(super) fn release(&self) {
         let now = Instant::now();
         for asked in &mut self.shared.lock().requests {
@@ -169,12 +173,12 @@ impl Pool {
         self.shared.changed.notify_all();
     }
 
-    /// There is something that the host could not do.
+    /// Returns whether there are requests that the host could not execute.
     pub(super) fn keeps_any(&self) -> bool {
         !self.shared.lock().kept.is_empty()
     }
 
-    /// Tells the guest of what the host could not do.
+    /// Lets the requests fail that the host could not execute.
     pub(super) fn give_up(&self) {
         let kept = std::mem::take(&mut self.shared.lock().kept);
         for (request, error) in kept {
@@ -182,13 +186,13 @@ impl Pool {
         }
     }
 
-    /// From now on nothing is kept or held back: the run ends.
+    /// From now on requests are neither kept nor delayed: the run ends.
     pub(super) fn hurry(&self) {
         self.shared.drive.end();
         self.let_go();
     }
 
-    /// From now on nothing is kept or held back, but the drive may have other users.
+    /// From now on requests are neither kept nor delayed, but the drive may have other users.
     pub(super) fn let_go(&self) {
         self.shared.lock().hurries = true;
         self.shared.changed.notify_all();
@@ -198,7 +202,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // One that has done all leaves the drive to its other users.
+        // An idle pool leaves the drive to its other users.
         if self.shared.lock().is_done() {
             self.let_go();
         } else {
@@ -207,7 +211,7 @@ impl Drop for Pool {
         self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // They do not panic.
+            // The threads do not panic.
             let _ = thread.join();
         }
     }
@@ -223,12 +227,13 @@ impl Shared {
         self.door.send(Input::Device { name: self.device.clone(), input });
     }
 
-    /// What a thread does.
+    /// The body of a thread.
     fn work(&self) {
         while let Some((request, later)) = self.begin() {
             let execute = || self.drive.execute(&request.operation);
             let act = || later.map_or_else(execute, Later::wait);
-            // Even where our own code fails the guest is answered, and the machine does not wait for ever.
+            // Even if the code here panics the guest gets an answer, so that the machine does not wait for
+            // ever.
             let result = catch_unwind(AssertUnwindSafe(act));
             let result = result.unwrap_or(Err(DiskError::Host));
             if let Some((tag, result)) = self.end(request, result) {
@@ -237,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a request that can be done now. None comes any more where this gives nothing.
+    /// Waits for a request that can be executed now. Returns None if no more will come.
     fn begin(&self) -> Option<(DiskRequest, Option<Box<dyn Later>>)> {
         let mut queue = self.lock();
         queue.workers.comes();
@@ -274,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// A request was done: what the guest is told, if that is not to come later.
+    /// Ends a request. Returns the answer for the guest, unless it comes later.
     fn end(
         &self,
         request: DiskRequest,
@@ -351,7 +356,7 @@ mod tests {
     use super::*;
     use crate::door::{Door, door};
 
-    /// Counts who is in it. Reads wait until there are as many as threads.
+    /// A drive that counts the threads in it. Reads wait until there are as many as threads.
     #[derive(Debug)]
     struct Counts {
         together: Barrier,
@@ -432,7 +437,7 @@ mod tests {
         for tag in 0..asked {
             ask(&mut pool, tag, READ);
         }
-        // This waits for the threads, and nobody takes the answers.
+        // This waits for the threads. Nobody takes the answers.
         drop(pool);
         let mut door = door;
         for _ in 0..asked {
@@ -447,7 +452,7 @@ mod tests {
         assert_eq!(answer(&mut door), DiskAnswer { tag: 1, result: Err(DiskError::Host) });
     }
 
-    /// Fails as long as it is told to.
+    /// A drive that fails as long as it is told to.
     #[derive(Debug, Default)]
     struct Full {
         has_room: AtomicBool,
@@ -552,7 +557,7 @@ mod tests {
         pool.ask(Asked { request, not_before: never, later: None }).unwrap();
         ask(&mut pool, 2, READ);
         assert_eq!(answer(&mut door).tag, 2);
-        // One that has the drive alone comes after what is held back.
+        // A request that has the drive alone comes after those that are delayed.
         ask(&mut pool, 3, DiskOperation::Eject);
         ask(&mut pool, 4, READ);
         drop(pool);

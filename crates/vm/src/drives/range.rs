@@ -1,17 +1,17 @@
-//! Which operations a medium can do at all.
+//! The operations that are possible with a medium.
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
-/// The most sectors that one request may read: a device asks for less.
+/// Upper bound of the sectors that one request may read; devices ask for fewer.
 const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
 
-/// Bytes of `count` sectors.
+/// Returns the bytes in `count` sectors.
 pub(super) fn bytes_of(count: u32) -> u64 {
     u64::from(count) * SECTOR_SIZE as u64
 }
 
-/// Refuses what leaves `medium`, changes one that is for reading, is no whole number of sectors, or would read more than it may at once. What is
-/// left has an end, in bytes, that is no larger than the largest number.
+/// Refuses operations that leave `medium`, change a read-only one, concern a part of a sector, or would read
+/// more than is allowed at once. For all others the end, in bytes, fits into 64 bits.
 pub(super) fn check(operation: &DiskOperation, medium: Medium) -> Result<(), DiskError> {
     let (sector, count, writes) = match operation {
         DiskOperation::Read { sector, count } => (*sector, u64::from(*count), false),

@@ -1,14 +1,15 @@
 //! A disk behind a vhost-user-blk server, such as `ring3 vblock`.
 //!
-//! The machine shares a few MiB of its own for requests and their data, and not the guest's memory: the
-//! translator would not see another process write code there, a recording could not repeat such writes, and
-//! a server need not see more than its disk. That costs one copy a request, as all other drives do.
+//! The machine shares a few MiB of its own memory for requests and their data, and not the guest's memory:
+//! the translator would not see another process write code there, a recording could not repeat such writes,
+//! and a server need not see more than its disk. This costs one copy for each request, as with all other
+//! drives.
 //!
-//! The answer to a single request is polled for, for some microseconds. A guest with several of them under
-//! way runs on, and the machine finds the answers at its next look outside ([`super::overlap`]), so server
-//! and guest work at the same time. A waiting guest's machine sleeps on the server's descriptor beside all
-//! others (`Drive::arm`): a thread in its place would have to be woken by the server first, and then
-//! to wake the machine.
+//! The machine polls for the answer to a single request, for some microseconds. A guest with several of them
+//! under way runs on, and the machine finds the answers when it next looks outside ([`super::overlap`]), so
+//! server and guest work at the same time. When the guest waits, the machine sleeps on the server's
+//! descriptor together with all others (`Drive::arm`): a thread in its place would have to be woken by the
+//! server first, and then to wake the machine.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -19,7 +20,7 @@ use ring3_vblock::client::{Act, ClientError, Disk, Waiting};
 use super::range::{bytes_of, check};
 use super::{Begun, Drive, Later};
 
-/// See the module. While the server is away its requests wait.
+/// See the module. While the server is away, requests wait.
 #[derive(Debug)]
 pub struct Served {
     disk: Disk,
@@ -36,7 +37,7 @@ impl Served {
     }
 }
 
-/// What the server is asked, and from which sector on.
+/// Returns the server's action for an operation, and its first sector.
 fn act(operation: &DiskOperation) -> Option<(Act<'_>, u64)> {
     Some(match operation {
         DiskOperation::Read { sector, count } => (Act::Read(bytes_of(*count) as usize), *sector),
@@ -51,7 +52,7 @@ fn act(operation: &DiskOperation) -> Option<(Act<'_>, u64)> {
     })
 }
 
-/// Warns of an error; the guest is only told that there was one.
+/// Warns of an error. The guest is only told that there was one.
 fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
     result.map_err(|error| {
         tracing::warn!("{error}");
@@ -82,7 +83,7 @@ impl Drive for Served {
         }
     }
 
-    /// What fails is done again by a thread, which has to do with errors.
+    /// A request that fails is repeated by a thread, which handles the error.
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
         check(operation, self.medium).ok()?;
         let (act, sector) = act(operation)?;

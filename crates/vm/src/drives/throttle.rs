@@ -1,20 +1,20 @@
-//! Limits on what a drive does: bytes and operations a second, in QEMU's words (QEMU, docs/throttle.txt).
+//! Limits of a drive's rate: bytes and operations a second, in QEMU's words (QEMU, docs/throttle.txt).
 //!
-//! Each limit is a bucket with a hole: what a request takes is poured in when it is asked, and runs out at the rate of the limit. A
-//! request that finds the bucket fuller than it should be waits until the rest has run out. So a drive that was idle may be used
-//! at full speed for a moment.
+//! Each limit is a leaky bucket. A request pours its size into the bucket, and the bucket leaks at the rate
+//! of the limit. A request that finds the bucket too full waits until the excess has leaked. So a drive that
+//! was idle may be used at full speed for a moment.
 
 use std::time::{Duration, Instant};
 
 use ring3_core::disk::{DiskOperation, SECTOR_SIZE};
 use thiserror::Error;
 
-/// One limit; both numbers are units a second, and 0 is none.
+/// A limit. Both numbers are units a second, and 0 is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limit {
-    /// What is allowed in the long run.
+    /// The rate in the long run.
     pub average: u64,
-    /// What is allowed for a second after a time with less.
+    /// The rate for a second after a time with less.
     pub max: u64,
 }
 
@@ -35,30 +35,30 @@ pub struct Limits {
     pub operations_write: Limit,
 }
 
-/// Why limits are refused.
+/// The reasons why limits are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadLimits {
-    /// Both kinds of limit were given.
+    /// Limits for both kinds together, and for each kind, were given.
     #[error("give limits for reads and writes together (total), or for each, but not both")]
     Both,
-    /// A maximum that is none.
+    /// A maximum without an average, or less than it.
     #[error("a limit for bursts (max) goes with one for the long run, and is not less than that")]
     Max,
-    /// So much that it is none.
+    /// A limit that is too large.
     #[error("a limit is at most 1000000000000000 a second")]
     Large,
 }
 
-/// The largest number of a limit, as for QEMU.
+/// The largest limit, as in QEMU.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 impl Limits {
-    /// There are none.
+    /// Returns whether there are no limits.
     pub fn is_none(&self) -> bool {
         *self == Limits::default()
     }
 
-    /// Whether they can be.
+    /// Checks that these limits are possible.
     pub fn check(&self) -> Result<(), BadLimits> {
         let both = |total: Limit, read: Limit, write: Limit| {
             total.average > 0 && (read.average > 0 || write.average > 0)
@@ -91,34 +91,35 @@ impl Limits {
     }
 }
 
-/// What keeps to limits.
+/// Delays operations so that they keep to limits.
 #[derive(Debug, Clone)]
 pub(super) struct Throttle {
     limits: Limits,
-    /// One for each of the limits, in their order.
+    /// A bucket for each of the limits, in their order.
     buckets: [Bucket; 6],
-    /// When they last had time to run out.
+    /// When the buckets last leaked.
     seen: Instant,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     limit: Limit,
-    /// What is in it, in billionths of a unit: what runs out in a nanosecond is the rate.
+    /// Its contents, in billionths of a unit, so that the rate is the number that leaks in a nanosecond.
     level: u128,
 }
 
-/// Billionths.
+/// Billionths in a unit.
 const NANO: u128 = 1_000_000_000;
 
 impl Bucket {
-    /// What may be in it: a second at the rate for bursts, or else a tenth of one, as for QEMU.
+    /// Returns the size of the bucket: a second at the rate for bursts, or else a tenth of a second, as in
+    /// QEMU.
     fn size(&self) -> u128 {
         let Limit { average, max } = self.limit;
         if max > 0 { u128::from(max) * NANO } else { u128::from(average) * NANO / 10 }
     }
 
-    /// How long it takes until there is no more in it than there may be, in nanoseconds.
+    /// Returns how long it takes until the contents are down to the size, in nanoseconds.
     fn wait(&self) -> u64 {
         let rate = u128::from(self.limit.average);
         let rest = self.level.saturating_sub(self.size());
@@ -137,7 +138,7 @@ impl Bucket {
 }
 
 impl Throttle {
-    /// With empty buckets at `now`.
+    /// Returns a throttle with empty buckets at `now`.
     pub(super) fn new(limits: Limits, now: Instant) -> Throttle {
         let buckets = limits.all().map(|limit| Bucket { limit, level: 0 });
         Throttle { limits, buckets, seen: now }
@@ -147,7 +148,7 @@ impl Throttle {
         &self.limits
     }
 
-    /// When `operation`, which is asked at `now`, may be done.
+    /// Returns when `operation`, which is requested at `now`, may be executed.
     pub(super) fn ask(&mut self, operation: &DiskOperation, now: Instant) -> Instant {
         let (bytes, is_read) = match operation {
             DiskOperation::Read { count, .. } => (u64::from(*count) * SECTOR_SIZE as u64, true),
@@ -155,7 +156,7 @@ impl Throttle {
             DiskOperation::WriteZeroes { count, .. } => {
                 (u64::from(*count) * SECTOR_SIZE as u64, false)
             }
-            // Who waits for the disk to keep what was written, or gives room back, asks for no more of it.
+            // Flushes and discards use no more of the disk's rate.
             DiskOperation::Flush | DiskOperation::Discard { .. } | DiskOperation::Eject => {
                 return now;
             }
@@ -181,7 +182,7 @@ mod tests {
 
     const READ: DiskOperation = DiskOperation::Read { sector: 0, count: 8 };
 
-    /// How long after the first of `count` requests that are asked together the last one is done, in milliseconds.
+    /// Returns the delay, in milliseconds, of the last of `count` requests that are made together.
     fn last_of(limits: Limits, count: u32, operation: &DiskOperation) -> u128 {
         let start = Instant::now();
         let mut throttle = Throttle::new(limits, start);
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn requests_wait_for_those_before() {
         let operations = Limits { operations_total: limit(100, 0), ..Limits::default() };
-        // 10 of them are a tenth of a second; one more fits before the bucket is too full.
+        // 10 of them take a tenth of a second; one more fits before the bucket is too full.
         assert_eq!(last_of(operations, 11, &READ), 0);
         assert_eq!(last_of(operations, 12, &READ), 10);
         assert_eq!(last_of(operations, 111, &READ), 1000);
@@ -222,7 +223,7 @@ mod tests {
         let mut ask = |count, now| (0..count).map(|_| throttle.ask(&READ, now)).last().unwrap();
         assert_eq!(ask(1001, start), start);
         assert_eq!(ask(10, start), start + Duration::from_secs(1));
-        // It has run out after 101.1 seconds.
+        // The bucket is empty after 101.1 seconds.
         let later = start + Duration::from_secs(102);
         assert_eq!(ask(1001, later), later);
     }

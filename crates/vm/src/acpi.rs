@@ -11,13 +11,14 @@
 //!                      └► HPET
 //! ```
 //!
-//! They are made with pointers from the beginning of their file, and a list of where these are. In a machine that boots
-//! without firmware they lie in the BIOS area, E0000h to FFFFFh, where the ACPI
-//! specification (6.5, 5.2.5.1) has an operating system search for the RSDP, so
-//! that a kernel which is not told its address finds it too. Firmware is given files and a script for
-//! its linker (QEMU's `etc/table-loader`, of which the format is in SeaBIOS's `romfile_loader.h`).
+//! The tables are made with pointers that count from the beginning of their file, and with a list of the
+//! places of these pointers. In a machine that boots without firmware the tables lie in the BIOS area, E0000h
+//! to FFFFFh, where the ACPI specification (6.5, 5.2.5.1) makes an operating system search for the RSDP; so a
+//! kernel that is not told its address finds it too. Firmware is given files and a script for its linker
+//! (QEMU's `etc/table-loader`, whose format is described in SeaBIOS's `romfile_loader.h`).
 //!
-//! The AML of the DSDT is in `acpi/dsdt.rs`, with the devices on the ISA bus in `acpi/isa.rs` and cards that come and go in `acpi/hotplug.rs`, the MADT in `acpi/madt.rs`. Without APICs there is no MADT: systems
+//! The AML of the DSDT is in `acpi/dsdt.rs`, with the devices on the ISA bus in `acpi/isa.rs` and cards that
+//! come and go in `acpi/hotplug.rs`; the MADT is in `acpi/madt.rs`. Without APICs there is no MADT: systems
 //! then use the two 8259A.
 
 mod dsdt;
@@ -51,7 +52,7 @@ const RESET_CONTROL: u64 = 0xcf9;
 /// Full reset: processor, and all devices.
 const RESET_FULL: u8 = 0x0e;
 
-/// Where the CMOS memory keeps the century.
+/// The CMOS register with the century.
 const CMOS_CENTURY: u8 = 0x32;
 
 const OEM_ID: [u8; 6] = *b"RING3 ";
@@ -66,16 +67,16 @@ const ALIGNMENT: usize = 64;
 const FADT_FIRMWARE_CTRL: usize = 36;
 const FADT_DSDT: usize = 40;
 
-/// The tables, of which all pointers count from the beginning of `file`.
+/// The tables. All pointers count from the beginning of `file`.
 struct Tables {
-    /// All tables but the RSDP.
+    /// All tables except the RSDP.
     file: Vec<u8>,
     rsdp: Vec<u8>,
     links: Vec<Link>,
     checksums: Vec<Checksum>,
 }
 
-/// The two pieces that are placed each by itself.
+/// The two pieces of memory whose addresses are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Rsdp,
@@ -86,7 +87,7 @@ enum Piece {
 struct Link {
     piece: Piece,
     offset: usize,
-    /// In bytes.
+    /// Its size in bytes.
     size: u8,
 }
 
@@ -98,13 +99,13 @@ struct Checksum {
     len: usize,
 }
 
-/// Where the checksum of every table with the usual header is (ACPI 6.5, 5.2.6).
+/// The offset of the checksum in every table with the usual header (ACPI 6.5, 5.2.6).
 const HEADER_CHECKSUM: usize = 9;
 /// Length of that header.
 const HEADER_LEN: usize = 36;
 
 impl Tables {
-    /// Those of a machine of that shape.
+    /// Returns the tables of a machine with this configuration.
     fn new(config: &Config) -> Tables {
         let mut tables =
             Tables { file: Vec::new(), rsdp: Vec::new(), links: Vec::new(), checksums: Vec::new() };
@@ -126,7 +127,7 @@ impl Tables {
         tables
     }
 
-    /// Adds the RSDT and the XSDT with those tables, and the RSDP.
+    /// Adds the RSDT and the XSDT, with these tables as their entries, and the RSDP.
     fn add_roots(&mut self, entries: &[usize]) {
         const RSDT_REVISION: u8 = 1;
         const RSDP_RSDT: usize = 16;
@@ -148,13 +149,13 @@ impl Tables {
         self.rsdp[RSDP_RSDT..][..4].copy_from_slice(&(rsdt as u32).to_le_bytes());
         self.link(Piece::Rsdp, RSDP_RSDT, 4);
         self.link(Piece::Rsdp, RSDP_XSDT, 8);
-        // That of the first 20 bytes, and that of all (ACPI 6.5, 5.2.5.3).
+        // The checksum of the first 20 bytes, and that of all bytes (ACPI 6.5, 5.2.5.3).
         self.checksums.push(Checksum { piece: Piece::Rsdp, offset: 8, start: 0, len: 20 });
         let len = self.rsdp.len();
         self.checksums.push(Checksum { piece: Piece::Rsdp, offset: 32, start: 0, len });
     }
 
-    /// Adds a table, and returns where it is in the file.
+    /// Adds a table, and returns its offset in the file.
     fn add(&mut self, table: &[u8]) -> usize {
         let start = self.file.len().next_multiple_of(ALIGNMENT);
         self.file.resize(start, 0);
@@ -162,7 +163,7 @@ impl Tables {
         start
     }
 
-    /// The same for one with the usual header.
+    /// Adds a table with the usual header, and returns its offset in the file.
     fn add_with_checksum(&mut self, table: &[u8]) -> usize {
         let start = self.add(table);
         let offset = start + HEADER_CHECKSUM;
@@ -182,7 +183,7 @@ impl Tables {
         }
     }
 
-    /// Makes the pointers right for a file at address `base`.
+    /// Adjusts the pointers for a file at address `base`.
     fn place(&mut self, base: u64) {
         for Link { piece, offset, size } in std::mem::take(&mut self.links) {
             let pointer = &mut self.piece(piece)[offset..][..usize::from(size)];
@@ -197,7 +198,7 @@ impl Tables {
         }
     }
 
-    /// What firmware's linker is to do.
+    /// Returns the script for the firmware's linker.
     fn script(&self) -> Vec<u8> {
         const ALLOCATE: u32 = 1;
         const ADD_POINTER: u32 = 2;
@@ -249,7 +250,8 @@ fn command(script: &mut Vec<u8>, code: u32, files: &[Piece], numbers: &[u8], las
     script.resize(end, 0);
 }
 
-/// Writes the tables of a machine of that shape into the BIOS area of `memory` and returns the address of the RSDP.
+/// Writes the tables of a machine with this configuration into the BIOS area of `memory`, and returns the
+/// address of the RSDP.
 pub fn install(memory: &mut Memory, config: &Config) -> Result<u64, MemoryError> {
     let mut tables = Tables::new(config);
     let rsdp = BIOS_AREA;
@@ -260,7 +262,7 @@ pub fn install(memory: &mut Memory, config: &Config) -> Result<u64, MemoryError>
     Ok(rsdp)
 }
 
-/// Gives the tables of a machine of that shape to firmware, which puts them where it likes.
+/// Gives the tables of a machine with this configuration to firmware, which chooses their place.
 pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, config: &Config) {
     let tables = Tables::new(config);
     fw_cfg.add_file(SCRIPT_FILE, tables.script());
@@ -274,7 +276,8 @@ fn bytes(table: &dyn Aml) -> Vec<u8> {
     bytes
 }
 
-/// The table that says where the high precision event timer is ("IA-PC HPET Specification" 1.0a, 3.2.4).
+/// Returns the table with the address of the high precision event timer ("IA-PC HPET Specification" 1.0a,
+/// 3.2.4).
 fn hpet() -> Sdt {
     const REVISION: u8 = 1;
     const NUMBER: u8 = 0;
@@ -291,14 +294,14 @@ fn hpet() -> Sdt {
     table
 }
 
-/// The Fixed ACPI Description Table (ACPI 6.5, 5.2.9): where the fixed hardware
-/// is. SMI_CMD stays 0: there is no system management mode, ACPI is always on.
+/// The Fixed ACPI Description Table (ACPI 6.5, 5.2.9): the addresses of the fixed hardware. SMI_CMD stays 0:
+/// there is no system management mode, and ACPI is always on.
 fn fadt(facs: u32, dsdt: u32, has_display: bool) -> FADTBuilder {
     /// IAPC_BOOT_ARCH: there are devices on an ISA bus.
     const LEGACY_DEVICES: u16 = 1 << 0;
     /// IAPC_BOOT_ARCH: there is a keyboard controller at ports 60h and 64h.
     const HAS_8042: u16 = 1 << 1;
-    /// IAPC_BOOT_ARCH: there is no VGA whose registers and memory could be looked for.
+    /// IAPC_BOOT_ARCH: there is no VGA, so systems must not probe for its registers and memory.
     const NO_VGA: u16 = 1 << 2;
     /// Latencies (in microseconds) beyond which the processor has no C2 or C3 state.
     const NO_C2: u16 = 101;
@@ -355,7 +358,7 @@ mod tests {
         u64::from_le_bytes(memory.load(address as usize))
     }
 
-    /// The table at `address`, after its signature, place and checksum were looked at.
+    /// Returns the table at `address`, after checking its signature, place and checksum.
     fn table(memory: &Memory, address: u64, signature: [u8; 4]) -> &[u8] {
         assert_eq!(memory.load::<4>(address as usize), signature);
         let length = u64::from(u32_at(memory, address + 4));
@@ -399,7 +402,7 @@ mod tests {
         assert_eq!(table(&memory, u64_at(&memory, rsdp + 24), *b"XSDT").len(), 36 + 8);
     }
 
-    /// Does what the script says, as firmware does, with the tables at 200000h and the RSDP at F0000h.
+    /// Executes the script as firmware does, with the tables at 200000h and the RSDP at F0000h.
     fn linked() -> (Memory, u64) {
         const FILES: [(&str, u64); 2] = [(TABLES_FILE, 0x20_0000), (RSDP_FILE, 0xf0000)];
         let tables = Tables::new(&Config::default());
@@ -464,7 +467,7 @@ mod tests {
         assert!(summed(&memory, dsdt, *b"DSDT") > 1000);
     }
 
-    /// Looks at the signature and the checksum of a table, and returns its length.
+    /// Checks the signature and the checksum of a table, and returns its length.
     fn summed(memory: &Memory, address: u64, signature: [u8; 4]) -> usize {
         assert_eq!(memory.load::<4>(address as usize), signature);
         let length = u32_at(memory, address + 4) as usize;

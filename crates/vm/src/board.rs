@@ -41,18 +41,18 @@ use crate::set_up::set_up;
 pub use devices::VideoParts;
 pub(crate) use devices::nic_slot;
 
-/// Some are no devices of the bus's list, since the board talks to their pins; these are
-/// their numbers among the devices, and [`crate::interrupts`] has those of the interrupt controllers.
-/// The circuit for FERR# and IGNNE#.
+/// The number of the circuit for FERR# and IGNNE#. It is not on the bus's list of devices, since the board
+/// talks to its pins. [`crate::interrupts`] has the numbers of the interrupt controllers, which are not on
+/// the list either.
 const FPU_ERROR: DeviceId = DeviceId(u16::MAX - 1);
-/// The same of the DMA controllers.
+/// The number of the DMA controllers, which are not on the bus's list either.
 const DMA: DeviceId = DeviceId(u16::MAX - 2);
 
 /// The devices of a machine.
 #[derive(Debug)]
 pub struct Board {
     interrupts: Interrupts,
-    /// There is no firmware, so the board is as firmware leaves it.
+    /// Whether there is no firmware, so that the board must be as firmware leaves it.
     is_set_up: bool,
     fpu_error: FpuError,
     dma: Dma8237,
@@ -64,9 +64,9 @@ pub struct Board {
     config_address: ConfigAddress,
     dma_requests: DmaRequests,
     a20: A20Line,
-    /// Which of the devices that are not on the bus answers at each port, up to the last one of theirs.
+    /// By port, up to the last one of theirs: which of the devices that are not on the bus answers there.
     off_the_bus: Vec<Option<DeviceId>>,
-    /// The id of the device in PCI slot 0, if that had a card: those of the others follow.
+    /// The id of the device in PCI slot 0, if it has a card; the ids of the other slots follow.
     cards: DeviceId,
 }
 
@@ -118,14 +118,14 @@ impl Board {
         self.settle(memory, now);
     }
 
-    /// The processor has IA32_APIC_BASE set to `value`.
+    /// Notes that the processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, memory: &mut Memory, now: Time, value: u64) {
         let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
         interrupts.set_apic_base(&mut context, value);
         self.settle(memory, now);
     }
 
-    /// The guest reads a port.
+    /// Reads a port for the guest.
     pub fn read_port(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
         let value = if let Some(id) = self.owner_off_the_bus(port) {
             self.call(memory, now, id, |device, context| device.read_port(context, port, width))
@@ -145,7 +145,7 @@ impl Board {
         value
     }
 
-    /// The guest writes a port.
+    /// Writes a port for the guest.
     pub fn write_port(
         &mut self,
         memory: &mut Memory,
@@ -169,9 +169,10 @@ impl Board {
         }
     }
 
-    /// The guest accesses a port again and again, `width` at a time: how many accesses its device has done at once, from the first one on.
+    /// Accesses a port repeatedly for the guest, `width` at a time. Returns how many accesses the device has
+    /// executed at once, from the first one on.
     pub fn move_port_string(&mut self, port: u16, width: Width, string: PortString<'_>) -> usize {
-        // After each access the DMA controllers go on with what is ready.
+        // After each access the DMA controllers continue with the requests that are ready.
         let has_dma = self.dma.ready(&self.dma_requests).next().is_some();
         if has_dma || self.owner_off_the_bus(port).is_some() {
             return 0;
@@ -182,14 +183,14 @@ impl Board {
         }
     }
 
-    /// The guest reads CONFIG_DATA: ones where there is no PCI function.
+    /// Reads CONFIG_DATA for the guest: all ones where there is no PCI function.
     fn read_config(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
         let Some(cycle) = self.config_address.cycle(port, width) else { return width.mask() };
         let (_, bus, mut context) = self.split(memory, now, PIC);
         bus.read_config(&mut context, cycle.slot, cycle.function, cycle.offset, width)
     }
 
-    /// The guest writes CONFIG_DATA.
+    /// Writes CONFIG_DATA for the guest.
     fn write_config(
         &mut self,
         memory: &mut Memory,
@@ -204,7 +205,7 @@ impl Board {
         }
     }
 
-    /// The guest reads where no memory is.
+    /// Reads, for the guest, an address without memory.
     pub fn read_memory(
         &mut self,
         memory: &mut Memory,
@@ -230,13 +231,14 @@ impl Board {
         value
     }
 
-    /// The 32 bits of a register at guest-physical address `address` which to read does nothing, and which only change when a device is accessed, when a timer
-    /// is due or when an input comes. None of all others.
+    /// Returns the 32 bits of a register at guest-physical address `address`, if reading it has no effect,
+    /// and it only changes when a device is accessed, when a timer is due or when an input comes. Returns
+    /// None for all other registers.
     pub fn peek(&self, address: u64) -> Option<u32> {
         self.interrupts.peek(address)
     }
 
-    /// The guest writes where no memory is.
+    /// Writes, for the guest, to an address without memory.
     pub fn write_memory(
         &mut self,
         memory: &mut Memory,
@@ -261,58 +263,56 @@ impl Board {
         }
     }
 
-    /// The reset button: an output of the board like a reset by the guest.
+    /// Presses the reset button: an output of the board, like a reset by the guest.
     pub fn press_reset(&mut self) {
         self.outputs.push(Output::Reset);
     }
 
-    /// A reset of the processor by the chipset: an output of the board.
+    /// Lets the chipset reset the processor: an output of the board.
     pub fn reset_processor(&mut self) {
         self.outputs.push(Output::ProcessorReset);
     }
 
-    /// What the display adapter shows.
+    /// Returns the picture that the display adapter shows.
     pub fn picture(&self, memory: &Memory) -> Option<Picture> {
         self.bus.devices().find_map(|(_, device)| device.picture(memory))
     }
 
-    /// The name of a device; none if that was taken out.
+    /// Returns the name of a device, or None if it was taken out.
     pub fn name(&self, id: DeviceId) -> Option<&'static str> {
         self.bus.has(id).then(|| self.bus.get(id).name())
     }
 
-    /// True when the device `name` can take input now; input for a device that does not
-    /// exist can always be taken.
+    /// Returns whether the device `name` can take input now. A device that does not exist always can.
     pub fn takes_input(&self, name: &str) -> bool {
         self.bus.find(name).is_none_or(|id| self.bus.get(id).takes_input())
     }
 
-    /// The guest forbids that the medium of drive `unit` of the device `name` is taken out.
+    /// Returns whether the guest forbids taking out the medium of drive `unit` of the device `name`.
     pub fn holds_medium(&self, name: &str, unit: u8) -> bool {
         self.bus.find(name).is_some_and(|id| self.bus.get(id).holds_medium(unit))
     }
 
-    /// Gives `input` to the device `name`; to one that does not exist it is lost.
+    /// Gives `input` to the device `name`. If there is no such device, the input is lost.
     pub fn input(&mut self, memory: &mut Memory, now: Time, name: &str, input: &DeviceInput) {
         if let Some(id) = self.bus.find(name) {
             self.call(memory, now, id, |device, context| device.input(context, input));
         }
     }
 
-    /// When the next timer is due.
+    /// Returns when the next timer is due.
     pub fn next_timer(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// When the next timer is due over which virtual time must not be set forward.
+    /// Returns when the next timer is due over which virtual time must not be set forward.
     pub fn next_tick(&self) -> Option<Time> {
         self.timers.next_tick()
     }
 
     /// Fires all timers that are due at `now`.
     ///
-    /// A timer that sets itself again for a time that has passed fires in the
-    /// next call, so that there is an end.
+    /// A timer that sets itself again for a time in the past fires in the next call, so that this call ends.
     pub fn fire_timers(&mut self, memory: &mut Memory, now: Time) {
         for _ in 0..self.timers.len() {
             let Some((id, tag)) = self.timers.take_due(now) else {
@@ -322,7 +322,8 @@ impl Board {
         }
     }
 
-    /// The dword at `offset` of the configuration space of a PCI function, for who looks at the machine from outside.
+    /// Returns the dword at `offset` of the configuration space of a PCI function, for inspection from
+    /// outside.
     pub(crate) fn peek_config(
         &mut self,
         memory: &mut Memory,
@@ -334,55 +335,55 @@ impl Board {
         bus.read_config(&mut context, slot, function, offset, Width::Dword)
     }
 
-    /// The level of address line 20: the A20M# pin.
+    /// Returns the level of address line 20: the A20M# pin.
     pub fn a20(&self) -> bool {
         self.a20.is_high()
     }
 
-    /// The INTR pin.
+    /// Returns the level of the INTR pin.
     pub fn interrupt_requested(&self) -> bool {
         self.interrupts.requested()
     }
 
-    /// The processor acknowledges the interrupt: its vector.
+    /// Acknowledges the interrupt for the processor, and returns its vector.
     pub fn acknowledge_interrupt(&mut self) -> u8 {
         self.interrupts.acknowledge()
     }
 
-    /// A person has pressed the button of the non-maskable interrupt.
+    /// Presses the button of the non-maskable interrupt.
     pub fn press_nmi(&mut self) {
         self.interrupts.pulse_nmi();
     }
 
-    /// A pulse on the processor's NMI pin waits for [`Board::take_nmi`].
+    /// Returns whether a pulse on the processor's NMI pin waits for [`Board::take_nmi`].
     pub fn has_nmi(&self) -> bool {
         self.interrupts.has_nmi()
     }
 
-    /// True once for each pulse on the processor's NMI pin.
+    /// Returns true once for each pulse on the processor's NMI pin.
     pub fn take_nmi(&mut self) -> bool {
         self.interrupts.take_nmi()
     }
 
-    /// FERR# goes active: the processor has an x87 error to report.
+    /// Makes FERR# active: the processor has an x87 error to report.
     pub fn assert_ferr(&mut self, memory: &mut Memory, now: Time) {
         let (_, _, mut context) = self.split(memory, now, FPU_ERROR);
         FpuError::assert_ferr(&mut context);
         self.settle(memory, now);
     }
 
-    /// True if IGNNE# has gone active since the last call.
+    /// Returns whether IGNNE# has become active since the last call.
     pub fn take_ignne(&mut self) -> bool {
         self.fpu_error.take_ignne()
     }
 
-    /// What the devices have told the world since the last call.
+    /// Returns the outputs of the devices since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// True when there are outputs after which the guest must not run on, or so
-    /// many that they must be handed on.
+    /// Returns whether there are outputs after which the guest must not run on, or so many that they must be
+    /// handed on.
     pub fn has_urgent_outputs(&self) -> bool {
         const MANY: usize = 4096;
         self.outputs.len() >= MANY
@@ -400,7 +401,7 @@ impl Board {
             )
     }
 
-    /// The state of the whole board.
+    /// Returns the state of the whole board.
     pub fn save(&mut self) -> SavedState {
         let state = State {
             levels: self.irq.levels(),
@@ -417,7 +418,7 @@ impl Board {
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
 
-    /// Takes a saved state over. On an error some devices may have theirs already.
+    /// Restores a saved state. After an error some devices may already have theirs.
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
         let timers: Timers = state.timers.load("timers", 1)?;
@@ -458,12 +459,12 @@ impl Board {
         Ok(())
     }
 
-    /// Which of the devices that are not on the bus answers at `port`.
+    /// Returns the device that answers at `port`, if it is not on the bus.
     fn owner_off_the_bus(&self, port: u16) -> Option<DeviceId> {
         self.off_the_bus.get(usize::from(port)).copied().flatten()
     }
 
-    /// Notes where they answer.
+    /// Fills the table of the ports at which these devices answer.
     fn index_off_the_bus(&mut self) {
         let ranges = [
             (PIC, &self.interrupts.ports()[..]),
@@ -480,7 +481,7 @@ impl Board {
         }
     }
 
-    /// The interrupt controllers, the bus, and a context for a call of device `device`.
+    /// Returns the interrupt controllers, the bus, and a context for a call of device `device`.
     fn split<'a>(
         &'a mut self,
         memory: &'a mut Memory,
@@ -501,7 +502,7 @@ impl Board {
         (&mut self.interrupts, &mut self.bus, context)
     }
 
-    /// Calls one device, and lets its lines reach the interrupt controllers.
+    /// Calls one device, and passes its lines on to the interrupt controllers.
     fn call<R>(
         &mut self,
         memory: &mut Memory,
@@ -532,7 +533,7 @@ impl Board {
         result
     }
 
-    /// Passes on what a call has changed: DMA requests to their controllers, claims to the bus, lines to the
+    /// Passes on the changes of a call: DMA requests to their controllers, claims to the bus, lines to the
     /// interrupt controllers.
     #[inline]
     fn settle(&mut self, memory: &mut Memory, now: Time) {
@@ -541,14 +542,14 @@ impl Board {
             && !self.irq.has_messages()
             && self.dma.are_idle(&self.dma_requests);
         if is_settled {
-            // As nearly always.
+            // Nearly always nothing has changed.
             self.interrupts.settle();
         } else {
             self.pass_on(memory, now);
         }
     }
 
-    /// The same where there is something.
+    /// Passes on the changes of a call, if there are any.
     fn pass_on(&mut self, memory: &mut Memory, now: Time) {
         for channel in self.dma.ready(&self.dma_requests) {
             let driver = self.dma_requests.driver(channel);

@@ -1,8 +1,9 @@
 //! Cards that are put into a machine's PCI slots and taken out while it runs.
 //!
-//! What a machine has at any time is in its [`Config`], from which a saved machine is made again. A card that is put in comes by the door, as
-//! [`Input::Plug`], with all that its device is made of; one that is wanted back is asked for there, and taken out when the guest
-//! has let go of it, which is a matter of the guest's own execution. So a recording repeats both.
+//! The [`Config`] always lists the machine's present cards, so that a saved machine can be made again from
+//! it. A card that is put in comes by the door, as [`Input::Plug`], with everything that its device is made
+//! of. To take a card out, the machine asks the guest for it, and takes it out when the guest has given it
+//! up, which depends only on the guest's own execution. So a recording repeats both.
 //!
 //! A card has a name, such as `virtio-blk3`, and each name has its slot.
 //!
@@ -25,7 +26,7 @@ const STATE_VERSION: u32 = 1;
 /// PCI device number of the first virtio disk; the others follow.
 const FIRST_VIRTIO_DISK: u8 = 4;
 
-/// What a card is.
+/// A card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Card {
     /// A virtio disk.
@@ -33,12 +34,12 @@ pub(crate) enum Card {
 }
 
 impl Card {
-    /// As it comes by the door.
+    /// Returns the card in the form in which it comes by the door.
     pub(crate) fn save(&self) -> SavedState {
         SavedState::new(STATE_NAME, STATE_VERSION, self)
     }
 
-    /// What has come by the door.
+    /// Makes a card from this form.
     pub(crate) fn load(saved: &SavedState) -> Result<Card, RestoreError> {
         saved.load(STATE_NAME, STATE_VERSION)
     }
@@ -47,48 +48,48 @@ impl Card {
 /// A place for a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What the device there is called.
+    /// The name of the device there.
     pub(crate) name: &'static str,
     /// Its PCI device number.
     pub(crate) slot: u8,
-    /// Which of the cards of its kind it is.
+    /// Its index among the cards of its kind.
     index: usize,
 }
 
-/// The places for virtio disks, in the order in which they are filled.
+/// Returns the places for virtio disks, in the order in which they are filled.
 fn disk_places() -> impl Iterator<Item = Place> {
     let names = virtio::block::NAMES.into_iter().enumerate();
     names.map(|(index, name)| Place { name, slot: virtio_disk_slot(index as u8), index })
 }
 
-/// PCI device number of virtio disk `index`.
+/// Returns the PCI device number of virtio disk `index`.
 pub(crate) fn virtio_disk_slot(index: u8) -> u8 {
     FIRST_VIRTIO_DISK + index
 }
 
-/// All cards that a machine of that shape has.
+/// Returns all cards of a machine with this configuration.
 pub(crate) fn all(config: &Config) -> impl Iterator<Item = (Place, Card)> {
     let disks = disk_places().zip(&config.virtio_disks);
     disks.filter_map(|(place, disk)| Some((place, Card::Disk(disk.clone()?))))
 }
 
 impl Place {
-    /// That of the card `name`.
+    /// Returns the place of the card `name`.
     pub(crate) fn of(name: &str) -> Option<Place> {
         disk_places().find(|place| place.name == name)
     }
 
-    /// That of the card in PCI slot `slot`.
+    /// Returns the place of the card in PCI slot `slot`.
     pub(crate) fn of_slot(slot: u8) -> Option<Place> {
         disk_places().find(|place| place.slot == slot)
     }
 
-    /// There is a card.
+    /// Returns whether there is a card.
     pub(crate) fn is_taken(self, config: &Config) -> bool {
         config.virtio_disks.get(self.index).is_some_and(Option::is_some)
     }
 
-    /// Notes that there is `card` now.
+    /// Notes in `config` that there is `card` now.
     pub(crate) fn put(self, config: &mut Config, card: Card) {
         let Card::Disk(disk) = card;
         let disks = &mut config.virtio_disks;
@@ -96,14 +97,14 @@ impl Place {
         disks[self.index] = Some(disk);
     }
 
-    /// Notes that there is no card any more.
+    /// Notes in `config` that there is no card any more.
     pub(crate) fn clear(self, config: &mut Config) {
         if let Some(disk) = config.virtio_disks.get_mut(self.index) {
             *disk = None;
         }
     }
 
-    /// The first place for a disk that is free of all but those in `others`, or that in PCI slot `slot`.
+    /// Returns the first place for a disk that is free and not in `others`, or the one in PCI slot `slot`.
     pub(crate) fn free_for_disk(
         config: &Config,
         others: &[&str],
@@ -120,44 +121,44 @@ impl Place {
     }
 }
 
-/// A virtio disk that is to be put into a running machine.
+/// A virtio disk to be put into a running machine.
 #[derive(Debug)]
 pub struct NewDisk {
-    /// What people call it.
+    /// Its id, by which people know it.
     pub id: Option<String>,
-    /// Its PCI device number; the first free one, if that is not said.
+    /// Its PCI device number; without it, the first free one.
     pub slot: Option<u8>,
-    /// What it is.
+    /// The disk.
     pub disk: VirtioDisk,
-    /// What does its work.
+    /// The drive that does its work.
     pub drive: Arc<dyn Drive>,
-    /// What people call that.
+    /// The name by which people know the drive.
     pub node: Option<String>,
-    /// What is done where the host cannot do what it is asked.
+    /// The policy for errors of the host.
     pub errors: ErrorPolicy,
 }
 
-/// Why a card is not put in.
+/// The reasons why a card is not put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PlugError {
-    /// There is no machine any more.
+    /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
-    /// Another card is called that.
+    /// Another device has this id.
     #[error("another device has that id")]
     Id,
-    /// There are no more of them.
+    /// All places are taken.
     #[error("a machine has at most 16 virtio disks")]
     Full,
-    /// The slot is not to be had.
+    /// The slot cannot be used.
     #[error("PCI slot {0} is taken, or not for disks, which have 4 to 19")]
     Slot(u8),
 }
 
-/// Why a card is not asked for.
+/// The reasons why the guest is not asked for a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum UnplugError {
-    /// There is no machine any more.
+    /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
     /// There is no such card.

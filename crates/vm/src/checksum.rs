@@ -1,4 +1,5 @@
-//! Sums of bytes, by which firmware and systems know the tables and ROMs that are made for them: all bytes of one sum up to 0.
+//! Sums of bytes, by which firmware and systems recognize the tables and ROMs that are made for them: all
+//! bytes of one sum up to 0.
 
 /// The sum of `bytes`, modulo 256.
 pub(crate) fn sum(bytes: &[u8]) -> u8 {

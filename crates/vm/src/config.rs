@@ -1,4 +1,4 @@
-//! What a machine is made of.
+//! The configuration of a machine.
 
 use ring3_core::disk::Medium;
 use ring3_core::net::MacAddress;
@@ -13,8 +13,8 @@ use thiserror::Error;
 
 use crate::linux::seed::SEED_LEN;
 
-/// The shape of a machine: all that its board is built from. It can be kept beside a saved state, and whoever has it
-/// can build the same machine again.
+/// The configuration of a machine: everything that its board is built from. It can be kept beside a saved
+/// state, and whoever has it can build the same machine again.
 ///
 /// ```
 /// use ring3_vm::Config;
@@ -25,66 +25,70 @@ use crate::linux::seed::SEED_LEN;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which processor the machine has.
+    /// The model of the processor.
     pub cpu: Model,
-    /// The identity of the machine, which its software finds in SMBIOS tables; without it there are none. The bytes are in the order in which
-    /// they are written (RFC 9562, 4).
+    /// The identity of the machine, which its software finds in SMBIOS tables; without it there are none. The
+    /// bytes are in the order in which they are written (RFC 9562, 4).
     pub uuid: Option<[u8; 16]>,
     /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 3 GiB.
     pub memory_bytes: u64,
-    /// What the machine's clock says at power-on, in seconds since 1970.
+    /// The time of the machine's clock at power-on, in seconds since 1970.
     pub rtc_base: u64,
-    /// Virtual time is a function of the instructions executed alone, and does not follow the host's: the same inputs at the
-    /// same points make the same run.
+    /// Whether virtual time is a function of the instructions executed alone, and does not follow the host's:
+    /// then the same inputs at the same points make the same run.
     pub deterministic: bool,
-    /// The random seed of a Linux kernel that is started without firmware ([`crate::linux::seed`]). After each reset it gets another one,
-    /// made of this one.
+    /// The random seed of a Linux kernel that is started without firmware ([`crate::linux::seed`]). After
+    /// each reset the kernel gets another one, made from this one.
     pub rng_seed: Option<[u8; SEED_LEN]>,
-    /// How many serial ports there are, COM1 to COM4.
+    /// Number of serial ports, COM1 to COM4.
     pub serial_ports: u8,
-    /// There is a display adapter.
+    /// Whether there is a display adapter.
     pub display: bool,
-    /// The IDE drives: primary master and slave, secondary master and slave. What does their work is attached by
-    /// [`Vm::attach_drive`](crate::Vm::attach_drive) as units 0 to 3 of the device `ide`.
+    /// The IDE drives: primary master and slave, secondary master and slave.
+    /// [`Vm::attach_drive`](crate::Vm::attach_drive) attaches the host's side of them, as units 0 to 3 of the
+    /// device `ide`.
     pub ide: [Option<DriveModel>; 4],
-    /// The virtio disks, up to 16, each a PCI function of its own; none where one was taken out. What does the work of number n is attached as
-    /// unit 0 of the device `virtio-blkn`.
+    /// The virtio disks, up to 16, each a PCI function of its own; None for one that was taken out. The
+    /// host's side of number n is attached as unit 0 of the device `virtio-blkn`.
     pub virtio_disks: Vec<Option<VirtioDisk>>,
-    /// The network cards, up to 8. They are called `nic0` and so on; what is behind one is attached by
-    /// [`Vm::attach_network`](crate::Vm::attach_network).
+    /// The network cards, up to 8. They are called `nic0` and so on;
+    /// [`Vm::attach_network`](crate::Vm::attach_network) attaches the network of one.
     pub nics: Vec<Nic>,
     /// The diskette drives A and B: units 0 and 1 of the device `floppy`.
     pub diskettes: [Option<DisketteDrive>; 2],
-    /// Where firmware looks for a system, the first place first; where it likes, if there is none.
+    /// Where firmware looks for a system, the first place first. If it is empty, firmware decides.
     pub boot_order: Vec<BootDevice>,
-    /// The same until the first reset of the machine, if there is one: to install a system from a disc, and then start it.
+    /// The order until the first reset of the machine, if it differs: to install a system from a disc, and
+    /// then start it.
     pub boot_once: Vec<BootDevice>,
-    /// Firmware lets the person choose where to boot from.
+    /// Whether firmware lets people choose where to boot from.
     pub boot_menu: bool,
-    /// There is a high precision event timer, if the machine [has APICs](Config::has_apics).
+    /// Whether there is a high precision event timer, if the machine [has APICs](Config::has_apics).
     pub hpet: bool,
-    /// There is the device of kvm-unit-tests ([`ring3_devices::test_device`]).
+    /// Whether there is the device of kvm-unit-tests ([`ring3_devices::test_device`]).
     pub test_device: bool,
-    /// Files that the guest finds in fw_cfg beside those of the machine.
+    /// Files that the guest finds in fw_cfg besides those of the machine.
     pub fw_cfg_files: Vec<FwCfgFile>,
-    /// The port at which a write ends the run, for tests that run in the guest: none if there is no such port.
+    /// The port at which a write ends the run, for tests that run in the guest; None for no such port.
     pub debug_exit_port: Option<u16>,
-    /// A reset of the machine by the guest, and a triple fault, start the guest again; if not, they end the run.
+    /// Whether a reset of the machine by the guest, or a triple fault, starts the guest again; if not, it
+    /// ends the run.
     pub reboots: bool,
-    /// When the guest has switched the machine off, it stands still until it is reset from outside; if not, the run ends.
+    /// Whether the machine stands still after the guest has switched it off, until it is reset from outside;
+    /// if not, the run ends.
     pub stays_when_off: bool,
-    /// A guest that has halted with interrupts disabled, which nothing but a reset can wake up, ends the run; if not,
-    /// it waits for a reset from outside.
+    /// Whether a guest that has halted with interrupts disabled, so that only a reset can wake it up, ends
+    /// the run; if not, it waits for a reset from outside.
     pub ends_when_stuck: bool,
 }
 
 impl Config {
-    /// There is an I/O APIC where the processor can have a local one.
+    /// Returns whether there is an I/O APIC: wherever the processor can have a local one.
     pub fn has_apics(&self) -> bool {
         self.cpu.features().contains(Features::APIC)
     }
 
-    /// There is a high precision event timer: its interrupts go to the I/O APIC.
+    /// Returns whether there is a high precision event timer. Its interrupts go to the I/O APIC.
     pub fn has_hpet(&self) -> bool {
         self.hpet && self.has_apics()
     }
@@ -132,9 +136,9 @@ pub struct FwCfgFile {
 /// A virtio disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtioDisk {
-    /// What it is.
+    /// Its properties.
     pub model: DiskModel,
-    /// Which drivers it is for.
+    /// The drivers that it supports.
     pub interfaces: Interfaces,
 }
 
@@ -143,17 +147,17 @@ pub struct VirtioDisk {
 pub struct Nic {
     /// Its address.
     pub mac: MacAddress,
-    /// What it is.
+    /// The kind of card.
     pub model: NicModel,
-    /// A program that it brings along, by which firmware boots from the network. Cards on the ISA bus have none.
+    /// The program in its ROM, by which firmware boots from the network. Cards on the ISA bus have none.
     #[serde(default)]
     pub rom: Option<RomImage>,
 }
 
-/// What network cards there are.
+/// The kinds of network cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NicModel {
-    /// One of virtio.
+    /// A virtio card.
     Virtio(VirtioNic),
     /// An Intel 82540EM.
     E1000,
@@ -169,14 +173,15 @@ pub enum NicModel {
 }
 
 impl NicModel {
-    /// An NE2000 with the jumpers as they mostly are: port 300h, and IRQ 5: 9, which they often have, is ACPI's here.
+    /// An NE2000 with the usual jumpers: port 300h, and IRQ 5. IRQ 9, which is as usual, belongs to ACPI
+    /// here.
     pub const NE2000_ISA: NicModel = NicModel::Ne2000Isa { port: 0x300, irq: 5 };
 }
 
-/// What a card of virtio has that others have not.
+/// The properties of a virtio card that others do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtioNic {
-    /// Which drivers it is for.
+    /// The drivers that it supports.
     pub interfaces: Interfaces,
     /// See [`NetModel::mtu`](ring3_devices::virtio::net::NetModel::mtu).
     pub mtu: Option<u16>,
@@ -193,13 +198,13 @@ impl Default for VirtioNic {
 /// A diskette drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisketteDrive {
-    /// What it is.
+    /// Its kind.
     pub kind: DriveKind,
     /// The diskette in it.
     pub medium: Option<Medium>,
 }
 
-/// Where firmware can look for a system.
+/// A place where firmware can look for a system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootDevice {
     /// A diskette drive, 0 or 1.
@@ -208,11 +213,11 @@ pub enum BootDevice {
     Ide(u8),
     /// A virtio disk, from 0.
     Virtio(u8),
-    /// The network behind a card, from 0: by the card's ROM.
+    /// The network behind a card, from 0, through the card's ROM.
     Network(u8),
 }
 
-/// What the processor executes first.
+/// The software that the processor executes first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Software {
     /// Firmware, which looks for a system on the drives.
@@ -223,7 +228,7 @@ pub enum Software {
         /// The image of the display adapter's firmware (VGA BIOS).
         #[serde(with = "serde_bytes")]
         video: Option<Vec<u8>>,
-        /// A kernel that it starts, and not a system on the drives.
+        /// A kernel that it starts, instead of a system on the drives.
         #[serde(default)]
         kernel: Option<Kernel>,
     },
@@ -232,7 +237,7 @@ pub enum Software {
 }
 
 impl Software {
-    /// The kernel, if there is no firmware.
+    /// Returns the kernel, if there is no firmware.
     pub fn kernel(&self) -> Option<&Kernel> {
         match self {
             Software::Kernel(kernel) => Some(kernel),
@@ -240,7 +245,7 @@ impl Software {
         }
     }
 
-    /// The kernel, be it started by firmware or not.
+    /// Returns the kernel, whether firmware starts it or not.
     pub(crate) fn any_kernel(&self) -> Option<&Kernel> {
         match self {
             Software::Kernel(kernel) => Some(kernel),
@@ -255,8 +260,8 @@ pub struct Kernel {
     /// The contents of the kernel file: a Linux bzImage, or a kernel with a Multiboot header.
     #[serde(with = "serde_bytes")]
     pub image: Vec<u8>,
-    /// Files that it gets: the initial RAM disk of Linux, of which several come one after the other, or the modules of a
-    /// Multiboot kernel.
+    /// Files that it gets: the initial RAM disk of Linux, which can be several files one after the other, or
+    /// the modules of a Multiboot kernel.
     pub modules: Vec<Module>,
     /// Its command line.
     pub command_line: String,
@@ -265,14 +270,14 @@ pub struct Kernel {
 /// A file for a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// What a Multiboot kernel is told of it: by custom its path and arguments.
+    /// The text that describes it to a Multiboot kernel: by custom its path and arguments.
     pub name: String,
     /// Its contents.
     #[serde(with = "serde_bytes")]
     pub contents: Vec<u8>,
 }
 
-/// Why a machine of that shape cannot be.
+/// The reasons why there can be no machine with a configuration.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
     /// A PC has at most four serial ports.

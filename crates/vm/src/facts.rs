@@ -1,5 +1,5 @@
-//! What the machine tells its software by fw_cfg, firmware or not: what QEMU tells, under its keys and names, since the software for
-//! emulators knows those (docs/specs/fw_cfg.rst there).
+//! The facts that the machine tells its software by fw_cfg, whether that is firmware or not. Keys and names
+//! are QEMU's, since software for emulators knows those (QEMU, docs/specs/fw_cfg.rst).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::smbios;
 /// Types of the ranges in the memory map (ACPI 6.5, 15).
 const E820_RAM: u32 = 1;
 
-/// What the machine of `config`, which starts with `software`, tells it.
+/// Returns the facts about the machine of `config`, which starts with `software`.
 pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCfg, VmError> {
     let mut fw_cfg = FwCfg::default();
     fw_cfg.set(key::UUID, config.uuid.unwrap_or_default().to_vec());
@@ -64,7 +64,7 @@ pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCf
     Ok(fw_cfg)
 }
 
-/// A part of the kernel's file, or of one that it gets, which fw_cfg shares with the machine.
+/// A part of the kernel's file, or of one of its modules, which fw_cfg shares with the machine.
 struct Part {
     software: Arc<Software>,
     range: Range<usize>,
@@ -81,11 +81,12 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// The name of the ROM that starts a kernel, and how SeaBIOS calls it in its boot order.
+/// The name of the ROM that starts a kernel, as SeaBIOS calls it in its boot order.
 const KERNEL_ROM: &str = "genroms/kernel.bin";
 const KERNEL_ROM_BOOTS: &str = "/rom@genroms/kernel.bin";
 
-/// A Linux kernel, its initial RAM disk and its command line; with firmware also what SeaBIOS needs to start it.
+/// Adds a Linux kernel, its initial RAM disk and its command line. With firmware it also adds what SeaBIOS
+/// needs to start the kernel.
 fn tell_of_kernel(
     fw_cfg: &mut FwCfg,
     config: &Config,
@@ -106,7 +107,7 @@ fn tell_of_kernel(
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) if has_firmware => return Err(error.into()),
-        // One that starts by itself says what is wrong when it is loaded.
+        // If the kernel is started without firmware, loading it reports the error.
         Err(_) => return Ok(()),
     };
     let code_len = kernel.image.len() - plan.code_start;
@@ -138,17 +139,17 @@ fn tell_of_kernel(
     Ok(())
 }
 
-/// A number of four bytes.
+/// Returns a number as four bytes.
 fn number(value: usize) -> Vec<u8> {
     (value as u32).to_le_bytes().to_vec()
 }
 
-/// Where firmware is to look for a system, by the names of Open Firmware that SeaBIOS has for them.
+/// Returns the order in which firmware looks for a system, in the names of Open Firmware that SeaBIOS uses.
 fn boot_order(devices: &[BootDevice]) -> Vec<u8> {
     let names = devices.iter().map(|device| match device {
         BootDevice::Diskette(unit) => format!("/pci@i0cf8/isa@1/fdc@03f0/floppy@{unit}"),
         BootDevice::Ide(unit) => format!("/pci@i0cf8/ide@1,1/drive@{}/disk@{}", unit / 2, unit % 2),
-        // By the class of the function; the number is in hexadecimal.
+        // Named by the class of the function. The number is hexadecimal.
         BootDevice::Virtio(unit) => {
             format!("/pci@i0cf8/scsi@{:x}/disk@0,0", virtio_disk_slot(*unit))
         }
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
     use crate::config::{FwCfgFile, Module};
 
-    /// The item of a key, as a guest reads it.
+    /// Returns the item of a key, as a guest reads it.
     fn item(fw_cfg: &mut FwCfg, key: u16, len: usize) -> Vec<u8> {
         let mut bench = TestBench::default();
         fw_cfg.write_port(&mut bench.context(), 0x510, Width::Word, key.into());

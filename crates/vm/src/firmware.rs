@@ -1,8 +1,8 @@
-//! Firmware: its image in the machine.
+//! Puts the image of firmware into the machine.
 //!
-//! The image lies so that it ends at 4 GiB, where the processor starts after a reset (F000:FFF0 with the base FFFF0000h), and
-//! the host bridge shows its last 128 KiB below 1 MiB. What firmware cannot find out by itself the machine tells it
-//! ([`crate::facts`]).
+//! The image ends at 4 GiB, where the processor starts after a reset (F000:FFF0 with the base FFFF0000h), and
+//! the host bridge also shows its last 128 KiB below 1 MiB. The machine tells firmware what it cannot find
+//! out by itself ([`crate::facts`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,31 +13,32 @@ use thiserror::Error;
 
 use crate::machine::VmError;
 
-/// Firmware is one of these files where distributions put SeaBIOS, the largest variant first.
+/// The names under which distributions install SeaBIOS, the largest variant first.
 pub const NAMES: [&str; 3] = ["bios-256k.bin", "bios.bin", "seabios.bin"];
-/// The same of the display adapter's firmware.
+/// The names under which they install the display adapter's firmware.
 pub const VIDEO_NAMES: [&str; 1] = ["vgabios-stdvga.bin"];
-/// The directories, below each of the system's data directories.
+/// The directories of these files, below each of the system's data directories.
 const DIRECTORIES: [&str; 3] = ["seabios", "qemu", "qemu-firmware"];
 
-/// Where Debian has the ROMs of network cards.
+/// The directory in which Debian installs the ROMs of network cards.
 const DEBIAN_ROMS: &str = "/usr/lib/ipxe/qemu";
 
-/// Why there is no firmware.
+/// The reasons why there is no firmware.
 #[derive(Debug, Error)]
 pub enum FirmwareError {
-    /// The size of the display adapter's firmware cannot be.
+    /// The size of the display adapter's firmware is not possible.
     #[error("its display adapter's firmware has {0} bytes; there is room for 1 to 131072")]
     BadVideoSize(usize),
-    /// The size of the image cannot be.
+    /// The size of the image is not possible.
     #[error(
         "is no firmware: an image has 64 KiB to 16 MiB, a multiple of 4 KiB, and this one {0} bytes"
     )]
     BadSize(usize),
 }
 
-/// The places where the host may have one of the files `names`, the first name everywhere first, by the XDG Base Directory Specification: below `data_home`
-/// and each of `data_dirs`, or below the usual ones when that is empty.
+/// Returns the paths at which the host may have one of the files `names`, by the XDG Base Directory
+/// Specification: below `data_home` and each of `data_dirs`, or below the usual ones if that is empty. In
+/// each directory the first name comes first.
 pub fn places(names: &[&str], data_home: Option<&Path>, data_dirs: &[PathBuf]) -> Vec<PathBuf> {
     let usual = ["/usr/local/share", "/usr/share"].map(PathBuf::from);
     let dirs = if data_dirs.is_empty() { &usual[..] } else { data_dirs };
@@ -47,14 +48,14 @@ pub fn places(names: &[&str], data_home: Option<&Path>, data_dirs: &[PathBuf]) -
     names.iter().flat_map(|name| directories.iter().map(move |dir| dir.join(name))).collect()
 }
 
-/// The places of the ROM `name` of a network card: those, and that where Debian's iPXE is.
+/// Returns the paths for the ROM `name` of a network card: those of [`places`], and that of Debian's iPXE.
 pub fn rom_places(name: &str, data_home: Option<&Path>, data_dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut all = places(&[name], data_home, data_dirs);
     all.push(Path::new(DEBIAN_ROMS).join(name));
     all
 }
 
-/// The first of `places` that there is, with its contents.
+/// Returns the first of `places` that exists, with its contents.
 pub fn read_first(places: &[PathBuf]) -> Option<(PathBuf, io::Result<Vec<u8>>)> {
     let path = places.iter().find(|path| path.is_file())?;
     Some((path.clone(), std::fs::read(path)))
@@ -76,7 +77,7 @@ pub(crate) fn load_video(memory: &mut Memory, image: &[u8]) -> Result<Area, VmEr
     if !(1..=MOST).contains(&image.len()) {
         return Err(FirmwareError::BadVideoSize(image.len()).into());
     }
-    // The base address register says its size, a power of two.
+    // The base address register shows the size, which must be a power of two.
     Ok(area_of(memory, image, (image.len() as u64).next_power_of_two())?)
 }
 

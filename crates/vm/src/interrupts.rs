@@ -7,9 +7,9 @@
 //!                  └────────── messages ──────────►
 //! ```
 //!
-//! IRQ 0 is at input 2 of the I/O APIC, for that of its own number belongs to the 8259A (MP
-//! specification 1.4, 3.6.2). The local APIC decides what reaches the processor while it is
-//! switched on; without it the processor hears the 8259A alone.
+//! IRQ 0 is at input 2 of the I/O APIC, since input 0 belongs to the 8259A (MP specification 1.4, 3.6.2).
+//! While it is switched on, the local APIC decides which interrupts reach the processor; otherwise the
+//! processor gets only those of the 8259A.
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, DeviceId, Width};
@@ -20,7 +20,7 @@ use ring3_devices::local_apic::{self, Delivery, LINT_INTR, LINT_NMI, LocalApic, 
 use ring3_devices::pic::PicPair;
 use serde::{Deserialize, Serialize};
 
-// The controllers are in no bus's list, since the board talks to their pins; these are their
+// The controllers are not on the bus's list of devices, since the board talks to their pins. These are their
 // numbers among the devices.
 /// The two 8259A.
 pub const PIC: DeviceId = DeviceId(u16::MAX);
@@ -36,13 +36,13 @@ const STATE_VERSION: u32 = 1;
 #[derive(Debug, Default)]
 pub struct Interrupts {
     pic: PicPair,
-    /// Machines before the Pentium have none.
+    /// The APICs; machines before the Pentium have none.
     apics: Option<Apics>,
-    /// One of them may have something for the others.
+    /// Whether one of them may have something for the others.
     is_unsettled: bool,
-    /// A pulse has come at the processor's NMI pin, which no local APIC stands before.
+    /// Whether a pulse has come at the processor's NMI pin, without a local APIC in between.
     nmi: bool,
-    /// The 8259A's INTR output, as the others have it; none while that is not known.
+    /// The level of the 8259A's INTR output that the others have seen, if it is known.
     intr: Option<bool>,
 }
 
@@ -61,8 +61,8 @@ struct State {
 }
 
 impl Apics {
-    /// Brings messages to the local APIC, and ends of interrupts to the I/O APIC, until there are none. There is an
-    /// end: what is told to have ended was in service.
+    /// Passes messages to the local APIC, and ends of interrupts to the I/O APIC, until there are none. This
+    /// ends, since each interrupt whose end is passed on was in service.
     fn settle(&mut self) {
         let Apics { local, io } = self;
         while let Some(vector) = local.take_end_of_interrupt() {
@@ -78,15 +78,15 @@ impl Apics {
 }
 
 impl Interrupts {
-    /// The controllers of a machine with local and I/O APIC, or with the 8259A pair alone.
+    /// Returns the controllers of a machine with local and I/O APIC, or with the two 8259A alone.
     pub fn new(has_apics: bool) -> Interrupts {
         let apics = has_apics.then(Apics::default);
         let pic = PicPair::default();
         Interrupts { pic, apics, is_unsettled: true, nmi: false, intr: None }
     }
 
-    /// Brings the local APIC into virtual wire mode as firmware does: the 8259A interrupts the processor through it (MP
-    /// specification 1.4, 3.6.2.2).
+    /// Brings the local APIC into virtual wire mode as firmware does: then the 8259A interrupts the processor
+    /// through it (MP specification 1.4, 3.6.2.2).
     pub fn enter_virtual_wire_mode(&mut self, context: &mut Context<'_>) {
         const ENABLED_AND_SPURIOUS_FFH: u32 = 0x1ff;
         const EXTINT: u32 = 0x700;
@@ -98,9 +98,9 @@ impl Interrupts {
         }
     }
 
-    /// INIT of the processor, which resets its local APIC. Where that was in virtual wire mode it stays there, though a
-    /// real one masks LINT0: 80286 software goes back to real mode by INIT, with a note for firmware in CMOS memory, and
-    /// SeaBIOS then goes on without a look at the APIC.
+    /// Executes INIT of the processor, which resets its local APIC. An APIC in virtual wire mode stays in it,
+    /// although a real one masks LINT0: 80286 software returns to real mode by INIT, with a note for firmware
+    /// in CMOS memory, and SeaBIOS then continues without looking at the APIC.
     pub fn init(&mut self, context: &mut Context<'_>) {
         let Some(Apics { local, .. }) = &mut self.apics else { return };
         let was_virtual_wire = local.is_virtual_wire();
@@ -112,15 +112,15 @@ impl Interrupts {
         self.settle();
     }
 
-    /// All of them by their numbers.
+    /// Returns the numbers of all controllers.
     pub fn ids(&self) -> &'static [DeviceId] {
         if self.apics.is_some() { &[PIC, LOCAL_APIC, IO_APIC] } else { &[PIC] }
     }
 
-    /// The controller with that number, if it is one of theirs.
+    /// Returns the controller with this number, if it is one of them.
     pub fn device(&mut self, id: DeviceId) -> Option<&mut dyn Device> {
         let device: &mut dyn Device = match (id, &mut self.apics) {
-            // It has nothing for the others but INTR.
+            // Apart from INTR it has nothing for the others.
             (PIC, _) => return Some(&mut self.pic),
             (LOCAL_APIC, Some(apics)) => &mut apics.local,
             (IO_APIC, Some(apics)) => &mut apics.io,
@@ -130,13 +130,13 @@ impl Interrupts {
         Some(device)
     }
 
-    /// The ports of the 8259A pair.
+    /// Returns the ports of the two 8259A.
     pub fn ports(&self) -> [PortRange; 3] {
         self.pic.ports()
     }
 
-    /// The controller that answers at guest-physical address `address`, and the offset in its registers. The local
-    /// APIC, which is in the processor, comes before all others.
+    /// Returns the controller that answers at guest-physical address `address`, and the offset in its
+    /// registers. The local APIC, which is in the processor, comes before all others.
     pub fn at_address(&self, address: u64) -> Option<(DeviceId, u64)> {
         let apics = self.apics.as_ref()?;
         let within = |start, size| {
@@ -148,7 +148,8 @@ impl Interrupts {
         local.map(|offset| (LOCAL_APIC, offset)).or_else(io)
     }
 
-    /// A register at guest-physical address `address` which to read does nothing, and which does not change with time.
+    /// Returns the register at guest-physical address `address`, if reading it has no effect and it does not
+    /// change with time.
     pub fn peek(&self, address: u64) -> Option<u32> {
         let apics = self.apics.as_ref()?;
         match self.at_address(address)? {
@@ -157,7 +158,8 @@ impl Interrupts {
         }
     }
 
-    /// The guest reads a register of the controller `id`, one of those at addresses. That is nothing to the others.
+    /// Reads, for the guest, a memory-mapped register of the controller `id`. This has no effect on the
+    /// others.
     pub fn read_memory(
         &mut self,
         context: &mut Context<'_>,
@@ -172,7 +174,8 @@ impl Interrupts {
         }
     }
 
-    /// The guest writes a register of the controller `id`, one of those at addresses. The 8259A has no part in what comes of it.
+    /// Writes, for the guest, a memory-mapped register of the controller `id`. This has no effect on the
+    /// 8259A.
     pub fn write_memory(
         &mut self,
         context: &mut Context<'_>,
@@ -190,7 +193,7 @@ impl Interrupts {
         apics.settle();
     }
 
-    /// The processor has IA32_APIC_BASE set to `value`.
+    /// Notes that the processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, context: &mut Context<'_>, value: u64) {
         self.is_unsettled = true;
         if let Some(apics) = &mut self.apics {
@@ -198,7 +201,7 @@ impl Interrupts {
         }
     }
 
-    /// IRQ line `line` is high now, or low; those from 16 on are the I/O APIC's alone.
+    /// Sets the level of IRQ line `line`. Lines from 16 on belong to the I/O APIC alone.
     pub fn set_line(&mut self, line: u8, high: bool) {
         /// The cascade of the 8259A: no device has this line.
         const CASCADE: u8 = 2;
@@ -218,13 +221,14 @@ impl Interrupts {
         }
     }
 
-    /// A device has sent an interrupt as a message. What is no address of local APICs goes nowhere (SDM vol. 3, 12.11).
+    /// Delivers an interrupt that a device has sent as a message. A message to an address that is not one of
+    /// local APICs goes nowhere (SDM vol. 3, 12.11).
     pub fn message(&mut self, sent: lines::Message) {
         const ADDRESS_BITS: u64 = !0xf_ffff;
         const LOCAL_APICS: u64 = 0xfee0_0000;
-        /// In the address: the destination is a logical one.
+        /// Bit of the address: the destination is logical.
         const LOGICAL: u64 = 1 << 2;
-        /// In the data: the trigger is a level.
+        /// Bit of the data: the trigger is a level.
         const LEVEL: u32 = 1 << 15;
         let lines::Message { address, data } = sent;
         let (Some(Apics { local, .. }), Some(delivery)) =
@@ -244,7 +248,7 @@ impl Interrupts {
         }
     }
 
-    /// Lets what has changed in one of them reach the others. To be called after each call of one.
+    /// Passes changes of one controller on to the others. Must be called after each call of one.
     pub fn settle(&mut self) {
         let is_settled = !self.is_unsettled && self.intr == Some(self.pic.interrupt_requested());
         if is_settled {
@@ -257,7 +261,7 @@ impl Interrupts {
         }
     }
 
-    /// The 8259A's INTR output.
+    /// Passes on the 8259A's INTR output.
     fn drive_intr(&mut self) {
         let requested = self.pic.interrupt_requested();
         self.intr = Some(requested);
@@ -267,7 +271,7 @@ impl Interrupts {
         }
     }
 
-    /// The processor has an interrupt to take.
+    /// Returns whether there is an interrupt for the processor.
     pub fn requested(&self) -> bool {
         match self.switched_on() {
             Some(local) => local.external_requested() || local.interrupt_requested(),
@@ -275,7 +279,7 @@ impl Interrupts {
         }
     }
 
-    /// The processor acknowledges the interrupt: its vector.
+    /// Acknowledges the interrupt for the processor, and returns its vector.
     pub fn acknowledge(&mut self) -> u8 {
         match &mut self.apics {
             Some(Apics { local, io }) if local.is_enabled() => {
@@ -283,7 +287,7 @@ impl Interrupts {
                     return local.acknowledge();
                 }
                 local.external_acknowledged();
-                // INTR falls in each acknowledge, so that the next request is an edge.
+                // INTR falls at each acknowledge, so the next request is an edge.
                 local.set_lint(LINT_INTR, false);
                 io.set_input(INPUT_INTR, false, &mut |message| local.accept(message));
             }
@@ -295,8 +299,9 @@ impl Interrupts {
         vector
     }
 
-    /// A pulse on the board's NMI line. It leads to the pin LINT1, at which a local APIC that is switched on does what its local vector table
-    /// says, and which is else the processor's NMI pin (Intel manual, volume 3A, 11.4.3 and 11.5.1).
+    /// Sends a pulse on the board's NMI line. The line leads to the pin LINT1. A local APIC that is switched
+    /// on handles it as its local vector table says; otherwise the pin is the processor's NMI pin (SDM vol.
+    /// 3, 11.4.3 and 11.5.1).
     pub fn pulse_nmi(&mut self) {
         match &mut self.apics {
             Some(Apics { local, .. }) if local.is_enabled() => {
@@ -307,23 +312,23 @@ impl Interrupts {
         }
     }
 
-    /// A nonmaskable interrupt waits for [`Interrupts::take_nmi`].
+    /// Returns whether a non-maskable interrupt waits for [`Interrupts::take_nmi`].
     pub fn has_nmi(&self) -> bool {
         self.nmi || self.apics.as_ref().is_some_and(|apics| apics.local.has_nmi())
     }
 
-    /// True once for each nonmaskable interrupt.
+    /// Returns true once for each non-maskable interrupt.
     pub fn take_nmi(&mut self) -> bool {
         let at_pin = std::mem::take(&mut self.nmi);
         at_pin | self.apics.as_mut().is_some_and(|apics| apics.local.take_nmi())
     }
 
-    /// The local APIC, while it is not switched off.
+    /// Returns the local APIC, while it is switched on.
     fn switched_on(&self) -> Option<&LocalApic> {
         self.apics.as_ref().map(|apics| &apics.local).filter(|local| local.is_enabled())
     }
 
-    /// The state of all of them.
+    /// Returns the state of all controllers.
     pub fn save(&self) -> SavedState {
         let apics = self.apics.as_ref().map(|apics| (apics.local.save(), apics.io.save()));
         SavedState::new(
@@ -333,7 +338,7 @@ impl Interrupts {
         )
     }
 
-    /// Takes a saved state over. On an error nothing is changed.
+    /// Restores a saved state. On an error nothing is changed.
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
         if state.apics.is_some() != self.apics.is_some() {
@@ -360,7 +365,8 @@ mod tests {
     const APIC_OFF: u64 = 0xfee0_0100;
     const EOI: u64 = 0xb0;
 
-    /// Programmed as the BIOS does, with IRQ 0 at vector 8, all inputs open and automatic ends of interrupts.
+    /// Controllers as the BIOS programs them, but with IRQ 0 at vector 8, all inputs open and automatic ends
+    /// of interrupts.
     fn machine(has_apics: bool) -> (Interrupts, TestBench) {
         let (mut all, mut bench) = (Interrupts::new(has_apics), TestBench::default());
         for (port, value) in [
@@ -421,7 +427,7 @@ mod tests {
         let (mut all, mut bench) = machine(true);
         write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
         let to = |address, data| lines::Message { address, data };
-        // Another APIC, memory, a reserved kind, and one above 4 GiB.
+        // Messages to another APIC, to memory, of a reserved kind, and to an address above 4 GiB.
         for lost in [
             to(0xfee0_1000, 0x41),
             to(0xfed0_0000, 0x41),
@@ -532,7 +538,8 @@ mod tests {
         assert!(!all.requested());
     }
 
-    /// An interrupt that comes while the local APIC takes none waits, as a level does, or is lost, as an edge is.
+    /// An interrupt that comes while the local APIC accepts none waits if it is a level, and is lost if it is
+    /// an edge.
     #[test]
     fn a_level_waits_for_the_local_apic() {
         let (mut all, mut bench) = machine(true);
@@ -556,7 +563,8 @@ mod tests {
         assert!(!all.take_nmi());
     }
 
-    /// The line leads to LINT1, which the local vector table masks after a reset, and to the processor where there is no local APIC before it.
+    /// The line leads to LINT1, which the local vector table masks after a reset, or directly to the
+    /// processor if there is no local APIC.
     #[test]
     fn nmi_by_its_line() {
         let (mut all, mut bench) = machine(true);

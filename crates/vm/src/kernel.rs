@@ -1,4 +1,4 @@
-//! The start of a kernel without firmware, whichever of the boot protocols it has.
+//! Starts a kernel without firmware, by whichever boot protocol it has.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,8 @@ use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
 use crate::multiboot;
 
-/// Puts `kernel` into memory, which has the ACPI tables already, and the processor where it starts. Linux gets `seed`.
-/// If the machine `has_display`, the kernel is told of the text screen.
+/// Puts `kernel` into memory, which has the ACPI tables already, and sets the processor to its start. Linux
+/// gets `seed`. If the machine `has_display`, the kernel is told of the text screen.
 pub(crate) fn start(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -58,7 +58,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The files one after the other, each from a multiple of four bytes on, as Linux takes them.
+/// Joins the files, each at a multiple of four bytes, as Linux expects them.
 pub(crate) fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
     if let [module] = modules {
         return Cow::Borrowed(&module.contents);

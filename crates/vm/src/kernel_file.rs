@@ -1,27 +1,27 @@
-//! What a file is that somebody wants to start as a kernel, by its first bytes.
+//! Recognizes, by its first bytes, a file that is to be started as a kernel.
 
 use thiserror::Error;
 
 use crate::multiboot;
 
-/// What is said of kernels, and of guests, that need long mode.
+/// The message about kernels, and about guests, that need long mode.
 pub const FOR_64_BITS: &str = "is for 64-bit processors, and ring3 has 32-bit ones so far: take a 32-bit system, such as the \
      kernel of Debian's package linux-image-686";
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelFile {
-    /// A kernel of Linux with a boot protocol for PCs, such as a bzImage.
+    /// A Linux kernel with a boot protocol for PCs, such as a bzImage.
     Linux,
-    /// One with a Multiboot header.
+    /// A kernel with a Multiboot header.
     Multiboot,
-    /// No kernel that can be started here.
+    /// A known kind of file, but no kernel that can be started here.
     Other(NoKernel),
-    /// Nothing that is known.
+    /// An unknown kind of file.
     Unknown,
 }
 
-/// What a file is that is no kernel for this machine, and what to do about that.
+/// The kinds of files that are no kernel for this machine, with advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoKernel {
     /// A kernel for 64-bit processors.
@@ -30,7 +30,7 @@ pub enum NoKernel {
     /// A kernel or program for something that is no PC.
     #[error("is for a processor that no PC has")]
     OtherProcessor,
-    /// A kernel with a header of Multiboot 2 alone.
+    /// A kernel with a header of Multiboot 2 only.
     #[error(
         "has a header of Multiboot 2 and none of Multiboot 1: let GRUB start it, from a disc that grub-mkrescue makes"
     )]
@@ -54,20 +54,21 @@ mod header {
 }
 /// The first protocol version with `xloadflags`.
 const VERSION_WITH_XLOADFLAGS: u16 = 0x020c;
-/// `xloadflags`: the kernel has a 64-bit entry point, which none for 32 bits has.
+/// `xloadflags`: the kernel has a 64-bit entry point, which no 32-bit kernel has.
 const XLF_KERNEL_64: u16 = 1 << 0;
 
-/// The magic number of Multiboot 2 (Multiboot2 Specification, 3.1.1), within so many bytes of the file, at a multiple of 8.
+/// The magic number of Multiboot 2 (Multiboot2 Specification, 3.1.1). It is at a multiple of 8, within this
+/// many bytes of the file.
 const MULTIBOOT2: [u8; 4] = 0xe852_50d6_u32.to_le_bytes();
 const MULTIBOOT2_SEARCHED: usize = 32768;
 
-/// ELF: the class of 64-bit files, and machines (`e_machine`).
+/// ELF: the magic number, the class of 64-bit files, and machines (`e_machine`).
 const ELF: &[u8] = b"\x7fELF";
 const ELFCLASS64: u8 = 2;
 const EM_386: u16 = 3;
 const EM_X86_64: u16 = 62;
 
-/// What compressed files begin with, and what unpacks them.
+/// The first bytes of compressed files, and the programs that unpack them.
 const COMPRESSED: [(&[u8], &str); 6] = [
     (&[0x1f, 0x8b], "gunzip"),
     (b"\xfd7zXZ\0", "unxz"),
@@ -77,7 +78,7 @@ const COMPRESSED: [(&[u8], &str); 6] = [
     (b"PK\x03\x04", "unzip"),
 ];
 
-/// Refuses what is known to be no kernel for this machine.
+/// Refuses files that are known to be no kernel for this machine.
 pub(crate) fn check(file: &[u8]) -> Result<(), NoKernel> {
     match recognize(file) {
         KernelFile::Other(other) => Err(other),
@@ -85,7 +86,7 @@ pub(crate) fn check(file: &[u8]) -> Result<(), NoKernel> {
     }
 }
 
-/// What `file` is.
+/// Returns the kind of `file`.
 pub fn recognize(file: &[u8]) -> KernelFile {
     let word = |at: usize| Some(u16::from_le_bytes([*file.get(at)?, *file.get(at + 1)?]));
     let has = |at: usize, bytes: &[u8]| file.get(at..).is_some_and(|rest| rest.starts_with(bytes));
@@ -121,7 +122,7 @@ pub fn recognize(file: &[u8]) -> KernelFile {
 mod tests {
     use super::*;
 
-    /// A file whose bytes at these offsets are these.
+    /// Returns a file with these bytes at these offsets.
     fn file(parts: &[(usize, &[u8])]) -> Vec<u8> {
         let mut file = vec![0; 0x400];
         for (at, bytes) in parts {
@@ -130,7 +131,7 @@ mod tests {
         file
     }
 
-    /// An ELF file of this class and machine, without segments.
+    /// Returns an ELF file of this class and machine, without segments.
     fn elf(class: u8, machine: u16, more: &[(usize, &[u8])]) -> Vec<u8> {
         let ident = [0x7f, b'E', b'L', b'F', class, 1, 1];
         let machine = machine.to_le_bytes();
@@ -141,7 +142,7 @@ mod tests {
         file(&[&parts[..], more].concat())
     }
 
-    /// A Multiboot header with these flags.
+    /// Returns a Multiboot header with these flags.
     fn multiboot_header(flags: u32) -> Vec<u8> {
         let magic = 0x1bad_b002u32;
         let sum = 0u32.wrapping_sub(magic).wrapping_sub(flags);
@@ -157,7 +158,7 @@ mod tests {
         for_64_bits(linux(0x20c, 1));
         for_64_bits(linux(0x20f, 0x7f));
         assert_eq!(linux(0x20f, 0x7e), KernelFile::Linux);
-        // Before 2.12 the field was padding.
+        // Before version 2.12 the field was padding.
         assert_eq!(linux(0x20b, 1), KernelFile::Linux);
         assert_eq!(linux(0x200, 1), KernelFile::Linux);
         assert_eq!(recognize(&file(&[(0x202, b"HdrS")])[..0x206]), KernelFile::Linux);
@@ -174,7 +175,7 @@ mod tests {
         for_64_bits(recognize(&elf(2, EM_X86_64, &[(0x200, &header)])));
         for_64_bits(recognize(&elf(2, EM_X86_64, &[])));
         assert_eq!(recognize(&elf(1, EM_386, &[(0x200, &header)])), KernelFile::Multiboot);
-        // With addresses of its own, the file's class says nothing of the code.
+        // With addresses in the header, the file's class says nothing about the code.
         let addressed = multiboot_header(1 << 16);
         assert_eq!(recognize(&elf(2, EM_X86_64, &[(0x200, &addressed)])), KernelFile::Multiboot);
         let other = |file: &[u8]| match recognize(file) {

@@ -5,7 +5,7 @@
 //! here as boot.rst): the loader puts the kernel's protected-mode code at 1 MiB, the
 //! initial RAM disk high in memory, and fills `struct boot_params`, the "zero page".
 //!
-//! What is where afterwards, but for the ACPI tables of [`crate::acpi`]:
+//! The contents of memory afterwards, without the ACPI tables of [`crate::acpi`]:
 //!
 //! ```text
 //!     1000h  GDT with the two flat segments that the protocol asks for
@@ -17,13 +17,13 @@
 //!  top of RAM, downwards         initial RAM disk
 //! ```
 //!
-//! Kernels that start in real mode go by firmware: [`by_firmware`].
+//! Firmware starts kernels that begin in real mode: see [`by_firmware`].
 //!
-//! The fields are written by their offsets, with the names of boot.rst: the crate
-//! that has them as structures (linux-loader) also wants guest memory to be its own.
+//! The fields are written at their offsets, with the names of boot.rst. The crate that has them as structures
+//! (linux-loader) also requires its own guest memory.
 //!
-//! A kernel file may be anything: no field of it is believed before it was
-//! compared with the length of the file and the size of memory.
+//! A kernel file may contain anything: each field is compared with the length of the file and the size of
+//! memory before it is used.
 
 pub(crate) mod by_firmware;
 pub(crate) mod screen_info;
@@ -35,7 +35,7 @@ use thiserror::Error;
 
 use crate::memory_map::{LOW_RAM_END, Range, memory_map};
 
-/// What to boot.
+/// The files and options of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct LinuxImage<'a> {
     /// The contents of the kernel file, a bzImage.
@@ -46,12 +46,11 @@ pub struct LinuxImage<'a> {
     pub command_line: &'a str,
 }
 
-/// How the kernel starts (boot.rst, "32-bit Boot Protocol"): in protected mode with
-/// paging and interrupts off, flat segments, and all registers 0 but for these.
-/// The kernel sets up a stack of its own.
+/// The state in which the kernel starts (boot.rst, "32-bit Boot Protocol"): protected mode with paging and
+/// interrupts off, flat segments, and all registers 0 except these. The kernel sets up a stack of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Where execution starts.
+    /// The address where execution starts.
     pub eip: u32,
     /// The address of the zero page.
     pub esi: u32,
@@ -65,10 +64,10 @@ pub struct Entry {
     pub data_selector: u16,
 }
 
-/// Why a kernel cannot be booted.
+/// The reasons why a kernel cannot be booted.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LinuxError {
-    /// The file is something else.
+    /// The file is no Linux kernel.
     #[error("is no Linux kernel (bzImage): {0}")]
     NotLinux(&'static str),
     /// The kernel is from before Linux 2.6.22, or its code belongs below 1 MiB.
@@ -77,26 +76,26 @@ pub enum LinuxError {
     /// The file is shorter than its header says.
     #[error("is damaged: it has {found} bytes where its header speaks of {wanted}")]
     Truncated {
-        /// How long the file has to be, in bytes.
+        /// The length that the file must have, in bytes.
         wanted: u64,
-        /// How long it is.
+        /// Its actual length.
         found: u64,
     },
-    /// The command line is longer than the kernel takes.
+    /// The command line is longer than the kernel accepts.
     #[error("takes a command line of at most {limit} bytes, this one has {length}")]
     CommandLineTooLong {
         /// Length of the command line in bytes.
         length: usize,
-        /// The most that fits.
+        /// The largest length that the kernel accepts.
         limit: usize,
     },
     /// The machine has too little memory for the kernel and its initial RAM disk.
     #[error("needs at least {} MiB of memory to start, the machine has {} MiB",
         .needed.div_ceil(MIB), .available / MIB)]
     TooLittleMemory {
-        /// How much memory is needed, in bytes.
+        /// The memory that is needed, in bytes.
         needed: u64,
-        /// How much there is.
+        /// The memory that there is.
         available: u64,
     },
     /// There is no place for the initial RAM disk where the kernel can reach it.
@@ -107,7 +106,7 @@ pub enum LinuxError {
         /// The guest-physical address below which it must end.
         limit: u64,
     },
-    /// Memory refuses; [`load`] has looked at all sizes, so this is not expected.
+    /// Memory refuses a write. [`load`] has checked all sizes, so this is not expected.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -117,7 +116,7 @@ const MIB: u64 = 1 << 20;
 const GDT: u64 = 0x1000;
 const ZERO_PAGE: u64 = 0x7000;
 const COMMAND_LINE: u64 = 0x2_0000;
-/// Where boot.rst has the protected-mode code of a bzImage loaded, and entered.
+/// The address where boot.rst requires the protected-mode code of a bzImage to be loaded and entered.
 pub(crate) const HIGH_LOAD_ADDRESS: u64 = 0x10_0000;
 
 /// The GDT of boot.rst, "32-bit Boot Protocol": `__BOOT_CS` is 10h, `__BOOT_DS` is 18h.
@@ -133,7 +132,7 @@ mod header {
     pub(super) const SETUP_SECTS: usize = 0x1f1;
     pub(super) const SYSSIZE: usize = 0x1f4;
     pub(super) const BOOT_FLAG: usize = 0x1fe;
-    /// The second byte of a short jump over the header: its length from here + 1.
+    /// The second byte of a short jump over the header: the header's length from the next byte on.
     pub(super) const JUMP: usize = 0x201;
     pub(super) const MAGIC: usize = 0x202;
     pub(super) const VERSION: usize = 0x206;
@@ -151,13 +150,13 @@ mod header {
     pub(super) const PREF_ADDRESS: usize = 0x258;
     /// Protocol 2.10 and later.
     pub(super) const INIT_SIZE: usize = 0x260;
-    /// Every header of protocol 2.06 and later has the fields before this one.
+    /// The end of the fields that every header of protocol 2.06 and later has.
     pub(super) const LEAST_END: usize = 0x23c;
-    /// The header can grow up to here: the zero page has other fields behind.
+    /// The end up to which the header can grow: other fields of the zero page follow.
     pub(super) const GREATEST_END: usize = 0x290;
 }
 
-/// Offsets in the zero page of what is not in the setup header (zero-page.rst).
+/// Offsets in the zero page of fields outside of the setup header (zero-page.rst).
 mod zero_page {
     pub(super) const ACPI_RSDP_ADDR: usize = 0x070;
     pub(super) const E820_ENTRIES: usize = 0x1e8;
@@ -176,8 +175,8 @@ const LOADED_HIGH: u8 = 1 << 0;
 const UNDEFINED_LOADER: u8 = 0xff;
 const SECTOR: u64 = 512;
 
-/// Loads `image` into `memory`, with the address of the ACPI tables' RSDP if
-/// there are any, and returns how it is to be started.
+/// Loads `image` into `memory`, with the address of the ACPI tables' RSDP if there are any, and returns the
+/// state in which it starts.
 pub fn load(
     memory: &mut Memory,
     image: &LinuxImage<'_>,
@@ -200,7 +199,7 @@ pub fn load(
         put(&mut page, header::RAMDISK_IMAGE, &(initrd_address as u32).to_le_bytes());
         put(&mut page, header::RAMDISK_SIZE, &(initrd.len() as u32).to_le_bytes());
     }
-    // Linux 4.20 and later read it; earlier ones have padding there.
+    // Linux 4.20 and later read it; for earlier ones it is padding.
     put(&mut page, zero_page::ACPI_RSDP_ADDR, &rsdp.unwrap_or(0).to_le_bytes());
     put_memory_map(&mut page, memory.size());
 
@@ -220,7 +219,7 @@ pub fn load(
     })
 }
 
-/// The parts of a kernel file that was looked at.
+/// The parts of a kernel file that was checked.
 struct Kernel<'a> {
     /// The file up to the protected-mode code: at least [`header::LEAST_END`] bytes.
     setup: &'a [u8],
@@ -245,7 +244,7 @@ impl<'a> Kernel<'a> {
         if version < OLDEST_VERSION || file[header::LOADFLAGS] & LOADED_HIGH == 0 {
             return Err(LinuxError::NeedsFirmware(version));
         }
-        // 0 means 4 (boot.rst); the boot sector comes on top.
+        // 0 means 4 (boot.rst); the boot sector is added.
         let setup_sectors = match file[header::SETUP_SECTS] {
             0 => 4,
             sectors => u64::from(sectors),
@@ -253,7 +252,7 @@ impl<'a> Kernel<'a> {
         let code_start = (setup_sectors + 1) * SECTOR;
         let code_end = code_start + u64::from(u32_at(file, header::SYSSIZE)) * 16;
         let file_length = file.len() as u64;
-        // The size is in paragraphs of 16 bytes, of which the file need not fill the last one.
+        // The size is in paragraphs of 16 bytes, and the file need not fill the last one.
         let least_length = code_end.saturating_sub(15).max(code_start);
         if file_length < least_length {
             return Err(LinuxError::Truncated { wanted: least_length, found: file_length });
@@ -281,13 +280,13 @@ impl<'a> Kernel<'a> {
         &self.setup[header::START..self.header_end]
     }
 
-    /// The longest command line in bytes, without the zero byte at its end.
+    /// Returns the length of the longest command line in bytes, without the zero byte at its end.
     fn command_line_limit(&self) -> usize {
         let room = LOW_RAM_END - COMMAND_LINE - 1;
         u64::from(u32_at(self.setup, header::CMDLINE_SIZE)).min(room) as usize
     }
 
-    /// The first address that the kernel leaves alone until it knows of the initial RAM disk.
+    /// Returns the first address that the kernel does not use until it knows of the initial RAM disk.
     fn end(&self) -> u64 {
         let code_end = HIGH_LOAD_ADDRESS + self.protected_mode_code.len() as u64;
         if self.version < VERSION_WITH_INIT_SIZE {
@@ -298,8 +297,8 @@ impl<'a> Kernel<'a> {
         code_end.max(pref_address.saturating_add(init_size))
     }
 
-    /// The address for an initial RAM disk of `length` bytes in a machine with `ram` bytes:
-    /// as high as it gets, so that it is out of the kernel's way.
+    /// Returns the address for an initial RAM disk of `length` bytes in a machine with `ram` bytes: as high
+    /// as possible, so that it is out of the kernel's way.
     fn place_initrd(&self, length: u64, ram: u64) -> Result<u64, LinuxError> {
         let pages = length.next_multiple_of(PAGE_SIZE);
         let start_limit = self.end().checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX);
@@ -358,13 +357,13 @@ pub(crate) mod tests {
     const RAM: u64 = 64 * MIB;
     const INITRD_ADDR_MAX: u32 = 0x2ff_ffff;
 
-    /// The smallest file that is a kernel: one setup sector, 32 bytes of code that
-    /// unpack to 2 MiB at 16 MiB.
+    /// Returns the smallest file that is a kernel: one setup sector, and 32 bytes of code that unpack to 2
+    /// MiB at 16 MiB.
     fn kernel() -> Vec<u8> {
         kernel_of(&[0xcc; 32])
     }
 
-    /// The same with other code, which starts at 1 MiB.
+    /// Returns a kernel with other code, which starts at 1 MiB.
     pub(crate) fn kernel_of(code: &[u8]) -> Vec<u8> {
         let paragraphs = code.len().div_ceil(16);
         let mut file = vec![0; 1024];

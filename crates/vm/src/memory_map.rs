@@ -1,8 +1,8 @@
-//! The map of memory that a kernel gets which is started without firmware.
+//! The map of memory for a kernel that is started without firmware.
 
 use crate::acpi::{BIOS_AREA, BIOS_AREA_END};
 
-/// Low RAM ends here; the KiB above it is the firmware's (the EBDA).
+/// The end of low RAM; the KiB above it belongs to firmware (the EBDA).
 pub(crate) const LOW_RAM_END: u64 = 0x9_fc00;
 
 /// Types of ranges (ACPI 6.5, 15).
@@ -20,7 +20,7 @@ pub(crate) struct Range {
     pub(crate) kind: MemoryType,
 }
 
-/// The map of a machine with `ram` bytes: RAM but for what firmware keeps below 1 MiB.
+/// Returns the map of a machine with `ram` bytes: RAM, except for the part that firmware keeps below 1 MiB.
 pub(crate) fn memory_map(ram: u64) -> [Range; 4] {
     let range = |start, end, kind| Range { start, len: end - start, kind };
     [

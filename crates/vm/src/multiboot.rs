@@ -1,7 +1,8 @@
-//! Direct boot of kernels that follow the Multiboot Specification, version 0.6.96 (cited by its sections): from an ELF
-//! file, or any file whose header says where it belongs, to the registers with which the kernel starts.
+//! Direct boot of kernels that follow the Multiboot Specification, version 0.6.96 (cited by its sections):
+//! from an ELF file, or any file whose header says where it belongs, to the registers with which the kernel
+//! starts.
 //!
-//! What is where afterwards, but for the ACPI tables of [`crate::acpi`] in the BIOS area:
+//! The contents of memory afterwards, without the ACPI tables of [`crate::acpi`] in the BIOS area:
 //!
 //! ```text
 //! where the kernel belongs                 its segments
@@ -9,8 +10,8 @@
 //! page after those                         GDT, multiboot information and what it points to
 //! ```
 //!
-//! A kernel file may be anything: no field of it is believed before it was compared with the length of the file and
-//! the size of memory.
+//! A kernel file may contain anything: each field is compared with the length of the file and the size of
+//! memory before it is used.
 
 use elf::ElfBytes;
 use elf::abi::{EM_386, EM_X86_64, PT_LOAD};
@@ -22,13 +23,13 @@ use tracing::warn;
 use crate::config::Module;
 use crate::memory_map::{LOW_RAM_END, memory_map};
 
-/// What a kernel finds in EAX (3.2).
+/// The value that a kernel finds in EAX (3.2).
 pub const BOOTED: u32 = 0x2bad_b002;
 
-/// How the kernel starts (3.2): protected mode without paging, flat segments, interrupts off.
+/// The state in which the kernel starts (3.2): protected mode without paging, flat segments, interrupts off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Where execution starts.
+    /// The address where execution starts.
     pub eip: u32,
     /// The address of the multiboot information.
     pub information: u32,
@@ -36,38 +37,39 @@ pub struct Entry {
     pub gdt_base: u32,
 }
 
-/// The GDT: two empty descriptors, flat code and flat data (SDM vol. 3, 3.4.5), so that selectors are those of Linux.
+/// The GDT: two empty descriptors, flat code and flat data (SDM vol. 3, 3.4.5), so that the selectors are
+/// those of Linux.
 pub const GDT: [u64; 4] = [0, 0, 0x00cf_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
 
-/// Why a kernel cannot be booted.
+/// The reasons why a kernel cannot be booted.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum MultibootError {
-    /// Its header asks for what is not there.
+    /// Its header requires something that the machine does not have.
     #[error(
         "asks its boot loader for something unknown: the flags of its Multiboot header are {0:#x}"
     )]
     Unknown(u32),
-    /// It is neither an ELF file nor does its header say where it belongs.
+    /// It is no ELF file, and its header does not say where it belongs.
     #[error("has a Multiboot header and cannot be loaded: {0}")]
     Unloadable(&'static str),
-    /// A segment is where the display adapter or the firmware are, or past the end of memory.
+    /// A segment overlaps the display adapter or the firmware, or is beyond the end of memory.
     #[error("belongs at {start:#x} to {end:#x}, where the machine has no memory for it")]
     NoMemory {
         /// The first address of the segment.
         start: u64,
-        /// The first address behind it.
+        /// The first address after it.
         end: u64,
     },
     /// The machine has too little memory for the kernel and its modules.
     #[error("needs at least {} MiB of memory with its modules, the machine has {} MiB",
         .needed.div_ceil(MIB), .available / MIB)]
     TooLittleMemory {
-        /// How much memory is needed, in bytes.
+        /// The memory that is needed, in bytes.
         needed: u64,
-        /// How much there is.
+        /// The memory that there is.
         available: u64,
     },
-    /// Memory refuses; [`load`] has looked at all sizes, so this is not expected.
+    /// Memory refuses a write. [`load`] has checked all sizes, so this is not expected.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -75,7 +77,7 @@ pub enum MultibootError {
 const MIB: u64 = 1 << 20;
 
 const MAGIC: u32 = 0x1bad_b002;
-/// The header is within so many bytes of the file (3.1.1).
+/// The header is within this many bytes of the file (3.1.1).
 const SEARCHED: usize = 8192;
 
 // Flags of the header (3.1.2). Modules are always on pages and the information is always there.
@@ -84,15 +86,15 @@ const VIDEO_MODE: u32 = 1 << 2;
 /// The text screen, in the header's field for the mode.
 const MODE_TEXT: u32 = 1;
 const ALIGN_AND_INFORMATION: u32 = 0b11;
-/// The address fields are valid, and count more than the file's own format.
+/// The address fields are valid, and take precedence over the file's own format.
 const ADDRESSES: u32 = 1 << 16;
-/// Flags that a loader must know.
+/// The flags that a loader must understand.
 const REQUIREMENTS: u32 = 0xffff;
 
 /// The Multiboot header (3.1.1).
 #[allow(clippy::struct_field_names)] // The names of the specification.
 struct Header {
-    /// Where it is in the file.
+    /// Its offset in the file.
     offset: usize,
     flags: u32,
     header_addr: u32,
@@ -103,8 +105,8 @@ struct Header {
     mode_type: u32,
 }
 
-/// True when `file` has a Multiboot header and is an ELF file for 64-bit processors, and its header does not say where it
-/// belongs: who loads it by that takes its start to be 32-bit code.
+/// Returns whether `file` has a Multiboot header and is an ELF file for 64-bit processors, and its header
+/// does not say where it belongs. A loader that uses this header would take the file's start for 32-bit code.
 pub(crate) fn needs_64_bits(file: &[u8]) -> bool {
     let is_addressed = |header: Header| header.flags & ADDRESSES != 0;
     let is_elf = find_header(file).is_some_and(|header| !is_addressed(header));
@@ -112,7 +114,7 @@ pub(crate) fn needs_64_bits(file: &[u8]) -> bool {
     parsed.is_some_and(|parsed| parsed.ehdr.e_machine == EM_X86_64)
 }
 
-/// True when `file` has a Multiboot header.
+/// Returns whether `file` has a Multiboot header.
 pub fn is_multiboot(file: &[u8]) -> bool {
     find_header(file).is_some()
 }
@@ -129,7 +131,7 @@ fn find_header(file: &[u8]) -> Option<Header> {
         }
         let flags = word(offset + 4)?;
         let sum = MAGIC.wrapping_add(flags).wrapping_add(word(offset + 8)?);
-        // The address fields may be missing where the flag is not set.
+        // The address fields may be missing if the flag is not set.
         let address = |index: usize| word(offset + 12 + 4 * index).unwrap_or(0);
         (sum == 0).then(|| Header {
             offset,
@@ -144,16 +146,16 @@ fn find_header(file: &[u8]) -> Option<Header> {
     })
 }
 
-/// A part of memory that the kernel takes: bytes of the file, and zeros behind them.
+/// A part of memory that the kernel occupies: bytes of the file, and zeros after them.
 struct Part<'a> {
     start: u64,
     bytes: &'a [u8],
-    /// With the zeros.
+    /// Its length, with the zeros.
     len: u64,
 }
 
-/// Loads the kernel in `file` and its modules into `memory`. If the machine `has_display`, the kernel is told of the
-/// text screen.
+/// Loads the kernel in `file` and its modules into `memory`. If the machine `has_display`, the kernel is told
+/// of the text screen.
 pub fn load(
     memory: &mut Memory,
     file: &[u8],
@@ -196,21 +198,21 @@ pub fn load(
     Ok(Entry { eip, information, gdt_base: start as u32 })
 }
 
-/// The end of a part of the kernel, when the machine has RAM there.
+/// Returns the end of a part of the kernel, if the machine has RAM there.
 fn check(part: &Part<'_>, ram: u64) -> Result<u64, MultibootError> {
     let end = part.start + part.len;
     let fits = end <= LOW_RAM_END || part.start >= MIB && end <= ram;
     if fits { Ok(end) } else { Err(MultibootError::NoMemory { start: part.start, end }) }
 }
 
-/// A kernel whose header says where it belongs (3.1.3).
+/// Reads a kernel whose header says where it belongs (3.1.3).
 fn addressed<'a>(file: &'a [u8], header: &Header) -> Result<(Vec<Part<'a>>, u32), MultibootError> {
     let before = header.header_addr.checked_sub(header.load_addr);
     let first = before.and_then(|before| header.offset.checked_sub(before as usize));
     let first =
         first.ok_or(MultibootError::Unloadable("it is to be loaded from before the file"))?;
     let bytes = &file[first..];
-    // 0 stands for all of the file.
+    // 0 stands for the whole file.
     let len = match header.load_end_addr.checked_sub(header.load_addr) {
         _ if header.load_end_addr == 0 => bytes.len(),
         Some(len) => len as usize,
@@ -224,7 +226,7 @@ fn addressed<'a>(file: &'a [u8], header: &Header) -> Result<(Vec<Part<'a>>, u32)
     Ok((vec![part], header.entry_addr))
 }
 
-/// A kernel in an ELF file: its loadable segments, at their physical addresses.
+/// Reads a kernel in an ELF file: its loadable segments, at their physical addresses.
 fn elf(file: &[u8]) -> Result<(Vec<Part<'_>>, u32), MultibootError> {
     let damaged = MultibootError::Unloadable("it is no sound 32-bit ELF file");
     let Ok(parsed) = ElfBytes::<LittleEndian>::minimal_parse(file) else { return Err(damaged) };
@@ -257,24 +259,25 @@ mod field {
     pub(super) const MMAP_LENGTH: usize = 44;
     pub(super) const MMAP_ADDR: usize = 48;
     pub(super) const BOOT_LOADER_NAME: usize = 64;
-    /// 64 bits wide, of which the upper half is 0.
+    /// 64 bits, of which the upper half is 0.
     pub(super) const FRAMEBUFFER_ADDR: usize = 88;
     pub(super) const FRAMEBUFFER_PITCH: usize = 96;
     pub(super) const FRAMEBUFFER_WIDTH: usize = 100;
     pub(super) const FRAMEBUFFER_HEIGHT: usize = 104;
-    /// Bits of a character or pixel, and in the byte behind it what kind of screen it is.
+    /// Bits of a character or pixel; the kind of screen is in the next byte.
     pub(super) const FRAMEBUFFER_BPP_AND_TYPE: usize = 108;
-    /// Its length.
+    /// The length of the information.
     pub(super) const END: usize = 120;
 }
 
 /// Which fields are valid: memory, command line, modules, memory map and the loader's name.
 const VALID: u32 = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 9;
-/// The same for the framebuffer. The VBE fields (bit 11) never are: there is no firmware to call.
+/// The flag for the framebuffer. The flag for the VBE fields (bit 11) is never set: there is no firmware to
+/// call.
 const VALID_FRAMEBUFFER: u32 = 1 << 12;
 
-/// The framebuffer fields for the screen in which the board leaves the display adapter: mode 3, whose size is in
-/// characters.
+/// The framebuffer fields for the screen in which the board leaves the display adapter: mode 3, whose size is
+/// in characters.
 const TEXT_SCREEN: [(usize, u32); 5] = [
     (field::FRAMEBUFFER_ADDR, 0xb_8000),
     (field::FRAMEBUFFER_PITCH, 160),
@@ -284,7 +287,7 @@ const TEXT_SCREEN: [(usize, u32); 5] = [
 ];
 const EGA_TEXT: u32 = 2;
 
-/// The GDT and the multiboot information with all that it points to, to be at address `base`.
+/// Returns the GDT and the multiboot information with everything that it points to, for address `base`.
 fn information(
     base: u32,
     ram: u64,
@@ -309,7 +312,7 @@ fn information(
     }
     let map_address = base + block.len() as u32;
     for range in memory_map(ram) {
-        // The size of what follows.
+        // The size of the following fields.
         block.extend(20u32.to_le_bytes());
         block.extend(range.start.to_le_bytes());
         block.extend(range.len.to_le_bytes());
@@ -355,7 +358,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// A file of 64 bytes whose header at 16 says that it belongs at 2 MiB, with bss.
+    /// Returns a file of 64 bytes whose header at 16 says that it belongs at 2 MiB, with bss.
     fn addressed_file() -> Vec<u8> {
         let flags = ADDRESSES | 3;
         let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(flags);
@@ -367,7 +370,7 @@ mod tests {
         file
     }
 
-    /// An ELF file with one segment at 1 MiB and the header in it.
+    /// Returns an ELF file with one segment at 1 MiB and the header in it.
     fn elf_file() -> Vec<u8> {
         let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(3);
         let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();

@@ -1,10 +1,10 @@
-//! What firmware does to the board before it starts a system, for kernels that start without: the base addresses of
-//! PCI functions, the lines of their interrupts, the ports of the disks, address line 20, a text screen, and the first state of the
-//! keyboard and the DMA controllers.
+//! Sets up the board as firmware does before it starts a system, for kernels that start without firmware: the
+//! base addresses of PCI functions, the lines of their interrupts, the ports of the disks, address line 20, a
+//! text screen, and the initial state of the keyboard and the DMA controllers.
 //!
-//! It is done as firmware does it, by the ports of PCI configuration (PCI Local Bus Specification 2.1, chapter 6).
-//! What the chipset's functions alone know, the router of interrupts and the ports of power management, they are
-//! made with.
+//! It uses the ports of PCI configuration, as firmware does (PCI Local Bus Specification 2.1, chapter 6). The
+//! chipset's own functions, the router of interrupts and the ports of power management, are made with their
+//! settings.
 
 use ring3_core::clock::Time;
 use ring3_core::device::Width;
@@ -24,13 +24,13 @@ const CONFIG_ENABLE: u32 = 1 << 31;
 
 /// Register of the IDE function: the timings of both channels (82371SB data sheet, "IDETIM").
 const IDE_TIMINGS: u8 = 0x40;
-/// Register of the ISA bridge: where PIRQA to PIRQD go (82371SB data sheet, "PIRQRCA").
+/// Register of the ISA bridge: the lines of PIRQA to PIRQD (82371SB data sheet, "PIRQRCA").
 const PIRQ_ROUTES: u8 = 0x60;
 
 const COMMAND_IO: u32 = 1 << 0;
 const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_MASTER: u32 = 1 << 2;
-/// A base address register for ports, and one for memory that may be above 4 GiB (6.2.5.1).
+/// Bits of a base address register: it is for ports, or for memory that may be above 4 GiB (6.2.5.1).
 const BASE_IS_IO: u32 = 1 << 0;
 const BASE_KIND: u32 = 0b111;
 const BASE_64_BITS: u32 = 0b100;
@@ -44,23 +44,23 @@ const CLASS_VGA: u32 = 0x0300;
 const IDE_DECODE_ENABLE: u32 = 1 << 15;
 
 const ISA_BRIDGE: Function = Function { slot: 1, number: 0 };
-/// PIRQRC: the input goes nowhere.
+/// PIRQRC: the input is not routed.
 const NOT_ROUTED: u32 = 0x80;
 /// Edge/level control of the 8259A, both bytes.
 const EDGE_LEVEL_CONTROL: u16 = 0x4d0;
 
-/// System control port A, and in it: address line 20 is held high.
+/// System control port A, and its bit that holds address line 20 high.
 const PORT_92: u16 = 0x92;
 const ADDRESS_LINE_20: u32 = 1 << 1;
 
-/// Ports for functions, from here on to the end.
+/// The ports for functions: the first one, and the end.
 const FIRST_PORT: u32 = 0xc000;
 const PORTS_END: u32 = 0x1_0000;
-/// Memory for functions, in the window that the ACPI tables give to PCI.
+/// The memory for functions, in the window that the ACPI tables give to PCI.
 const FIRST_MEMORY: u32 = 0xe000_0000;
 const MEMORY_END: u32 = 0xfec0_0000;
 
-/// Sets the board up. To be called after a reset.
+/// Sets up the board. Must be called after a reset.
 pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
     let (ports, addresses) = (FIRST_PORT, FIRST_MEMORY);
     let mut firmware = Firmware { board, memory, now, ports, addresses };
@@ -77,21 +77,21 @@ pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
     firmware.board.write_port(firmware.memory, now, PORT_92, Width::Byte, ADDRESS_LINE_20);
 }
 
-/// A PCI function's place.
+/// The place of a PCI function.
 #[derive(Debug, Clone, Copy)]
 struct Function {
     slot: u8,
     number: u8,
 }
 
-/// What does it.
+/// Plays the part of firmware.
 struct Firmware<'a> {
     board: &'a mut Board,
     memory: &'a mut Memory,
     now: Time,
-    /// The next port that is free.
+    /// The next free port.
     ports: u32,
-    /// The next address that is free.
+    /// The next free address.
     addresses: u32,
 }
 
@@ -149,8 +149,9 @@ impl Firmware<'_> {
         }
     }
 
-    /// Gives what base address register `register` wants, if that is there and can be had. Returns which bits of the
-    /// command register enable it, and how many registers it has.
+    /// Gives base address register `register` the range that it asks for, if the register exists and there is
+    /// such a range. Returns the bits of the command register that enable it, and the number of registers
+    /// that it occupies.
     fn place(&mut self, function: Function, register: u8) -> (u32, u8) {
         self.write(function, register, Width::Dword, u32::MAX);
         let found = self.read(function, register, Width::Dword);
@@ -163,7 +164,7 @@ impl Firmware<'_> {
         } else {
             (&mut self.addresses, MEMORY_END, COMMAND_MEMORY)
         };
-        // The upper half of a register for ports may not be there (6.2.5.1).
+        // The upper half of a register for ports may not exist (6.2.5.1).
         let len = if is_io { len & 0xffff } else { len };
         let start = next.checked_next_multiple_of(len.max(1));
         let fits = |start: &u32| start.checked_add(len).is_some_and(|after| after <= end);
@@ -184,20 +185,20 @@ impl Firmware<'_> {
         if pin == 0 || self.read(function, registers::INTERRUPT_LINE, Width::Byte) != 0 {
             return;
         }
-        // As the slots are wired: see `IrqLines::set_pci`.
+        // The wiring of the slots: see `IrqLines::set_pci`.
         let input = (u32::from(function.slot) + pin + 2) % u32::from(IrqLines::ROUTER_INPUTS);
         if let Some(line) = self.route(input as u8) {
             self.write(function, registers::INTERRUPT_LINE, Width::Byte, line);
         }
     }
 
-    /// The line to which the router's input `input` goes.
+    /// Returns the line to which the router's input `input` goes.
     fn route(&mut self, input: u8) -> Option<u32> {
         let line = self.read(ISA_BRIDGE, PIRQ_ROUTES + input, Width::Byte);
         (line & NOT_ROUTED == 0).then_some(line & 0xf)
     }
 
-    /// PCI interrupts are levels, those of the ISA bus edges.
+    /// Makes the routed lines level-triggered: PCI interrupts are levels, those of the ISA bus edges.
     fn make_routed_lines_levels(&mut self) {
         let (memory, now) = (&mut *self.memory, self.now);
         let mut levels = self.board.read_port(memory, now, EDGE_LEVEL_CONTROL, Width::Word);
@@ -220,7 +221,7 @@ mod tests {
     const IDE: Function = Function { slot: 1, number: 1 };
     const DISPLAY: Function = Function { slot: 2, number: 0 };
 
-    /// A machine after a reset, which is set up if it has no firmware.
+    /// Runs `test` with a machine after a reset, which is set up if it has no firmware.
     pub(super) fn after_reset(has_firmware: bool, test: impl FnOnce(&mut Firmware<'_>)) {
         let mut memory = Memory::new(1 << 20).unwrap();
         let video = VideoParts { memory: memory.add_area(VIDEO_MEMORY_LEN).unwrap(), rom: None };
@@ -238,7 +239,8 @@ mod tests {
             assert_eq!(machine.read(IDE, IDE_TIMINGS, Width::Dword), 0x8000_8000);
             assert_eq!(machine.read(IDE, registers::COMMAND, Width::Word), 0x0005);
             assert_eq!(machine.read(IDE, 0x20, Width::Dword), FIRST_PORT | 1);
-            // The status of a channel without drives, and that of its bus master; nobody would answer with ones.
+            // The status of a channel without drives, and that of its bus master. Without a device these
+            // ports would read as all ones.
             for port in [0x1f7, FIRST_PORT as u16 + 2] {
                 let status = machine.board.read_port(machine.memory, Time::ZERO, port, Width::Byte);
                 assert_eq!(status, 0, "port {port:#x}");

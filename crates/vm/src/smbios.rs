@@ -1,8 +1,9 @@
-//! The SMBIOS tables of a machine that was given an identity: what `dmidecode` shows, and Linux in `/sys/class/dmi/id` (DMTF DSP0134,
-//! "SMBIOS Reference Specification" 2.8.0).
+//! The SMBIOS tables of a machine that was given an identity. `dmidecode` shows them, and so does Linux in
+//! `/sys/class/dmi/id` (DMTF DSP0134, "SMBIOS Reference Specification" 2.8.0).
 //!
-//! A machine without firmware has them in the BIOS area, where systems look for their entry point. Firmware is given them as files
-//! of fw_cfg by the names that QEMU uses (`etc/smbios/`), and adds the table about itself (type 0).
+//! In a machine without firmware they are in the BIOS area, where systems look for their entry point.
+//! Firmware gets them as files of fw_cfg with the names that QEMU uses (`etc/smbios/`), and adds the table
+//! about itself (type 0).
 
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_devices::fw_cfg::FwCfg;
@@ -10,9 +11,10 @@ use ring3_devices::fw_cfg::FwCfg;
 use crate::checksum::make_sum_zero;
 use crate::config::Config;
 
-/// Where a machine without firmware has the entry point. Systems look for it on boundaries of 16 bytes from here on (5.2.1).
+/// The address of the entry point in a machine without firmware. Systems look for it at multiples of 16 bytes
+/// from here on (5.2.1).
 const ENTRY_POINT: u32 = 0xf_0000;
-/// Where its tables are there.
+/// The address of the tables in such a machine.
 const TABLES: u32 = 0xf_0020;
 
 const ANCHOR_FILE: &str = "etc/smbios/smbios-anchor";
@@ -21,11 +23,11 @@ const TABLES_FILE: &str = "etc/smbios/smbios-tables";
 const MANUFACTURER: &str = "ring3";
 const PRODUCT: &str = "PC (i440FX + PIIX3)";
 
-/// The size of the entry point, in which two checksums are made over it and from its second part on.
+/// The size of the entry point, with two checksums: over all of it, and from its second part on.
 const ENTRY_POINT_LEN: usize = 0x1f;
 const INTERMEDIATE: usize = 0x10;
 
-/// Structures that follow each other, and what the entry point says of them.
+/// Structures one after the other, and the data about them in the entry point.
 #[derive(Debug, Default)]
 struct Tables {
     bytes: Vec<u8>,
@@ -34,20 +36,20 @@ struct Tables {
 }
 
 impl Tables {
-    /// Those of a machine with that identity and memory.
+    /// Returns the tables of a machine with this identity and memory.
     fn new(uuid: [u8; 16], memory_bytes: u64) -> Tables {
         let mut tables = Tables::default();
         tables.add_system(uuid);
         tables.add_chassis();
         tables.add_processor();
         tables.add_memory(memory_bytes);
-        // What is told of starting: no errors (type 32), and the end of the tables (type 127).
+        // The result of the start: no errors (type 32); and the end of the tables (type 127).
         tables.add(32, &[0; 7], &[]);
         tables.add(127, &[], &[]);
         tables
     }
 
-    /// Adds the structure of type `kind`: `body` is what is between its header and its strings (6.1.2, 6.1.3).
+    /// Adds a structure of type `kind`: `body` is the part between its header and its strings (6.1.2, 6.1.3).
     fn add(&mut self, kind: u8, body: &[u8], strings: &[&str]) {
         const HEADER_LEN: usize = 4;
         let start = self.bytes.len();
@@ -73,21 +75,22 @@ impl Tables {
         let [a, b, c, d, e, f, g, h, rest @ ..] = uuid;
         // Manufacturer, product and version; there is no serial number.
         let mut body = vec![1, 2, 3, 0];
-        // The first three fields of the identity are little-endian here, and big-endian as it is written (7.2.1).
+        // The first three fields of the identity are little-endian here, and big-endian in its written form
+        // (7.2.1).
         body.extend([d, c, b, a, f, e, h, g]);
         body.extend(rest);
-        // Nothing of stock-keeping units and families.
+        // There is no stock-keeping unit and no family.
         body.extend([POWER_SWITCH, 0, 0]);
         self.add(1, &body, &[MANUFACTURER, PRODUCT, env!("CARGO_PKG_VERSION")]);
     }
 
-    /// The enclosure (7.4): of another kind than those that there are.
+    /// The enclosure (7.4): of none of the listed kinds.
     fn add_chassis(&mut self) {
         const OTHER: u8 = 1;
         const SAFE: u8 = 3;
         const NONE: u8 = 3;
         let mut body = vec![1, OTHER, 0, 0, 0, SAFE, SAFE, SAFE, NONE];
-        // What the maker says, height, cords, and what is in it.
+        // OEM-defined value, height, cords, and contained elements.
         body.extend([0; 9]);
         self.add(3, &body, &[MANUFACTURER]);
     }
@@ -99,17 +102,18 @@ impl Tables {
         const ENABLED_AND_POPULATED: u8 = 0x41;
         const UNKNOWN: u8 = 2;
         const NO_HANDLE: [u8; 2] = [0xff; 2];
-        // Socket, kind and family, maker, what CPUID says (not told here), version, voltage, clocks in MHz.
+        // Socket, kind and family, maker, CPUID (left out), version, voltage, clocks in MHz.
         let mut body = vec![1, CENTRAL, OTHER, 2];
         body.extend([0; 8]);
         body.extend([0, 0, 0, 0, 0, 0, 0, 0, ENABLED_AND_POPULATED, OTHER]);
-        // The caches are not told of; no serial number, asset tag and part number; one core with one thread.
+        // The caches are left out, and so are serial number, asset tag and part number; one core with one
+        // thread.
         body.extend([NO_HANDLE; 3].concat());
         body.extend([0, 0, 0, 1, 1, 1, UNKNOWN, 0, OTHER, 0]);
         self.add(4, &body, &["CPU 0", MANUFACTURER]);
     }
 
-    /// Memory: an array with a device (7.17, 7.18), and where it is (7.20).
+    /// Memory: an array with a device (7.17, 7.18), and its addresses (7.20).
     fn add_memory(&mut self, memory_bytes: u64) {
         const ON_BOARD: u8 = 3;
         const SYSTEM_MEMORY: u8 = 3;
@@ -124,11 +128,12 @@ impl Tables {
         body.extend(kib.to_le_bytes());
         body.extend(NO_ERRORS);
         body.extend(1u16.to_le_bytes());
-        // The size is told above, and not here.
+        // The size is in the fields above, so not here.
         body.extend([0; 8]);
         self.add(16, &body, &[]);
 
-        // Sizes of whole MiB are told in those, others in KiB, with 15 bits for either; more by 32 bits at the end, in MiB.
+        // Sizes of whole MiB are given in MiB, others in KiB, in 15 bits; larger ones in 32 bits at the end,
+        // in MiB.
         let mib = (memory_bytes >> 20) as u32;
         let (size, extended) = match (memory_bytes % (1 << 20), mib) {
             (0, ..0x7fff) => (mib as u16, 0),
@@ -141,7 +146,7 @@ impl Tables {
         // Speed, maker, serial number, asset tag, part number, ranks.
         body.extend([0; 7]);
         body.extend(extended.to_le_bytes());
-        // Speed as it is set, and voltages.
+        // The configured speed, and voltages.
         body.extend([0; 8]);
         self.add(17, &body, &["DIMM 0"]);
 
@@ -154,7 +159,7 @@ impl Tables {
         self.add(19, &body, &[]);
     }
 
-    /// The entry point of 32 bits, for tables at `address` (5.2.1).
+    /// Returns the 32-bit entry point for tables at `address` (5.2.1).
     fn entry_point(&self, address: u32) -> [u8; ENTRY_POINT_LEN] {
         const MAJOR: u8 = 2;
         const MINOR: u8 = 8;
@@ -173,7 +178,7 @@ impl Tables {
     }
 }
 
-/// Puts the tables of a machine of that shape into its memory, if it has any.
+/// Puts the tables of a machine with this configuration into its memory, if it has an identity.
 pub(crate) fn install(memory: &mut Memory, config: &Config) -> Result<(), MemoryError> {
     let Some(uuid) = config.uuid else { return Ok(()) };
     let tables = Tables::new(uuid, config.memory_bytes);
@@ -181,7 +186,7 @@ pub(crate) fn install(memory: &mut Memory, config: &Config) -> Result<(), Memory
     memory.load_image(u64::from(TABLES), &tables.bytes)
 }
 
-/// Gives them to firmware, which puts them where it likes.
+/// Gives the tables to firmware, which chooses their place.
 pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, config: &Config) {
     let Some(uuid) = config.uuid else { return };
     let tables = Tables::new(uuid, config.memory_bytes);
@@ -194,7 +199,7 @@ mod tests {
     use super::*;
     use crate::checksum::sum;
 
-    /// The structures: their types, bodies with headers, and strings.
+    /// Returns the structures: their types, bodies with headers, and strings.
     fn structures(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>, Vec<String>)> {
         let mut found = Vec::new();
         while let [kind, len, ..] = *bytes {

@@ -1,4 +1,4 @@
-//! The DSDT: what the board has, in AML (ACPI 6.5, 20).
+//! The DSDT: the devices of the board, in AML (ACPI 6.5, 20).
 
 use acpi_tables::aml::{
     AddressSpace, AddressSpaceCacheable, And, Arg, BufferData, CreateDWordField, Device, EISAName,
@@ -14,11 +14,11 @@ use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, bytes};
 use super::{hotplug, isa};
 use crate::config::Config;
 
-/// Guest-physical addresses that PCI devices may take: from the largest RAM to
-/// where the I/O APIC of later machines begins.
+/// Guest-physical addresses that PCI devices may take: from the end of the largest RAM to the I/O APIC of
+/// later machines.
 pub(crate) const PCI_WINDOW: (u32, u32) = (0xc000_0000, 0xfebf_ffff);
 
-/// The Differentiated System Description Table: the devices of a machine of that shape, in AML.
+/// The Differentiated System Description Table: the devices of a machine with this configuration, in AML.
 pub(super) fn dsdt(config: &Config) -> Sdt {
     /// The revision from which AML integers have 64 bits (ACPI 6.5, 5.2.11.1).
     const REVISION: u8 = 2;
@@ -33,14 +33,14 @@ pub(super) fn dsdt(config: &Config) -> Sdt {
     dsdt
 }
 
-/// `\_S5`: what to write to the PM1 control registers to switch the machine off
-/// (ACPI 6.5, 7.4.2).
+/// `\_S5`: the values that switch the machine off when they are written to the PM1 control registers (ACPI
+/// 6.5, 7.4.2).
 fn soft_off() -> Name {
     let package = Package::new(vec![&acpi_pm::SLP_TYP_S5, &aml::ZERO, &aml::ZERO, &aml::ZERO]);
     Name::new(Path::new("_S5_"), &package)
 }
 
-/// `\_SB`: the PCI bus, with the ISA bridge at 00:01.0 and what is behind it.
+/// `\_SB`: the PCI bus, with the ISA bridge at 00:01.0 and the devices behind it.
 fn system_bus(aml: &mut Vec<u8>, config: &Config) {
     /// Device 1, function 0 (ACPI 6.5, 6.1.1).
     const ISA_BRIDGE: u32 = 1 << 16;
@@ -67,7 +67,7 @@ fn system_bus(aml: &mut Vec<u8>, config: &Config) {
     let (cacheable, writable) = (AddressSpaceCacheable::NotCacheable, true);
     let (first, last) = PCI_WINDOW;
     let memory = AddressSpace::<u32>::new_memory(cacheable, writable, first, last, None);
-    // Ports CF8h to CFFh are the bridge's own, for configuration.
+    // Ports CF8h to CFFh belong to the bridge itself, for configuration.
     let resources = Name::new(
         Path::new("_CRS"),
         &ResourceTemplate::new(vec![
@@ -93,9 +93,9 @@ fn system_bus(aml: &mut Vec<u8>, config: &Config) {
 
 /// Offset of PIRQRCA in the configuration space of the ISA bridge (82371SB data sheet).
 const PIRQ_ROUTE_CONTROL: usize = 0x60;
-/// In such a register: not routed.
+/// The bit of these registers that says that the input is not routed.
 const NOT_ROUTED: u8 = 0x80;
-/// The lines that the router can be set to here: those that no ISA device of the board has.
+/// The lines to which the router can be set here: those that no ISA device of the board uses.
 pub(super) const ROUTABLE: [u8; 3] = [5, 10, 11];
 
 /// One of the router's inputs PIRQA to PIRQD, in AML.
@@ -116,8 +116,8 @@ const LINKS: [LinkNames; 4] = [
     LinkNames { number: 3, device: "LNKD", route: *b"PRQD", route_path: "\\_SB_.PCI0.ISA_.PRQD" },
 ];
 
-/// `_PRT`: which link each interrupt pin of each slot is wired to (ACPI 6.5, 6.2.13), as
-/// [`IrqLines::set_pci`](ring3_core::lines::IrqLines::set_pci) has it.
+/// `_PRT`: the links to which the interrupt pins of the slots are wired (ACPI 6.5, 6.2.13), as in
+/// [`IrqLines::set_pci`](ring3_core::lines::IrqLines::set_pci).
 fn interrupt_routing() -> Encoded {
     const SLOTS: u32 = 32;
     const PINS: u32 = 4;
@@ -132,10 +132,10 @@ fn interrupt_routing() -> Encoded {
     encoded(&Name::new(Path::new("_PRT"), &table))
 }
 
-/// A device that stands for an input of the router (ACPI 6.5, 6.2.2 and 6.2.16): which line it goes to, and
-/// how to route it to another.
+/// A device that stands for an input of the router (ACPI 6.5, 6.2.2 and 6.2.16). It says to which line the
+/// input is routed, and routes it to another one.
 fn interrupt_link(link: LinkNames) -> Encoded {
-    /// Of an extended interrupt descriptor: where its number is (ACPI 6.5, 6.4.3.6).
+    /// The offset of the number in an extended interrupt descriptor (ACPI 6.5, 6.4.3.6).
     const NUMBER: u8 = 5;
     const LINE_BITS: u8 = 0x0f;
     const PRESENT: u8 = 0x0b;
@@ -171,8 +171,8 @@ fn interrupt_link(link: LinkNames) -> Encoded {
     encoded(&Device::new(Path::new(link.device), parts))
 }
 
-/// The resource template with one extended interrupt descriptor that lists all lines that are possible; the
-/// crate's has room for one.
+/// The resource template with one extended interrupt descriptor that lists all possible lines; the crate's
+/// descriptor has room for one.
 fn possible_interrupts() -> Encoded {
     const DESCRIPTOR: u8 = 0x89;
     /// Consumer, level triggered, active high, shared.
@@ -186,7 +186,7 @@ fn possible_interrupts() -> Encoded {
     encoded(&BufferData::new(template))
 }
 
-/// AML that is encoded already, for the crate's `Device` only borrows its parts.
+/// AML that is encoded already, since the crate's `Device` only borrows its parts.
 pub(super) struct Encoded(Vec<u8>);
 
 impl Aml for Encoded {

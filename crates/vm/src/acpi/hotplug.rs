@@ -1,4 +1,4 @@
-//! The part of the DSDT by which cards come and go: see [`ring3_devices::pci_hotplug`] for the registers.
+//! The part of the DSDT by which cards come and go; [`ring3_devices::pci_hotplug`] has the registers.
 //!
 //! ```text
 //! Device (S04_) { _ADR, _SUN: the slot; _EJ0: gives it up }      one for each slot that can have a card
@@ -17,13 +17,14 @@ use ring3_devices::pci_hotplug::{EVENT_BLOCK, REGISTERS, SLOTS};
 
 use super::dsdt::{Encoded, encoded};
 
-/// Notifications of a device (ACPI 6.5, table 5.165): the bus is to be looked at there, and the device is wanted back.
+/// Notifications of a device (ACPI 6.5, table 5.165): the bus must be checked at its slot, and the device
+/// must be given up.
 const DEVICE_CHECK: u8 = 1;
 const EJECT_REQUEST: u8 = 3;
 
 const FOR_EVER: u16 = 0xffff;
 
-/// What stands in the PCI bus.
+/// Returns the objects that belong into the PCI bus.
 pub(super) fn slots() -> Vec<Encoded> {
     let region = OpRegion::new(
         Path::new("PCST"),
@@ -51,7 +52,7 @@ pub(super) fn slots() -> Vec<Encoded> {
     parts
 }
 
-/// `\_GPE._E01`: cards have come, or are wanted back.
+/// `\_GPE._E01`: cards have come, or must be given up.
 pub(super) fn event() -> Encoded {
     let acquire = Acquire::new(Path::new("\\_SB_.PCI0.BLCK"), FOR_EVER);
     let look = MethodCall::new(Path::new("\\_SB_.PCI0.PCNT"), Vec::new());
@@ -60,7 +61,7 @@ pub(super) fn event() -> Encoded {
     encoded(&Scope::new(Path::new("\\_GPE"), vec![&event]))
 }
 
-/// The ports of the registers, so that no card is put there ("PNP0C02": what the board has for itself).
+/// The ports of the registers, so that no card is put there ("PNP0C02": resources of the board itself).
 fn ports() -> Encoded {
     let [registers, events] = [REGISTERS, EVENT_BLOCK]
         .map(|range| IO::new(range.first, range.first, 1, range.count as u8));
@@ -70,7 +71,7 @@ fn ports() -> Encoded {
     encoded(&Device::new(Path::new("PHPR"), vec![&hardware_id, &resources]))
 }
 
-/// What a slot is called below the bus: by its device number.
+/// Returns the name of a slot below the bus, made from its device number.
 fn name(slot: u8) -> Path {
     Path::new(&format!("S{slot:02X}_"))
 }
@@ -79,7 +80,7 @@ fn bit(slot: u8) -> u32 {
     1 << slot
 }
 
-/// A slot (ACPI 6.5, 6.1.1, 6.1.11 and 6.3.3).
+/// Returns a slot (ACPI 6.5, 6.1.1, 6.1.11 and 6.3.3).
 fn slot(slot: u8) -> Encoded {
     let address = Name::new(Path::new("_ADR"), &(u32::from(slot) << 16));
     let number = Name::new(Path::new("_SUN"), &slot);
@@ -89,7 +90,7 @@ fn slot(slot: u8) -> Encoded {
     encoded(&Device::new(name(slot), vec![&address, &number, &eject]))
 }
 
-/// `PCEJ`: gives up the slots of which Arg0 has the bits.
+/// `PCEJ`: gives up the slots whose bits are set in Arg0.
 fn give_up() -> Encoded {
     let acquire = Acquire::new(Path::new("BLCK"), FOR_EVER);
     let (bus, register) = (Path::new("BNUM"), Path::new("B0EJ"));

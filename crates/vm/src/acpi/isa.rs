@@ -1,8 +1,8 @@
-//! The devices on the ISA bus, in AML: those that no system can find by itself, with the ports and lines that the board
-//! gives them.
+//! The devices on the ISA bus, in AML: those that no system can find by itself, with the ports and lines that
+//! the board gives them.
 //!
-//! Ports and lines are the small descriptors that all versions of ACPI have (ACPI 6.5, 6.4.2), so that systems which know version 1
-//! alone find them.
+//! Ports and lines are the small descriptors that all versions of ACPI have (ACPI 6.5, 6.4.2), so systems
+//! that know only version 1 find them too.
 
 use acpi_tables::aml::{BufferData, Device, EISAName, Name, Path};
 use ring3_devices::debug_ports::DEBUG_CONSOLE_PORT;
@@ -13,7 +13,7 @@ use ring3_devices::uart16550::{COM_PORTS, ComPort};
 use super::dsdt::{Encoded, encoded};
 use crate::config::Config;
 
-/// The devices of a machine of that shape.
+/// Returns the devices of a machine with this configuration.
 pub(super) fn devices(config: &Config) -> Vec<Encoded> {
     let mut all = vec![
         device("PIC_", "PNP0000", Resources::new().ports(0x20, 2).ports(0xa0, 2).irq(2)),
@@ -27,7 +27,7 @@ pub(super) fn devices(config: &Config) -> Vec<Encoded> {
         device("RTC_", "PNP0B00", Resources::new().ports(0x70, 2).irq(8)),
         device("FPU_", "PNP0C04", Resources::new().ports(0xf0, 1).irq(13)),
         device("KBD_", "PNP0303", Resources::new().ports(0x60, 1).ports(0x64, 1).irq(1)),
-        // The controller's ports are the keyboard's.
+        // The ports of the controller belong to the keyboard.
         device("MOU_", "PNP0F13", Resources::new().irq(12)),
         device("MBRD", "PNP0C02", motherboard()),
         fw_cfg(),
@@ -43,14 +43,14 @@ pub(super) fn devices(config: &Config) -> Vec<Encoded> {
     all
 }
 
-/// Ports that the board has for itself: POST codes, system control port A, the APM ports of the chipset, the edge/level control of the
-/// interrupt controllers, and the debug console.
+/// The ports of the board itself: POST codes, system control port A, the APM ports of the chipset, the
+/// edge/level control of the interrupt controllers, and the debug console.
 fn motherboard() -> Resources {
     let ports = Resources::new().ports(0x80, 1).ports(0x92, 1).ports(0xb2, 2).ports(0x4d0, 2);
     ports.ports(DEBUG_CONSOLE_PORT, 1)
 }
 
-/// What the machine tells its software: under the name by which drivers know QEMU's (docs/specs/fw_cfg.rst there).
+/// fw_cfg, under the name by which drivers know QEMU's (QEMU, docs/specs/fw_cfg.rst).
 fn fw_cfg() -> Encoded {
     /// Present, enabled and working, and not for people to see (ACPI 6.5, 6.3.7).
     const HIDDEN: u8 = 0x0b;
@@ -60,7 +60,7 @@ fn fw_cfg() -> Encoded {
     encoded(&Device::new(Path::new("FWCF"), vec![&hardware_id, &status, &resources]))
 }
 
-/// The diskette controller, and which drives it has (ACPI 6.5, 9.8.1).
+/// The diskette controller, and the drives that it has (ACPI 6.5, 9.8.1).
 fn diskette_controller(drives: [Option<DriveKind>; 2]) -> Encoded {
     /// A tape drive: never.
     const NO_TAPE: u32 = 2;
@@ -72,7 +72,7 @@ fn diskette_controller(drives: [Option<DriveKind>; 2]) -> Encoded {
     encoded(&Device::new(Path::new("FDC0"), vec![&hardware_id, &resources, &presence]))
 }
 
-/// A serial port: one of several devices of the same kind, whose line is that of another one.
+/// A serial port: one of several devices of the same kind. It shares its line with another one.
 fn serial_port(port: &ComPort) -> Encoded {
     let resources = Resources::new().ports(port.base, 8).shared_irq(port.irq).named();
     let hardware_id = Name::new(Path::new("_HID"), &EISAName::new("PNP0501"));
@@ -95,7 +95,7 @@ impl Resources {
         Resources(Vec::new())
     }
 
-    /// The `count` ports from `first` on (6.4.2.5); all 16 bits of an address are decoded.
+    /// Adds the `count` ports from `first` on (6.4.2.5); all 16 bits of an address are decoded.
     fn ports(mut self, first: u16, count: u8) -> Resources {
         const ALIGNMENT: u8 = 1;
         let [low, high] = first.to_le_bytes();
@@ -103,14 +103,14 @@ impl Resources {
         self
     }
 
-    /// IRQ line `line`, by edges, and nobody else's (6.4.2.1).
+    /// Adds IRQ line `line`, triggered by edges and used by no other device (6.4.2.1).
     fn irq(mut self, line: u8) -> Resources {
         let [low, high] = (1u16 << line).to_le_bytes();
         self.0.extend([0x22, low, high]);
         self
     }
 
-    /// IRQ line `line`, by edges of an active-high line that others drive, too.
+    /// Adds IRQ line `line`, triggered by edges, active high, and shared with others.
     fn shared_irq(mut self, line: u8) -> Resources {
         const EDGE: u8 = 1 << 0;
         const SHARED: u8 = 1 << 4;
@@ -119,13 +119,13 @@ impl Resources {
         self
     }
 
-    /// DMA channel `channel`, in transfers of bytes, not as a bus master (6.4.2.2).
+    /// Adds DMA channel `channel`, with transfers of bytes, not as a bus master (6.4.2.2).
     fn dma(mut self, channel: u8) -> Resources {
         self.0.extend([0x2a, 1 << channel, 0]);
         self
     }
 
-    /// The `len` guest-physical addresses from `first` on, for reading and writing (6.4.3.4).
+    /// Adds the `len` guest-physical addresses from `first` on, for reading and writing (6.4.3.4).
     fn memory(mut self, first: u32, len: u32) -> Resources {
         const WRITABLE: u8 = 1;
         self.0.extend([0x86, 9, 0, WRITABLE]);
@@ -134,9 +134,9 @@ impl Resources {
         self
     }
 
-    /// `_CRS` with them.
+    /// Returns `_CRS` with these resources.
     fn named(mut self) -> Name {
-        // The end tag with a checksum of 0, which is taken for right (6.4.2.9).
+        // The end tag, with a checksum of 0, which counts as correct (6.4.2.9).
         self.0.extend([0x79, 0]);
         Name::new(Path::new("_CRS"), &BufferData::new(self.0))
     }
@@ -157,7 +157,7 @@ mod tests {
         aml.windows(part.len()).any(|bytes| bytes == part)
     }
 
-    /// What drivers bind to on a standard PC.
+    /// The ids to which drivers bind on a standard PC.
     #[test]
     fn the_devices_of_a_pc_are_there_by_their_ids() {
         let aml = described(&Config::default());

@@ -1,5 +1,5 @@
-//! The Multiple APIC Description Table (ACPI 6.5, 5.2.12): one processor with its local APIC, the I/O APIC, and
-//! which IRQ lines are not at the input of their number, or not by edges.
+//! The Multiple APIC Description Table (ACPI 6.5, 5.2.12): one processor with its local APIC, the I/O APIC,
+//! and the IRQ lines that are not at the input with their own number, or not triggered by edges.
 
 use acpi_tables::madt::{EnabledStatus, IoApic, ProcessorLocalApic};
 use acpi_tables::sdt::Sdt;
@@ -8,22 +8,22 @@ use ring3_devices::{acpi_pm, io_apic, local_apic};
 use super::dsdt::ROUTABLE;
 use super::{HEADER_LEN, OEM_ID, OEM_REVISION, OEM_TABLE_ID, bytes};
 
-/// The revision that has the structures which are used here.
+/// The revision with the structures that are used here.
 const REVISION: u8 = 1;
-/// Flags: there are 8259A too.
+/// Flag: there are two 8259A as well.
 const PCAT_COMPAT: u32 = 1 << 0;
 /// The type of an interrupt source override (ACPI 6.5, 5.2.12.5).
 const OVERRIDE: u8 = 2;
 /// The type of a local APIC NMI (ACPI 6.5, 5.2.12.7).
 const LOCAL_APIC_NMI: u8 = 4;
-/// The processor UID that is all processors.
+/// The processor UID that stands for all processors.
 const EVERY_PROCESSOR: u8 = 0xff;
-/// MPS INTI flags: as the bus has it, which on ISA is edges of an active-high line.
+/// MPS INTI flags: as usual on the bus, which on ISA is edges of an active-high line.
 const OF_THE_BUS: u16 = 0;
 /// MPS INTI flags: an active-high level.
 const ACTIVE_HIGH_LEVEL: u16 = 0b11 << 2 | 0b01;
 
-/// The table.
+/// Returns the table.
 pub(super) fn madt() -> Sdt {
     let body = [
         (local_apic::DEFAULT_ADDRESS as u32).to_le_bytes().to_vec(),
@@ -41,7 +41,7 @@ pub(super) fn madt() -> Sdt {
     madt
 }
 
-/// IRQ line `irq` is at input `input` of the I/O APIC.
+/// Returns a structure that says that IRQ line `irq` is at input `input` of the I/O APIC.
 fn source_override(irq: u8, input: u8, flags: u16) -> Vec<u8> {
     let input = u32::from(input).to_le_bytes();
     [&[OVERRIDE, 10, 0, irq][..], &input, &flags.to_le_bytes()].concat()

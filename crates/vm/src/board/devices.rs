@@ -1,4 +1,4 @@
-//! Which devices a board has and where, and cards that are put into it and taken out while it runs.
+//! The devices of a board and their places, and cards that are put in and taken out while it runs.
 
 use ring3_core::a20::A20Line;
 use ring3_core::bus::{Bus, PortConflict, PortRange};
@@ -48,17 +48,17 @@ const DISPLAY: (u8, u8) = (2, 0);
 /// PCI device numbers of the first two network cards; the others follow.
 const FIRST_NIC: u8 = 3;
 const SECOND_NIC: u8 = 20;
-/// Device numbers of a bus, and interrupt pins of a device.
+/// Number of devices on a bus, and of interrupt pins of a device.
 const SLOTS: u16 = 32;
 const PINS: u8 = 4;
 
-/// Bytes of the CMOS memory that say what is there.
+/// CMOS registers that describe the machine.
 mod cmos {
     /// The kinds of the diskette drives.
     pub(super) const DISKETTE_TYPES: u8 = 0x10;
     /// The equipment byte.
     pub(super) const EQUIPMENT: u8 = 0x14;
-    /// In it: an x87, a keyboard and a display with firmware of its own.
+    /// Bits of it: an x87, a keyboard, and a display with firmware of its own.
     pub(super) const EQUIPMENT_OF_ALL: u8 = 0x06;
 }
 
@@ -71,7 +71,7 @@ pub struct VideoParts {
     pub rom: Option<Area>,
 }
 
-/// PCI device number of network card `index`.
+/// Returns the PCI device number of network card `index`.
 pub(crate) fn nic_slot(index: u8) -> u8 {
     match index {
         0 => FIRST_NIC,
@@ -80,9 +80,9 @@ pub(crate) fn nic_slot(index: u8) -> u8 {
 }
 
 impl Board {
-    /// The board of a machine of that shape, which tells its software what is in `fw_cfg`. `rom` is the firmware's image; without
-    /// firmware the chipset is as firmware leaves it. `video` is the display adapter's memory, if there is one, with the image of its
-    /// firmware.
+    /// Makes the board of a machine with this configuration, whose software finds the contents of `fw_cfg`.
+    /// `rom` is the image of the firmware; without firmware the chipset is as firmware leaves it. `video` is
+    /// the display adapter's memory, if there is one, with the image of its firmware.
     pub fn new(
         config: &Config,
         rom: Option<Area>,
@@ -107,7 +107,7 @@ impl Board {
             cards: DeviceId(0),
         };
         board.index_off_the_bus();
-        // First, as devices may map memory over what the host bridge maps.
+        // This one is first, since devices may map memory over what the host bridge maps.
         board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
         let piix3 = Piix3::new(is_set_up);
         let ports = piix3.ports();
@@ -188,7 +188,7 @@ impl Board {
         let hotplug = PciHotplug::default();
         let ports = hotplug.ports();
         board.attach(hotplug, &ports)?;
-        // They come last: the ids of the others are the same whichever there are.
+        // Cards come last, so that the ids of the other devices do not depend on them.
         board.cards = board.bus.make_room(SLOTS);
         for (place, card) in cards::all(config) {
             board.put_card(place, card);
@@ -200,7 +200,7 @@ impl Board {
         DeviceId(self.cards.0 + u16::from(slot))
     }
 
-    /// Puts a card into its place, where there is none.
+    /// Puts a card into its place, which must be empty.
     fn put_card(&mut self, Place { name, slot, .. }: Place, card: Card) {
         let Card::Disk(disk) = card;
         let block = Block::new(name, disk.model);
@@ -209,7 +209,8 @@ impl Board {
         self.bus.attach_function(id, slot, 0);
     }
 
-    /// Puts a card into its place while the machine runs, and tells the guest. Where there is one already, nothing happens.
+    /// Puts a card into its place while the machine runs, and tells the guest. Does nothing if there is a
+    /// card already.
     pub(crate) fn plug(&mut self, memory: &mut Memory, now: Time, place: Place, card: Card) {
         let id = self.card(place.slot);
         if self.bus.has(id) {
@@ -221,7 +222,7 @@ impl Board {
         self.input(memory, now, pci_hotplug::NAME, &added);
     }
 
-    /// Takes the card in PCI slot `slot` out: false if there is none.
+    /// Takes out the card in PCI slot `slot`. Returns false if there is none.
     pub(crate) fn unplug(&mut self, memory: &mut Memory, now: Time, slot: u8) -> bool {
         let id = self.card(slot);
         let was_there = self.bus.unplug(id).is_some();
@@ -244,7 +245,8 @@ impl Board {
         self.bus.attach(Box::new(device), ports)
     }
 
-    /// The same for one that is also a PCI function: device and function number.
+    /// Puts a device on the bus, at fixed ports, that is also a PCI function with this device and function
+    /// number.
     fn attach_pci(
         &mut self,
         device: impl Device + 'static,

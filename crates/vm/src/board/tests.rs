@@ -56,7 +56,7 @@ fn a_board_with_apics_survives_saving() {
     assert_eq!(other.acknowledge_interrupt(), 0x40);
     let config = Config { cpu: Model::I486, memory_bytes: 1 << 20, ..Config::default() };
     assert!(Board::new(&config, None, FwCfg::default(), None).unwrap().restore(&saved).is_err());
-    // Switched off, it is not there.
+    // When it is switched off, it does not answer.
     other.set_apic_base(&mut memory, later, APIC | 0x100);
     let read = other.read_memory(&mut memory, later, APIC + 0x30, Width::Dword);
     assert_eq!((read, other.next_timer()), (u32::MAX, None));
@@ -192,7 +192,7 @@ fn virtio_disks_are_devices_one_after_the_other() {
     for (slot, id) in [(4, 0x1001_1af4), (5, 0x1001_1af4), (6, u32::MAX)] {
         assert_eq!(read_config(&mut board, &mut memory, slot << 11), id, "slot {slot}");
     }
-    // Without firmware they have addresses already, and an interrupt.
+    // Without firmware they have addresses and an interrupt already.
     for (slot, capacity, line) in [(4, 0x1234, 11), (5, 0x5678, 10)] {
         let ports = read_config(&mut board, &mut memory, slot << 11 | 0x10) as u16 & !1;
         let legacy = board.read_port(&mut memory, Time::ZERO, ports + 20, Width::Dword);
@@ -221,10 +221,10 @@ fn a_card_comes_and_goes() {
     for sectors in [0x1234, 0x5678] {
         assert_eq!(read_config(&mut board, &mut memory, SLOT), u32::MAX);
         board.plug(&mut memory, now, place, Card::Disk(virtio_disk(sectors)));
-        // Another one has no room, and changes nothing.
+        // Another card has no room, and changes nothing.
         board.plug(&mut memory, now, place, Card::Disk(virtio_disk(1)));
         assert_eq!(board.read_port(&mut memory, now, 0xae00, Width::Dword), 1 << 6);
-        // The guest gives it ports, as which it answers until it is gone.
+        // The guest gives it ports, at which it answers until it is gone.
         for (register, value) in [(0x10, 0xd000), (0x04, 1)] {
             board.write_port(&mut memory, now, 0xcf8, Width::Dword, 1 << 31 | SLOT | register);
             board.write_port(&mut memory, now, 0xcfc, Width::Dword, value);
@@ -232,7 +232,7 @@ fn a_card_comes_and_goes() {
         let capacity = board.read_port(&mut memory, now, 0xd014, Width::Dword);
         assert_eq!(u64::from(capacity), sectors);
 
-        // A board that has the card from the start takes the state over, and one without does not.
+        // A board that has the card from the start accepts the state; one without it does not.
         let saved = board.save();
         let mut config = Config { memory_bytes: 1 << 20, ..Config::default() };
         assert!(
@@ -248,7 +248,7 @@ fn a_card_comes_and_goes() {
         assert!(board.unplug(&mut memory, now, 6) && !board.unplug(&mut memory, now, 6));
         assert_eq!(board.read_port(&mut memory, now, 0xd014, Width::Dword), u32::MAX);
     }
-    // What is left is the address that was selected last, and that something happened.
+    // What remains is the address that was selected last, and the event.
     board.write_port(&mut memory, now, 0xafe0, Width::Byte, 2);
     board.write_port(&mut memory, now, 0xcf8, Width::Dword, 0);
     let mut other = new_board();

@@ -1,9 +1,10 @@
 //! Kernels that firmware starts: in real mode, by the boot protocols from 2.00 on (boot.rst, "The Real-Mode Kernel Header" to "Running
 //! the Kernel").
 //!
-//! The real-mode code of such a kernel asks the BIOS, so there must be one: zImages, kernels from before Linux 2.6.22, and programs that only
-//! look like kernels, as memdisk and iPXE do. The machine tells firmware by fw_cfg what belongs where. SeaBIOS knows nothing of kernels
-//! and finds a ROM ([`mod@rom`]) that loads them; other firmware reads the items itself.
+//! The real-mode code of such a kernel calls the BIOS, so there must be one. Such kernels are zImages,
+//! kernels from before Linux 2.6.22, and programs that only look like kernels, such as memdisk and iPXE. The
+//! machine tells firmware by fw_cfg where the parts belong. SeaBIOS knows nothing of kernels, but finds a ROM
+//! ([`mod@rom`]) that loads them; other firmware reads the items itself.
 //!
 //! ```text
 //!                         zImage, or before 2.02    others
@@ -24,57 +25,58 @@ use super::{
     put, u16_at, u32_at,
 };
 
-/// Where the parts of a kernel belong, and what they are.
+/// The parts of a kernel, and their addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The real-mode code, with what a boot loader fills in.
+    /// The real-mode code, with the fields that a boot loader fills in.
     pub(crate) setup: Vec<u8>,
     /// Its address, at the start of a segment.
     pub(crate) setup_address: u32,
-    /// Where the protected-mode code begins in the file, and its address.
+    /// The offset in the file of the protected-mode code, and its address.
     pub(crate) code_start: usize,
     pub(crate) code_address: u32,
     pub(crate) initrd_address: u32,
-    /// With a zero byte at its end.
+    /// The command line, with a zero byte at its end.
     pub(crate) command_line: Vec<u8>,
     pub(crate) command_line_address: u32,
 }
 
-/// Below that the command line of old kernels ends.
+/// The end of the command line of old kernels.
 const OLD_COMMAND_LINE_END: u32 = 0x9_a000;
-/// The most that an old kernel's real-mode code takes with its boot sector.
+/// The largest size of an old kernel's real-mode code with its boot sector.
 const OLD_SETUP_MAX: usize = 0x8000;
 const OLD_SETUP: u32 = 0x9_0000;
 const SETUP: u32 = 0x1_0000;
 const COMMAND_LINE: u32 = 0x2_0000;
-/// Where a zImage's code belongs.
+/// The address of a zImage's code.
 const LOW_LOAD_ADDRESS: u32 = 0x1_0000;
 /// The longest command line before protocol 2.06.
 const OLD_COMMAND_LINE_MAX: usize = 255;
 /// The last address of an initial RAM disk before protocol 2.03.
 const OLD_INITRD_MAX: u32 = 0x37ff_ffff;
-/// What firmware takes at the top of memory, and more.
+/// More than firmware uses at the top of memory.
 const OF_FIRMWARE: u64 = 1 << 20;
-/// Where an old kernel finds its command line: a mark, and the offset in the segment of the real-mode code.
+/// The mark that tells an old kernel that it has a command line. The command line's offset in the segment of
+/// the real-mode code follows the mark.
 const OLD_COMMAND_LINE_MARK: u16 = 0xa33f;
 mod old {
     pub(super) const MARK: usize = 0x20;
     pub(super) const OFFSET: usize = 0x22;
 }
 const OLDEST: u16 = 0x0200;
-/// From here on the real-mode code has a heap.
+/// The first protocol whose real-mode code has a heap.
 const WITH_HEAP: u16 = 0x0201;
-/// From here on the command line can be anywhere.
+/// The first protocol whose command line can be anywhere.
 const WITH_COMMAND_LINE_POINTER: u16 = 0x0202;
 const WITH_INITRD_MAX: u16 = 0x0203;
 const WITH_COMMAND_LINE_SIZE: u16 = 0x0206;
-/// The first protocol by which all kernels can start in protected mode, whatever they say of their entry.
+/// The first protocol by which all kernels can start in protected mode, whatever they say about their entry.
 const ALWAYS_32_BITS: u16 = 0x020a;
 /// `loadflags`: there is a heap.
 const CAN_USE_HEAP: u8 = 1 << 7;
 const HEAP_END_PTR: usize = 0x224;
 
-/// True for a kernel that starts in real mode and needs firmware for it.
+/// Returns whether `file` is a kernel that starts in real mode and needs firmware for it.
 pub fn needs_firmware(file: &[u8]) -> bool {
     let Some(version) = version(file) else { return false };
     let is_high = file.get(header::LOADFLAGS).is_some_and(|flags| flags & LOADED_HIGH != 0);
@@ -83,7 +85,7 @@ pub fn needs_firmware(file: &[u8]) -> bool {
     version < WITH_COMMAND_LINE_SIZE || !is_high || version < ALWAYS_32_BITS && !has_usual_entry
 }
 
-/// The version of the boot protocol, if that is from 2.00 on.
+/// Returns the version of the boot protocol, if it is 2.00 or later.
 fn version(file: &[u8]) -> Option<u16> {
     let is_kernel = file.len() >= header::CODE32_START + 4
         && u16_at(file, header::BOOT_FLAG) == BOOT_FLAG
@@ -91,8 +93,8 @@ fn version(file: &[u8]) -> Option<u16> {
     is_kernel.then(|| u16_at(file, header::VERSION)).filter(|version| *version >= OLDEST)
 }
 
-/// Says where the parts of the kernel in `file` belong in a machine with `ram` bytes, with an initial RAM disk of `initrd_len`
-/// bytes (0 for none).
+/// Decides where the parts of the kernel in `file` belong in a machine with `ram` bytes, with an initial RAM
+/// disk of `initrd_len` bytes (0 for none).
 pub(crate) fn plan(
     file: &[u8],
     initrd_len: u64,
@@ -153,7 +155,7 @@ pub(crate) fn plan(
     let command_line_offset = (command_line_address - setup_address) as u16;
     if version >= WITH_HEAP {
         setup[header::LOADFLAGS] |= CAN_USE_HEAP;
-        // Counted from the end of the boot sector, with room for a stack behind it.
+        // The field counts from the end of the boot sector. There must be room for a stack after the heap.
         let heap_end = stack_pointer(setup_address, command_line_address) - 0x200 - 0x200;
         put(&mut setup, HEAP_END_PTR, &heap_end.to_le_bytes());
     }
@@ -175,12 +177,13 @@ pub(crate) fn plan(
     })
 }
 
-/// The stack begins below the command line.
+/// Returns the stack pointer: the stack begins below the command line.
 fn stack_pointer(setup_address: u32, command_line_address: u32) -> u16 {
     (command_line_address - setup_address - 16) as u16
 }
 
-/// The address for an initial RAM disk of `len` bytes whose last address is at most `max`, beyond `code_end`.
+/// Returns the address for an initial RAM disk of `len` bytes whose last address is at most `max`, beyond
+/// `code_end`.
 fn place_initrd(len: u64, code_end: u64, max: u32, ram: u64) -> Result<u32, LinuxError> {
     let pages = len.next_multiple_of(PAGE_SIZE);
     let first = code_end.max(HIGH_LOAD_ADDRESS).next_multiple_of(PAGE_SIZE);
@@ -204,7 +207,7 @@ mod tests {
     const RAM: u64 = 64 << 20;
     const INITRD: u64 = 5000;
 
-    /// A kernel of that protocol with two sectors of setup code and 40 bytes of code.
+    /// Returns a kernel for this protocol with two sectors of setup code and 40 bytes of code.
     pub(super) fn kernel(version: u16, loadflags: u8) -> Vec<u8> {
         let mut file = vec![0; 3 * 512];
         file[header::SETUP_SECTS] = 2;

@@ -1,8 +1,8 @@
 //! The random seed that a boot loader hands to the kernel: `SETUP_RNG_SEED` in the list `setup_data`
 //! (Linux, Documentation/arch/x86/boot.rst, "setup_data", and its arch/x86/include/uapi/asm/setup_data.h).
 //!
-//! Without one, a kernel on a machine with so few interrupts waits long for enough of them to be
-//! random. Linux 6.0 and later take it; earlier ones pass over what they do not know.
+//! Without a seed, a kernel on a machine with so few interrupts waits long until enough of them count as
+//! random. Linux 6.0 and later use the seed; earlier kernels skip entries of unknown types.
 
 use ring3_core::memory::{Memory, MemoryError};
 
@@ -11,7 +11,7 @@ use super::{ZERO_PAGE, header};
 /// Bytes of a seed.
 pub const SEED_LEN: usize = 32;
 
-/// Where the one entry of the list is.
+/// The address of the only entry of the list.
 const SETUP_DATA: u64 = 0x8000;
 /// Its type.
 const SETUP_RNG_SEED: u32 = 9;
@@ -34,8 +34,9 @@ pub fn give(memory: &mut Memory, seed: &[u8; SEED_LEN]) -> Result<(), MemoryErro
     memory.load_image(ZERO_PAGE + header::SETUP_DATA as u64, &SETUP_DATA.to_le_bytes())
 }
 
-/// What `seed` becomes after `resets` resets of the machine. The kernel hashes it, so any difference will do; the first
-/// eight bytes are left to who counts there.
+/// Returns the seed that takes the place of `seed` after `resets` resets of the machine. The kernel hashes
+/// it, so any difference will do. The first eight bytes stay as they are, for callers that keep a count
+/// there.
 pub(crate) fn after_resets(mut seed: [u8; SEED_LEN], resets: u64) -> [u8; SEED_LEN] {
     for (byte, number) in seed[8..].iter_mut().zip(resets.to_le_bytes()) {
         *byte ^= number;

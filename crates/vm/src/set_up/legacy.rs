@@ -1,7 +1,8 @@
-//! The devices of the first PCs as firmware leaves them: systems that were only ever started by a boot loader read keys without
-//! a word to the controller.
+//! The devices of the first PCs, in the state in which firmware leaves them: systems that are always started
+//! by a boot loader read keys without setting up the controller.
 //!
-//! The timer does not tick, as it does for the BIOS: a system that halts and never set it would wake the host up 18 times a second.
+//! The timer does not tick as it does for the BIOS: a system that halts and never sets it would wake up the
+//! host 18 times a second.
 
 use super::Firmware;
 
@@ -13,12 +14,12 @@ const ENABLE_KEYBOARD: u8 = 0xae;
 /// Scan codes of set 1, no mouse, the system flag of a successful start, and interrupts.
 const COMMAND_BYTE: u8 = 1 << 6 | 1 << 5 | 1 << 2 | 1 << 0;
 
-/// The second DMA controller (8237A data sheet): its channel 0 is the first one's cascade, and open.
+/// The second DMA controller (8237A data sheet): its channel 0 is the cascade of the first one, and open.
 const DMA_MODE: u16 = 0xd6;
 const DMA_MASK: u16 = 0xd4;
 const CASCADE: u8 = 0xc0;
 
-/// Sets them up.
+/// Sets up these devices.
 pub(super) fn set_up(firmware: &mut Firmware<'_>) {
     firmware.out(&[
         (KEYBOARD_COMMAND, WRITE_COMMAND_BYTE),

@@ -1,33 +1,35 @@
-//! The display adapter as its firmware leaves it: in mode 3, a text screen of 80 by 25 characters, which is empty.
+//! The display adapter in the state in which its firmware leaves it: in mode 3, an empty text screen of 80 by
+//! 25 characters.
 //!
-//! From IBM's "Personal System/2 Hardware Interface Technical Reference, Video Subsystem", and done by the ports and
-//! the memory of a VGA. The font is not IBM's, but FreeBSD's of that size.
+//! The values are from IBM's "Personal System/2 Hardware Interface Technical Reference, Video Subsystem", and
+//! are written by the ports and the memory of a VGA. The font is not IBM's, but FreeBSD's of this size.
 
 use ring3_core::device::Width;
 use vga_framebuffer::freebsd_cp850::FONT_DATA;
 
 use super::Firmware;
 
-/// The attribute controller: address and data in turn, an address after a read of input status 1.
+/// The attribute controller. It takes address and data in turn, and an address after a read of input
+/// status 1.
 const ATTRIBUTE: u16 = 0x3c0;
 const INPUT_STATUS_1: u16 = 0x3da;
 const MISCELLANEOUS_OUTPUT: u16 = 0x3c2;
 const DAC_WRITE_ADDRESS: u16 = 0x3c8;
 const DAC_DATA: u16 = 0x3c9;
-// Where an index is written, and the register's value at the next port.
+// The ports of indices; the register with this index is at the next port.
 const SEQUENCER: u16 = 0x3c4;
 const GRAPHICS: u16 = 0x3ce;
 const CRTC: u16 = 0x3d4;
 
-// Registers that are set for the font.
+// The registers that are set for the font.
 const MAP_MASK: u8 = 2;
 const MEMORY_MODE: u8 = 4;
 const GRAPHICS_MODE: u8 = 5;
 const GRAPHICS_MISCELLANEOUS: u8 = 6;
-/// In the CRT controller: whether registers 0 to 7 can be written.
+/// In the CRT controller: it also decides whether registers 0 to 7 can be written.
 const VERTICAL_RETRACE_END: u8 = 0x11;
 
-// The registers in mode 3 with 9 by 16 dots a character, 720 by 400 at 70 Hz.
+// The values of the registers in mode 3 with 9 by 16 dots for a character, 720 by 400 dots at 70 Hz.
 const MODE_3_MISCELLANEOUS: u8 = 0x67;
 const MODE_3_SEQUENCER: [u8; 5] = [0x03, 0x00, 0x03, 0x00, 0x02];
 const MODE_3_CRTC: [u8; 25] = [
@@ -35,24 +37,24 @@ const MODE_3_CRTC: [u8; 25] = [
     0x9c, 0x8e, 0x8f, 0x28, 0x1f, 0x96, 0xb9, 0xa3, 0xff,
 ];
 const MODE_3_GRAPHICS: [u8; 9] = [0x00, 0x00, 0x00, 0x00, 0x00, 0x10, 0x0e, 0x00, 0xff];
-/// The palette first: the 16 colours among the 64 of the EGA.
+/// The palette comes first: the 16 colours among the 64 of the EGA.
 const MODE_3_ATTRIBUTE: [u8; 21] = [
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x14, 0x07, 0x38, 0x39, 0x3a, 0x3b, 0x3c, 0x3d, 0x3e, 0x3f,
     0x0c, 0x00, 0x0f, 0x08, 0x00,
 ];
-/// Attribute address: the screen is on.
+/// Bit of the attribute address: the screen is on.
 const SCREEN_ON: u8 = 0x20;
 
 /// The colours of the EGA.
 const EGA_COLOURS: u8 = 64;
 
-/// Plane 2 while it can be written as a whole.
+/// The address of plane 2 while it can be written as a whole.
 const FONT: u64 = 0xa_0000;
-/// A character's place in the font, of which 16 bytes are its lines.
+/// Bytes of a character in the font, of which 16 are its lines.
 const GLYPH_PLACE: u64 = 32;
 const GLYPH_LINES: usize = 16;
 
-/// The characters of the screen, each with its attribute.
+/// The address of the characters on the screen, each with its attribute.
 const TEXT: u64 = 0xb_8000;
 const TEXT_LEN: u64 = 0x8000;
 /// Two spaces in light grey on black.
@@ -77,7 +79,7 @@ pub(super) fn enter(firmware: &mut Firmware<'_>) {
     adapter.out(ATTRIBUTE, SCREEN_ON);
 }
 
-/// The way to the adapter.
+/// Accesses the adapter.
 struct Adapter<'a, 'b>(&'a mut Firmware<'b>);
 
 impl Adapter<'_, '_> {
@@ -86,19 +88,19 @@ impl Adapter<'_, '_> {
         board.write_port(memory, *now, port, Width::Byte, value.into());
     }
 
-    /// So that the next write to the attribute controller is an address.
+    /// Makes the next write to the attribute controller an address.
     fn expect_attribute_address(&mut self) {
         let Firmware { board, memory, now, .. } = &mut *self.0;
         board.read_port(memory, *now, INPUT_STATUS_1, Width::Byte);
     }
 
-    /// Sets the register `index` of those behind `port`.
+    /// Sets register `index` of those behind `port`.
     fn set(&mut self, port: u16, index: u8, value: u8) {
         self.out(port, index);
         self.out(port + 1, value);
     }
 
-    /// Sets those registers from the first on.
+    /// Sets the registers behind `port` from the first one on.
     fn set_all(&mut self, port: u16, values: &[u8]) {
         for (index, value) in (0..).zip(values) {
             self.set(port, index, *value);
@@ -125,8 +127,8 @@ impl Adapter<'_, '_> {
         }
     }
 
-    /// Gives the DAC the colours of the EGA, of which bits 2 to 0 are two thirds of red, green and blue, and bits 5 to 3
-    /// one third.
+    /// Gives the DAC the colours of the EGA. Bits 2 to 0 are two thirds of red, green and blue, and bits 5 to
+    /// 3 one third.
     fn load_colours(&mut self) {
         self.out(DAC_WRITE_ADDRESS, 0);
         for colour in 0..EGA_COLOURS {
@@ -152,7 +154,7 @@ mod tests {
     use super::super::tests::after_reset;
     use super::*;
 
-    /// The text screen of the machine.
+    /// Returns the text screen of the machine.
     fn screen(machine: &Firmware<'_>) -> ring3_core::display::TextScreen {
         match machine.board.picture(machine.memory) {
             Some(Picture::Text(screen)) => screen,
@@ -185,7 +187,7 @@ mod tests {
                 let start = line * screen.pixels.width + 9 * column;
                 &screen.pixels.colours[start..start + 9]
             };
-            // The ninth dot is the eighth one in line graphics.
+            // In line graphics the ninth dot repeats the eighth one.
             assert!((1..15).all(|line| dots(0, line) == [0xaa5500; 9]));
             let lit = |line| dots(1, line).iter().filter(|dot| **dot == 0xffffff).count();
             assert!(lit(4) < lit(11), "an L is wider at its foot");

@@ -1,19 +1,21 @@
-//! The ROM by which SeaBIOS starts a kernel: an expansion ROM with a bootstrap entry vector ("Plug and Play BIOS Specification" 1.0A, chapter 3),
-//! which fetches the kernel's parts by the DMA of fw_cfg, since that reaches all of memory in real mode, too.
+//! The ROM by which SeaBIOS starts a kernel: an expansion ROM with a bootstrap entry vector ("Plug and Play
+//! BIOS Specification" 1.0A, chapter 3). It fetches the kernel's parts by the DMA of fw_cfg, which reaches
+//! all of memory even in real mode.
 
 use ring3_devices::fw_cfg::{DmaCommand, key};
 
 use super::{Plan, stack_pointer};
 use crate::checksum::make_sum_zero;
 
-/// Its unit of length.
+/// The unit of its length, in bytes.
 const BLOCK: usize = 512;
 const PNP_HEADER: usize = 0x20;
 const ENTRY: usize = 0x40;
-/// What the boot menu shows.
+/// The name in the boot menu.
 const NAME: &[u8] = b"Linux kernel\0";
 
-/// The ROM for a kernel with protected-mode code of `code_len` bytes and an initial RAM disk of `initrd_len`.
+/// Returns the ROM for a kernel with protected-mode code of `code_len` bytes and an initial RAM disk of
+/// `initrd_len`.
 pub(crate) fn rom(plan: &Plan, code_len: u32, initrd_len: u32) -> Vec<u8> {
     let parts = [
         (key::SETUP_DATA, plan.setup.len() as u32, plan.setup_address),
@@ -44,7 +46,7 @@ pub(crate) fn rom(plan: &Plan, code_len: u32, initrd_len: u32) -> Vec<u8> {
     rom
 }
 
-/// The expansion header of the specification's table 3, with the name of the product at `name`.
+/// Returns the expansion header of the specification's table 3, with the name of the product at `name`.
 fn pnp_header(name: u16) -> [u8; 32] {
     let mut header = [0; 32];
     header[..4].copy_from_slice(b"$PnP");
@@ -56,8 +58,8 @@ fn pnp_header(name: u16) -> [u8; 32] {
     header
 }
 
-/// The code at the bootstrap entry: has fw_cfg do the commands in the table at `table`, and goes to the real-mode code with the registers
-/// of boot.rst, "Running the Kernel".
+/// Returns the code at the bootstrap entry. It makes fw_cfg execute the commands in the table at `table`, and
+/// jumps to the real-mode code with the registers of boot.rst, "Running the Kernel".
 fn entry(plan: &Plan, table: u16) -> Vec<u8> {
     const COMMANDS: u8 = 4;
     let segment = (plan.setup_address / 16) as u16;

@@ -1,9 +1,9 @@
-//! The control handle: what a person's or a tool's front-end asks of a running machine.
+//! The control handle: the requests of a front-end, for a person or a tool, to a running machine.
 //!
-//! A [`Control`] is a [`Sender`] with more to it. What changes the guest goes by the door as an input (a key, the reset
-//! button); what does not is a [`Request`], which the machine answers between two slices, asleep or paused as it
-//! may be: for a picture of the screen, its drives, its counters, to pause or to go on. Whoever
-//! wants to know what happens to the machine subscribes to its [`Event`]s.
+//! A [`Control`] is an extended [`Sender`]. Requests that change the guest go by the door as inputs (a key,
+//! the reset button). All others are a [`Request`], which the machine answers between two slices, even when
+//! it sleeps or is paused: for a picture of the screen, its drives, its counters, to pause or to continue.
+//! Those who want to know what happens to the machine subscribe to its [`Event`]s.
 //!
 //! Nothing here hangs: a machine that has ended answers with [`Ended`].
 //!
@@ -43,27 +43,27 @@ use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 use crate::machine::Ending;
 use crate::stats::Stats;
 
-/// The devices for which a person's inputs are.
+/// The devices that take a person's inputs.
 const KEYBOARD: &str = "i8042";
 const POWER_MANAGEMENT: &str = "acpi_pm";
 
-/// Events that wait for a subscriber at most; what comes then is lost to it.
+/// Upper bound of the events that wait for a subscriber; later ones are lost to it.
 const EVENTS_WAITING: usize = 256;
 
-/// The machine has ended and answers nothing any more.
+/// The machine has ended and answers no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the machine has ended")]
 pub struct Ended;
 
-/// The guest has locked the tray of a drive. It was asked to open it.
+/// The guest has locked the tray of a drive, and was asked to open it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the guest has locked the tray")]
 pub struct MediumHeld;
 
-/// Why the medium of a drive is not changed.
+/// The reasons why the medium of a drive is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ChangeError {
-    /// There is no machine any more.
+    /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
     /// The guest holds the medium.
@@ -71,18 +71,18 @@ pub enum ChangeError {
     Held(#[from] MediumHeld),
 }
 
-/// Why the cable of a network card is left as it is.
+/// The reasons why the cable of a network card is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LinkError {
-    /// There is no machine any more.
+    /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
-    /// Nothing is called that.
+    /// There is no card of this name.
     #[error("there is no such network card")]
     NoCard,
 }
 
-/// What a machine does.
+/// The state of a machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Status {
     /// It runs, or is about to.
@@ -90,60 +90,61 @@ pub enum Status {
     Running,
     /// It stands still between two instructions, and virtual time with it.
     Paused,
-    /// The same, as the host could not do what a drive was asked; when it goes on, that is tried again.
+    /// It stands still as in [`Status::Paused`], because the host could not execute a request of a drive.
+    /// When it continues, the request is tried again.
     Stopped,
-    /// The guest has switched it off; it stands still until it is reset and then told to go on.
+    /// The guest has switched it off. It stands still until it is reset and then told to continue.
     Off,
-    /// It does nothing any more.
+    /// It has ended.
     Ended,
 }
 
-/// What has happened to a machine.
+/// An event of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// It stands still.
     Paused,
-    /// It goes on.
+    /// It continues.
     Resumed,
-    /// The host could not do what a drive was asked.
+    /// The host could not execute a request of a drive.
     DriveFailed(DriveFailure),
     /// It was reset.
     Reset {
-        /// The guest has done it, not a person outside.
+        /// Whether the guest has reset it, rather than a person outside.
         by_guest: bool,
     },
     /// The power button was pressed.
     PowerButton,
-    /// The guest has let go of a card, which was taken out.
+    /// The guest has given up a card, which was taken out.
     CardGone {
         /// The name that its device had.
         device: String,
-        /// What people called it.
+        /// The id by which people knew it.
         id: Option<String>,
     },
-    /// The guest has switched it off, and [`Config::stays_when_off`](crate::Config::stays_when_off) says that this is not
-    /// the end.
+    /// The guest has switched it off, and [`Config::stays_when_off`](crate::Config::stays_when_off) says that
+    /// this is not the end.
     Off,
     /// It has ended, and this is the last event.
     Ended(Ending),
-    /// It has ended because the host could not go on, for this reason; the last event too.
+    /// It has ended because the host could not continue, for this reason. This is the last event, too.
     Failed(String),
 }
 
-/// What a drive is, for a person to read.
+/// The description of a drive for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriveInfo {
     /// The name of the device to which it is attached.
     pub device: String,
-    /// Which of that device's drives it is, from 0.
+    /// Its number among the drives of that device, from 0.
     pub unit: u8,
-    /// What people call the device, where it is a card.
+    /// The id by which people know the device, if it is a card.
     pub id: Option<String>,
-    /// What people call the drive.
+    /// The names by which people know the drive.
     pub names: DriveNames,
-    /// Its medium can be changed.
+    /// Whether its medium can be changed.
     pub removable: bool,
-    /// The guest forbids that the medium is taken out.
+    /// Whether the guest forbids taking out the medium.
     pub locked: bool,
     /// The medium that is in it.
     pub medium: Option<Medium>,
@@ -151,103 +152,105 @@ pub struct DriveInfo {
     pub file: Option<PathBuf>,
     /// The format of that file, as qemu-img calls it.
     pub format: Option<&'static str>,
-    /// What becomes of writes to it.
+    /// How writes to it are cached.
     pub cache: Cache,
-    /// What becomes of writes that are zeros.
+    /// How writes of zeros are treated.
     pub detect_zeroes: DetectZeroes,
-    /// What it does at most.
+    /// The limits of its rate.
     pub limits: Limits,
-    /// Why the machine stands still, if that is for this drive.
+    /// The error for which the machine stands still, if it does so because of this drive.
     pub stopped: Option<DiskError>,
-    /// What it has done.
+    /// Counts of its operations.
     pub counts: Counts,
 }
 
-/// What a [`Control`] asks of the machine.
+/// A request of a [`Control`] to the machine.
 #[derive(Debug)]
 pub enum Request {
-    /// Only to answer.
+    /// Only answer.
     Nothing(Reply<()>),
     /// Stand still.
     Pause(Reply<()>),
-    /// Go on.
+    /// Continue.
     Resume(Reply<()>),
-    /// What the screen shows; nothing where there is no screen.
+    /// Return the picture on the screen, or None if there is no screen.
     Picture(Reply<Option<Picture>>),
-    /// Put `drive`, with the medium in it, in the place of drive `unit` of the device `device`.
+    /// Replace drive `unit` of the device `device` by `drive`, with the medium in it.
     ChangeMedium {
         /// The name of the device.
         device: String,
-        /// Which of its drives.
+        /// The number of the drive there.
         unit: u8,
-        /// What is to do its work.
+        /// The drive that does the work from now on.
         drive: Box<dyn Drive>,
-        /// Though the guest may hold the medium.
+        /// Whether to do so even if the guest holds the medium.
         force: bool,
-        /// It has been done, or the guest holds the medium.
+        /// The result: done, or the guest holds the medium.
         reply: Reply<Result<(), MediumHeld>>,
     },
     /// Give drive `unit` of the device `device` other limits.
     LimitDrive {
         /// The name of the device.
         device: String,
-        /// Which of its drives.
+        /// The number of the drive there.
         unit: u8,
-        /// What it is to do at most.
+        /// The new limits.
         limits: Limits,
-        /// It has been done, or cannot be.
+        /// The result.
         reply: Reply<Result<(), LimitError>>,
     },
     /// Give the medium of drive `unit` of the device `device` another size, and tell the guest.
     ResizeDrive {
         /// The name of the device.
         device: String,
-        /// Which of its drives.
+        /// The number of the drive there.
         unit: u8,
-        /// What it is to have, whole sectors.
+        /// The new size, a whole number of sectors.
         bytes: u64,
-        /// It has been done, or cannot be.
+        /// The result.
         reply: Reply<Result<(), ResizeError>>,
     },
-    /// The drives.
+    /// Describe the drives.
     Drives(Reply<Vec<DriveInfo>>),
     /// Put a disk into a slot.
     PlugDisk(Box<NewDisk>, Reply<Result<(), PlugError>>),
-    /// Ask the guest for the card that people call that.
+    /// Ask the guest for the card with this id.
     Unplug(String, Reply<Result<(), UnplugError>>),
-    /// Know that the host could not do what a drive was asked, and stand still if that is to be done about it. It comes from the drive.
+    /// Handle an operation that the host could not execute, and stand still if the policy says so. The drive
+    /// itself sends this request.
     DriveFailed(DriveFailure),
-    /// Plug the cable of the network card that people call that in or out.
+    /// Plug in, or unplug, the cable of the network card with this id.
     SetLink {
-        /// What people call the card, or what is behind it.
+        /// The id of the card, or of its network.
         id: String,
-        /// The cable leads somewhere.
+        /// Whether the cable is plugged in.
         is_up: bool,
-        /// It has been done, or there is no such card.
+        /// The result: done, or there is no such card.
         reply: Reply<Result<(), LinkError>>,
     },
-    /// What has been counted so far.
+    /// Return the counters so far.
     Stats(Reply<Box<Stats>>),
-    /// The state of the processor.
+    /// Describe the state of the processor.
     Processor(Reply<Box<Processor>>),
-    /// What is in memory; nothing where a page of it is not mapped.
+    /// Return the contents of memory, or None if one of its pages is not mapped.
     Memory(MemoryRange, Reply<Option<Vec<u8>>>),
-    /// The physical address of a linear one, if it is mapped.
+    /// Return the physical address for a linear one, if it is mapped.
     Physical(u64, Reply<Option<u64>>),
-    /// What is on the PCI bus.
+    /// Describe the functions on the PCI bus.
     PciFunctions(Reply<Vec<PciFunction>>),
-    /// What it is made of.
+    /// Describe the parts of the machine.
     Describe(Reply<Box<Description>>),
 }
 
-/// Where the answer to a request goes. Without one the request fails with [`Ended`].
+/// The way back for the answer to a request. If it is dropped without an answer, the request fails with
+/// [`Ended`].
 #[derive(Debug)]
 pub struct Reply<T>(SyncSender<T>);
 
 impl<T> Reply<T> {
-    /// Answers; nobody may be left who waits for it.
+    /// Answers. It does not matter whether anyone still waits.
     pub fn answer(self, answer: T) {
-        // There is room for the one answer.
+        // There is room for the only answer.
         let _ = self.0.try_send(answer);
     }
 }
@@ -259,47 +262,47 @@ pub struct Control {
 }
 
 impl Sender {
-    /// A control handle to the same machine.
+    /// Returns a control handle to the same machine.
     pub fn control(&self) -> Control {
         Control { sender: self.clone() }
     }
 }
 
 impl Control {
-    /// The way for inputs.
+    /// Returns the sender for inputs.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 
-    /// What the machine does.
+    /// Returns the state of the machine.
     pub fn status(&self) -> Status {
         self.sender.status()
     }
 
     /// Stops the machine between two instructions; it stands still when this returns. Inputs still reach its
-    /// devices, and the guest sees them when it goes on.
+    /// devices, and the guest sees them when it continues.
     pub fn pause(&self) -> Result<(), Ended> {
         self.ask(Request::Pause)
     }
 
-    /// Lets the machine go on, unless it is off.
+    /// Lets the machine continue, unless it is off.
     pub fn resume(&self) -> Result<(), Ended> {
         self.ask(Request::Resume)
     }
 
-    /// What the screen shows; nothing where there is no screen.
+    /// Returns the picture on the screen, or None if there is no screen.
     pub fn picture(&self) -> Result<Option<Picture>, Ended> {
         self.ask(Request::Picture)
     }
 
-    /// The drives.
+    /// Describes the drives.
     pub fn drives(&self) -> Result<Vec<DriveInfo>, Ended> {
         self.ask(Request::Drives)
     }
 
-    /// Changes the medium of drive `unit` of the device `device`, which takes removable ones: `drive` is what does its work from now
-    /// on, with or without a medium. If the guest holds the medium that is there, it is asked for it as by the eject button, and
-    /// nothing is changed; with `force` it is not asked.
+    /// Changes the medium of drive `unit` of the device `device`, which must take removable media. From now
+    /// on `drive` does its work, with or without a medium. If the guest holds the present medium, it is asked
+    /// for it as by the eject button, and nothing is changed; with `force` it is not asked.
     pub fn change_medium(
         &self,
         device: &str,
@@ -313,13 +316,13 @@ impl Control {
         Ok(changed?)
     }
 
-    /// Gives drive `unit` of the device `device` other limits.
+    /// Sets the limits of drive `unit` of the device `device`.
     pub fn limit_drive(&self, device: &str, unit: u8, limits: Limits) -> Result<(), LimitError> {
         let device = device.to_owned();
         self.ask(|reply| Request::LimitDrive { device, unit, limits, reply })?
     }
 
-    /// Gives the medium of drive `unit` of the device `device` another size, and tells the guest.
+    /// Sets the size of the medium of drive `unit` of the device `device`, and tells the guest.
     pub fn resize_drive(&self, device: &str, unit: u8, bytes: u64) -> Result<(), ResizeError> {
         let device = device.to_owned();
         self.ask(|reply| Request::ResizeDrive { device, unit, bytes, reply })?
@@ -330,54 +333,57 @@ impl Control {
         self.ask(|reply| Request::PlugDisk(Box::new(new), reply))?
     }
 
-    /// Asks the guest for the card that people call `id`. When it has let go of it, [`Event::CardGone`] tells; a reset of the machine
-    /// takes it out, too. It may be asked again, as a guest may not have listened yet.
+    /// Asks the guest for the card with this id. When the guest has given it up, [`Event::CardGone`] says so;
+    /// a reset of the machine takes it out, too. The request can be repeated, since the guest may not have
+    /// listened yet.
     pub fn unplug(&self, id: &str) -> Result<(), UnplugError> {
         self.ask(|reply| Request::Unplug(id.to_owned(), reply))?
     }
 
-    /// Plugs the cable of a network card in, or out. The guest hears of it where the card has a way to tell; packets of either direction
-    /// are lost while it is out. `id` is what people call the card or what is behind it, or the name of its device.
+    /// Plugs in, or unplugs, the cable of a network card. The guest is told if the card has a way to do so;
+    /// while the cable is unplugged, packets in both directions are lost. `id` is the id of the card or of
+    /// its network, or the name of its device.
     pub fn set_link(&self, id: &str, is_up: bool) -> Result<(), LinkError> {
         self.ask(|reply| Request::SetLink { id: id.to_owned(), is_up, reply })?
     }
 
-    /// What has been counted so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> Result<Stats, Ended> {
         self.ask(Request::Stats).map(|stats| *stats)
     }
 
-    /// The state of the processor.
+    /// Describes the state of the processor.
     pub fn processor(&self) -> Result<Processor, Ended> {
         self.ask(Request::Processor).map(|processor| *processor)
     }
 
-    /// What is in memory; nothing where a page of it is not mapped, or it is more than [`READ_MAX`](crate::inspect::READ_MAX).
+    /// Returns the contents of memory, or None if one of the pages is not mapped, or if it is more than
+    /// [`READ_MAX`](crate::inspect::READ_MAX).
     pub fn read_memory(&self, range: MemoryRange) -> Result<Option<Vec<u8>>, Ended> {
         self.ask(|reply| Request::Memory(range, reply))
     }
 
-    /// The physical address of a linear one, if it is mapped.
+    /// Returns the physical address for a linear one, if it is mapped.
     pub fn physical(&self, linear: u64) -> Result<Option<u64>, Ended> {
         self.ask(|reply| Request::Physical(linear, reply))
     }
 
-    /// What is on the PCI bus.
+    /// Describes the functions on the PCI bus.
     pub fn pci_functions(&self) -> Result<Vec<PciFunction>, Ended> {
         self.ask(Request::PciFunctions)
     }
 
-    /// What the machine is made of.
+    /// Describes the parts of the machine.
     pub fn describe(&self) -> Result<Description, Ended> {
         self.ask(Request::Describe).map(|description| *description)
     }
 
-    /// A key was pressed or released; waits while the keyboard has too much of it.
+    /// Presses or releases a key. Waits while too many keys are queued.
     pub fn key(&self, key: Key, pressed: bool) {
         self.send(KEYBOARD, DeviceInput::Key { key, pressed });
     }
 
-    /// The mouse was moved or a button of it changed; waits while there is too much of it.
+    /// Moves the mouse or changes one of its buttons. Waits while too much is queued.
     pub fn mouse(&self, moved: MouseMove) {
         self.send(KEYBOARD, DeviceInput::Mouse(moved));
     }
@@ -387,14 +393,14 @@ impl Control {
         self.send(POWER_MANAGEMENT, DeviceInput::PowerButton);
     }
 
-    /// Presses the reset button. When this returns the machine was reset: one that was off can be resumed.
+    /// Presses the reset button. When this returns the machine was reset; one that was off can be resumed.
     pub fn reset(&self) {
         self.sender.send(Input::Reset);
-        // What is asked after a reset is answered after it. A machine that has ended needs none.
+        // Requests after a reset are answered after it. A machine that has ended needs no reset.
         let _ = self.ask(Request::Nothing);
     }
 
-    /// Presses the button of the non-maskable interrupt: many guests show then what they do, or stop.
+    /// Presses the button of the non-maskable interrupt: many guests then show their state, or stop.
     pub fn inject_nmi(&self) {
         self.sender.send(Input::Nmi);
     }
@@ -404,17 +410,17 @@ impl Control {
         self.sender.send(Input::Quit);
     }
 
-    /// The same because of a signal that has come to this process.
+    /// Ends the run because of a signal to this process.
     pub fn quit_by_signal(&self) {
         self.sender.quit_by_signal();
     }
 
-    /// A signal was a reason to end the run.
+    /// Returns whether a signal was a reason to end the run.
     pub fn was_signalled(&self) -> bool {
         self.sender.was_signalled()
     }
 
-    /// All that happens from now on, until the machine ends.
+    /// Subscribes to all events from now on, until the machine ends.
     pub fn subscribe(&self) -> Events {
         let (subscriber, events) = mpsc::sync_channel(EVENTS_WAITING);
         self.sender.subscribe(Subscriber { events: subscriber, misses: Cell::new(false) });
@@ -432,7 +438,7 @@ impl Control {
     }
 }
 
-/// What happens to a machine, one event after the other; it ends with the machine.
+/// The events of a machine, one after the other. The iterator ends with the machine.
 #[derive(Debug)]
 pub struct Events(Receiver<Event>);
 
@@ -449,17 +455,17 @@ impl Iterator for Events {
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     events: SyncSender<Event>,
-    /// It has missed an event, and that was told.
+    /// Whether it has missed an event, and the log says so.
     misses: Cell<bool>,
 }
 
 impl Subscriber {
-    /// Tells `event`; false when nobody listens any more.
+    /// Sends `event`. Returns false if nobody listens any more.
     pub(crate) fn tell(&self, event: &Event) -> bool {
         match self.events.try_send(event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(event)) => {
-                // A guest can have events come thousands of times a second: one word is for all of them.
+                // A guest can cause thousands of events a second, so one message stands for all missed ones.
                 if !self.misses.replace(true) {
                     warn!(
                         "a subscriber does not keep up with events and misses some: {event:?} first"

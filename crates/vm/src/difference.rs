@@ -1,4 +1,4 @@
-//! What two engines did not do in the same way, for a person to read.
+//! The differences between two engines, as a report for people.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write};
@@ -10,7 +10,7 @@ use ring3_x86::flags::Eflags;
 
 use crate::machine::verify::Outcome;
 
-/// Rows of memory that are shown at most, and fields.
+/// Upper bound of the rows of memory, and of the fields, that are shown.
 const ROWS: usize = 24;
 /// Bytes in a row.
 const ROW_LEN: usize = 16;
@@ -24,15 +24,15 @@ pub(crate) struct Side {
     pub(crate) time: Time,
     pub(crate) cpu: SavedState,
     pub(crate) board: SavedState,
-    /// The processor for a person to read.
+    /// The state of the processor as text.
     pub(crate) report: String,
     pub(crate) memory: Vec<u8>,
 }
 
-/// Flags that an instruction has left undefined, and that the guest has used.
+/// Undefined flags of an instruction that the guest has used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undefined {
-    /// Those that differ.
+    /// The flags that differ.
     pub flags: Eflags,
     /// The instruction: address, bytes and disassembly.
     pub by: String,
@@ -41,55 +41,56 @@ pub struct Undefined {
 /// A field of the state that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Where it is, as in `cpu.gpr[0]`.
+    /// Its path, as in `cpu.gpr[0]`.
     pub path: String,
-    /// Its value with the engine that was verified; empty where it has none.
+    /// Its value with the engine that was verified; empty if it has none.
     pub tested: String,
-    /// Its value with the other one.
+    /// Its value with the reference engine.
     pub reference: String,
 }
 
-/// Where memory differs, and what both machines have there.
+/// The address of a difference in memory, and the bytes of both machines there.
 type Row = (usize, [Vec<u8>; 2]);
 
-/// Where two engines differ.
+/// A difference between two engines.
 #[derive(Debug)]
 pub struct Difference {
-    /// Instructions after which they were the same.
+    /// The number of instructions after which the machines were last equal.
     same: u64,
-    /// Instructions after which they were not.
+    /// The number of instructions after which they were not.
     different: u64,
-    /// It came again when that part of the run was repeated.
+    /// Whether the difference came again when this part of the run was repeated.
     repeated: bool,
-    /// It comes from these.
+    /// The undefined flags that cause it.
     undefined: Option<Undefined>,
     time: Time,
     engines: [&'static str; 2],
     fields: Vec<Field>,
-    /// Rows of memory that differ, by their place.
+    /// Rows of memory that differ, by their addresses.
     rows: Vec<Row>,
     bytes: usize,
     reports: [String; 2],
     /// The instructions executed before.
     trace: Vec<String>,
-    /// The one that was executed next, and those after it in memory.
+    /// The instruction that was executed next, and those after it in memory.
     next: Vec<String>,
-    /// The processor when the machines were the same.
+    /// The state of the processor when the machines were equal.
     before: String,
 }
 
 impl Difference {
-    /// One that was found again: it comes with the instruction after the first `same` ones.
+    /// Returns a difference that came again: it comes with the instruction after the first `same` ones.
     pub(crate) fn found(same: u64, sides: [Side; 2]) -> Difference {
         Difference::of(same, same.saturating_add(1), true, sides)
     }
 
-    /// One that was not found again. The machines were the same after `same` instructions.
+    /// Returns a difference that did not come again. The machines were equal after `same` instructions.
     pub(crate) fn not_repeated(same: u64, different: u64, sides: [Side; 2]) -> Difference {
         Difference::of(same, different, false, sides)
     }
 
-    /// One that comes from flags which are undefined after the first `at` instructions, and are used before there are `different`.
+    /// Returns a difference that comes from flags which are undefined after the first `at` instructions, and
+    /// are used before there are `different`.
     pub(crate) fn of_undefined(
         at: u64,
         different: u64,
@@ -141,33 +142,35 @@ impl Difference {
         }
     }
 
-    /// Adds the code: the instructions executed before, those that come next, and the processor at that point.
+    /// Adds the code: the instructions executed before, those that follow, and the processor at that point.
     pub(crate) fn describe_code(&mut self, trace: Vec<String>, next: Vec<String>, before: String) {
         (self.trace, self.next, self.before) = (trace, next, before);
     }
 
-    /// How many instructions were executed when the machines were last known to be the same.
+    /// Returns the number of instructions after which the machines were last known to be equal.
     pub fn instructions(&self) -> u64 {
         self.same
     }
 
-    /// The instruction after which they are not: address, bytes and disassembly; none where it was not found.
+    /// Returns the instruction after which they differ, with address, bytes and disassembly, or None if it
+    /// was not found.
     pub fn instruction(&self) -> Option<&str> {
         self.next.first().map(String::as_str)
     }
 
-    /// The undefined flags that the guest has used, if the difference comes from these and not from a fault of an engine.
+    /// Returns the undefined flags that the guest has used, if the difference comes from these and not from
+    /// an error of an engine.
     pub fn undefined(&self) -> Option<&Undefined> {
         self.undefined.as_ref()
     }
 
-    /// What differs but for memory.
+    /// Returns the fields that differ, without memory.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 }
 
-/// Rows of memory that differ, a few of them, and how many bytes do in all.
+/// Returns some of the rows of memory that differ, and the number of bytes that differ in all.
 fn compare_memory(tested: &[u8], reference: &[u8]) -> (Vec<Row>, usize) {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     let pages = tested.chunks(4096).zip(reference.chunks(4096)).enumerate();
@@ -211,13 +214,13 @@ fn compare_states(
     fields.extend(only.map(|(path, tested)| Field { path, tested, reference: String::new() }));
 }
 
-/// Adds all that is in `value`, with the path to each.
+/// Adds all leaves in `value`, each with its path.
 fn add_leaves(path: String, value: &Value, leaves: &mut BTreeMap<String, String>) {
     match value {
         Value::Map(entries) => {
             for (key, value) in entries {
                 let path = match key.as_text() {
-                    // What is below it is all of the state.
+                    // Below this field is the whole state, so its name is left out.
                     Some("body") => path.clone(),
                     Some(key) => format!("{path}.{key}"),
                     None => format!("{path}.{key:?}"),
@@ -315,7 +318,7 @@ impl Difference {
         Ok(())
     }
 
-    /// Both processors; what is different twice, with a mark.
+    /// Shows both processors. Lines that differ have a mark.
     fn show_reports(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let [tested, reference] = &self.reports;
         writeln!(f, "\nthe processors then, with the lines that differ marked (*):")?;

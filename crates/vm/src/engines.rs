@@ -1,4 +1,4 @@
-//! Which engine executes the guest's instructions.
+//! The choice of the engine that executes the guest's instructions.
 
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_translator::{Translator, Unavailable};
@@ -13,13 +13,13 @@ pub enum EngineChoice {
     /// The interpreter.
     #[default]
     Interpreter,
-    /// The translator; an error where the host does not allow it.
+    /// The translator; an error if the host does not allow it.
     Translator,
-    /// The translator, or else the interpreter.
+    /// The translator if the host allows it, and otherwise the interpreter.
     Auto,
 }
 
-/// That which makes engines.
+/// A maker of engines.
 pub trait EngineMaker {
     /// Makes an engine, and memory of `size` bytes for it.
     fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError>;
@@ -47,7 +47,7 @@ impl EngineMaker for EngineChoice {
     }
 }
 
-/// Why there can be no engine or no memory.
+/// The reasons why there can be no engine or no memory.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The host does not allow the translator.

@@ -1,4 +1,4 @@
-//! The event log: a line of text for each thing that happens to a machine, with the point at which it did.
+//! The event log: a line of text for each event of a machine, with the point at which it happened.
 //!
 //! ```text
 //!      1024    0.000001024 input com1: 12 bytes "poweroff -f\n"
@@ -6,8 +6,8 @@
 //! 100000000    0.100000000 checkpoint memory 6f2b4cd0911e07aa state 0d9e6b0c7f1a2233
 //! ```
 //!
-//! First stands the number of instructions executed, then virtual time in seconds. Looks at the host's clock are left out. Two
-//! logs of the same deterministic run are the same, byte for byte.
+//! The first column is the number of instructions executed, the second is virtual time in seconds. Looks at
+//! the host's clock are left out. Two logs of the same deterministic run are equal, byte for byte.
 
 use std::fmt::{self, Debug, Display, Formatter};
 use std::hash::Hasher;
@@ -25,20 +25,20 @@ use crate::machine::Ending;
 /// Bytes of an input that are shown.
 const SHOWN_BYTES: usize = 64;
 
-/// Hashes (XXH3 of 64 bits) of a machine between two instructions: two that are the same have the same ones.
+/// Hashes (XXH3 of 64 bits) of a machine between two instructions. Equal machines have equal hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// That of RAM and areas.
+    /// The hash of RAM and areas.
     pub memory: u64,
-    /// That of everything else: processor, devices, virtual time and the map of memory.
+    /// The hash of everything else: processor, devices, virtual time and the map of memory.
     pub state: u64,
 }
 
 impl Checkpoint {
-    /// That of a machine with this memory and, but for memory, this state.
+    /// Returns the hashes of a machine with this memory and, apart from memory, this state.
     ///
     /// # Panics
-    /// When the state cannot be represented as CBOR, which all of a machine can.
+    /// When the state cannot be represented as CBOR. All states of a machine can.
     pub(crate) fn of(memory: &Memory, state: &impl Serialize) -> Checkpoint {
         let mut bytes = Vec::new();
         ciborium::into_writer(state, &mut bytes).expect("states serialize");
@@ -52,20 +52,20 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What happens.
+/// An event.
 #[derive(Debug)]
 pub(crate) enum What<'a> {
     /// An input comes in.
     Input(&'a Input),
     /// The processor takes an external interrupt with this vector.
     Interrupt(u8),
-    /// The processor is sent an NMI.
+    /// The processor receives an NMI.
     Nmi,
     /// The machine is reset.
     Reset,
-    /// The processor alone is.
+    /// The processor alone is reset.
     ProcessorReset,
-    /// So many instructions were executed that the machine is looked at.
+    /// A checkpoint is due after this number of instructions.
     Checkpoint(Checkpoint),
     /// A card is taken out.
     Unplug(&'a str),
@@ -113,7 +113,7 @@ impl Display for What<'_> {
     }
 }
 
-/// One line, however long the input is.
+/// Shows an input in one line, however long it is.
 fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
     match input {
         DeviceInput::Serial(bytes) if bytes.len() <= SHOWN_BYTES => {
@@ -169,11 +169,11 @@ impl Display for Seconds {
 /// An event log that is being written.
 pub struct EventLog {
     out: BufWriter<Box<dyn Write>>,
-    /// Instructions from one checkpoint to the next; none where there are none.
+    /// Number of instructions between checkpoints; None for no checkpoints.
     interval: Option<NonZero<u64>>,
-    /// Instructions at the last checkpoint.
+    /// The count of instructions at the last checkpoint.
     last: u64,
-    /// What went wrong: nothing is written any more.
+    /// The first error, after which nothing more is written.
     error: Option<io::Error>,
 }
 
@@ -184,18 +184,19 @@ impl Debug for EventLog {
 }
 
 impl EventLog {
-    /// A log that goes to `out`, with a checkpoint whenever a multiple of `interval` instructions was executed, if there is one.
+    /// Returns a log that writes to `out`, with a checkpoint at each multiple of `interval` instructions, if
+    /// it is given.
     pub fn new(out: impl Write + 'static, interval: Option<NonZero<u64>>) -> EventLog {
         EventLog { out: BufWriter::new(Box::new(out)), interval, last: 0, error: None }
     }
 
-    /// After how many instructions the next checkpoint is due.
+    /// Returns the number of instructions at which the next checkpoint is due.
     pub(crate) fn next_checkpoint(&self) -> Option<u64> {
         let interval = self.interval?.get();
         Some((self.last / interval).saturating_add(1).saturating_mul(interval))
     }
 
-    /// Writes a line; an error comes by [`EventLog::take_error`].
+    /// Writes a line. [`EventLog::take_error`] returns an error.
     pub(crate) fn tell(&mut self, instructions: u64, time: Time, what: &What<'_>) {
         if let What::Checkpoint(_) = what {
             self.last = instructions;
@@ -207,12 +208,12 @@ impl EventLog {
         self.error = writeln!(self.out, "{instructions:>12} {time:>16} {what}").err();
     }
 
-    /// What has gone wrong.
+    /// Takes the error.
     pub(crate) fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()
     }
 
-    /// Writes what was held back.
+    /// Writes what is still buffered.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),

@@ -1,14 +1,14 @@
 //! The transcendental functions of the host's x87, where it has one.
 //!
-//! They deliver the last bits of a real processor, which the manual leaves to it; the
-//! portable ones differ in these. So what a guest computes with them is the same
-//! on all hosts of one design, not on all hosts.
+//! They deliver the last bits of a real processor, which the manual leaves to the processor; the portable
+//! functions differ in these. So a guest's results are the same on all hosts with processors of the same
+//! design, but not on all hosts.
 
 use ring3_hostfpu::Stack;
 use ring3_x86::softfloat::F80;
 use ring3_x86::softfloat::transcendental::{self, Function, Outcome, Results};
 
-/// Computes `function` on the host, or portably if that has no x87.
+/// Computes `function` on the host, or portably if the host has no x87.
 pub(crate) fn execute(function: Function, control: u16, st: [F80; 2]) -> Outcome {
     let host = ring3_hostfpu::execute(function.opcode(), control, st.map(F80::to_bytes));
     let Some(host) = host else {

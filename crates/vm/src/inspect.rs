@@ -1,5 +1,5 @@
-//! What is seen of a machine from outside, between two instructions, without changing anything: its registers, memory and cards, and what it is
-//! made of.
+//! The view of a machine from outside, between two instructions, without changing anything: its registers,
+//! memory and cards, and the parts that it is made of.
 
 use ring3_core::device::Width;
 use ring3_devices::nic;
@@ -10,23 +10,23 @@ use crate::board::Board;
 use crate::config::Config;
 use crate::machine::Vm;
 
-/// Bytes that are read at once at most.
+/// Upper bound of the bytes that are read at once.
 pub const READ_MAX: usize = 16 << 20;
 
 /// The state of the processor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Processor {
-    /// For a person to read, with the instruction that is next.
+    /// A description as text, with the next instruction.
     pub report: String,
-    /// Names as assemblers have them, and values. The instruction pointer is among them.
+    /// Names as in assemblers, and values, including the instruction pointer.
     pub registers: Vec<(&'static str, u64)>,
-    /// The instructions that come next: address, bytes and disassembly of each.
+    /// The next instructions: address, bytes and disassembly of each.
     pub instructions: Vec<String>,
-    /// It waits for an interrupt.
+    /// Whether it waits for an interrupt.
     pub halted: bool,
 }
 
-/// Instructions of [`Processor::instructions`].
+/// Number of [`Processor::instructions`].
 const INSTRUCTIONS: usize = 16;
 
 impl Processor {
@@ -53,14 +53,14 @@ impl Processor {
     }
 }
 
-/// Memory that is asked for.
+/// A range of memory to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryRange {
     /// The first byte.
     pub address: u64,
-    /// How many, at most [`READ_MAX`].
+    /// Number of bytes, at most [`READ_MAX`].
     pub len: usize,
-    /// It is an address of the code that runs, and not one of physical memory.
+    /// Whether the address is one of the code that runs, rather than a physical one.
     pub is_linear: bool,
 }
 
@@ -75,36 +75,36 @@ pub struct PciFunction {
     pub header: [u8; 64],
 }
 
-/// A network card, as people know it.
+/// The names of a network card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicInfo {
     /// The name of the device.
     pub device: &'static str,
-    /// What people call it.
+    /// The id by which people know it.
     pub id: Option<String>,
-    /// What people call what is behind it.
+    /// The id by which people know its network.
     pub network: Option<String>,
 }
 
-/// What a machine is made of.
+/// The parts of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Description {
-    /// Its shape.
+    /// Its configuration.
     pub config: Config,
-    /// What executes its instructions.
+    /// The name of its engine.
     pub engine: &'static str,
     /// Its network cards, in the order of [`Config::nics`].
     pub nics: Vec<NicInfo>,
 }
 
 impl Vm {
-    /// The state of the processor.
+    /// Describes the state of the processor.
     pub fn processor(&self) -> Processor {
         Processor::of(&self.cpu, &self.memory)
     }
 
-    /// Memory as the processor sees it; device memory is not read, for that may change the device. None where a page of it is not mapped, or it
-    /// is too much.
+    /// Reads memory as the processor sees it. Memory of devices is not read, since that may change the
+    /// device. Returns None if one of the pages is not mapped, or if the range is too long.
     pub fn peek(&self, range: MemoryRange) -> Option<Vec<u8>> {
         let MemoryRange { address, len, is_linear } = range;
         if len > READ_MAX {
@@ -123,18 +123,18 @@ impl Vm {
         Some(bytes)
     }
 
-    /// The physical address of a linear one, if it is mapped.
+    /// Returns the physical address for a linear one, if it is mapped.
     pub fn physical(&self, linear: u64) -> Option<u64> {
         self.cpu.probe(&self.memory, linear & 0xffff_ffff)
     }
 
-    /// What is on the PCI bus.
+    /// Describes the functions on the PCI bus.
     pub fn pci_functions(&mut self) -> Vec<PciFunction> {
         let now = self.now();
         self.board.pci_functions(&mut self.memory, now)
     }
 
-    /// What it is made of.
+    /// Describes the parts of the machine.
     pub fn describe(&self) -> Description {
         let names = nic::NAMES.into_iter().take(self.config.nics.len());
         let nics = names.map(|device| NicInfo {
@@ -148,7 +148,8 @@ impl Vm {
 }
 
 impl Board {
-    /// What is on the PCI bus, by the headers of configuration spaces, which are read without effect.
+    /// Describes the functions on the PCI bus by the headers of their configuration spaces, which are read
+    /// without effect.
     fn pci_functions(
         &mut self,
         memory: &mut ring3_core::memory::Memory,
@@ -164,7 +165,7 @@ impl Board {
                 header[usize::from(offset)..][..Width::Dword.bytes().into()]
                     .copy_from_slice(&value.to_le_bytes());
             }
-            // Nobody has made a card of this number (6.2.1).
+            // No card has this vendor (6.2.1).
             if header[..2] != [0xff; 2] {
                 found.push(PciFunction { slot, function, header });
             }

@@ -59,10 +59,10 @@ use replay::Replay;
 
 pub use saved::SavedMachine;
 
-/// Why a machine cannot be made or cannot go on.
+/// The reasons why a machine cannot be made or cannot continue.
 #[derive(Debug, Error)]
 pub enum VmError {
-    /// There can be no machine of that shape.
+    /// There can be no machine with this configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The firmware cannot be started.
@@ -74,7 +74,7 @@ pub enum VmError {
     /// The size of memory is wrong.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The kernel is none for this machine.
+    /// The file is no kernel for this machine.
     #[error("the kernel {0}")]
     NoKernel(#[from] NoKernel),
     /// The kernel cannot be booted.
@@ -83,7 +83,7 @@ pub enum VmError {
     /// The kernel, which has a Multiboot header, cannot be booted.
     #[error("the kernel {0}")]
     Multiboot(#[from] MultibootError),
-    /// Two devices want the same port: a mistake in the board.
+    /// Two devices claim the same port: a mistake in the board.
     #[error(transparent)]
     Board(#[from] PortConflict),
     /// The guest's output cannot be written.
@@ -95,25 +95,25 @@ pub enum VmError {
     /// The event log cannot be written.
     #[error("cannot write the event log: {0}")]
     EventLog(#[source] io::Error),
-    /// The inputs cannot be recorded, or there are no more of them to be repeated.
+    /// The inputs cannot be recorded, or no more of them can be read for a replay.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// A replay does not do what was recorded: it is of another guest or another version.
+    /// A replay differs from its recording: it is of another guest or another version.
     #[error("the replay has left the recording after {0} instructions")]
     Diverged(u64),
 }
 
-/// What stands behind the machine's outputs.
+/// The destination of the machine's outputs.
 pub trait Console {
-    /// The guest has sent `bytes` on serial port `port` (0 is COM1).
+    /// Takes `bytes` that the guest has sent on serial port `port` (0 is COM1).
     fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()>;
 
-    /// The guest's firmware has sent a byte for those who debug it.
+    /// Takes a byte that the guest's firmware has sent for those who debug it.
     fn debug(&mut self, _byte: u8) -> io::Result<()> {
         Ok(())
     }
 
-    /// The guest may be silent for a while: what was held back must go out.
+    /// Writes what is still buffered, since the guest may be silent for a while.
     fn flush(&mut self) -> io::Result<()>;
 }
 
@@ -122,23 +122,24 @@ pub trait Console {
 pub enum Ending {
     /// The guest has switched the machine off.
     PowerOff,
-    /// The person outside has ended the run.
+    /// A person outside has ended the run.
     Quit,
-    /// The guest has ended the run and gives this status.
+    /// The guest has ended the run with this status.
     Exit(u8),
-    /// The guest has asked for a reset, and [`Config::reboots`] says that this is the end.
+    /// The guest has asked for a reset, and [`Config::reboots`] says that this ends the run.
     Reset,
-    /// The processor cannot go on.
+    /// The processor cannot continue.
     Stopped(Report),
-    /// The guest has halted with interrupts disabled, and [`Config::ends_when_stuck`] says that this is the end.
+    /// The guest has halted with interrupts disabled, and [`Config::ends_when_stuck`] says that this ends the
+    /// run.
     Stuck(Report),
-    /// The same, soon after it has looked for long mode: it is for 64-bit processors.
+    /// The guest has halted like this soon after it has looked for long mode: it is for 64-bit processors.
     For64Bits,
-    /// Firmware has found nothing to boot, and [`Config::ends_when_stuck`] says that this is the end.
+    /// Firmware has found nothing to boot, and [`Config::ends_when_stuck`] says that this ends the run.
     NothingToBoot,
 }
 
-/// Why the processor cannot go on, and its state, for a person to read.
+/// The reason why the processor cannot continue, and its state as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     reason: String,
@@ -146,7 +147,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The reason, in one line.
+    /// Returns the reason, in one line.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -161,7 +162,7 @@ impl Display for Report {
 /// A virtual machine.
 pub struct Vm {
     pub(crate) config: Config,
-    /// What it starts with.
+    /// The software that it starts with.
     software: Arc<Software>,
     pub(crate) cpu: Cpu,
     pub(crate) engine: Box<dyn Engine>,
@@ -169,22 +170,22 @@ pub struct Vm {
     pub(crate) board: Board,
     drives: Drives,
     pub(crate) networks: Networks,
-    /// What people call cards, by the names of their devices.
+    /// The ids by which people know the cards, by the names of their devices.
     pub(crate) ids: BTreeMap<String, String>,
-    /// The cards that were taken out while their drives still had something to do.
+    /// The cards that were taken out while their drives still had work.
     leaving: Vec<&'static str>,
     clock: Clock,
     stats: Stats,
-    /// The guest has switched it off, and that is not the end.
+    /// Whether the guest has switched it off, and that does not end the run.
     is_off: bool,
     giving_up: GivingUp,
-    /// A run that is being repeated: its inputs, among them the answers of the drives.
+    /// A run that is being repeated: its inputs, including the answers of the drives.
     replay: Option<Replay>,
-    /// All inputs so far, if they are to be kept.
+    /// All inputs so far, if they are kept.
     recording: Option<Vec<StampedInput>>,
-    /// Where they go, if they are to be kept in a file.
+    /// The file of inputs, if they are kept in a file.
     recorder: Option<RecordingWriter>,
-    /// What is told of the run.
+    /// The event log.
     event_log: Option<EventLog>,
 }
 
@@ -199,12 +200,12 @@ impl fmt::Debug for Vm {
 }
 
 impl Vm {
-    /// Makes a machine of that shape which starts with `software`, executed by the interpreter.
+    /// Makes a machine with this configuration that starts with `software`, executed by the interpreter.
     pub fn new(config: Config, software: Software) -> Result<Vm, VmError> {
         Vm::with_engine(config, software, EngineChoice::Interpreter)
     }
 
-    /// The same with a choice of engine.
+    /// Makes a machine with an engine of choice.
     pub fn with_engine(
         config: Config,
         software: Software,
@@ -215,7 +216,7 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Puts its parts together, before anything has a state.
+    /// Puts the parts together, before anything has a state.
     fn assemble(
         config: Config,
         software: Software,
@@ -279,17 +280,17 @@ impl Vm {
         Ok(vm)
     }
 
-    /// What it is made of.
+    /// Returns its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The name of the engine.
+    /// Returns the name of the engine.
     pub fn engine(&self) -> &'static str {
         self.engine.name()
     }
 
-    /// What has been counted so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> Stats {
         Stats {
             instructions: self.cpu.instructions,
@@ -299,32 +300,32 @@ impl Vm {
         }
     }
 
-    /// Puts `drive` behind drive `unit` of the device `device`.
+    /// Attaches `drive` as drive `unit` of the device `device`.
     pub fn attach_drive(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
         self.drives.attach(device, unit, Arc::from(drive));
     }
 
-    /// Says what people call what is behind drive `unit` of the device `device`.
+    /// Sets the names by which people know drive `unit` of the device `device`.
     pub fn name_drive(&mut self, device: &str, unit: u8, names: DriveNames) {
         self.drives.name(device, unit, names);
     }
 
-    /// Says what people call the card `device`.
+    /// Sets the id by which people know the card `device`.
     pub fn name_card(&mut self, device: &str, id: String) {
         self.ids.insert(device.to_owned(), id);
     }
 
-    /// Puts `network` behind the network card `device`. What comes for the card goes by the machine's door.
+    /// Attaches `network` to the network card `device`. Packets for the card come by the machine's door.
     pub fn attach_network(&mut self, device: &str, network: Box<dyn Network>) {
         self.networks.attach(device, network);
     }
 
-    /// Says what people call what is behind the network card `device`.
+    /// Sets the id by which people know the network of the card `device`.
     pub fn name_network(&mut self, device: &str, id: String) {
         self.networks.name(device, id);
     }
 
-    /// Says how much drive `unit` of the device `device` does at most.
+    /// Sets the limits of drive `unit` of the device `device`.
     pub fn limit_drive(
         &mut self,
         device: &str,
@@ -337,27 +338,27 @@ impl Vm {
         self.drives.limit(device, unit, limits)
     }
 
-    /// Says what is done where the host cannot do what drive `unit` of the device `device` is asked. In a deterministic run
-    /// the guest is told, whatever is said.
+    /// Sets the policy for errors of the host in drive `unit` of the device `device`. In a deterministic run
+    /// the guest is always told.
     pub fn set_error_policy(&mut self, device: &str, unit: u8, policy: ErrorPolicy) {
         self.drives.set_error_policy(device, unit, policy);
     }
 
-    /// What the display adapter shows.
+    /// Returns the picture that the display adapter shows.
     pub fn picture(&self) -> Option<Picture> {
         self.board.picture(&self.memory)
     }
 
-    /// Guest-physical memory.
+    /// Returns guest-physical memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Resets the whole machine and brings it into the state in which the guest starts. With firmware, memory keeps
-    /// what is in it.
+    /// Resets the whole machine and brings it into the state in which the guest starts. With firmware, memory
+    /// keeps its contents.
     fn reset(&mut self) -> Result<(), VmError> {
         self.is_off = false;
-        // The system that has asked for it is gone.
+        // The system that has sent these requests is gone.
         self.drives.give_up();
         self.cpu.reset();
         if self.software.kernel().is_some() {
@@ -377,7 +378,8 @@ impl Vm {
         Ok(())
     }
 
-    /// Resets the processor alone. Without firmware nothing is at the reset vector, and everything is reset.
+    /// Resets the processor alone. Without firmware there is nothing at the reset vector, so everything is
+    /// reset.
     fn reset_processor(&mut self) -> Result<(), VmError> {
         if self.software.kernel().is_some() {
             return self.reset();
@@ -393,7 +395,7 @@ impl Vm {
         self.recording = Some(Vec::new());
     }
 
-    /// The inputs since [`Vm::record`], which are all that made this run what it is.
+    /// Returns the inputs since [`Vm::record`]. They alone determine this run.
     pub fn recording(&self) -> &[StampedInput] {
         self.recording.as_deref().unwrap_or_default()
     }
@@ -403,7 +405,7 @@ impl Vm {
         self.recorder = Some(recorder);
     }
 
-    /// Tells `log` what happens from now on.
+    /// Logs all events from now on to `log`.
     pub fn log_events(&mut self, log: EventLog) {
         self.event_log = Some(log);
     }
@@ -415,7 +417,7 @@ impl Vm {
         }
     }
 
-    /// An error where the event log or the recording could not be written.
+    /// Returns an error if the event log or the recording could not be written.
     fn check_files(&mut self) -> Result<(), VmError> {
         if let Some(error) = self.event_log.as_mut().and_then(EventLog::take_error) {
             return Err(VmError::EventLog(error));
@@ -426,7 +428,8 @@ impl Vm {
         Ok(())
     }
 
-    /// The run has ended: what was held back goes out, and the event log and the recording tell so and are whole.
+    /// Ends the run: buffered output is written, and the event log and the recording are completed with the
+    /// ending.
     fn finish(&mut self, ending: &Ending, console: &mut dyn Console) -> Result<(), VmError> {
         console.flush()?;
         self.tell_log(&What::End(ending));
@@ -439,18 +442,18 @@ impl Vm {
         Ok(())
     }
 
-    /// The hashes of memory and of everything else.
+    /// Returns the hashes of memory and of everything else.
     pub fn checkpoint(&mut self) -> Checkpoint {
         let parts = (self.cpu.save(), self.board.save(), &self.clock, self.memory.save_map());
         Checkpoint::of(&self.memory, &parts)
     }
 
-    /// The virtual time of the instruction that is executed next.
+    /// Returns the virtual time of the next instruction.
     pub(crate) fn now(&self) -> Time {
         self.clock.now(self.cpu.instructions)
     }
 
-    /// Takes an input in: all that is not determined passes here.
+    /// Takes an input in. Everything that is not determined passes here.
     fn take_input(&mut self, input: &Input) -> Option<Ending> {
         let (instructions, time) = (self.cpu.instructions, self.now());
         if self.recording.is_some() || self.recorder.is_some() {
@@ -489,12 +492,12 @@ impl Vm {
         None
     }
 
-    /// Lets the processor see the clock, which was set: its time-stamp counter follows it.
+    /// Shows the processor the clock, which was set: its time-stamp counter follows it.
     fn show_clock(&mut self) {
         self.cpu.clock = Some(self.clock.clone());
     }
 
-    /// Hands the outputs of the devices on; how that ends the run, if it does.
+    /// Hands on the outputs of the devices. Returns how they end the run, if they do.
     fn hand_out(&mut self, console: &mut dyn Console) -> Result<Option<Ending>, VmError> {
         self.check_files()?;
         let outputs = self.board.take_outputs();
@@ -529,7 +532,7 @@ impl Vm {
                         sent = true;
                     }
                 }
-                // What was sent then need not go out again.
+                // In a replay packets need not be sent again.
                 Output::Packet { .. } => {}
                 Output::Eject { slot } => self.take_out(slot),
                 Output::Exit(status) => {
@@ -572,14 +575,14 @@ impl Vm {
         Ok(ending)
     }
 
-    /// Has a drive do what its device asks, and gives it the answer, if that is there at once.
+    /// Passes a request of a device to its drive, and gives the device the answer, if that is there at once.
     fn ask_drive(
         &mut self,
         device: DeviceId,
         unit: u8,
         request: DiskRequest,
     ) -> Result<(), VmError> {
-        // A card that has gone meanwhile wants nothing any more.
+        // A card that is gone needs no answer any more.
         let Some(name) = self.board.name(device).map(str::to_owned) else { return Ok(()) };
         if let Some(replay) = &mut self.replay {
             if let Some(answer) = replay.take_answer(self.cpu.instructions, &name, request.tag)? {
@@ -593,7 +596,7 @@ impl Vm {
         Ok(())
     }
 
-    /// True when a timer is due now.
+    /// Returns whether a timer is due now.
     fn has_due_timer(&self) -> bool {
         self.board.next_timer().is_some_and(|at| at <= self.now())
     }

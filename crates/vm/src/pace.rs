@@ -1,12 +1,10 @@
 //! Keeps virtual time close to the host's.
 //!
-//! Virtual time is a function of instructions executed; how many nanoseconds an
-//! instruction takes depends on the host, the engine and the guest's work. So
-//! now and then the machine looks at the host's clock (which makes an
-//! [`Input::HostTime`], like everything that comes from outside) and gives its
-//! own clock a new rate: what was measured since the last look, less
-//! what it is ahead. It may be behind, for then it can be set forward; it
-//! never goes back.
+//! Virtual time is a function of instructions executed. How many nanoseconds an instruction takes depends on
+//! the host, the engine and the guest's work. So now and then the machine looks at the host's clock, which
+//! makes an [`Input::HostTime`], like everything that comes from outside. Then it gives its own clock a new
+//! rate: the one measured since the last look, reduced if the clock is ahead of the host's. If it is behind,
+//! it can be set forward; it never goes back.
 //!
 //! A guest that halts lets the machine sleep until its next timer or an input. A kernel without tickless
 //! idle (Debian's 686 flavour) wakes up 250 times a second, and each wake-up finds cold caches, which took 3 to 5 %
@@ -21,14 +19,14 @@ use ring3_core::input::Input;
 /// How often to look at the host's clock while the guest works, in nanoseconds.
 pub const INTERVAL_NANOS: u64 = 2_000_000;
 
-/// The same while a drive is to answer: the guest is to see that soon.
+/// The interval while a drive has yet to answer, since the guest should see the answer soon.
 const SHORT_INTERVAL_NANOS: u64 = 50_000;
 
-/// A guess at the start, in picoseconds for each instruction.
+/// The initial guess, in picoseconds for each instruction.
 pub const INITIAL_PICOS: u64 = 10_000;
 
-/// What fewer instructions took says nothing about the next ones: they ran with cold caches. It counts
-/// together with what comes next, unless the guest sleeps in between.
+/// The time of fewer instructions says nothing about the next ones, since they ran with cold caches. It is
+/// counted together with the next ones, unless the guest sleeps in between.
 const MEASURABLE_INSTRUCTIONS: u64 = 20_000;
 
 /// When virtual time is this far behind, in nanoseconds, it is set forward at once, over all timers
@@ -39,7 +37,7 @@ const HOPELESS_NANOS: u64 = 1_000_000_000;
 /// sleeps in between must not make the next look come too late.
 const PICOS_RANGE: std::ops::RangeInclusive<u64> = 100..=10_000_000;
 
-/// What the host's clock has told.
+/// The measurements by the host's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Host time and instructions when the present measurement began.
@@ -55,25 +53,25 @@ impl Pace {
         Pace { time, instructions, picos_per_instruction: INITIAL_PICOS }
     }
 
-    /// Instructions until the next look.
+    /// Returns the number of instructions until the next look.
     pub fn interval(&self) -> u64 {
         self.instructions_in(INTERVAL_NANOS)
     }
 
-    /// The same while an input is to come soon.
+    /// Returns the number of instructions until the next look while an input is expected soon.
     pub fn short_interval(&self) -> u64 {
         self.instructions_in(SHORT_INTERVAL_NANOS)
     }
 
-    /// How many instructions take `nanos` nanoseconds.
+    /// Returns how many instructions take `nanos` nanoseconds.
     fn instructions_in(&self, nanos: u64) -> u64 {
         (nanos * 1000 / self.picos_per_instruction).max(1)
     }
 
-    /// A look at the host's clock, which says `time`, after `instructions` instructions.
+    /// Takes a look at the host's clock, which says `time`, after `instructions` instructions.
     ///
-    /// The virtual clock is set forward to the host's, but not over `next_tick`: a
-    /// periodic timer keeps all of its ticks, late as they may be.
+    /// The virtual clock is set forward to the host's, but not over `next_tick`: a periodic timer keeps all
+    /// of its ticks, late as they may be.
     pub fn look(
         &mut self,
         clock: &Clock,
@@ -89,8 +87,8 @@ impl Pace {
             self.picos_per_instruction = (3 * self.picos_per_instruction + measured) / 4;
             (self.time, self.instructions) = (time, instructions);
         }
-        // What the virtual clock is ahead is taken back over the next interval, but for
-        // a quarter of the speed, so that timers still go on.
+        // If the virtual clock is ahead, it runs slower over the next interval, but at a quarter of its speed
+        // at least, so that timers still go on.
         let now = clock.now(instructions);
         let ahead = now.nanos_since(time);
         let correction = ahead * 1000 / self.interval();
@@ -101,36 +99,37 @@ impl Pace {
         Input::HostTime { time, picos_per_instruction: picos }
     }
 
-    /// The guest has slept until host time `time`: what follows is measured from there.
+    /// Notes that the guest has slept until host time `time`, from which the next measurement begins.
     pub fn woke(&mut self, time: Time, instructions: u64) {
         (self.time, self.instructions) = (time, instructions);
     }
 }
 
-/// Tells how late timers may be while nothing happens.
+/// Decides how late timers may be while nothing happens.
 ///
-/// A kernel that ticks 250 times a second even when it is idle costs the host little
-/// for the tick and much for waking up with cold caches. So when a machine has done nothing but
-/// tick for a while, it sleeps longer. A kernel that sets its timer anew for each tick then finds
-/// itself late and does one tick for several; one with a periodic timer gets all ticks, one after the
-/// other, each at its own virtual time. The first sign of work ends that.
+/// A kernel that ticks 250 times a second even when it is idle costs the host little for the tick and much
+/// for waking up with cold caches. So when a machine has done nothing but tick for a while, it sleeps longer.
+/// A kernel that sets its timer anew for each tick then finds itself late and executes one tick for several.
+/// One with a periodic timer gets all ticks, one after the other, each at its own virtual time. The first
+/// sign of work ends that.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slack {
     /// Instructions executed when the machine last went to sleep.
     instructions: u64,
-    /// Sleeps in a row after which there was little to do.
+    /// Number of sleeps in a row after which there was little to do.
     idle_sleeps: u32,
 }
 
 /// A tick of an idle kernel takes fewer instructions than this.
 const LIGHT_INSTRUCTIONS: u64 = 20_000;
-/// So many light wake-ups in a row are deep idleness.
+/// Number of light wake-ups in a row that count as deep idleness.
 const DEEP_IDLE_SLEEPS: u32 = 50;
-/// How late timers may be then, in nanoseconds.
+/// How late timers may be in deep idleness, in nanoseconds.
 const DEEP_IDLE_NANOS: u64 = 30_000_000;
 
 impl Slack {
-    /// The machine goes to sleep after `instructions` instructions: how late it may wake up, in nanoseconds.
+    /// Notes that the machine goes to sleep after `instructions` instructions. Returns how late it may wake
+    /// up, in nanoseconds.
     pub fn sleep(&mut self, instructions: u64) -> u64 {
         let light = instructions - self.instructions < LIGHT_INSTRUCTIONS;
         self.instructions = instructions;
@@ -138,7 +137,7 @@ impl Slack {
         if self.idle_sleeps > DEEP_IDLE_SLEEPS { DEEP_IDLE_NANOS } else { 0 }
     }
 
-    /// An input has come: somebody is there.
+    /// Notes that an input has come, so somebody is there.
     pub fn input(&mut self) {
         self.idle_sleeps = 0;
     }
@@ -180,7 +179,7 @@ mod tests {
         let mut clock = Clock::new(INITIAL_PICOS);
         let mut pace = Pace::new(Time::ZERO, 0);
         let (mut instructions, mut nanos) = (0, 0);
-        // A host that needs 5 ns an instruction, and a guest that then turns to 20.
+        // A host that needs 5 ns for an instruction, and a guest whose instructions then take 20.
         for cost in [5, 20] {
             for _ in 0..100 {
                 instructions += pace.interval();

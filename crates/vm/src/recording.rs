@@ -1,8 +1,8 @@
 //! A run in a file: the machine as it was switched on, and all inputs with the points at which they came in.
 //!
-//! The file is a sequence of CBOR items (RFC 8742): a header with [`FORMAT`], the version, the [`Config`] and the
-//! [`Software`]; the inputs; and a mark for the end, without which the run was cut off. So it holds
-//! all that a replay needs, kernel and what was read from discs included.
+//! The file is a sequence of CBOR items (RFC 8742): a header with [`FORMAT`], the version, the [`Config`] and
+//! the [`Software`]; the inputs; and a mark for the end, without which the run was cut off. So it contains
+//! everything that a replay needs, including the kernel and the data that were read from disks.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufWriter, Write};
@@ -13,12 +13,12 @@ use thiserror::Error;
 
 use crate::config::{Config, Software};
 
-/// What the header begins with.
+/// The first field of the header.
 pub const FORMAT: &str = "ring3 recording";
 /// The version that is written, and the newest that is read.
 pub const VERSION: u32 = 1;
 
-/// Why a run cannot be recorded, or not repeated from its recording.
+/// The reasons why a run cannot be recorded, or not be repeated from its recording.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// It cannot be written.
@@ -27,21 +27,21 @@ pub enum RecordingError {
     /// It cannot be read.
     #[error("cannot read the recording: {0}")]
     Read(#[source] io::Error),
-    /// It is something else.
+    /// The file is something else.
     #[error("this is no recording of ring3")]
     NotARecording,
     /// A newer version of this program wrote it.
     #[error("the recording has version {0}, this program knows up to {VERSION}")]
     TooNew(u32),
-    /// What is in it cannot be.
+    /// The contents of the file are not possible.
     #[error("the recording is damaged: {0}")]
     Damaged(String),
-    /// The program that wrote it has not come to its end.
+    /// The program that wrote it was cut off.
     #[error("the recording ends here, as its run was cut off")]
     CutOff,
 }
 
-/// What is written first.
+/// The header.
 #[derive(Serialize, Deserialize)]
 struct Header<M> {
     format: String,
@@ -56,7 +56,7 @@ struct Machine<C, S> {
     software: S,
 }
 
-/// What follows the header.
+/// The items that follow the header.
 #[derive(Serialize, Deserialize)]
 enum Item<I> {
     Input(I),
@@ -66,7 +66,7 @@ enum Item<I> {
 /// Writes a recording.
 pub struct RecordingWriter {
     out: BufWriter<Box<dyn Write>>,
-    /// What went wrong: nothing is written any more.
+    /// The first error, after which nothing more is written.
     error: Option<io::Error>,
 }
 
@@ -77,7 +77,7 @@ impl Debug for RecordingWriter {
 }
 
 impl RecordingWriter {
-    /// A recording of a machine of that shape which is switched on with `software`.
+    /// Returns a recording of a machine with this configuration that is switched on with `software`.
     pub fn new(
         out: impl Write + 'static,
         config: &Config,
@@ -103,17 +103,17 @@ impl RecordingWriter {
         };
     }
 
-    /// Adds an input; an error comes by [`RecordingWriter::take_error`].
+    /// Adds an input. [`RecordingWriter::take_error`] returns an error.
     pub(crate) fn write(&mut self, input: &StampedInput) {
         self.item(&Item::Input(input));
     }
 
-    /// What has gone wrong.
+    /// Takes the error.
     pub(crate) fn take_error(&mut self) -> Option<RecordingError> {
         self.error.take().map(RecordingError::Write)
     }
 
-    /// The run has come to its end.
+    /// Notes that the run has ended.
     pub(crate) fn finish(mut self) -> Result<(), RecordingError> {
         self.item(&Item::<StampedInput>::End);
         match self.error.take() {
@@ -123,8 +123,8 @@ impl RecordingWriter {
     }
 }
 
-/// A recording that is read. The inputs are what it gives as an iterator; after the last one of a run that was cut off comes
-/// [`RecordingError::CutOff`].
+/// A recording that is read. As an iterator it returns the inputs; after the last one of a run that was cut
+/// off it returns [`RecordingError::CutOff`].
 pub struct Recording {
     source: Box<dyn BufRead>,
     config: Config,
@@ -139,7 +139,7 @@ impl Debug for Recording {
 }
 
 impl Recording {
-    /// Reads which machine it is of.
+    /// Reads the header, which describes the machine.
     pub fn read(source: impl BufRead + 'static) -> Result<Recording, RecordingError> {
         let mut source: Box<dyn BufRead> = Box::new(source);
         let header = ciborium::from_reader(&mut source).map_err(|error| match error {
@@ -161,12 +161,12 @@ impl Recording {
         Ok(Recording { source, config, software, ended: false })
     }
 
-    /// The shape of the machine.
+    /// Returns the configuration of the machine.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What it was switched on with.
+    /// Returns the software with which it was switched on.
     pub fn software(&self) -> &Software {
         &self.software
     }
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use crate::config::Kernel;
 
-    /// A file that is read when it has been written.
+    /// A file that can be read after it was written.
     #[derive(Clone, Default)]
     struct Shared(Rc<RefCell<Vec<u8>>>);
 
@@ -233,7 +233,7 @@ mod tests {
         StampedInput { instructions, time: Time::from_nanos(7), input }
     }
 
-    /// A recording with two inputs.
+    /// Returns a recording with two inputs.
     fn recorded() -> Vec<u8> {
         let file = Shared::default();
         let kernel = Kernel { image: vec![1, 2, 3], ..Kernel::default() };

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use ring3_core::display::Pixels;
 use thiserror::Error;
 
-/// Why a screenshot cannot be written.
+/// The reasons why a screenshot cannot be written.
 #[derive(Debug, Error)]
 pub enum ScreenshotError {
-    /// The picture has no pixels, or more in a row than the format can tell.
+    /// The picture has no pixels, or more in a row than the format allows.
     #[error("a picture of {width} by {height} pixels cannot be written as an image")]
     BadSize {
         /// Pixels in a row.
@@ -16,10 +16,10 @@ pub enum ScreenshotError {
         /// Rows.
         height: usize,
     },
-    /// Where it is to go does not take it.
+    /// The output cannot be written.
     #[error("cannot write the screenshot: {0}")]
     Io(#[from] io::Error),
-    /// It cannot be made.
+    /// The image cannot be made.
     #[error("cannot make a PNG image: {0}")]
     Png(png::EncodingError),
 }
@@ -55,7 +55,7 @@ pub fn write_ppm(pixels: &Pixels, mut output: impl Write) -> Result<(), Screensh
     Ok(())
 }
 
-/// Width and height, if there is a pixel and there are as many as they say.
+/// Returns width and height, if there is a pixel and as many as they say.
 fn size(pixels: &Pixels) -> Result<(u32, u32), ScreenshotError> {
     let Pixels { width, height, ref colours } = *pixels;
     let fits = |value: usize| u32::try_from(value).ok().filter(|value| *value > 0);
@@ -67,7 +67,7 @@ fn size(pixels: &Pixels) -> Result<(u32, u32), ScreenshotError> {
     }
 }
 
-/// Red, green and blue of each pixel.
+/// Returns red, green and blue of each pixel.
 fn bytes(pixels: &Pixels) -> Vec<u8> {
     let components = |colour: &u32| {
         let [_, red, green, blue] = colour.to_be_bytes();

@@ -1,4 +1,4 @@
-//! What a machine counts, for `--stats`.
+//! The counters of a machine, for `--stats`.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use ring3_core::clock::Time;
 use ring3_x86::engine::Exit;
 
-/// One call of a device in so many is timed, and counts for all: two looks at the host's clock would take as long as a call itself.
-/// A prime number, so that what a guest repeats is not always met at the same place.
+/// One call of a device in this many is timed, and counts for all: two looks at the host's clock would take
+/// as long as a call itself. The number is prime, so that a guest's repetitions are not always met at the
+/// same place.
 const TIMED: u32 = 127;
 
 /// Counters of a run.
@@ -21,11 +22,11 @@ pub struct Stats {
     pub host_time: Time,
     /// Host time during which the guest waited and the host did nothing, in nanoseconds.
     pub asleep_nanos: u64,
-    /// How often it did.
+    /// Number of these waits.
     pub sleeps: u64,
     /// Host time in device models, in nanoseconds, by samples.
     pub device_nanos: u64,
-    /// Host time in what is behind the devices, such as image files, in nanoseconds.
+    /// Host time in back-ends of devices, such as image files, in nanoseconds.
     pub back_end_nanos: u64,
     /// Calls of devices since the last one that was timed.
     pub(crate) untimed: u32,
@@ -65,12 +66,12 @@ impl Stats {
             Exit::InterruptWindow => exits.interrupts += 1,
             Exit::Halt => exits.halts += 1,
             Exit::NumericError => exits.numeric_errors += 1,
-            // The first comes once or never; the others end the run, which says so.
+            // The first occurs at most once; the others end the run, which is reported.
             Exit::ApicBase { .. } | Exit::Shutdown | Exit::Missing(_) => {}
         }
     }
 
-    /// A device is about to be called: when that was, if this call is to be timed.
+    /// Notes that a device is about to be called. Returns the present time if this call is timed.
     pub(crate) fn device_called(&mut self) -> Option<Instant> {
         self.untimed += 1;
         if self.untimed < TIMED {
@@ -80,19 +81,19 @@ impl Stats {
         Some(Instant::now())
     }
 
-    /// The call that began at `called` has ended.
+    /// Notes that the call that began at `called` has ended.
     pub(crate) fn device_done(&mut self, called: Option<Instant>) {
         if let Some(called) = called {
             self.device_nanos += nanos_since(called).saturating_mul(TIMED.into());
         }
     }
 
-    /// What began at `began` behind the devices has ended.
+    /// Notes that work of a back-end that began at `began` has ended.
     pub(crate) fn back_end_done(&mut self, began: Instant) {
         self.back_end_nanos += nanos_since(began);
     }
 
-    /// All counters but the engine's, by names for programs: times in nanoseconds.
+    /// Returns all counters except the engine's, by names for programs; times are in nanoseconds.
     pub fn counters(&self) -> [(&'static str, u64); 16] {
         let exits = &self.exits;
         [
@@ -115,13 +116,13 @@ impl Stats {
         ]
     }
 
-    /// Host time in the guest's code, and in the little between it and the rest, in nanoseconds.
+    /// Returns host time in the guest's code, and in the little between it and the rest, in nanoseconds.
     pub fn guest_nanos(&self) -> u64 {
         let elsewhere = self.device_nanos.saturating_add(self.back_end_nanos);
         self.awake_nanos().saturating_sub(elsewhere)
     }
 
-    /// Host time during which the guest ran, in nanoseconds.
+    /// Returns host time during which the guest ran, in nanoseconds.
     fn awake_nanos(&self) -> u64 {
         self.host_time.as_nanos().saturating_sub(self.asleep_nanos)
     }

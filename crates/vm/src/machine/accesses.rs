@@ -1,4 +1,4 @@
-//! Accesses of the guest to devices: by the engine while it runs, or when it has come back for one.
+//! Accesses of the guest to devices: made by the engine while it runs, or after it has returned for one.
 
 use ring3_core::clock::Clock;
 use ring3_core::memory::Memory;
@@ -9,18 +9,18 @@ use crate::board::Board;
 use crate::machine::deterministic::charge_accesses;
 use crate::stats::Stats;
 
-/// What of a machine accesses need, beside its processor and memory.
+/// The parts of a machine that accesses need, besides its processor and memory.
 pub(super) struct Accesses<'a> {
     pub(super) board: &'a mut Board,
     pub(super) stats: &'a mut Stats,
     pub(super) clock: &'a mut Clock,
-    /// The number of instructions at which the slice ends.
+    /// The count of instructions at which the slice ends.
     pub(super) slice_end: &'a mut u64,
     pub(super) is_deterministic: bool,
 }
 
 impl Accesses<'_> {
-    /// Does the access for which `exit` asks, takes the time for it, and has the instruction be over.
+    /// Makes the access that `exit` demands, charges its time, and completes the instruction.
     pub(super) fn finish(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) {
         let layout = memory.layout_generation();
         let now = self.clock.now(cpu.instructions);
@@ -55,10 +55,11 @@ impl Accesses<'_> {
     }
 }
 
-/// Where a slice ends, in instructions, that was to end at `slice_end`: at once if the guest must not run on.
+/// Returns the count of instructions at which a slice ends that should end at `slice_end`: at once if the
+/// guest must not run on.
 pub(super) fn end_of_slice(board: &Board, cpu: &Cpu, slice_end: u64) -> u64 {
     if board.has_urgent_outputs() || board.a20() != cpu.a20() {
-        // A slice ends between two instructions, and not in one that is to have its answer yet.
+        // A slice ends between two instructions, and not in one that is still to get its answer.
         let rest = u64::from(cpu.has_answers());
         return slice_end.min(cpu.instructions + rest);
     }
@@ -66,7 +67,8 @@ pub(super) fn end_of_slice(board: &Board, cpu: &Cpu, slice_end: u64) -> u64 {
 }
 
 impl Devices for Accesses<'_> {
-    /// What the machine does between two runs of the engine is done here where that is no more than to see that nothing else is to be done.
+    /// Does what the machine does between two runs of the engine, if that is only to see that there is
+    /// nothing else to do.
     fn access(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> Option<u64> {
         self.stats.count(exit);
         self.finish(cpu, memory, exit);

@@ -1,4 +1,4 @@
-//! Cards come and go while the machine runs.
+//! Cards that come and go while the machine runs.
 
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::state::SavedState;
@@ -13,7 +13,7 @@ use crate::event_log::What;
 use crate::machine::Vm;
 
 impl Vm {
-    /// Puts a disk into a slot, with what does its work.
+    /// Puts a disk into a slot, with its drive.
     pub(super) fn plug_disk(&mut self, new: NewDisk) -> Result<(), PlugError> {
         let NewDisk { id, slot, disk, drive, node, errors } = new;
         if id.as_ref().is_some_and(|id| self.ids.values().any(|other| other == id)) {
@@ -32,7 +32,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Asks the guest for the card that people call `id`.
+    /// Asks the guest for the card with this id.
     pub(super) fn ask_for_card(&mut self, id: &str) -> Result<(), UnplugError> {
         let named = self.ids.iter().find(|(_, other)| *other == id);
         let place = named.and_then(|(name, _)| Place::of(name));
@@ -43,7 +43,7 @@ impl Vm {
         Ok(())
     }
 
-    /// A card has come by the door. One that cannot be is lost.
+    /// Puts in a card that has come by the door. A card that is not possible is dropped.
     pub(super) fn put_in(&mut self, name: &str, card: &SavedState) {
         let place = Place::of(name).filter(|place| !place.is_taken(&self.config));
         let (Some(place), Ok(card)) = (place, Card::load(card)) else {
@@ -55,7 +55,7 @@ impl Vm {
         self.board.plug(&mut self.memory, now, place, card);
     }
 
-    /// The guest has let go of the card in PCI slot `slot`.
+    /// Takes out the card in PCI slot `slot`, which the guest has given up.
     pub(super) fn take_out(&mut self, slot: u8) {
         let now = self.now();
         let was_there = self.board.unplug(&mut self.memory, now, slot);
@@ -67,7 +67,7 @@ impl Vm {
         self.leaving.push(place.name);
     }
 
-    /// Tells who wants to know of the cards that are out, and of which nothing is under way any more.
+    /// Tells the subscribers of the cards that are out and have no more requests under way.
     pub(super) fn tell_of_cards(&mut self, door: &mut Door) {
         let drives = &self.drives;
         let gone: Vec<_> = self.leaving.extract_if(.., |name| !drives.is_waiting(name)).collect();

@@ -1,10 +1,11 @@
 //! The loop of a deterministic run: virtual time is a function of the instructions executed alone.
 //!
-//! An instruction takes a fixed time, more when it has to do with a device, and while the guest waits, time goes on to the next timer at once: it is the host that
-//! sleeps meanwhile, so that an idle guest costs nothing. What the guest sees depends on its inputs alone, and on the point of
-//! its execution at which each of them came. Such a point is a number of instructions and a virtual time: both, as a guest
-//! that waits executes nothing. Inputs come in only where no timer is due and nothing must be told the world first, so a replay
-//! has one way only to reach a point ([`Vm::advance`]).
+//! An instruction takes a fixed time, more if it accesses a device, and while the guest waits, time advances
+//! to the next timer at once. The host sleeps meanwhile, so that an idle guest costs nothing. The guest's
+//! view depends only on its inputs, and on the point of its execution at which each of them came. Such a
+//! point is a number of instructions and a virtual time: both, since a waiting guest executes nothing. Inputs
+//! come in only where no timer is due and no output is urgent, so a replay has only one way to reach a point
+//! ([`Vm::advance`]).
 //!
 //! An instruction takes 1 ns and a device access 1 µs more. Without the second number, a guest that polls until some
 //! time has passed polled 30 times as often as in a normal run, and a boot took twice as long.
@@ -20,27 +21,30 @@ use crate::door::Door;
 use crate::machine::session::{Session, accepts};
 use crate::machine::{Console, Ending, Vm, VmError};
 
-/// How long an instruction takes in a deterministic run, in picoseconds: about what it takes in a normal one.
+/// The time of an instruction in a deterministic run, in picoseconds: about the time in a normal one.
 pub(super) const PICOS_PER_INSTRUCTION: u64 = 1000;
 
-/// How much longer an access to a device takes, in nanoseconds: a cycle of the ISA bus, and about what it costs the host. A guest
-/// that polls one until some time has passed would else do so far more often than in a normal run.
+/// The additional time of a device access, in nanoseconds: a cycle of the ISA bus, and about its cost on the
+/// host. Without it a guest that polls a device until some time has passed would do so far more often than in
+/// a normal run.
 const ACCESS_NANOS: u64 = 1000;
 
-/// How long an instruction takes that accesses one, in nanoseconds.
+/// The time of an instruction that accesses a device, in nanoseconds.
 const ACCESSING_NANOS: u64 = ACCESS_NANOS + PICOS_PER_INSTRUCTION / PICOS_PER_NANO;
 
-/// Instructions between two looks at the door. At their multiples, and where the guest is idle, a script's input comes in.
+/// Instructions between two looks at the door. At their multiples, and where the guest is idle, inputs of a
+/// script come in.
 const SLICE: u64 = 1_000_000;
 
-/// The host makes up for no more than this of a sleep that was too long, in nanoseconds.
+/// The host makes up for at most this much of a sleep that was too long, in nanoseconds.
 const OVERSLEPT_MAX: i64 = 30_000_000;
 
 /// A deterministic run between two slices.
 #[derive(Debug, Default)]
 pub(super) struct Deterministic {
     session: Session,
-    /// How long the guest has waited and the host has not slept yet, in nanoseconds; less than 0 when that has slept too long.
+    /// How long the guest has waited without the host having slept, in nanoseconds; negative if the host has
+    /// slept too long.
     owed: i64,
 }
 
@@ -59,7 +63,7 @@ impl Vm {
         }
     }
 
-    /// Runs the machine until it ends, which is returned, or until it has executed `stop` instructions.
+    /// Runs the machine until it ends, and returns how, or until it has executed `stop` instructions.
     pub(super) fn run_until(
         &mut self,
         run: &mut Deterministic,
@@ -136,8 +140,8 @@ impl Vm {
         Ok(None)
     }
 
-    /// The guest waits: sets time forward to the next timer, or to where an input from outside comes, and lets the host sleep
-    /// as long.
+    /// Lets the guest wait: advances time to the next timer, or to an input from outside, and lets the host
+    /// sleep as long.
     fn wait(&mut self, run: &mut Deterministic, door: &mut Door) {
         if door.has_scripted(|input| accepts(&self.board, input)) {
             return;
@@ -156,7 +160,7 @@ impl Vm {
         let until = owed.map(|owed| door.host_time().plus_nanos(owed.unsigned_abs()));
         let slept = i64_of(self.sleep(door, until));
         if door.has_input(|input| accepts(&self.board, input)) {
-            // What was owed before is of the time that has passed already.
+            // Time that was owed before has passed already.
             let passed = u64::try_from(slept.saturating_sub(run.owed)).unwrap_or(0);
             let time = now.plus_nanos(passed);
             self.skip_to(next.map_or(time, |next| next.min(time)));
@@ -167,12 +171,13 @@ impl Vm {
             run.owed = (owed - slept).max(-OVERSLEPT_MAX);
             self.skip_to(next);
         } else {
-            // Something was asked of the machine, and it sleeps on after the answer.
+            // The machine was only asked for something, and sleeps on after the answer.
             run.owed = run.owed.saturating_sub(slept);
         }
     }
 
-    /// How many instructions can access devices one after the other, from `now` on, before a timer is due because of the time that takes.
+    /// Returns how many instructions can access devices in a row, from `now` on, before the time that this
+    /// takes makes a timer due.
     pub(super) fn accesses_before_timer(&self, now: Time) -> u64 {
         match self.board.next_timer() {
             Some(timer) if self.config.deterministic => timer.nanos_since(now) / ACCESSING_NANOS,
@@ -180,14 +185,14 @@ impl Vm {
         }
     }
 
-    /// Nothing has happened until `time`.
+    /// Advances to `time`, until which nothing happens.
     fn skip_to(&mut self, time: Time) {
         self.clock.skip_to(self.cpu.instructions, time);
         self.show_clock();
     }
 
-    /// Goes on to the point of a deterministic run with `instructions` instructions and virtual time `time`, or a later one, as
-    /// the run did without inputs; how it ended, if that was before.
+    /// Advances to the point of a deterministic run with `instructions` instructions and virtual time `time`,
+    /// or a later one, as the run did without inputs. Returns how the run ended, if that was before.
     pub(super) fn advance(
         &mut self,
         instructions: u64,
@@ -223,8 +228,8 @@ impl Vm {
     }
 }
 
-/// From `now` on, after `instructions` instructions of a deterministic run, the guest has accessed devices in `accesses` instructions, at least one: each access
-/// takes its time.
+/// Charges the time of device accesses: from `now` on, after `instructions` instructions of a deterministic
+/// run, the guest has accessed devices in `accesses` instructions, at least one.
 pub(super) fn charge_accesses(
     clock: &mut Clock,
     cpu: &mut Cpu,

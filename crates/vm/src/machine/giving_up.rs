@@ -1,7 +1,7 @@
-//! Guests that do nothing any more, or that start again and again, and what people are told of them.
+//! Guests that do nothing any more, or that start again and again, and the messages about them:
 //!
-//! * halted with interrupts disabled: only a reset can wake them up;
-//! * for 64-bit processors: those halt, or fault, soon after they have looked for long mode;
+//! * guests that have halted with interrupts disabled, so that only a reset can wake them up;
+//! * guests for 64-bit processors, which halt, or fault, soon after they have looked for long mode;
 //! * firmware that has found nothing to boot;
 //! * resets and triple faults without end.
 
@@ -15,57 +15,59 @@ use crate::kernel_file::FOR_64_BITS;
 use crate::machine::session::Session;
 use crate::machine::{Ending, Report, Vm};
 
-/// A guest that gives up within so many instructions after it has looked for long mode, gives up for lack of it. A kernel's
-/// own check takes some hundred of them; Linux's real-mode code then writes its complaint by calls of the firmware.
+/// A guest that gives up within this number of instructions after it has looked for long mode does so for
+/// lack of it. A kernel's own check takes some hundred of them; Linux's real-mode code then writes its
+/// complaint by calls of the firmware.
 const SOON: u64 = 10_000_000;
 
-/// What SeaBIOS writes to the screen and to port 402h when it has tried everything (its `boot.c`).
+/// The text that SeaBIOS writes to the screen and to port 402h when it has tried everything (its `boot.c`).
 const NOTHING_TO_BOOT: &[u8] = b"No bootable device.";
 
-/// Resets in a second that are taken for a loop.
+/// Number of resets in a second that count as a loop.
 const LOOP: u32 = 10;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long a loop of resets is not spoken of again.
+/// How long a loop of resets is not reported again.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What has been noticed of a guest that gives up. No state of the machine: nothing that the guest sees depends on it.
+/// Observations of a guest that gives up. They are no state of the machine: nothing that the guest sees
+/// depends on them.
 #[derive(Debug, Default)]
 pub(super) struct GivingUp {
-    /// How many bytes of [`NOTHING_TO_BOOT`] firmware has written.
+    /// Number of bytes of [`NOTHING_TO_BOOT`] that firmware has written.
     complained: usize,
-    /// It was told that firmware has found nothing to boot.
+    /// Whether it was reported that firmware has found nothing to boot.
     told_nothing: bool,
-    /// After how many resets it was told that the guest is for 64-bit processors.
+    /// The number of resets at which it was reported that the guest is for 64-bit processors.
     told_64_bits: Option<u64>,
     resets: Resets,
     /// CS and EIP of the triple fault that is about to reset the processor.
     fault: Option<(u16, u64)>,
 }
 
-/// Resets, for a word on them that is limited in rate.
+/// Counts resets, so that reports on them are limited in rate.
 #[derive(Debug, Default)]
 struct Resets {
-    /// When the second began in which they are counted.
+    /// The beginning of the second in which they are counted.
     since: Option<Instant>,
     count: u32,
-    /// Until when nothing is said of a loop.
+    /// The end of the time in which a loop is not reported.
     quiet_until: Option<Instant>,
 }
 
-/// What is to be said of a reset.
+/// The report on a reset.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
     Nothing,
-    /// It is one by itself.
+    /// It is a single one.
     One,
-    /// It is one of a loop, with so many in the last second.
+    /// It is one of a loop, with this number in the last second.
     Again(u32),
 }
 
 impl Resets {
-    /// There is one more, at host time `now`.
+    /// Counts a reset at host time `now`, and returns the report on it.
     fn note(&mut self, now: Instant) -> Word {
         let passed = self.since.map(|since| now.saturating_duration_since(since));
         if passed.is_some_and(|passed| passed < SECOND) {
@@ -87,20 +89,20 @@ impl Resets {
 }
 
 impl Vm {
-    /// True when nothing happens before an input or a timer.
+    /// Returns whether nothing happens before an input or a timer.
     pub(super) fn is_idle(&self) -> bool {
-        // The processor is told of the pin when it runs next, which is after an input that has just come in.
+        // The processor learns of the pin when it runs next, after an input that has just come in.
         let interrupt_pin = self.board.interrupt_requested();
         self.cpu.is_halted() && !(interrupt_pin && self.cpu.is_interruptible())
     }
 
-    /// True when the processor is halted and takes no interrupts. (An NMI would still wake it up; systems that wait for one
-    /// are not known.)
+    /// Returns whether the processor is halted and takes no interrupts. (An NMI would still wake it up, but
+    /// no system is known to wait for one.)
     fn is_stuck(&self) -> bool {
         self.cpu.is_halted() && !self.cpu.eflags().contains(Eflags::IF)
     }
 
-    /// The end, when the processor is halted and takes no interrupts, and that is the end.
+    /// Returns the ending, if the processor is halted, takes no interrupts, and that ends the run.
     pub(super) fn end_if_stuck(&self) -> Option<Ending> {
         if !(self.config.ends_when_stuck && self.is_idle() && self.is_stuck()) {
             return None;
@@ -113,7 +115,8 @@ impl Vm {
         Some(Ending::Stuck(self.report(reason)))
     }
 
-    /// The guest is idle: the end, if nothing can wake it up and that is the end. Else people are told of it once.
+    /// Handles an idle guest. Returns the ending if nothing can wake it up and that ends the run. Otherwise
+    /// reports this once.
     pub(super) fn notice_stuck(&mut self, session: &mut Session) -> Option<Ending> {
         let ending = self.end_if_stuck();
         if ending.is_some() {
@@ -133,27 +136,27 @@ impl Vm {
         None
     }
 
-    /// The guest has looked for long mode a short time ago.
+    /// Returns whether the guest has looked for long mode a short time ago.
     fn lacks_64_bits(&self) -> bool {
         let sought = self.cpu.long_mode_sought;
         sought.is_some_and(|sought| self.cpu.instructions - sought <= SOON)
     }
 
-    /// What comes after HLT is a jump back to it.
+    /// Returns whether the instruction after HLT is a jump back to it.
     fn halts_in_a_loop(&self) -> bool {
         let halt = self.cpu.ip.wrapping_sub(1);
         let next = self.cpu.next_instruction(&self.memory);
         next.is_some_and(|next| next.is_jmp_short_or_near() && next.near_branch_target() == halt)
     }
 
-    /// Firmware has written `byte` for those who debug it: the end, if it says so that it has found nothing to boot and that is
-    /// the end.
+    /// Takes a byte that firmware has written for those who debug it. Returns the ending if this says that
+    /// firmware has found nothing to boot and that ends the run.
     pub(super) fn listen_to_firmware(&mut self, byte: u8) -> Option<Ending> {
         if self.software.kernel().is_some() {
             return None;
         }
         let GivingUp { complained, told_nothing, .. } = &mut self.giving_up;
-        // The first letter is nowhere else in it.
+        // The first letter occurs nowhere else in the text.
         *complained = if byte == NOTHING_TO_BOOT[*complained] {
             *complained + 1
         } else {
@@ -173,13 +176,13 @@ impl Vm {
         None
     }
 
-    /// The reason for the end at a triple fault.
+    /// Returns the reason for ending the run at a triple fault.
     pub(super) fn triple_fault_reason(&self) -> String {
         let hint = self.hint_at_64_bits();
         format!("triple fault{hint}")
     }
 
-    /// What is added to word of a triple fault.
+    /// Returns what is added to the report on a triple fault.
     fn hint_at_64_bits(&self) -> String {
         if self.lacks_64_bits() {
             format!("; the guest has looked for long mode before: it {FOR_64_BITS}")
@@ -188,12 +191,13 @@ impl Vm {
         }
     }
 
-    /// The processor has shut down, which the chipset answers by a reset of it.
+    /// Notes that the processor has shut down. The chipset answers by resetting it.
     pub(super) fn note_triple_fault(&mut self) {
         self.giving_up.fault = Some((self.cpu.segment(sreg::CS).selector, self.cpu.ip));
     }
 
-    /// The guest is about to be reset, or its processor alone: tells people so, where that is not one of very many.
+    /// Reports that the guest, or its processor alone, is about to be reset, unless this is one of very many
+    /// resets.
     pub(super) fn note_reset(&mut self, what: &str) {
         self.stats.resets += 1;
         let fault = self.giving_up.fault.take();
@@ -202,7 +206,8 @@ impl Vm {
         let hint = if fault.is_some() { self.hint_at_64_bits() } else { String::new() };
         match word {
             Word::Nothing => {}
-            // To some guests a triple fault is a way into real mode; a kernel that is started without firmware has failed.
+            // Some guests use a triple fault to return to real mode. A kernel that was started without
+            // firmware has failed.
             Word::One if fault.is_some() && self.software.kernel().is_some() => {
                 warn!("triple fault at {cs:04x}:{eip:08x}: the machine starts again{hint}");
             }
@@ -220,7 +225,7 @@ impl Vm {
         }
     }
 
-    /// Why the processor cannot go on, and its state.
+    /// Returns a report with `reason` and the state of the processor.
     pub(super) fn report(&self, reason: String) -> Report {
         Report { reason, cpu: self.cpu.report(&self.memory) }
     }
@@ -235,7 +240,7 @@ mod tests {
         let start = Instant::now();
         let mut resets = Resets::default();
         let mut said = Vec::new();
-        // A thousand each second, for more than two minutes.
+        // A thousand resets each second, for more than two minutes.
         for number in 0..125_000 {
             let word = resets.note(start + Duration::from_millis(number));
             if word != Word::Nothing {
@@ -253,7 +258,7 @@ mod tests {
         for number in 0..20 {
             assert_eq!(resets.note(start + number * SECOND), Word::One);
         }
-        // Nor do many long ago make a loop of the next one.
+        // Many resets long ago do not make the next one part of a loop.
         for _ in 0..2 * LOOP {
             resets.note(start + 20 * SECOND);
         }

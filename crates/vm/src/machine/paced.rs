@@ -14,7 +14,7 @@ impl Vm {
         door: &mut Door,
         console: &mut dyn Console,
     ) -> Result<Ending, VmError> {
-        // A machine that was restored goes on from its own time.
+        // A restored machine continues from its own time.
         door.advance_to(self.now());
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut session = Session::default();
@@ -61,7 +61,7 @@ impl Vm {
                 }
                 let slack = session.slack.sleep(self.cpu.instructions);
                 let until = self.board.next_timer();
-                // One that is late already is no reason to sleep.
+                // A timer that is late already is no reason to sleep.
                 if until.is_none_or(|until| until > door.host_time()) {
                     self.sleep(door, until.map(|at| at.plus_nanos(slack)));
                 }
@@ -70,8 +70,8 @@ impl Vm {
         }
     }
 
-    /// What a machine that is paused takes in the place of a look at the host's clock: that it is as late as it was. A
-    /// replay then ends a slice where this run did.
+    /// Returns the input that replaces a look at the host's clock while the machine is paused: it says that
+    /// the machine is as late as it was. A replay then ends a slice where this run did.
     fn stand_still(&self) -> Input {
         let picos_per_instruction = self.clock.picos_per_instruction();
         Input::HostTime { time: self.now(), picos_per_instruction }

@@ -1,4 +1,4 @@
-//! A run that is repeated from its inputs alone.
+//! Repeats a run from its inputs alone.
 
 use std::iter::Peekable;
 
@@ -11,14 +11,14 @@ use crate::recording::RecordingError;
 /// The inputs of a run that is being repeated.
 pub(super) struct Replay {
     inputs: Peekable<Box<dyn Iterator<Item = Result<StampedInput, RecordingError>>>>,
-    /// How many were taken.
+    /// Number of inputs that were taken.
     taken: u64,
     /// Requests to drives that were not answered at once, by device and tag.
     waiting: Vec<(String, u64)>,
 }
 
 impl Replay {
-    /// The input that came next, without taking it.
+    /// Returns the next input without taking it.
     fn peek(&mut self) -> Result<Option<&StampedInput>, VmError> {
         if let Some(error) = self.inputs.next_if(Result::is_err).and_then(Result::err) {
             return Err(error.into());
@@ -26,14 +26,14 @@ impl Replay {
         Ok(self.inputs.peek().and_then(|input| input.as_ref().ok()))
     }
 
-    /// The input that came next.
+    /// Takes the next input.
     fn take(&mut self) -> Result<Option<StampedInput>, VmError> {
         self.taken += 1;
         Ok(self.inputs.next().transpose()?)
     }
 
-    /// What the drive behind `device` has answered at once to its request `tag`, which is made after `instructions` instructions;
-    /// nothing, if it answered later.
+    /// Takes the answer that the drive of `device` gave at once to its request `tag`, which is made after
+    /// `instructions` instructions. Returns None if it answered later.
     pub(super) fn take_answer(
         &mut self,
         instructions: u64,
@@ -49,14 +49,14 @@ impl Replay {
         Ok(None)
     }
 
-    /// `answer` comes later than what it answers.
+    /// Returns whether `answer` came later than its request.
     fn was_waited_for(&mut self, answer: &(String, u64)) -> bool {
         let index = self.waiting.iter().position(|asked| asked == answer);
         index.map(|index| self.waiting.swap_remove(index)).is_some()
     }
 }
 
-/// The device and the tag of the request which `input` answers.
+/// Returns the device and the tag of the request that `input` answers.
 fn answered(input: &Input) -> Option<(String, u64)> {
     match input {
         Input::Device { name, input: DeviceInput::Disk(answer) } => {
@@ -66,14 +66,14 @@ fn answered(input: &Input) -> Option<(String, u64)> {
     }
 }
 
-/// Where the next input came in.
+/// The point at which the next input came in.
 #[derive(Debug, Clone)]
 struct Point {
     instructions: u64,
     time: Time,
-    /// It was a look at the host's clock.
+    /// Whether it was a look at the host's clock.
     is_host_time: bool,
-    /// It was the answer of a drive, to this device and request.
+    /// The device and request that it answered, if it was the answer of a drive.
     answered: Option<(String, u64)>,
 }
 
@@ -90,9 +90,9 @@ impl From<&StampedInput> for Point {
 }
 
 impl Vm {
-    /// Repeats a run, from power-on or from where the machine was saved, with the inputs that were recorded; outputs go to
-    /// `console` again. Host time plays no part; the host's x87 does (the last bits of its
-    /// transcendental functions), so the host's processor is to be of the same design.
+    /// Repeats a run, from power-on or from where the machine was saved, with the recorded inputs; outputs go
+    /// to `console` again. Host time plays no part. The host's x87 does, by the last bits of its
+    /// transcendental functions, so the host's processor should be of the same design.
     pub fn replay(
         &mut self,
         recording: &[StampedInput],
@@ -102,7 +102,8 @@ impl Vm {
         self.replay_from(inputs.into_iter().map(Ok), console)
     }
 
-    /// The same with inputs that are read while the run is repeated, such as a [`Recording`](crate::recording::Recording).
+    /// Repeats a run with inputs that are read meanwhile, such as those of a
+    /// [`Recording`](crate::recording::Recording).
     pub fn replay_from(
         &mut self,
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,
@@ -121,7 +122,7 @@ impl Vm {
         Ok(ending)
     }
 
-    /// From now on, `inputs` are what drives answer and what is repeated.
+    /// Makes `inputs` the inputs from now on, including the answers of drives.
     pub(super) fn begin_replay(
         &mut self,
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,
@@ -130,12 +131,12 @@ impl Vm {
         self.replay = Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new() });
     }
 
-    /// The inputs are used up; drives are asked again.
+    /// Ends the replay when its inputs are used up: drives execute requests again.
     pub(super) fn end_replay(&mut self) {
         self.replay = None;
     }
 
-    /// Repeats all inputs; how the run ended, if one of them has ended it or it ended before.
+    /// Repeats all inputs. Returns how the run ended, if one of them has ended it or it ended before.
     pub(super) fn replay_inputs(
         &mut self,
         console: &mut dyn Console,
@@ -146,7 +147,7 @@ impl Vm {
             // A normal run looked at the host's clock at the end of each slice.
             let is_slice_end = !is_first && point.is_host_time && !self.config.deterministic;
             is_first = false;
-            // One that came at once is taken where the guest asks.
+            // An answer that came at once is taken where the guest makes its request.
             let is_at_once = match (&mut self.replay, &point.answered) {
                 (Some(replay), Some(answer)) => !replay.was_waited_for(answer),
                 _ => false,
@@ -184,7 +185,7 @@ impl Vm {
         Ok(None)
     }
 
-    /// Where the input that is to be repeated next came in.
+    /// Returns the point at which the next input came in.
     fn next_replayed(&mut self) -> Result<Option<Point>, VmError> {
         match &mut self.replay {
             Some(replay) => Ok(replay.peek()?.map(Point::from)),
@@ -196,8 +197,8 @@ impl Vm {
         self.replay.as_ref().map_or(0, |replay| replay.taken)
     }
 
-    /// Goes on to where there were `instructions` instructions, and in a deterministic run virtual time `time`; how the run ended,
-    /// if that was before.
+    /// Advances to the point with `instructions` instructions and, in a deterministic run, virtual time
+    /// `time`. Returns how the run ended, if that was before.
     pub(super) fn replay_to(
         &mut self,
         instructions: u64,

@@ -11,14 +11,15 @@ use crate::machine::{Vm, VmError};
 const STATE_NAME: &str = "machine";
 const STATE_VERSION: u32 = 1;
 
-/// No run is so long, and counts that are added to the instructions executed do not overflow.
+/// Upper bound of the instructions of a run, so that counts which are added to them do not overflow.
 const INSTRUCTIONS_MAX: u64 = u64::MAX / 2;
 
-/// A machine between two instructions, with all that it goes on from: its shape, what it starts with after a reset, processor,
-/// memory with its map, devices with their lines and timers, and virtual time.
+/// A machine between two instructions, with everything from which it continues: its configuration, the
+/// software that it starts after a reset, processor, memory with its map, devices with their lines and
+/// timers, and virtual time.
 ///
-/// Not in it are what stands behind the drives, with what was written there, inputs that wait at the door, and counters
-/// that the guest does not see. It is for any format of `serde`, such as CBOR.
+/// It does not contain the disks, with what was written there, inputs that wait at the door, and counters
+/// that the guest does not see. It can be stored in any format of `serde`, such as CBOR.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SavedMachine {
     version: u32,
@@ -28,24 +29,25 @@ pub struct SavedMachine {
     memory: SavedState,
     board: SavedState,
     clock: Clock,
-    /// How often it was reset, which the random seed of the next start depends on.
+    /// Number of resets, on which the random seed of the next start depends.
     resets: u64,
     is_off: bool,
 }
 
 impl SavedMachine {
-    /// The shape of the machine.
+    /// Returns the configuration of the machine.
     pub fn config(&self) -> &Config {
         &self.config
     }
 }
 
 impl Vm {
-    /// The state of the machine, which does not run: from before [`Vm::run`] or [`Vm::replay`], or after it has ended by
-    /// [`Ending::Quit`](crate::Ending::Quit).
+    /// Returns the state of the machine, which must not run: before [`Vm::run`] or [`Vm::replay`], or after
+    /// it has ended by [`Ending::Quit`](crate::Ending::Quit).
     ///
-    /// A machine that is made of it does what this one does from here on, if it is given the same inputs. (A guest that goes
-    /// on using translations of addresses that it should have invalidated may find them gone, as on any processor.)
+    /// A machine that is made from it does the same as this one from here on, if it gets the same inputs. (A
+    /// guest that continues to use translations of addresses that it should have invalidated may find them
+    /// gone, as on any processor.)
     pub fn save(&mut self) -> SavedMachine {
         SavedMachine {
             version: STATE_VERSION,
@@ -60,7 +62,8 @@ impl Vm {
         }
     }
 
-    /// The machine that was saved, to be run by `engine`. Its drives are to be attached as they were, with the same contents.
+    /// Makes the saved machine again, to be run by `engine`. Its drives must be attached as they were, with
+    /// the same contents.
     pub fn restore(saved: &SavedMachine, engine: impl EngineMaker) -> Result<Vm, VmError> {
         let SavedMachine { version, config, software, cpu, memory, board, clock, .. } = saved;
         if *version > STATE_VERSION {
@@ -114,7 +117,7 @@ mod tests {
         let saved = saved();
         let mut vm = Vm::restore(&saved, EngineChoice::Interpreter).unwrap();
         assert!(vm.save() == saved);
-        // It has all for a reset, too.
+        // It also has everything for a reset.
         let mut other = machine();
         for vm in [&mut vm, &mut other] {
             vm.reset().unwrap();

@@ -1,4 +1,4 @@
-//! What every run has to do with the world outside, whatever its virtual time follows.
+//! The part of every run that deals with the world outside, in a normal and in a deterministic run.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::stats::Stats;
 #[derive(Debug, Default)]
 pub(super) struct Session {
     pub(super) slack: Slack,
-    /// After how many resets it was told that the guest is stuck.
+    /// The number of resets at which it was reported that the guest is stuck.
     pub(super) told_stuck: Option<u64>,
-    /// The reset button was pressed since the last slice.
+    /// Whether the reset button was pressed since the last slice.
     reset_pressed: bool,
 }
 
 impl Session {
-    /// Notes that `input` has come through the door, and tells who wants to know.
+    /// Notes that `input` has come through the door, and tells the subscribers.
     pub(super) fn note(&mut self, door: &mut Door, input: &Input) {
         self.slack.input();
         match input {
@@ -39,8 +39,8 @@ impl Session {
 }
 
 impl Vm {
-    /// Runs the machine until it ends. Inputs and requests come by `door`, which then is of no more use; outputs go to
-    /// `console`.
+    /// Runs the machine until it ends. Inputs and requests come by `door`, which is of no use afterwards;
+    /// outputs go to `console`.
     pub fn run(&mut self, door: &mut Door, console: &mut dyn Console) -> Result<Ending, VmError> {
         let ended = if self.config.deterministic {
             self.run_deterministically(door, console)
@@ -57,7 +57,7 @@ impl Vm {
         self.end_session(door, ended, |ending| Event::Ended(ending.clone()))
     }
 
-    /// Waits for what drives have not answered yet, so that it is part of what is saved.
+    /// Waits for all answers of drives, so that they are part of a saved state.
     fn wait_for_drives(&mut self, door: &mut Door) {
         self.drives.hurry();
         while self.drives.are_waiting() {
@@ -69,7 +69,7 @@ impl Vm {
         self.drives.answer_at_once();
     }
 
-    /// The run has come to its end, as `ended` says: tells all who are at the door, by an `event` where nothing failed.
+    /// Ends the run as `ended` says: tells everyone at the door, by an `event` if nothing failed.
     pub(super) fn end_session<T>(
         &mut self,
         door: &mut Door,
@@ -84,7 +84,8 @@ impl Vm {
         ended
     }
 
-    /// Hands out what a slice has left, and tells who wants to know what became of the machine: how the run ends, if it does.
+    /// Hands out the outputs of a slice, and tells the subscribers of events. Returns how the run ends, if it
+    /// does.
     pub(super) fn finish_slice(
         &mut self,
         session: &mut Session,
@@ -107,8 +108,8 @@ impl Vm {
         Ok(ended)
     }
 
-    /// Sleeps until host time `until`, if that is given, or until an input or a drive's answer has come or something was asked. How long it slept, in
-    /// nanoseconds.
+    /// Sleeps until host time `until`, if it is given, or until there is an input, a drive's answer or a
+    /// request. Returns how long it slept, in nanoseconds.
     pub(super) fn sleep(&mut self, door: &mut Door, until: Option<Time>) -> u64 {
         let slept_from = door.host_time();
         trace!(instructions = self.cpu.instructions, ?until, "idle");
@@ -120,7 +121,7 @@ impl Vm {
         slept
     }
 
-    /// Answers what was asked of the machine, which does not change the guest.
+    /// Answers the requests to the machine, which do not change the guest.
     pub(super) fn answer_requests(&mut self, door: &mut Door) {
         for request in door.take_requests() {
             match request {
@@ -172,7 +173,8 @@ impl Vm {
         }
     }
 
-    /// The host could not do what a drive was asked: tells who wants to know, and stands still if that is to be done about it.
+    /// Handles an operation that the host could not execute: tells the subscribers, and stands still if the
+    /// policy says so.
     fn note_failure(&mut self, door: &mut Door, failure: DriveFailure) {
         let stops = failure.action == Action::Stop;
         let stopped = if stops { self.drives.stop(&failure) } else { None };
@@ -191,7 +193,7 @@ impl Vm {
         }
     }
 
-    /// Plugs the cable of a network card in or out.
+    /// Plugs in, or unplugs, the cable of a network card.
     fn set_link(&mut self, id: &str, is_up: bool) -> Result<(), LinkError> {
         let is_meant = |name: &&str| {
             let names = [self.ids.get(*name).map(String::as_str), self.networks.id(name)];
@@ -204,7 +206,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Gives the medium of a drive another size.
+    /// Changes the size of a drive's medium.
     fn resize_drive(&mut self, device: String, unit: u8, bytes: u64) -> Result<(), ResizeError> {
         let medium = self.drives.resize(&device, unit, bytes)?;
         let input = DeviceInput::Medium { unit, medium };
@@ -213,7 +215,8 @@ impl Vm {
         Ok(())
     }
 
-    /// Changes the medium of a drive. One that the guest holds is changed by `force`; else the guest is asked for it.
+    /// Changes the medium of a drive. One that the guest holds is changed only by `force`; otherwise the
+    /// guest is asked for it.
     fn change_medium(
         &mut self,
         device: String,
@@ -235,7 +238,7 @@ impl Vm {
     }
 }
 
-/// True when `input` can be taken now.
+/// Returns whether `input` can be taken now.
 pub(super) fn accepts(board: &Board, input: &Input) -> bool {
     match input {
         Input::Device { name, .. } => board.takes_input(name),

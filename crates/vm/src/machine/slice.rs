@@ -1,4 +1,4 @@
-//! A slice: the guest runs, and the board answers its exits, until somebody must look around.
+//! A slice: the guest runs, and the board serves its exits, until somebody must look around.
 
 use ring3_x86::engine::Exit;
 
@@ -8,8 +8,8 @@ use crate::machine::deterministic::charge_accesses;
 use crate::machine::{Ending, Vm};
 
 impl Vm {
-    /// Runs the guest until `slice_end` instructions, until it is idle, or until it has
-    /// something to tell the world that cannot wait. It may end before, where the event log wants a checkpoint.
+    /// Runs the guest until `slice_end` instructions, until it is idle, or until it has urgent outputs. It
+    /// may end before, where the event log wants a checkpoint.
     pub(super) fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
         let checkpoint = self.event_log.as_ref().and_then(EventLog::next_checkpoint);
         let ending = self.run_guest(slice_end.min(checkpoint.unwrap_or(u64::MAX)));
@@ -20,10 +20,10 @@ impl Vm {
         ending
     }
 
-    /// The same without a look at the event log.
+    /// Runs the guest without regard to the event log.
     fn run_guest(&mut self, slice_end: u64) -> Option<Ending> {
         let mut slice_end = slice_end;
-        // A slice begins between two instructions: what an OUT does to this line comes after the OUT.
+        // A slice begins between two instructions: an OUT that changes this line takes effect after the OUT.
         self.cpu.set_a20(self.board.a20());
         loop {
             let now = self.now();
@@ -36,7 +36,7 @@ impl Vm {
                 self.cpu.raise_nmi();
                 self.tell_log(&What::Nmi);
             }
-            // Wherever slices end, what a timer has to tell the world goes out between the same two instructions.
+            // Wherever slices end, the outputs of a timer go out between the same two instructions.
             if self.board.has_urgent_outputs() && !self.cpu.has_answers() {
                 return None;
             }
@@ -108,8 +108,8 @@ impl Vm {
         }
     }
 
-    /// Where the guest is in the middle of a repeated INS or OUTS: has the board do as many accesses of it at once as `budget` and the next timer let it. True
-    /// if it has done some.
+    /// In the middle of a repeated INS or OUTS, makes the board execute as many of its accesses at once as
+    /// `budget` and the next timer allow. Returns whether it has executed any.
     fn move_port_string(&mut self, budget: u64) -> bool {
         if !self.cpu.is_in_port_string() {
             return false;

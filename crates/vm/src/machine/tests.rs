@@ -162,7 +162,7 @@ fn a_pause_stops_time_and_the_guest_and_a_replay_knows_nothing_of_it() {
         assert_eq!(control.picture(), Ok(None));
         assert_eq!(control.drives(), Ok(Vec::new()));
         sender.send(typed(b'q'));
-        // The machine is about to end, and says so some time.
+        // The machine is about to end, and will report it soon.
         while control.stats().is_ok() {}
         assert_eq!(control.status(), Status::Ended);
     });
@@ -202,8 +202,8 @@ fn a_recording_of_another_run_is_told() {
     assert!(matches!(result, Err(VmError::Diverged(10))));
 }
 
-/// A guest that has a copy of itself 1 MiB lower, without what it has executed until it masks address line 20, and
-/// with another datum.
+/// A guest that has a copy of itself 1 MiB lower. The copy lacks what the guest executes until it masks
+/// address line 20, and has another datum.
 #[rustfmt::skip]
 const A20_SWITCHER: &[u8] = &[
     0xbe, 0x00, 0x00, 0x10, 0x00, //       100000: MOV ESI, 100000h
@@ -230,7 +230,7 @@ const A20_SWITCHER: &[u8] = &[
     b'h', //                               100050
 ];
 
-/// The OUT itself is executed where it was fetched, and what follows it is not.
+/// The OUT itself is executed where it was fetched, but the next instruction is not.
 #[test]
 fn address_line_20_changes_between_two_instructions() {
     let mut sent = Sent::default();
@@ -240,8 +240,8 @@ fn address_line_20_changes_between_two_instructions() {
     assert_eq!(sent.0, b"lh");
 }
 
-/// A guest that has a copy of itself 1 MiB lower, but for a datum, and adds the datum up while it switches address line 20
-/// 200 times.
+/// A guest that has a copy of itself 1 MiB lower, with another datum. It adds up the datum while it switches
+/// address line 20 200 times.
 #[rustfmt::skip]
 const A20_ADDER: &[u8] = &[
     0xbe, 0x00, 0x00, 0x10, 0x00, //       100000: MOV ESI, 100000h
@@ -306,7 +306,7 @@ struct Signal(std::sync::mpsc::Sender<()>);
 
 impl Console for Signal {
     fn serial(&mut self, _: u8, _: &[u8]) -> io::Result<()> {
-        // The thread may have heard enough.
+        // The thread may have ended already.
         let _ = self.0.send(());
         Ok(())
     }
@@ -401,7 +401,7 @@ fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
     assert_eq!(replayed.board.save(), live.board.save());
 }
 
-/// A Multiboot kernel finds the last character of the screen that it is told of.
+/// A Multiboot kernel finds the last character of the screen that it was told of.
 #[test]
 fn the_screen_of_a_multiboot_kernel_is_where_it_is_told() {
     #[rustfmt::skip]

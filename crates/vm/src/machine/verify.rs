@@ -1,12 +1,15 @@
 //! Two engines in lock-step: the same run on both, compared again and again.
 //!
-//! The machine that is run has one engine and takes the inputs, from the door or from a recording ([`source`]); a second one, with a
-//! memory of its own and the other engine, repeats each segment of the run from its recorded inputs. Then processors, devices,
-//! memory and virtual time are compared. Where they differ, the segment is repeated on both from where they were last the
-//! same, and halved until the one instruction is found that did not do the same.
+//! The tested machine has one engine and takes the inputs, from the door or from a recording ([`source`]). A
+//! second one, with memory of its own and the other engine, repeats each segment of the run from its recorded
+//! inputs. Then processors, devices, memory and virtual time are compared. If they differ, the segment is
+//! repeated on both from where they were last equal, and halved until the first instruction with a different
+//! result is found.
 //!
-//! Flags that the last instructions have left undefined may differ. Then both go on with those of the second machine. Where the guest has used them
-//! before that, the two differ by no fault of an engine; the search then finds no instruction, and the report names the flags and what has left them.
+//! Flags that the last instructions have left undefined may differ. Then both machines continue with those of
+//! the second machine. If the guest has used such flags before that, the two differ without an error of an
+//! engine. The search then finds no instruction, and the report names the flags and the instruction that has
+//! left them undefined.
 
 mod source;
 
@@ -28,46 +31,48 @@ use crate::recording::RecordingError;
 
 use source::{Live, Recorded, Segment, Source};
 
-/// Instructions of the first segment; the others become longer.
+/// Instructions of the first segment; later segments are longer.
 const FIRST_SEGMENT: u64 = 1_000_000;
-/// Instructions of the longest segments: the longer they are, the fewer comparisons and the longer the search.
+/// Instructions of the longest segments. With longer segments there are fewer comparisons, but the search
+/// takes longer.
 const LONGEST_SEGMENT: u64 = 64_000_000;
-/// So many instructions before a place tell which flags are undefined there; what older ones have left counts as defined.
+/// Number of instructions before a point that decide which flags are undefined there; flags of older ones
+/// count as defined.
 const LOOKED_BACK: u64 = 256;
-/// Instructions before the one that differs that are told.
+/// Number of instructions before the one that differs that are reported.
 const TRACED: u64 = 8;
 
 /// The engines that are compared.
 #[derive(Clone, Copy)]
 pub struct Engines<'a> {
-    /// The one that is to be verified.
+    /// The engine that is verified.
     pub tested: &'a dyn EngineMaker,
-    /// The one that is right.
+    /// The engine that is right.
     pub reference: &'a dyn EngineMaker,
 }
 
-/// What came of a verified run.
+/// The outcome of a verified run.
 #[derive(Debug)]
 pub enum Verified {
-    /// It has ended, and both engines have always done the same.
+    /// It has ended, and both engines have always had the same results.
     Same(Ending),
-    /// They did not.
+    /// They had different results.
     Differs(Box<Difference>),
 }
 
 /// How far a machine came.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
-    /// It was not where its inputs came, after so many instructions.
+    /// The count of instructions after which it was not where its inputs came, if that happened.
     pub(crate) diverged: Option<u64>,
     /// How it ended, if it did.
     pub(crate) ending: Option<Ending>,
-    /// What it has sent by serial ports and to the debug console.
+    /// The bytes that it has sent by serial ports and to the debug console.
     pub(crate) sent: Vec<u8>,
 }
 
 impl Outcome {
-    /// One that a run came to; other errors are the host's.
+    /// Returns the outcome of a run; other errors are the host's.
     fn of(result: Result<Option<Ending>, VmError>, sent: Vec<u8>) -> Result<Outcome, VmError> {
         let (diverged, ending) = match result {
             Ok(ending) => (None, ending),
@@ -78,7 +83,7 @@ impl Outcome {
     }
 }
 
-/// Notes what is sent, and hands it on.
+/// Notes the outputs, and hands them on.
 struct Tee<'a> {
     console: Option<&'a mut dyn Console>,
     sent: Vec<u8>,
@@ -101,8 +106,8 @@ impl Console for Tee<'_> {
 }
 
 impl Vm {
-    /// Runs the machine, which is to be a deterministic one with the engine to be verified, until it ends or the other engine does
-    /// something else. It takes the memory of some four machines.
+    /// Runs the machine, which must be a deterministic one with the engine to be verified, until it ends or
+    /// the other engine has another result. This needs the memory of some four machines.
     ///
     /// # Panics
     /// When [`Config::deterministic`](crate::Config::deterministic) is not set.
@@ -120,12 +125,13 @@ impl Vm {
         })
     }
 
-    /// The same with the inputs of a recorded run, such as a [`Recording`](crate::recording::Recording): it is repeated from power-on
-    /// or from where the machine was saved, be it a deterministic run or a normal one.
+    /// Verifies a recorded run with its inputs, such as those of a
+    /// [`Recording`](crate::recording::Recording): it is repeated from power-on or from where the machine was
+    /// saved. It may be a deterministic run or a normal one.
     ///
     /// # Errors
-    /// [`VmError::Diverged`] where both engines leave the recording in the same way, [`VmError::Recording`] where it
-    /// cannot be read on; up to there they do the same.
+    /// [`VmError::Diverged`] if both engines leave the recording in the same way, [`VmError::Recording`] if
+    /// it cannot be read on; up to there both have the same results.
     pub fn verify_replay(
         &mut self,
         engines: Engines<'_>,
@@ -145,7 +151,7 @@ impl Vm {
         match &verified {
             Verified::Same(ending) => self.finish(ending, console)?,
             Verified::Differs(_) => {
-                // Who repeats the recording comes to its end here.
+                // The machine that repeats the recording comes to its end here.
                 self.take_input(&Input::Quit);
                 if let Err(error) = self.finish(&Ending::Quit, console) {
                     warn!("{error}");
@@ -221,7 +227,7 @@ impl Vm {
         self.repeat(up_to(&inputs[done..], count + 1), count + 1, None).map(|_| ())
     }
 
-    /// True when nothing tells the two machines apart.
+    /// Returns whether the two machines are equal.
     fn is_same(&mut self, other: &mut Vm) -> bool {
         self.cpu.save() == other.cpu.save()
             && self.board.save() == other.board.save()
@@ -230,8 +236,8 @@ impl Vm {
             && self.memory.all_contents() == other.memory.all_contents()
     }
 
-    /// The flags that tell the two machines apart, where nothing else does and they are `undefined`: then it takes
-    /// those of the other one over. Nothing where the machines differ.
+    /// Returns the flags that differ between the two machines, if nothing else does and they are `undefined`:
+    /// then this machine takes over those of the other one. Returns None if the machines differ.
     fn agrees_with(
         &mut self,
         other: &mut Vm,
@@ -255,7 +261,7 @@ impl Vm {
         Ok(None)
     }
 
-    /// What a report tells of it.
+    /// Returns this machine's side of a report.
     fn side(&mut self, came: &Outcome) -> Side {
         Side {
             engine: self.engine.name(),
@@ -274,9 +280,9 @@ fn instructions_of(saved: &SavedMachine, engines: Engines<'_>) -> Result<u64, Vm
     Ok(Vm::restore(saved, engines.reference)?.cpu.instructions)
 }
 
-/// How two machines compare.
+/// The result of comparing two machines.
 enum Compared {
-    /// They are the same, but for these flags, which are undefined.
+    /// They are equal, apart from these flags, which are undefined.
     Same(Eflags),
     Differ(Box<[Side; 2]>),
 }
@@ -285,14 +291,14 @@ enum Compared {
 struct Search<'a> {
     engines: Engines<'a>,
     inputs: &'a [StampedInput],
-    /// A machine for both, before all inputs.
+    /// The state of both machines before all inputs.
     from: &'a SavedMachine,
-    /// Instructions after which the machines differ.
+    /// The number of instructions after which the machines differ.
     target: u64,
 }
 
 impl Search<'_> {
-    /// Finds it; nothing if the machines do not differ when the segment is repeated.
+    /// Finds the instruction. Returns None if the machines do not differ when the segment is repeated.
     fn find(&self) -> Result<Option<Difference>, VmError> {
         let mut from = self.from.clone();
         let mut same = instructions_of(&from, self.engines)?;
@@ -301,7 +307,8 @@ impl Search<'_> {
         let Compared::Differ(at_the_end) = self.compare(&from, inputs, different)? else {
             return Ok(None);
         };
-        // Where the machines last had only undefined flags that differ, from which both went on as the right one has them.
+        // The last point where only undefined flags differed, from which both continued with those of the
+        // right machine.
         let mut undefined = None;
         while different - same > 1 {
             let middle = same + (different - same) / 2;
@@ -332,7 +339,7 @@ impl Search<'_> {
         Ok(Some(difference))
     }
 
-    /// Both machines after `instructions` instructions.
+    /// Compares both machines after `instructions` instructions.
     fn compare(
         &self,
         from: &SavedMachine,
@@ -354,7 +361,7 @@ impl Search<'_> {
         Ok(Compared::Differ(Box::new(sides)))
     }
 
-    /// The last instruction before there were `instructions` that has left some of `flags` undefined.
+    /// Returns the last instruction before count `instructions` that has left some of `flags` undefined.
     fn leaves_undefined(&self, instructions: u64, flags: Eflags) -> Result<String, VmError> {
         let start = instructions_of(self.from, self.engines)?;
         let first = instructions.saturating_sub(LOOKED_BACK).max(start);
@@ -374,7 +381,7 @@ impl Search<'_> {
         Ok(last)
     }
 
-    /// Which flags are undefined after `instructions` instructions.
+    /// Returns the flags that are undefined after `instructions` instructions.
     fn undefined_flags(&self, instructions: u64) -> Result<Eflags, VmError> {
         let start = instructions_of(self.from, self.engines)?;
         let first = instructions.saturating_sub(LOOKED_BACK).max(start);
@@ -390,7 +397,7 @@ impl Search<'_> {
         Ok(flags)
     }
 
-    /// The right machine after `instructions` instructions.
+    /// Returns the right machine after `instructions` instructions.
     fn after(
         &self,
         from: &SavedMachine,
@@ -402,7 +409,7 @@ impl Search<'_> {
         Ok(vm)
     }
 
-    /// The instructions that were executed last before there were `instructions`.
+    /// Returns the last instructions that were executed before count `instructions`.
     fn trace(&self, instructions: u64) -> Result<Vec<String>, VmError> {
         let start = instructions_of(self.from, self.engines)?;
         let first = instructions.saturating_sub(TRACED).max(start);
@@ -416,7 +423,7 @@ impl Search<'_> {
     }
 }
 
-/// Those of `inputs` that have come when `instructions` instructions were executed.
+/// Returns those of `inputs` that came before `instructions` instructions were executed.
 fn up_to(inputs: &[StampedInput], instructions: u64) -> &[StampedInput] {
     &inputs[..inputs.partition_point(|input| input.instructions <= instructions)]
 }

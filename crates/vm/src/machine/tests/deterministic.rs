@@ -1,4 +1,4 @@
-//! Deterministic runs, and what is told of them.
+//! Deterministic runs, and their event logs.
 
 use std::num::NonZero;
 
@@ -7,7 +7,7 @@ use ring3_core::disk::DiskAnswer;
 use super::file::File;
 use super::*;
 
-/// What was written to `file`.
+/// Returns what was written to `file`.
 fn written(file: &File) -> String {
     String::from_utf8(file.contents()).unwrap()
 }
@@ -21,19 +21,19 @@ fn machine(engine: EngineChoice) -> Vm {
     Vm::with_engine(config(), Software::Kernel(kernel), engine).unwrap()
 }
 
-/// Has a machine write its event log.
+/// Makes a machine write its event log, and returns the file.
 fn logged(vm: &mut Vm, interval: u64) -> File {
     let file = File::default();
     vm.log_events(EventLog::new(file.clone(), NonZero::new(interval)));
     file
 }
 
-/// The log without checkpoints.
+/// Returns the log without checkpoints.
 fn events(log: &File) -> Vec<String> {
     written(log).lines().filter(|line| !line.contains("checkpoint")).map(str::to_owned).collect()
 }
 
-/// Runs a machine that is typed `script` at, and returns what it has sent, and its event log.
+/// Runs a machine at which `script` is typed, and returns the bytes that it has sent, and its event log.
 fn scripted(engine: EngineChoice, script: &'static [u8], interval: u64) -> (Vec<u8>, File) {
     let mut vm = machine(engine);
     let log = logged(&mut vm, interval);
@@ -58,7 +58,7 @@ fn a_script_makes_the_same_run_on_every_engine() {
         let (again, log_again) = scripted(engine, script, 100);
         assert_eq!((again, written(&log_again)), (sent.clone(), text.clone()));
     }
-    // Who looks at it changes nothing.
+    // Checkpoints change nothing.
     for interval in [0, 7, 333] {
         let (again, log_again) = scripted(EngineChoice::Interpreter, script, interval);
         assert_eq!((again, events(&log_again)), (sent.clone(), events(&log)));
@@ -110,7 +110,7 @@ fn what_comes_at_any_time_is_repeated_by_the_recording() {
     }
 }
 
-/// The same guest, which COM1 interrupts too when a byte has come.
+/// The same guest, which is also interrupted by COM1 when a byte has come.
 fn interrupted_echo() -> Vec<u8> {
     // MOV DX, 3F9h; MOV AL, 1; OUT DX, AL; MOV DX, 3FCh; MOV AL, 8; OUT DX, AL
     let mut code =
@@ -153,7 +153,7 @@ fn an_input_that_wakes_the_guest_wakes_it_at_once_when_it_is_repeated() {
     assert_eq!(replayed.checkpoint(), live.checkpoint());
 }
 
-/// Host time that passes is none of the guest's business.
+/// Host time that passes does not concern the guest.
 #[test]
 fn a_guest_that_waits_sees_the_same_however_long_the_host_sleeps() {
     let mut logs = Vec::new();
@@ -179,7 +179,7 @@ fn a_guest_that_waits_sees_the_same_however_long_the_host_sleeps() {
         logs.push(written(&log));
     }
     let both = logs[0].lines().zip(logs[1].lines()).take_while(|(one, other)| one == other).count();
-    // All but where it was ended.
+    // All but the last line, where the run was ended.
     let shorter = logs.iter().map(|log| log.lines().count()).min().unwrap();
     assert!(both > 50 && both >= shorter - 2, "{both} of {shorter}");
 }
@@ -196,17 +196,17 @@ fn a_replay_that_does_something_else_is_told() {
     };
     let inputs = live.recording();
     assert_eq!(replay(inputs).unwrap(), Ending::PowerOff);
-    // The input comes when the guest has already gone on.
+    // The input comes when the guest has already continued.
     let mut late = inputs.to_vec();
     late[1].instructions = 1;
     late[2].instructions = 0;
     assert!(matches!(replay(&late), Err(VmError::Diverged(1))));
-    // A drive answers what nobody has asked.
+    // A drive answers a request that does not exist.
     let answer = DiskAnswer { tag: 1, result: Ok(Vec::new()) };
     let mut asked = inputs.to_vec();
     asked[3].input = Input::Device { name: "ide".to_owned(), input: DeviceInput::Disk(answer) };
     assert!(matches!(replay(&asked), Err(VmError::Diverged(_))));
-    // It could not be read to its end.
+    // The recording could not be read to its end.
     let cut = inputs[..2].iter().cloned().map(Ok).chain([Err(RecordingError::CutOff)]);
     let cut: Vec<_> = cut.collect();
     let result =

@@ -8,8 +8,8 @@ use ring3_core::disk::{DiskError, DiskOperation};
 use super::*;
 use crate::drives::Drive;
 
-/// A guest that has the first hard disk read its first sector, says so on COM1, counts until that is done, sends the sector's first byte and switches
-/// off.
+/// A guest that makes the first hard disk read its first sector, says so on COM1, counts until the read is
+/// complete, sends the sector's first byte and switches off.
 #[rustfmt::skip]
 const READER: &[u8] = &[
     0x66, 0xba, 0xf6, 0x01, 0xb0, 0xe0, 0xee, //    MOV DX, 1F6h; MOV AL, E0h (LBA); OUT DX, AL
@@ -27,7 +27,7 @@ const READER: &[u8] = &[
 
 const SECTOR: u8 = 0x5a;
 
-/// One that does nothing before it is told to.
+/// A drive that does nothing before it is told to.
 #[derive(Debug)]
 struct Slow(Mutex<mpsc::Receiver<()>>);
 
@@ -47,7 +47,7 @@ impl Drive for Slow {
     }
 }
 
-/// Lets the drive go on when something comes from the guest, after a while.
+/// Lets the drive continue some time after something came from the guest.
 struct GoOn(Sent, mpsc::Sender<()>);
 
 impl Console for GoOn {
@@ -94,7 +94,7 @@ fn the_guest_runs_on_while_a_drive_works() {
     assert_repeats(&mut vm, &console.0);
 }
 
-/// Ends the run when something comes from the guest, and lets the drive go on after that.
+/// Ends the run when something comes from the guest, and then lets the drive continue.
 struct End(mpsc::Sender<()>, Option<crate::door::Sender>);
 
 impl Console for End {

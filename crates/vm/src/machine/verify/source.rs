@@ -1,4 +1,4 @@
-//! Where the inputs of a verified run are from.
+//! The sources of a verified run's inputs.
 
 use std::iter::Peekable;
 
@@ -10,17 +10,17 @@ use crate::machine::verify::{Outcome, Tee};
 use crate::machine::{Console, Vm, VmError};
 use crate::recording::RecordingError;
 
-/// A part of a run: what the tested machine has done, and all that the other one needs to repeat it.
+/// A part of a run: the results of the tested machine, and everything that the other one needs to repeat it.
 pub(super) struct Segment {
     pub(super) inputs: Vec<StampedInput>,
     pub(super) came: Outcome,
-    /// Instructions up to which it is to be repeated.
+    /// The count of instructions up to which it is repeated.
     pub(super) target: u64,
 }
 
-/// That by which the tested machine goes on.
+/// The source of the inputs with which the tested machine continues.
 pub(super) trait Source {
-    /// Runs `vm` until it has executed `stop` instructions, or ends, or can go on no more.
+    /// Runs `vm` until it has executed `stop` instructions, or ends, or cannot continue.
     fn run(
         &mut self,
         vm: &mut Vm,
@@ -85,7 +85,7 @@ impl<I: Iterator<Item = Result<StampedInput, RecordingError>>> Source for Record
         }
         let mut stop = stop;
         if let Some(Err(_)) = self.inputs.peek() {
-            // What cannot be read does not keep what comes before it from being compared.
+            // An input that cannot be read does not prevent comparing the part before it.
             match inputs.last() {
                 Some(last) => stop = last.instructions.max(vm.cpu.instructions),
                 None => drop(self.inputs.next().transpose()?),
@@ -97,11 +97,12 @@ impl<I: Iterator<Item = Result<StampedInput, RecordingError>>> Source for Record
     }
 }
 
-/// Up to where the other machine repeats what `vm` has done, which came to `stop` unless it ended before.
+/// Returns the count of instructions up to which the other machine repeats the run of `vm`, which came to
+/// `stop` unless it ended before.
 fn target(vm: &Vm, came: &Outcome, stop: u64) -> u64 {
     if came.ending.is_none() {
         return stop;
     }
-    // One that has ended is given an instruction more, so that the other one must have ended too.
+    // If it has ended, the other machine gets one more instruction, so that it must have ended too.
     vm.cpu.instructions.saturating_add(1)
 }

@@ -1,14 +1,17 @@
-//! Who is let in where more come than a server has room for, so that no peer keeps the others out.
+//! Decides which clients a server lets in when there are more than it has room for, so that no peer keeps the
+//! others out.
 //!
-//! A *peer* is a process (of a Unix socket) or an address. When a client comes and there is no room, one has to go:
+//! A *peer* is a process (of a Unix socket) or an address. When a client comes and there is no room, one
+//! client has to go:
 //!
-//! * a client of a peer that has two more connections than the one that comes: the oldest of those that have not said yet what they want, else the one that has done
-//!   nothing for longest;
-//! * else, and where the peer itself has too many, one of a peer that has no fewer which has taken more than [`GREETING`] for saying what it wants, or has done
-//!   nothing for so long as the [room](Room::idle) is for;
-//! * else the one that comes.
+//! * if a peer has at least two more connections than the peer of the newcomer: one of its clients, the
+//!   oldest that has not said yet what it wants, or else the one that has been idle for longest;
+//! * otherwise, and if the newcomer's peer has too many clients itself: a client of a peer with no fewer
+//!   connections that has taken longer than [`GREETING`] to say what it wants, or that has been idle for
+//!   longer than the [room](Room::idle) allows;
+//! * otherwise the newcomer.
 //!
-//! Time is an argument of what decides, so that tests need not wait.
+//! The functions that decide take the time as an argument, so that tests need not wait.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,10 +22,10 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{socket_domain, socket_peercred};
 use rustix::net::{AddressFamily, Shutdown, getpeername, shutdown};
 
-/// After so long, who has not said what it wants may have to go.
+/// The time after which a client that has not said what it wants may have to go.
 pub const GREETING: Duration = Duration::from_secs(1);
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     /// A process that has connected to a Unix socket.
@@ -34,12 +37,12 @@ pub enum Peer {
     },
     /// An address.
     Address(IpAddr),
-    /// The system does not say.
+    /// The system does not tell.
     Unknown,
 }
 
 impl Peer {
-    /// The one at the other end of `socket`.
+    /// Returns the peer at the other end of `socket`.
     pub fn of(socket: impl AsFd) -> Peer {
         let socket = socket.as_fd();
         if socket_domain(socket) == Ok(AddressFamily::UNIX) {
@@ -54,14 +57,15 @@ impl Peer {
     }
 }
 
-/// The room that a server has.
+/// The room that a server has for clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Clients at a time.
+    /// Upper bound of all clients.
     pub all: usize,
-    /// Those of one peer.
+    /// Upper bound of the clients of one peer.
     pub of_a_peer: usize,
-    /// After so long without a request, a client may have to go for another one of the same standing; none where it need not.
+    /// The time without a request after which a client may have to go for another one of equal standing; None
+    /// if it need not.
     pub idle: Option<Duration>,
 }
 
@@ -82,15 +86,15 @@ struct Clients {
 struct Client {
     number: u64,
     peer: Peer,
-    /// It has said what it wants.
+    /// Whether it has said what it wants.
     is_ready: bool,
-    /// When it came, or did something.
+    /// When it came, or was last active.
     since: Instant,
     connection: OwnedFd,
 }
 
 impl Client {
-    /// It may go for another one of the same standing.
+    /// Returns whether it may have to go for another one of equal standing.
     fn may_go(&self, room: Room, now: Instant) -> bool {
         let most = if self.is_ready { room.idle } else { Some(GREETING) };
         most.is_some_and(|most| now.saturating_duration_since(self.since) >= most)
@@ -105,7 +109,7 @@ pub struct Admitted {
 }
 
 impl Admission {
-    /// With nobody yet.
+    /// Returns an admission without clients.
     pub fn new(room: Room) -> Arc<Admission> {
         Arc::new(Admission { room, clients: Mutex::default() })
     }
@@ -114,8 +118,8 @@ impl Admission {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets in the client at the other end of `connection`, which comes now, if need be in the place of another one, whose connection is shut down; none if
-    /// it has to go.
+    /// Lets in the client at the other end of `connection`, which comes now, if need be in the place of
+    /// another one, whose connection is shut down. Returns None if it is the newcomer that has to go.
     pub fn admit(self: &Arc<Admission>, connection: impl AsFd) -> io::Result<Option<Admitted>> {
         let peer = Peer::of(&connection);
         self.admit_peer(peer, connection, Instant::now())
@@ -133,7 +137,7 @@ impl Admission {
             Leaving::Nobody => {}
             Leaving::Client(at) => {
                 let client = clients.all.remove(at);
-                // It may have gone already.
+                // The client may have gone already.
                 let _ = shutdown(&client.connection, Shutdown::Both);
             }
             Leaving::Newcomer => return Ok(None),
@@ -145,23 +149,23 @@ impl Admission {
         Ok(Some(Admitted { admission: Arc::clone(self), number }))
     }
 
-    /// How many there are.
+    /// Returns the number of clients.
     pub fn clients(&self) -> usize {
         self.lock().all.len()
     }
 }
 
-/// Who has to go.
+/// The client that has to go.
 enum Leaving {
     Nobody,
-    /// The client at that place.
+    /// The client with this index.
     Client(usize),
-    /// The one that comes.
+    /// The newcomer.
     Newcomer,
 }
 
 impl Clients {
-    /// Who has to go for a client of `peer`.
+    /// Returns the client that has to go for a client of `peer`.
     fn leaving(&self, room: Room, peer: &Peer, now: Instant) -> Leaving {
         let count = |peer: &Peer| self.all.iter().filter(|client| client.peer == *peer).count();
         let own = count(peer);
@@ -175,7 +179,7 @@ impl Clients {
                 &|client| client.peer == *peer && client.may_go(room, now)
             }
             Some((most, heaviest)) if *most > own + 1 => &|client| client.peer == **heaviest,
-            // Whoever has fewer stays.
+            // A peer with fewer clients keeps them.
             _ => &|client| count(&client.peer) >= own && client.may_go(room, now),
         };
         let candidates = self.all.iter().enumerate().filter(|(_, client)| any(client));
@@ -185,7 +189,7 @@ impl Clients {
 }
 
 impl Admitted {
-    /// It has said what it wants, or asks for something.
+    /// Notes that the client has said what it wants, or has made a request.
     pub fn is_active(&self) {
         let mut clients = self.admission.lock();
         if let Some(client) = clients.all.iter_mut().find(|client| client.number == self.number) {
@@ -222,7 +226,7 @@ mod tests {
             Door { admission: Admission::new(room), start: Instant::now() }
         }
 
-        /// A client of `process` comes after so many seconds.
+        /// A client of `process` comes after `seconds` seconds.
         fn comes(&self, process: i32, seconds: u32) -> Option<(Admitted, UnixStream)> {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let peer = Peer::Process { user: 0, process };
@@ -231,7 +235,7 @@ mod tests {
             admitted.map(|admitted| (admitted, theirs))
         }
 
-        /// It asks for something after so many seconds.
+        /// The client makes a request after `seconds` seconds.
         fn asks(&self, client: &(Admitted, UnixStream), seconds: u32) {
             let mut clients = self.admission.lock();
             let number = client.0.number;
@@ -254,7 +258,7 @@ mod tests {
         let door = Door::new();
         let clients: Vec<_> = (0..6).map(|_| door.comes(1, 0).unwrap()).collect();
         assert!(door.comes(1, 0).is_none());
-        // The first one that says nothing, when it has had time enough.
+        // The first client that says nothing has to go when it has had time enough.
         let seventh = door.comes(1, 1).expect("one has taken too long");
         assert_eq!(cut(&clients), [0]);
         for client in &clients[1..] {
@@ -275,10 +279,10 @@ mod tests {
         }
         let others = [2, 3].map(|process| door.comes(process, 1).unwrap());
         door.asks(&heavy[0], 2);
-        // There is no room: the heaviest one's that has done nothing for longest.
+        // There is no room, so the longest idle client of the peer with the most has to go.
         let third = door.comes(4, 2).expect("another one has more");
         assert_eq!((cut(&heavy), cut(&others)), (vec![1], vec![]));
-        // Half open goes before idle.
+        // A client that has not said what it wants goes before an idle one.
         let half = door.comes(1, 2);
         assert!(half.is_none(), "it is the heaviest itself");
         drop(third);
@@ -288,7 +292,7 @@ mod tests {
         drop((half, fifth));
     }
 
-    /// Where each has one, those that do nothing go for those that come; who is active stays.
+    /// If each peer has one client, idle clients go for newcomers, and active ones stay.
     #[test]
     fn many_peers_with_one_each_do_not_keep_others_out() {
         let door = Door::new();

@@ -1,4 +1,4 @@
-//! A conversation that must be over in time, however slowly the other end sends and takes.
+//! Limits the time of a conversation, however slowly the other end sends and receives.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,12 +16,12 @@ pub struct Deadline<'a> {
 }
 
 impl<'a> Deadline<'a> {
-    /// `socket` for `duration` from now on.
+    /// Returns `socket` with a deadline after `duration` from now.
     pub fn new(socket: &'a impl AsFd, duration: Duration) -> Deadline<'a> {
         Deadline { socket: socket.as_fd(), end: Instant::now() + duration }
     }
 
-    /// Does `act` as soon as it can be done without waiting.
+    /// Calls `act` as soon as it can be done without waiting.
     fn when<T>(
         &self,
         events: PollFlags,
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Each read and each write is quick, and all together are not.
+    /// Each read and each write is quick, but all of them together are not.
     #[test]
     fn slow_ends_do_not_make_it_longer() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Where connections come from: a Unix socket, a TCP port, or a socket that another process has opened.
+//! Sources of connections: a Unix socket, a TCP port, or a socket that another process has opened.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -15,36 +15,36 @@ use thiserror::Error;
 use crate::socket::{SocketError, SocketFile, listen_at};
 use crate::stream::Stream;
 
-/// Why there is nobody to listen to.
+/// The reasons why it is not possible to listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// A Unix socket cannot be.
+    /// A Unix socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A port cannot be.
+    /// A port cannot be used.
     #[error("cannot listen at port {port} of {host}: {source}")]
     Port {
-        /// Where.
+        /// The host.
         host: String,
-        /// Which port.
+        /// The port.
         port: u16,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Only this host's own addresses are listened at.
+    /// Only the host's own addresses are allowed.
     #[error("{0} is not an address of this host alone: listen at 127.0.0.1")]
     Foreign(String),
     /// The descriptor cannot be used.
     #[error("cannot use descriptor {number}: {source}")]
     Descriptor {
-        /// Which.
+        /// Its number.
         number: i32,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// An address that other hosts reach.
+/// An address that other hosts can reach.
 #[derive(Debug, Error)]
 #[error(
     "{what} is for this host alone, and {address} is not: it has neither passwords nor encryption; give 127.0.0.1, or a Unix socket, and \
@@ -60,7 +60,7 @@ pub fn for_this_host(what: &'static str, address: SocketAddr) -> Result<(), NotT
     if address.ip().is_loopback() { Ok(()) } else { Err(NotThisHost { what, address }) }
 }
 
-/// Listens for those who connect. What is made for it at a path is removed with it.
+/// Listens for connections. Files that were made for it are removed with it.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -69,20 +69,21 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// At a new Unix socket, for this user alone.
+    /// Listens at a new Unix socket, for this user alone.
     pub fn unix(path: &Path) -> Result<Listener, SocketError> {
         let (listener, file) = listen_at(path)?;
         Ok(Listener { socket: listener.into(), is_tcp: false, file: Some(file) })
     }
 
-    /// At a TCP port. Whoever reaches the address can connect.
+    /// Listens at a TCP port. Everyone who reaches the address can connect.
     pub fn tcp(address: impl ToSocketAddrs) -> io::Result<Listener> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Listener { socket: listener.into(), is_tcp: true, file: None })
     }
 
-    /// At a TCP port of `host`, an address of this host alone. Whoever has an account on this host can connect.
+    /// Listens at a TCP port of `host`, an address of this host alone. Everyone with an account on this host
+    /// can connect.
     pub fn tcp_of_this_host(host: &str, port: u16) -> Result<Listener, ListenError> {
         let failed = |source| ListenError::Port { host: host.to_owned(), port, source };
         let listener = Listener::tcp((host, port)).map_err(failed)?;
@@ -92,7 +93,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// At a socket that was given to this process as descriptor `number` and listens already.
+    /// Listens at a socket that was given to this process as descriptor `number` and listens already.
     pub fn inherited(number: i32) -> Result<Listener, ListenError> {
         let failed = |source| ListenError::Descriptor { number, source };
         let socket = inherited(number).map_err(failed)?;
@@ -105,17 +106,17 @@ impl Listener {
         Ok(Listener { socket, is_tcp: domain != AddressFamily::UNIX, file: None })
     }
 
-    /// The address and port, where it is one of TCP: the host may have chosen the port.
+    /// Returns address and port of a TCP listener, whose port the host may have chosen.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(getsockname(&self.socket)?.try_into()?)
     }
 
-    /// The file of the socket, for who has it removed at another time.
+    /// Takes the file of the socket, for callers that remove it at another time.
     pub fn take_file(&mut self) -> Option<SocketFile> {
         self.file.take()
     }
 
-    /// The next one who has connected already; [`io::ErrorKind::WouldBlock`] where nobody has.
+    /// Returns the next connection that was made already, or [`io::ErrorKind::WouldBlock`] if there is none.
     pub fn accept(&self) -> io::Result<Stream> {
         let connection = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
         if self.is_tcp {
@@ -125,7 +126,7 @@ impl Listener {
         Ok(connection.into())
     }
 
-    /// Waits for the next one who connects. It fails when this was [closed](Listener::close).
+    /// Waits for the next connection. Fails after the listener was [closed](Listener::close).
     pub fn wait(&self) -> io::Result<Stream> {
         loop {
             match self.accept() {
@@ -134,7 +135,7 @@ impl Listener {
             }
             let mut fds = [PollFd::new(self, PollFlags::IN)];
             match poll(&mut fds, None) {
-                // A closed Unix socket that does not wait goes on answering that nobody has connected.
+                // A non-blocking Unix socket that was closed still answers that nobody has connected.
                 Ok(_) if fds[0].revents().contains(PollFlags::HUP) => {
                     return Err(io::ErrorKind::NotConnected.into());
                 }
@@ -144,7 +145,8 @@ impl Listener {
         }
     }
 
-    /// Ends it: nobody connects any more, and who [waits](Listener::wait) for somebody is told so.
+    /// Closes the listener: no more connections are accepted, and callers that [wait](Listener::wait) for one
+    /// fail.
     pub fn close(&self) {
         if let Err(error) = shutdown(&self.socket, Shutdown::Both) {
             tracing::debug!("cannot stop listening: {error}");
@@ -158,7 +160,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Another descriptor for what this process was given as number `number`.
+/// Returns another descriptor for the object that this process was given as descriptor `number`.
 pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)

@@ -1,19 +1,20 @@
-//! Looking for what another process sends, for a short while before sleeping.
+//! Polls for messages of another process, for a short while before sleeping.
 //!
-//! To wake a thread takes longer than to read four KiB that the host has in memory, or a packet. Who does one request after the
-//! other sends the next one some microseconds after it knows of the last; so it is looked for that long. How long is
-//! learned: it grows while sleeps turn out to be short, and ends when looking was in vain, so what is idle costs nothing.
+//! Waking a thread takes longer than reading 4 KiB that the host has in memory, or a packet. A process that
+//! sends one request after the other sends the next one some microseconds after it gets the last answer, so
+//! it pays to poll for that long. The time is learned: it grows while sleeps turn out to be short, and falls
+//! to nothing when polling was in vain, so an idle connection costs nothing.
 
 use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What it begins with.
+/// The time after the first short sleep; it doubles with each further one.
 const MIN: Duration = Duration::from_micros(5);
-/// Sleeps that are shorter than so many times the longest time of looking count as short: that is with the time that it took to wake up, which
-/// looking saves.
+/// A sleep counts as short if it is shorter than this multiple of the longest time of polling. A sleep
+/// includes the time of waking up, which polling saves.
 const SHORT: u32 = 4;
-/// How often it looks before it looks at the clock.
+/// Number of polls between two looks at the clock.
 const LOOKS: u32 = 16;
 
 /// See the module.
@@ -24,12 +25,12 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Looks for `max` at most.
+    /// Returns a polling that polls for `max` at most.
     pub fn up_to(max: Duration) -> Polling {
         Polling { window: Duration::ZERO, max }
     }
 
-    /// Looks until `found`, or for the time that is worth it; whether it was found.
+    /// Polls until `found` returns true, or for as long as it pays. Returns whether it was found.
     pub fn wait(&mut self, mut found: impl FnMut() -> bool) -> bool {
         if self.window.is_zero() {
             return found();
@@ -45,19 +46,19 @@ impl Polling {
             if Instant::now() >= end {
                 return false;
             }
-            // Where there are fewer processors than processes, the other one needs this one.
+            // If there are fewer processors than processes, the other process needs this one.
             thread::yield_now();
         }
     }
 
-    /// It has slept for so long.
+    /// Notes that the caller has slept for `time`.
     pub fn slept(&mut self, time: Duration) {
         let is_short = time < self.max * SHORT;
         self.window =
             if is_short { (self.window * 2).clamp(MIN, self.max) } else { Duration::ZERO };
     }
 
-    /// It has slept, and nothing has come.
+    /// Notes that the caller has slept and nothing has come.
     pub fn slept_in_vain(&mut self) {
         self.window = Duration::ZERO;
     }

@@ -15,29 +15,29 @@ use rustix::net::{
 use thiserror::Error;
 use tracing::warn;
 
-/// Clients that wait while one is served at most; more are refused by the kernel.
+/// Upper bound of the clients that wait while one is served; the kernel refuses more.
 const WAITING_CLIENTS: i32 = 8;
 
-/// Why there is no socket.
+/// The reasons why there is no socket.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("the socket {0} is in use by another process; end that one, or choose another path")]
     InUse(PathBuf),
-    /// Another kind of file is there.
+    /// There is a file of another kind.
     #[error("{0} is there already and is no socket; remove it, or choose another path")]
     NoSocket(PathBuf),
     /// The system refuses.
     #[error("cannot listen at the socket {path}: {source}")]
     Refused {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// The file of a socket, which is removed with this, if it is still the same.
+/// The file of a socket. It is removed when this is dropped, if it is still the same file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -66,8 +66,8 @@ fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// Listens at `path`, for this user alone, with a socket that does not wait. The socket of a process that is gone is
-/// replaced.
+/// Listens at `path`, for this user alone, with a socket that does not block. Replaces the socket of a
+/// process that is gone.
 pub fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     let (socket, file) = socket_at(path, SocketType::STREAM, SocketFlags::NONBLOCK)?;
     listen(&socket, WAITING_CLIENTS)
@@ -75,7 +75,8 @@ pub fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), SocketError>
     Ok((socket.into(), file))
 }
 
-/// Makes a socket for datagrams at `path`, to which this user alone can send. That of a process that is gone is replaced.
+/// Makes a socket for datagrams at `path`, to which this user alone can send. Replaces that of a process that
+/// is gone.
 pub fn datagrams_at(path: &Path) -> Result<(OwnedFd, SocketFile), SocketError> {
     socket_at(path, SocketType::DGRAM, SocketFlags::empty())
 }
@@ -89,8 +90,8 @@ fn socket_at(
         |error: Errno| SocketError::Refused { path: path.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     let socket = new_socket(kind, flags).map_err(refused)?;
-    // Who can connect can write files as this user. On Linux the socket's file gets the mode of the
-    // socket, so there is no moment at which others could.
+    // Whoever can connect can write files as this user. On Linux the socket's file gets the mode of the
+    // socket, so there is no moment at which others could connect.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(refused)?;
     match bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
@@ -118,7 +119,7 @@ fn remove_stale(
     let probe = new_socket(kind, SocketFlags::NONBLOCK).map_err(|error| refused(error.into()))?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(refused),
-        // Somebody is there, though perhaps with no time for us, or with a socket of another kind.
+        // Somebody listens there, though perhaps without time, or with a socket of another kind.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(SocketError::InUse(path.to_owned())),
         Err(error) => Err(refused(error.into())),
     }
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A path that no other test uses; nothing is there.
+    /// Returns a path that no other test uses. Nothing is there.
     fn path(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("ring3-socket-{}-{name}", std::process::id()));
         let _ = fs::remove_file(&path);

@@ -1,4 +1,4 @@
-//! One end of a connection, by a Unix socket or by TCP: read and written alike.
+//! One end of a connection, by a Unix socket or by TCP. Both are read and written alike.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -23,29 +23,31 @@ impl Stream {
         Ok(Stream(UnixStream::connect(path)?.into()))
     }
 
-    /// Connects to a TCP port. What is written is sent at once.
+    /// Connects to a TCP port. Writes are sent at once.
     pub fn tcp(address: impl ToSocketAddrs) -> io::Result<Stream> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         Ok(Stream(stream.into()))
     }
 
-    /// The same end once more.
+    /// Returns another handle to the same end.
     pub fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream(self.0.try_clone()?))
     }
 
-    /// How long a read may wait, after which it fails as [`io::ErrorKind::WouldBlock`]; none is for ever.
+    /// Sets how long a read may wait, after which it fails with [`io::ErrorKind::WouldBlock`]. None is for
+    /// ever.
     pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }
 
-    /// How long a write may wait, after which it fails as [`io::ErrorKind::WouldBlock`]; none is for ever.
+    /// Sets how long a write may wait, after which it fails with [`io::ErrorKind::WouldBlock`]. None is for
+    /// ever.
     pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Send, patience)?)
     }
 
-    /// The same for reads and writes.
+    /// Sets how long reads and writes may wait.
     pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         self.set_read_patience(patience)?;
         self.set_write_patience(patience)
@@ -57,10 +59,10 @@ impl Stream {
     }
 }
 
-/// Ends a connection as [`Stream::hang_up`] does. What is no socket is left as it is.
+/// Ends a connection as [`Stream::hang_up`] does. Does nothing to an object that is no socket.
 pub fn hang_up(connection: impl AsFd) {
     match shutdown(connection, Shutdown::Both) {
-        // The other side has done so itself, or it is no socket.
+        // The other side has done so already, or it is no socket.
         Ok(()) | Err(Errno::NOTCONN | Errno::NOTSOCK) => {}
         Err(error) => tracing::debug!("cannot hang up: {error}"),
     }
@@ -133,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection of either kind.
+    /// Returns both ends of a connection, of either kind.
     fn pairs() -> [(Stream, Stream); 2] {
         let (near, far) = UnixStream::pair().unwrap();
         let unix = (Stream(near.into()), Stream(far.into()));
@@ -178,7 +180,7 @@ mod tests {
             let parts = [IoSlice::new(b"x")];
             assert_eq!((&near).write_vectored(&parts).unwrap_err().kind(), ErrorKind::BrokenPipe);
         }
-        // Some connections are given as descriptors, and are no sockets.
+        // Some connections are given as descriptors that are no sockets.
         hang_up(std::fs::File::open("/dev/null").unwrap());
     }
 }

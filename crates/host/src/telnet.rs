@@ -1,12 +1,13 @@
-//! As much of the telnet protocol as a serial line or a monitor needs (RFC 854): the client is asked to send each key at once and not to show
-//! it itself (RFC 857, RFC 858) and to leave bytes as they are (RFC 856); what it says of options is passed over.
+//! The part of the telnet protocol that a serial line or a monitor needs (RFC 854). The client is asked to
+//! send each key at once, not to echo it (RFC 857, RFC 858), and to leave bytes as they are (RFC 856). Its
+//! own messages about options are skipped.
 
 use std::io::{self, Read, Write};
 
 const IAC: u8 = 255;
 const SB: u8 = 250;
 const SE: u8 = 240;
-/// WILL, WONT, DO and DONT, each with the number of an option after it.
+/// WILL, WONT, DO and DONT, each of which is followed by the number of an option.
 const WITH_OPTION: std::ops::RangeInclusive<u8> = 251..=254;
 const WILL: u8 = 251;
 const DO: u8 = 253;
@@ -14,11 +15,11 @@ const BINARY: u8 = 0;
 const ECHO: u8 = 1;
 const SUPPRESS_GO_AHEAD: u8 = 3;
 
-/// What a client gets first.
+/// The first bytes for a client.
 pub const GREETING: [u8; 12] =
     [IAC, WILL, ECHO, IAC, WILL, SUPPRESS_GO_AHEAD, IAC, WILL, BINARY, IAC, DO, BINARY];
 
-/// Where in a command the client is.
+/// The client's position in a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -29,12 +30,12 @@ enum State {
     EndOfSubnegotiation,
 }
 
-/// Takes the commands out of what a client sends.
+/// Removes the commands from the bytes that a client sends.
 #[derive(Debug, Default)]
 pub struct Filter(State);
 
 impl Filter {
-    /// The data in `bytes`.
+    /// Returns the data in `bytes`.
     pub fn data(&mut self, bytes: &[u8]) -> Vec<u8> {
         bytes.iter().filter_map(|byte| self.byte(*byte)).collect()
     }
@@ -59,7 +60,7 @@ impl Filter {
     }
 }
 
-/// `bytes` as a client has to get them.
+/// Returns `bytes` in the form in which a client must get them.
 pub fn escaped(bytes: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(bytes.len());
     for byte in bytes {
@@ -71,7 +72,7 @@ pub fn escaped(bytes: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// What a client sends, without commands.
+/// Reads data from a client, without its commands.
 #[derive(Debug)]
 pub struct Reader<R> {
     inner: R,
@@ -79,7 +80,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// The data in what comes by `inner`.
+    /// Returns a reader of the data in `inner`.
     pub fn new(inner: R) -> Reader<R> {
         Reader { inner, filter: Filter::default() }
     }
@@ -91,7 +92,7 @@ impl<R: Read> Read for Reader<R> {
             let length = self.inner.read(buffer)?;
             let data = self.filter.data(&buffer[..length]);
             buffer[..data.len()].copy_from_slice(&data);
-            // Nothing at all would be the end.
+            // A read of no bytes would mean the end.
             if !data.is_empty() || length == 0 {
                 return Ok(data.len());
             }

@@ -1,6 +1,8 @@
-//! Threads that wait for what a queue under a lock has for them, one of which [looks](crate::polling) for it before it sleeps.
+//! Threads that wait for items in a queue under a lock. One of them [polls](crate::polling) for an item
+//! before it sleeps.
 //!
-//! To wake a thread costs whoever wakes it as well, so none is woken for what one that will look at the queue anyway can do.
+//! Waking a thread also costs the thread that wakes it. So no thread is woken for an item that another one,
+//! which is about to look at the queue anyway, can take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,20 +13,20 @@ use crate::polling::Polling;
 /// See the module. It is kept with the queue, under its lock.
 #[derive(Debug)]
 pub struct Workers {
-    /// Threads that do something.
+    /// Number of threads at work.
     busy: usize,
-    /// Threads that will look at the queue without being woken.
+    /// Number of threads that will look at the queue without being woken.
     coming: usize,
-    /// One of them looks for what comes.
+    /// Whether one of them polls.
     is_looked: bool,
     polling: Polling,
-    /// When the last one had done something.
+    /// When the last one finished its work.
     idle_since: Instant,
-    /// How much has come, for the one that looks.
+    /// Number of items that have come, for the thread that polls.
     asked: Arc<AtomicUsize>,
 }
 
-/// What one thread does while it looks.
+/// The state of a thread while it polls.
 #[derive(Debug)]
 pub struct Look {
     polling: Polling,
@@ -33,14 +35,14 @@ pub struct Look {
 }
 
 impl Look {
-    /// Looks until something has come, or for the time that is worth it. The queue is not to be locked meanwhile.
+    /// Polls until an item has come, or for as long as it pays. The queue must not be locked meanwhile.
     pub fn wait(mut self) {
         self.polling.wait(|| self.asked.load(Ordering::Relaxed) != self.before);
     }
 }
 
 impl Workers {
-    /// No threads yet. One of them looks for `max` at most.
+    /// Returns the state without threads. One of them will poll for `max` at most.
     pub fn looking_up_to(max: Duration) -> Workers {
         Workers {
             busy: 0,
@@ -52,7 +54,8 @@ impl Workers {
         }
     }
 
-    /// Something has come, and `waiting` things wait in the queue now. How many of them no thread comes for that was not woken.
+    /// Notes that an item has come, and that `waiting` items are in the queue now. Returns for how many of
+    /// them a thread must be woken.
     pub fn asked(&mut self, waiting: usize) -> usize {
         if self.busy == 0 && self.coming == 0 {
             self.polling.slept(self.idle_since.elapsed());
@@ -61,30 +64,30 @@ impl Workers {
         waiting.saturating_sub(self.coming)
     }
 
-    /// A thread was started, which will look at the queue.
+    /// Notes that a thread was started, which will look at the queue.
     pub fn starts(&mut self) {
         self.coming += 1;
     }
 
-    /// A thread looks at the queue after it was started, or after it had done something.
+    /// Notes that a thread looks at the queue after it was started, or after it finished its work.
     pub fn comes(&mut self) {
         self.coming -= 1;
     }
 
-    /// A thread takes something.
+    /// Notes that a thread takes an item.
     pub fn begins(&mut self) {
         self.busy += 1;
     }
 
-    /// A thread has done it, and will look at the queue.
+    /// Notes that a thread has finished its work, and will look at the queue.
     pub fn ends(&mut self) {
         self.busy -= 1;
         self.coming += 1;
         self.idle_since = Instant::now();
     }
 
-    /// A thread has found nothing: it is to look, and then to look at the queue [once more](Workers::has_looked). None where
-    /// another one does.
+    /// Notes that a thread has found nothing. Returns how it must poll before it looks at the queue [once
+    /// more](Workers::has_looked), or None if another thread polls.
     pub fn look(&mut self) -> Option<Look> {
         if self.is_looked {
             return None;
@@ -95,13 +98,13 @@ impl Workers {
         Some(Look { polling: self.polling, asked: Arc::clone(&self.asked), before })
     }
 
-    /// The thread that was to look has done so.
+    /// Notes that the thread that polled has finished.
     pub fn has_looked(&mut self) {
         self.is_looked = false;
         self.coming -= 1;
     }
 
-    /// How many threads do something.
+    /// Returns the number of threads at work.
     pub fn busy(&self) -> usize {
         self.busy
     }
@@ -127,7 +130,7 @@ mod tests {
         let look = workers.look().expect("no other one looks");
         assert!(workers.look().is_none());
         assert_eq!(workers.asked(1), 0);
-        // Something has come: it ends.
+        // An item has come, so this ends.
         look.wait();
         workers.has_looked();
         assert_eq!(workers.asked(1), 1);

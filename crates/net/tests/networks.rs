@@ -1,4 +1,4 @@
-//! Networks without machines: what is sent at one end comes out of the door at the other.
+//! Networks without machines: packets that are sent at one end come out of the door at the other.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,13 +14,13 @@ use ring3_net::{Backend, Capture, Card, DgramOptions, NetError, StreamAddress, S
 use ring3_vm::networks::Network;
 use ring3_vm::{Door, door};
 
-/// One end: the network, and the door of the machine that it is behind.
+/// One end: a network, and the door of the machine in front of it.
 struct End {
     network: Box<dyn Network>,
     door: Door,
 }
 
-/// How long a test waits for what is to come.
+/// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl End {
@@ -35,7 +35,7 @@ impl End {
         self.network.flush();
     }
 
-    /// What comes next for the card.
+    /// Returns the next input for the card.
     fn next(&mut self) -> DeviceInput {
         let until = self.door.host_time().plus_nanos(PATIENCE.as_nanos() as u64);
         self.door.wait(Some(until), |_| true);
@@ -53,14 +53,14 @@ impl End {
     }
 }
 
-/// A frame with `number` in it.
+/// Returns a frame that contains `number`.
 fn frame(number: u32, len: usize) -> Packet {
     let mut bytes = vec![0x5a; len];
     bytes[14..18].copy_from_slice(&number.to_be_bytes());
     Packet::frame(bytes)
 }
 
-/// A frame whose checksum is still to be computed.
+/// Returns a frame whose checksum has yet to be computed.
 fn unfinished() -> Packet {
     let checksum = Some(PartialChecksum { start: 34, offset: 6 });
     Packet { bytes: vec![3; 64], checksum, segmentation: None }
@@ -75,7 +75,7 @@ fn unix(path: &Path) -> StreamAddress {
     StreamAddress::Unix(path.to_owned())
 }
 
-/// Two ends that are connected: what the first one sends has come to the other one.
+/// Waits until two ends are connected: the first packet has come from one to the other.
 fn connected(from: &mut End, to: &mut End) {
     let deadline = Instant::now() + PATIENCE;
     while !to.door.has_input(|_| true) {
@@ -85,7 +85,7 @@ fn connected(from: &mut End, to: &mut End) {
         from.send(frame(u32::MAX, 60));
         thread::sleep(Duration::from_millis(5));
     }
-    // Those of them that were sent later.
+    // Frames that were sent again meanwhile.
     from.send(frame(0, 60));
     while to.packet() != frame(0, 60) {}
 }
@@ -118,7 +118,7 @@ fn frames_go_over_tcp() {
     frames_go_both_ways(server, End::open(&stream(address, false)).unwrap());
 }
 
-/// Two addresses of UDP that nobody has.
+/// Returns two addresses of UDP that nobody uses.
 fn free_ports() -> [SocketAddr; 2] {
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap())
@@ -140,7 +140,7 @@ fn frames_go_as_datagrams() {
     assert!(!one.exists() && !other.exists());
 }
 
-/// Who is in a group hears all others, and not itself.
+/// Every member of a group hears all others, and not itself.
 #[test]
 fn frames_go_to_a_group() {
     let [free, _] = free_ports();
@@ -160,7 +160,7 @@ fn frames_go_to_a_group() {
     assert!(End::open(&Backend::Dgram(no_group)).is_err());
 }
 
-/// What one end leaves to be done comes so to another of ring3's, and done to others.
+/// Work that one end leaves undone stays undone for another end of ring3, and is done for others.
 #[test]
 fn unfinished_packets_stay_so_between_ends_that_allow_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn unfinished_packets_stay_so_between_ends_that_allow_it() {
         let (mut one, mut other) = (with_headers(true, true), with_headers(both, false));
         connected(&mut one, &mut other);
         connected(&mut other, &mut one);
-        // Each has heard the other's notice before its first frame.
+        // Each end has heard the other's notice before its first frame.
         one.send(unfinished());
         other.send(unfinished());
         let (here, there) = (one.packet(), other.packet());
@@ -201,7 +201,7 @@ fn a_server_takes_one_client_after_the_other() {
             (&bytes[..4], &bytes[4..]),
             (&[0, 0, 0, 70][..], frame(number, 70).bytes.as_slice())
         );
-        // What is no frame ends the connection.
+        // A message that is no frame ends the connection.
         client.write_all(&[0xff; 4]).unwrap();
         server.door.fetch();
         assert_eq!(client.read(&mut bytes).unwrap(), 0);
@@ -223,7 +223,8 @@ fn a_client_finds_its_server_again() {
     assert!(error.contains("cannot connect to") && error.contains("reconnect"), "{error}");
 }
 
-/// Nothing is lost between ends that take what comes, however much is sent at once: the card waits, and is told when it need not.
+/// Nothing is lost between ends that take their packets, however many are sent at once: the card waits, and
+/// is told when it need not.
 #[test]
 fn a_card_waits_where_the_other_side_is_slow() {
     let directory = tempfile::tempdir().unwrap();
@@ -255,7 +256,7 @@ fn a_card_waits_where_the_other_side_is_slow() {
     assert!(pauses > 0);
 }
 
-/// Who takes nothing holds nobody up, and costs no more memory than so much.
+/// An end that takes nothing delays nobody, and costs a bounded amount of memory.
 #[test]
 fn a_card_does_not_wait_for_ever() {
     let directory = tempfile::tempdir().unwrap();
@@ -270,7 +271,7 @@ fn a_card_does_not_wait_for_ever() {
         if server.network.is_congested() {
             assert_eq!(server.next(), DeviceInput::Congestion(false));
             pauses += 1;
-            // From now on what does not go out at once is lost, until something does.
+            // From now on packets that do not go out at once are lost, until one does.
             for _ in 0..1000 {
                 server.send(frame(2, 60_000));
                 assert!(!server.network.is_congested());
@@ -278,7 +279,7 @@ fn a_card_does_not_wait_for_ever() {
             pauses += 1;
         }
     }
-    // What had begun to come comes whole.
+    // A packet that has partly come comes completely.
     let reading = thread::spawn(move || {
         let mut client = client;
         let mut last = 0;

@@ -1,4 +1,5 @@
-//! A switch and its machines, which are networks without machines: what one sends comes out of the doors of others.
+//! A switch and its machines, which are networks without machines: packets that one sends come out of the
+//! doors of others.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +15,7 @@ use ring3_vm::networks::Network;
 use ring3_vm::{Door, door};
 use tempfile::TempDir;
 
-/// How long a test waits for what is to come.
+/// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const BROADCAST: [u8; 6] = [0xff; 6];
@@ -40,12 +41,12 @@ impl Running {
         self.directory.path().join("switch")
     }
 
-    /// A machine whose card has the address number `number`, known to the switch.
+    /// Returns a machine whose card has the address number `number`, and is known to the switch.
     fn machine(&self, number: u8) -> Machine {
         let mut machine = Machine::new(number, &self.socket());
         let is_known = |port: &PortStatus| port.address == Some(address(number).to_string());
         self.wait_until(|ports| ports.iter().any(is_known));
-        // What the switch can take it has said before.
+        // The switch has sent its notices before.
         machine.door.fetch();
         machine
     }
@@ -84,7 +85,7 @@ impl Machine {
         Machine { number, network, door }
     }
 
-    /// A frame of `len` bytes to `to` with the number `mark`.
+    /// Returns a frame of `len` bytes to `to` with the number `mark`.
     fn frame(&self, to: [u8; 6], mark: u32, len: usize) -> Packet {
         let mut bytes = [&to[..], &address(self.number).0, &[8, 0], &mark.to_be_bytes()].concat();
         bytes.resize(len, 0x5a);
@@ -128,7 +129,7 @@ fn packets_go_to_whom_they_are_for_as_they_are() {
     assert_eq!(second.packet(), unfinished, "the other one is one of ring3 too");
     assert_eq!(second.packet(), first.frame(BROADCAST, 8, 60));
     assert_eq!(third.packet(), first.frame(BROADCAST, 8, 60), "it has not seen the one before");
-    // Who speaks as another one is not heard.
+    // A machine that sends in the name of another one is not heard.
     second.number = 3;
     second.send(second.frame(address(1).0, 9, 60));
     second.number = 2;
@@ -155,7 +156,7 @@ fn a_machine_of_qemu_gets_whole_frames() {
     first.send(packet.clone());
     let mut finished = None;
     packet.without_offloads(Offloads::default(), |frame| finished = Some(frame.bytes));
-    // First the switch greets it, as a frame to nobody.
+    // The switch first sends its greeting, a frame to nobody.
     let received = loop {
         let mut length = [0; 4];
         qemu.read_exact(&mut length).unwrap();
@@ -190,14 +191,14 @@ fn nothing_is_lost_between_two_guests() {
     drop(sending.join().unwrap());
 }
 
-/// Sends packets there and back until neither of the two needs the switch, and gives the mark of the last one.
+/// Sends packets there and back until neither machine needs the switch. Returns the mark of the last packet.
 fn cut_short(running: &Running, first: &mut Machine, second: &mut Machine) -> u32 {
     for mark in 0.. {
         first.send(first.frame(address(2).0, mark, 60));
         assert_eq!(second.packet(), first.frame(address(2).0, mark, 60));
         second.send(second.frame(address(1).0, mark, 60));
         assert_eq!(first.packet(), second.frame(address(1).0, mark, 60));
-        // What has come by it is told now and then, and counted then.
+        // Packets by the short cut are reported, and counted, now and then.
         let passed = |port: &PortStatus| port.received + port.sent;
         let ports = running.switch.status().ports;
         if mark > 20 && passed(&ports[0]) < u64::from(mark) {
@@ -218,17 +219,17 @@ fn what_two_guests_send_each_other_takes_a_short_cut() {
     let large = Packet { checksum, ..first.frame(address(2).0, last + 1, 60_000) };
     first.send(large.clone());
     assert_eq!(second.packet(), large);
-    // Others have nothing of it, and all have what is for all.
+    // Other machines get none of these packets, and all get those to everyone.
     first.send(first.frame(BROADCAST, last + 2, 60));
     assert_eq!(second.packet(), first.frame(BROADCAST, last + 2, 60));
     assert_eq!(third.packet(), first.frame(BROADCAST, last + 2, 60));
-    // Who speaks as another one is not heard here, either.
+    // A machine that sends in the name of another one is not heard here, either.
     second.number = 3;
     second.send(second.frame(address(1).0, 9, 60));
     second.number = 2;
     second.send(second.frame(address(1).0, 10, 60));
     assert_eq!(first.packet(), second.frame(address(1).0, 10, 60));
-    // All of that is counted.
+    // All these packets are counted.
     thread::sleep(Duration::from_millis(20));
     for machine in [&mut first, &mut second] {
         machine.door.fetch();
@@ -312,7 +313,7 @@ fn an_uplink_leads_outside() {
     uplink.unwrap();
     first.send(first.frame(address(77).0, 1, 60));
     assert_eq!(router.packet(), first.frame(address(77).0, 1, 60), "nobody knows that one here");
-    // Many can be behind it, but none that is a guest's.
+    // Many addresses can be behind it, but none that belongs to a guest.
     for number in [77, 78, 1] {
         router.number = number;
         router.send(router.frame(address(1).0, number.into(), 60));

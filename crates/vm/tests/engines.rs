@@ -1,4 +1,5 @@
-//! The same run of a real guest on both engines: the same instructions, the same machine at each checkpoint.
+//! The same run of a real guest on both engines: the same instructions, and the same machine at each
+//! checkpoint.
 
 mod support;
 
@@ -7,14 +8,14 @@ use ring3_core::input::{Input, StampedInput};
 use ring3_vm::{Config, Ending, EngineChoice, Vm};
 use support::{Until, run_until};
 
-/// A machine that starts Debian's kernel.
+/// Returns a machine that starts Debian's kernel.
 fn debian(kernel: &str, engine: EngineChoice) -> Option<Vm> {
     let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
     support::debian(config, kernel, "console=ttyS0", engine)
 }
 
-/// Runs the guest on the translator until it has sent `text`, repeats that run on both engines, and asserts that the
-/// machines are the same whenever they have executed the same number of instructions.
+/// Runs the guest on the translator until it has sent `text`, repeats this run on both engines, and asserts
+/// that the machines are equal whenever they have executed the same number of instructions.
 fn assert_engines_agree(kernel: &str, text: &'static str) {
     let Some(mut vm) = debian(kernel, EngineChoice::Auto) else { return };
     if vm.engine() == "interpreter" {

@@ -1,4 +1,5 @@
-//! What leaves ordinary execution (`guest/exits`): the same on both engines, and at a bounded cost on the translator.
+//! Instructions that leave ordinary execution (`guest/exits`): they have the same results on both engines,
+//! and a bounded cost on the translator.
 
 mod support;
 
@@ -10,7 +11,7 @@ use ring3_vm::{Config, Console, Ending, EngineChoice, Kernel, Sender, Software, 
 
 const PROMPT: &str = "ring3:~# ";
 
-/// Types commands, one at each prompt, and notes what the guest has shown before the next one.
+/// Types commands, one at each prompt, and notes the output between prompts.
 struct Typist {
     commands: Vec<String>,
     typed: usize,
@@ -46,7 +47,7 @@ impl Console for Typist {
     }
 }
 
-/// A machine that starts the kernel; none where that is not there.
+/// Returns a machine that starts the kernel, or None if there is no kernel.
 fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
     let image = support::guest("exits")?;
     let config = Config {
@@ -59,16 +60,16 @@ fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
     Some(Vm::with_engine(config, software, engine).unwrap())
 }
 
-/// Runs `commands` one after the other, and gives what was shown for each.
+/// Runs `commands` one after the other, and returns the output of each.
 fn run(vm: &mut Vm, commands: Vec<String>) -> Vec<String> {
     let (sender, mut door) = door();
     let mut console = Typist { commands, typed: 0, shown: Vec::new(), line: String::new(), sender };
     assert_eq!(vm.run(&mut door, &mut console).unwrap(), Ending::Quit, "{}", console.line);
-    // The first one is what came before the first prompt.
+    // The first one is the output before the first prompt.
     console.shown.split_off(1)
 }
 
-/// The names of all rows.
+/// Returns the names of all rows.
 fn rows() -> Option<Vec<String>> {
     let mut vm = machine(EngineChoice::Interpreter, true)?;
     let shown = run(&mut vm, vec!["list".to_owned()]);
@@ -79,7 +80,7 @@ fn rows() -> Option<Vec<String>> {
     Some(shown[0].lines().filter_map(name).collect())
 }
 
-/// Shows what is sent to nobody but us, and types nothing.
+/// A console that types nothing.
 #[derive(Default)]
 struct Listener(String);
 
@@ -98,13 +99,14 @@ impl Console for Listener {
     }
 }
 
-/// Runs each row on the translator, often enough that it leaves to the interpreter what it will and translates it again, and repeats that run on both
-/// engines.
+/// Runs each row on the translator, often enough for the translator to leave instructions to the interpreter
+/// and to translate them again, and repeats this run on both engines.
 fn assert_engines_agree(deterministic: bool) {
     const COUNT: u32 = 1500;
     let Some(mut rows) = rows() else { return };
     assert!(rows.len() > 100, "{} rows", rows.len());
-    // The selector of the operand of an unmasked exception of the x87 is one of the few things that the translator may not know.
+    // The selector of the operand of an unmasked x87 exception is one of the few things that the translator
+    // may not know.
     rows.retain(|row| row != "numeric_error");
     let commands: Vec<_> = rows.iter().map(|row| format!("{row} {COUNT}")).collect();
     let mut vm = machine(EngineChoice::Auto, deterministic).expect("it was there before");
@@ -137,7 +139,7 @@ fn engines_do_the_same_in_deterministic_runs() {
     assert_engines_agree(true);
 }
 
-/// What the translator has counted when it has done the row `count` times after it has learned what it will.
+/// Returns the translator's counts for executing the row `count` times, after it has learned what it will.
 fn counters(row: &str, count: u32) -> Option<BTreeMap<&'static str, u64>> {
     let mut vm = machine(EngineChoice::Auto, false)?;
     if vm.engine() == "interpreter" {
@@ -148,14 +150,15 @@ fn counters(row: &str, count: u32) -> Option<BTreeMap<&'static str, u64>> {
     Some(vm.stats().engine.into_iter().collect())
 }
 
-/// Asserts that what each row takes is at most so many entries to translated code and signals in a hundred.
+/// Asserts that a hundred executions of each row take at most these numbers of entries to translated code and
+/// of signals.
 fn assert_costs(rows: &[(&str, u64, u64)]) {
     const COUNT: u32 = 20_000;
     for (row, entries, signals) in rows {
         let Some(before) = counters(row, 0) else { return };
         let Some(after) = counters(row, COUNT) else { return };
         let hundreds = u64::from(COUNT) / 100;
-        // Beside that, there are the host's time and the terminal.
+        // The host's time and the terminal add to this.
         let most = |each: u64| each * hundreds + 1000;
         let [entered, signalled] = ["entries to translated code", "signals"]
             .map(|name| after[name].saturating_sub(before[name]));
@@ -286,7 +289,7 @@ fn exceptions_again_and_again_take_no_signal() {
     ]);
 }
 
-/// The kernel, as loaders do, has data beside its code there, a write to which takes a signal.
+/// Like loaders, the kernel has data beside its code there, and a write to such data takes a signal.
 #[test]
 fn going_to_real_mode_and_back_keeps_what_is_mapped() {
     assert_costs(&[("mode_switch", 1200, 105), ("mode_switch_paged", 1400, 105)]);

@@ -16,17 +16,17 @@ use ring3_vm::{Config, Console, Ending, EngineChoice, Nic, NicModel, Sender, Vir
 
 const CARD: &str = "nic0";
 const PROMPT: &str = "ring3:~# ";
-/// Longer than anything here takes on a busy machine: a test that hangs ends.
+/// Longer than anything here takes on a busy machine. A test that hangs ends then.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Packets on the way in one direction of a cable: with more than half of them it is congested.
+/// Packets on the way in one direction of a cable. With more than half of them it is congested.
 const CABLE_PACKETS: usize = 512;
 
 /// One direction of a cable.
 #[derive(Debug)]
 struct Cable {
     shared: Arc<(Mutex<OnTheWay>, Condvar)>,
-    /// What it carries but whole frames.
+    /// The offloads that it carries; without any, it carries only complete frames.
     offloads: Offloads,
 }
 
@@ -38,7 +38,7 @@ struct OnTheWay {
 }
 
 impl Cable {
-    /// One from the machine of `from` to that of `to`.
+    /// Returns a direction from the machine of `from` to that of `to`.
     fn new(from: Sender, to: Sender, offloads: Offloads) -> Cable {
         let shared = Arc::new((Mutex::new(OnTheWay::default()), Condvar::new()));
         let way = Arc::clone(&shared);
@@ -114,7 +114,7 @@ impl Console for Ear {
 }
 
 impl Guest {
-    /// Waits until the guest has sent `text`: all until then.
+    /// Waits until the guest has sent `text`, and returns everything until then.
     fn wait_for(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.text.find(text) {
@@ -133,7 +133,7 @@ impl Guest {
             .send(Input::Device { name: "com1".to_owned(), input: DeviceInput::Serial(bytes) });
     }
 
-    /// Has the shell execute a line: what is sent meanwhile, its echo left out.
+    /// Makes the shell execute a line, and returns its output without the echo.
     fn work(&mut self, line: &str) -> String {
         self.type_line(line);
         let sent = self.wait_for(PROMPT);
@@ -150,7 +150,8 @@ impl Drop for Guest {
     }
 }
 
-/// Two of Debian's kernels with a card of `model` each, and a cable between them; none where there are no guests.
+/// Returns two of Debian's kernels with a card of `model` each, and a cable between them. Returns None if
+/// there are no guests.
 fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
     let doors = [door(), door()];
     let senders = [doors[0].0.clone(), doors[1].0.clone()];
@@ -171,7 +172,7 @@ fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
     guests.try_into().ok()
 }
 
-/// Moves files through the cards in both directions at once, and compares what has come with what was sent.
+/// Moves files through the cards in both directions at once, and compares the received files with those sent.
 fn moves_files(model: NicModel, driver: &str, offloads: Offloads) {
     let Some(mut guests) = pair(model, offloads) else { return };
     for (index, guest) in guests.iter_mut().enumerate() {
@@ -185,7 +186,7 @@ fn moves_files(model: NicModel, driver: &str, offloads: Offloads) {
     let [first, second] = &mut guests;
     let pings = first.work("ping -c 3 -s 1400 10.0.0.2");
     assert!(pings.contains("3 packets received"), "{pings}");
-    // Each listens for one stream; whoever connects sends its own file and takes the other one's.
+    // Each listens for one stream. The one that connects sends its own file and receives the other one's.
     first.work("nc 10.0.0.2 5000 < sent > other; sync");
     let sums = |guest: &mut Guest, file: &str| {
         let text = guest.work(&format!("sha256sum < {file}"));

@@ -1,4 +1,5 @@
-//! Repeated INS and OUTS, of which devices move many elements at once: the guest is the same as where each is done alone.
+//! Repeated INS and OUTS, of which devices move many elements at once: the result is the same as with one
+//! element at a time.
 
 mod support;
 
@@ -17,8 +18,9 @@ use ring3_x86::interpreter::Interpreter;
 use ring3_x86::observer::Observer;
 use support::{Until, multiboot_kernel};
 
-/// With the timer interrupting it each 125 us, which hashes what ECX is then: writes eight sectors of a disk by double words, and reads them by words, and by bytes in
-/// descending order, all of them across pages; then switches off.
+/// The timer interrupts it every 125 µs, and the handler hashes ECX. The program writes eight sectors of a
+/// disk by doublewords, and reads them by words, and by bytes in descending order, all of them across pages.
+/// Then it switches off.
 #[rustfmt::skip]
 const DISK_BY_PORTS: &[u8] = &[
     0xbc, 0x00, 0x00, 0x18, 0x00, // 100020: mov esp, 180000h
@@ -111,10 +113,10 @@ const DISK_BY_PORTS: &[u8] = &[
     0xe9, 0x00, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // 100108: interrupt gate to 1000E9
 ];
 
-/// Where the first eight sectors are written from, and where they are read to.
+/// Addresses from which the first eight sectors are written, and to which they are read.
 const SOURCE: u64 = 0x20_0ffe;
 const TARGET: u64 = 0x30_0fff;
-/// The last byte of where they are read to once more.
+/// The last byte to which they are read once more.
 const LAST_TARGET: u64 = 0x40_0fff;
 const LEN: usize = 8 * SECTOR_SIZE;
 
@@ -150,7 +152,8 @@ impl Drive for Disk {
 
 const MEDIUM: Medium = Medium { sectors: 64, read_only: false };
 
-/// It has nothing to tell, but instructions that are observed are executed alone, and so are the elements of repeated ones.
+/// An observer that observes nothing. Instructions that are observed are executed alone, and so are the
+/// elements of repeated ones.
 #[derive(Debug)]
 struct Silent;
 
@@ -173,7 +176,7 @@ fn machine(deterministic: bool, engine: &dyn EngineMaker) -> Vm {
     let ide = [Some(disk), None, None, None];
     let config =
         Config { memory_bytes: 16 << 20, deterministic, ide, reboots: false, ..Config::default() };
-    // Its data are the code.
+    // The code itself is its data.
     let mut kernel = multiboot_kernel(DISK_BY_PORTS);
     let to_source = SOURCE as usize - 0x10_0000 - kernel.image.len();
     kernel.image.extend(vec![0; to_source]);
@@ -187,7 +190,7 @@ fn nobody() -> Until {
     Until { text: "never", sent: String::new(), sender: None }
 }
 
-/// How often the guest has left the engine, or would have, to read a port.
+/// Returns how often the guest has left the engine, or would have, to read a port.
 fn port_reads(vm: &Vm) -> u64 {
     let stats = vm.stats().to_string();
     let line = stats.lines().find(|line| line.contains("port read")).unwrap();
@@ -218,7 +221,7 @@ fn disks_are_read_and_written_by_many_elements_at_once() {
         let mut reversed = read(LAST_TARGET + 1 - LEN as u64);
         reversed.reverse();
         assert!(reversed == data);
-        // Those in descending order are read one by one, and a few others.
+        // Elements in descending order are read one by one, as are a few others.
         let alone = LEN as u64;
         assert!((alone..alone + 300).contains(&port_reads(&vm)), "{}", port_reads(&vm));
     }

@@ -1,19 +1,20 @@
-//! Real guests, saved in the middle of their start, and restored: both machines go on in the same way.
+//! Real guests that are saved in the middle of their start, and restored: both machines continue in the same
+//! way.
 
 mod support;
 
 use ring3_vm::{Config, Ending, EngineChoice, SavedMachine, Software, Vm, firmware};
 use support::{Until, debian, run_until};
 
-/// The machine as it comes back from a file.
+/// Returns the machine as it comes back from a file.
 fn through_a_file(saved: &SavedMachine) -> SavedMachine {
     let mut file = Vec::new();
     ciborium::into_writer(saved, &mut file).unwrap();
     ciborium::from_reader(&*file).unwrap()
 }
 
-/// Runs `vm` until it has sent `first`, saves and restores it, lets the other one go on until it has sent `second`, and asserts
-/// that `vm` does the same with the same inputs.
+/// Runs `vm` until it has sent `first`, saves and restores it, lets the restored machine continue until it
+/// has sent `second`, and asserts that `vm` does the same with the same inputs.
 #[track_caller]
 fn assert_goes_on(mut vm: Vm, first: &'static str, second: &'static str) {
     run_until(&mut vm, first);

@@ -1,4 +1,4 @@
-//! Two engines in lock-step: where they differ is found, and told.
+//! Two engines in lock-step: differences are found, and reported.
 
 mod support;
 
@@ -18,7 +18,8 @@ use ring3_x86::interpreter::Interpreter;
 use support::file::File;
 use support::{Until, multiboot_kernel};
 
-/// Counts down from 3 million in EAX with a sum in EBX, writes that to memory, sends a letter by COM1 and switches off.
+/// Counts down from 3 million in EAX with a sum in EBX, writes the sum to memory, sends a letter by COM1 and
+/// switches off.
 #[rustfmt::skip]
 const COUNTER: &[u8] = &[
     0xb8, 0xc0, 0xc6, 0x2d, 0x00, //             100020: MOV EAX, 3000000
@@ -34,13 +35,13 @@ const COUNTER: &[u8] = &[
     0xeb, 0xfe, //                               100043: JMP to itself
 ];
 
-/// The interpreter with a fault: when so many instructions were executed, it does not do one of them right.
+/// The interpreter with a fault: after a number of instructions, it executes one of them wrongly.
 #[derive(Debug)]
 struct Faulty {
     interpreter: Interpreter,
-    /// Instructions executed before that one.
+    /// Number of instructions before that one.
     before: u64,
-    /// What is wrong after it.
+    /// Makes the result of that one wrong.
     fault: fn(&mut Cpu, &mut Memory),
 }
 
@@ -84,7 +85,7 @@ impl EngineMaker for MakeFaulty {
     }
 }
 
-/// The interpreter, but whenever it has executed all the instructions that it was asked for, ZF is another one.
+/// The interpreter, but whenever it has executed all the instructions that it was asked for, ZF is inverted.
 #[derive(Debug)]
 struct OtherFlags(Interpreter);
 
@@ -114,7 +115,8 @@ impl EngineMaker for MakeOtherFlags {
     }
 }
 
-/// The guest keeps AF after a shift, which is undefined. That is named, and no instruction is blamed for it.
+/// The guest keeps AF after a shift, which is undefined. The report names this flag, and blames no
+/// instruction.
 #[test]
 fn what_a_guest_makes_of_undefined_flags_is_told() {
     const SHIFT: u64 = 1_000_000;
@@ -152,7 +154,7 @@ fn config() -> Config {
     Config { memory_bytes: 16 << 20, deterministic: true, ..Config::default() }
 }
 
-/// Runs `COUNTER` on the engine to be tested beside the interpreter.
+/// Runs `COUNTER` on the engine to be tested, compared with the interpreter.
 fn verify(tested: &dyn EngineMaker) -> Verified {
     verify_code(COUNTER, tested)
 }
@@ -167,7 +169,7 @@ fn verify_code(code: &[u8], tested: &dyn EngineMaker) -> Verified {
     vm.verify(Engines { tested, reference }, &mut door, &mut console).unwrap()
 }
 
-/// What is found with that fault.
+/// Returns what is found with this fault.
 #[track_caller]
 fn difference(before: u64, fault: fn(&mut Cpu, &mut Memory)) -> Difference {
     match verify(&MakeFaulty { before, fault }) {
@@ -210,7 +212,7 @@ fn memory_that_is_wrong_is_found() {
     assert!(report.contains("00300000") && report.contains("*ab"), "{report}");
 }
 
-/// What is wrong only until the next look is found too, by what becomes of it.
+/// A state that is wrong only until the next comparison is found too, by its consequences.
 #[test]
 fn what_is_sent_differently_is_found() {
     let before = 2 + 3 * 3_000_000 + 2;
@@ -244,7 +246,8 @@ fn the_translator_counts_like_the_interpreter() {
     assert!(matches!(verified, Verified::Same(Ending::PowerOff)), "{verified:?}");
 }
 
-/// Hashes what comes in by COM1 in EBX up to a q, sends that, and goes on as `COUNTER` with it.
+/// Hashes, in EBX, the bytes that come in by COM1 up to a q, sends the hash, and continues as `COUNTER` with
+/// it.
 #[rustfmt::skip]
 const LISTENER: &[u8] = &[
     0x66, 0xba, 0xfd, 0x03, 0xec, //       100020: MOV DX, 3FDh; IN AL, DX
@@ -273,7 +276,7 @@ fn recorded(file: &File) -> Recording {
     Recording::read(io::Cursor::new(file.contents())).unwrap()
 }
 
-/// A run of the listener in host time, by its inputs, with what it has sent and the instructions that it took.
+/// Returns a run of the listener in host time: its inputs, its output and its number of instructions.
 fn normal_run() -> (Vec<StampedInput>, String, u64) {
     let config = Config { deterministic: false, ..config() };
     let mut vm = Vm::new(config, listener()).unwrap();
@@ -285,7 +288,7 @@ fn normal_run() -> (Vec<StampedInput>, String, u64) {
     (vm.recording().to_vec(), console.sent, vm.stats().instructions)
 }
 
-/// Repeats a normal run of the listener on the engine to be tested beside the interpreter.
+/// Repeats a normal run of the listener on the engine to be tested, compared with the interpreter.
 fn verify_normal(
     inputs: Vec<Result<StampedInput, RecordingError>>,
     tested: &dyn EngineMaker,
@@ -329,7 +332,7 @@ fn a_difference_is_found_again_in_the_recording() {
     let again = expect_difference(vm.verify_replay(engines, recording, &mut nobody()));
     assert_eq!(again.to_string(), live.to_string());
 
-    // The recording is whole, and ends where the engines were compared.
+    // The recording is complete, and ends where the engines were compared.
     let mut vm = Vm::new(config, listener()).unwrap();
     assert_eq!(vm.replay_from(recorded(&file), &mut nobody()).unwrap(), Ending::Quit);
     assert!(vm.stats().instructions > 4_000_000);
@@ -343,7 +346,7 @@ fn a_normal_run_is_verified_from_its_recording() {
     assert!(matches!(verified, Ok(Verified::Same(Ending::PowerOff))), "{verified:?}");
     assert_eq!(again, sent);
 
-    // One place among those where it polls its port, others where it counts.
+    // One place where it polls its port, and others where it counts.
     for before in [100, instructions / 2, instructions - 10] {
         let (verified, _) = verify_normal(inputs(), &MakeFaulty { before, fault: wrong_bx });
         assert_eq!(expect_difference(verified).instructions(), before);
@@ -365,7 +368,7 @@ fn what_was_cut_off_is_verified_up_to_there() {
     assert_eq!(expect_difference(verified).instructions(), before);
 }
 
-/// Both engines do the same, but it is not what was recorded.
+/// Both engines have the same results, but not the recorded ones.
 #[test]
 fn the_recording_of_another_guest_is_no_difference() {
     let (inputs, ..) = normal_run();
@@ -380,7 +383,7 @@ fn the_recording_of_another_guest_is_no_difference() {
     assert!(matches!(verified, Err(VmError::Diverged(2))), "{verified:?}");
 }
 
-/// A normal run waits for the host's time, and is idle where that says so.
+/// A normal run waits for the host's time, and is idle where the recording says so.
 #[test]
 fn debian_begins_a_normal_start_in_the_same_way() {
     let debian = |engine| {
@@ -402,7 +405,7 @@ fn debian_begins_a_normal_start_in_the_same_way() {
     assert_eq!(console.sent, sent);
 }
 
-/// The first part of a start of Debian; a whole one is verified by `ring3 run --verify`.
+/// The first part of a start of Debian; `ring3 run --verify` verifies a whole one.
 #[test]
 fn debian_begins_to_start_in_the_same_way() {
     let config = Config { rng_seed: Some([1; 32]), deterministic: true, ..Config::default() };

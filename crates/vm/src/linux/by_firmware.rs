@@ -1,5 +1,5 @@
-//! Kernels that firmware starts: in real mode, by the boot protocols from 2.00 on (boot.rst, "The Real-Mode Kernel Header" to "Running
-//! the Kernel").
+//! Kernels that firmware starts: in real mode, by the boot protocols from 2.00 on (boot.rst, "The Real-Mode
+//! Kernel Header" to "Running the Kernel").
 //!
 //! The real-mode code of such a kernel calls the BIOS, so there must be one. Such kernels are zImages,
 //! kernels from before Linux 2.6.22, and programs that only look like kernels, such as memdisk and iPXE. The

@@ -18,7 +18,8 @@ const SETUP_RNG_SEED: u32 = 9;
 /// The first protocol version with `setup_data`.
 const VERSION_WITH_SETUP_DATA: u16 = 0x0209;
 
-/// Gives `seed` to the kernel that [`load`](super::load) has put into `memory`, if its header has a place for it.
+/// Gives `seed` to the kernel that [`load`](super::load) has put into `memory`, if its header has a place for
+/// it.
 pub fn give(memory: &mut Memory, seed: &[u8; SEED_LEN]) -> Result<(), MemoryError> {
     let mut version = [0; 2];
     memory.read(ZERO_PAGE + header::VERSION as u64, &mut version);

@@ -6,7 +6,8 @@
 
 use super::Firmware;
 
-/// Port 60h and 64h of the keyboard controller, and its commands (IBM PS/2 Hardware Interface Technical Reference).
+/// Ports 60h and 64h of the keyboard controller, and its commands (IBM PS/2 Hardware Interface Technical
+/// Reference).
 const KEYBOARD_DATA: u16 = 0x60;
 const KEYBOARD_COMMAND: u16 = 0x64;
 const WRITE_COMMAND_BYTE: u8 = 0x60;

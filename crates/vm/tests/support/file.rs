@@ -1,4 +1,4 @@
-//! A file that is read when it has been written.
+//! A file that can be read after it was written.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ impl Write for File {
 }
 
 impl File {
-    /// What was written so far.
+    /// Returns everything that was written so far.
     pub(crate) fn contents(&self) -> Vec<u8> {
         self.0.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! What the tests of this directory share: real guests, and how they are run.
+//! Functions that the tests of this directory share: real guests, and how they are run.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod file;
@@ -45,7 +45,7 @@ impl Console for Until {
     }
 }
 
-/// Runs `vm` until the guest has sent `text`; what it has sent.
+/// Runs `vm` until the guest has sent `text`. Returns everything that it has sent.
 pub(crate) fn run_until(vm: &mut Vm, text: &'static str) -> String {
     let (sender, mut door) = door();
     let mut console = Until { text, sent: String::new(), sender: Some(sender) };
@@ -54,7 +54,7 @@ pub(crate) fn run_until(vm: &mut Vm, text: &'static str) -> String {
     console.sent
 }
 
-/// A file of the guests; none where they are not there, which is told.
+/// Returns a file of the guests. Returns None, and reports a skipped test, if there is none.
 pub(crate) fn guest(name: &str) -> Option<Vec<u8>> {
     let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
     let path = env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name);
@@ -65,7 +65,7 @@ pub(crate) fn guest(name: &str) -> Option<Vec<u8>> {
     contents.ok()
 }
 
-/// A machine of that shape that starts Debian's kernel `kernel`; none where there is none.
+/// Returns a machine with this configuration that starts Debian's kernel `kernel`, or None if there is none.
 pub(crate) fn debian(
     config: Config,
     kernel: &str,
@@ -78,7 +78,7 @@ pub(crate) fn debian(
     Some(Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap())
 }
 
-/// Debian's first kernel, with its modules; none where it is not there.
+/// Returns Debian's first kernel, with its modules, or None if there is none.
 pub(crate) fn debian_with_modules(command_line: &str) -> Option<Software> {
     let files = ["initramfs.cpio.gz", "modules.cpio.gz"];
     let modules = files.map(|name| Some(Module { name: name.to_owned(), contents: guest(name)? }));
@@ -87,7 +87,7 @@ pub(crate) fn debian_with_modules(command_line: &str) -> Option<Software> {
     Some(Software::Kernel(Kernel { image, modules, command_line: command_line.to_owned() }))
 }
 
-/// A Multiboot kernel of `code`, which is loaded at 100020h (Multiboot Specification, 3.1).
+/// Returns a Multiboot kernel of `code`, which is loaded at 100020h (Multiboot Specification, 3.1).
 pub(crate) fn multiboot_kernel(code: &[u8]) -> Kernel {
     let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
     let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);

@@ -3,8 +3,7 @@
 
 use iced_x86::{Code, Instruction, MemorySize, Mnemonic, OpKind, Register};
 use ring3_core::device::Width;
-use ring3_x86::cpu::{Cpu, reg};
-use ring3_x86::device_access::Transfer;
+use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 
 use crate::copy;
@@ -13,11 +12,27 @@ use crate::mode::Mode;
 /// A page of guest memory has so many bytes.
 const PAGE: u32 = 0x1000;
 
+/// The general registers as translated code has them.
+pub(crate) type Registers = [u32; 8];
+
+/// What an instruction does with a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    /// AL, AX or EAX is loaded from a port.
+    In,
+    /// A port is written.
+    Out,
+    /// The register of that number, and of that width, is loaded from memory, with zeros above what is read.
+    Load(u8, Width),
+    /// Memory is written.
+    Store,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
-    pub(crate) transfer: Transfer,
-    pub(crate) width: Width,
+    transfer: Transfer,
+    width: Width,
     /// Bytes of the instruction.
     pub(crate) length: u8,
     place: Place,
@@ -80,12 +95,15 @@ impl Access {
     }
 
     /// What it is to with those registers. None for what is not in one page.
-    pub(crate) fn to(&self, cpu: &Cpu) -> Option<To> {
+    pub(crate) fn to(&self, registers: &Registers) -> Option<To> {
         match self.place {
-            Place::Port(port) => Some(To::Port(port.unwrap_or_else(|| cpu.get(reg::DX)))),
+            Place::Port(port) => {
+                let in_dx = || registers[usize::from(reg::DX)] as u16;
+                Some(To::Port(port.unwrap_or_else(in_dx)))
+            }
             Place::Memory { base, index, scale, displacement } => {
                 let register =
-                    |number: Option<u8>| number.map_or(0, |number| cpu.gpr(number) as u32);
+                    |number: Option<u8>| number.map_or(0, |number| registers[usize::from(number)]);
                 let linear = register(base)
                     .wrapping_add(register(index).wrapping_mul(scale))
                     .wrapping_add(displacement);
@@ -96,20 +114,20 @@ impl Access {
     }
 
     /// What is asked for at `port`.
-    pub(crate) fn at_port(&self, cpu: &Cpu, port: u16) -> Exit {
+    pub(crate) fn at_port(&self, registers: &Registers, port: u16) -> Exit {
         let width = self.width;
         if self.transfer == Transfer::In {
             Exit::PortRead { port, width }
         } else {
-            Exit::PortWrite { port, width, value: self.written(cpu) }
+            Exit::PortWrite { port, width, value: self.written(registers) }
         }
     }
 
     /// What is asked for at that guest-physical address.
-    pub(crate) fn at_address(&self, cpu: &Cpu, address: u64) -> Exit {
+    pub(crate) fn at_address(&self, registers: &Registers, address: u64) -> Exit {
         let width = self.width;
         if self.writes() {
-            Exit::MmioWrite { address, width, value: self.written(cpu) }
+            Exit::MmioWrite { address, width, value: self.written(registers) }
         } else {
             Exit::MmioRead { address, width }
         }
@@ -120,13 +138,27 @@ impl Access {
         matches!(self.transfer, Transfer::Out | Transfer::Store)
     }
 
-    fn written(&self, cpu: &Cpu) -> u32 {
-        match (self.value, self.width) {
-            (Value::Number(number), width) => number & width.mask(),
-            (Value::Register(number), Width::Byte) => cpu.get::<u8>(number).into(),
-            (Value::Register(number), Width::Word) => cpu.get::<u16>(number).into(),
-            (Value::Register(number), Width::Dword) => cpu.get::<u32>(number),
-        }
+    fn written(&self, registers: &Registers) -> u32 {
+        let value = match self.value {
+            Value::Number(number) => number,
+            Value::Register(number) => {
+                let (register, shift) = part(number);
+                registers[register] >> shift
+            }
+        };
+        value & self.width.mask()
+    }
+
+    /// Does what is left when the access is done, for which `value` was read.
+    pub(crate) fn finish(&self, registers: &mut Registers, value: u32) {
+        let (number, width) = match self.transfer {
+            Transfer::In => (reg::AX, self.width),
+            Transfer::Load(number, width) => (number, width),
+            Transfer::Out | Transfer::Store => return,
+        };
+        let (register, shift) = part(number);
+        let register = &mut registers[register];
+        *register = *register & !(width.mask() << shift) | (value & self.width.mask()) << shift;
     }
 }
 
@@ -200,6 +232,11 @@ pub(crate) fn reads_register(instruction: &Instruction, mode: &Mode) -> bool {
         _ => false,
     };
     is_flat && is_read && instruction.memory_size().size() == 4
+}
+
+/// The general register of which the one with that number is a part, and its lowest bit in that.
+fn part(number: u8) -> (usize, u32) {
+    (usize::from(number & !reg::HIGH_BYTE), if number & reg::HIGH_BYTE == 0 { 0 } else { u8::BITS })
 }
 
 fn width_of(register: Register) -> Option<Width> {

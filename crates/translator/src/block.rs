@@ -253,6 +253,9 @@ impl Maker<'_> {
             self.emitter.settle_stack();
         }
         self.begin_site(instruction);
+        if self.loads(instruction).is_some() || instruction.code() == Code::Popfd {
+            self.note_left(instruction, source);
+        }
         let linear = self.mode.linear(instruction.ip32());
         let for_user = !self.mode.is_user && source.for_user.contains(&linear);
         self.reads_its_number(instruction, source)
@@ -286,9 +289,9 @@ impl Maker<'_> {
         if !is_one {
             return false;
         }
-        let number = self.leave_to_interpreter(instruction, source);
+        self.note_left(instruction, source);
         if let Some(site) = self.sites.last_mut() {
-            site.device = Some(number);
+            site.reads_device = true;
         }
         copy::load_address(&mut self.emitter, instruction);
         self.emitter.call(at::READ_DEVICE);
@@ -306,6 +309,14 @@ impl Maker<'_> {
         // The function may have executed any number of instructions, and lost the numeric registers.
         self.is_landing = true;
         self.checked = Checked::Nothing;
+    }
+
+    /// A routine that `instruction`, whose site has begun, calls may leave it to the interpreter.
+    fn note_left(&mut self, instruction: &Instruction, source: &Source) {
+        let number = self.leave_to_interpreter(instruction, source);
+        if let Some(site) = self.sites.last_mut() {
+            site.left = Some(number);
+        }
     }
 
     /// The interpreter may have to execute `instruction`, which gets this number.
@@ -352,7 +363,8 @@ impl Maker<'_> {
             is_numeric,
             operand: (is_numeric && self.mode.segmented.is_some())
                 .then(|| instruction.memory_segment().number() as u8),
-            device: None,
+            left: None,
+            reads_device: false,
             transfer: None,
             loads: self.loads(instruction),
         });

@@ -295,6 +295,11 @@ pub(crate) struct Context {
     pub(crate) tables: Tables,
     /// See [`Transfer`].
     pub(crate) transfer: Transfer,
+    /// The value of R12 after the last IRET that has set RF, or 0 if none has since translated code was entered.
+    pub(crate) resumed: u64,
+    /// The address at which IRET to user code is left to the interpreter, since a page is to be filled in there
+    /// (`Translator::fill_after_page_fault`), or one beyond all addresses.
+    pub(crate) awaited: u64,
     /// INT n or IRET has loaded CS, and SS, with what [`Context::selectors`] say.
     pub(crate) transferred: [bool; 2],
     /// What is different for the two sides: the supervisor's, and the user's.
@@ -307,6 +312,11 @@ pub(crate) struct Context {
     pub(crate) fast_call_stack: u32,
     /// Registers of devices.
     pub(crate) device_reads: [DeviceRead; DEVICE_READS],
+    /// Whether [`Context::device_reads`] has any.
+    has_device_reads: bool,
+    /// The base that GS has when translated code is entered, or 0 if that is not known. Setting it takes a good part of
+    /// the time of an access to a device.
+    set_window: u64,
     /// What was read of one.
     pub(crate) device_value: u32,
     /// The linear address of one that is not known.
@@ -565,12 +575,16 @@ impl Context {
             leave_to_call: routines::sides::leave_to_call as *const () as u64,
             tables: Tables::default(),
             transfer: Transfer::default(),
+            resumed: 0,
+            awaited: u64::MAX,
             transferred: [false; 2],
             sides: [Side::default(); 2],
             crossed_to: crossed_to::NOTHING,
             fast_call_entry: 0,
             fast_call_stack: 0,
             device_reads: [DeviceRead::NONE; DEVICE_READS],
+            has_device_reads: false,
+            set_window: 0,
             device_value: 0,
             device_address: 0,
             read_device: routines::devices::read_device as *const () as u64,
@@ -708,7 +722,11 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "mov r14, rdi",
         "mov [r14 + {host_stack}], rsp",
         "mov rax, [r14 + {window}]",
+        "cmp rax, [r14 + {set_window}]",
+        "je 1f",
         "wrgsbase rax",
+        "1:",
+        "mov qword ptr [r14 + {set_window}], 0",
         "mov r12, [r14 + {budget}]",
         "mov r13, [r14 + {table}]",
         "mov r11d, [r14 + {index_mask}]",
@@ -747,6 +765,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         overflow = const Eflags::OF.bits().ilog2(),
         host_stack = const offset_of!(Context, host_stack),
         window = const offset_of!(Context, window),
+        set_window = const offset_of!(Context, set_window),
         budget = const offset_of!(Context, budget),
         table = const offset_of!(Context, table),
         flags = const offset_of!(Context, flags),

@@ -6,6 +6,9 @@
 //! returns than the guest's, or those of another stack after the guest has switched its own; the only effect
 //! is lost time. But code at a landing must remain what it was. So the stack is emptied when a block is
 //! dropped, or when another page of memory takes the place of one that code was fetched from.
+//!
+//! Memory below the top holds no returns: signals and the routines that translated code calls overwrite it. So
+//! whoever enters translated code has noted the top with which it was left last ([`Returns::set_top`]).
 
 use std::io;
 
@@ -29,6 +32,8 @@ pub(crate) struct Returns {
     range: Range,
     /// The value of RSP.
     top: u64,
+    /// Translated code was entered with it, and it was not noted anew since.
+    is_lent: bool,
 }
 
 impl Returns {
@@ -37,7 +42,7 @@ impl Returns {
         let range = Range::reserve(PAGE + ROOM + RETURNS + BOTTOM)?;
         range.map_zeros(PAGE, ROOM + RETURNS + BOTTOM, libc::PROT_READ | libc::PROT_WRITE)?;
         range.write(Returns::EMPTY, routines::return_by_table as *const () as u64);
-        let mut returns = Returns { range, top: 0 };
+        let mut returns = Returns { range, top: 0, is_lent: false };
         returns.clear();
         Ok(returns)
     }
@@ -46,7 +51,15 @@ impl Returns {
     /// returns by the jump table.
     const EMPTY: usize = PAGE + ROOM + RETURNS;
 
-    /// Returns the value of RSP with which translated code is entered.
+    /// Returns the value of RSP with which translated code is entered. It is to be noted anew by
+    /// [`Returns::set_top`] when translated code was left.
+    pub(crate) fn lend(&mut self) -> u64 {
+        debug_assert!(!self.is_lent, "the top is not what translated code has left");
+        self.is_lent = true;
+        self.top
+    }
+
+    /// Returns the value of RSP.
     pub(crate) fn top(&self) -> u64 {
         self.top
     }
@@ -54,6 +67,7 @@ impl Returns {
     /// Notes the value of RSP with which translated code was left.
     pub(crate) fn set_top(&mut self, top: u64) {
         self.top = top;
+        self.is_lent = false;
     }
 
     /// Returns the value of RSP of an empty stack.

@@ -9,6 +9,7 @@ mod often;
 mod sides;
 mod state;
 mod system;
+mod transfers;
 mod users;
 
 use std::fs::File;
@@ -44,6 +45,7 @@ use faults::{At, PageFault, Sweep};
 use often::{Patience, Signals};
 use system::Running;
 pub(crate) use system::execute_system;
+use transfers::Transferred;
 use users::Regions;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
@@ -160,9 +162,9 @@ enum Left {
         is_numeric: bool,
         /// It loads CS.
         transfers: bool,
+        /// The number of the segment register that it loads, if it does no more than that.
+        loads: Option<u8>,
     },
-    /// The interpreter executes one instruction, which loads this segment register.
-    Segment(u8),
     /// The interpreter executes so many instructions at most.
     Interpret(u64),
     /// The interpreter executes some of the user's instructions, to the next page fault if that comes soon.
@@ -312,19 +314,36 @@ impl Translator {
                 _ => NumericEntry::Ask,
             };
             self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
-            let allowed = (*deadline - cpu.instructions).min(budget::LONGEST);
+            let mut allowed = (*deadline - cpu.instructions).min(budget::LONGEST);
             self.context.budget = self.budget.of(allowed) - u64::from(middle.counted);
             self.load_time(cpu, allowed);
-            self.counters.entries += 1;
+            self.context.resumed = 0;
             self.move_stack(-middle.stack_offset);
             self.load_returns(cpu);
-            let (translator, cpu_at, memory_at) = (&raw mut *self, &raw mut *cpu, &raw mut *memory);
-            let mut running = Running { translator, cpu: cpu_at, memory: memory_at, allowed };
-            self.context.running = (&raw mut running).expose_provenance() as u64;
-            // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it; the rest is what the
-            // context says, and the handler is installed for as long as there is a cache.
-            unsafe { context::enter(&raw mut *self.context) };
+            let transferred = loop {
+                self.counters.entries += 1;
+                let (translator, cpu_at, memory_at) =
+                    (&raw mut *self, &raw mut *cpu, &raw mut *memory);
+                let mut running = Running { translator, cpu: cpu_at, memory: memory_at, allowed };
+                self.context.running = (&raw mut running).expose_provenance() as u64;
+                // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it, or looks one
+                // up; the rest is what the context says, and the handler is installed for as long as there is a cache.
+                unsafe { context::enter(&raw mut *self.context) };
+                match self.transfer(cpu, memory, &mut allowed, deadline, devices) {
+                    Transferred::GoesOn => {}
+                    transferred => break transferred,
+                }
+            };
+            match transferred {
+                Transferred::GoesOnAnew => {
+                    middle = Middle::default();
+                    continue;
+                }
+                Transferred::Left(left) => return Ok(left),
+                Transferred::Not | Transferred::GoesOn => {}
+            }
             self.come_back(cpu);
+            let resumed_at = self.resumed_at(cpu, allowed);
             let left = match self.left(cpu, memory, allowed, *deadline) {
                 Ok(left @ (Left::Beside { .. } | Left::DeviceRead { .. })) => {
                     match self.go_on_beside(cpu, memory, &left, deadline, devices) {
@@ -344,11 +363,23 @@ impl Translator {
                 left => left,
             };
             self.store(cpu);
+            if cpu.instructions >= *deadline && resumed_at == Some(cpu.instructions) {
+                cpu.set_resume_flag();
+            }
             if self.context.reason == reason::STEP && self.context.info & info::AFTER_STI != 0 {
                 cpu.hold_interrupts();
             }
             return left;
         }
+    }
+
+    /// The count of instructions at which the last IRET of translated code that has set RF was over, if there was one
+    /// since it was entered to execute `allowed` instructions. There are no breakpoints, so RF counts only until the
+    /// next instruction begins.
+    fn resumed_at(&self, cpu: &Cpu, allowed: u64) -> Option<u64> {
+        let resumed = self.context.resumed;
+        let executed = || allowed as i64 - self.budget.left(resumed);
+        (resumed != 0).then(|| cpu.instructions + executed() as u64)
     }
 
     /// Has translated code run at EIP with what is known of its address space. False where the instruction there reads zeros
@@ -430,14 +461,18 @@ impl Translator {
                     let rest = deadline - cpu.instructions;
                     return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
                 }
-                if let Some(number) = at.site.device {
-                    return Ok(Left::DeviceRead { at, number: number as usize });
-                }
                 if let Some(number) = at.site.transfer {
                     let number = number as usize;
-                    return Ok(Left::Op { number, is_numeric: false, transfers: true });
+                    let (is_numeric, transfers) = (false, true);
+                    return Ok(Left::Op { number, is_numeric, transfers, loads: None });
                 }
-                Ok(at.site.loads.map_or(STEP, Left::Segment))
+                let Some(number) = at.site.left else { return Ok(STEP) };
+                let (number, loads) = (number as usize, at.site.loads);
+                Ok(if at.site.reads_device {
+                    Left::DeviceRead { at, number }
+                } else {
+                    Left::Op { number, is_numeric: false, transfers: false, loads }
+                })
             }
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             reason::SYSTEM => {
@@ -473,6 +508,7 @@ impl Translator {
                     number,
                     is_numeric: self.context.info & info::NUMERIC != 0,
                     transfers: self.context.info & info::TRANSFERS != 0,
+                    loads: None,
                 })
             }
         }
@@ -495,7 +531,6 @@ impl Translator {
             let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
             let mut interpreted = rest.min(1);
             let mut uses_numeric = true;
-            let mut loads = None;
             if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
                 if !self.is_broken && self.enter_mode(cpu) {
                     match self.execute(cpu, memory, &mut deadline, &mut devices) {
@@ -503,7 +538,7 @@ impl Translator {
                             self.counters.steps += 1;
                             uses_numeric = is_numeric;
                         }
-                        Ok(Left::Op { number, is_numeric, transfers })
+                        Ok(Left::Op { number, is_numeric, transfers, loads })
                             if cpu.instructions < deadline =>
                         {
                             if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
@@ -515,16 +550,15 @@ impl Translator {
                                 let called = Selector(std::mem::take(&mut context.far_selector));
                                 descriptors.note_gate(cpu, memory, called, context);
                             }
+                            if let Some(register) = loads {
+                                let Translator { descriptors, limits, context, .. } = self;
+                                descriptors.note(cpu, memory, limits, register, context);
+                            }
                             continue;
                         }
                         Ok(Left::Op { .. }) => {}
                         Ok(Left::Exit(exit)) => return exit,
                         Ok(Left::Done) => continue,
-                        Ok(Left::Segment(register)) => {
-                            self.counters.steps += 1;
-                            uses_numeric = false;
-                            loads = Some(register);
-                        }
                         Ok(Left::Interpret(count)) => interpreted = count,
                         Ok(Left::ToPageFault) => {
                             let exit = self.interpret_to_page_fault(cpu, memory, deadline);
@@ -556,10 +590,6 @@ impl Translator {
             let before = cpu.instructions;
             let exit = self.interpreter.run(cpu, memory, interpreted);
             self.counters.interpreted += cpu.instructions - before;
-            if let Some(register) = loads {
-                let Translator { descriptors, limits, context, .. } = self;
-                descriptors.note(cpu, memory, limits, register, context);
-            }
             if exit != Exit::Deadline || cpu.instructions >= deadline {
                 self.numeric.take(cpu, &self.blocks, &mut self.context);
                 return exit;

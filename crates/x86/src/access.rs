@@ -578,7 +578,9 @@ impl NewStack {
 
     /// Makes it the processor's stack.
     pub(crate) fn commit(self, cpu: &mut Cpu) {
-        cpu.set_segment(sreg::SS, self.segment);
+        if *cpu.segment(sreg::SS) != self.segment {
+            cpu.set_segment(sreg::SS, self.segment);
+        }
         cpu.set_gpr(reg::SP, self.pointer);
     }
 }

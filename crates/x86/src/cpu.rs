@@ -499,7 +499,14 @@ impl Cpu {
 
     /// Changes the bits of EFLAGS in `mask` to those of `flags`.
     pub(crate) fn change_eflags(&mut self, flags: Eflags, mask: Eflags) {
-        self.set_eflags((self.eflags() - mask) | (flags & mask));
+        let before = self.system_flags;
+        let after = (before - mask) | (flags & (mask - Eflags::STATUS));
+        if mask.intersects(Eflags::STATUS) || (before ^ after).intersects(Eflags::VM | Eflags::AC) {
+            return self.set_eflags((self.eflags() - mask) | (flags & mask));
+        }
+        self.system_flags = after;
+        self.attention.set(Attention::SINGLE_STEP, after.contains(Eflags::TF));
+        self.attention.set(Attention::RESUME, after.contains(Eflags::RF));
     }
 
     /// True when the system flag `flag` is set.

@@ -173,7 +173,7 @@ impl Cpu {
     }
 
     /// Sets RF: the instruction at EIP has begun, and is not to hit its breakpoint once more.
-    pub(crate) fn set_resume_flag(&mut self) {
+    pub fn set_resume_flag(&mut self) {
         self.system_flags.insert(Eflags::RF);
         self.attention |= Attention::RESUME;
     }

@@ -13,19 +13,6 @@ use crate::exception::Stop;
 use crate::flags::Eflags;
 use crate::segment::sreg;
 
-/// What an instruction does with a device: IN, OUT, and MOV and MOVZX between a register and memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transfer {
-    /// AL, AX or EAX is loaded from a port.
-    In,
-    /// A port is written.
-    Out,
-    /// The register of that number, and of that width, is loaded from memory, with zeros above what is read.
-    Load(u8, Width),
-    /// Memory is written.
-    Store,
-}
-
 /// An instruction that has asked for an access to a device, and has only this left to do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceAccess {
@@ -47,6 +34,13 @@ enum Kind {
     Fill(Element, u64),
     /// A repeated INS or OUTS.
     String(Element),
+}
+
+impl Kind {
+    /// It is one element of many, and there is more to look at in memory.
+    fn repeats(self) -> bool {
+        matches!(self, Kind::Fill(..) | Kind::String(_))
+    }
 }
 
 /// Where a repeated instruction has its elements.
@@ -76,18 +70,6 @@ pub enum PortString<'a> {
 }
 
 impl Cpu {
-    /// The instruction of `length` bytes at EIP has asked for an access of `width`, which no other one comes before or after, by another engine. What it accesses
-    /// was found, and may be accessed.
-    pub fn begin_access(&mut self, transfer: Transfer, width: Width, length: u8) {
-        let kind = match transfer {
-            Transfer::In => Kind::In,
-            Transfer::Out => Kind::Out,
-            Transfer::Load(register, to) => Kind::Load(register, to),
-            Transfer::Store => Kind::Store,
-        };
-        self.device_access = Some(DeviceAccess { width, length, kind });
-    }
-
     /// `op`, an IN, has asked for what is at its port.
     pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
         self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::In });
@@ -143,14 +125,21 @@ impl Cpu {
         }
     }
 
-    /// Finishes the instruction, or the iteration of a repeated one, for which the engine came back with an access to a port or to a
-    /// device in memory; `value` is what was read. False, and nothing was done, where that needs the engine: the value is to be given as an
-    /// [answer](Cpu::answer) then. The machine must not have changed the map of memory since the exit.
-    pub fn finish_access(&mut self, memory: &mut Memory, value: u32) -> bool {
+    /// Finishes the instruction, or the iteration of a repeated one, for which the engine came back with an access to a
+    /// port or to a device in memory; `value` is what was read, and `has_changed_map` tells that the machine has
+    /// changed the map of memory since the exit. False, and nothing was done, where that needs the engine: the value is
+    /// to be given as an [answer](Cpu::answer) then.
+    pub fn finish_access(
+        &mut self,
+        memory: &mut Memory,
+        value: u32,
+        has_changed_map: bool,
+    ) -> bool {
         let Some(access) = self.device_access.take() else { return false };
         let DeviceAccess { width, length, kind } = access;
         let is_plain = (self.attention - Attention::RESUME).is_empty();
-        if !is_plain || memory.has_stale_code() {
+        let has_changed_memory = has_changed_map || memory.has_stale_code();
+        if !is_plain || has_changed_memory && kind.repeats() {
             return false;
         }
         let is_over = match kind {
@@ -276,8 +265,7 @@ impl Cpu {
     /// engine may deliver an interrupt, even where no instruction is left to execute.
     pub fn next_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
         let access = self.device_access.take().filter(|_| instructions > 0)?;
-        let is_repeated = matches!(access.kind, Kind::String(_) | Kind::Fill(..));
-        if !is_repeated || !self.goes_on_plainly(memory) {
+        if !access.kind.repeats() || !self.goes_on_plainly(memory) {
             return None;
         }
         let (exit, kind) = match access.kind {

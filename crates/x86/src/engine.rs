@@ -87,6 +87,11 @@ pub trait Devices {
     /// [`Exit::Deadline`], as the machine is to look around first.
     fn access(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> Option<u64>;
 
+    /// The same for an IN, OUT or MOV that does nothing else, and is neither surrounded by anything nor repeated. It
+    /// counts as executed then, and what it read is given too; the engine does the rest of it. Of `cpu` but for the
+    /// count of instructions nothing need be up to date, and nothing of its architectural state changes.
+    fn transfer(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> (u32, Option<u64>);
+
     /// The 32 bits of a device's register at guest-physical address `address`, where to read them does nothing else and takes no time, and they stay what they
     /// are until there is an access or the engine comes back. None of all others.
     fn peek(&self, address: u64) -> Option<u32>;

@@ -23,8 +23,10 @@ pub(crate) struct Site {
     pub(crate) is_numeric: bool,
     /// The number of the segment register by which a numeric instruction of segmented code accesses memory, if it does.
     pub(crate) operand: Option<u8>,
-    /// Its number among those that are left to the interpreter, if it reads registers of devices without that while they are known.
-    pub(crate) device: Option<u32>,
+    /// Its number among those that are left to the interpreter, where a routine that it calls does that.
+    pub(crate) left: Option<u32>,
+    /// It reads registers of devices while they are known.
+    pub(crate) reads_device: bool,
     /// The number of the segment register that it loads.
     pub(crate) loads: Option<u8>,
     /// Its number among those that are left to the interpreter, if it is a far transfer.

@@ -1,7 +1,8 @@
-//! INT n and IRET of flat code. The routines that do them look at all that may raise an exception, but for the stack, which is accessed here, before anything of
-//! the guest's state changes.
+//! INT n, INT3 and IRET of flat code. The routines that do them look at all that may raise an exception, but for the
+//! stack, which is accessed here, before anything of the guest's state changes.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use ring3_x86::exception::vector;
 
 use crate::context::at;
 use crate::emitter::{Emitter, in_window};
@@ -10,7 +11,7 @@ use crate::segments::selector;
 /// `instruction` is one of this file.
 pub(super) fn is_translated(instruction: &Instruction, is_user: bool) -> bool {
     match instruction.code() {
-        Code::Int_imm8 => true,
+        Code::Int_imm8 | Code::Int3 => true,
         Code::Iretd => !is_user,
         _ => false,
     }
@@ -33,8 +34,10 @@ pub(super) fn translate(
 /// INT n: what the gate says comes first.
 fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, info: u32) {
     let side = usize::from(is_user);
+    let is_breakpoint = instruction.code() == Code::Int3;
+    let vector = if is_breakpoint { vector::BP } else { instruction.immediate8() };
     // A gate has 8 bytes.
-    emitter.load_number(Register::R10D, u32::from(instruction.immediate8()) * 8);
+    emitter.load_number(Register::R10D, u32::from(vector) * 8);
     emitter.leave(at::INTERRUPT[side], instruction.ip32(), info);
     let mut offset = 0;
     let mut slot = || {

@@ -47,6 +47,8 @@ pub(crate) struct Transfer {
     pub(crate) flags: u8,
     /// RFLAGS with the status flags and DF.
     pub(crate) status: u32,
+    /// Not 0 if IRET sets RF.
+    pub(crate) resumes: u32,
     /// ESP.
     pub(crate) pointer: u32,
 }

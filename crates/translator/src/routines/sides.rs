@@ -20,11 +20,10 @@ use crate::descriptors::allowed;
 /// The context has the side of the supervisor, and that of the user.
 const SUPERVISOR: usize = offset_of!(Context, sides);
 const USER: usize = SUPERVISOR + size_of::<Side>();
-/// Bits of EFLAGS that IRET changes at privilege 0, but not here: those of POPF, RF, and what belongs to virtual-8086 mode.
+/// Bits of EFLAGS that IRET changes at privilege 0, but not here: those of POPF, and what belongs to virtual-8086 mode.
 const UNUSUAL: u32 = Eflags::TF
     .union(Eflags::IOPL)
     .union(Eflags::NT)
-    .union(Eflags::RF)
     .union(Eflags::VM)
     .union(Eflags::AC)
     .union(Eflags::VIF)
@@ -371,6 +370,10 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "2:",
         "or al, [r14 + {flags_without_if}]",
         "mov [r14 + {flags}], al",
+        // Without breakpoints, RF counts only where nothing is executed any more.
+        "mov eax, r10d",
+        "and eax, {resume}",
+        "mov [r14 + {resumes}], eax",
         "and r10d, {status}",
         "or r10d, {host}",
         "mov [r14 + {status_flags}], r10d",
@@ -382,6 +385,10 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "jc {give_up}",
         "lea r15d, [r15 + {frame}]",
         "mov byte ptr [r14 + {transferred}], 1",
+        "cmp dword ptr [r14 + {resumes}], 0",
+        "je 4f",
+        "mov [r14 + {resumed}], r12",
+        "4:",
         "mov r9b, [r14 + {flags}]",
         "mov [r14 + {system_flags} + 1], r9b",
         "mov r9d, [r14 + {status_flags}]",
@@ -410,6 +417,9 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         pin = const offset_of!(Context, interrupt_pin),
         flags_without_if = const offset_of!(Context, flags_without_if) + 1,
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
+        resume = const Eflags::RF.bits(),
+        resumes = const offset_of!(Context, transfer) + offset_of!(Transfer, resumes),
+        resumed = const offset_of!(Context, resumed),
         status = const STATUS_AND_DIRECTION,
         host = const HOST_FLAGS,
         status_flags = const offset_of!(Context, transfer) + offset_of!(Transfer, status),
@@ -439,6 +449,9 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         "push r8",
         "push rax",
         "mov [r14 + {pointer}], r10d",
+        "mov eax, [r14 + {branch}]",
+        "cmp rax, [r14 + {awaited}]",
+        "je {give_up}",
         // DS and ES are not null in flat code.
         "mov al, [r14 + {selectors} + 2 * {ds}]",
         "and al, [r14 + {selectors} + 2 * {es}]",
@@ -473,6 +486,10 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         "mov [r14 + {selectors} + 2 * {cs}], r9w",
         "mov word ptr [r14 + {transferred}], 0x101",
         "mov dword ptr [r14 + {crossed_to}], {to_user}",
+        "cmp dword ptr [r14 + {resumes}], 0",
+        "je 4f",
+        "mov [r14 + {resumed}], r12",
+        "4:",
         "mov r15d, [r14 + {pointer}]",
         "mov r9b, [r14 + {flags}]",
         "mov [r14 + {system_flags} + 1], r9b",
@@ -486,6 +503,7 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         "lea r10, [r14 + {user}]",
         "jmp {change_sides}",
         pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
+        awaited = const offset_of!(Context, awaited),
         selectors = const offset_of!(Context, selectors),
         es = const sreg::ES,
         cs = const sreg::CS,
@@ -499,6 +517,8 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         transferred = const offset_of!(Context, transferred),
         crossed_to = const offset_of!(Context, crossed_to),
         to_user = const crossed_to::USER,
+        resumes = const offset_of!(Context, transfer) + offset_of!(Transfer, resumes),
+        resumed = const offset_of!(Context, resumed),
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
         system_flags = const offset_of!(Context, system_flags),
         status_flags = const offset_of!(Context, transfer) + offset_of!(Transfer, status),

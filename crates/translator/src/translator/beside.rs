@@ -6,9 +6,8 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Devices, Exit};
 
-use crate::access::To;
-
 use super::{INTERPRETED_BESIDE, Left, Middle, Translator};
+use crate::access::To;
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
 
 /// An instruction that the interpreter is to execute.
@@ -59,6 +58,17 @@ impl Translator {
         self.execute_beside(cpu, memory, &What { number, is_left, read }, deadline, devices)
     }
 
+    /// Nothing has happened to what translated code depends on, beside that the interrupt pin was `was_asked`.
+    pub(super) fn is_quiet(&self, cpu: &mut Cpu, memory: &Memory, was_asked: bool) -> bool {
+        cpu.begins_to_run_plainly()
+            && cpu.interrupt_pin == was_asked
+            && !memory.has_stale_code()
+            && !memory.has_marked_code()
+            && !cpu.has_invalidations()
+            && self.layout == Some(memory.layout_generation())
+            && self.a20 == cpu.a20()
+    }
+
     /// Has the interpreter execute the instruction of that number, which is at CS:EIP, and `devices` do what access it asks for. If nothing has happened
     /// beside, translated code can go on.
     fn execute_beside(
@@ -75,16 +85,10 @@ impl Translator {
         self.counters.interpreted += 1;
         let events = self.interpreter.events();
         let was_asked = cpu.interrupt_pin;
-        let known = self.known_access(cpu, number);
-        let mut exit = match known {
-            Some(_) => known.clone(),
-            None => self.interpreter.execute(cpu, memory, &self.ops[number].op),
-        };
+        let mut exit = self.interpreter.execute(cpu, memory, &self.ops[number].op);
         let is_access = exit.as_ref().is_some_and(Exit::is_access);
         if let (Some(access), Some(devices), true) = (&exit, devices, is_access) {
-            if known.is_none() {
-                self.note_access(cpu, number, access);
-            }
+            self.note_access(number, access);
             if let Exit::MmioRead { address, width: Width::Dword } = *access
                 && devices.peek(address).is_some()
             {
@@ -108,15 +112,7 @@ impl Translator {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
             return Left::Exit(exit);
         }
-        let is_quiet = self.interpreter.events() == events
-            && cpu.begins_to_run_plainly()
-            && cpu.interrupt_pin == was_asked
-            && !memory.has_stale_code()
-            && !memory.has_marked_code()
-            && !cpu.has_invalidations()
-            && self.layout == Some(memory.layout_generation())
-            && self.a20 == cpu.a20();
-        if !is_quiet {
+        if self.interpreter.events() != events || !self.is_quiet(cpu, memory, was_asked) {
             if is_needed && self.modes.current().1.segmented.is_some() {
                 // Mostly data beside code.
                 return Left::Interpret(INTERPRETED_BESIDE);
@@ -126,29 +122,15 @@ impl Translator {
         if cpu.instructions >= *deadline {
             return Left::Done;
         }
-        self.load_after_quiet(cpu, known.is_some());
+        self.load_after_quiet(cpu);
         Left::Again(Middle::default())
     }
 
-    /// The access that the instruction of that number, which is at CS:EIP, asks for, if that is known without the interpreter.
-    fn known_access(&self, cpu: &mut Cpu, number: usize) -> Option<Exit> {
-        let access = self.ops[number].access.as_ref()?;
-        let exit = match access.to(cpu)? {
-            To::Port(port) => access.at_port(cpu, port),
-            To::Linear(linear) => {
-                let address = self.device_pages.find(linear, access.writes())?;
-                access.at_address(cpu, address)
-            }
-        };
-        cpu.begin_access(access.transfer, access.width, access.length);
-        Some(exit)
-    }
-
     /// The instruction of that number has asked for `exit`: its page is known from now on.
-    fn note_access(&mut self, cpu: &Cpu, number: usize, exit: &Exit) {
+    fn note_access(&mut self, number: usize, exit: &Exit) {
         if let (Exit::MmioRead { address, .. } | Exit::MmioWrite { address, .. }, Some(access)) =
             (exit, &self.ops[number].access)
-            && let Some(To::Linear(linear)) = access.to(cpu)
+            && let Some(To::Linear(linear)) = access.to(&self.context.gpr)
         {
             self.device_pages.note(linear, *address, access.writes());
         }
@@ -171,19 +153,15 @@ impl Translator {
         self.context.forget_device_reads();
     }
 
-    /// Gives what a quiet instruction may have changed to translated code, flags only where it does not keep them.
-    fn load_after_quiet(&mut self, cpu: &Cpu, keeps_flags: bool) {
-        let is_user = cpu.is_user();
+    /// Gives what a quiet instruction may have changed to translated code.
+    fn load_after_quiet(&mut self, cpu: &Cpu) {
         let context = &mut self.context;
         for register in reg::AX..=reg::DI {
             context.gpr[usize::from(register)] = cpu.gpr(register) as u32;
         }
         context.eip = cpu.ip as u32;
-        if !keeps_flags {
-            context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
-        }
+        context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
         context.control[2] = cpu.cr2 as u32;
-        let (mode, _) = self.modes.current();
-        context.target = self.spaces.current(is_user).target(mode, context.eip).into();
+        context.go_on_at_eip();
     }
 }

@@ -221,6 +221,13 @@ impl Translator {
         Ok(filled)
     }
 
+    /// The address of the instruction in user code that has met a page fault, if that is about to be executed again in
+    /// this address space.
+    pub(super) fn page_fault_awaited(&self, cpu: &Cpu) -> Option<u32> {
+        let fault = self.page_fault.as_ref().filter(|fault| fault.cr3 == cpu.cr3());
+        fault.map(|fault| fault.eip)
+    }
+
     /// When the instruction that met a page fault is about to be executed again, its page is filled in without another
     /// signal. True when the interpreter is to execute it.
     pub(super) fn fill_after_page_fault(

@@ -25,7 +25,8 @@ impl Translator {
     /// it should. Else the interpreter executes them.
     pub(super) fn allow_transfers(&mut self, cpu: &Cpu) {
         let is_flat = mode::is_flat(self.modes.current().0);
-        let is_ready = is_flat && self.page_fault.is_none() && self.spaces.is_ready_for_user();
+        let is_ready = is_flat && self.spaces.is_ready_for_user();
+        self.context.awaited = self.page_fault_awaited(cpu).map_or(u64::MAX, u64::from);
         let fast_calls = is_ready
             && cpu.has_fast_calls()
             && !cpu.interrupt_pin
@@ -64,7 +65,7 @@ impl Translator {
     /// Gives where calls return to, of the code that runs and of the other side, to translated code.
     pub(super) fn load_returns(&mut self, cpu: &Cpu) {
         let is_user = cpu.is_user();
-        self.context.returns = self.spaces.current(is_user).returns().top();
+        self.context.returns = self.spaces.current(is_user).returns().lend();
         if self.spaces.is_ready_for_user() {
             let top = self.spaces.current(!is_user).returns().top();
             self.context.sides[usize::from(!is_user)].returns = top;

@@ -29,6 +29,7 @@ mod x87_scene;
 mod addresses;
 mod calls;
 mod code;
+mod devices;
 mod fast_calls;
 mod faults;
 mod first_accesses;

@@ -1,7 +1,7 @@
-//! A program that calls the supervisor again and again by INT n. The handler executes another INT n, and both
-//! return by IRET. All of them log what they see. The logs must be the same on both engines, wherever
-//! execution stops in between, and whatever the handler changes in tables, in its stack and in the frame to
-//! which it returns.
+//! A program that calls the supervisor again and again by INT n, INT3 or an instruction that faults. The handler
+//! executes another INT n, and both return by IRET. All of them log what they see. The logs must be the same on
+//! both engines, wherever execution stops in between, and whatever the handler changes in tables, in its stack
+//! and in the frame to which it returns.
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
@@ -34,8 +34,39 @@ const CALLS: u32 = 24;
 /// More instructions than everything executes.
 const LIMIT: u64 = 20_000;
 
+/// How the program calls.
+#[derive(Clone, Copy)]
+enum Call {
+    Interrupt,
+    /// INT3.
+    Breakpoint,
+    /// UD2. Its handler returns to the instruction after it, with RF set.
+    Fault,
+}
+
+impl Call {
+    const ALL: [Call; 3] = [Call::Interrupt, Call::Breakpoint, Call::Fault];
+
+    /// Its two bytes.
+    fn code(self) -> [u8; 2] {
+        match self {
+            Call::Interrupt => [0xcd, OUTER],
+            Call::Breakpoint => [0xcc, 0x90],
+            Call::Fault => [0x0f, 0x0b],
+        }
+    }
+
+    fn vector(self) -> u8 {
+        match self {
+            Call::Interrupt => OUTER,
+            Call::Breakpoint => 3,
+            Call::Fault => 6,
+        }
+    }
+}
+
 /// Logs at EDI what the program sees, and calls the supervisor, until EBP is 0.
-fn program() -> Vec<u8> {
+fn program(call: Call) -> Vec<u8> {
     let code = [
         &[0xfc, 0x8c, 0xc8, 0xab][..], // CLD; MOV EAX, CS; STOSD
         &[0x8c, 0xd0, 0xab],           // MOV EAX, SS; STOSD
@@ -44,8 +75,9 @@ fn program() -> Vec<u8> {
         &[0x89, 0xe0, 0xab],           // MOV EAX, ESP; STOSD
         &[0x9c, 0x58, 0xab],           // PUSHFD; POP EAX; STOSD
         &[0x4d, 0x74, 0x05],           // DEC EBP; JZ over the next three
-        &[0xf9, 0xcd, OUTER],          // STC; INT n
-        &[0xeb, 0xe5, 0xf4],           // JMP to the first one; HLT, which is not allowed
+        &[0xf9],                       // STC
+        &call.code(),
+        &[0xeb, 0xe5, 0xf4], // JMP to the first one; HLT, which is not allowed
     ]
     .concat();
     assert_eq!(code.len(), 28);
@@ -92,9 +124,13 @@ const PUSHED_FLAGS: u8 = 8;
 const PUSHED_SS: u8 = 16;
 
 fn begin(machine: &mut Machine, change: &[u8]) {
+    begin_with(machine, Call::Interrupt, change);
+}
+
+fn begin_with(machine: &mut Machine, call: Call, change: &[u8]) {
     machine.reset_processor();
     machine.enable_paging();
-    machine.put(USER_CODE, &program());
+    machine.put(USER_CODE, &program(call));
     machine.put(OUTER_HANDLER, &outer_handler(change));
     let supervisors = [CODE, RECORDS, RECORDS + 0x1000, INNER_STACK - 0x1000, COUNTED, GDT, IDT];
     for page in supervisors.into_iter().chain([TSS, OTHER_IDT, HANDLERS, HANDLERS + 0x1000]) {
@@ -111,13 +147,18 @@ fn begin(machine: &mut Machine, change: &[u8]) {
     let count = [&[0xff, 0x05][..], &COUNTED.to_le_bytes()].concat(); // INC DWORD [COUNTED]
     let jump_from = |at: u32| (OUTER_HANDLER.wrapping_sub(at + 5)).to_le_bytes();
     let to_outer = |at: u32| [&[0xe9][..], &jump_from(at)].concat();
-    machine.put(handler(OUTER), &to_outer(handler(OUTER)));
+    let skips: &[u8] = match call {
+        Call::Fault => &[0x83, 0x04, 0x24, 2], // ADD DWORD [ESP], 2
+        _ => &[],
+    };
+    let outer = handler(call.vector());
+    machine.put(outer, &[skips, &to_outer(outer + skips.len() as u32)].concat());
     let other = handler(OTHER);
     machine.put(other, &[&count[..], &to_outer(other + count.len() as u32)].concat());
     machine.put(handler(EXTERNAL), &[&count[..], &[0xcf]].concat());
     // XOR DWORD [ESP+8], CF; IRETD
     machine.put(handler(INNER), &[&count[..], &[0x83, 0x74, 0x24, 8, 1, 0xcf]].concat());
-    machine.set_gate(OUTER, KERNEL_CODE, INTERRUPT_GATE | DPL3);
+    machine.set_gate(call.vector(), KERNEL_CODE, INTERRUPT_GATE | DPL3);
     machine.set_gate(INNER, KERNEL_CODE, TRAP_GATE);
     let mut gates = [0; 0x800];
     machine.memory.read(IDT.into(), &mut gates);
@@ -142,9 +183,14 @@ fn begin(machine: &mut Machine, change: &[u8]) {
 /// exit.
 #[track_caller]
 fn compare(pair: &mut Pair, change: &[u8]) -> Exit {
+    compare_with(pair, Call::Interrupt, change)
+}
+
+#[track_caller]
+fn compare_with(pair: &mut Pair, call: Call, change: &[u8]) -> Exit {
     let mut last = Exit::Halt;
     for slice in [1, 2, 3, 7, 50, 333, LIMIT, LIMIT] {
-        pair.each(|machine| begin(machine, change));
+        pair.each(|machine| begin_with(machine, call, change));
         let begun = pair.right.cpu.instructions;
         loop {
             last = pair.each(|machine| machine.run_for(slice));
@@ -178,6 +224,26 @@ fn calls_stay_in_translated_code() {
     let left = pair.counted("instructions left to the interpreter") - before;
     // Each call contains four INT n and IRET, besides PUSHAD and POPAD.
     assert!(left < 3 * u64::from(CALLS), "{left} instructions for {CALLS} calls");
+}
+
+/// RF, which IRET sets after faults, counts where nothing is executed any more.
+#[test]
+fn calls_of_other_kinds() {
+    let Some(mut pair) = Pair::new() else { return };
+    for (call, most) in [(Call::Breakpoint, 3), (Call::Fault, 4)] {
+        for flags in [Eflags::empty(), Eflags::RF, Eflags::RF | Eflags::IF] {
+            compare_with(&mut pair, call, &flip_pushed(PUSHED_FLAGS, flags.bits()));
+            assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+        }
+        pair.each(|machine| begin_with(machine, call, &[]));
+        pair.run_to_halt();
+        let before = pair.counted("instructions left to the interpreter");
+        pair.each(|machine| begin_with(machine, call, &[]));
+        pair.run_to_halt();
+        let left = pair.counted("instructions left to the interpreter") - before;
+        // PUSHAD and POPAD, and what faults.
+        assert!(left < most * u64::from(CALLS), "{left} instructions for {CALLS} calls");
+    }
 }
 
 #[test]
@@ -339,11 +405,13 @@ fn the_stack_is_in_pages_of_any_kind() {
 fn interrupts_at_every_instruction_of_calls() {
     let Some(mut pair) = Pair::new() else { return };
     // The frame's IF is changed, so that interrupts are off now and then.
-    for change in [vec![], flip_pushed(PUSHED_FLAGS, Eflags::IF.bits())] {
+    let changes = [vec![], flip_pushed(PUSHED_FLAGS, Eflags::IF.bits())];
+    let all = changes.iter().flat_map(|change| Call::ALL.map(|call| (call, change)));
+    for (call, change) in all {
         // After this many instructions everything is translated.
         let first = 200;
         for before in first..first + 140 {
-            pair.each(|machine| begin(machine, &change));
+            pair.each(|machine| begin_with(machine, call, change));
             pair.each(|machine| machine.run_for(before));
             pair.each(|machine| machine.interrupt = Some(EXTERNAL));
             pair.run_to_halt();

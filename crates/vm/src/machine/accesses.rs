@@ -1,6 +1,6 @@
 //! Accesses of the guest to devices: made by the engine while it runs, or after it has returned for one.
 
-use ring3_core::clock::Clock;
+use ring3_core::clock::{Clock, Time};
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Devices, Exit};
@@ -17,12 +17,23 @@ pub(super) struct Accesses<'a> {
     /// The count of instructions at which the slice ends.
     pub(super) slice_end: &'a mut u64,
     pub(super) is_deterministic: bool,
+    /// The last timer that was looked at, and the number of instructions at which it is due.
+    pub(super) timer: Option<(Time, u64)>,
 }
 
 impl Accesses<'_> {
     /// Makes the access that `exit` demands, charges its time, and completes the instruction.
     pub(super) fn finish(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) {
         let layout = memory.layout_generation();
+        let value = self.perform(cpu, memory, exit);
+        let has_changed_map = memory.layout_generation() != layout;
+        if !cpu.finish_access(memory, value, has_changed_map) {
+            cpu.answer(value.into());
+        }
+    }
+
+    /// Does the access for which `exit` asks, and takes the time for it. Gives what was read.
+    fn perform(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> u32 {
         let now = self.clock.now(cpu.instructions);
         let called = self.stats.device_called();
         let mut value = 0;
@@ -47,10 +58,35 @@ impl Accesses<'_> {
         self.stats.device_done(called);
         if self.is_deterministic {
             charge_accesses(self.clock, cpu, cpu.instructions, now, 1);
+            self.timer = None;
         }
-        let is_same = memory.layout_generation() == layout;
-        if !is_same || !cpu.finish_access(memory, value) {
-            cpu.answer(value.into());
+        value
+    }
+
+    /// After an access: how many instructions may be executed before the machine is to look around; none if it is to do
+    /// so now.
+    fn room(&mut self, cpu: &mut Cpu) -> Option<u64> {
+        *self.slice_end = end_of_slice(self.board, cpu, *self.slice_end);
+        let end = (*self.slice_end).min(self.timer_end());
+        let room = end.saturating_sub(cpu.instructions);
+        if room == 0 || self.board.has_nmi() {
+            return None;
+        }
+        cpu.interrupt_pin = self.board.interrupt_requested();
+        Some(room)
+    }
+
+    /// The number of instructions at which the next timer is due.
+    fn timer_end(&mut self) -> u64 {
+        let Some(at) = self.board.next_timer() else { return u64::MAX };
+        match self.timer {
+            // It mostly is the one that it was, and to divide takes its time.
+            Some((known, end)) if known == at => end,
+            _ => {
+                let end = self.clock.instructions_at(at, 0);
+                self.timer = Some((at, end));
+                end
+            }
         }
     }
 }
@@ -72,22 +108,15 @@ impl Devices for Accesses<'_> {
     fn access(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> Option<u64> {
         self.stats.count(exit);
         self.finish(cpu, memory, exit);
-        *self.slice_end = end_of_slice(self.board, cpu, *self.slice_end);
-        let executed = cpu.instructions;
-        let timer = self.board.next_timer();
-        let is_due = timer.is_some_and(|at| at <= self.clock.now(executed));
-        if cpu.has_answers()
-            || cpu.is_repeating_access()
-            || is_due
-            || self.board.has_nmi()
-            || *self.slice_end <= executed
-        {
-            return None;
-        }
-        cpu.interrupt_pin = self.board.interrupt_requested();
-        let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
-        let budget = (*self.slice_end).min(timer).saturating_sub(executed);
-        (budget > 0).then_some(budget)
+        let room = self.room(cpu);
+        if cpu.has_answers() || cpu.is_repeating_access() { None } else { room }
+    }
+
+    fn transfer(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> (u32, Option<u64>) {
+        self.stats.count(exit);
+        let value = self.perform(cpu, memory, exit);
+        cpu.instructions += 1;
+        (value, self.room(cpu))
     }
 
     fn peek(&self, address: u64) -> Option<u32> {

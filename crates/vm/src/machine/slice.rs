@@ -58,6 +58,7 @@ impl Vm {
                 clock: &mut self.clock,
                 slice_end: &mut slice_end,
                 is_deterministic: self.config.deterministic,
+                timer: None,
             };
             let (cpu, memory) = (&mut self.cpu, &mut self.memory);
             let exit = match next {

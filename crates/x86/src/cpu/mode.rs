@@ -21,7 +21,10 @@ impl Cpu {
     /// Loads CS for a transfer to privilege level `cpl`.
     pub(crate) fn set_code_segment(&mut self, segment: Segment, cpl: u8) {
         let selector = segment.selector & !3 | u16::from(cpl);
-        self.set_segment(sreg::CS, Segment { selector, ..segment });
+        let segment = Segment { selector, ..segment };
+        if *self.segment(sreg::CS) != segment {
+            self.set_segment(sreg::CS, segment);
+        }
     }
 
     /// CPL is the DPL of SS in protected mode (SDM vol. 3, 25.4.1: the two are always equal),

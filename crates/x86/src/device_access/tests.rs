@@ -99,7 +99,7 @@ fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize)
             Exit::Deadline if cpu.instructions < 100 => continue,
             exit => return Run { cpu, memory, exit, written, finished, moved },
         }
-        if quick && cpu.finish_access(&mut memory, next) {
+        if quick && cpu.finish_access(&mut memory, next, false) {
             finished += 1;
         } else {
             cpu.answer(next.into());
@@ -228,7 +228,7 @@ fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
         assert_eq!(engine.run(&mut cpu, &mut memory, 1), Exit::Deadline);
         let exit = engine.run(&mut cpu, &mut memory, 1);
         assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
-        assert!(cpu.finish_access(&mut memory, 7));
+        assert!(cpu.finish_access(&mut memory, 7, false));
         assert_eq!(cpu.next_access(&memory, left).is_some(), goes_on);
         assert_eq!(cpu.next_access(&memory, 1).is_some(), goes_on);
     }

@@ -1,5 +1,6 @@
-//! Instructions that do nothing but one access to a device: IN, OUT, and MOV and MOVZX between a register and memory. Where they are and what they access is
-//! known when they are translated, so that the interpreter need not execute them to have that asked.
+//! Instructions that make one access to a device and do nothing else: IN, OUT, and MOV and MOVZX between a
+//! register and memory. Translation already knows what they access, so the interpreter need not execute them
+//! for the engine to learn it.
 
 use iced_x86::{Code, Instruction, MemorySize, Mnemonic, OpKind, Register};
 use ring3_core::device::Width;
@@ -9,22 +10,22 @@ use ring3_x86::engine::Exit;
 use crate::copy;
 use crate::mode::Mode;
 
-/// A page of guest memory has so many bytes.
+/// Bytes in a page of guest memory.
 const PAGE: u32 = 0x1000;
 
-/// The general registers as translated code has them.
+/// The guest's general registers, as the context holds them.
 pub(crate) type Registers = [u32; 8];
 
-/// What an instruction does with a device.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transfer {
-    /// AL, AX or EAX is loaded from a port.
+    /// Loads AL, AX or EAX from a port.
     In,
-    /// A port is written.
+    /// Writes to a port.
     Out,
-    /// The register of that number, and of that width, is loaded from memory, with zeros above what is read.
+    /// Loads the register of this number and width from memory, with zeros above the bytes that are read.
     Load(u8, Width),
-    /// Memory is written.
+    /// Writes to memory.
     Store,
 }
 
@@ -36,25 +37,27 @@ pub(crate) struct Access {
     /// Bytes of the instruction.
     pub(crate) length: u8,
     place: Place,
-    /// What is written.
+    /// The value that is written.
     value: Value,
 }
 
+/// The place of the access, before the registers are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// This port, or that in DX.
+    /// The port with this number, or the one whose number is in DX.
     Port(Option<u16>),
-    /// A linear address: the sum of a register, another one times a power of two, and a number.
+    /// A linear address: the sum of a register, another register times a power of two, and a number.
     Memory { base: Option<u8>, index: Option<u8>, scale: u32, displacement: u32 },
 }
 
+/// The value that an access writes: that of a register, or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     Register(u8),
     Number(u32),
 }
 
-/// What an access is to.
+/// The target of an access: a port, or a linear address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     Port(u16),
@@ -62,7 +65,8 @@ pub(crate) enum To {
 }
 
 impl Access {
-    /// That of `instruction`, which is code of `mode`; none if it is of another kind, or may not be allowed.
+    /// Returns the access of `instruction` in code of `mode`. Returns None if it is of another kind, or may
+    /// not be allowed.
     pub(crate) fn of(instruction: &Instruction, mode: &Mode) -> Option<Access> {
         if mode.is_user || instruction.has_lock_prefix() {
             return None;
@@ -94,7 +98,8 @@ impl Access {
         Some(Access { transfer, width, length: instruction.len() as u8, place, value })
     }
 
-    /// What it is to with those registers. None for what is not in one page.
+    /// Returns the target of the access with the present registers. Returns None if it is not within one
+    /// page.
     pub(crate) fn to(&self, registers: &Registers) -> Option<To> {
         match self.place {
             Place::Port(port) => {
@@ -113,7 +118,7 @@ impl Access {
         }
     }
 
-    /// What is asked for at `port`.
+    /// Returns the exit for this access to `port`.
     pub(crate) fn at_port(&self, registers: &Registers, port: u16) -> Exit {
         let width = self.width;
         if self.transfer == Transfer::In {
@@ -123,7 +128,7 @@ impl Access {
         }
     }
 
-    /// What is asked for at that guest-physical address.
+    /// Returns the exit for this access to the guest-physical address `address`.
     pub(crate) fn at_address(&self, registers: &Registers, address: u64) -> Exit {
         let width = self.width;
         if self.writes() {
@@ -133,7 +138,7 @@ impl Access {
         }
     }
 
-    /// It writes.
+    /// Returns whether the access writes.
     pub(crate) fn writes(&self) -> bool {
         matches!(self.transfer, Transfer::Out | Transfer::Store)
     }
@@ -149,7 +154,7 @@ impl Access {
         value & self.width.mask()
     }
 
-    /// Does what is left when the access is done, for which `value` was read.
+    /// Completes the instruction after its access, which has read `value`.
     pub(crate) fn finish(&self, registers: &mut Registers, value: u32) {
         let (number, width) = match self.transfer {
             Transfer::In => (reg::AX, self.width),
@@ -162,7 +167,7 @@ impl Access {
     }
 }
 
-/// That of a MOV or MOVZX with an operand in memory, in flat code.
+/// Returns the access of a MOV or MOVZX with an operand in memory, in flat code.
 fn memory(instruction: &Instruction, mode: &Mode) -> Option<(Transfer, Width, Place, Value)> {
     let is_base_free = !matches!(instruction.memory_segment(), Register::FS | Register::GS);
     if mode.segmented.is_some() || !is_base_free || !copy::is_translated_address(instruction) {
@@ -212,8 +217,8 @@ fn memory(instruction: &Instruction, mode: &Mode) -> Option<(Transfer, Width, Pl
     has_memory.then_some((transfer, width, place, value))
 }
 
-/// `instruction` only reads 32 bits of memory, and computes with them what flat code of the supervisor does: it can be executed with a register's value
-/// in their place.
+/// Returns whether `instruction`, in flat code of the supervisor, does nothing with memory except read 32
+/// bits of it. Such an instruction can be executed with the value of a device register in their place.
 pub(crate) fn reads_register(instruction: &Instruction, mode: &Mode) -> bool {
     let is_flat = !mode.is_user
         && mode.segmented.is_none()
@@ -234,7 +239,7 @@ pub(crate) fn reads_register(instruction: &Instruction, mode: &Mode) -> bool {
     is_flat && is_read && instruction.memory_size().size() == 4
 }
 
-/// The general register of which the one with that number is a part, and its lowest bit in that.
+/// Returns the general register of which register `number` is a part, and the lowest bit of that part.
 fn part(number: u8) -> (usize, u32) {
     (usize::from(number & !reg::HIGH_BYTE), if number & reg::HIGH_BYTE == 0 { 0 } else { u8::BITS })
 }
@@ -248,7 +253,7 @@ fn width_of(register: Register) -> Option<Width> {
     }
 }
 
-/// The number by which the processor knows a general register.
+/// Returns the number by which `Cpu` knows a general register.
 fn number(register: Register) -> Option<u8> {
     match register {
         Register::AL | Register::CL | Register::DL | Register::BL => {
@@ -262,28 +267,29 @@ fn number(register: Register) -> Option<u8> {
     }
 }
 
-/// Pages of the linear addresses of supervisor code at which devices have answered, and where those are: what is left of a TLB for what windows cannot have. It
-/// is empty after whatever may have changed that.
+/// Pages of linear addresses of supervisor code at which devices have answered, with their physical
+/// addresses: a TLB for pages that windows cannot map. It is cleared whenever a translation may have changed.
 #[derive(Debug, Default)]
 pub(crate) struct DevicePages {
     known: [Option<DevicePage>; DEVICE_PAGES],
-    /// Where the next one goes.
+    /// The index of the entry that is replaced next.
     next: usize,
 }
 
-/// So many are known.
+/// Number of pages that are known.
 const DEVICE_PAGES: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DevicePage {
     linear: u32,
     address: u64,
-    /// For writes, and not for reads: they may go elsewhere, and have set other bits of page tables.
+    /// Whether the entry is for writes rather than reads. Writes may go elsewhere, and have set other bits in
+    /// page tables.
     writes: bool,
 }
 
 impl DevicePages {
-    /// Where an access to `linear` goes.
+    /// Returns the physical address to which an access to `linear` goes, if it is known.
     pub(crate) fn find(&self, linear: u32, writes: bool) -> Option<u64> {
         let (page, offset) = (linear & !(PAGE - 1), linear % PAGE);
         let is_there = |known: &&DevicePage| known.linear == page && known.writes == writes;
@@ -291,7 +297,7 @@ impl DevicePages {
         Some(known.address + u64::from(offset))
     }
 
-    /// An access to `linear` has gone to a device at `address`.
+    /// Notes that an access to `linear` has gone to a device at the physical address `address`.
     pub(crate) fn note(&mut self, linear: u32, address: u64, writes: bool) {
         let offset = linear % PAGE;
         if address % u64::from(PAGE) == u64::from(offset) && self.find(linear, writes).is_none() {
@@ -305,7 +311,7 @@ impl DevicePages {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all pages.
     pub(crate) fn clear(&mut self) {
         *self = DevicePages::default();
     }

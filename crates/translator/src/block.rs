@@ -1,7 +1,8 @@
-//! From guest code to host code, a block at a time.
+//! Translates guest code to host code, a block at a time.
 //!
-//! A block ends where control goes elsewhere, before an instruction that the interpreter is to execute, and at the
-//! end of its page; conditional branches forward may leave it before. It goes on after calls, and has a short loop several times. Each instruction is one *site*: where its host code begins is a place at which the
+//! A block ends where control goes elsewhere, before an instruction that the interpreter must execute, and at
+//! the end of its page. Conditional branches forward may leave it before its end. It continues after calls,
+//! and contains a short loop several times. Each instruction is one *site*: where its host code begins, the
 //! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
@@ -42,7 +43,7 @@ pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
 use walk::End;
 
-/// Guest pages.
+/// Clears the offset in a page of the guest.
 const PAGE_MASK: u32 = !0xfff;
 
 /// A translated block.
@@ -50,38 +51,40 @@ const PAGE_MASK: u32 = !0xfff;
 pub(crate) struct Block {
     /// The linear address of its first instruction.
     pub(crate) linear: u32,
-    /// Its address in CS, which in flat code is the same.
+    /// The address of its first instruction in CS; in flat code it is the linear address.
     pub(crate) eip: u32,
-    /// The place of its first instruction.
+    /// The place of its first instruction in guest memory.
     pub(crate) place: usize,
     /// The mode of its code.
     pub(crate) mode: ModeNumber,
-    /// It is user code.
+    /// Whether it is user code.
     pub(crate) is_user: bool,
-    /// Where it begins, for whoever knows that it is what is at the address.
+    /// The host address of its code, for branches that need no check of the address or of the bytes.
     pub(crate) entry: u32,
-    /// Where direct branches from the same page enter it. Those to a block that is made from two pages go by way of the jump table, which is
-    /// up to date with both.
+    /// The host address at which direct branches from the same page enter it. For a block that is made from
+    /// two pages it is code that goes by the jump table, which is up to date with both pages.
     pub(crate) linked_entry: u32,
-    /// Where indirect branches enter it, with R8D the address they go to.
+    /// The host address at which indirect branches enter it, with their target in R8D.
     pub(crate) checked_entry: u32,
-    /// The slot for direct branches to it, if one is known.
+    /// The slot for direct branches to it, if there is one.
     pub(crate) slot: Option<u32>,
-    /// How many bytes of guest code it is made from.
+    /// The number of bytes of guest code that it is made from.
     pub(crate) bytes: u16,
-    /// What it is made from in another page.
+    /// The guest code in another page that it is made from.
     pub(crate) second: Option<Second>,
-    /// What it is made from, if its page keeps changing: it is compared with that whenever it is entered.
+    /// The bytes that it was made from, if its page keeps changing: it compares them with memory whenever it
+    /// is entered.
     pub(crate) contents: Option<Contents>,
-    /// How many instructions it has. That the budget is enough for them is checked at its entry; those up to the next
-    /// branch are taken from it there, and more after each branch that is not taken.
+    /// How many instructions it has. Its entry checks that the budget is sufficient for them. There it
+    /// subtracts those up to the next branch, and after each branch that is not taken it subtracts more.
     pub(crate) instructions: u16,
-    /// Its instructions, in order.
+    /// The sites of its instructions, in order.
     pub(crate) sites: Vec<Site>,
 }
 
-/// Translates the block at `source` for address `host`. `entry_of` knows where there are blocks in the same page.
-/// Gives it with its code, and the instructions that may be left to the interpreter.
+/// Translates the block at `source` into host code for address `host`. `entry_of` returns the entry of a
+/// block in the same page, if there is one. Returns the block, its code, and the instructions that it may
+/// leave to the interpreter.
 pub(crate) fn translate(
     source: &Source,
     host: u32,
@@ -117,7 +120,7 @@ pub(crate) fn translate(
     maker.begin_part();
     maker.begin_check();
     let mut left_bytes = 0;
-    // The address of the first byte that is not part of it.
+    // The address after the last byte that belongs to the block.
     let end = match maker.instructions(source, &entry_of) {
         End::Branch(branch) => {
             maker.settle_for_branch(&branch);
@@ -144,7 +147,7 @@ pub(crate) fn translate(
             left_bytes = instruction.len();
             maker.emitter.settle_stack();
             if routine != at::LEAVE_TO_STEP {
-                // It may be executed after all.
+                // The routine may execute the instruction after all.
                 maker.begin_site(&instruction);
             }
             let info = info | maker.leave_to_interpreter(&instruction, source) << info::OP_SHIFT;
@@ -197,17 +200,18 @@ pub(crate) fn translate(
     (block, maker.emitter.finish(), maker.left)
 }
 
-/// An instruction that a block leaves to the interpreter.
+/// An instruction that a block leaves, or may leave, to the interpreter.
 #[derive(Debug)]
 pub(crate) struct LeftOp {
     pub(crate) op: Op,
-    /// What it does where it accesses a device.
+    /// The access that the instruction makes, if it can be one to a device.
     pub(crate) access: Option<Access>,
-    /// It [may be executed](access::reads_register) with what is known of a device.
+    /// Whether it [may be executed](access::reads_register) with the known value of a device register.
     pub(crate) reads_register: bool,
-    /// What it is where it is a system instruction that is executed while translated code waits.
+    /// The kind of the instruction, if it is a system instruction that is executed while translated code
+    /// waits.
     pub(crate) system: Option<System>,
-    /// Its bytes.
+    /// Bytes of the instruction.
     pub(crate) len: u8,
 }
 
@@ -221,33 +225,36 @@ struct Maker<'a> {
     sites: Vec<Site>,
     later: Vec<Later>,
     entry: u32,
-    /// What was asked for of the numeric registers.
+    /// The checks of the numeric registers that the block has made so far.
     checked: Checked,
-    /// Its page keeps changing.
+    /// Whether its page keeps changing.
     is_changing: bool,
-    /// How many instructions there are in `sites`.
+    /// Number of instructions in `sites`.
     instructions: u16,
-    /// What is translated of another page.
+    /// The guest code in another page that it is made from.
     second: Option<Second>,
-    /// Where numbers end, from the block's first byte on, that are read from memory.
+    /// Offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
     free: Vec<usize>,
-    /// Where instructions are taken from the budget for what was translated since, and how many there were before.
+    /// The count that will be set to the instructions translated since, and the number of instructions before
+    /// it. The count is subtracted from the budget.
     part: Option<(Count, u16)>,
-    /// Where the budget is compared with what was translated since, and how many instructions there were before.
+    /// The count that will be set to the instructions translated since, and the number of instructions before
+    /// it. The count is compared with the budget.
     check: Option<(Count, u16)>,
-    /// A call returns to what comes now.
+    /// Whether the next instruction is one to which a call returns.
     is_landing: bool,
-    /// Branches out of the loop that the block is, to an address, and the numbers of their sites. What was taken from the budget for what comes after
-    /// them is given back.
+    /// Branches out of the loop that the block is: each with its target and the index of its site. The
+    /// instructions after the branch, which were subtracted from the budget, are given back when it is taken.
     leaving: Vec<(Branch, u32, usize)>,
-    /// How many instructions a round of that loop has.
+    /// The number of instructions in a round of that loop.
     round: Option<u16>,
     /// The instructions that may be left to the interpreter.
     left: Vec<LeftOp>,
 }
 
 impl Maker<'_> {
-    /// Translates an instruction that goes on with the next one. False if it is left to the interpreter, and then what was written is to be thrown away.
+    /// Translates an instruction after which the next one follows. Returns false if it is left to the
+    /// interpreter; the caller then throws away what was written.
     fn plain(&mut self, instruction: &Instruction, source: &Source) -> bool {
         if copy::needs_stack_pointer(instruction) {
             self.emitter.settle_stack();
@@ -263,11 +270,13 @@ impl Maker<'_> {
             || self.body(instruction, for_user)
     }
 
-    /// Translates a system instruction, which the engine executes while translated code waits. False, and nothing was written, for all others.
+    /// Translates a system instruction, which the engine executes while translated code waits. Returns false
+    /// for all other instructions, and then writes nothing.
     fn waits_for_engine(&mut self, instruction: &Instruction, source: &Source) -> bool {
         let Some(system) = System::of(instruction, &self.mode) else { return false };
         self.emitter.settle_stack();
-        // Of the budget nothing is taken for what comes after it.
+        // The engine computes the time from the budget, so nothing may be subtracted yet for the instructions
+        // that follow.
         self.begin_site(instruction);
         self.end_part();
         let number = self.leave_to_interpreter(instruction, source);
@@ -281,7 +290,8 @@ impl Maker<'_> {
         true
     }
 
-    /// Translates an instruction that reads a register of a device, which mostly is known. False, and nothing was written, for all others.
+    /// Translates an instruction that reads a device register whose value is mostly known. Returns false for
+    /// all other instructions, and then writes nothing.
     fn reads_device(&mut self, instruction: &Instruction, source: &Source) -> bool {
         let linear = self.mode.linear(instruction.ip32());
         let is_one = source.device_reads.contains(&linear)
@@ -299,19 +309,21 @@ impl Maker<'_> {
         copy::translate_with(&mut self.emitter, instruction, |_| Some(value))
     }
 
-    /// Translates a call after which the block goes on.
+    /// Translates a call after which the block continues.
     fn call_and_go_on(&mut self, call: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
         self.settle_for_branch(call);
         self.begin_site(call);
         self.end_part();
         self.end_check();
         self.make_call(call, entry_of);
-        // The function may have executed any number of instructions, and lost the numeric registers.
+        // The function may have executed any number of instructions, and the numeric registers may have been
+        // saved.
         self.is_landing = true;
         self.checked = Checked::Nothing;
     }
 
-    /// A routine that `instruction`, whose site has begun, calls may leave it to the interpreter.
+    /// Notes that a routine which `instruction` calls may leave it to the interpreter. The site of
+    /// `instruction` must have begun.
     fn note_left(&mut self, instruction: &Instruction, source: &Source) {
         let number = self.leave_to_interpreter(instruction, source);
         if let Some(site) = self.sites.last_mut() {
@@ -319,7 +331,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The interpreter may have to execute `instruction`, which gets this number.
+    /// Adds `instruction` to the list of instructions that may be left to the interpreter. Returns its index.
     fn leave_to_interpreter(&mut self, instruction: &Instruction, source: &Source) -> u32 {
         let op = decode::to_op(instruction, self.mode.code_mode(), source.model);
         let op = op.at_offset((self.mode.linear(instruction.ip32()) & !PAGE_MASK) as u16);
@@ -331,13 +343,15 @@ impl Maker<'_> {
         source.next_op + self.left.len() as u32 - 1
     }
 
-    /// The number of the segment register that `instruction` loads by its descriptor, where translated code does that.
+    /// Returns the number of the segment register that `instruction` loads, if translated code may load it by
+    /// a descriptor in this mode.
     fn loads(&self, instruction: &Instruction) -> Option<u8> {
         let is_protected = |segmented: Segmented| segmented.loading == Loading::Protected;
         segments::loads(instruction).filter(|_| self.mode.segmented.is_none_or(is_protected))
     }
 
-    /// `instruction` is a far transfer that is translated, or INT n or IRET of segmented code.
+    /// Returns whether `instruction` is a far transfer that is translated, or INT n or IRET of segmented
+    /// code.
     fn is_far(&self, instruction: &Instruction) -> bool {
         match &self.mode.segmented {
             None => far_flat::is_translated(instruction),
@@ -345,6 +359,7 @@ impl Maker<'_> {
         }
     }
 
+    /// Begins the site of `instruction`.
     fn begin_site(&mut self, instruction: &Instruction) {
         let is_landing = std::mem::take(&mut self.is_landing);
         if is_landing {
@@ -369,13 +384,15 @@ impl Maker<'_> {
             loads: self.loads(instruction),
         });
         if is_landing {
-            // In the site: this is no entry, and what is before it was counted.
+            // The check is inside of the site: the site is no entry of the block, and all instructions before
+            // it were counted.
             self.begin_check();
         }
         self.instructions += 1;
     }
 
-    /// Translates an instruction whose number is read from memory, as it keeps changing. False, and nothing was written, for all others.
+    /// Translates an instruction that reads its immediate operand from memory, since the operand keeps
+    /// changing. Returns false for all other instructions, and then writes nothing.
     fn reads_its_number(&mut self, instruction: &Instruction, source: &Source) -> bool {
         let Some(code) = source.changing else { return false };
         let offset = instruction.ip32().wrapping_sub(self.eip) as usize;
@@ -389,7 +406,7 @@ impl Maker<'_> {
         true
     }
 
-    /// Has the block entered by way of a comparison of its contents.
+    /// Makes the entry of the block compare its contents with memory before its code runs.
     fn check_contents(&mut self, contents: &Contents, host: u64) {
         let begin = std::mem::replace(&mut self.entry, self.emitter.here());
         contents.check(&mut self.emitter, host, begin);
@@ -398,8 +415,9 @@ impl Maker<'_> {
         self.emitter.leave_to_link(changed, self.eip);
     }
 
-    /// Translates a call of a function that only loads a register with its return address, as position-independent code does at the beginning of most
-    /// functions. False, and nothing was written, for all other instructions.
+    /// Translates a call of a function that only loads a register with its return address;
+    /// position-independent code begins most functions with one. Returns false for all other instructions,
+    /// and then writes nothing.
     fn reads_its_address(&mut self, call: &Instruction, source: &Source) -> bool {
         let target = call.near_branch32();
         let is_call = call.code() == Code::Call_rel32_32 && target != call.next_ip32();
@@ -407,7 +425,7 @@ impl Maker<'_> {
             return false;
         }
         let Some((place, bytes)) = (source.known_code)(target) else { return false };
-        // MOV register, [ESP]; RET. The processor has just written what they read, so neither of them faults.
+        // MOV register, [ESP]; RET. They read what the call has just written, so neither of them faults.
         let &[0x8b, operands, 0x24, 0xc3, ..] = bytes else { return false };
         let register = operands >> 3;
         if operands & 0xc7 != 0x04 || register == reg::SP {
@@ -425,7 +443,8 @@ impl Maker<'_> {
         true
     }
 
-    /// An instruction that goes on with the next one. False if it is left to the interpreter.
+    /// Translates an instruction after which the next one follows, once its site has begun. Returns false if
+    /// it is left to the interpreter.
     fn body(&mut self, instruction: &Instruction, for_user: bool) -> bool {
         if copy::does_nothing(instruction) {
             return true;
@@ -472,7 +491,7 @@ impl Maker<'_> {
                 }
             }
             Code::Pop_rm32 => {
-                // The address is that after ESP was incremented (SDM vol. 2, POP).
+                // The address is computed with the incremented ESP (SDM vol. 2, POP).
                 emitter.pop();
                 let Some(to) = plain_address(emitter, instruction) else { return false };
                 emitter.store(to, Register::R8D);
@@ -496,6 +515,7 @@ impl Maker<'_> {
     }
 }
 
+/// Returns whether `instruction` is a string instruction with a repeat prefix.
 fn repeats(instruction: &Instruction) -> bool {
     instruction.is_string_instruction()
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())

@@ -1,4 +1,4 @@
-//! What is translated, and where it is.
+//! All translated blocks, and how they are found.
 
 use ring3_core::memory::PAGE_SHIFT;
 
@@ -6,19 +6,19 @@ use crate::block::{Block, Site};
 use crate::map::{Map, Set};
 use crate::mode::ModeNumber;
 
-/// By what a block is found: the linear address and the place of its first instruction, and its mode.
+/// The key of a block: the linear address and the place of its first instruction, and its mode.
 type Key = (u32, usize, ModeNumber);
 
-/// What jump tables have of a block.
+/// The fields of a block that jump tables need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     number: u32,
-    /// These are as in [`Block`].
+    /// These fields are as in [`Block`].
     pub(crate) linear: u32,
     pub(crate) eip: u32,
     pub(crate) mode: ModeNumber,
     pub(crate) is_user: bool,
-    /// Linear address and page of memory of what it is made from in another page.
+    /// Linear address and page of guest memory of the code in another page that it is made from.
     second: Option<(u32, u32)>,
     pub(crate) entry: u32,
     pub(crate) checked_entry: u32,
@@ -26,7 +26,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// What it is made from in another page, if there is that: linear address and place.
+    /// Returns linear address and place of the code in another page that the block is made from, if there is
+    /// any.
     pub(crate) fn second(&self) -> Option<(u32, usize)> {
         let place = |linear, page| (page as usize) << PAGE_SHIFT | (linear & 0xfff) as usize;
         self.second.map(|(linear, page)| (linear, place(linear, page)))
@@ -36,38 +37,40 @@ impl Target {
 /// All translated blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    /// In the order of their code, which is that in which they were made. What was dropped stays, as an instruction of it
-    /// may be the one that is executed.
+    /// The blocks in the order of their code, which is the order in which they were made. Dropped blocks
+    /// stay, since an instruction of one may be executing.
     all: Vec<Block>,
-    /// By the 256 bytes of host code that an address is in, from the first block on: how many blocks begin before them.
+    /// For each 256 bytes of host code, from the first block on: the number of blocks that begin before them.
     before: Vec<u32>,
     by_start: Map<Key, usize>,
-    /// By page of memory. One that is made from two pages is in the lists of both, and may have been dropped with the other.
+    /// Indices of the blocks by page of guest memory. A block that is made from two pages is in the lists of
+    /// both, and may have been dropped with the other page.
     by_page: Map<u32, Vec<usize>>,
-    /// Of those that were ever looked up, which the others mostly never are: branches of the same page lead there, and are linked. By page too, and without
-    /// what was dropped. A list is gone through whenever code is first fetched from its page in an address space, so it has all that is needed.
+    /// The blocks that were ever looked up, by page of guest memory. Most blocks never are, since branches of
+    /// the same page are linked with them. Dropped blocks are removed. When code is first fetched from a page
+    /// in an address space, the whole list of this page is used, so it contains everything needed then.
     targets: Map<u32, Vec<Target>>,
-    /// The numbers of those blocks.
+    /// The indices of those blocks.
     looked_up: Set<usize>,
 }
 
 impl Blocks {
-    /// The block of the instruction at `linear` that is at `place`.
+    /// Returns the block of the instruction at `linear`, whose place is `place`, in `mode`.
     pub(crate) fn find(&self, linear: u32, place: usize, mode: ModeNumber) -> Option<&Block> {
         self.number(linear, place, mode).map(|number| &self.all[number])
     }
 
-    /// The number of the same block.
+    /// Returns the index of the block of the instruction at `linear`, whose place is `place`, in `mode`.
     pub(crate) fn number(&self, linear: u32, place: usize, mode: ModeNumber) -> Option<usize> {
         self.by_start.get(&(linear, place, mode)).copied()
     }
 
-    /// The block of that number.
+    /// Returns the block with index `number`.
     pub(crate) fn get(&self, number: usize) -> &Block {
         &self.all[number]
     }
 
-    /// The block of that number was looked up.
+    /// Notes that the block with index `number` was looked up.
     pub(crate) fn note_look_up(&mut self, number: usize) -> Target {
         let block = &self.all[number];
         let target = Target {
@@ -89,7 +92,7 @@ impl Blocks {
         target
     }
 
-    /// Direct branches to the block of that number go by `slot`.
+    /// Makes direct branches to the block with index `number` go by `slot`.
     pub(crate) fn set_slot(&mut self, number: usize, slot: Option<u32>) {
         let block = &mut self.all[number];
         if block.slot == slot {
@@ -104,7 +107,7 @@ impl Blocks {
         }
     }
 
-    /// Adds the block whose code was just added to the cache, and gives its number.
+    /// Adds the block whose code was just added to the code cache. Returns its index.
     pub(crate) fn add(&mut self, block: Block) -> usize {
         let index = self.all.len();
         self.by_start.insert((block.linear, block.place, block.mode), index);
@@ -118,12 +121,13 @@ impl Blocks {
         index
     }
 
-    /// The blocks that begin in a page of memory, or go on in it, and were ever looked up.
+    /// Returns the blocks that begin in a page of guest memory, or continue in it, and were ever looked up.
     pub(crate) fn targets(&self, page: u32) -> &[Target] {
         self.targets.get(&page).map_or(&[], Vec::as_slice)
     }
 
-    /// Drops the blocks of a page of memory, and gives those that were ever looked up; none where there are no blocks.
+    /// Drops the blocks of a page of guest memory. Returns those that were ever looked up, or None if the
+    /// page has no blocks.
     pub(crate) fn drop_page(&mut self, page: u32) -> Option<Vec<Target>> {
         for number in self.by_page.remove(&page)? {
             let block = &self.all[number];
@@ -140,7 +144,7 @@ impl Blocks {
         Some(self.targets.remove(&page).unwrap_or_default())
     }
 
-    /// The block and the instruction whose host code address `host` is in.
+    /// Returns the block and the site that contain the host address `host`.
     pub(crate) fn at(&self, host: u32) -> Option<(&Block, Site)> {
         let part = self.part(host)?;
         let before =
@@ -151,7 +155,7 @@ impl Blocks {
         let block = &self.all[after.checked_sub(1)?];
         let after = block.sites.partition_point(|site| site.host <= host);
         let site = after.checked_sub(1).map(|index| block.sites[index]);
-        // Before the first instruction: the block was not begun.
+        // The address precedes the first site: the block has not begun.
         Some((
             block,
             site.unwrap_or(Site {
@@ -173,7 +177,7 @@ impl Blocks {
         ))
     }
 
-    /// Which 256 bytes of host code, from the first block on, `host` is in.
+    /// Returns the index of the 256 bytes of host code that contain `host`, from the first block on.
     fn part(&self, host: u32) -> Option<usize> {
         let start = self.all.first()?.checked_entry;
         Some((host.checked_sub(start)? >> 8) as usize)
@@ -184,18 +188,18 @@ impl Blocks {
         *self = Blocks::default();
     }
 
-    /// How many were made.
+    /// Returns the number of blocks that were made since everything was dropped.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 }
 
-/// The page of memory that `place` is in.
+/// Returns the page of guest memory that contains `place`.
 fn page_of(place: usize) -> u32 {
     (place >> PAGE_SHIFT) as u32
 }
 
-/// The pages of memory that a block is made from.
+/// Returns the pages of guest memory that a block is made from.
 fn pages(block: &Block) -> impl Iterator<Item = u32> + use<> {
     let first = page_of(block.place);
     let second = block.second.map(|second| page_of(second.place));

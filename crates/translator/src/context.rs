@@ -1,20 +1,21 @@
-//! What translated code and the engine share: the guest's registers while nothing is executed, why translated code
-//! was left, and the two ways between them.
+//! The context: the state that translated code and the engine share. It holds the guest's registers while no
+//! translated code runs, the reason why translated code was left, and data for routines. This module also has
+//! the two ways between the engine and translated code.
 //!
 //! # Registers in translated code
 //!
-//! | host | |
+//! | host | use |
 //! | --- | --- |
-//! | EAX, ECX, EDX, EBX, EBP, ESI, EDI | the guest's of the same name, upper halves zero |
+//! | EAX, ECX, EDX, EBX, EBP, ESI, EDI | the guest's registers of the same name; the upper halves are zero |
 //! | R15 | the guest's ESP |
 //! | status flags and DF | the guest's |
 //! | R8, R9, R10 | free inside of an instruction |
-//! | R11 | selects the bits that are the index in the jump table |
+//! | R11 | the mask that selects the bits of the index in the jump table |
 //! | R12 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
-//! | R13 | the jump table |
-//! | R14 | the [`Context`] |
-//! | GS | its base is the window |
-//! | RSP | the [`Returns`](crate::returns::Returns) |
+//! | R13 | the address of the jump table |
+//! | R14 | the address of the [`Context`] |
+//! | GS | its base is the base of the window |
+//! | RSP | the top of the [`Returns`](crate::returns::Returns) |
 
 mod devices;
 mod far;
@@ -42,70 +43,75 @@ pub(crate) use image::{IMAGE, Image};
 pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
 pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, outcome};
 
-/// Why translated code was left.
+/// The reasons why translated code is left.
 pub(crate) mod reason {
-    /// A branch is not linked yet: `info` is the address after its 32-bit distance, `eip` where it goes.
+    /// A branch is not linked yet. `info` is the address after its 32-bit distance, and `eip` its target.
     pub(crate) const LINK: u32 = 0;
-    /// The jump table does not know `eip`.
+    /// The jump table has no code for `eip`.
     pub(crate) const LOOK_UP: u32 = 1;
-    /// The instruction at `eip` is to be executed by the interpreter.
+    /// The interpreter must execute the instruction at `eip`.
     pub(crate) const STEP: u32 = 2;
-    /// A signal: `fault_rip` and what follows it say which.
+    /// A signal came; `fault_rip` and the fields after it describe it.
     pub(crate) const SIGNAL: u32 = 3;
-    /// A numeric instruction, whose address is before `fault_rip`, and the registers for it are not in the image.
+    /// A numeric instruction, whose host code ends at `fault_rip`, needs the numeric registers, and they are
+    /// not in the image.
     pub(crate) const NUMERIC: u32 = 4;
-    /// The instruction whose host code called a routine, to before `fault_rip`, is to be executed by the interpreter.
+    /// The interpreter must execute the instruction whose host code has called a routine. The call ends at
+    /// `fault_rip`.
     pub(crate) const CALLED: u32 = 5;
-    /// The system instruction whose host code called a routine, to before `fault_rip`, is done, and the engine must look around.
+    /// A system instruction is complete, and the engine must look around. Its host code has called a routine;
+    /// the call ends at `fault_rip`.
     pub(crate) const SYSTEM: u32 = 6;
 }
 
-/// The flags that are the host's while translated code runs: the status flags and DF.
+/// The guest's flags that are in the host's flags while translated code runs: the status flags and DF.
 pub(crate) const STATUS_AND_DIRECTION: u32 = Eflags::STATUS.union(Eflags::DF).bits();
-/// Flags of the host that are always set: bit 1, and interrupts.
+/// Flags of the host that are always set: bit 1, and IF.
 pub(crate) const HOST_FLAGS: u32 = ALWAYS_ONE | Eflags::IF.bits();
 
-/// MXCSR as host code expects it: all exceptions masked, round to nearest.
+/// The value of MXCSR that host code expects: all exceptions masked, round to nearest.
 const MXCSR: u32 = 0x1f80;
 
-/// Bits of [`Context::info`] when it was left for [`reason::STEP`].
+/// Bits of [`Context::info`] when translated code was left for [`reason::STEP`].
 pub(crate) mod info {
     /// The instruction may use numeric registers.
     pub(crate) const NUMERIC: u32 = 1;
-    /// It is repeated.
+    /// The instruction is repeated.
     pub(crate) const REPEATS: u32 = 2;
-    /// It comes after STI.
+    /// The instruction follows STI or a load of SS.
     pub(crate) const AFTER_STI: u32 = 4;
-    /// It is one that the interpreter has had to execute again and again.
+    /// The interpreter has had to execute the instruction again and again.
     pub(crate) const LEFT: u32 = 8;
-    /// It is INT n or IRET, which loads CS and mostly SS.
+    /// The instruction is INT n or IRET, which loads CS and mostly SS.
     pub(crate) const TRANSFERS: u32 = 16;
-    /// It changes nothing but general registers, status flags, CR2 and memory, unless it raises an exception.
+    /// The instruction changes only general registers, status flags, CR2 and memory, unless it raises an
+    /// exception.
     pub(crate) const QUIET: u32 = 32;
-    /// The bits from this one on are its number among those that blocks leave to the interpreter.
+    /// The bits from this one on are the instruction's index in the list of those that blocks leave to the
+    /// interpreter.
     pub(crate) const OP_SHIFT: u32 = 6;
 }
 
-/// log2 of the size of a region; see [`Context::regions`].
+/// log2 of the bytes in a region; see [`Context::regions`].
 pub(crate) const REGION_SHIFT: u32 = 22;
-/// How many there are.
+/// Number of regions.
 pub(crate) const REGIONS: usize = 1 << (32 - REGION_SHIFT);
 
-/// The bits of an index in the jump table of supervisor code, or of user code. There is one table for all code of a kernel,
-/// and one for each program, which has less of it.
+/// Returns the mask of an index in the jump table of supervisor code, or of user code. All code of a kernel
+/// shares one table; each program has its own, and less code.
 pub(crate) const fn index_mask(is_user: bool) -> u32 {
     if is_user { 0x3fff } else { 0x3_ffff }
 }
 
-/// How many slots for direct branches follow a jump table of supervisor code, and one of user code
+/// Number of slots for direct branches that follow a jump table of supervisor code, and one of user code
 /// ([`Slots`](crate::slots::Slots)).
 pub(crate) const BRANCH_SLOTS: [u32; 2] = [0x1_0000, 0x2000];
 
-/// How far an address is rotated to the right and added to itself for it.
+/// Number of bits by which an address is rotated to the right before it is added to itself for the index.
 pub(crate) const INDEX_ROTATION: u32 = 12;
 
-/// Where a jump table has the address `linear`. Code of a kernel and of programs is spread over more than the low bits of
-/// addresses tell apart.
+/// Returns the index of the address `linear` in a jump table. Code of a kernel and of programs is spread so
+/// widely that the low bits of addresses alone would not keep it apart.
 pub(crate) fn index(linear: u32, mask: u32) -> u32 {
     linear.wrapping_add(linear.rotate_right(INDEX_ROTATION)) & mask
 }
@@ -114,16 +120,16 @@ pub(crate) fn index(linear: u32, mask: u32) -> u32 {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct View {
-    /// From where on the bytes that can be read are counted; see [`Limits`].
+    /// The address to which the offsets of reads are added; see [`Limits`].
     pub(crate) reads: u64,
-    /// The same for those that can be written.
+    /// The address to which the offsets of writes are added.
     pub(crate) writes: u64,
     /// The base address.
     pub(crate) base: u32,
 }
 
 impl View {
-    /// That of `segment`.
+    /// Returns the view of `segment`.
     pub(crate) fn of(segment: &Segment, limits: &Limits) -> View {
         View {
             reads: limits.for_reading(segment),
@@ -133,176 +139,190 @@ impl View {
     }
 }
 
-/// What the time-stamp counter is: nanoseconds that follow from the number of instructions.
+/// How RDTSC computes the time-stamp counter: nanoseconds that follow from the number of instructions.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct TimeStamp {
-    /// The budget when the clock of the machine was set, had it been larger by all instructions since then.
+    /// The value of R12 for the count of instructions at which the machine's clock was last set.
     pub(crate) origin: u64,
-    /// Picoseconds for each instruction; none comes to more than 64 bits before translated code is left.
+    /// Picoseconds for each instruction. Their sum stays below 2^64 until translated code is left.
     pub(crate) picos_per_instruction: u64,
-    /// What the counter was.
+    /// The value of the counter at that time.
     pub(crate) base: u64,
 }
 
-/// How translated code gets at the numeric registers.
+/// How translated code gets the numeric registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumericEntry {
-    /// The engine is to be asked: they are not in the image.
+    /// Translated code asks the engine, since they are not in the image.
     Ask,
-    /// They are in the image.
+    /// Translated code loads them from the image.
     Load,
-    /// The same, and what is entered expects them in the host's registers.
+    /// They are in the image. They are loaded into the host's registers before translated code is entered,
+    /// which expects them there.
     Loaded,
 }
 
-/// Where a jump table of user code, or of supervisor code, has a slot.
+/// Returns the index of a slot in a jump table of user code, or of supervisor code.
 pub(crate) const fn slot_index(is_user: bool, slot: u32) -> u32 {
     index_mask(is_user) + 1 + slot
 }
 
-/// See the module. The layout is known to the code below and to what is translated; what that uses most is in the first
-/// 128 bytes, where its instructions are shortest.
+/// See the module. The code below and translated code know the layout. The fields that translated code uses
+/// most are in the first 128 bytes, where its instructions are shortest.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Context {
     /// EAX to EDI.
     pub(crate) gpr: [u32; 8],
-    /// EIP, when it was left, and when it is entered by the jump table.
+    /// EIP when translated code was left, and when it is entered by the jump table.
     pub(crate) eip: u32,
     /// See [`reason`].
     pub(crate) reason: u32,
     /// RFLAGS.
     pub(crate) flags: u64,
-    /// [`miss`](routines::miss).
+    /// The address of [`miss`](routines::miss).
     miss: u64,
-    /// [`jump_by_table`](routines::jump_by_table).
+    /// The address of [`jump_by_table`](routines::jump_by_table).
     jump_by_table: u64,
-    /// What a block calls before its first numeric instruction.
+    /// The address of the routine that a block calls before its first numeric instruction.
     pub(crate) numeric_check: u64,
-    /// What it calls before its first instruction of SSE.
+    /// The address of the routine that a block calls before its first SSE instruction.
     sse_check: u64,
     /// The base of GS.
     pub(crate) window: u64,
-    /// The addresses of the bases of FS and GS; of nothing where they are to be checked.
+    /// The addresses of the bases of FS and GS, or [`Context::nothing`], which faults, where the segment must
+    /// be checked.
     pub(crate) base_of: [u64; 2],
-    /// The bases of FS and GS; [`NO_BASE`] where they are to be checked.
+    /// The bases of FS and GS, or [`NO_BASE`] where the segment must be checked.
     pub(crate) near_bases: [u64; 2],
-    /// [`leave_to_link`](routines::leave_to_link).
+    /// The address of [`leave_to_link`](routines::leave_to_link).
     leave_to_link: u64,
-    /// [`leave_to_step`](routines::leave_to_step).
+    /// The address of [`leave_to_step`](routines::leave_to_step).
     leave_to_step: u64,
-    /// R12.
+    /// The value of R12.
     pub(crate) budget: u64,
-    /// R13.
+    /// The value of R13.
     pub(crate) table: u64,
-    /// R11: [`index_mask`].
+    /// The value of R11: [`index_mask`].
     pub(crate) index_mask: u32,
-    /// Where it is to be entered.
+    /// The host address at which translated code is entered.
     pub(crate) target: u64,
     /// See [`reason`] and [`info`].
     pub(crate) info: u32,
-    /// R10, in which a repeated instruction keeps the count with which it began.
+    /// The value of R10, in which a repeated instruction keeps the count with which it began.
     pub(crate) count: u64,
-    /// What a repeated instruction reads when it has done all its iterations, and faults if they are only a part of them.
+    /// The address that a repeated instruction reads when its iterations are done. The read faults if they
+    /// are only a part of the guest's count.
     pub(crate) after_repeating: u64,
-    /// The signals that were blocked when one came.
+    /// The signals that were blocked when a signal came.
     pub(crate) signal_mask: u64,
-    /// The address that was accessed, when a signal came for that.
+    /// The address whose access caused the signal.
     pub(crate) fault_address: u64,
-    /// The instruction for which the signal came.
+    /// The address of the host instruction that caused the signal.
     pub(crate) fault_rip: u64,
-    /// The processor's error code.
+    /// The error code of the host's page fault.
     pub(crate) fault_code: u64,
-    /// The signal.
+    /// The number of the signal.
     pub(crate) fault_signal: u64,
     /// The bases of FS and GS.
     pub(crate) bases: [u32; 2],
-    /// EFLAGS without status flags and DF, as PUSHF pushes it.
+    /// EFLAGS as PUSHF pushes it, without the status flags and DF.
     pub(crate) system_flags: u32,
-    /// The same with IF clear.
+    /// The same flags with IF clear.
     pub(crate) flags_without_if: u32,
-    /// Its third byte with AC clear, and with AC set.
+    /// The third byte of these flags with AC clear, and with AC set.
     pub(crate) flags_with_ac: [u8; 2],
-    /// The machine asks for an interrupt as soon as IF is set.
+    /// Whether the machine requests an interrupt, to be taken as soon as IF is set.
     pub(crate) interrupt_pin: u8,
     /// The selectors of ES to GS.
     pub(crate) selectors: [u16; 6],
-    /// Whether translated code has loaded them, and two more for which that is never so.
+    /// Whether translated code has loaded each of them; two more entries are always false.
     pub(crate) loaded: [bool; 8],
     /// The segments ES to GS, for segmented code.
     pub(crate) views: [View; 6],
-    /// From where on the bytes that can be executed are counted, for where segmented code goes.
+    /// The address to which the targets of branches of segmented code are added, for the limit of CS.
     pub(crate) targets: u64,
-    /// Where a branch goes, while its return address is pushed.
+    /// The target of a branch while its return address is pushed. Other instructions keep a value here, too.
     pub(crate) branch: u32,
-    /// From where on as many bytes are counted as 16-bit offsets reach, for repeated string instructions.
+    /// The address to which offsets are added to check that they have 16 bits, for repeated string
+    /// instructions.
     pub(crate) words: u64,
-    /// What can be read there, but not the byte after it: they go forward.
+    /// An address of a byte that can be read, when the byte after it cannot: adding DF to it checks that a
+    /// string instruction goes forward.
     pub(crate) forward: u64,
-    /// While one of them runs in segmented code: what is to be added to ECX, ESI and EDI for the guest's.
+    /// While a repeated string instruction runs in segmented code: the numbers that make the guest's ECX, ESI
+    /// and EDI of the host's registers.
     pub(crate) strings: [u32; 3],
     /// See [`Descriptors`](crate::descriptors::Descriptors).
     pub(crate) slots: [Slot; SLOTS],
-    /// What [`Context::base_of`] has for a segment that is to be checked.
+    /// An address that faults, for [`Context::base_of`] of a segment that must be checked.
     pub(crate) nothing: u64,
     /// CR0 to CR4.
     pub(crate) control: [u32; 5],
-    /// Flat code of the supervisor and of the user calls them to load the segment register whose number is in R9D with the selector in R8D.
+    /// The addresses of the routines that flat code of the supervisor, and of users, calls to load the
+    /// segment register of number R9D with the selector in R8D.
     load_flat: [u64; 2],
-    /// The same for segmented code of the supervisor with a stack of 16 bits and of 32, and such code of the user.
+    /// The addresses of these routines for segmented code: of the supervisor with a 16-bit stack and with a
+    /// 32-bit one, then of users.
     load_view: [u64; 4],
-    /// The same for DS, ES and SS in code that is flat if all of these are, as far as they are not.
+    /// The addresses of these routines for loads of DS, ES and SS in code that becomes flat when all three of
+    /// them are flat.
     load_toward_flat: [u64; 4],
-    /// RAX, while the routines that need more registers than are free have it.
+    /// The guest's RAX, while a routine that needs more registers than are free uses it.
     pub(crate) kept: u64,
-    /// From where on nothing can be read, and all offsets can.
+    /// The address from which on nothing can be read, and the one from which on all offsets can.
     pub(crate) none: u64,
     pub(crate) free: u64,
-    /// Supervisor code calls it for STI.
+    /// The address of the routine that executes STI of the supervisor.
     pub(crate) sti: u64,
-    /// Supervisor code calls it for POPF, with what was popped in R8D.
+    /// The address of the routine that executes POPF of the supervisor. The popped value is in R8D.
     pub(crate) popf: u64,
-    /// The same for IRET with 32-bit operands.
+    /// The address of the routine that executes the POPF part of IRET with 32-bit operands.
     popf_of_iret: u64,
-    /// Supervisor code calls them for CLAC and STAC.
+    /// The addresses of the routines that execute CLAC and STAC of the supervisor.
     pub(crate) clac: u64,
     pub(crate) stac: u64,
-    /// Called for a comparison that is repeated.
+    /// The address of the routine that checks the count of a comparison that is repeated.
     pub(crate) check_count: u64,
-    /// Called for RDTSC.
+    /// The address of the routine that executes RDTSC.
     pub(crate) time_stamp: u64,
-    /// What RDTSC counts.
+    /// The time for RDTSC.
     pub(crate) time: TimeStamp,
-    /// What RDTSCP reads beside it.
+    /// The value of IA32_TSC_AUX, which RDTSCP also reads.
     pub(crate) tsc_aux: u64,
-    /// Where SYSENTER goes on: in code of the supervisor, or with the interpreter.
+    /// The address at which SYSENTER goes on: in the supervisor's code, or with the interpreter.
     pub(crate) sysenter: u64,
-    /// Where SYSEXIT goes on: in code of the user, or with the interpreter.
+    /// The address at which SYSEXIT goes on: in user code, or with the interpreter.
     pub(crate) sysexit: u64,
-    /// Where INT n goes on in code of the supervisor, and of the user: with the gate, or with the interpreter.
+    /// The addresses at which INT n goes on, in code of the supervisor and of users: the routine that reads
+    /// the gate, or the interpreter.
     pub(crate) interrupt: [u64; 2],
-    /// Where it goes on in either after it has pushed.
+    /// The addresses at which it goes on after its pushes.
     enter_handler: [u64; 2],
-    /// Where IRET goes on in code of the supervisor, and then if it is to code of the user: with what was popped, or with the interpreter.
+    /// The addresses at which IRET goes on in code of the supervisor after its first pops, and after those of
+    /// a return to user code: a routine, or the interpreter.
     pub(crate) interrupt_return: [u64; 2],
-    /// What [`Context::sysexit`] and [`Context::interrupt_return`] to code of the user are with AC clear. With AC set alignment may be
-    /// checked there, so they are left to the interpreter.
+    /// The values of [`Context::sysexit`] and of [`Context::interrupt_return`] to user code while AC is
+    /// clear. While it is set the interpreter executes these instructions, since user code may check
+    /// alignment.
     pub(crate) outward_without_ac: [u64; 2],
-    /// What has the interpreter execute them.
+    /// The address of the routine that leaves them to the interpreter.
     pub(crate) leave_to_call: u64,
     /// See [`Tables`].
     pub(crate) tables: Tables,
     /// See [`Transfer`].
     pub(crate) transfer: Transfer,
-    /// The value of R12 after the last IRET that has set RF, or 0 if none has since translated code was entered.
+    /// The value of R12 after the last IRET that has set RF, or 0 if none has since translated code was
+    /// entered.
     pub(crate) resumed: u64,
-    /// The address at which IRET to user code is left to the interpreter, since a page is to be filled in there
+    /// The address at which IRET to user code is left to the interpreter, since a page must be filled there
     /// (`Translator::fill_after_page_fault`), or one beyond all addresses.
     pub(crate) awaited: u64,
-    /// INT n or IRET has loaded CS, and SS, with what [`Context::selectors`] say.
+    /// Whether INT n, IRET or a far transfer has loaded CS, and SS, with the selectors in
+    /// [`Context::selectors`].
     pub(crate) transferred: [bool; 2],
-    /// What is different for the two sides: the supervisor's, and the user's.
+    /// The state that differs between the two sides: the supervisor's, and the users'.
     pub(crate) sides: [Side; 2],
     /// See [`crossed_to`].
     pub(crate) crossed_to: u32,
@@ -310,56 +330,59 @@ pub(crate) struct Context {
     pub(crate) fast_call_entry: u32,
     /// IA32_SYSENTER_ESP.
     pub(crate) fast_call_stack: u32,
-    /// Registers of devices.
+    /// Device registers whose values are known.
     pub(crate) device_reads: [DeviceRead; DEVICE_READS],
-    /// Whether [`Context::device_reads`] has any.
+    /// Whether [`Context::device_reads`] has any entries.
     has_device_reads: bool,
-    /// The base that GS has when translated code is entered, or 0 if that is not known. Setting it takes a good part of
-    /// the time of an access to a device.
+    /// The base that GS already has when translated code is entered, or 0 if that is not known. Setting it
+    /// takes a good part of the time of an access to a device.
     set_window: u64,
-    /// What was read of one.
+    /// The value that was read of one of them.
     pub(crate) device_value: u32,
-    /// The linear address of one that is not known.
+    /// The linear address of a device register whose value is not known.
     pub(crate) device_address: u32,
-    /// Called to read one.
+    /// The address of the routine that reads a device register.
     read_device: u64,
-    /// Segments of code that far transfers of segmented code may lead to.
+    /// The code segments to which far transfers of segmented code can lead.
     pub(crate) far_modes: [[FarMode; FAR_MODES]; 2],
-    /// Where a far transfer goes, and what it loads.
+    /// Offset, flags and selector that a far transfer loads.
     pub(crate) far_offset: u32,
     pub(crate) far_flags: u32,
     pub(crate) far_selector: u16,
-    /// One has loaded CS with what [`Context::selectors`] say.
+    /// Whether a far transfer has loaded CS with its selector in [`Context::selectors`].
     pub(crate) has_gone_far: u32,
-    /// RSP where nothing is returned to.
+    /// The value of RSP of an empty stack of returns.
     pub(crate) no_returns: u64,
-    /// Where the interrupt vectors of real mode are.
+    /// The linear address of the interrupt vectors of real mode.
     pub(crate) real_vectors: u32,
-    /// Called to find where a far transfer goes, and the same for INT n and IRET.
+    /// The addresses of the routines that find the code segment of a far transfer, of INT n and of IRET.
     far_find: u64,
     pub(crate) far_find_vector: u64,
     pub(crate) far_find_return: u64,
-    /// Called for the gate of INT n.
+    /// The address of the routine that reads the gate of INT n.
     far_gate: u64,
-    /// Where a far transfer goes on.
+    /// The address at which a far transfer goes on.
     far_go: u64,
-    /// The address of the processor.
+    /// The address of the processor's state ([`Cpu`]).
     pub(crate) cpu: u64,
-    /// That of the `Running` of `translator::system`.
+    /// The address of the `Running` of `translator::system`.
     pub(crate) running: u64,
-    /// That of the debug registers; of nothing where the next access to them is to be noticed.
+    /// The address of the debug registers, or one that faults if the engine must notice the next access to
+    /// them.
     pub(crate) debug_registers: u64,
-    /// What CR0 is with TS clear, and with TS set.
+    /// The values of CR0 with TS clear, and with TS set.
     pub(crate) task_switched: [u32; 2],
-    /// What is in CR4; something else where MOV to CR4 may do more than nothing even so.
+    /// The value of CR4; another number if MOV to CR4 may have an effect even with this value.
     pub(crate) known_cr4: u64,
     /// GDTR and IDTR, each with its limit above its base.
     pub(crate) table_registers: [u64; 2],
-    /// What CPUID and RDMSR have answered.
+    /// Past answers of CPUID and RDMSR.
     pub(crate) answers: Answers,
-    /// The number of the last system instruction among those that blocks leave to the interpreter.
+    /// The index of the last system instruction in the list of instructions that blocks leave to the
+    /// interpreter.
     pub(crate) system_number: u32,
-    /// Called for system instructions, with that number in R8D, and for some of them alone.
+    /// The addresses of the routine for system instructions, with that index in R8D, and of those for some of
+    /// them alone.
     system: u64,
     cpuid: u64,
     rdmsr: u64,
@@ -367,40 +390,44 @@ pub(crate) struct Context {
     lidt: u64,
     load_cr0: u64,
     load_cr4: u64,
-    /// Called for a far transfer of flat code of the supervisor, or of the user, to find out whether it is one to such code, the same for CALL, and to load CS then.
+    /// The addresses of the routines for far transfers of flat code: two of the supervisor and of users that
+    /// check the transfer, two that check CALL, and one that loads CS.
     far_check_flat: [u64; 2],
     far_check_call: [u64; 2],
     far_load_flat: u64,
-    /// The numeric registers while they are not in the host's.
+    /// The numeric registers while they are not in the host's registers.
     pub(crate) image: Image,
-    /// The numeric registers are in the host's.
+    /// Whether the numeric registers are in the host's registers.
     pub(crate) numeric_is_live: u32,
-    /// They were, when translated code was left.
+    /// Whether they were there when translated code was left.
     pub(crate) numeric_was_live: u32,
-    /// MXCSR outside.
+    /// The value of MXCSR outside of translated code.
     host_mxcsr: u32,
-    /// For supervisor code that accesses memory of the user too, for each 4 MiB of linear addresses: the address of one of the next two.
+    /// For supervisor code that also accesses memory of users, and for each 4 MiB of linear addresses: the
+    /// address of one of the next two fields.
     pub(crate) regions: [u64; REGIONS],
-    /// The base of its own window.
+    /// The base of the supervisor's own window.
     pub(crate) own_window: u64,
-    /// The base of the window of user code, or its own while that is closed to it: what is the user's faults there.
+    /// The base of the window of user code. While that is closed to the supervisor, it is the base of the
+    /// supervisor's own window, where accesses to pages of users fault.
     pub(crate) user_window: u64,
-    /// What [`Context::user_window`] is with AC clear, and with AC set.
+    /// The values of [`Context::user_window`] with AC clear, and with AC set.
     pub(crate) user_windows: [u64; 2],
     /// RSP in translated code.
     pub(crate) returns: u64,
-    /// RSP outside.
+    /// RSP outside of translated code.
     pub(crate) host_stack: u64,
 }
 
-/// Near it no address is canonical, so every access faults.
+/// No address near this one is canonical, so every access there faults.
 pub(crate) const NO_BASE: u64 = 1 << 63;
 
 /// Offsets in [`Context`], as displacements.
 pub(crate) mod at {
     use super::{Context, FarMode, View, offset_of};
 
-    /// Offsets of fields, and of pairs of addresses: one for supervisor code, and one for user code.
+    /// Defines the offsets of fields, and of pairs of addresses: one for supervisor code, and one for user
+    /// code.
     macro_rules! fields {
         ([$($name:ident: $field:ident,)*] pairs [$($pair:ident: $of_pair:ident,)*]) => {
             $(pub(crate) const $name: u32 = offset_of!(Context, $field) as u32;)*
@@ -408,7 +435,7 @@ pub(crate) mod at {
                 let first = offset_of!(Context, $of_pair) as u32;
                 [first, first + 8]
             };)*
-            /// What they are offsets of.
+            /// Returns the names of the fields at these offsets.
             #[cfg(test)]
             pub(crate) fn names() -> Vec<(u32, String)> {
                 let fields = [$(($name, stringify!($field).to_owned())),*];
@@ -643,7 +670,7 @@ impl Context {
         })
     }
 
-    /// Takes in the flags that are not in [`Context::flags`].
+    /// Sets the flags that are not in [`Context::flags`].
     pub(crate) fn set_system_flags(&mut self, cpu: &Cpu) {
         self.system_flags = cpu.pushed_flags() & !STATUS_AND_DIRECTION;
         self.flags_without_if = self.system_flags & !Eflags::IF.bits();
@@ -652,7 +679,7 @@ impl Context {
         self.flags_with_ac = [self.system_flags & !ac, self.system_flags | ac].map(third_byte);
     }
 
-    /// Has RDTSC count this, or else be executed by the interpreter.
+    /// Makes RDTSC return `time`; where it is None, the interpreter executes RDTSC.
     pub(crate) fn set_time(&mut self, time: Option<TimeStamp>) {
         self.time = time.unwrap_or_default();
         self.time_stamp = match time {
@@ -661,7 +688,8 @@ impl Context {
         };
     }
 
-    /// How the numeric registers are reached when it is entered next, and whether SSE is enabled.
+    /// Sets how translated code gets the numeric registers when it is entered next, and whether SSE is
+    /// enabled.
     pub(crate) fn set_numeric_entry(&mut self, entry: NumericEntry, has_sse: bool) {
         self.sse_check = if has_sse {
             routines::check_numeric as *const () as u64
@@ -676,8 +704,8 @@ impl Context {
         };
     }
 
-    /// Saves the guest's registers when a signal came in translated code: the general ones as the kernel names them, and the numeric
-    /// ones.
+    /// Saves the guest's registers after a signal in translated code: the general ones, as the kernel orders
+    /// them, and the numeric ones.
     pub(crate) fn take_registers(&mut self, general: &[greg_t; 23], numeric: Option<&[u8; IMAGE]>) {
         const GUEST: [c_int; 8] = [
             libc::REG_RAX,
@@ -707,8 +735,9 @@ impl Context {
 /// Executes translated code from `target` on until it is left.
 ///
 /// # Safety
-/// `target` is the entry of a translated block or an instruction in it, or what the jump table has for `eip`; `budget`,
-/// `window` and `table` are what the module says, and the handler of [`crate::signals`] is installed.
+/// `target` must be the entry of a translated block, an instruction in it, or the entry of the jump table for
+/// `eip`. `budget`, `window` and `table` must be as the module says, and the handler of [`crate::signals`]
+/// must be installed.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
     naked_asm!(
@@ -734,7 +763,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "je 2f",
         "fxrstor64 [r14 + {image}]",
         "2:",
-        // POPF takes as long as all of this; what it is needed for is DF.
+        // POPF takes as long as this whole function. It is needed only if DF is set.
         "mov eax, [r14 + {flags}]",
         "test eax, {direction}",
         "jnz 4f",
@@ -778,10 +807,10 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
     )
 }
 
-/// The other way.
+/// Leaves translated code: saves the guest's registers and returns to the engine.
 ///
 /// # Safety
-/// Translated code alone jumps here: all registers are as the module says.
+/// Only translated code may jump here. All registers must be as the module says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(
@@ -822,10 +851,10 @@ pub(crate) unsafe extern "sysv64" fn leave() {
     )
 }
 
-/// Returns to where [`enter`] was called.
+/// Returns to the caller of [`enter`].
 ///
 /// # Safety
-/// RSP is what [`enter`] has noted.
+/// RSP must be the one that [`enter`] has noted.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn return_to_engine() {
     naked_asm!(
@@ -840,12 +869,13 @@ unsafe extern "sysv64" fn return_to_engine() {
     )
 }
 
-/// The same for the handler of a signal, which has saved the registers ([`Context::take_registers`]) and which runs on this thread. The
-/// kernel has reset the numeric registers for it, and blocked all other signals, which are no longer blocked when the stack is that of the
-/// thread.
+/// Returns to the caller of [`enter`] from the handler of a signal, which has saved the registers
+/// ([`Context::take_registers`]) and runs on the same thread. The kernel has reset the numeric registers for
+/// the handler, and has blocked all other signals. They are unblocked when RSP is back on the thread's stack.
 ///
 /// # Safety
-/// The signal came in translated code that `context` was given for. Nothing on the handler's stack is needed any more.
+/// The signal must have come in translated code that runs with `context`. Nothing on the handler's stack may
+/// be needed any more.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
     naked_asm!(

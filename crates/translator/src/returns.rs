@@ -7,8 +7,9 @@
 //! is lost time. But code at a landing must remain what it was. So the stack is emptied when a block is
 //! dropped, or when another page of memory takes the place of one that code was fetched from.
 //!
-//! Memory below the top holds no returns: signals and the routines that translated code calls overwrite it. So
-//! whoever enters translated code has noted the top with which it was left last ([`Returns::set_top`]).
+//! Memory below the top holds no returns: signals and the routines that translated code calls overwrite it.
+//! So whoever enters translated code must first note the top with which it was last left
+//! ([`Returns::set_top`]).
 
 use std::io;
 
@@ -32,7 +33,7 @@ pub(crate) struct Returns {
     range: Range,
     /// The value of RSP.
     top: u64,
-    /// Translated code was entered with it, and it was not noted anew since.
+    /// Whether translated code was entered with this value, and it was not noted anew since.
     is_lent: bool,
 }
 
@@ -51,8 +52,8 @@ impl Returns {
     /// returns by the jump table.
     const EMPTY: usize = PAGE + ROOM + RETURNS;
 
-    /// Returns the value of RSP with which translated code is entered. It is to be noted anew by
-    /// [`Returns::set_top`] when translated code was left.
+    /// Returns the value of RSP with which translated code is entered. The caller must note it anew by
+    /// [`Returns::set_top`] after translated code was left.
     pub(crate) fn lend(&mut self) -> u64 {
         debug_assert!(!self.is_lent, "the top is not what translated code has left");
         self.is_lent = true;

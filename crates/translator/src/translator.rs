@@ -50,33 +50,34 @@ use users::Regions;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
 const INTERPRETED: u64 = 512;
-/// The same from an instruction of segmented code on that it has had to execute again and again. There that mostly writes to data
-/// beside code, and does not come alone.
+/// Instructions that the interpreter executes at a time in segmented code, from one on that it has had to
+/// execute again and again. In such code this is mostly a write to data beside code, and more such writes
+/// follow.
 const INTERPRETED_BESIDE: u64 = 64;
-/// Iterations that it executes at a time of an instruction whose count is beyond the deadline.
+/// Iterations that the interpreter executes at a time of an instruction whose count is beyond the deadline.
 const INTERPRETED_ITERATIONS: u64 = 128;
-/// Iterations of one that end at the deadline and are worth their faults in translated code.
+/// Least number of iterations before the deadline that are worth their faults in translated code.
 const LEAST_ITERATIONS: u64 = 2048;
-/// Iterations of one that it always executes.
+/// Upper bound of the iterations of a repeated instruction that the interpreter executes at a time.
 const MOST_ITERATIONS: u32 = 4096;
-/// Bytes that a block's code needs at most.
+/// Upper bound of the bytes that a block's code needs.
 const LARGEST_BLOCK: usize = 16 << 10;
 
-/// Why there cannot be a translator on this host.
+/// The reasons why a host cannot have a translator.
 #[derive(Debug, Error)]
 pub enum Unavailable {
-    /// The processor lacks something.
+    /// The processor lacks a feature.
     #[error("the processor has no {0}")]
     Processor(&'static str),
-    /// The system does not allow something.
+    /// The system refuses memory.
     #[error("the system gives no memory for it: {0}")]
     System(#[from] io::Error),
-    /// There can be no guest memory of this size.
+    /// Guest memory cannot have this size.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
 
-/// What was counted.
+/// The engine's counters.
 #[derive(Debug, Default)]
 struct Counters {
     entries: u64,
@@ -103,109 +104,114 @@ pub struct Translator {
     limits: Limits,
     modes: Modes,
     cache: CodeCache,
-    /// The bytes of the cache that are never dropped.
+    /// Bytes at the beginning of the cache that are never dropped.
     stubs: usize,
     blocks: Blocks,
     spaces: Spaces,
-    /// The host refuses what must not be refused: all is left to the interpreter.
+    /// Whether the host has refused memory that the engine cannot do without. Then everything is left to the
+    /// interpreter.
     is_broken: bool,
-    /// What address line 20 was when it was made.
+    /// The state of address line 20 for which everything was made.
     a20: bool,
-    /// What page tables mean; none while there is no paging.
+    /// The state that decides what page tables mean; None while there is no paging.
     paging: Option<Paging>,
-    /// What they meant last.
+    /// That state when there was paging last.
     last_paging: Option<Paging>,
-    /// [`Memory::layout_generation`] that all was made with.
+    /// The [`Memory::layout_generation`] for which everything was made.
     layout: Option<u64>,
     numeric: Numeric,
-    /// The linear addresses of instructions that are left to the interpreter, as it had to execute them again and again.
+    /// The linear addresses of instructions that are left to the interpreter, since it has had to execute
+    /// them again and again.
     left: Set<u32>,
-    /// How long each of them stays so.
+    /// How long each of them stays with the interpreter.
     patience: Map<u32, Patience>,
-    /// Those of supervisor code that access memory of the user too.
+    /// The linear addresses of instructions of supervisor code that also access memory of users.
     for_user: Set<u32>,
-    /// What they know of linear addresses.
+    /// The regions of linear addresses by which these instructions choose a window.
     regions: Regions,
-    /// By the address of the instruction.
+    /// The signals of each instruction, by its linear address.
     signals: Map<u32, Signals>,
     /// The instructions that blocks leave to the interpreter.
     ops: Vec<LeftOp>,
     device_pages: DevicePages,
-    /// The linear addresses of instructions that have read registers of devices which to read does nothing.
+    /// The linear addresses of instructions that have read device registers for which a read has no effect on
+    /// the device.
     device_reads: Set<u32>,
     changing: Changing,
-    /// The slots for branches of supervisor code, and of user code.
+    /// The slots for direct branches of supervisor code, and of user code.
     slots: [Slots; 2],
     descriptors: Descriptors,
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
     sweep: Sweep,
-    /// Where far transfers of segmented code can go.
+    /// The segments to which far transfers of segmented code can go.
     far: far::Far,
-    /// Iterations of the present instruction that ECX has not, as they come after the deadline.
+    /// Iterations of the present instruction that were subtracted from ECX, since they come after the
+    /// deadline.
     put_off: u32,
     counters: Counters,
 }
 
-/// How translated code was left.
+/// How execution continues after translated code was left.
 enum Left {
-    /// The interpreter executes one instruction, which may use numeric registers.
+    /// The interpreter executes one instruction, which is not known.
     Step {
-        /// It may.
+        /// Whether it may use numeric registers.
         is_numeric: bool,
     },
-    /// The interpreter executes this one, which may use numeric registers.
+    /// The interpreter executes a known instruction.
     Op {
-        /// Its number.
+        /// Its index in [`Translator::ops`].
         number: usize,
-        /// It may.
+        /// Whether it may use numeric registers.
         is_numeric: bool,
-        /// It loads CS.
+        /// Whether it loads CS.
         transfers: bool,
-        /// The number of the segment register that it loads, if it does no more than that.
+        /// The number of the segment register that it loads, if it does nothing else.
         loads: Option<u8>,
     },
-    /// The interpreter executes so many instructions at most.
+    /// The interpreter executes at most this many instructions.
     Interpret(u64),
-    /// The interpreter executes some of the user's instructions, to the next page fault if that comes soon.
+    /// The interpreter executes some instructions of user code, up to the next page fault if that comes soon.
     ToPageFault,
-    /// It can go on.
+    /// Translated code continues.
     Again(Middle),
-    /// The interpreter executes this one, and then it may be possible to go on at once.
+    /// The interpreter executes an instruction, after which translated code may continue at once.
     Beside {
-        /// Its number.
+        /// Its index in [`Translator::ops`].
         number: usize,
-        /// The interpreter has had to execute it again and again.
+        /// Whether the interpreter has had to execute it again and again.
         is_left: bool,
     },
-    /// A register of a device is read that is not known; if it is known then, translated code goes on there.
+    /// An instruction reads a device register whose value is not known. If the value can be found, translated
+    /// code continues at the instruction.
     DeviceRead {
-        /// Where.
+        /// The site of the instruction.
         at: At,
-        /// The number of the instruction.
+        /// The index of the instruction in [`Translator::ops`].
         number: usize,
     },
-    /// The engine comes back.
+    /// The engine returns.
     Exit(Exit),
-    /// What was left to the interpreter is done.
+    /// The instruction that was left to the interpreter is complete.
     Done,
 }
 
-/// What is different in the middle of a block, where it is entered again, from its beginning.
+/// How a block is entered: in the middle, or, by default, at its beginning.
 #[derive(Debug, Clone, Copy, Default)]
 struct Middle {
-    /// So many instructions were counted already.
+    /// Number of instructions that were subtracted from the budget already.
     counted: u16,
-    /// The guest's ESP is so far above R15D.
+    /// The guest's ESP less R15D.
     stack_offset: i32,
 }
 
 impl Translator {
-    /// A translator, and `size` bytes of guest memory, the only memory with which it runs: translated code reaches it at other addresses,
-    /// too, and nobody may have a reference to it meanwhile.
+    /// Returns a translator, and `size` bytes of guest memory. The translator runs with no other memory:
+    /// translated code reaches it at addresses of its own, so nobody may have a reference to it meanwhile.
     ///
     /// # Errors
-    /// When the host lacks what a translator needs, or `size` is none that [`Memory`] can have.
+    /// When the host lacks what a translator needs, or when `size` is not one that [`Memory`] can have.
     pub fn with_memory(size: u64) -> Result<(Translator, Memory), Unavailable> {
         let guest_memory = Arc::new(GuestMemory::default());
         let translator = Translator::new(Arc::clone(&guest_memory))?;
@@ -216,7 +222,7 @@ impl Translator {
         if !std::arch::is_x86_feature_detected!("bmi2") {
             return Err(Unavailable::Processor("BMI2"));
         }
-        // SAFETY: it reads the auxiliary vector.
+        // SAFETY: the call only reads the auxiliary vector.
         let has_fsgsbase = unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE != 0;
         if !has_fsgsbase {
             return Err(Unavailable::Processor("FSGSBASE that the system lets processes use"));
@@ -278,7 +284,7 @@ impl Translator {
         })
     }
 
-    /// Code in the mode that the processor is in is translated, and that mode is the current one now.
+    /// Makes the mode of the processor the current one. Returns false if code in this mode is not translated.
     fn enter_mode(&mut self, cpu: &Cpu) -> bool {
         let Some(mode) = Mode::of(cpu) else { return false };
         if !self.modes.enter(mode) {
@@ -292,7 +298,7 @@ impl Translator {
         true
     }
 
-    /// Executes translated code, up to `deadline`.
+    /// Executes translated code, up to `deadline`. Returns how execution continues.
     fn execute(
         &mut self,
         cpu: &mut Cpu,
@@ -306,7 +312,7 @@ impl Translator {
         }
         let mut middle = Middle::default();
         loop {
-            // In the middle of a block nothing asks for them again.
+            // An entry in the middle of a block does not ask for the numeric registers again.
             let was_live = self.context.numeric_was_live != 0;
             let entry = match self.numeric.place() {
                 numeric::Place::Image if middle.counted > 0 && was_live => NumericEntry::Loaded,
@@ -326,8 +332,9 @@ impl Translator {
                     (&raw mut *self, &raw mut *cpu, &raw mut *memory);
                 let mut running = Running { translator, cpu: cpu_at, memory: memory_at, allowed };
                 self.context.running = (&raw mut running).expose_provenance() as u64;
-                // SAFETY: the target is an entry of the jump table, of a block or of an instruction in it, or looks one
-                // up; the rest is what the context says, and the handler is installed for as long as there is a cache.
+                // SAFETY: the target is an entry of the jump table, of a block, or an instruction in a block,
+                // or code that looks one up; the rest is as the context says; and the handler is installed
+                // for as long as there is a cache.
                 unsafe { context::enter(&raw mut *self.context) };
                 match self.transfer(cpu, memory, &mut allowed, deadline, devices) {
                     Transferred::GoesOn => {}
@@ -358,7 +365,7 @@ impl Translator {
                     middle = at;
                     continue;
                 }
-                // Accessed and dirty bits were set in what is also code.
+                // Accessed and dirty bits were set in bytes that are also code.
                 Ok(Left::Again(_)) => Ok(Left::Interpret(0)),
                 left => left,
             };
@@ -373,17 +380,17 @@ impl Translator {
         }
     }
 
-    /// The count of instructions at which the last IRET of translated code that has set RF was over, if there was one
-    /// since it was entered to execute `allowed` instructions. There are no breakpoints, so RF counts only until the
-    /// next instruction begins.
+    /// Returns the count of instructions after the last IRET in translated code that has set RF, if there was
+    /// one since it was entered to execute `allowed` instructions. There are no breakpoints, so RF counts
+    /// only until the next instruction begins.
     fn resumed_at(&self, cpu: &Cpu, allowed: u64) -> Option<u64> {
         let resumed = self.context.resumed;
         let executed = || allowed as i64 - self.budget.left(resumed);
         (resumed != 0).then(|| cpu.instructions + executed() as u64)
     }
 
-    /// Has translated code run at EIP with what is known of its address space. False where the instruction there reads zeros
-    /// that cannot be written, which is for the interpreter.
+    /// Prepares to run translated code at EIP in its address space. Returns false if the instruction there
+    /// reads a page of zeros that cannot be written, which the interpreter must execute.
     fn enter_space(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<bool> {
         let is_user = cpu.is_user();
         if is_user {
@@ -408,7 +415,7 @@ impl Translator {
         Ok(true)
     }
 
-    /// Looks at why translated code was left, and whether it can go on at once.
+    /// Finds out why translated code was left, and how execution continues.
     fn left(
         &mut self,
         cpu: &mut Cpu,
@@ -455,7 +462,7 @@ impl Translator {
             }
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
             reason::CALLED => {
-                // What was left is the call, and the address after it.
+                // The code was left at the call, whose return address is noted.
                 let at = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
                 if at.site.repeats {
                     let rest = deadline - cpu.instructions;
@@ -476,7 +483,7 @@ impl Translator {
             }
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             reason::SYSTEM => {
-                // What was left is the call, and the address after it.
+                // The code was left at the call, whose return address is noted.
                 self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
                 let len = self.ops[self.context.system_number as usize].len;
                 self.context.eip = self.context.eip.wrapping_add(len.into());
@@ -486,7 +493,8 @@ impl Translator {
             _ => {
                 cpu.instructions += executed(self);
                 if self.context.info & info::REPEATS != 0 {
-                    // All its iterations, and if it ends before them, some of what comes after it.
+                    // The interpreter executes all iterations and, if the instruction ends before its count
+                    // does, some instructions after it.
                     let iterations =
                         self.context.gpr[usize::from(reg::CX)].clamp(1, MOST_ITERATIONS);
                     return Ok(Left::Interpret(iterations.into()));
@@ -514,7 +522,7 @@ impl Translator {
         }
     }
 
-    /// Executes that many instructions, unless it has to come back before.
+    /// Executes `instructions` instructions, unless the engine must return before.
     fn run_until(
         &mut self,
         cpu: &mut Cpu,
@@ -597,7 +605,8 @@ impl Translator {
         }
     }
 
-    /// Has the interpreter execute the instruction of that number, which is at CS:EIP.
+    /// Executes, by the interpreter, the instruction with index `number` in [`Translator::ops`], which is at
+    /// CS:EIP.
     fn execute_op(
         &mut self,
         cpu: &mut Cpu,
@@ -617,9 +626,9 @@ impl Translator {
         exit
     }
 
-    /// A numeric instruction needs the registers in the image.
+    /// Provides the image with the numeric registers that a numeric instruction needs.
     fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Left {
-        // What was left is the call, and the address after it.
+        // The code was left at the call, whose return address is noted.
         let at = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
         if !Numeric::are_enabled(cpu) {
             return STEP;
@@ -627,18 +636,18 @@ impl Translator {
         if self.numeric.place() == numeric::Place::Cpu {
             self.numeric.give(cpu, &mut self.context);
         }
-        // A far transfer may have led there.
+        // A far transfer may have led to this code.
         self.numeric.note_selectors(cpu.is_user(), &self.blocks, &mut self.context);
         self.context.numeric_was_live = 1;
         at.go_on(cpu, deadline)
     }
 }
 
-/// The deadline has come. What is next is not even looked for, which would set accessed bits.
+/// The deadline has come. The next instruction is not even fetched, since that would set accessed bits.
 const NOTHING: Left = Left::Interpret(0);
-/// What the interpreter executes is not known.
+/// The interpreter executes one instruction, of which nothing is known.
 const STEP: Left = Left::Step { is_numeric: true };
-/// Bit of AT_HWCAP2: FSGSBASE is enabled.
+/// The bit of AT_HWCAP2 that says that FSGSBASE is enabled.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 
 impl Engine for Translator {

@@ -1,40 +1,42 @@
-//! What is known of each instruction of a block.
+//! The sites of a block.
 
 /// The host code of one instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site {
-    /// The address where it begins.
+    /// The host address where it begins.
     pub(crate) host: u32,
     /// The instruction's address, less that of the block.
     pub(crate) offset: u16,
-    /// How many instructions of the block come before it.
+    /// Number of the block's instructions that precede it.
     pub(crate) before: u16,
-    /// How many of them are taken from the budget when it is executed.
+    /// Number of the block's instructions that have been subtracted from the budget when it is executed.
     pub(crate) counted: u16,
-    /// How far the guest's ESP is above R15D there.
+    /// The guest's ESP less R15D at its beginning.
     pub(crate) stack_offset: i32,
-    /// It is repeated: the context's `count` has the count with which it began.
+    /// Whether it is repeated. The context's `count` is then the count with which it began.
     pub(crate) repeats: bool,
-    /// It compares, and may end before its count does.
+    /// Whether it compares elements, and so may end before its count does.
     pub(crate) compares: bool,
-    /// It has its count in CX alone.
+    /// Whether its count is in CX alone.
     pub(crate) counts_by_cx: bool,
-    /// It uses numeric registers.
+    /// Whether it uses numeric registers.
     pub(crate) is_numeric: bool,
-    /// The number of the segment register by which a numeric instruction of segmented code accesses memory, if it does.
+    /// The number of the segment register through which a numeric instruction of segmented code accesses
+    /// memory, if it does.
     pub(crate) operand: Option<u8>,
-    /// Its number among those that are left to the interpreter, where a routine that it calls does that.
+    /// Its index in the list of instructions that blocks leave to the interpreter, if a routine that it calls
+    /// may leave it.
     pub(crate) left: Option<u32>,
-    /// It reads registers of devices while they are known.
+    /// Whether it reads device registers while their values are known.
     pub(crate) reads_device: bool,
     /// The number of the segment register that it loads.
     pub(crate) loads: Option<u8>,
-    /// Its number among those that are left to the interpreter, if it is a far transfer.
+    /// Its index in the list of instructions that blocks leave to the interpreter, if it is a far transfer.
     pub(crate) transfer: Option<u32>,
 }
 
 impl Site {
-    /// The count of a repeated instruction that is in `ecx`.
+    /// Returns the count of a repeated instruction, given the value of ECX.
     pub(crate) fn count_in(&self, ecx: u32) -> u32 {
         if self.counts_by_cx { ecx & 0xffff } else { ecx }
     }

@@ -1,5 +1,5 @@
-//! INT n, INT3 and IRET of flat code. The routines that do them look at all that may raise an exception, but for the
-//! stack, which is accessed here, before anything of the guest's state changes.
+//! INT n, INT3 and IRET of flat code. Routines check everything that may raise an exception, except the
+//! accesses to the stack. These are made here, before anything of the guest's state changes.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::exception::vector;
@@ -8,7 +8,7 @@ use crate::context::at;
 use crate::emitter::{Emitter, in_window};
 use crate::segments::selector;
 
-/// `instruction` is one of this file.
+/// Returns whether `instruction` is one that this file translates.
 pub(super) fn is_translated(instruction: &Instruction, is_user: bool) -> bool {
     match instruction.code() {
         Code::Int_imm8 | Code::Int3 => true,
@@ -17,7 +17,8 @@ pub(super) fn is_translated(instruction: &Instruction, is_user: bool) -> bool {
     }
 }
 
-/// Translates it, in code of the user or of the supervisor. Where it is left to the interpreter after all, that is to know `info` of it.
+/// Translates `instruction`, in code of users or of the supervisor. `info` describes it for the case that it
+/// is left to the interpreter after all.
 pub(super) fn translate(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -31,7 +32,7 @@ pub(super) fn translate(
     }
 }
 
-/// INT n: what the gate says comes first.
+/// Translates INT n. The routine that reads the gate comes first.
 fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, info: u32) {
     let side = usize::from(is_user);
     let is_breakpoint = instruction.code() == Code::Int3;
@@ -56,7 +57,8 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     emitter.jump_through(at::ENTER_HANDLER[side]);
 }
 
-/// IRET: what is only popped on the way to user code comes when that is known.
+/// Translates IRET. SS and ESP are popped only on the way to user code, so they are read when the routine has
+/// found out that it leads there.
 fn interrupt_return(emitter: &mut Emitter, eip: u32, info: u32) {
     let [to_any, to_user] = at::INTERRUPT_RETURN;
     emitter.load(Register::R9D, emitter.top_of_stack(0));

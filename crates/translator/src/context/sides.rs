@@ -1,49 +1,50 @@
-//! What SYSENTER, SYSEXIT, INT n and IRET need in translated code.
+//! The fields of the context by which translated code executes SYSENTER, SYSEXIT, INT n and IRET.
 
 use super::Context;
 use crate::routines::sides;
 
-/// What is different for supervisor code and for user code while translated code goes from one to the other.
+/// The state that differs between supervisor code and user code, for translated code that goes from one to
+/// the other.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Side {
-    /// [`Context::window`].
+    /// The value of [`Context::window`].
     pub(crate) window: u64,
-    /// [`Context::table`].
+    /// The value of [`Context::table`].
     pub(crate) table: u64,
-    /// [`Context::returns`].
+    /// The value of [`Context::returns`].
     pub(crate) returns: u64,
-    /// [`Context::index_mask`].
+    /// The value of [`Context::index_mask`].
     pub(crate) index_mask: u32,
     /// The selector of CS that SYSENTER or SYSEXIT loads.
     pub(crate) code: u16,
-    /// The selector of SS that they load.
+    /// The selector of SS that SYSENTER or SYSEXIT loads.
     pub(crate) stack: u16,
-    /// The selector of CS that INT n and IRET may load: the one that code there had when it was entered last, as it counts as that of all numeric
-    /// instructions.
+    /// The selector of CS that INT n and IRET may load: the one with which code of this side was last
+    /// entered, since that counts as the selector of all its numeric instructions.
     pub(crate) known_code: u16,
 }
 
-/// Where the host has the tables by which INT n finds its handler.
+/// Host addresses of the tables by which INT n finds its handler.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Tables {
     /// The address of the IDT.
     pub(crate) idt: u64,
-    /// The address of ESP0 in the TSS, after which comes SS0; 0 if it is not known.
+    /// The address of ESP0 in the TSS, which SS0 follows; 0 if it is not known.
     pub(crate) inner_stack: u64,
     /// The offset of the last byte of the IDT that is known; 0 if none is.
     pub(crate) idt_limit: u32,
 }
 
-/// What INT n or IRET is about to load.
+/// The values that INT n or IRET is about to load.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Transfer {
-    /// Selectors of CS and SS.
+    /// The selectors of CS and SS.
     pub(crate) code: u16,
     pub(crate) stack: u16,
-    /// The second byte of EFLAGS, but for OF and DF.
+    /// The second byte of EFLAGS, without OF and DF.
     pub(crate) flags: u8,
     /// RFLAGS with the status flags and DF.
     pub(crate) status: u32,
@@ -53,17 +54,17 @@ pub(crate) struct Transfer {
     pub(crate) pointer: u32,
 }
 
-/// Values of [`Context::crossed_to`].
+/// Values of [`Context::crossed_to`]: the last change of privilege in translated code.
 pub(crate) mod crossed_to {
-    /// The privilege is that with which translated code was entered.
+    /// None: the privilege is the one with which translated code was entered.
     pub(crate) const NOTHING: u32 = 0;
-    /// SYSENTER or INT n was the last instruction to change it.
+    /// SYSENTER or INT n was the last instruction that changed the privilege.
     pub(crate) const SUPERVISOR: u32 = 1;
-    /// SYSEXIT or IRET was.
+    /// SYSEXIT or IRET was the last instruction that changed the privilege.
     pub(crate) const USER: u32 = 2;
 }
 
-/// Which instructions that change the privilege, or may do so, can stay in translated code.
+/// Which of the instructions that change the privilege, or may do so, can stay in translated code.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AllowedTransfers {
     /// SYSENTER and SYSEXIT.
@@ -74,12 +75,13 @@ pub(crate) struct AllowedTransfers {
     pub(crate) interrupts_inward: bool,
     /// IRET that stays at privilege 0.
     pub(crate) returns_within: bool,
-    /// IRET to privilege 3, where it is allowed within, too.
+    /// IRET to privilege 3. It also needs `returns_within`.
     pub(crate) returns_outward: bool,
 }
 
 impl Context {
-    /// Has instructions that change the privilege, and their likes, go on in translated code, or else with the interpreter.
+    /// Sets the addresses at which instructions that may change the privilege go on: routines for those that
+    /// are `allowed`, and the interpreter for the others.
     pub(crate) fn allow_transfers(&mut self, allowed: &AllowedTransfers) {
         let or_leave = |is_allowed, routine: *const ()| {
             let routine = if is_allowed { routine } else { sides::leave_to_call as *const () };

@@ -1,8 +1,9 @@
-//! SYSENTER, SYSEXIT, INT n and IRET, which mostly lead from code of the user to that of the supervisor or back.
+//! SYSENTER, SYSEXIT, INT n and IRET, which mostly lead from user code to the supervisor's code or back.
 //!
-//! INT n and IRET are done where they do what they did before: their selectors have descriptors that are known
-//! ([`Descriptors`](crate::descriptors::Descriptors)). Their pushes and pops, which may fault, are in the block, before anything has changed, and what is
-//! found out until then waits in [`Context::transfer`].
+//! Translated code executes INT n and IRET if the descriptors of their selectors are known
+//! ([`Descriptors`](crate::descriptors::Descriptors)), so that they have the same effect as before. Their
+//! pushes and pops, which may fault, are in the block, before anything has changed. [`Context::transfer`]
+//! keeps what is found out before them.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -17,10 +18,11 @@ use crate::context::{
 };
 use crate::descriptors::allowed;
 
-/// The context has the side of the supervisor, and that of the user.
+/// Offsets in the context of the supervisor's side, and of the users'.
 const SUPERVISOR: usize = offset_of!(Context, sides);
 const USER: usize = SUPERVISOR + size_of::<Side>();
-/// Bits of EFLAGS that IRET changes at privilege 0, but not here: those of POPF, and what belongs to virtual-8086 mode.
+/// Bits of EFLAGS that IRET can change at privilege 0, but not in this routine: those that POPF cannot change
+/// here either, and those of virtual-8086 mode.
 const UNUSUAL: u32 = Eflags::TF
     .union(Eflags::IOPL)
     .union(Eflags::NT)
@@ -33,19 +35,20 @@ const UNUSUAL: u32 = Eflags::TF
 /// NT and IF in the second byte of EFLAGS.
 const NT: u32 = Eflags::NT.bits() >> 8;
 const IF: u32 = Eflags::IF.bits() >> 8;
-/// What comes after a jump to a routine that may leave translated code by [`leave_to_call`].
+/// Bytes that follow a jump to a routine which may leave translated code by [`leave_to_call`].
 const WHAT_IS_LEFT: usize = 8;
-/// Bytes that INT n pushes: EFLAGS, CS and EIP, and before them SS and ESP where the privilege changes.
+/// Bytes that INT n pushes: EFLAGS, CS and EIP; and with SS and ESP before them where the privilege changes.
 const FRAME: usize = 12;
 const OUTER_FRAME: usize = 20;
 
-/// What [`leave_to_step`] does for instructions that are taken from the budget already.
+/// Leaves translated code as [`leave_to_step`] does, for an instruction that was already subtracted from the
+/// budget.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave_to_call() {
     naked_asm!("lea r12, [r12 + 1]", "jmp {leave_to_step}", leave_to_step = sym leave_to_step)
 }
 
-/// The same with RAX, R8 and the guest's flags on the host's stack.
+/// Leaves the instruction to the interpreter, with RAX, R8 and the guest's flags on the host's stack.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn give_up() {
     naked_asm!(
@@ -57,7 +60,8 @@ unsafe extern "sysv64" fn give_up() {
     )
 }
 
-/// SYSENTER at privilege 3 (SDM vol. 2): the flags that it clears beside IF are clear in code that is translated.
+/// Executes SYSENTER at privilege 3 (SDM vol. 2). The other flags that it clears besides IF are always clear
+/// in code that is translated.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sysenter() {
     naked_asm!(
@@ -82,7 +86,7 @@ pub(crate) unsafe extern "sysv64" fn sysenter() {
     )
 }
 
-/// SYSEXIT at privilege 0.
+/// Executes SYSEXIT at privilege 0.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sysexit() {
     naked_asm!(
@@ -101,7 +105,8 @@ pub(crate) unsafe extern "sysv64" fn sysexit() {
     )
 }
 
-/// Goes on at the address in R8D on the [`Side`] at R10, with the selectors that SYSENTER and SYSEXIT load there.
+/// Goes on at the address in R8D on the [`Side`] at R10, with the selectors that SYSENTER and SYSEXIT load
+/// there.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn change_by_fast_call() {
     naked_asm!(
@@ -143,9 +148,11 @@ unsafe extern "sysv64" fn change_sides() {
     )
 }
 
-/// Reads the gate at offset R10D of the IDT, and has where it leads wait in the context (SDM vol. 3, 7.12.1), but for the selector, which is in R8D. CF is set where the
-/// interpreter is to do it: it is no 32-bit interrupt or trap gate, not present, or its DPL is not what R9D demands: 60h for any
-/// and 0 for 3; or NT is set, which is to be cleared. RAX and R9 to R10 are used.
+/// Reads the gate at offset R10D of the IDT (SDM vol. 3, 7.12.1), stores its target and the new flags in the
+/// context, and loads R8D with its selector. R9D says which DPL the gate must have: with 60h any, with 0
+/// only 3. Sets CF if the interpreter must execute the instruction: if the gate is not a present 32-bit
+/// interrupt or trap gate, if its DPL is another one, or if NT is set, which would have to be cleared. Uses
+/// RAX, R9 and R10.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn read_gate() {
     naked_asm!(
@@ -190,7 +197,8 @@ pub(super) unsafe extern "sysv64" fn read_gate() {
     )
 }
 
-/// The same in flat code, to code that is known, whose selector waits, too.
+/// Reads the gate as [`read_gate`] does, for flat code. The gate must lead to code of the supervisor whose
+/// descriptor is known. Stores its selector in the context, too.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn read_flat_gate() {
     naked_asm!(
@@ -213,8 +221,8 @@ unsafe extern "sysv64" fn read_flat_gate() {
     )
 }
 
-/// INT n at privilege 3 by the gate at offset R10D of the IDT, up to where the stack of the supervisor is pushed to: its pointer is R10D then, R9D
-/// is EFLAGS as it is pushed, and the window is that of the supervisor.
+/// Executes INT n at privilege 3, by the gate at offset R10D of the IDT, up to its pushes on the supervisor's
+/// stack. Then R10D is the stack pointer, R9D is EFLAGS as it is pushed, and GS is the supervisor's window.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
     naked_asm!(
@@ -254,8 +262,8 @@ pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
     )
 }
 
-/// INT n at privilege 0 by the gate at offset R10D of the IDT, up to where the stack is pushed to: its pointer is R10D then, and R9D EFLAGS as it is
-/// pushed.
+/// Executes INT n at privilege 0, by the gate at offset R10D of the IDT, up to its pushes. Then R10D is the
+/// stack pointer, and R9D is EFLAGS as it is pushed.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn interrupt_within() {
     naked_asm!(
@@ -273,7 +281,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_within() {
     )
 }
 
-/// Goes on after the jump to [`interrupt_inward`] or [`interrupt_within`].
+/// Continues in the block after its jump to [`interrupt_inward`] or [`interrupt_within`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn begin_to_push() {
     naked_asm!(
@@ -291,7 +299,8 @@ unsafe extern "sysv64" fn begin_to_push() {
     )
 }
 
-/// INT n at privilege 3, when all is pushed on the stack at R10D: the handler is next.
+/// Executes the rest of INT n at privilege 3, after all its pushes on the stack at R10D, and goes on with the
+/// handler.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter_handler_inward() {
     naked_asm!(
@@ -327,7 +336,7 @@ pub(crate) unsafe extern "sysv64" fn enter_handler_inward() {
     )
 }
 
-/// INT n at privilege 0, when all is pushed: the handler is next.
+/// Executes the rest of INT n at privilege 0, after all its pushes, and goes on with the handler.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter_handler_within() {
     naked_asm!(
@@ -346,8 +355,8 @@ pub(crate) unsafe extern "sysv64" fn enter_handler_within() {
     )
 }
 
-/// IRET at privilege 0 (SDM vol. 2) to the address in [`Context::branch`], with the selector in R9D and EFLAGS in R10D. Goes on
-/// after the jump to it where that is user code.
+/// Executes IRET at privilege 0 (SDM vol. 2) to the address in [`Context::branch`], with the selector in R9D
+/// and EFLAGS in R10D. If it leads to user code, continues in the block after its jump to this routine.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn interrupt_return() {
     naked_asm!(
@@ -358,7 +367,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "xor eax, [r14 + {system_flags}]",
         "test eax, {unusual}",
         "jne {give_up}",
-        // A return to another task.
+        // With NT set, IRET returns to another task.
         "test byte ptr [r14 + {system_flags} + 1], {nested_task}",
         "jne {give_up}",
         "mov eax, r10d",
@@ -370,7 +379,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "2:",
         "or al, [r14 + {flags_without_if}]",
         "mov [r14 + {flags}], al",
-        // Without breakpoints, RF counts only where nothing is executed any more.
+        // While there are no breakpoints, RF is visible only if no further instruction is executed.
         "mov eax, r10d",
         "and eax, {resume}",
         "mov [r14 + {resumes}], eax",
@@ -438,10 +447,12 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
     )
 }
 
-/// IRET to user code, after [`interrupt_return`], with the selector of the stack in R9D and its pointer in R10D.
+/// Executes the rest of IRET to user code, after [`interrupt_return`], with the selector of the stack in R9D
+/// and its pointer in R10D.
 ///
-/// Data segments of the supervisor are to become null then (SDM vol. 2, IRET). None of them is where selectors have RPL 3: in protected mode
-/// such a one is only loaded with a segment for privilege 3. 0 is null already.
+/// IRET makes data segment registers null that hold segments of the supervisor (SDM vol. 2, IRET). If all
+/// their selectors have RPL 3, no such segment is among them: in protected mode a selector with RPL 3 is
+/// loaded only with a segment for privilege 3. A selector of 0 is null already.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn return_outward() {
     naked_asm!(

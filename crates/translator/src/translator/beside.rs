@@ -1,5 +1,6 @@
-//! Instructions after which translated code goes on at once, as the interpreter has changed nothing that it depends on: those that
-//! access devices, above all, and those that only read something of the processor.
+//! Instructions that the interpreter executes and after which translated code continues at once, since they
+//! change nothing that it depends on. Above all these are accesses to devices, and instructions that only
+//! read the processor's state.
 
 use ring3_core::device::Width;
 use ring3_core::memory::Memory;
@@ -10,18 +11,18 @@ use super::{INTERPRETED_BESIDE, Left, Middle, Translator};
 use crate::access::To;
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
 
-/// An instruction that the interpreter is to execute.
+/// An instruction that the interpreter executes while translated code waits.
 struct What {
-    /// Its number.
+    /// Its index in [`Translator::ops`].
     number: usize,
-    /// The interpreter has had to execute it again and again.
+    /// Whether the interpreter has had to execute it again and again.
     is_left: bool,
-    /// The linear address at which it reads a register of a device that is not known.
+    /// The linear address of a device register that it reads and whose value is not known.
     read: Option<u32>,
 }
 
 impl Translator {
-    /// Goes on after what translated code was left for.
+    /// Executes the instruction at which translated code was left, and returns how execution continues.
     pub(super) fn go_on_beside(
         &mut self,
         cpu: &mut Cpu,
@@ -58,7 +59,8 @@ impl Translator {
         self.execute_beside(cpu, memory, &What { number, is_left, read }, deadline, devices)
     }
 
-    /// Nothing has happened to what translated code depends on, beside that the interrupt pin was `was_asked`.
+    /// Returns whether nothing has changed that translated code depends on. The interrupt pin must still be
+    /// as it was before, `was_asked`.
     pub(super) fn is_quiet(&self, cpu: &mut Cpu, memory: &Memory, was_asked: bool) -> bool {
         cpu.begins_to_run_plainly()
             && cpu.interrupt_pin == was_asked
@@ -69,8 +71,8 @@ impl Translator {
             && self.a20 == cpu.a20()
     }
 
-    /// Has the interpreter execute the instruction of that number, which is at CS:EIP, and `devices` do what access it asks for. If nothing has happened
-    /// beside, translated code can go on.
+    /// Executes the instruction at CS:EIP by the interpreter, and the access to a device that it demands by
+    /// `devices`. Translated code can continue if nothing else has happened.
     fn execute_beside(
         &mut self,
         cpu: &mut Cpu,
@@ -105,7 +107,7 @@ impl Translator {
         }
         let is_needed = is_left && !is_access && self.count_left(cpu, memory);
         if read.is_some() && !is_access && self.device_reads.remove(&self.context.eip) {
-            // It reads memory, too.
+            // The instruction reads ordinary memory, too.
             self.drop_block(cpu, memory);
         }
         if let Some(exit) = exit {
@@ -114,7 +116,7 @@ impl Translator {
         }
         if self.interpreter.events() != events || !self.is_quiet(cpu, memory, was_asked) {
             if is_needed && self.modes.current().1.segmented.is_some() {
-                // Mostly data beside code.
+                // Mostly a write to data beside code.
                 return Left::Interpret(INTERPRETED_BESIDE);
             }
             return Left::Done;
@@ -126,7 +128,7 @@ impl Translator {
         Left::Again(Middle::default())
     }
 
-    /// The instruction of that number has asked for `exit`: its page is known from now on.
+    /// Notes the page of a device that the instruction with index `number` has accessed by `exit`.
     fn note_access(&mut self, number: usize, exit: &Exit) {
         if let (Exit::MmioRead { address, .. } | Exit::MmioWrite { address, .. }, Some(access)) =
             (exit, &self.ops[number].access)
@@ -136,7 +138,8 @@ impl Translator {
         }
     }
 
-    /// The instruction at CS:EIP has read a register of a device at `address` which to read does nothing.
+    /// Notes that the instruction at CS:EIP has read the device register at `address`, whose value does not
+    /// change when it is read.
     fn note_device_read(&mut self, cpu: &mut Cpu, memory: &mut Memory, what: &What, address: u64) {
         if let Some(linear) = what.read {
             self.device_pages.note(linear, address, false);
@@ -147,13 +150,13 @@ impl Translator {
         }
     }
 
-    /// What is known of devices may be different now.
+    /// Forgets what is known of devices, since it may be different now.
     pub(super) fn forget_devices(&mut self) {
         self.device_pages.clear();
         self.context.forget_device_reads();
     }
 
-    /// Gives what a quiet instruction may have changed to translated code.
+    /// Copies the state that a quiet instruction may have changed to the context.
     fn load_after_quiet(&mut self, cpu: &Cpu) {
         let context = &mut self.context;
         for register in reg::AX..=reg::DI {

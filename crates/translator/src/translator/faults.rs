@@ -1,4 +1,5 @@
-//! Signals in translated code: pages that are not in the window yet, and accesses that only the interpreter can do.
+//! Signals in translated code: accesses to pages that the window does not have yet, and accesses that only
+//! the interpreter can execute.
 
 use std::io;
 use std::mem;
@@ -13,32 +14,34 @@ use crate::block::Site;
 use crate::budget;
 use crate::space::{Access, Fill};
 
-/// Mappings of the host at most: Linux has a limit of 65530.
+/// Upper bound of the host's mappings. Linux allows 65530.
 const MAX_MAPPINGS: usize = 40_000;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
 pub(super) const WRITE_FAULT: u64 = 1 << 1;
-/// Instructions of the user that the interpreter executes from one on that reads zeros which cannot be written.
+/// Instructions of user code that the interpreter executes from one on that reads zeros which cannot be
+/// written.
 const FROM_ZEROS: usize = 8;
-/// The same where it touches one page after the other for the first time.
+/// Instructions of user code that the interpreter executes in a [`Sweep`].
 const IN_SWEEP: usize = 48;
-/// After so many pages, each beside the one before, it does.
+/// Number of pages, each beside the one before, after which a program counts as one that touches page after
+/// page.
 const SWEEP: u32 = 4;
 
-/// A page fault that the guest's software is to mend.
+/// A page fault that the guest's system will repair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageFault {
     cr3: u64,
-    /// The instruction.
+    /// The address of the instruction.
     eip: u32,
-    /// What it accessed.
+    /// The linear address that it accessed.
     linear: u32,
     writes: bool,
-    /// What the address was made of: the general registers, and the bases of FS and GS.
+    /// The registers that its address was computed from: the general registers, and the bases of FS and GS.
     registers: ([u32; 8], [u64; 2]),
 }
 
 impl PageFault {
-    /// Of the instruction that `cpu` is at.
+    /// Returns the page fault of the instruction at CS:EIP.
     fn at(cpu: &Cpu, linear: u32, writes: bool) -> PageFault {
         let (cr3, registers) = (cpu.cr3(), address_registers(cpu));
         PageFault { cr3, eip: cpu.ip as u32, linear, writes, registers }
@@ -47,20 +50,21 @@ impl PageFault {
 
 /// Whether a program touches one page after the other, each for the first time.
 ///
-/// Most of what that takes are the signal for the first access to a page and the mapping of the page, and both can be done without as long as
-/// the next page comes soon: the interpreter executes what is between two page faults.
+/// The largest part of the time for this is the signal for the first access to a page, and mapping the page.
+/// Neither is needed while the next page comes soon: then the interpreter executes the instructions between
+/// two page faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sweep {
     cr3: u64,
-    /// What was accessed at the last page fault.
+    /// The linear address of the last page fault.
     linear: u32,
     writes: bool,
-    /// So many pages before that one were beside each other.
+    /// Number of pages before that one that were each beside the one before.
     pages: u32,
 }
 
 impl Sweep {
-    /// The page of `fault` has come.
+    /// Notes the page of `fault`.
     fn note(&mut self, fault: &PageFault) {
         let PageFault { cr3, linear, writes, .. } = *fault;
         let pages = match (linear >> PAGE_SHIFT).abs_diff(self.linear >> PAGE_SHIFT) {
@@ -77,22 +81,23 @@ impl Sweep {
     }
 }
 
-/// What the address of a memory operand can be made of, where other segments are flat.
+/// Returns the registers from which the address of a memory operand can be computed, where all segments but
+/// FS and GS are flat.
 fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
     let general = std::array::from_fn(|register| cpu.gpr(register as u8) as u32);
     (general, [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base))
 }
 
-/// Where translated code was left.
+/// The place where translated code was left.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
     pub(super) site: Site,
-    /// The instructions of its block from it on.
+    /// Number of instructions in its block from the site on.
     pub(super) rest_of_block: u16,
 }
 
 impl At {
-    /// Goes on there, in the middle of a block, whose entry is not passed again.
+    /// Continues at the site, in the middle of the block, whose entry is not passed again.
     pub(super) fn go_on(&self, cpu: &Cpu, deadline: u64) -> Left {
         let allowed = deadline - cpu.instructions;
         if u64::from(self.rest_of_block) > allowed {
@@ -107,7 +112,7 @@ impl At {
 }
 
 impl Translator {
-    /// Looks at the signal for which translated code was left.
+    /// Handles the signal for which translated code was left.
     pub(super) fn signalled(
         &mut self,
         cpu: &mut Cpu,
@@ -124,11 +129,11 @@ impl Translator {
         if is_access && self.budget.is_used_up_at(address) {
             let rest = deadline - cpu.instructions;
             if site.repeats && site.compares {
-                // It may end long before its count does.
+                // The instruction may end long before its count does.
                 return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
             }
             if site.repeats {
-                // All that is left is for its iterations.
+                // All of the rest is for its iterations.
                 let before_rest = rest.min(budget::LONGEST).saturating_sub(rest_of_block.into());
                 if before_rest < LEAST_ITERATIONS {
                     return Ok(Left::Interpret(rest));
@@ -137,10 +142,10 @@ impl Translator {
                 return Ok(at.go_on(cpu, deadline));
             }
             if site.before > 0 {
-                // After a call that the block went on after.
+                // The check after a call, after which the block continues, has failed.
                 return Ok(at.go_on(cpu, deadline));
             }
-            // At the block's entry: nothing of it is counted.
+            // The check at the block's entry has failed: no instruction of the block is counted.
             if u64::from(rest_of_block) > rest {
                 return Ok(Left::Interpret(rest));
             }
@@ -158,7 +163,7 @@ impl Translator {
             if let Some(linear) = self.spaces.current(false).window().linear(address)
                 && is_user
             {
-                // INT n has pushed to the supervisor's stack.
+                // INT n has pushed on the supervisor's stack.
                 return self.bring_in(cpu, memory, at, linear, deadline);
             }
             return self.user_faulted(cpu, memory, at, deadline);
@@ -184,7 +189,8 @@ impl Translator {
         }
     }
 
-    /// Fills the window of user code, or that of supervisor code, where an access to `linear` has faulted.
+    /// Fills the window of user code, or that of supervisor code, after an access to `linear` has faulted
+    /// there.
     pub(super) fn fill(
         &mut self,
         cpu: &mut Cpu,
@@ -196,7 +202,7 @@ impl Translator {
         self.fill_with(cpu, memory, is_user, Access { linear, writes, to_users: is_user })
     }
 
-    /// The same for `access`.
+    /// Fills the window of user code, or that of supervisor code, after `access` has faulted there.
     pub(super) fn fill_with(
         &mut self,
         cpu: &mut Cpu,
@@ -213,7 +219,7 @@ impl Translator {
         if let Fill::WritesCode(page) = filled
             && self.changing.has(page)
         {
-            // The interpreter has decoded something there.
+            // The interpreter has decoded code in this page, which keeps changing.
             memory.forget_code(page);
             filled = space.fill(cpu, memory, &file, access)?;
         }
@@ -221,15 +227,15 @@ impl Translator {
         Ok(filled)
     }
 
-    /// The address of the instruction in user code that has met a page fault, if that is about to be executed again in
-    /// this address space.
+    /// Returns the address of the instruction in user code that has met a page fault, if it is about to be
+    /// executed again in this address space.
     pub(super) fn page_fault_awaited(&self, cpu: &Cpu) -> Option<u32> {
         let fault = self.page_fault.as_ref().filter(|fault| fault.cr3 == cpu.cr3());
         fault.map(|fault| fault.eip)
     }
 
-    /// When the instruction that met a page fault is about to be executed again, its page is filled in without another
-    /// signal. True when the interpreter is to execute it.
+    /// Fills the page of the last page fault without another signal, if the instruction that met it is about
+    /// to be executed again. Returns true if the interpreter must execute the instruction.
     pub(super) fn fill_after_page_fault(
         &mut self,
         cpu: &mut Cpu,
@@ -245,12 +251,13 @@ impl Translator {
         if self.sweep.goes_on() {
             return Ok(true);
         }
-        // What is not done here is done when it faults.
+        // A page that is not filled here is filled when the instruction faults.
         Ok(self.fill(cpu, memory, true, fault.linear, fault.writes)? == Fill::Zeros)
     }
 
-    /// The interpreter executes an instruction that reads zeros which cannot be written, or that comes after a page fault in a [`Sweep`], and some after it: mostly
-    /// one of them is the first write there, or touches the next page, which so faults without a signal.
+    /// Executes, by the interpreter, an instruction that reads zeros which cannot be written, or that follows
+    /// a page fault in a [`Sweep`], and some instructions after it. Mostly one of these is the first write to
+    /// the page, or touches the next page; it then causes the guest's page fault without a signal.
     pub(super) fn interpret_to_page_fault(
         &mut self,
         cpu: &mut Cpu,
@@ -279,7 +286,7 @@ impl Translator {
         if is_in_sweep && self.page_fault.is_none() {
             self.sweep.pages = 0;
             let Sweep { cr3, linear, writes, .. } = self.sweep;
-            // Now it goes on with the page, which it has just accessed so.
+            // The program goes on with this page, which it has just accessed in this way.
             if cpu.is_user()
                 && cpu.cr3() == cr3
                 && self.fill(cpu, memory, true, linear, writes).is_err()
@@ -291,7 +298,8 @@ impl Translator {
         exit
     }
 
-    /// The instruction at EIP, that of `site`, which repeats more than `iterations` times, does so many and then meets a fault.
+    /// Limits the repeated instruction at EIP, that of `site`, to `iterations` iterations, after which it
+    /// faults. It must repeat more often than that.
     fn put_off_after(&mut self, site: &Site, iterations: u64) {
         let ecx = &mut self.context.gpr[usize::from(reg::CX)];
         let count = site.count_in(*ecx);
@@ -300,7 +308,7 @@ impl Translator {
         self.context.after_repeating = self.budget.end(false);
     }
 
-    /// Makes the guest's state that before the instruction whose host code was left at `rip`.
+    /// Restores the guest's state to that before the instruction whose host code was left at `rip`.
     pub(super) fn return_to_site(&mut self, cpu: &mut Cpu, rip: u64, allowed: u64) -> At {
         let Some((block, site)) = self.blocks.at(rip as u32) else {
             unreachable!("translated code is in blocks");

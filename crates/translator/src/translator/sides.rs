@@ -1,6 +1,7 @@
-//! Code of the user and that of the supervisor, and what leads from one to the other: most calls of a system begin and end with SYSENTER and
-//! SYSEXIT, or INT n and IRET. Translated code goes from one side to the other by itself, with what it needs there in the context, and the
-//! processor learns of it when translated code is left.
+//! The two sides, user code and supervisor code, and the transfers between them. Most system calls begin and
+//! end with SYSENTER and SYSEXIT, or INT n and IRET. Translated code goes from one side to the other by
+//! itself, with the state of the other side in the context. The processor's state is updated when translated
+//! code is left.
 
 use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::{Segment, Selector, sreg};
@@ -9,7 +10,8 @@ use super::Translator;
 use crate::context::{AllowedTransfers, Side, crossed_to};
 use crate::mode;
 
-/// IRET to privilege 3 keeps `segment` where its selector is 0 or has RPL 3, as it does in protected mode unless real mode has left something.
+/// Returns whether the selector of `segment` tells if IRET to privilege 3 keeps it: it does if the selector
+/// is 0 or has RPL 3. In protected mode this holds for all segments, unless one was loaded in real mode.
 fn is_told_by_selector(segment: &Segment) -> bool {
     match Selector(segment.selector) {
         Selector(0) => *segment == Segment::null(0),
@@ -21,8 +23,8 @@ fn is_told_by_selector(segment: &Segment) -> bool {
 }
 
 impl Translator {
-    /// Lets SYSENTER, SYSEXIT, INT n and IRET stay in translated code, if all that is looked at before code of the other side is entered would be as
-    /// it should. Else the interpreter executes them.
+    /// Lets SYSENTER, SYSEXIT, INT n and IRET stay in translated code, if everything that the engine checks
+    /// before it enters code of the other side would be in order. Otherwise the interpreter executes them.
     pub(super) fn allow_transfers(&mut self, cpu: &Cpu) {
         let is_flat = mode::is_flat(self.modes.current().0);
         let is_ready = is_flat && self.spaces.is_ready_for_user();
@@ -62,7 +64,7 @@ impl Translator {
         });
     }
 
-    /// Gives where calls return to, of the code that runs and of the other side, to translated code.
+    /// Copies the stacks of returns of both sides to the context.
     pub(super) fn load_returns(&mut self, cpu: &Cpu) {
         let is_user = cpu.is_user();
         self.context.returns = self.spaces.current(is_user).returns().lend();
@@ -72,7 +74,7 @@ impl Translator {
         }
     }
 
-    /// Translated code has loaded no other code segment than the processor has.
+    /// Returns whether translated code has loaded no code segment other than the one that the processor has.
     pub(super) fn has_stayed(&self) -> bool {
         let context = &self.context;
         context.crossed_to == crossed_to::NOTHING
@@ -80,7 +82,8 @@ impl Translator {
             && context.has_gone_far == 0
     }
 
-    /// Translated code was left, maybe on another side than it was entered: takes back where calls return to, and has the processor be there.
+    /// Takes over the stacks of returns after translated code was left, perhaps on another side than it was
+    /// entered on, and moves the processor to that side.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
         self.store_alignment_flag(cpu);
         let is_user = match std::mem::take(&mut self.context.crossed_to) {
@@ -93,7 +96,7 @@ impl Translator {
             side => side == crossed_to::USER,
         };
         let [_, has_loaded_stack] = self.context.transferred;
-        // Registers and IF are taken from the context later.
+        // The general registers and IF are taken from the context later.
         match is_user {
             _ if has_loaded_stack => {}
             false => cpu.sysenter(),

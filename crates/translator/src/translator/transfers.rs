@@ -1,5 +1,5 @@
-//! Accesses to devices of instructions that do nothing else and that are known by their translation: nothing of the
-//! guest's state goes to the processor and back for them.
+//! Accesses to devices by instructions that do nothing else and are known since their translation. The
+//! guest's state need not go to the processor and back for them.
 
 use ring3_core::clock::Clock;
 use ring3_core::memory::Memory;
@@ -11,21 +11,21 @@ use crate::access::{Access, To};
 use crate::block::LeftOp;
 use crate::context::{info, reason};
 
-/// What has come of the instruction for which translated code was left.
+/// The outcome of looking at the instruction for which translated code was left.
 pub(super) enum Transferred {
-    /// Nothing: it is another one.
+    /// It is another instruction, and nothing was done.
     Not,
-    /// Translated code goes on, with what it was given last.
+    /// The access is complete. Translated code continues with its present context.
     GoesOn,
-    /// It goes on when it was given anew what it is to have.
+    /// The access is complete. Translated code continues after its context was set up anew.
     GoesOnAnew,
-    /// Something is to be done before.
+    /// The access is complete, but something else must be done first.
     Left(Left),
 }
 
 impl Translator {
-    /// Translated code, which may execute `allowed` instructions, was left: if that is for a known access to a device,
-    /// `devices` does it.
+    /// After translated code, which may execute `allowed` instructions, was left: if it was left for a known
+    /// access to a device, makes the access by `devices`.
     pub(super) fn transfer(
         &mut self,
         cpu: &mut Cpu,
@@ -83,14 +83,14 @@ impl Translator {
         }
         let context = &mut *self.context;
         context.go_on_at_eip();
-        // The access is one instruction of it.
+        // The access counts as one instruction.
         context.budget -= 1;
         *allowed = (left - 1) as u64;
         Transferred::GoesOn
     }
 
-    /// The access that the instruction of that number, which is at CS:EIP, asks for. None if the interpreter is to be
-    /// asked, or there may be more to learn of the instruction.
+    /// Returns the access that the instruction at CS:EIP, with index `number`, demands. Returns None if the
+    /// interpreter must execute the instruction, or if there may be more to learn about it.
     fn known_access(&self, number: usize, devices: &dyn Devices) -> Option<(Access, Exit)> {
         let LeftOp { access, reads_register, .. } = &self.ops[number];
         let access = (*access)?;
@@ -105,7 +105,7 @@ impl Translator {
         }
     }
 
-    /// Gives the processor what translated code has left.
+    /// Copies the guest's state from translated code to the processor.
     fn leave_after_transfer(&mut self, cpu: &mut Cpu) {
         self.come_back(cpu);
         self.store(cpu);

@@ -1,7 +1,7 @@
-//! Devices that act on the machine in the middle of translated code: they arm timers, move the clock, raise and lower
-//! the interrupt line, and have the machine look around. Random programs access them between calls, returns, changes of
-//! IF and instructions of the other kinds for which translated code is left; each access must come at the same
-//! instruction with the same value on both engines.
+//! Devices that act on the machine in the middle of translated code: they arm timers, move the clock, raise
+//! and lower the interrupt line, and make the machine look around. Random programs access them between calls,
+//! returns, changes of IF and other instructions for which translated code is left. Each access must come at
+//! the same instruction with the same value on both engines.
 
 use ring3_core::clock::{Clock, Time};
 use ring3_core::memory::Memory;
@@ -13,28 +13,29 @@ use crate::common::series::Series;
 use crate::machine::*;
 use crate::pair::Pair;
 
-/// Programs.
+/// Number of programs.
 const CASES: u64 = 300;
-/// Calls of the first function of a program: enough that the translator has learned which instructions access devices.
+/// Calls of the first function of a program: enough for the translator to learn which instructions access
+/// devices.
 const ROUNDS: u32 = 40;
-/// Functions of a program, each of which calls later ones only.
+/// Number of functions in a program. Each calls later ones only.
 const FUNCTIONS: u32 = 5;
-/// Where programs stand, each in pages of its own.
+/// The addresses of the programs, each in pages of its own.
 const PROGRAMS: u32 = 0x10_0000;
 const PROGRAM_SIZE: u32 = 0x2000;
 const FUNCTION_SIZE: u32 = 0x200;
-/// Their handler of interrupts.
+/// The programs' handler of interrupts.
 const HANDLER: u32 = 0x6800;
 const EXTERNAL: u8 = 0x40;
 /// Guest-physical and linear address of the device in memory.
 const DEVICE: u32 = 0x200_0000;
 const DEVICE_LINEAR: u32 = 0x3f_f000;
-/// Its register that may be read without an access.
+/// The device's register that may be read without an access.
 const QUIET_REGISTER: u32 = 0x100;
-/// The first of its ports.
+/// The first of the device's ports.
 const PORT: u8 = 0x10;
 
-/// What an access does, by the lowest digit of the port or the number of the doubleword in memory.
+/// The effect of an access, by the lowest digit of the port or the number of the doubleword in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Nothing,
@@ -69,7 +70,7 @@ struct Board {
     looks_around: bool,
     /// The number of instructions at which the run ends.
     end: u64,
-    /// Each access, the number of instructions before it, and what was read.
+    /// Each access: the number of instructions before it, and the value that was read.
     log: Vec<(u64, Exit, u32)>,
 }
 
@@ -171,7 +172,7 @@ impl Devices for Board {
     }
 }
 
-/// An access to a device, whose [`Action`] has that number, by an instruction of any kind.
+/// Returns an access to a device by an instruction of any kind. `action` is the number of its [`Action`].
 fn access(random: &mut Random, action: u8) -> Vec<u8> {
     let in_memory = (DEVICE_LINEAR + 4 * u32::from(action)).to_le_bytes();
     match random.below(8) {
@@ -186,7 +187,7 @@ fn access(random: &mut Random, action: u8) -> Vec<u8> {
     }
 }
 
-/// Instructions that access no device.
+/// Returns instructions that access no device.
 fn other(random: &mut Random) -> Vec<u8> {
     let quiet = (DEVICE_LINEAR + QUIET_REGISTER).to_le_bytes();
     match random.below(15) {
@@ -208,7 +209,7 @@ fn other(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// The function of that number of the program at `base`.
+/// Returns the function of this number of the program at `base`.
 fn function(random: &mut Random, base: u32, number: u32) -> Vec<u8> {
     let start = base + FUNCTION_SIZE * (number + 1);
     let mut code = Vec::new();
@@ -233,7 +234,7 @@ fn function(random: &mut Random, base: u32, number: u32) -> Vec<u8> {
     code
 }
 
-/// Puts a random program to `base`.
+/// Puts a random program at `base`.
 fn put_program(machine: &mut Machine, random: &mut Random, base: u32) {
     for number in 0..FUNCTIONS {
         let code = function(random, base, number);
@@ -265,7 +266,7 @@ fn begin(machine: &mut Machine, base: u32) {
     cpu.ip = base.into();
 }
 
-/// Runs the program at `base` to its end on both engines, some of it at a time.
+/// Runs the program at `base` to its end on both engines, in pieces.
 fn compare(pair: &mut Pair, random: &mut Random, base: u32, longest: u32) {
     pair.each(|machine| begin(machine, base));
     let mut boards = [Board::default(), Board::default()];

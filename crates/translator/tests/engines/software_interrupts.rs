@@ -47,7 +47,7 @@ enum Call {
 impl Call {
     const ALL: [Call; 3] = [Call::Interrupt, Call::Breakpoint, Call::Fault];
 
-    /// Its two bytes.
+    /// Returns its two bytes.
     fn code(self) -> [u8; 2] {
         match self {
             Call::Interrupt => [0xcd, OUTER],
@@ -226,7 +226,7 @@ fn calls_stay_in_translated_code() {
     assert!(left < 3 * u64::from(CALLS), "{left} instructions for {CALLS} calls");
 }
 
-/// RF, which IRET sets after faults, counts where nothing is executed any more.
+/// RF, which IRET sets after faults, is visible if no further instruction is executed.
 #[test]
 fn calls_of_other_kinds() {
     let Some(mut pair) = Pair::new() else { return };
@@ -241,7 +241,7 @@ fn calls_of_other_kinds() {
         pair.each(|machine| begin_with(machine, call, &[]));
         pair.run_to_halt();
         let left = pair.counted("instructions left to the interpreter") - before;
-        // PUSHAD and POPAD, and what faults.
+        // PUSHAD and POPAD, and the instruction that faults.
         assert!(left < most * u64::from(CALLS), "{left} instructions for {CALLS} calls");
     }
 }

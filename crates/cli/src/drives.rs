@@ -7,11 +7,10 @@ use ring3_block::{Secret, forbid_external_files};
 use ring3_core::disk::Medium;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::{floppy, ide, virtio};
-use ring3_vblock::client::ClientError;
-use ring3_vm::drives::{
-    Access, BlockSize, DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, ImageError, ImageFile,
-    ImageOptions, LimitError, Limits, Overlay, Served,
+use ring3_disk::{
+    Access, BlockSize, ClientError, ImageError, ImageFile, ImageOptions, Overlay, Served,
 };
+use ring3_vm::drives::{DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, LimitError, Limits};
 use ring3_vm::{BootDevice, Config, DisketteDrive, Nic, VirtioDisk, Vm};
 use thiserror::Error;
 

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_devices::floppy::{self, DriveKind};
+use ring3_disk::{Access, BlockSize, ImageError, ImageFile, ImageOptions};
 use ring3_vm::control::{ChangeError, DriveInfo};
-use ring3_vm::drives::{
-    Access, BlockSize, Drive, Empty, ImageError, ImageFile, ImageOptions, ResizeError,
-};
+use ring3_vm::drives::{Drive, Empty, ResizeError};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -8,10 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ring3_block::Format;
+use ring3_disk::{Access, ImageFile, ImageOptions, Served};
 use ring3_vm::control::DriveInfo;
-use ring3_vm::drives::{
-    Access, Cache, DetectZeroes, Drive, DriveNames, ImageFile, ImageOptions, Served,
-};
+use ring3_vm::drives::{Cache, DetectZeroes, Drive, DriveNames};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -365,7 +364,7 @@ pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
         let alone = || DriveInfo {
             medium: drive.medium(),
             file: drive.file().map(Into::into),
-            format: drive.format().map(Format::name),
+            format: drive.format(),
             cache: drive.cache(),
             detect_zeroes: drive.detect_zeroes(),
             names: DriveNames { node: Some(name.clone()), ..DriveNames::default() },

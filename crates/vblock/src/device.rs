@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ring3_block::{Fault, Format, Image, Mapping, OpenOptions};
+use ring3_vhost::block::SECTOR;
 
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::transfer::{Direction, Parts};
-use crate::virtio_blk::SECTOR;
 
 /// Threads of a device: so many requests wait for the host at the same time.
 const THREADS: usize = 4;

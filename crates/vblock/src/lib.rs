@@ -12,9 +12,9 @@
 //! * `vhost_user`: the front for virtual machines. Guest memory and rings are shared, and no data go over the
 //!   socket. `request`, `transfer` and `ring3_vhost` read the shared memory; `inflight` is the memory that
 //!   outlives a killed server;
-//! * `nbd`: the front for all other clients; `listening`: the common part of both fronts;
-//! * `virtio_blk`: the numbers that both sides use;
-//! * [`client`]: the other side, for a machine whose disk is behind a server.
+//! * `nbd`: the front for all other clients; `listening`: the common part of both fronts.
+//!
+//! The other side, for a machine whose disk is behind a server, is the crate `ring3_vblock_client`.
 //!
 //! # A server that is killed loses nothing
 //!
@@ -33,7 +33,6 @@
 //! without bound. Memory that could become shorter while it is mapped is refused (`ring3_vhost::memory`).
 #![deny(unsafe_code)]
 
-pub mod client;
 mod control;
 mod device;
 mod error;
@@ -45,20 +44,15 @@ mod request;
 mod server;
 mod transfer;
 mod vhost_user;
-mod virtio_blk;
 
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub use control::{Command, ControlError, ControlSocket, ask};
 pub use device::DeviceOptions;
 pub use error::Error;
 pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
-
-/// The longest time for which either side looks for what the other one sends before it sleeps.
-const LOOKS_FOR: Duration = Duration::from_micros(200);
 
 /// The most bytes of all NBD clients' requests and replies at a time, beside what each connection has.
 pub const MEMORY_MAX: usize = nbd::MEMORY_MAX;

@@ -7,8 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use ring3_host::workers::Workers;
-
-use crate::LOOKS_FOR;
+use ring3_vhost::block::LOOKS_FOR;
 
 /// Something to do.
 type Job = Box<dyn FnOnce() + Send>;

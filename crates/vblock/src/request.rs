@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ring3_vhost::block::{SECTOR, UNMAP, kind};
 use ring3_vhost::chain::{Buffer, Buffers};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
 use crate::device::{Device, Failed};
 use crate::transfer::{Direction, Parts};
-use crate::virtio_blk::{SECTOR, UNMAP, kind};
 
 /// Bytes of a request's header: type, reserved, sector.
 const HEADER: u64 = 16;

@@ -280,7 +280,7 @@ impl Server {
             file: device.image().path().to_owned(),
             format: device.image().format().name(),
             size: device.image().size(),
-            sector_size: crate::virtio_blk::SECTOR,
+            sector_size: ring3_vhost::block::SECTOR,
             read_only: device.is_read_only(),
         };
         state.devices.values().map(status).collect()

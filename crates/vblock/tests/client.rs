@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 
 use ring3_block::{CreateOptions, Format, Image, OpenOptions};
-use ring3_vblock::client::{Act, ClientError, Disk};
 use ring3_vblock::{Access, DeviceOptions, Server, VhostUserOptions};
+use ring3_vblock_client::{Act, ClientError, Disk};
 use support::{Process, patiently, serve_for_ever};
 
 const LEN: u64 = 16 << 20;

@@ -5,12 +5,14 @@
 //! * [`memory`]: guest memory that a client shares by descriptors;
 //! * [`queue`]: the description of a virtqueue;
 //! * [`chain`]: the buffers of a virtqueue's entry;
-//! * [`event`]: the descriptors by which both sides wake each other.
+//! * [`event`]: the descriptors by which both sides wake each other;
+//! * [`block`]: the numbers of disks, for servers and clients.
 //!
 //! Clients are hostile: memory that could become shorter while it is mapped is refused, and no chain makes
 //! the server loop.
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod chain;
 pub mod conversation;
 pub mod event;

@@ -1,7 +1,7 @@
 //! The host's side of the machine's drives.
 //!
-//! A [`Drive`] executes the requests of a device: [`ImageFile`] with a disk image, [`Overlay`] with one that
-//! stays as it is while the guest writes, [`Served`] with one of a server, [`Empty`] without a medium.
+//! A [`Drive`] executes the requests of a device; [`Empty`] is the one without a medium. Drives with one, from images or
+//! servers, are in the crate `ring3_disk`: the machine knows nothing of files and formats.
 //!
 //! In a normal run threads of the drive do this work, several requests side by side, and the guest runs on;
 //! requests that need no waiting for the host are executed at once. In a deterministic run all are executed
@@ -26,23 +26,18 @@
 mod attached;
 mod counts;
 mod errors;
-mod image;
-mod options;
 mod overlap;
-mod overlay;
 mod pool;
-mod range;
-mod served;
 mod throttle;
+mod writes;
 
+use std::error::Error;
 use std::fmt::Debug;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_block::Format;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
 use ring3_devices::floppy;
 use ring3_devices::ide::{self, DriveKind};
@@ -51,11 +46,8 @@ use thiserror::Error;
 
 pub use counts::{Counts, OperationCounts};
 pub use errors::{Action, ErrorPolicy, OnError};
-pub use image::ImageFile;
-pub use options::{Access, BlockSize, Cache, DetectZeroes, ImageOptions};
-pub use overlay::Overlay;
-pub use served::Served;
 pub use throttle::{BadLimits, Limit, Limits};
+pub use writes::{Cache, DetectZeroes};
 
 use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
@@ -108,8 +100,8 @@ pub trait Drive: Debug + Send + Sync {
     /// Returns the path of the file with its sectors, if there is one.
     fn file(&self) -> Option<&Path>;
 
-    /// Returns the format of that file.
-    fn format(&self) -> Option<Format> {
+    /// Returns the format of that file, as qemu-img calls it.
+    fn format(&self) -> Option<&'static str> {
         None
     }
 
@@ -169,38 +161,6 @@ impl Drive for Empty {
     }
 }
 
-/// The reasons why an image file cannot be a drive.
-#[derive(Debug, Error)]
-pub enum ImageError {
-    /// It cannot be opened.
-    #[error(transparent)]
-    Image(#[from] ring3_block::Error),
-    /// It is empty, or ends within a sector.
-    #[error(
-        "{path} has {len} bytes, which is no whole number of {block}-byte sectors: it is cut short or no raw image"
-    )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Its size in bytes.
-        len: u64,
-        /// Bytes of a sector.
-        block: u64,
-    },
-    /// There is no room for the guest's writes.
-    #[error(
-        "no temporary file for writes to {path} in {directory}: {source}; TMPDIR names another directory"
-    )]
-    Temporary {
-        /// The image.
-        path: PathBuf,
-        /// The directory for temporary files.
-        directory: PathBuf,
-        /// The error of the host.
-        source: io::Error,
-    },
-}
-
 /// An operation of a drive that the host could not execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveFailure {
@@ -235,7 +195,7 @@ pub enum ResizeError {
     Odd(u64),
     /// The image cannot be resized.
     #[error(transparent)]
-    Image(#[from] ring3_block::Error),
+    Image(Box<dyn Error + Send + Sync>),
 }
 
 /// The reasons why a drive gets no limits.
@@ -524,7 +484,7 @@ impl Drives {
                 locked: false,
                 medium: drive.and_then(Drive::medium),
                 file: drive.and_then(Drive::file).map(Path::to_owned),
-                format: drive.and_then(Drive::format).map(Format::name),
+                format: drive.and_then(Drive::format),
                 cache: drive.map(Drive::cache).unwrap_or_default(),
                 detect_zeroes: drive.map(Drive::detect_zeroes).unwrap_or_default(),
                 limits: throttle.map(|throttle| *throttle.limits()).unwrap_or_default(),

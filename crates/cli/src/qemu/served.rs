@@ -1,5 +1,5 @@
 //! Disks behind vhost-user-blk servers, as QEMU has them: a socket (`-chardev`), a disk on it (`-device vhost-user-blk-pci`), and memory that QEMU shares
-//! with the server (`-object memory-backend-memfd`), which this program need not ([`ring3_vblock::client`]). And the other objects of `-object`.
+//! with the server (`-object memory-backend-memfd`), which this program need not ([`ring3_disk::Served`]). And the other objects of `-object`.
 
 use crate::drives::{DriveProperties, Interface, VirtioProperties};
 use crate::secrets::SecretObject;

@@ -1,7 +1,8 @@
 //! What a guest is told of its disk (struct virtio_blk_config; virtio 1.2, 5.2.3 and 5.2.4).
 
+use ring3_vhost::block::{SECTOR, config, feature};
+
 use crate::request::{RANGE_SECTORS, RANGES, SEGMENT_BYTES, SEGMENTS};
-use crate::virtio_blk::{SECTOR, config, feature};
 
 /// What is offered of a disk.
 pub(super) fn features(writes: bool) -> u64 {

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ring3_vhost::block::{config, feature};
 use ring3_vhost::queue::{SIZE_MAX, Setting};
 use ring3_vhost::session::{Device, Running, refused};
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserProtocolFeatures};
@@ -16,7 +17,6 @@ use super::config::{LEN, configuration, features};
 use super::ring::Ring;
 use crate::inflight::Inflight;
 use crate::request::Mode;
-use crate::virtio_blk::{config, feature};
 
 /// See the module.
 pub(super) struct Disk {

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use ring3_host::polling::Polling;
+use ring3_vhost::block::LOOKS_FOR;
 use ring3_vhost::chain::walk;
 use ring3_vhost::event::signal;
 use ring3_vhost::queue::Setting;
@@ -17,7 +18,6 @@ use tracing::{debug, warn};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use crate::LOOKS_FOR;
 use crate::device::Device;
 use crate::inflight::Tracker;
 use crate::request::{Mode, Outcome, Request};

@@ -7,7 +7,9 @@
 //! A server that dies is waited for: the requests under way stand in the shared memory, and are done by the next one ("Inflight
 //! I/O tracking"). Who waits for them has no error, but waits longer.
 //!
-//! * [`ring`]: the queue; [`connection`]: what is said to the server, and again to the next one.
+//! * [`Disk`]: what a machine asks; [`Waiting`]: a request under way;
+//! * `ring`: the queue; `connection`: what is said to the server, and again to the next one.
+#![deny(unsafe_code)]
 
 mod connection;
 mod ring;
@@ -20,9 +22,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring3_host::polling::Polling;
+use ring3_vhost::block::{SECTOR, UNMAP, kind};
 use thiserror::Error;
 
-use crate::virtio_blk::{SECTOR, UNMAP, kind};
 use connection::{Connection, Link};
 use ring::{Data, Ring};
 

@@ -8,13 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
-use ring3_block::Format;
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
+use ring3_vm::drives::Drive;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::image::{kind_of, offset_of};
-use super::range::{bytes_of, check};
-use super::{Access, Drive, ImageError, ImageFile, ImageOptions};
+use crate::image::{kind_of, offset_of};
+use crate::range::{bytes_of, check};
+use crate::{Access, ImageError, ImageFile, ImageOptions};
 
 /// Number of sectors for which one word of [`Overlay::written`] stands.
 const GROUP: u64 = u64::BITS as u64;
@@ -143,7 +143,7 @@ impl Drive for Overlay {
         self.base.file()
     }
 
-    fn format(&self) -> Option<Format> {
+    fn format(&self) -> Option<&'static str> {
         self.base.format()
     }
 }

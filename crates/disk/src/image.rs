@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring3_block::{Error, Fault, Format, Image, OpenOptions};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
+use ring3_vm::drives::{Cache, DetectZeroes, Drive, ResizeError};
 
-use super::range::{bytes_of, check};
-use super::{Access, Cache, DetectZeroes, Drive, ImageError, ImageOptions, ResizeError};
+use crate::range::{bytes_of, check};
+use crate::{Access, ImageError, ImageOptions};
 
 /// See the module.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl ImageFile {
     }
 
     /// Reads whole sectors from `sector` on, all of which must exist.
-    pub(super) fn read(&self, sector: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
+    pub(crate) fn read(&self, sector: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
         warn_of(self.image.read_at(bytes, offset_of(sector)))
     }
 
@@ -102,7 +103,7 @@ impl ImageFile {
 }
 
 /// Returns the offset of a sector that exists.
-pub(super) fn offset_of(sector: u64) -> u64 {
+pub(crate) fn offset_of(sector: u64) -> u64 {
     sector * SECTOR_SIZE as u64
 }
 
@@ -111,7 +112,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Returns what the guest's device is told of an error of the host.
-pub(super) fn kind_of(error: &io::Error) -> DiskError {
+pub(crate) fn kind_of(error: &io::Error) -> DiskError {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DiskError::NoSpace,
         _ => DiskError::Host,
@@ -193,8 +194,8 @@ impl Drive for ImageFile {
         Some(self.path())
     }
 
-    fn format(&self) -> Option<Format> {
-        Some(self.image.format())
+    fn format(&self) -> Option<&'static str> {
+        Some(self.image.format().name())
     }
 
     fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
@@ -207,7 +208,7 @@ impl Drive for ImageFile {
         let resized = self.image.resize(bytes);
         let sectors = if resized.is_ok() { bytes } else { self.image.size() } / SECTOR_SIZE as u64;
         self.sectors.store(sectors, Ordering::Relaxed);
-        Ok(resized?)
+        resized.map_err(|error| ResizeError::Image(error.into()))
     }
 
     fn cache(&self) -> Cache {
@@ -223,8 +224,8 @@ impl Drive for ImageFile {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::BlockSize;
     use super::*;
+    use crate::{BlockSize, Overlay};
 
     fn image(directory: &tempfile::TempDir, len: usize) -> PathBuf {
         let path = directory.path().join("image");
@@ -263,7 +264,7 @@ mod tests {
             assert!(drive.execute(&write).is_err());
             drop(drive);
             // Data that are written over it are gone when the run ends.
-            let drive = super::super::Overlay::open(&path, options()).unwrap();
+            let drive = Overlay::open(&path, options()).unwrap();
             drive.execute(&write).unwrap();
             assert_eq!(drive.execute(&read).unwrap(), [0; 512]);
         }

@@ -6,13 +6,13 @@ use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
 
 /// Returns the bytes in `count` sectors.
-pub(super) fn bytes_of(count: u32) -> u64 {
+pub(crate) fn bytes_of(count: u32) -> u64 {
     u64::from(count) * SECTOR_SIZE as u64
 }
 
 /// Refuses operations that leave `medium`, change a read-only one, concern a part of a sector, or would read
 /// more than is allowed at once. For all others the end, in bytes, fits into 64 bits.
-pub(super) fn check(operation: &DiskOperation, medium: Medium) -> Result<(), DiskError> {
+pub(crate) fn check(operation: &DiskOperation, medium: Medium) -> Result<(), DiskError> {
     let (sector, count, writes) = match operation {
         DiskOperation::Read { sector, count } => (*sector, u64::from(*count), false),
         DiskOperation::Write { sector, data } => {

@@ -6,7 +6,7 @@
 //! drives.
 //!
 //! The machine polls for the answer to a single request, for some microseconds. A guest with several of them
-//! under way runs on, and the machine finds the answers when it next looks outside ([`super::overlap`]), so
+//! under way runs on, and the machine finds the answers when it next looks outside (`ring3_vm::drives`), so
 //! server and guest work at the same time. When the guest waits, the machine sleeps on the server's
 //! descriptor together with all others (`Drive::arm`): a thread in its place would have to be woken by the
 //! server first, and then to wake the machine.
@@ -15,10 +15,10 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
-use ring3_vblock::client::{Act, ClientError, Disk, Waiting};
+use ring3_vblock_client::{Act, ClientError, Disk, Waiting};
+use ring3_vm::drives::{Begun, Drive, Later};
 
-use super::range::{bytes_of, check};
-use super::{Begun, Drive, Later};
+use crate::range::{bytes_of, check};
 
 /// See the module. While the server is away, requests wait.
 #[derive(Debug)]
@@ -60,17 +60,20 @@ fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
     })
 }
 
-impl Later for Waiting {
+/// A request that the server has.
+struct Asked(Waiting);
+
+impl Later for Asked {
     fn look(&mut self) -> Option<Result<Vec<u8>, DiskError>> {
-        Waiting::look(self).map(answer)
+        self.0.look().map(answer)
     }
 
     fn look_a_while(&mut self) -> Option<Result<Vec<u8>, DiskError>> {
-        Waiting::look_a_while(self).map(answer)
+        self.0.look_a_while().map(answer)
     }
 
     fn wait(self: Box<Self>) -> Result<Vec<u8>, DiskError> {
-        answer(Waiting::wait(*self))
+        answer(self.0.wait())
     }
 }
 
@@ -88,7 +91,7 @@ impl Drive for Served {
         check(operation, self.medium).ok()?;
         let (act, sector) = act(operation)?;
         let waiting = self.disk.begin(act, sector)?.ok()?;
-        Some(Begun::Waits(Box::new(waiting)))
+        Some(Begun::Waits(Box::new(Asked(waiting))))
     }
 
     fn has_news(&self) -> bool {

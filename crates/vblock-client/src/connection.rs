@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ring3_host::polling::Polling;
+use ring3_vhost::block::{LOOKS_FOR, SECTOR, config, feature};
 use ring3_vhost::event::signal;
 use ring3_vhost::memory::sealed;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -29,10 +30,8 @@ use vm_memory::{
 };
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
-use super::{ClientError, Shared, State};
-use crate::LOOKS_FOR;
-use crate::virtio_blk::{SECTOR, config, feature};
+use crate::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
+use crate::{ClientError, Shared, State};
 
 /// How long is waited before the next try to reach a server.
 const RETRY: Duration = Duration::from_millis(50);
@@ -169,7 +168,7 @@ impl Connection {
         };
         let ring = Ring::new(Arc::clone(&terms.memory), offer.features & feature::EVENT_INDEX != 0);
         let polling = Polling::up_to(LOOKS_FOR);
-        let complete = [None; super::ring::SLOTS as usize];
+        let complete = [None; crate::ring::SLOTS as usize];
         let state = State {
             ring,
             complete,

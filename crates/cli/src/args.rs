@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use ring3_bench::BenchArguments;
 use ring3_display::escape;
 use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
-use crate::bench::BenchArguments;
 use crate::board::BoardArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;

@@ -13,7 +13,6 @@
 //! * [`limits`]: the host's limits on this process;
 //! * [`run`]: `ring3 run`;
 //! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
-//! * [`mod@bench`]: `ring3 bench`;
 //! * [`doctor`]: `ring3 doctor`;
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
@@ -40,11 +39,9 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod args;
-mod bench;
 mod board;
 mod boot;
 mod characters;
-mod chart;
 mod data_directories;
 mod debug_console;
 mod display;
@@ -169,7 +166,8 @@ fn work() -> Work {
         }
         Command::Bench(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
-            .and_then(|()| bench::run(&arguments).map_err(|error| error.to_string())),
+            .and_then(|()| ring3_bench::run(&arguments).map_err(|error| error.to_string()))
+            .map(|()| Status::Ended),
     };
     Work::Done(status_of(ended))
 }

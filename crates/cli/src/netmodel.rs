@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ring3_bench::chart::{self, Chart};
+use ring3_bench::{calibrate, options};
 use ring3_block::parse_size;
 use ring3_netmodel::{DESIGNS, Design, Host, Network, Prediction};
 use serde::Serialize;
 
-use crate::bench::net::calibration::calibrate;
-use crate::chart::{self, Chart};
 use crate::output::Output;
 
 /// What `ring3 netmodel` is told. Without options it is the host that the model was made for: an Intel Core i7-920 with the microhypervisor NOVA.
@@ -126,16 +126,6 @@ impl HostArguments {
             remap: self.remap.unwrap_or(known.remap),
         })
     }
-}
-
-/// The options that say what `host` takes.
-pub(crate) fn options(host: &Host) -> String {
-    let Host { exit, interrupt, message, wake_up, element, remap, .. } = host;
-    let (frequency, memory) = (host.frequency / 1e9, host.memory_bandwidth / 1e9);
-    format!(
-        "--frequency {frequency:.2} --memory {memory:.1} --exit {exit:.0} --interrupt {interrupt:.0} --message {message:.0} \
-         --wake-up {wake_up:.0} --element {element:.1} --remap {remap:.0}"
-    )
 }
 
 /// A line of the table.

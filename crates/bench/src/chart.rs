@@ -11,15 +11,17 @@ const HEIGHT: u32 = 500;
 
 /// A chart: names of curves, with their points.
 #[derive(Debug)]
-pub(crate) struct Chart {
-    pub(crate) title: &'static str,
+pub struct Chart {
+    /// What is above it.
+    pub title: &'static str,
     /// What goes upwards.
-    pub(crate) unit: &'static str,
-    pub(crate) curves: Vec<(String, Vec<(f64, f64)>)>,
+    pub unit: &'static str,
+    /// Names, with points.
+    pub curves: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// Writes the charts one below the other to an SVG file; `x` is what goes to the right in all of them. Errors are texts for people.
-pub(crate) fn write(path: &Path, x: &str, charts: &[Chart]) -> Result<(), String> {
+pub fn write(path: &Path, x: &str, charts: &[Chart]) -> Result<(), String> {
     let picture = draw(x, charts).map_err(|error| error.to_string())?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
 }

@@ -21,13 +21,22 @@ const RUNS: u32 = 5;
 
 /// Why a host's costs are not known.
 #[derive(Debug, Error)]
-pub(crate) enum CalibrationError {
+pub enum CalibrationError {
+    /// There is no machine for the guest.
     #[error(transparent)]
     Machine(#[from] VmError),
+    /// The guest did not switch its machine off.
     #[error("the guest that measures has ended by {0:?}")]
     Ended(Ending),
+    /// Some of its interrupts did not come.
     #[error("of {wanted} interrupts the guest that measures has had {had}")]
-    Interrupts { wanted: u32, had: u32 },
+    Interrupts {
+        /// How many were asked for.
+        wanted: u32,
+        /// How many came.
+        had: u32,
+    },
+    /// The host gives no sockets.
     #[error("a Unix socket cannot be measured: {0}")]
     Socket(#[from] io::Error),
 }
@@ -44,7 +53,7 @@ fn several(
 }
 
 /// Measures this host. It takes a second or two.
-pub(crate) fn calibrate() -> Result<Host, CalibrationError> {
+pub fn calibrate() -> Result<Host, CalibrationError> {
     let frequency = several(|| Ok(multiplications()))?.recip() * CYCLES;
     let memory_bandwidth = f64::from(COPIED) / several(|| Ok(copy()))?;
     let message = several(|| Ok(messages()?))?;
@@ -129,6 +138,16 @@ fn round_trips() -> io::Result<Duration> {
     // It has nothing to tell.
     let _ = echo.join();
     Ok(taken)
+}
+
+/// The options of `ring3 netmodel` that say what `host` takes.
+pub fn options(host: &Host) -> String {
+    let Host { exit, interrupt, message, wake_up, element, remap, .. } = host;
+    let (frequency, memory) = (host.frequency / 1e9, host.memory_bandwidth / 1e9);
+    format!(
+        "--frequency {frequency:.2} --memory {memory:.1} --exit {exit:.0} --interrupt {interrupt:.0} --message {message:.0} \
+         --wake-up {wake_up:.0} --element {element:.1} --remap {remap:.0}"
+    )
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ mod traffic;
 use super::peer::Kind;
 use super::{BenchError, NetArguments, Settings, median, show};
 use crate::chart;
-use crate::netmodel::options;
 use card::CARDS;
 pub(super) use card::{Card, named};
 use pair::{Pair, WAYS};
@@ -79,7 +78,7 @@ fn compare(arguments: &NetArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let host = calibration::calibrate()?;
-    show(&format!("This host: ring3 netmodel {}", options(&host)))?;
+    show(&format!("This host: ring3 netmodel {}", calibration::options(&host)))?;
     for card in CARDS.iter().filter(|card| arguments.measures(card)) {
         for (number, way) in WAYS.iter().enumerate() {
             if way.kind == Kind::Translator {

@@ -269,7 +269,7 @@ pub trait Device {
     fn timer(&mut self, _context: &mut Context<'_>, _tag: Tag) {}
 
     /// Something from outside has come for this device.
-    fn input(&mut self, _context: &mut Context<'_>, _input: &DeviceInput) {}
+    fn input(&mut self, _context: &mut Context<'_>, _input: DeviceInput) {}
 
     /// False while the device has no room for more input: what comes then waits outside.
     fn takes_input(&self) -> bool {

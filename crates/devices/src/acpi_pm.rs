@@ -267,8 +267,8 @@ impl Device for AcpiPm {
     }
 
     /// Takes [`DeviceInput::PowerButton`] (ACPI 4.8.2.2.1): most guests shut down then.
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
-        if *input == DeviceInput::PowerButton {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
+        if input == DeviceInput::PowerButton {
             self.state.status |= POWER_BUTTON;
             self.update(context);
         }
@@ -363,7 +363,7 @@ mod tests {
         let (mut bench, mut acpi) = machine();
         write(&mut bench, &mut acpi, ENABLE, POWER_BUTTON | GLOBAL_LOCK);
         assert_eq!(read(&mut bench, &mut acpi, ENABLE), (POWER_BUTTON | GLOBAL_LOCK).into());
-        acpi.input(&mut bench.context(), &DeviceInput::PowerButton);
+        acpi.input(&mut bench.context(), DeviceInput::PowerButton);
         assert!(bench.irq.is_high(SCI_IRQ));
         write(&mut bench, &mut acpi, STATUS, !POWER_BUTTON);
         assert!(bench.irq.is_high(SCI_IRQ));
@@ -447,7 +447,7 @@ mod tests {
                 match kind {
                     0..3 => acpi.write_port(&mut bench.context(), port, width, value & width.mask()),
                     3..6 => { acpi.read_port(&mut bench.context(), port, width); }
-                    _ => acpi.input(&mut bench.context(), &DeviceInput::PowerButton),
+                    _ => acpi.input(&mut bench.context(), DeviceInput::PowerButton),
                 }
                 bench.advance(&mut acpi, nanos);
                 let saved = acpi.save();

@@ -394,17 +394,17 @@ impl Device for E1000 {
         self.settle(context);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         match input {
             DeviceInput::Packet(packet) if self.chip.link_up => {
-                self.chip.receive(context, packet.clone());
+                self.chip.receive(context, packet);
             }
-            DeviceInput::Link(is_up) if self.chip.link_up != *is_up => {
-                self.chip.link_up = *is_up;
+            DeviceInput::Link(is_up) if self.chip.link_up != is_up => {
+                self.chip.link_up = is_up;
                 self.chip.interrupts.raise(context, &self.chip.file, cause::LINK_CHANGED);
             }
             DeviceInput::Congestion(is_there) => {
-                self.chip.congested = *is_there;
+                self.chip.congested = is_there;
                 self.chip.transmit(context);
             }
             _ => {}

@@ -511,12 +511,12 @@ impl Device for Floppy {
         self.update_lines(context);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         match input {
             DeviceInput::Disk(answer) => self.take_answer(context, answer),
             DeviceInput::Medium { unit, medium } => {
-                if let Some(drive) = self.state.drives.get_mut(usize::from(*unit)) {
-                    drive.medium = *medium;
+                if let Some(drive) = self.state.drives.get_mut(usize::from(unit)) {
+                    drive.medium = medium;
                     drive.changed = true;
                 }
             }

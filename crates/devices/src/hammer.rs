@@ -98,7 +98,7 @@ pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec
                 bench.now = bench.now.plus_nanos(nanos);
                 bench.advance(device, 0);
             }
-            Blow::Input(input) => device.input(&mut bench.context(), &input),
+            Blow::Input(input) => device.input(&mut bench.context(), input),
         }
     }
     let state = device.save();

@@ -402,10 +402,10 @@ impl Device for I8042 {
         self.update_irq(context);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         match input {
-            DeviceInput::Key { key, pressed } => self.take_key(context, *key, *pressed),
-            DeviceInput::Mouse(moved) => self.state.mouse.moved(moved),
+            DeviceInput::Key { key, pressed } => self.take_key(context, key, pressed),
+            DeviceInput::Mouse(moved) => self.state.mouse.moved(&moved),
             _ => return,
         }
         self.start_transfer(context);

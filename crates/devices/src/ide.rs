@@ -290,18 +290,21 @@ impl Device for Ide {
         self.settle(context);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         match input {
             DeviceInput::Disk(answer) => {
-                self.channels.iter_mut().for_each(|channel| channel.answered(answer));
+                let mut drives = self.channels.iter_mut().flat_map(Channel::drives_mut);
+                if let Some(drive) = drives.find(|drive| drive.awaits(answer.tag)) {
+                    drive.answered(answer.result);
+                }
             }
             DeviceInput::Medium { unit, medium } => {
-                if let Some(drive) = self.drive_mut(*unit) {
-                    drive.change_medium(*medium);
+                if let Some(drive) = self.drive_mut(unit) {
+                    drive.change_medium(medium);
                 }
             }
             DeviceInput::EjectRequest { unit } => {
-                if let Some(drive) = self.drive_mut(*unit) {
+                if let Some(drive) = self.drive_mut(unit) {
                     drive.request_eject();
                 }
             }

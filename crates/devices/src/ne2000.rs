@@ -170,12 +170,12 @@ impl<T: MoreRegisters + Default> Card<T> {
     }
 
     /// Something has come from outside.
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         match input {
             DeviceInput::Packet(packet) if self.wire.is_there => self.take(packet),
-            DeviceInput::Link(is_there) => self.wire.is_there = *is_there,
+            DeviceInput::Link(is_there) => self.wire.is_there = is_there,
             DeviceInput::Congestion(is_congested) => {
-                self.wire.is_congested = *is_congested;
+                self.wire.is_congested = is_congested;
                 self.transmit(context);
             }
             _ => {}
@@ -183,7 +183,7 @@ impl<T: MoreRegisters + Default> Card<T> {
     }
 
     /// Frames come in that are as on the wire, which is too narrow for larger ones.
-    fn take(&mut self, packet: &Packet) {
+    fn take(&mut self, packet: Packet) {
         let mut take = |bytes: &[u8]| {
             if bytes.len() <= dp8390::PACKET_MAX {
                 self.chip.take(&mut self.buffer, bytes);
@@ -192,7 +192,7 @@ impl<T: MoreRegisters + Default> Card<T> {
         if packet.checksum.is_none() {
             return take(&packet.bytes);
         }
-        packet.clone().without_offloads(Offloads::default(), |frame| take(&frame.bytes));
+        packet.without_offloads(Offloads::default(), |frame| take(&frame.bytes));
     }
 
     /// False for what no treatment of the card `other` can lead to.

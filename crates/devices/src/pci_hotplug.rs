@@ -159,10 +159,10 @@ impl Device for PciHotplug {
     }
 
     /// Takes [`DeviceInput::CardAdded`] and [`DeviceInput::CardWanted`].
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         match input {
-            DeviceInput::CardAdded { slot } => self.0.added |= bit(*slot),
-            DeviceInput::CardWanted { slot } => self.0.wanted |= bit(*slot),
+            DeviceInput::CardAdded { slot } => self.0.added |= bit(slot),
+            DeviceInput::CardWanted { slot } => self.0.wanted |= bit(slot),
             _ => return,
         }
         self.raise(context);
@@ -203,7 +203,7 @@ mod tests {
     fn a_card_is_told_once_and_asked_for_until_it_is_given() {
         let (mut bench, mut device) = (TestBench::default(), PciHotplug::default());
         let (status, enable) = (EVENT_BLOCK.first, EVENT_BLOCK.first + 2);
-        device.input(&mut bench.context(), &DeviceInput::CardAdded { slot: 5 });
+        device.input(&mut bench.context(), DeviceInput::CardAdded { slot: 5 });
         assert!(!bench.irq.is_high(SCI_IRQ), "nobody wants to know");
         bench.write(&mut device, enable, 1 << EVENT);
         assert!(bench.irq.is_high(SCI_IRQ));
@@ -214,7 +214,7 @@ mod tests {
         assert!(!bench.irq.is_high(SCI_IRQ));
 
         for _ in 0..2 {
-            device.input(&mut bench.context(), &DeviceInput::CardWanted { slot: 5 });
+            device.input(&mut bench.context(), DeviceInput::CardWanted { slot: 5 });
             assert!(bench.irq.is_high(SCI_IRQ));
             assert_eq!(read(&mut bench, &mut device, WANTED), 1 << 5);
             bench.write(&mut device, status, 1 << EVENT);
@@ -228,7 +228,7 @@ mod tests {
     fn the_slots_of_the_chipset_and_other_buses_have_no_cards() {
         let (mut bench, mut device) = (TestBench::default(), PciHotplug::default());
         assert_eq!(read(&mut bench, &mut device, REMOVABLE), 0xffff_fff8);
-        device.input(&mut bench.context(), &DeviceInput::CardWanted { slot: 1 });
+        device.input(&mut bench.context(), DeviceInput::CardWanted { slot: 1 });
         write(&mut bench, &mut device, EJECT, 0b111);
         write(&mut bench, &mut device, BUS, 1);
         write(&mut bench, &mut device, EJECT, u32::MAX);
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn a_reset_takes_what_is_wanted() {
         let (mut bench, mut device) = (TestBench::default(), PciHotplug::default());
-        device.input(&mut bench.context(), &DeviceInput::CardWanted { slot: 31 });
-        device.input(&mut bench.context(), &DeviceInput::CardAdded { slot: 4 });
+        device.input(&mut bench.context(), DeviceInput::CardWanted { slot: 31 });
+        device.input(&mut bench.context(), DeviceInput::CardAdded { slot: 4 });
         device.reset(&mut bench.context());
         assert_eq!(bench.outputs, [Output::Eject { slot: 31 }]);
         assert_eq!(device.0, State::default());

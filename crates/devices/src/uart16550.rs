@@ -556,7 +556,7 @@ impl Device for Uart16550 {
         self.update_irq(context);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         let DeviceInput::Serial(bytes) = input else { return };
         let taken = bytes.len().min(INBOX_CAPACITY.saturating_sub(self.state.inbox.len()));
         self.state.inbox.extend(&bytes[..taken]);

@@ -101,7 +101,7 @@ pub trait DeviceType: Debug {
     fn notify(&mut self, work: &mut Work<'_, '_>, queue: u16);
 
     /// Something from outside has come, perhaps for what was asked before a reset.
-    fn input(&mut self, _work: &mut Work<'_, '_>, _input: &DeviceInput) {}
+    fn input(&mut self, _work: &mut Work<'_, '_>, _input: DeviceInput) {}
 
     /// False while there is no room for more input.
     fn takes_input(&self) -> bool {

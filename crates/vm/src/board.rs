@@ -294,7 +294,7 @@ impl Board {
     }
 
     /// Gives `input` to the device `name`. If there is no such device, the input is lost.
-    pub fn input(&mut self, memory: &mut Memory, now: Time, name: &str, input: &DeviceInput) {
+    pub fn input(&mut self, memory: &mut Memory, now: Time, name: &str, input: DeviceInput) {
         if let Some(id) = self.bus.find(name) {
             self.call(memory, now, id, |device, context| device.input(context, input));
         }

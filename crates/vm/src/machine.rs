@@ -454,7 +454,7 @@ impl Vm {
     }
 
     /// Takes an input in. Everything that is not determined passes here.
-    fn take_input(&mut self, input: &Input) -> Option<Ending> {
+    fn take_input(&mut self, input: Input) -> Option<Ending> {
         let (instructions, time) = (self.cpu.instructions, self.now());
         if self.recording.is_some() || self.recorder.is_some() {
             let stamped = StampedInput { instructions, time, input: input.clone() };
@@ -465,24 +465,24 @@ impl Vm {
                 recording.push(stamped);
             }
         }
-        self.tell_log(&What::Input(input));
+        self.tell_log(&What::Input(&input));
         match input {
             Input::Device { name, input } => {
-                match input {
-                    DeviceInput::Disk(answer) => self.drives.note_answer(name, answer),
+                match &input {
+                    DeviceInput::Disk(answer) => self.drives.note_answer(&name, answer),
                     DeviceInput::Packet(_) => self.networks.note_packet(),
                     _ => {}
                 }
                 self.board.input(
                     &mut self.memory,
                     self.clock.now(self.cpu.instructions),
-                    name,
+                    &name,
                     input,
                 );
             }
-            Input::Plug { name, card } => self.put_in(name, card),
+            Input::Plug { name, card } => self.put_in(&name, &card),
             Input::HostTime { time, picos_per_instruction } => {
-                self.clock.set(self.cpu.instructions, *time, *picos_per_instruction);
+                self.clock.set(self.cpu.instructions, time, picos_per_instruction);
                 self.show_clock();
             }
             Input::Reset => self.board.press_reset(),
@@ -568,7 +568,7 @@ impl Vm {
         }
         if sent {
             for name in self.networks.flush() {
-                self.take_input(&Input::Device { name, input: DeviceInput::Congestion(true) });
+                self.take_input(Input::Device { name, input: DeviceInput::Congestion(true) });
             }
         }
         self.stats.back_end_done(began);
@@ -586,12 +586,12 @@ impl Vm {
         let Some(name) = self.board.name(device).map(str::to_owned) else { return Ok(()) };
         if let Some(replay) = &mut self.replay {
             if let Some(answer) = replay.take_answer(self.cpu.instructions, &name, request.tag)? {
-                self.take_input(&answer);
+                self.take_input(answer);
             }
             return Ok(());
         }
         if let Some(answer) = self.drives.ask(&name, unit, request) {
-            self.take_input(&Input::Device { name, input: DeviceInput::Disk(answer) });
+            self.take_input(Input::Device { name, input: DeviceInput::Disk(answer) });
         }
         Ok(())
     }

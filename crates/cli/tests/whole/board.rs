@@ -118,7 +118,8 @@ fn debian_finds_no_hpet_where_there_is_none() {
     let mut guest = boot("quiet", &["--hpet=off"]);
     let clocks = "cat /sys/devices/system/clocksource/clocksource0/available_clocksource";
     let clocks = guest.command(clocks);
-    assert!(clocks.contains("acpi_pm") && !clocks.contains("hpet"), "{clocks}");
+    // Whether the timer of ACPI is among them depends on the host's load, as Linux compares it with the 8254.
+    assert!(clocks.contains("tsc") && !clocks.contains("hpet"), "{clocks}");
     assert_eq!(guest.power_off(), Some(0));
 }
 

@@ -53,6 +53,12 @@ pub(super) enum Delivery {
 }
 
 impl Frame {
+    /// What it is.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The frames of which `packet` consists where it comes out of the cable, those that the registers let pass.
     pub(super) fn from_packet(packet: Packet, file: &mut File, mut give: impl FnMut(Frame)) {
         let is_checked = packet.checksum.is_some();

@@ -93,7 +93,7 @@ impl Driven {
     }
 
     fn come(&mut self, packet: Packet) {
-        self.card.input(&mut self.bench.context(), &DeviceInput::Packet(packet));
+        self.card.input(&mut self.bench.context(), DeviceInput::Packet(packet));
     }
 
     /// Length, status and bytes of what was written by descriptor `number`.
@@ -263,7 +263,7 @@ fn interrupts_are_held_back() {
 #[test]
 fn the_cable_is_pulled() {
     let mut driven = Driven::started();
-    driven.card.input(&mut driven.bench.context(), &DeviceInput::Link(false));
+    driven.card.input(&mut driven.bench.context(), DeviceInput::Link(false));
     assert_eq!(driven.read(r::ICR), cause::LINK_CHANGED);
     assert_eq!(driven.read(r::STATUS) & status::LINK_UP, 0);
     driven.come(Packet::frame(frame(OURS, 60)));
@@ -273,11 +273,11 @@ fn the_cable_is_pulled() {
 #[test]
 fn a_congested_network_stops_the_card() {
     let mut driven = Driven::started();
-    driven.card.input(&mut driven.bench.context(), &DeviceInput::Congestion(true));
+    driven.card.input(&mut driven.bench.context(), DeviceInput::Congestion(true));
     driven.describe(SEND_BUFFER, 60, END, 0);
     driven.kick();
     assert_eq!(driven.read(r::TDH), 0);
-    driven.card.input(&mut driven.bench.context(), &DeviceInput::Congestion(false));
+    driven.card.input(&mut driven.bench.context(), DeviceInput::Congestion(false));
     assert_eq!((driven.read(r::TDH), driven.sent().len()), (1, 1));
 }
 
@@ -337,4 +337,16 @@ proptest! {
         let saved = driven.card.save();
         E1000::new("nic0", OURS, SLOT).restore(&saved).unwrap();
     }
+}
+
+#[test]
+fn a_packet_is_not_copied_before_the_driver_has_it() {
+    let mut driven = Driven::started();
+    // There is no buffer for it.
+    driven.write(r::RDT, driven.card.chip.file.get(r::RDH));
+    let mut bytes = vec![0; 1514];
+    bytes[..6].copy_from_slice(&OURS.0);
+    let place = bytes.as_ptr();
+    driven.come(Packet::frame(bytes));
+    assert_eq!(driven.card.chip.waiting[0].bytes().as_ptr(), place);
 }

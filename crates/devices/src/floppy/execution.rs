@@ -248,17 +248,17 @@ impl Floppy {
     }
 
     /// The drive has done what it was asked. Answers to commands that were broken off are ignored.
-    pub(super) fn take_answer(&mut self, context: &mut Context<'_>, answer: &DiskAnswer) {
+    pub(super) fn take_answer(&mut self, context: &mut Context<'_>, answer: DiskAnswer) {
         let Some(execution) = &self.state.execution else { return };
         if execution.stage != (Stage::Asking { tag: answer.tag }) {
             return;
         }
         let from_host = execution.is_from_host();
-        match &answer.result {
+        match answer.result {
             Err(DiskError::ReadOnly) => self.finish(Status::NOT_WRITABLE),
             Err(DiskError::NoMedium) => self.finish(Status::MISSING_ADDRESS_MARK),
             Ok(_) if from_host || execution.gives_nothing() => self.sector_done(context),
-            Ok(data) if data.len() == SECTOR_SIZE => self.begin_transfer(data.clone()),
+            Ok(data) if data.len() == SECTOR_SIZE => self.begin_transfer(data),
             Ok(_) | Err(_) => self.finish(Status::DATA_ERROR),
         }
     }

@@ -78,7 +78,7 @@ impl Machine {
                     panic!("{output:?}");
                 };
                 let answer = self.drive(request);
-                self.floppy.input(&mut self.bench.context(), &DeviceInput::Disk(answer));
+                self.floppy.input(&mut self.bench.context(), DeviceInput::Disk(answer));
             }
         }
     }
@@ -385,7 +385,7 @@ fn a_new_diskette_shows_and_may_have_another_format() {
     let mut machine = Machine::new();
     machine.seek(1);
     let medium = Some(Medium { sectors: 1440, read_only: false });
-    machine.floppy.input(&mut machine.bench.context(), &DeviceInput::Medium { unit: 0, medium });
+    machine.floppy.input(&mut machine.bench.context(), DeviceInput::Medium { unit: 0, medium });
     assert_eq!(machine.read(DIGITAL_INPUT), DIR_CHANGED);
     machine.seek(2);
     assert_eq!(machine.read(DIGITAL_INPUT), 0);
@@ -409,7 +409,7 @@ fn a_reset_breaks_a_command_off_and_its_answer_is_ignored() {
     machine.write(MAIN_STATUS, DSR_RESET);
     machine.pass(RESET_NANOS);
     let answer = DiskAnswer { tag, result: Err(DiskError::Host) };
-    machine.floppy.input(&mut machine.bench.context(), &DeviceInput::Disk(answer));
+    machine.floppy.input(&mut machine.bench.context(), DeviceInput::Disk(answer));
     assert_eq!(machine.command(&[0x08]), [0xc0, 0]);
     machine.set_up_dma(vec![0; 512]);
     let read = [0x46, 0x00, 0, 0, 1, 2, 18, 0x1b, 0xff];
@@ -430,7 +430,7 @@ fn failures_of_the_host_are_errors_of_the_diskette() {
         machine.bench.advance(&mut machine.floppy, 1_000_000);
         let Some(Output::Disk { request, .. }) = machine.bench.outputs.pop() else { panic!() };
         let answer = DiskAnswer { tag: request.tag, result: Err(error) };
-        machine.floppy.input(&mut machine.bench.context(), &DeviceInput::Disk(answer));
+        machine.floppy.input(&mut machine.bench.context(), DeviceInput::Disk(answer));
         assert_eq!(machine.result()[..3], status);
     }
 }

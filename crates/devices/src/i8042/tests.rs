@@ -36,12 +36,12 @@ impl Machine {
         self.write(byte);
     }
 
-    fn input(&mut self, input: &DeviceInput) {
+    fn input(&mut self, input: DeviceInput) {
         self.controller.input(&mut self.bench.context(), input);
     }
 
     fn key(&mut self, code: u16, pressed: bool) {
-        self.input(&DeviceInput::Key { key: Key(code), pressed });
+        self.input(DeviceInput::Key { key: Key(code), pressed });
     }
 
     fn set_command_byte(&mut self, value: u8) {
@@ -146,16 +146,16 @@ fn the_mouse_reports_by_itself_and_not_too_often() {
     let moved = |right, left_button| {
         DeviceInput::Mouse(MouseMove { right, left_button, ..MouseMove::default() })
     };
-    machine.input(&moved(3, true));
+    machine.input(moved(3, true));
     assert_eq!(machine.answers(), [0x09, 3, 0]);
-    machine.input(&moved(1, false));
-    machine.input(&moved(1, false));
+    machine.input(moved(1, false));
+    machine.input(moved(1, false));
     assert_eq!(machine.answers(), [], "the time for the next has not come");
     machine.bench.advance(&mut machine.controller, 10_000_000);
     assert_eq!(machine.answers(), [0x08, 2, 0]);
     machine.command(0xa7);
     machine.bench.advance(&mut machine.controller, 10_000_000);
-    machine.input(&moved(1, false));
+    machine.input(moved(1, false));
     assert_eq!(machine.answers(), []);
     machine.command(0xa8);
     assert_eq!(machine.answers(), [0x08, 1, 0]);

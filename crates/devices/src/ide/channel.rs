@@ -1,7 +1,7 @@
 //! One cable: two drives, the registers by which the host sees them, and the bus master's half of it.
 
 use ring3_core::device::{Context, Width};
-use ring3_core::disk::{DiskAnswer, DiskRequest};
+use ring3_core::disk::DiskRequest;
 use serde::{Deserialize, Serialize};
 
 use super::DriveModel;
@@ -201,13 +201,9 @@ impl Channel {
         self.master.write(offset, value);
     }
 
-    /// Hands an answer to the drive that waits for it, if one does.
-    pub(super) fn answered(&mut self, answer: &DiskAnswer) {
-        for drive in self.drives.iter_mut().flatten() {
-            if drive.answered(answer.tag, &answer.result) {
-                return;
-            }
-        }
+    /// The drives that there are.
+    pub(super) fn drives_mut(&mut self) -> impl Iterator<Item = &mut Drive> {
+        self.drives.iter_mut().flatten()
     }
 
     /// Drive `number` (0 or 1), if there is one.

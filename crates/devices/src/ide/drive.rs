@@ -149,15 +149,16 @@ impl Drive {
         Some(request)
     }
 
-    /// Request `tag` has been answered. False when this drive does not wait for it.
-    pub(super) fn answered(&mut self, tag: u64, result: &Result<Vec<u8>, DiskError>) -> bool {
-        if self.waiting != Some(tag) {
-            return false;
-        }
+    /// True when this drive waits for the answer to request `tag`.
+    pub(super) fn awaits(&self, tag: u64) -> bool {
+        self.waiting == Some(tag)
+    }
+
+    /// The request that this drive waits for has been answered.
+    pub(super) fn answered(&mut self, result: Result<Vec<u8>, DiskError>) {
         self.waiting = None;
         let (commands, interface) = self.commands();
-        commands.answered(interface, result.clone());
-        true
+        commands.answered(interface, result);
     }
 
     /// A person has changed the medium; disks have theirs for good.

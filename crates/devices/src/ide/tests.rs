@@ -132,7 +132,7 @@ impl Machine {
 
     fn answer(&mut self, tag: u64, result: Result<Vec<u8>, DiskError>) {
         let input = DeviceInput::Disk(DiskAnswer { tag, result });
-        self.ide.input(&mut self.bench.context(), &input);
+        self.ide.input(&mut self.bench.context(), input);
     }
 
     fn execute(&mut self, unit: u8, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
@@ -406,7 +406,7 @@ proptest! {
                 Event::Medium(unit, sectors) => {
                     let medium = sectors.map(|sectors| Medium { sectors, read_only: true });
                     let input = DeviceInput::Medium { unit, medium };
-                    machine.ide.input(&mut machine.bench.context(), &input);
+                    machine.ide.input(&mut machine.bench.context(), input);
                 }
             }
         }

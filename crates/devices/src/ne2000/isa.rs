@@ -79,7 +79,7 @@ impl Device for Isa {
         self.card.write_string(port.wrapping_sub(self.port), width, bytes)
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         self.card.input(context, input);
         self.settle(context);
     }

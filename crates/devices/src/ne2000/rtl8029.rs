@@ -196,7 +196,7 @@ impl Device for Rtl8029 {
         self.function.write(context, offset, width, value);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         self.card.input(context, input);
         self.settle(context);
     }

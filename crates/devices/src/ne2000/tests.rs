@@ -146,12 +146,12 @@ impl Driven {
         self.bench.outputs.drain(..).map(packet).collect()
     }
 
-    fn input(&mut self, input: &DeviceInput) {
+    fn input(&mut self, input: DeviceInput) {
         self.card.input(&mut self.bench.context(), input);
     }
 
     fn receive(&mut self, frame: Vec<u8>) {
-        self.input(&DeviceInput::Packet(Packet::frame(frame)));
+        self.input(DeviceInput::Packet(Packet::frame(frame)));
     }
 
     /// The interrupts that there are, which are cleared, packets or not.

@@ -30,7 +30,7 @@ fn port(speed: Speed) -> (TestBench, Uart16550) {
 }
 
 fn send_in(bench: &mut TestBench, uart: &mut Uart16550, bytes: &[u8]) {
-    uart.input(&mut bench.context(), &DeviceInput::Serial(bytes.to_vec()));
+    uart.input(&mut bench.context(), DeviceInput::Serial(bytes.to_vec()));
 }
 
 fn sent(bench: &mut TestBench) -> Vec<u8> {

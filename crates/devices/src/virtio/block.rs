@@ -403,9 +403,9 @@ impl DeviceType for Block {
         self.serve(work, queue);
     }
 
-    fn input(&mut self, work: &mut Work<'_, '_>, input: &DeviceInput) {
+    fn input(&mut self, work: &mut Work<'_, '_>, input: DeviceInput) {
         match input {
-            DeviceInput::Disk(answer) => self.answered(work, answer),
+            DeviceInput::Disk(answer) => self.answered(work, &answer),
             // The image has another size now.
             DeviceInput::Medium { unit: UNIT, medium: Some(medium) } => {
                 work.config_changed = self.state.sectors != medium.sectors;

@@ -176,7 +176,7 @@ impl Net {
     }
 
     /// A packet has come.
-    fn receive(&mut self, work: &mut Work<'_, '_>, packet: &Packet) {
+    fn receive(&mut self, work: &mut Work<'_, '_>, packet: Packet) {
         if !self.state.link_up || packet.bytes.len() < HEADER_LEN {
             return;
         }
@@ -185,7 +185,7 @@ impl Net {
         }
         let offloads = self.guest_offloads(work.features);
         let mut ready = VecDeque::new();
-        packet.clone().without_offloads(offloads, |packet| ready.push_back(packet));
+        packet.without_offloads(offloads, |packet| ready.push_back(packet));
         self.state.waiting.append(&mut ready);
         self.deliver(work);
     }
@@ -340,15 +340,15 @@ impl DeviceType for Net {
         }
     }
 
-    fn input(&mut self, work: &mut Work<'_, '_>, input: &DeviceInput) {
+    fn input(&mut self, work: &mut Work<'_, '_>, input: DeviceInput) {
         match input {
             DeviceInput::Packet(packet) => self.receive(work, packet),
             DeviceInput::Link(is_up) => {
-                work.config_changed = self.state.link_up != *is_up;
-                self.state.link_up = *is_up;
+                work.config_changed = self.state.link_up != is_up;
+                self.state.link_up = is_up;
             }
             DeviceInput::Congestion(is_there) => {
-                self.state.congested = *is_there;
+                self.state.congested = is_there;
                 for pair in 0..self.pair_count() {
                     self.transmit(work, 2 * pair + 1);
                 }

@@ -337,7 +337,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         self.settle(context, false);
     }
 
-    fn input(&mut self, context: &mut Context<'_>, input: &DeviceInput) {
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
         self.work(context, |device_type, work| device_type.input(work, input));
     }
 

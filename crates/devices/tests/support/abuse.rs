@@ -148,7 +148,7 @@ fn step<D: Device>(
                     1 => Ok(Vec::new()),
                     _ => Ok(vec![1; len]),
                 };
-                device.input(context, &DeviceInput::Disk(DiskAnswer { tag, result }));
+                device.input(context, DeviceInput::Disk(DiskAnswer { tag, result }));
             }
         }
         11 | 12 => {
@@ -167,7 +167,7 @@ fn step<D: Device>(
             let len = usize::from(source.byte()?) * 8;
             if device.takes_input() {
                 let packet = Packet::frame(source.bytes(len).to_vec());
-                device.input(context, &DeviceInput::Packet(packet));
+                device.input(context, DeviceInput::Packet(packet));
             }
         }
         _ => {

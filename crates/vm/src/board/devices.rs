@@ -219,7 +219,7 @@ impl Board {
         self.put_card(place, card);
         self.call(memory, now, id, |device, context| device.reset(context));
         let added = DeviceInput::CardAdded { slot: place.slot };
-        self.input(memory, now, pci_hotplug::NAME, &added);
+        self.input(memory, now, pci_hotplug::NAME, added);
     }
 
     /// Takes out the card in PCI slot `slot`. Returns false if there is none.

@@ -28,7 +28,7 @@ impl Vm {
         }
         let card = Card::Disk(disk).save();
         // An input of a device never ends the run.
-        self.take_input(&Input::Plug { name: name.to_owned(), card });
+        self.take_input(Input::Plug { name: name.to_owned(), card });
         Ok(())
     }
 
@@ -39,7 +39,7 @@ impl Vm {
         let place = place.filter(|place| place.is_taken(&self.config));
         let Place { slot, .. } = place.ok_or(UnplugError::NoCard)?;
         let input = DeviceInput::CardWanted { slot };
-        self.take_input(&Input::Device { name: pci_hotplug::NAME.to_owned(), input });
+        self.take_input(Input::Device { name: pci_hotplug::NAME.to_owned(), input });
         Ok(())
     }
 

@@ -131,7 +131,7 @@ impl Vm {
             };
             let Some(input) = input else { break };
             run.session.note(door, &input);
-            let ended = self.take_input(&input);
+            let ended = self.take_input(input);
             let ending = self.finish_slice(&mut run.session, door, console)?.or(ended);
             if ending.is_some() {
                 return Ok(ending);

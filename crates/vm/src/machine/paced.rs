@@ -27,15 +27,15 @@ impl Vm {
                 let tick = self.board.next_tick();
                 pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
             };
-            let mut ending = self.take_input(&look);
+            let mut ending = self.take_input(look);
             door.fetch();
             while let Some(input) = door.take(|input| accepts(&self.board, input)) {
                 session.note(door, &input);
-                ending = ending.or(self.take_input(&input));
+                ending = ending.or(self.take_input(input));
             }
             while let Some((name, answer)) = self.drives.take_answer() {
                 let input = Input::Device { name, input: DeviceInput::Disk(answer) };
-                ending = ending.or(self.take_input(&input));
+                ending = ending.or(self.take_input(input));
             }
             let slice = if paused {
                 0

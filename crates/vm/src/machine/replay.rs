@@ -174,7 +174,7 @@ impl Vm {
             let Some(next) = self.replay.as_mut().map(Replay::take).transpose()?.flatten() else {
                 break;
             };
-            let mut ending = self.take_input(&next.input);
+            let mut ending = self.take_input(next.input);
             if self.config.deterministic {
                 ending = self.hand_out(console)?.or(ending);
             }

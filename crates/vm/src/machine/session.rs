@@ -64,7 +64,7 @@ impl Vm {
             let answer = door.wait_for(|input| {
                 matches!(input, Input::Device { input: DeviceInput::Disk(_), .. })
             });
-            self.take_input(&answer);
+            self.take_input(answer);
         }
         self.drives.answer_at_once();
     }
@@ -202,7 +202,7 @@ impl Vm {
         let mut names = nic::NAMES.into_iter().take(self.config.nics.len());
         let name = names.find(is_meant).ok_or(LinkError::NoCard)?.to_owned();
         // An input of a device never ends the run.
-        self.take_input(&Input::Device { name, input: DeviceInput::Link(is_up) });
+        self.take_input(Input::Device { name, input: DeviceInput::Link(is_up) });
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Vm {
         let medium = self.drives.resize(&device, unit, bytes)?;
         let input = DeviceInput::Medium { unit, medium };
         // An input of a device never ends the run.
-        self.take_input(&Input::Device { name: device, input });
+        self.take_input(Input::Device { name: device, input });
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Vm {
             DeviceInput::Medium { unit, medium }
         };
         // An input of a device never ends the run.
-        self.take_input(&Input::Device { name: device, input });
+        self.take_input(Input::Device { name: device, input });
         if held { Err(MediumHeld) } else { Ok(()) }
     }
 }

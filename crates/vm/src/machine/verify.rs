@@ -152,7 +152,7 @@ impl Vm {
             Verified::Same(ending) => self.finish(ending, console)?,
             Verified::Differs(_) => {
                 // The machine that repeats the recording comes to its end here.
-                self.take_input(&Input::Quit);
+                self.take_input(Input::Quit);
                 if let Err(error) = self.finish(&Ending::Quit, console) {
                     warn!("{error}");
                 }

@@ -167,7 +167,7 @@ fn a_changed_medium_is_told_once() {
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 0, 0, 0, 0]);
     let medium = Some(Medium { sectors: SECTORS, read_only: true });
     let input = DeviceInput::Medium { unit: 0, medium };
-    machine.ide.input(&mut machine.bench.context(), &input);
+    machine.ide.input(&mut machine.bench.context(), input);
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 2, 2, 0, 0]);
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 0, 2, 0, 0]);
     assert_eq!(data(&mut machine, &[0x12, 0, 0, 0, 36]).len(), 36, "INQUIRY always works");
@@ -175,7 +175,7 @@ fn a_changed_medium_is_told_once() {
     assert_eq!(sense(&mut machine), [6, 0x28, 0]);
     assert_eq!(data(&mut machine, &[0x00]), []);
     let input = DeviceInput::Medium { unit: 0, medium: None };
-    machine.ide.input(&mut machine.bench.context(), &input);
+    machine.ide.input(&mut machine.bench.context(), input);
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 3, 0, 0, 0]);
     assert_eq!(data(&mut machine, &[0x4a, 1, 0, 0, 0x02, 0, 0, 0, 8]), [0, 2, 0x80, 0x10]);
 }
@@ -210,15 +210,15 @@ fn the_eject_button_of_a_locked_drive_asks_software() {
     assert!(machine.ide.holds_medium(0));
     for unit in [1, 2, 200] {
         assert!(!machine.ide.holds_medium(unit), "there is no drive {unit}");
-        machine.ide.input(&mut machine.bench.context(), &DeviceInput::EjectRequest { unit });
+        machine.ide.input(&mut machine.bench.context(), DeviceInput::EjectRequest { unit });
     }
     assert_eq!(data(&mut machine, &events)[4], 0);
-    machine.ide.input(&mut machine.bench.context(), &DeviceInput::EjectRequest { unit: 0 });
+    machine.ide.input(&mut machine.bench.context(), DeviceInput::EjectRequest { unit: 0 });
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 1, 2, 0, 0]);
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 0, 2, 0, 0]);
     // By force.
     let input = DeviceInput::Medium { unit: 0, medium: None };
-    machine.ide.input(&mut machine.bench.context(), &input);
+    machine.ide.input(&mut machine.bench.context(), input);
     assert!(!machine.ide.holds_medium(0));
     assert_eq!(data(&mut machine, &events), [0, 6, 4, 0x10, 3, 0, 0, 0]);
 }

@@ -268,7 +268,7 @@ fn large(len: usize) -> Packet {
 fn a_large_packet_comes_as_frames_as_there_is_room() {
     let mut driven = Driven::started();
     let packet = large(30_000);
-    driven.input(&DeviceInput::Packet(packet.clone()));
+    driven.input(DeviceInput::Packet(packet.clone()));
     assert!(!driven.card.takes_input());
     let mut payload = Vec::new();
     let mut page = RING.0 + 1;
@@ -291,7 +291,7 @@ fn a_large_packet_comes_as_frames_as_there_is_room() {
     assert!(payload == packet.bytes[54..]);
     assert!(driven.card.takes_input());
     // A stop loses what waits.
-    driven.input(&DeviceInput::Packet(packet));
+    driven.input(DeviceInput::Packet(packet));
     driven.write(COMMAND, 0x21);
     driven.write(COMMAND, 0x22);
     let current = driven.current();

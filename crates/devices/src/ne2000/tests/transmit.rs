@@ -56,12 +56,12 @@ fn what_is_no_frame_is_lost() {
 #[test]
 fn without_a_cable_the_carrier_is_lost() {
     let mut driven = Driven::started();
-    driven.input(&DeviceInput::Link(false));
+    driven.input(DeviceInput::Link(false));
     driven.transmit(60);
     driven.receive(frame(OURS.0, 60));
     assert_eq!((driven.interrupts(), driven.sent()), (0x02, vec![]));
     assert_eq!(driven.read(TRANSMIT_STATUS), 0x51);
-    driven.input(&DeviceInput::Link(true));
+    driven.input(DeviceInput::Link(true));
     driven.transmit(60);
     driven.receive(frame(OURS.0, 60));
     assert_eq!((driven.interrupts(), driven.sent().len()), (0x03, 1));
@@ -71,18 +71,18 @@ fn without_a_cable_the_carrier_is_lost() {
 #[test]
 fn a_packet_waits_while_the_network_is_congested() {
     let mut driven = Driven::started();
-    driven.input(&DeviceInput::Congestion(true));
+    driven.input(DeviceInput::Congestion(true));
     driven.transmit(60);
     driven.write(COMMAND, 0x22);
     assert_eq!((driven.interrupts(), driven.read(COMMAND), driven.sent()), (0, 0x26, vec![]));
-    driven.input(&DeviceInput::Congestion(false));
+    driven.input(DeviceInput::Congestion(false));
     assert!(driven.line());
     assert_eq!((driven.interrupts(), driven.read(COMMAND), driven.sent().len()), (2, 0x22, 1));
     // A stop gives it up.
-    driven.input(&DeviceInput::Congestion(true));
+    driven.input(DeviceInput::Congestion(true));
     driven.transmit(60);
     driven.write(COMMAND, 0x21);
-    driven.input(&DeviceInput::Congestion(false));
+    driven.input(DeviceInput::Congestion(false));
     assert_eq!((driven.interrupts(), driven.sent()), (0x80, vec![]));
 }
 

@@ -66,7 +66,7 @@ impl Machine {
 
     fn answer(&mut self, tag: u64, result: Result<Vec<u8>, DiskError>) {
         let input = DeviceInput::Disk(DiskAnswer { tag, result });
-        self.work(|block, work| block.input(work, &input));
+        self.work(|block, work| block.input(work, input));
     }
 
     /// Lets the drive do all that it was asked.
@@ -364,7 +364,7 @@ fn the_configuration_is_that_of_the_disk() {
     // The image grows.
     let medium = Some(Medium { sectors: 3 * SECTORS, read_only: false });
     machine.work(|block, work| {
-        block.input(work, &DeviceInput::Medium { unit: 0, medium });
+        block.input(work, DeviceInput::Medium { unit: 0, medium });
         assert!(work.config_changed);
     });
     assert_eq!(machine.block.config()[..8], (3 * SECTORS).to_le_bytes());
@@ -440,7 +440,7 @@ proptest! {
                     if let Some((tag, len)) = asked.pop() {
                         let result = if succeeds { Ok(vec![1; len]) } else { Err(DiskError::Host) };
                         let answer = DeviceInput::Disk(DiskAnswer { tag, result });
-                        function.input(context, &answer);
+                        function.input(context, answer);
                     }
                 }
                 Blow::Notify(queue) => {

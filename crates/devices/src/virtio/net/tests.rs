@@ -60,7 +60,7 @@ impl Machine {
         changed
     }
 
-    fn input(&mut self, input: &DeviceInput) -> bool {
+    fn input(&mut self, input: DeviceInput) -> bool {
         self.work(|net, work| net.input(work, input))
     }
 
@@ -80,7 +80,7 @@ impl Machine {
     fn come(&mut self, address: [u8; 6], len: usize) {
         let mut bytes: Vec<u8> = (0..len).map(|index| (index * 3 + index / 256) as u8).collect();
         bytes[..6].copy_from_slice(&address);
-        self.input(&DeviceInput::Packet(Packet::frame(bytes)));
+        self.input(DeviceInput::Packet(Packet::frame(bytes)));
     }
 
     /// Buffers for what comes.
@@ -233,7 +233,7 @@ fn what_a_driver_has_not_accepted_is_done_for_it() {
         machine.features |= features;
         let place = BUFFERS + 0x1_0000;
         machine.offer(&[(place, 4096, true), (place + 0x1000, 4096, true)]);
-        machine.input(&DeviceInput::Packet(packet.clone()));
+        machine.input(DeviceInput::Packet(packet.clone()));
         let used: Vec<_> = std::iter::from_fn(|| machine.used(0)).map(|used| used.1).collect();
         assert_eq!(used, lens);
     }
@@ -241,9 +241,19 @@ fn what_a_driver_has_not_accepted_is_done_for_it() {
     let mut machine = Machine::new();
     machine.offer(&[(BUFFERS + 0x1_0000, 4096, true), (BUFFERS + 0x1_1000, 4096, true)]);
     assert_eq!(machine.command(&[5, 0, 2, 0, 0, 0, 0, 0, 0, 0]), 0);
-    machine.input(&DeviceInput::Packet(packet));
+    machine.input(DeviceInput::Packet(packet));
     assert_eq!(machine.used(0).map(|used| used.1), Some(1066));
     assert_eq!(machine.command(&[5, 0, 0, 4, 0, 0, 0, 0, 0, 0]), 1, "it was never offered");
+}
+
+#[test]
+fn a_packet_is_not_copied_before_the_driver_has_it() {
+    let mut machine = Machine::new();
+    let mut bytes = vec![0; 60_000];
+    bytes[..6].copy_from_slice(&[0xff; 6]);
+    let place = bytes.as_ptr();
+    machine.input(DeviceInput::Packet(Packet::frame(bytes)));
+    assert_eq!(machine.net.state.waiting[0].bytes.as_ptr(), place);
 }
 
 #[test]
@@ -307,11 +317,11 @@ fn commands_that_cannot_be_are_refused() {
 #[test]
 fn nothing_is_begun_while_the_network_is_congested() {
     let mut machine = Machine::new();
-    machine.input(&DeviceInput::Congestion(true));
+    machine.input(DeviceInput::Congestion(true));
     machine.send(&[0; 12], &[1; 60]);
     assert_eq!((machine.sent.len(), machine.used(1)), (0, None));
     assert_eq!(machine.rings[1].used_flags(&machine.bench.memory), 1, "no need to notify");
-    machine.input(&DeviceInput::Congestion(false));
+    machine.input(DeviceInput::Congestion(false));
     assert_eq!((machine.sent.len(), machine.used(1)), (1, Some((0, 0))));
     assert_eq!(machine.rings[1].used_flags(&machine.bench.memory), 0);
 }
@@ -319,13 +329,13 @@ fn nothing_is_begun_while_the_network_is_congested() {
 #[test]
 fn a_cable_that_leads_nowhere_carries_nothing() {
     let mut machine = Machine::new();
-    assert!(machine.input(&DeviceInput::Link(false)), "the driver hears of it");
-    assert!(!machine.input(&DeviceInput::Link(false)));
+    assert!(machine.input(DeviceInput::Link(false)), "the driver hears of it");
+    assert!(!machine.input(DeviceInput::Link(false)));
     assert_eq!(machine.net.config()[6..8], [0, 0]);
     assert!(!machine.takes(MAC.0));
     machine.send(&[0; 12], &[1; 60]);
     assert_eq!((machine.sent.len(), machine.used(1).is_some()), (0, true));
-    machine.input(&DeviceInput::Link(true));
+    machine.input(DeviceInput::Link(true));
     assert!(machine.takes(MAC.0));
 }
 
@@ -343,7 +353,7 @@ fn streams_are_spread_over_pairs_and_keep_to_theirs() {
     packet[12] = 0x08;
     let mut to = |machine: &mut Machine, port: u8| {
         packet[35] = port;
-        machine.input(&DeviceInput::Packet(Packet::frame(packet.clone())));
+        machine.input(DeviceInput::Packet(Packet::frame(packet.clone())));
         [0, 2, 4, 6].into_iter().find(|ring| machine.used(*ring).is_some()).unwrap()
     };
     assert_eq!(to(&mut machine, 1), 0, "the driver uses one");
@@ -400,10 +410,10 @@ proptest! {
                     let bytes = vec![bytes[0]; usize::from(number)];
                     let header = *bytes.first_chunk().unwrap_or(&[0; OFFLOAD_HEADER_LEN]);
                     if let Some(packet) = Packet::with_offload_header(header, bytes) {
-                        machine.input(&DeviceInput::Packet(packet));
+                        machine.input(DeviceInput::Packet(packet));
                     }
                 }
-                4 => drop(machine.input(&DeviceInput::Congestion(number & 1 != 0))),
+                4 => drop(machine.input(DeviceInput::Congestion(number & 1 != 0))),
                 5 => {
                     let ring = &machine.rings[ring];
                     ring.set_available_flags(&mut machine.bench.memory, number);

@@ -124,9 +124,23 @@ fn packets_go_to_whom_they_are_for_as_they_are() {
     let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
     let checksum = Some(PartialChecksum { start: 34, offset: 6 });
     let unfinished = Packet { checksum, ..first.frame(address(2).0, 7, 64) };
-    first.send(unfinished.clone());
+    // Until the greeting of the switch has come, it may be a machine of QEMU's, which gets whole frames.
+    let mut whole = None;
+    unfinished.clone().without_offloads(Offloads::default(), |frame| whole = Some(frame));
+    let until = Instant::now() + PATIENCE;
+    let mut sent = 0;
+    loop {
+        first.door.fetch();
+        first.send(unfinished.clone());
+        sent += 1;
+        let came = second.packet();
+        if came == unfinished {
+            break;
+        }
+        assert_eq!(Some(came), whole);
+        assert!(Instant::now() < until, "the other one is one of ring3 too");
+    }
     first.send(first.frame(BROADCAST, 8, 60));
-    assert_eq!(second.packet(), unfinished, "the other one is one of ring3 too");
     assert_eq!(second.packet(), first.frame(BROADCAST, 8, 60));
     assert_eq!(third.packet(), first.frame(BROADCAST, 8, 60), "it has not seen the one before");
     // A machine that sends in the name of another one is not heard.
@@ -137,7 +151,7 @@ fn packets_go_to_whom_they_are_for_as_they_are() {
     assert_eq!(first.packet(), second.frame(address(1).0, 10, 60));
     let ports = running.wait_until(|_| true);
     assert_eq!(ports[1].refused.get("spoofed"), Some(&1));
-    assert_eq!((ports[1].received, ports[1].sent), (2, 2));
+    assert_eq!((ports[1].received, ports[1].sent), (2, sent + 1));
     drop(second);
     running.wait_until(|ports| ports.len() == 2);
 }

@@ -1,6 +1,6 @@
 //! Guests that do nothing any more, or that start again and again, and the messages about them:
 //!
-//! * guests that have halted with interrupts disabled, so that only a reset can wake them up;
+//! * guests that have halted with interrupts disabled, so that only a reset or an NMI can wake them up;
 //! * guests for 64-bit processors, which halt, or fault, soon after they have looked for long mode;
 //! * firmware that has found nothing to boot;
 //! * resets and triple faults without end.
@@ -111,7 +111,7 @@ impl Vm {
             return Some(Ending::For64Bits);
         }
         let reason =
-            "the guest has halted with interrupts disabled, so nothing can wake it up".to_owned();
+            "the guest has halted with interrupts disabled, and nobody is there to reset it or send an NMI".to_owned();
         Some(Ending::Stuck(self.report(reason)))
     }
 
@@ -130,7 +130,9 @@ impl Vm {
                 self.giving_up.told_64_bits = resets;
             }
         } else if is_stuck && session.told_stuck != resets {
-            warn!("the guest has halted with interrupts disabled: only a reset can wake it up");
+            warn!(
+                "the guest has halted with interrupts disabled: only a reset or an NMI can wake it up"
+            );
             session.told_stuck = resets;
         }
         None

@@ -177,7 +177,7 @@ impl Vm {
             let reference_came = reference.repeat(inputs, target, None)?;
             let reached = self.cpu.instructions;
             let search = Search { engines, inputs, from: &same, target };
-            let undefined = || search.undefined_flags(reached);
+            let undefined = || search.undefined(reached).map(|(flags, _)| flags);
             if came != reference_came || self.agrees_with(&mut reference, undefined)?.is_none() {
                 if let Some(difference) = search.find()? {
                     return Ok(Verified::Differs(Box::new(difference)));
@@ -326,7 +326,9 @@ impl Search<'_> {
         }
         let Compared::Differ(sides) = self.compare(&from, inputs, different)? else {
             let Some((at, flags)) = undefined else { return Ok(None) };
-            let undefined = Undefined { flags, by: self.leaves_undefined(at, flags)? };
+            let (_, by) = self.undefined(at)?;
+            let by = by.into_iter().rev().find(|(left, _)| left.intersects(flags));
+            let undefined = Undefined { flags, by: by.map(|(_, line)| line).unwrap_or_default() };
             let mut difference = Difference::of_undefined(at, different, undefined, *at_the_end);
             difference.describe_code(self.trace(at)?, Vec::new(), String::new());
             return Ok(Some(difference));
@@ -351,7 +353,7 @@ impl Search<'_> {
         let mut reference = Vm::restore(from, self.engines.reference)?;
         let tested_came = tested.repeat(inputs, instructions, None)?;
         let reference_came = reference.repeat(inputs, instructions, None)?;
-        let undefined = || self.undefined_flags(instructions);
+        let undefined = || self.undefined(instructions).map(|(flags, _)| flags);
         if tested_came == reference_came
             && let Some(flags) = tested.agrees_with(&mut reference, undefined)?
         {
@@ -361,40 +363,25 @@ impl Search<'_> {
         Ok(Compared::Differ(Box::new(sides)))
     }
 
-    /// Returns the last instruction before count `instructions` that has left some of `flags` undefined.
-    fn leaves_undefined(&self, instructions: u64, flags: Eflags) -> Result<String, VmError> {
+    /// Returns the flags that are undefined after `instructions` instructions, and for each of the last
+    /// instructions the flags that it has left undefined, and its text.
+    fn undefined(&self, instructions: u64) -> Result<(Eflags, Vec<(Eflags, String)>), VmError> {
         let start = instructions_of(self.from, self.engines)?;
         let first = instructions.saturating_sub(LOOKED_BACK).max(start);
         let mut vm = self.after(self.from, self.inputs, first)?;
-        let mut last = String::new();
+        let (mut flags, mut by) = (Eflags::empty(), Vec::new());
         for count in first..instructions {
             let next = vm.cpu.next_instruction(&vm.memory);
             let line = vm.cpu.disassemble(&vm.memory, 1).pop();
             let cl = vm.cpu.get(reg::CX);
             vm.step(self.inputs, count)?;
             let eip = vm.cpu.ip as u32;
-            let left = |next| undefined_after(&next, cl, eip, Eflags::empty());
-            if next.is_some_and(|next| left(next).intersects(flags)) {
-                last = line.unwrap_or_default();
-            }
+            let after =
+                |flags| next.map_or(Eflags::empty(), |next| undefined_after(&next, cl, eip, flags));
+            flags = after(flags);
+            by.push((after(Eflags::empty()), line.unwrap_or_default()));
         }
-        Ok(last)
-    }
-
-    /// Returns the flags that are undefined after `instructions` instructions.
-    fn undefined_flags(&self, instructions: u64) -> Result<Eflags, VmError> {
-        let start = instructions_of(self.from, self.engines)?;
-        let first = instructions.saturating_sub(LOOKED_BACK).max(start);
-        let mut vm = self.after(self.from, self.inputs, first)?;
-        let mut flags = Eflags::empty();
-        for count in first..instructions {
-            let next = vm.cpu.next_instruction(&vm.memory);
-            let cl = vm.cpu.get(reg::CX);
-            vm.step(self.inputs, count)?;
-            let eip = vm.cpu.ip as u32;
-            flags = next.map_or(Eflags::empty(), |next| undefined_after(&next, cl, eip, flags));
-        }
-        Ok(flags)
+        Ok((flags, by))
     }
 
     /// Returns the right machine after `instructions` instructions.

@@ -68,6 +68,30 @@ fn debian_finds_the_identity_of_the_machine() {
     }
 }
 
+/// The HPET of QEMU's command lines, with firmware and without: the kernel finds it, or does without.
+#[test]
+fn debian_has_the_hpet_that_a_command_line_of_qemu_says() {
+    let seabios = seabios();
+    for (machine, has_it) in [("pc,hpet=on", true), ("pc,hpet=off", false), ("pc", true)] {
+        // Without -bios there is none where there is a kernel.
+        for firmware in [None, seabios.as_deref()].iter().take(1 + usize::from(seabios.is_some())) {
+            let mut command = ring3();
+            command.args(["qemu", "-machine", machine, "-m", "128", "-nic", "none", "-nographic"]);
+            command.args(["-append", "console=ttyS0 quiet", "-kernel"]);
+            command.arg(file("linux-686/vmlinuz")).arg("-initrd").arg(file("initramfs.cpio.gz"));
+            command.args(firmware.iter().flat_map(|bios| [Path::new("-bios"), bios]));
+            let mut guest = Guest::of(command);
+            guest.wait_for(PROMPT);
+            let clocks = guest
+                .command("cat /sys/devices/system/clocksource/clocksource0/available_clocksource");
+            let told = guest.command("dmesg | grep -c '^.*hpet.*counter'");
+            assert_eq!(clocks.split_whitespace().any(|clock| clock == "hpet"), has_it, "{clocks}");
+            assert_eq!(told != "0", has_it, "{machine}: {told}");
+            assert_eq!(guest.power_off(), Some(0));
+        }
+    }
+}
+
 /// A guest with modules and a line of options for the kernel.
 fn boot(command_line: &str, options: &[&str]) -> Guest {
     let initrds = ["initramfs.cpio.gz", "modules.cpio.gz"].map(file);

@@ -1,70 +1,11 @@
 //! `ring3 img`, beside qemu-img.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
-/// A directory in which images are made.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, program: &str, line: &str) -> Output {
-        let arguments = line
-            .split(' ')
-            .filter(|word| !word.is_empty())
-            .map(|word| if word == "''" { "" } else { word });
-        Command::new(program).args(arguments).current_dir(self.0.path()).output().unwrap()
-    }
-
-    /// Runs `ring3 img`, which must end with `status`: what it prints.
-    fn img_status(&self, line: &str, status: i32) -> String {
-        let output = self.run(env!("CARGO_BIN_EXE_ring3"), &format!("img {line}"));
-        let said = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        assert_eq!(output.status.code(), Some(status), "ring3 img {line}: {said}");
-        said
-    }
-
-    fn img(&self, line: &str) -> String {
-        self.img_status(line, 0)
-    }
-
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.img(line)).unwrap()
-    }
-
-    fn qemu(&self, line: &str) -> String {
-        let output = self.run("qemu-img", line);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "qemu-img {line}: {said}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.path(name), bytes).unwrap();
-    }
-
-    /// Names of all files.
-    fn files(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.0.path()).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
+use crate::support::images::Place;
 
 /// Data, zeros and data that can be compressed.
 fn contents(len: usize, seed: u8) -> Vec<u8> {
@@ -309,7 +250,7 @@ fn what_images_name_is_logged_or_refused() {
         let copy = Command::new(env!("CARGO_BIN_EXE_ring3"))
             .args(["img", "convert", image, "copy"])
             .env("RING3_LOG", "info")
-            .current_dir(place.0.path())
+            .current_dir(place.directory())
             .output()
             .unwrap();
         assert!(copy.status.success());

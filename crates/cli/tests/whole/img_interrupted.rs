@@ -2,61 +2,13 @@
 //!
 //! RING3_KILLS says how many commands are ended at moments at random.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longer than any step takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn img(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-        command.arg("img").args(line.split(' ')).current_dir(self.0.path());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    }
-
-    fn does(&self, line: &str) {
-        assert!(self.img(line).status().unwrap().success(), "{line}");
-    }
-
-    fn files(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.0.path()).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    fn hidden(&self) -> Vec<String> {
-        self.files().into_iter().filter(|name| name.starts_with('.')).collect()
-    }
-
-    /// Waits until `is_so`; false if that never comes.
-    fn comes(&self, mut is_so: impl FnMut(&Place) -> bool) -> bool {
-        let start = Instant::now();
-        while !is_so(self) {
-            if start.elapsed() > PATIENCE {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
-    }
-}
+use crate::support::images::Place;
 
 /// A source that takes a while to copy: bytes that cannot be compressed.
 fn source(path: &Path, len: usize) {
@@ -87,7 +39,7 @@ fn nothing_hidden_is_left_by_a_signal() {
             let place = Place::new();
             source(&place.path("source"), 64 << 20);
             std::fs::write(place.path("old"), "old").unwrap();
-            let mut child = place.img(line).spawn().unwrap();
+            let mut child = place.command(line).spawn().unwrap();
             assert!(place.comes(|place| !place.hidden().is_empty()), "nothing was begun");
             signal(&child, name);
             assert_eq!(child.wait().unwrap().signal(), Some(number), "{line}");
@@ -104,7 +56,7 @@ fn a_signal_that_is_ignored_interrupts_nothing() {
     let program = env!("CARGO_BIN_EXE_ring3");
     let line = format!("trap '' HUP; exec {program} img convert -c -f raw -O qcow2 source new");
     let mut child =
-        Command::new("sh").args(["-c", &line]).current_dir(place.0.path()).spawn().unwrap();
+        Command::new("sh").args(["-c", &line]).current_dir(place.directory()).spawn().unwrap();
     assert!(place.comes(|place| !place.hidden().is_empty()), "nothing was begun");
     signal(&child, Signal::HUP);
     assert!(child.wait().unwrap().success());
@@ -118,19 +70,19 @@ fn what_a_kill_left_goes_with_the_next_command() {
     for next in
         ["create -f qcow2 new 1M", "convert -f raw -O raw source new", "resize -f raw new +1M"]
     {
-        let mut killed = place.img("convert -c -f raw -O qcow2 source new").spawn().unwrap();
+        let mut killed = place.command("convert -c -f raw -O qcow2 source new").spawn().unwrap();
         assert!(place.comes(|place| !place.hidden().is_empty()), "nothing was begun");
         signal(&killed, Signal::KILL);
         killed.wait().unwrap();
         assert_eq!(place.hidden().len(), 1);
         // The file of one that runs stays.
-        let mut running = place.img("convert -c -f raw -O qcow2 source new").spawn().unwrap();
+        let mut running = place.command("convert -c -f raw -O qcow2 source new").spawn().unwrap();
         assert!(
             place.comes(|place| place.files().contains(&format!(".new.{}.0.new", running.id())))
         );
-        place.does("create -f raw another 1M");
+        place.img("create -f raw another 1M");
         std::fs::write(place.path("new"), vec![0; 1 << 20]).unwrap();
-        place.does(next);
+        place.img(next);
         let left = place.hidden();
         assert!(left.is_empty() || left == [format!(".new.{}.0.new", running.id())], "{left:?}");
         assert!(running.wait().unwrap().success());
@@ -194,51 +146,42 @@ fn images(place: &Place) {
     for name in ["plain.qcow2", "overlay.qcow2"] {
         place.qemu(&format!("convert -f raw -O qcow2 old base.{name}"));
         place.qemu(&format!("create -q -f qcow2 -b base.{name} -F qcow2 {name}"));
-        place.does(&format!("convert -n -f raw -O qcow2 new {name}"));
+        place.img(&format!("convert -n -f raw -O qcow2 new {name}"));
     }
     place.qemu("snapshot -c zero overlay.qcow2");
     place.qemu("convert -f raw -O qcow2 old other.qcow2");
 }
 
-impl Place {
-    fn qemu(&self, line: &str) {
+/// Checks what an interrupted command has left.
+fn is_well(place: &Place, case: &Case, before: &str) {
+    let Case { target, format, shows, .. } = case;
+    let status = |arguments: &[&str]| {
         let mut command = Command::new("qemu-img");
-        let output = command.args(line.split(' ')).current_dir(self.0.path()).output().unwrap();
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        command.args(arguments).current_dir(place.directory()).stdout(Stdio::null());
+        command.stderr(Stdio::null()).status().unwrap().code()
+    };
+    if *format == "qcow2" {
+        // Room may be lost. A table or cluster of one reference may not be marked as such, which costs a copy when it is
+        // written next; the other way round would be damage.
+        let mut check = Command::new("qemu-img");
+        let checked = check
+            .args(["check", "-f", format, target])
+            .current_dir(place.directory())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&checked.stderr).into_owned()
+            + &String::from_utf8_lossy(&checked.stdout);
+        let is_harmless = |line: &str| line.contains("OFLAG_COPIED") && line.contains("refcount=1");
+        let mut errors = said.lines().filter(|line| line.starts_with("ERROR"));
+        assert!(matches!(checked.status.code(), Some(0 | 2 | 3)), "{before}: {said}");
+        assert!(errors.all(is_harmless), "{before}: {said}");
+        let ours = place.command(&format!("check -f {format} {target}")).status().unwrap().code();
+        assert!(matches!(ours, Some(0 | 3)), "{before}: check {ours:?}");
     }
-
-    /// Checks what an interrupted command has left.
-    fn is_well(&self, case: &Case, before: &str) {
-        let Case { target, format, shows, .. } = case;
-        let status = |arguments: &[&str]| {
-            let mut command = Command::new("qemu-img");
-            command.args(arguments).current_dir(self.0.path()).stdout(Stdio::null());
-            command.stderr(Stdio::null()).status().unwrap().code()
-        };
-        if *format == "qcow2" {
-            // Room may be lost. A table or cluster of one reference may not be marked as such, which costs a copy when it is
-            // written next; the other way round would be damage.
-            let mut check = Command::new("qemu-img");
-            let checked = check
-                .args(["check", "-f", format, target])
-                .current_dir(self.0.path())
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&checked.stderr).into_owned()
-                + &String::from_utf8_lossy(&checked.stdout);
-            let is_harmless =
-                |line: &str| line.contains("OFLAG_COPIED") && line.contains("refcount=1");
-            let mut errors = said.lines().filter(|line| line.starts_with("ERROR"));
-            assert!(matches!(checked.status.code(), Some(0 | 2 | 3)), "{before}: {said}");
-            assert!(errors.all(is_harmless), "{before}: {said}");
-            let ours = self.img(&format!("check -f {format} {target}")).status().unwrap().code();
-            assert!(matches!(ours, Some(0 | 3)), "{before}: check {ours:?}");
-        }
-        let is_one = shows.iter().any(|raw| {
-            status(&["compare", "-q", "-f", format, "-F", "raw", target, raw]) == Some(0)
-        });
-        assert!(is_one || shows.is_empty(), "{before}: it shows something else than {shows:?}");
-    }
+    let is_one = shows
+        .iter()
+        .any(|raw| status(&["compare", "-q", "-f", format, "-F", "raw", target, raw]) == Some(0));
+    assert!(is_one || shows.is_empty(), "{before}: it shows something else than {shows:?}");
 }
 
 #[test]
@@ -263,7 +206,7 @@ fn commands_that_are_ended_at_any_moment_leave_images_that_are_well() {
             std::fs::copy(good.path(&name), place.path(&name)).unwrap();
         }
         let names = place.files();
-        let mut child = place.img(&case.line.replace("''", "")).spawn().unwrap();
+        let mut child = place.command(case.line).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(random(60_000)));
         let name = [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL][random(4) as usize];
         signal(&child, name);
@@ -274,8 +217,8 @@ fn commands_that_are_ended_at_any_moment_leave_images_that_are_well() {
         if name != Signal::KILL {
             assert_eq!(place.files(), names, "{before}");
         }
-        place.is_well(case, &before);
-        place.does(&format!("create -q -f {} {} 1M", case.format, case.target));
+        is_well(&place, case, &before);
+        place.img(&format!("create -q -f {} {} 1M", case.format, case.target));
         assert_eq!(place.files(), names, "{before}");
     }
     assert!(ended > 0, "none was ended in its midst");

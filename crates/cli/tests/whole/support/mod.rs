@@ -3,6 +3,7 @@
 
 pub(crate) mod frames;
 pub(crate) mod guest;
+pub(crate) mod images;
 pub(crate) mod namespace;
 pub(crate) mod pty;
 pub(crate) mod qmp;

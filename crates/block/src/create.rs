@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::error::{Error, Fault, Result};
 use crate::format::{BackingName, Format};
 use crate::image::{Image, OpenOptions};
+use crate::preallocation::Preallocation;
 use crate::qcow2::{self, Qcow2Options};
 use crate::storage::{Access, HostFile, Storage};
 use crate::unfinished::{Unfinished, remove_left};
@@ -58,9 +59,10 @@ impl NewImage {
         Box::new(Arc::clone(file))
     }
 
-    /// Opens it for writing.
+    /// Opens it for writing. What was written is kept by [`Image::close`]: an image that is dropped before was not to be.
     pub fn open(&self, options: &OpenOptions) -> Result<Image, Error> {
-        Image::in_storage(self.storage(), &self.path, options)
+        let image = Image::in_storage(self.storage(), &self.path, options)?;
+        Ok(if self.is_in_place() { image } else { image.lost_by_drop() })
     }
 
     /// Gives the image its name, in the place of what had it before, and comes back when that is kept.
@@ -189,15 +191,16 @@ fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {
     if options.backing.is_some() {
         return Err(Fault::refused("raw images have no backing files"));
     }
+    let mut mode = Preallocation::Off;
     for (name, value) in &options.specific {
-        match (name.as_str(), value.as_str()) {
-            ("preallocation", "off") => {}
-            ("preallocation", "falloc" | "full") => {
-                return Err(Fault::unsupported(
-                    "raw images are made without room for their data: preallocation=off",
+        match (name.as_str(), value.parse()) {
+            ("preallocation", Ok(known)) if known != Preallocation::Metadata => mode = known,
+            ("preallocation", Ok(_)) => {
+                return Err(Fault::refused(
+                    "Unsupported preallocation mode: metadata: raw images have none",
                 ));
             }
-            _ => return Err(unknown_option(name, value, "preallocation")),
+            _ => return Err(unknown_option(name, value, "preallocation=off|falloc|full")),
         }
     }
     storage.set_size(options.size).map_err(|error| match error.kind() {
@@ -206,6 +209,9 @@ fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {
         }
         _ => error.into(),
     })?;
+    if mode != Preallocation::Off {
+        storage.take_room(0, options.size, mode == Preallocation::Full)?;
+    }
     Ok(storage.flush()?)
 }
 
@@ -224,11 +230,13 @@ fn qcow2_options(options: &CreateOptions) -> Result<Qcow2Options> {
             ("lazy_refcounts", "on") => new.lazy_refcounts = true,
             ("compression_type", "zstd") => new.zstd = true,
             ("compression_type", "zlib") => new.zstd = false,
-            ("preallocation", "metadata") => new.preallocates = true,
-            ("lazy_refcounts" | "preallocation" | "extended_l2" | "encryption", "off") => {}
+            ("preallocation", _) if value.parse::<Preallocation>().is_ok() => {
+                new.preallocation = value.parse().unwrap_or_default();
+            }
+            ("lazy_refcounts" | "extended_l2" | "encryption", "off") => {}
             _ => {
                 let known = "cluster_size, compat=0.10|1.1, compression_type=zlib|zstd, \
-                    lazy_refcounts=on|off, preallocation=off|metadata and refcount_bits";
+                    lazy_refcounts=on|off, preallocation=off|metadata|falloc|full and refcount_bits";
                 return Err(unknown_option(name, value, known));
             }
         }

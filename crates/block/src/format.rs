@@ -12,6 +12,7 @@ use crate::check::{Repair, Report};
 use crate::encryption::luks;
 use crate::error::{Fault, Result};
 use crate::nbd::Nbd;
+use crate::preallocation::Preallocation;
 use crate::spec;
 use crate::{bochs, cow, parallels, qcow, vdi, vhdx, vmdk, vpc};
 
@@ -330,6 +331,13 @@ pub(crate) trait Driver: Debug + Send + Sync {
     /// The file in which the disk stands byte by byte from its beginning on.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// Takes room for the disk from `offset` on, where nothing is yet, and all reads as zeros. That of the tables at least.
+    fn preallocate(&self, _offset: u64, mode: Preallocation) -> Result<()> {
+        Err(Fault::unsupported(format!(
+            "images of this format take no room before it is needed: preallocation={mode}"
+        )))
     }
 
     /// Gives the disk another size.

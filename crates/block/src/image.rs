@@ -15,6 +15,7 @@ use crate::format::{
     BackingName, Details, Extent, Format, Kind, PROBE_SIZE, Snapshot, SnapshotAct,
 };
 
+use crate::preallocation::Preallocation;
 use crate::storage::{Access, Storage};
 use layer::Layer;
 pub use open::{Backing, OpenOptions};
@@ -30,6 +31,7 @@ pub struct Image {
     writes: bool,
     /// It was found to be raw: nobody said so.
     guarded: bool,
+    /// There is nothing to flush when it is dropped.
     closed: bool,
 }
 
@@ -66,6 +68,12 @@ impl Image {
         options: &OpenOptions,
     ) -> Result<Image, Error> {
         open::open_in(storage, path, options)
+    }
+
+    /// The same image, but that it is not flushed when it is dropped.
+    pub(crate) fn lost_by_drop(mut self) -> Image {
+        self.closed = true;
+        self
     }
 
     /// Opens the image in `storage`, on the image `below`, whatever it says itself. Errors call it `path`.
@@ -247,6 +255,25 @@ impl Image {
             self.write_zeroes(before, size.min(below) - before)?;
         }
         self.flush()
+    }
+
+    /// The same for a larger disk, with room for what is new. Where there is none the disk has its size again, unless there is not even room
+    /// for that.
+    pub fn grow(&self, size: u64, mode: Preallocation) -> Result<(), Error> {
+        let before = self.size();
+        self.resize(size)?;
+        let done = self.said(self.layer.driver.preallocate(before, mode));
+        let Err(error) = done.and_then(|()| self.flush()) else { return Ok(()) };
+        if self.resize(before).is_ok() {
+            return Err(error);
+        }
+        Err(Error::In {
+            path: self.layer.path.clone(),
+            fault: Fault::refused(format!(
+                "there is no room for its new size, nor for going back to the old one ({error}): its data are as they were; \
+                 make room, and then use ring3 img resize --shrink to give it {before} bytes, and check -r leaks"
+            )),
+        })
     }
 
     /// Looks for damage, and repairs what `repair` says.

@@ -20,6 +20,7 @@ mod entry;
 mod header;
 mod refcounts;
 mod resize;
+mod room;
 mod snapshots;
 mod state;
 
@@ -31,6 +32,7 @@ use crate::error::{Fault, Result};
 use crate::format::{
     BackingName, Below, Details, Driver, Extent, Kind, Nothing, Snapshot, SnapshotAct,
 };
+use crate::preallocation::Preallocation;
 use crate::storage::{Storage, read_padded};
 use alloc::{Host, extended};
 use compression::pack;
@@ -312,6 +314,10 @@ impl Driver for Qcow2 {
 
     fn is_behind(&self) -> bool {
         !self.shared().is_clean()
+    }
+
+    fn preallocate(&self, offset: u64, mode: Preallocation) -> Result<()> {
+        self.take_room(offset, mode)
     }
 
     fn resize(&self, size: u64) -> Result<()> {

@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
+use crate::error::{Fault, Result};
 use crate::format::{Below, Details, Driver, Extent, Kind};
+use crate::preallocation::Preallocation;
 use crate::storage::{Storage, read_padded};
 
 /// Bytes of a sector.
@@ -71,6 +72,19 @@ impl Driver for Raw {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         self.storage.file()
+    }
+
+    fn preallocate(&self, offset: u64, mode: Preallocation) -> Result<()> {
+        let len = self.size().saturating_sub(offset);
+        match mode {
+            Preallocation::Off => Ok(()),
+            Preallocation::Metadata => {
+                Err(Fault::refused("Unsupported preallocation mode: metadata"))
+            }
+            Preallocation::Falloc | Preallocation::Full => {
+                Ok(self.storage.take_room(offset, len, mode == Preallocation::Full)?)
+            }
+        }
     }
 
     fn resize(&self, size: u64) -> Result<()> {

@@ -68,6 +68,12 @@ pub trait Storage: Debug + Send + Sync {
         self.write_zeroes(offset, len)
     }
 
+    /// Takes room on the host for a range that reads as zeros, and may end behind the storage: it then grows. By writing them where
+    /// `writes` is set, or where there is no other way.
+    fn take_room(&self, offset: u64, len: u64, _writes: bool) -> io::Result<()> {
+        write_zero_bytes(self, offset, len)
+    }
+
     /// A hint that the bytes there are not needed any more. What is read there afterwards is zeros or what was there.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
@@ -128,6 +134,10 @@ impl<S: Storage> Storage for Arc<S> {
         (**self).write_zeroes_in_place(offset, len)
     }
 
+    fn take_room(&self, offset: u64, len: u64, writes: bool) -> io::Result<()> {
+        (**self).take_room(offset, len, writes)
+    }
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)
     }
@@ -147,6 +157,19 @@ impl<S: Storage> Storage for Arc<S> {
     fn allocated(&self) -> Option<u64> {
         (**self).allocated()
     }
+}
+
+/// Bytes of zeros that are written at once.
+const ZEROS: u64 = 1 << 20;
+
+/// Writes zeros to a range.
+fn write_zero_bytes(storage: &(impl Storage + ?Sized), offset: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS.min(len) as usize];
+    let end = offset.checked_add(len).ok_or(ErrorKind::FileTooLarge)?;
+    for at in (offset..end).step_by(ZEROS as usize) {
+        storage.write_at(&zeros[..(end - at).min(ZEROS) as usize], at)?;
+    }
+    Ok(())
 }
 
 /// Reads `bytes` at `offset`; what lies behind the end of the storage is zeros.

@@ -148,7 +148,8 @@ impl State {
         })
     }
 
-    fn give_back(&mut self, storage: &dyn Storage, room: Room) -> Result<()> {
+    /// Gives back what was taken and nothing refers to.
+    pub(super) fn give_back(&mut self, storage: &dyn Storage, room: Room) -> Result<()> {
         let first = room.at >> self.header.cluster_bits;
         for cluster in first..first + room.clusters {
             self.refcounts.add(storage, cluster, -1)?;

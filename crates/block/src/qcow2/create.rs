@@ -6,6 +6,7 @@ use super::refcounts::put;
 use crate::encryption::Password;
 use crate::error::{Fault, Result};
 use crate::format::{BackingName, Driver};
+use crate::preallocation::Preallocation;
 use crate::storage::Storage;
 
 /// What a new image is to be.
@@ -20,8 +21,8 @@ pub(crate) struct Qcow2Options {
     pub(crate) lazy_refcounts: bool,
     pub(crate) zstd: bool,
     pub(crate) backing: Option<BackingName>,
-    /// Make all tables and take all clusters at once.
-    pub(crate) preallocates: bool,
+    /// What room is taken at once.
+    pub(crate) preallocation: Preallocation,
 }
 
 impl Default for Qcow2Options {
@@ -33,7 +34,7 @@ impl Default for Qcow2Options {
             lazy_refcounts: false,
             zstd: false,
             backing: None,
-            preallocates: false,
+            preallocation: Preallocation::Off,
         }
     }
 }
@@ -50,6 +51,11 @@ pub(crate) fn create(
     }
     if !options.refcount_bits.is_power_of_two() || options.refcount_bits > 64 {
         return Err(Fault::refused("the refcount bits must be 1, 2, 4, 8, 16, 32 or 64"));
+    }
+    if options.preallocation != Preallocation::Off && options.backing.is_some() {
+        return Err(Fault::refused(
+            "an image with a backing file has no room for data before it is written: preallocation=off",
+        ));
     }
     if options.is_old && (options.refcount_bits != 16 || options.lazy_refcounts || options.zstd) {
         return Err(Fault::refused(
@@ -95,43 +101,7 @@ pub(crate) fn create(
     if size > 0 {
         image.resize(size)?;
     }
-    if options.preallocates {
-        image.preallocate()?;
-    }
+    image.preallocate(0, options.preallocation)?;
     image.flush()?;
     Ok(image)
-}
-
-impl Qcow2 {
-    /// Takes all clusters of the disk, in their order.
-    fn preallocate(&self) -> Result<()> {
-        let mut state = self.alone();
-        let size = state.header.cluster_size();
-        let mut offset = 0;
-        while offset < state.header.size {
-            let left = (state.header.size - offset).min(state.left_in_table(offset));
-            let taken = state.preallocate(&*self.storage, offset, left.div_ceil(size))?;
-            self.commit_if_many(&mut state)?;
-            offset += taken * size;
-        }
-        let end = state.end;
-        if self.storage.size()? < end {
-            self.storage.set_size(end)?;
-        }
-        Ok(())
-    }
-}
-
-impl super::state::State {
-    /// Takes up to `max` clusters for the disk from `offset` on, which has none: how many.
-    fn preallocate(&mut self, storage: &dyn Storage, offset: u64, max: u64) -> Result<u64> {
-        self.own_table(storage, offset)?;
-        let room = self.take_some(storage, max)?;
-        let size = self.header.cluster_size();
-        for cluster in 0..room.clusters {
-            let entry = (room.at + cluster * size) | super::entry::COPIED;
-            self.set_entry(offset + cluster * size, entry)?;
-        }
-        Ok(room.clusters)
-    }
 }

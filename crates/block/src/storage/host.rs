@@ -10,11 +10,8 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
 use super::direct::Direct;
-use super::{Access, Storage, locks};
+use super::{Access, Storage, locks, write_zero_bytes};
 use crate::error::Error;
-
-/// How many zeros are written at once, where the file system has no other way.
-const ZEROS: usize = 64 << 10;
 
 /// An image file, or a block device of the host.
 #[derive(Debug)]
@@ -83,17 +80,6 @@ impl HostFile {
     fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), Errno> {
         // The kernel refuses a range of no bytes.
         if len == 0 { Ok(()) } else { fallocate(&self.file, flags, offset, len) }
-    }
-
-    fn write_zero_bytes(&self, mut offset: u64, len: u64) -> io::Result<()> {
-        let zeros = vec![0; ZEROS.min(len as usize)];
-        let end = offset + len;
-        while offset < end {
-            let count = (end - offset).min(zeros.len() as u64);
-            self.write_at(&zeros[..count as usize], offset)?;
-            offset += count;
-        }
-        Ok(())
     }
 }
 
@@ -186,7 +172,7 @@ impl Storage for HostFile {
             Err(error) if is_missing(error) => {}
             result => return result.map_err(Into::into),
         }
-        self.write_zero_bytes(offset, inside)
+        write_zero_bytes(self, offset, inside)
     }
 
     fn write_zeroes_in_place(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -199,7 +185,19 @@ impl Storage for HostFile {
         if end > there {
             self.set_size(end)?;
         }
-        self.write_zero_bytes(offset, len)
+        write_zero_bytes(self, offset, len)
+    }
+
+    fn take_room(&self, offset: u64, len: u64, writes: bool) -> io::Result<()> {
+        if !writes {
+            // A device has its room. Where files cannot have room without data, they get the data.
+            match self.fallocate(FallocateFlags::empty(), offset, len) {
+                Err(_) if self.is_device => return Ok(()),
+                Err(error) if is_missing(error) => {}
+                result => return result.map_err(Into::into),
+            }
+        }
+        write_zero_bytes(self, offset, len)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

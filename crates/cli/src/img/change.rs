@@ -2,8 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::{Args, ValueEnum};
-use ring3_block::{Backing, Format, Image, Kind, OpenOptions, SnapshotAct, remove_left};
+use clap::Args;
+use ring3_block::{
+    Backing, Format, Image, Kind, OpenOptions, Preallocation, SnapshotAct, remove_left,
+};
 
 use super::cache::CacheMode;
 use super::{
@@ -28,26 +30,13 @@ pub(crate) struct ResizeArguments {
     #[arg(long)]
     shrink: bool,
 
-    /// Room for what is new, in raw images
+    /// Room for what is new: off, metadata (of qcow2 images), falloc or full
     #[arg(long, value_name = "MODE", default_value = "off")]
     preallocation: Preallocation,
 
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
-}
-
-/// Whether there is room at once for what is new.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Preallocation {
-    /// When it is written
-    Off,
-    /// For tables alone
-    Metadata,
-    /// For all of it
-    Falloc,
-    /// The same
-    Full,
 }
 
 /// What `ring3 img snapshot` is told.
@@ -157,19 +146,12 @@ pub(super) fn resize(arguments: &ResizeArguments, common: &Common) -> Result<(),
             before - new
         ));
     }
-    let preallocates = arguments.preallocation != Preallocation::Off;
-    if preallocates && new <= before {
+    if arguments.preallocation == Preallocation::Off {
+        said(image.resize(new))?;
+    } else if new <= before {
         return Err("Preallocation can only be used for growing images".to_owned());
-    }
-    if preallocates && image.format() != Format::Raw {
-        return Err(format!(
-            "{} images are resized without room for their data: --preallocation=off",
-            image.format()
-        ));
-    }
-    said(image.resize(new))?;
-    if preallocates {
-        said(image.write_zeroes_in_place(before, new - before))?;
+    } else {
+        said(image.grow(new, arguments.preallocation))?;
     }
     said(image.close())?;
     if arguments.quiet { Ok(()) } else { print("Image resized.\n") }

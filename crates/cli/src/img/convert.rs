@@ -20,6 +20,8 @@ use crate::qemu::properties::Properties;
 
 /// Bytes that are copied at once: no less than the largest cluster.
 const CHUNK: u64 = 2 << 20;
+/// Bytes of what is read alone where that fails for more.
+const SECTOR: usize = 512;
 
 /// What `ring3 img convert` is told.
 #[derive(Debug, Args)]
@@ -52,6 +54,10 @@ pub(crate) struct ConvertArguments {
     /// Copy no more than so many bytes a second
     #[arg(short, long, value_name = "SIZE", value_parser = size)]
     rate_limit: Option<u64>,
+
+    /// What cannot be read is zeros, with a warning (but with -q) for each place
+    #[arg(long)]
+    salvage: bool,
 
     /// Let the host copy, which makes no difference here
     #[arg(short = 'C')]
@@ -137,6 +143,7 @@ pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), S
         // What is there already shows through where nothing is written.
         compares: shows_through && !arguments.target_is_zero,
         sparse: arguments.sparse_size,
+        salvages: arguments.salvage.then_some(Salvage { is_quiet: arguments.quiet }),
         cluster: if arguments.compress { target.details().cluster_size } else { None },
         rate: arguments.rate_limit.filter(|rate| *rate > 0),
     };
@@ -239,6 +246,11 @@ fn made(
     let base_format = base_format.or(arguments.backing_format);
     let named = base.as_deref();
     let named = named.map(|base| backing(target, base, base_format, common)).transpose()?;
+    if arguments.compress
+        && specific.iter().any(|(name, value)| name == "preallocation" && value != "off")
+    {
+        return Err("Compression and preallocation not supported at the same time: leave out -c, or preallocation".to_owned());
+    }
     if named.is_some() && arguments.compress {
         return Err(
             "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
@@ -303,12 +315,53 @@ fn stop(next: &Mutex<u64>) {
     *next.lock().unwrap_or_else(PoisonError::into_inner) = u64::MAX;
 }
 
+/// How what can be read is read from damaged images.
+#[derive(Clone, Copy)]
+struct Salvage {
+    is_quiet: bool,
+}
+
+impl Salvage {
+    /// Reads all of `bytes`, sector by sector where they cannot be read together; zeros where a sector cannot be read.
+    fn read(self, source: &Sources, bytes: &mut [u8], offset: u64) {
+        if source.read(bytes, offset).is_ok() {
+            return;
+        }
+        // Where the run of sectors begins that cannot be read, and why.
+        let mut lost: Option<(u64, String)> = None;
+        for (sector, at) in bytes.chunks_mut(SECTOR).zip((offset..).step_by(SECTOR)) {
+            match source.read(sector, at) {
+                Ok(()) => self.warn(lost.take(), at),
+                Err(error) => {
+                    sector.fill(0);
+                    lost.get_or_insert((at, error));
+                }
+            }
+        }
+        self.warn(lost, offset + bytes.len() as u64);
+    }
+
+    /// Tells of a run that cannot be read, up to `end`.
+    fn warn(self, lost: Option<(u64, String)>, end: u64) {
+        if let Some((at, error)) = lost
+            && !self.is_quiet
+        {
+            let len = end - at;
+            crate::complain(&format!(
+                "warning: {len} bytes at {at} cannot be read, and are zeros: {error}"
+            ));
+        }
+    }
+}
+
 struct Copy<'a> {
     source: &'a Sources,
     target: &'a Image,
     /// The target has contents, and gets what differs.
     compares: bool,
     sparse: u64,
+    /// What cannot be read is zeros.
+    salvages: Option<Salvage>,
     /// Bytes a second.
     rate: Option<u64>,
     /// Clusters are written compressed.
@@ -321,7 +374,7 @@ impl Copy<'_> {
         let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
         while *next < self.source.size() {
             let (offset, left) = (*next, self.source.size() - *next);
-            let (is_zero, len) = self.source.zeros(offset)?;
+            let (is_zero, len) = self.zeros(offset, left)?;
             let is_left_out = is_zero && !self.compares && self.sparse > 0;
             // Whole chunks only, so that clusters stay together.
             let zeros = if len == left { left } else { len / CHUNK * CHUNK };
@@ -336,10 +389,22 @@ impl Copy<'_> {
         Ok(None)
     }
 
+    /// Whether the bytes from `offset` on are known to be zeros, and how many.
+    fn zeros(&self, offset: u64, left: u64) -> Result<(bool, u64), String> {
+        match self.source.zeros(offset) {
+            // Nobody knows, so it is looked at.
+            Err(_) if self.salvages.is_some() => Ok((false, left.min(CHUNK))),
+            known => known,
+        }
+    }
+
     /// Copies these bytes.
     fn copy(&self, offset: u64, len: u64) -> Result<(), String> {
         let mut bytes = vec![0; len as usize];
-        self.source.read(&mut bytes, offset)?;
+        match self.salvages {
+            None => self.source.read(&mut bytes, offset)?,
+            Some(salvage) => salvage.read(self.source, &mut bytes, offset),
+        }
         if let Some(rate) = self.rate {
             thread::sleep(Duration::from_nanos(len.saturating_mul(1_000_000_000) / rate));
         }

@@ -12,7 +12,7 @@ pub(super) fn is_asked(options: &[String]) -> bool {
 /// The options of a format, and what each is.
 fn options(format: Format) -> &'static [(&'static str, &'static str)] {
     match format {
-        Format::Raw => &[("preallocation=<str>", "Room for all data: off")],
+        Format::Raw => &[("preallocation=<str>", "Room for all data: off, falloc or full")],
         Format::Qcow2 => &[
             ("cluster_size=<size>", "Bytes of a cluster: 512 to 2M, 64k if not given"),
             ("compat=<str>", "Version: 1.1 (v3) or 0.10 (v2)"),
@@ -21,7 +21,7 @@ fn options(format: Format) -> &'static [(&'static str, &'static str)] {
                 "lazy_refcounts=<bool (on/off)>",
                 "Counts may be out of date until the image is closed",
             ),
-            ("preallocation=<str>", "Room for all data: off or metadata"),
+            ("preallocation=<str>", "Room for all data: off, metadata, falloc or full"),
             ("refcount_bits=<num>", "Bits of a count: 1, 2, 4, 8, 16, 32 or 64"),
         ],
         Format::Vdi => &[("preallocation=<str>", "Room for all data: off or metadata")],

@@ -19,6 +19,7 @@ mod hotplug;
 mod img;
 mod img_interrupted;
 mod img_lines;
+mod img_room;
 mod installer;
 mod libvirt;
 mod limits;

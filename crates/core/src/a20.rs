@@ -1,7 +1,7 @@
 //! Address line 20 of the processor, which devices can keep low.
 //!
-//! The keyboard controller and port 92h drive it. While it is low, the processor masks bit 20 where it translates
-//! addresses, and its TLB holds masked addresses.
+//! The keyboard controller and port 92h drive it. While the line is low, the processor masks bit 20 when it
+//! translates addresses, and its TLB holds masked addresses.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 use crate::device::DeviceId;
 
 /// The line to the processor's A20M# pin. Devices drive it
-/// ([`Context::drive_a20`](crate::device::Context::drive_a20)) through an OR gate: it is low while all of them
-/// drive it low, and pulled up where none drives it.
+/// ([`Context::drive_a20`](crate::device::Context::drive_a20)) through an OR gate: the line is low while all
+/// its drivers drive it low, and pulled up where nothing drives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<DeviceId, bool>", into = "BTreeMap<DeviceId, bool>")]
 pub struct A20Line {
-    /// Who drives it, and how.
+    /// The level to which each device drives the line.
     drivers: BTreeMap<DeviceId, bool>,
-    /// Somebody drives it, and nobody high: after each access to a device this is asked.
+    /// Whether some device drives the line and none drives it high. This is cached because it is needed after
+    /// each access to a device.
     is_low: bool,
 }
 
@@ -35,18 +36,18 @@ impl From<A20Line> for BTreeMap<DeviceId, bool> {
 }
 
 impl A20Line {
-    /// `device` drives its input of the gate high or low.
+    /// Makes `device` drive its input of the gate high or low.
     pub fn drive(&mut self, device: DeviceId, high: bool) {
         self.drivers.insert(device, high);
         self.is_low = !self.drivers.values().any(|high| *high);
     }
 
-    /// The level of the line.
+    /// Returns the level of the line.
     pub fn is_high(&self) -> bool {
         !self.is_low
     }
 
-    /// The devices that drive it.
+    /// Returns the devices that drive the line.
     pub fn drivers(&self) -> impl Iterator<Item = DeviceId> {
         self.drivers.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! The buses: from a port, a guest-physical address or a PCI function to the device that answers there.
+//! The buses, which find the device that answers at a port, a guest-physical address or a PCI function.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::device::Device;
 use crate::device::{Context, DeviceId, Width};
 
-/// Ports that a device takes: `first` and the `count` - 1 that follow.
+/// A range of ports that a device takes: `first` and the `count` - 1 ports after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRange {
     /// First port.
@@ -16,12 +16,12 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The range of `count` ports from `first` on.
+    /// Makes the range of `count` ports from `first` on.
     pub const fn new(first: u16, count: u16) -> PortRange {
         PortRange { first, count }
     }
 
-    /// True when `port` is one of them.
+    /// Returns whether `port` is in this range.
     pub const fn contains(self, port: u16) -> bool {
         port.wrapping_sub(self.first) < self.count
     }
@@ -30,31 +30,31 @@ impl PortRange {
 /// Where a device answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decoded {
-    /// At these ports.
+    /// At a range of ports.
     Ports(PortRange),
-    /// At guest-physical addresses.
+    /// At a range of guest-physical addresses.
     Memory {
-        /// The first one.
+        /// The first address.
         start: u64,
-        /// How many.
+        /// The number of addresses.
         len: u64,
     },
     /// Nowhere.
     Nothing,
 }
 
-/// A device answers somewhere from now on.
+/// A device's request to answer somewhere from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The device.
     pub device: DeviceId,
-    /// Which of its regions, numbered as the device likes, such as by base address register.
+    /// The device's region, numbered as the device likes, for example by base address register.
     pub region: u8,
-    /// Where.
+    /// Where the device answers.
     pub decoded: Decoded,
 }
 
-/// Two devices want the same port.
+/// The error for two devices that want the same port.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("port {port:#x} of {newcomer} is taken by {owner}")]
 pub struct PortConflict {
@@ -63,7 +63,7 @@ pub struct PortConflict {
     owner: &'static str,
 }
 
-/// The ports of `claim`, if it is one of ports.
+/// Returns the ports of `claim`, if it claims ports.
 fn ports_of(claim: Claim) -> Option<PortRange> {
     if let Decoded::Ports(range) = claim.decoded { Some(range) } else { None }
 }
@@ -71,14 +71,14 @@ fn ports_of(claim: Claim) -> Option<PortRange> {
 /// The devices of a machine and the ports at which they answer.
 #[derive(Default)]
 pub struct Bus {
-    /// By their ids. There is none where a card can be and is not.
+    /// The devices by their ids. A place is empty where a card could be and there is none.
     devices: Vec<Option<Box<dyn Device>>>,
     ports: Vec<(PortRange, DeviceId)>,
-    /// What `ports` and `claims` say, by port; empty where they have never said anything.
+    /// The owner of each port according to `ports` and `claims`. The table is empty until they name any port.
     by_port: Vec<Option<DeviceId>>,
-    /// What devices have claimed, the oldest first.
+    /// The claims of devices, the oldest first.
     claims: Vec<Claim>,
-    /// PCI device numbers on bus 0, the functions there and the devices that are those.
+    /// For each function on PCI bus 0: its device number, its function number, and the device.
     functions: Vec<(u8, u8, DeviceId)>,
 }
 
@@ -112,7 +112,7 @@ impl Bus {
         Ok(id)
     }
 
-    /// Who answers at the ports of `range` may have changed.
+    /// Finds the owners of the ports of `range` again, since they may have changed.
     fn index_ports(&mut self, range: PortRange) {
         self.by_port.resize(1 << u16::BITS, None);
         for port in (0..range.count).map(|offset| range.first.wrapping_add(offset)) {
@@ -120,36 +120,36 @@ impl Bus {
         }
     }
 
-    /// The device that was attached with `port`.
+    /// Returns the device that was attached at `port`.
     fn attached(&self, port: u16) -> Option<DeviceId> {
         self.ports.iter().find(|(range, _)| range.contains(port)).map(|(_, id)| *id)
     }
 
-    /// The device whose claim of `port` is the oldest.
+    /// Returns the device whose claim of `port` is the oldest.
     fn claimed(&self, port: u16) -> Option<DeviceId> {
         let claims =
             |claim: &&Claim| matches!(claim.decoded, Decoded::Ports(range) if range.contains(port));
         self.claims.iter().find(claims).map(|claim| claim.device)
     }
 
-    /// Makes room for `count` devices which are put there by [`Bus::plug`]: the id of the first.
+    /// Makes room for `count` devices, which [`Bus::plug`] puts there, and returns the id of the first.
     pub fn make_room(&mut self, count: u16) -> DeviceId {
         let first = DeviceId(self.devices.len() as u16);
         self.devices.resize_with(self.devices.len() + usize::from(count), || None);
         first
     }
 
-    /// Puts `device` where there is room for it.
+    /// Puts `device` into an empty place.
     ///
     /// # Panics
-    /// When there is no room.
+    /// Panics if there is no empty place with that id.
     pub fn plug(&mut self, id: DeviceId, device: Box<dyn Device>) {
         let place = &mut self.devices[id.0 as usize];
         assert!(place.is_none(), "one device is in the place of another");
         *place = Some(device);
     }
 
-    /// Takes a device out, which leaves room: it answers nowhere any more.
+    /// Removes a device, which then answers nowhere any more, and leaves its place empty.
     pub fn unplug(&mut self, id: DeviceId) -> Option<Box<dyn Device>> {
         let is_its = |claim: &Claim| claim.device == id;
         let attached = self.ports.extract_if(.., |(_, owner)| *owner == id).map(|(range, _)| range);
@@ -162,13 +162,13 @@ impl Bus {
         self.devices.get_mut(id.0 as usize)?.take()
     }
 
-    /// The device that answers at `port`. Where several claim it, the oldest claim counts, and
-    /// ports that a device was attached at before all claims.
+    /// Returns the device that answers at `port`. Devices that were attached at the port precede all claims;
+    /// among claims, the oldest counts.
     pub fn owner(&self, port: u16) -> Option<DeviceId> {
         self.by_port.get(usize::from(port)).copied().flatten()
     }
 
-    /// Takes a claim in. A range without an end is one to the end of all addresses.
+    /// Adds a claim, which replaces the device's older claim of the same region.
     pub fn claim(&mut self, claim: Claim) {
         let is_old = |old: &mut Claim| (old.device, old.region) == (claim.device, claim.region);
         let old: Vec<_> = self.claims.extract_if(.., is_old).collect();
@@ -180,25 +180,26 @@ impl Bus {
         }
     }
 
-    /// Forgets all claims, as at a reset, before devices are reset.
+    /// Drops all claims, which a reset does before it resets the devices.
     pub fn forget_claims(&mut self) {
         for range in std::mem::take(&mut self.claims).into_iter().filter_map(ports_of) {
             self.index_ports(range);
         }
     }
 
-    /// All claims, for a saved machine.
+    /// Returns all claims, for a saved machine.
     pub fn claims(&self) -> &[Claim] {
         &self.claims
     }
 
-    /// Makes function `function` (0 to 7) of PCI device number `slot` (0 to 31) on bus 0 one of device
-    /// `id`: its configuration space is asked there.
+    /// Makes device `id` answer for the configuration space of function `function` (0 to 7) of PCI device
+    /// number `slot` (0 to 31) on bus 0.
     pub fn attach_function(&mut self, id: DeviceId, slot: u8, function: u8) {
         self.functions.push((slot, function, id));
     }
 
-    /// The guest reads `width` at `offset` of the configuration space of a function on PCI bus 0; ones where there is none.
+    /// Does the guest's read of `width` at `offset` of the configuration space of a function on PCI bus 0. A
+    /// function that does not exist reads as ones.
     pub fn read_config(
         &mut self,
         context: &mut Context<'_>,
@@ -212,7 +213,8 @@ impl Bus {
         self.device(id).read_config(context, function, offset, width) & width.mask()
     }
 
-    /// The guest writes `value` of `width` there; dropped where there is none.
+    /// Does the guest's write of `value` of `width` to configuration space. A write to a function that does
+    /// not exist is dropped.
     pub fn write_config(
         &mut self,
         context: &mut Context<'_>,
@@ -234,14 +236,16 @@ impl Bus {
         self.functions.iter().find(found).map(|(_, _, id)| *id)
     }
 
-    /// The guest reads `width` at guest-physical address `address`, where no memory is; ones where nobody answers.
+    /// Does the guest's read of `width` at guest-physical address `address`, where no memory is. An address
+    /// that no device owns reads as ones.
     pub fn read_memory(&mut self, context: &mut Context<'_>, address: u64, width: Width) -> u32 {
         let Some((id, region, offset)) = self.memory_owner(address) else { return width.mask() };
         context.device = id;
         self.device(id).read_memory(context, region, offset, width) & width.mask()
     }
 
-    /// The guest writes `value` of `width` there; dropped where nobody answers.
+    /// Does the guest's write of `value` of `width` at guest-physical address `address`, where no memory is.
+    /// A write to an address that no device owns is dropped.
     pub fn write_memory(
         &mut self,
         context: &mut Context<'_>,
@@ -256,8 +260,8 @@ impl Bus {
         }
     }
 
-    /// The device that answers at guest-physical address `address`, its region there and the
-    /// offset in it. Where several claim it, the oldest claim counts.
+    /// Returns the device that answers at guest-physical address `address`, its region there and the offset
+    /// in the region. Where several devices claim the address, the oldest claim counts.
     pub fn memory_owner(&self, address: u64) -> Option<(DeviceId, u8, u64)> {
         self.claims.iter().find_map(|claim| match claim.decoded {
             Decoded::Memory { start, len } if address.wrapping_sub(start) < len => {
@@ -267,42 +271,41 @@ impl Bus {
         })
     }
 
-    /// The device with that id.
+    /// Returns the device with this id.
     ///
     /// # Panics
-    /// When [it is not there](Bus::has).
+    /// Panics if [there is none](Bus::has).
     pub fn device(&mut self, id: DeviceId) -> &mut dyn Device {
         self.devices[id.0 as usize].as_mut().expect("the device is there").as_mut()
     }
 
-    /// The same, to look at.
+    /// Returns the device with this id, to be read only.
     ///
     /// # Panics
-    /// When [it is not there](Bus::has).
+    /// Panics if [there is none](Bus::has).
     pub fn get(&self, id: DeviceId) -> &dyn Device {
         self.devices[id.0 as usize].as_ref().expect("the device is there").as_ref()
     }
 
-    /// There is a device with that id.
+    /// Returns whether there is a device with this id.
     pub fn has(&self, id: DeviceId) -> bool {
         self.devices.get(id.0 as usize).is_some_and(Option::is_some)
     }
 
-    /// The device of that name.
+    /// Returns the id of the device with this name.
     pub fn find(&self, name: &str) -> Option<DeviceId> {
         self.devices().find(|(_, device)| device.name() == name).map(|(id, _)| id)
     }
 
-    /// All devices in the order of their ids.
+    /// Returns all devices in the order of their ids.
     pub fn devices(&self) -> impl Iterator<Item = (DeviceId, &dyn Device)> {
         let ids = (0..).map(DeviceId);
         ids.zip(&self.devices).filter_map(|(id, device)| Some((id, device.as_deref()?)))
     }
 
-    /// The guest reads `width` at `port`. The context's device is set by this
-    /// call. An access whose ports belong to different devices, or are wider than
-    /// the one device at its first port reaches, is split into bytes as the ISA
-    /// bus does; where nobody answers it reads ones.
+    /// Does the guest's read of `width` at `port`, and sets the context's device. An access is split into
+    /// bytes, as the ISA bus does, if its ports belong to different devices or reach beyond those of the
+    /// device at its first port. Ports that no device owns read as ones.
     pub fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
         if let Some(id) = self.sole_owner(port, width) {
             context.device = id;
@@ -321,8 +324,8 @@ impl Bus {
         })
     }
 
-    /// The guest writes `value` of `width` at `port`; split as in [`Bus::read_port`],
-    /// dropped where nobody answers.
+    /// Does the guest's write of `value` of `width` at `port`. It is split as in [`Bus::read_port`], and
+    /// dropped at ports that no device owns.
     pub fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
         if let Some(id) = self.sole_owner(port, width) {
             context.device = id;
@@ -338,20 +341,21 @@ impl Bus {
         }
     }
 
-    /// The guest reads `width` at `port` again and again: how many accesses the device there has done at once, from the start of
-    /// `bytes` on (see [`Device::read_port_string`]).
+    /// Begins the guest's repeated reads of `width` at `port`. Returns how many of them the device has done
+    /// at once, which fill the start of `bytes` (see [`Device::read_port_string`]).
     pub fn read_port_string(&mut self, port: u16, width: Width, bytes: &mut [u8]) -> usize {
         let Some(id) = self.sole_owner(port, width) else { return 0 };
         self.device(id).read_port_string(port, width, bytes)
     }
 
-    /// The guest writes `bytes` there, `width` at a time: how many accesses the device has done at once.
+    /// Begins the guest's writes of `bytes` to `port`, `width` at a time. Returns how many of them the device
+    /// has done at once.
     pub fn write_port_string(&mut self, port: u16, width: Width, bytes: &[u8]) -> usize {
         let Some(id) = self.sole_owner(port, width) else { return 0 };
         self.device(id).write_port_string(port, width, bytes)
     }
 
-    /// The device that owns all ports of the access.
+    /// Returns the device that owns all ports of the access.
     fn sole_owner(&self, port: u16, width: Width) -> Option<DeviceId> {
         let owner = self.owner(port)?;
         (1..width.bytes())

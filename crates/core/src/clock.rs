@@ -1,11 +1,10 @@
 //! Virtual time, and the timers that run on it.
 //!
-//! Virtual time is a function of the instructions that the guest has executed:
-//! from a base, so many picoseconds for each. In a deterministic run base
-//! and rate never change but for halts, which skip to the next timer. In a normal
-//! run host time enters by the input door, and the clock then takes a new base and rate
-//! that keep it close to the host's without ever going back. Either way the
-//! time at an instruction is known exactly, and a run whose inputs are repeated repeats it.
+//! Virtual time is a function of the instructions that the guest has executed: a base, plus a number of
+//! picoseconds for each instruction. In a deterministic run base and rate change only at halts, which skip to
+//! the next timer. In a normal run host time enters through the input door, and the clock then takes a new
+//! base and rate that keep it close to the host's clock without ever going back. Either way the time at an
+//! instruction is known exactly, and repeating a run's inputs repeats the run.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,37 +17,36 @@ use crate::device::DeviceId;
 pub struct Time(u64);
 
 impl Time {
-    /// Switch-on.
+    /// The moment when the machine was switched on.
     pub const ZERO: Time = Time(0);
 
-    /// `nanos` nanoseconds after switch-on; there is room for 584 years.
+    /// Makes the time `nanos` nanoseconds after switch-on; the largest is 584 years.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Nanoseconds since switch-on.
+    /// Returns the nanoseconds since switch-on.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time `nanos` nanoseconds later; the end of time when there is none.
+    /// Returns the time `nanos` nanoseconds later, or the last one that can be represented.
     #[must_use]
     pub const fn plus_nanos(self, nanos: u64) -> Time {
         Time(self.0.saturating_add(nanos))
     }
 
-    /// Nanoseconds from `earlier` to this time; 0 when that is later.
+    /// Returns the nanoseconds from `earlier` to this time, or 0 if `earlier` is later.
     pub const fn nanos_since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// How many whole periods of a `hertz` signal have passed since switch-on.
+    /// Returns how many whole periods of a signal of `hertz` have passed since switch-on.
     pub const fn ticks(self, hertz: u64) -> u64 {
         (self.0 as u128 * hertz as u128 / 1_000_000_000) as u64
     }
 
-    /// The first time at which [`Time::ticks`] of `hertz` is at least `ticks`.
-    /// `hertz` must not be 0.
+    /// Returns the first time at which [`Time::ticks`] of `hertz` is at least `ticks`. `hertz` must not be 0.
     pub const fn of_tick(ticks: u64, hertz: u64) -> Time {
         let nanos = (ticks as u128 * 1_000_000_000).div_ceil(hertz as u128);
         Time(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
@@ -58,28 +56,28 @@ impl Time {
 /// Picoseconds in a nanosecond.
 pub const PICOS_PER_NANO: u64 = 1000;
 
-/// From instructions executed to virtual time.
+/// Converts instructions executed to virtual time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     base: Time,
     base_instructions: u64,
-    /// At least 1.
+    /// The rate, at least 1.
     picos_per_instruction: u64,
 }
 
 impl Clock {
-    /// A clock that starts at [`Time::ZERO`] with no instruction executed and
-    /// `picos_per_instruction` (0 counts as 1) from there on.
+    /// Makes a clock that starts at [`Time::ZERO`] with no instruction executed, at the rate
+    /// `picos_per_instruction` (0 counts as 1).
     pub fn new(picos_per_instruction: u64) -> Clock {
         let picos_per_instruction = picos_per_instruction.max(1);
         Clock { base: Time::ZERO, base_instructions: 0, picos_per_instruction }
     }
 
-    /// The time after `instructions` instructions.
+    /// Returns the time after `instructions` instructions.
     pub fn now(&self, instructions: u64) -> Time {
         let executed = instructions.saturating_sub(self.base_instructions);
         let nanos = if let Some(picos) = executed.checked_mul(self.picos_per_instruction) {
-            // Always but for times that are months away; and far quicker.
+            // The usual case, and much quicker; only times that are months away overflow.
             picos / PICOS_PER_NANO
         } else {
             let picos = u128::from(executed) * u128::from(self.picos_per_instruction);
@@ -88,7 +86,7 @@ impl Clock {
         self.base.plus_nanos(nanos)
     }
 
-    /// The first instruction count, from `instructions` on, at which it is `time` or later.
+    /// Returns the first instruction count, not before `instructions`, at which the time is `time` or later.
     pub fn instructions_at(&self, time: Time, instructions: u64) -> u64 {
         let nanos = time.nanos_since(self.base);
         let executed = if let Some(picos) = nanos.checked_mul(PICOS_PER_NANO) {
@@ -101,39 +99,39 @@ impl Clock {
         self.base_instructions.saturating_add(executed).max(instructions)
     }
 
-    /// From instruction count `instructions` on it is `time` (or what it was, if
-    /// that is later: time never goes back), with a new rate.
+    /// Makes the time `time` at instruction count `instructions`, or keeps it if it is later, since time
+    /// never goes back. The rate is `picos_per_instruction` from there on.
     pub fn set(&mut self, instructions: u64, time: Time, picos_per_instruction: u64) {
         self.skip_to(instructions, time);
         self.picos_per_instruction = picos_per_instruction.max(1);
     }
 
-    /// From instruction count `instructions` on it is `time`, if that is later
-    /// than what it was: what a halt does until its next timer.
+    /// Makes the time `time` at instruction count `instructions`, if that is later than the time then. A halt
+    /// skips to its next timer in this way.
     pub fn skip_to(&mut self, instructions: u64, time: Time) {
         self.base = self.now(instructions).max(time);
         self.base_instructions = instructions;
     }
 
-    /// The count of instructions from which on it has had its rate, and the time then.
+    /// Returns the instruction count and the time from which the present rate applies.
     pub fn base(&self) -> (u64, Time) {
         (self.base_instructions, self.base)
     }
 
-    /// Picoseconds for each instruction.
+    /// Returns the rate in picoseconds for each instruction.
     pub fn picos_per_instruction(&self) -> u64 {
         self.picos_per_instruction
     }
 }
 
-/// Which of its timers a device means: a number of its own choice.
+/// Identifies one of a device's timers, by a number that the device chooses.
 pub type Tag = u32;
 
 /// The timers that devices have set: at most one for each device and tag.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Timers {
     pending: Vec<Timer>,
-    /// Orders timers that are due at the same time by when they were set.
+    /// Orders timers that are due at the same time by the order in which they were set.
     serial: u64,
 }
 
@@ -148,51 +146,51 @@ struct Timer {
 }
 
 impl Timers {
-    /// Sets timer `tag` of `device` to `at`, instead of what it was set to. `ticks` tells
-    /// that software counts what this timer makes; see [`Timers::next_tick`].
+    /// Sets timer `tag` of `device` to `at`, and drops its earlier setting. `ticks` says that software counts
+    /// the ticks of this timer; see [`Timers::next_tick`].
     pub fn set(&mut self, device: DeviceId, tag: Tag, at: Time, ticks: bool) {
         self.cancel(device, tag);
         self.serial += 1;
         self.pending.push(Timer { at, ticks, serial: self.serial, device, tag });
     }
 
-    /// Takes timer `tag` of `device` back, if it is set.
+    /// Cancels timer `tag` of `device`, if it is set.
     pub fn cancel(&mut self, device: DeviceId, tag: Tag) {
         self.pending.retain(|timer| timer.device != device || timer.tag != tag);
     }
 
-    /// Takes all timers of `device` back.
+    /// Cancels all timers of `device`.
     pub fn cancel_all(&mut self, device: DeviceId) {
         self.pending.retain(|timer| timer.device != device);
     }
 
-    /// Number of timers that are set.
+    /// Returns the number of timers that are set.
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// True when no timer is set.
+    /// Returns whether no timer is set.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// The devices that have set timers, one for each timer.
+    /// Returns the devices that have set timers, one entry for each timer.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
         self.pending.iter().map(|timer| timer.device)
     }
 
-    /// When the next timer is due.
+    /// Returns when the next timer is due.
     pub fn next(&self) -> Option<Time> {
         self.pending.iter().map(|timer| timer.at).min()
     }
 
-    /// When the next timer is due of which each single one counts: virtual time must not be set
-    /// forward over it, whereas other timers may be late.
+    /// Returns when the next timer is due whose every tick counts. Virtual time must not be set forward over
+    /// it, whereas other timers may be late.
     pub fn next_tick(&self) -> Option<Time> {
         self.pending.iter().filter(|timer| timer.ticks).map(|timer| timer.at).min()
     }
 
-    /// Takes out the timer that is due first, if one is due at `now`.
+    /// Removes and returns the timer that is due first, if one is due at `now`.
     pub fn take_due(&mut self, now: Time) -> Option<(DeviceId, Tag)> {
         let (index, timer) = self
             .pending

@@ -1,11 +1,10 @@
-//! What a device model is.
+//! The trait of device models, and the means by which they act on the machine.
 //!
-//! A device is a state machine over virtual time. It is called for an access
-//! of the guest, for a timer that it set, or for an input from outside; it
-//! changes its own state and acts on the machine only through its [`Context`].
-//! It never waits, never looks at the host and never keeps a reference to
-//! anything, so the same model runs in the machine, in a test, in a fuzzer or
-//! in a process of its own.
+//! A device is a state machine over virtual time. The machine calls it for an access by the guest, for a
+//! timer that the device has set, or for an input from outside. The device changes its own state, and acts on
+//! the machine only through its [`Context`]. It never waits, never looks at the host and never keeps a
+//! reference to anything, so the same model runs in the machine, in a test, in a fuzzer or in a process of
+//! its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +20,11 @@ use crate::memory::Memory;
 use crate::net::Packet;
 use crate::state::{RestoreError, SavedState};
 
-/// Which device of a machine: its place in the list of the bus.
+/// Identifies a device of a machine by its place in the list of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceId(pub u16);
 
-/// How many bytes an access moves.
+/// The size of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Width {
     /// One byte.
@@ -46,43 +45,43 @@ impl Width {
         }
     }
 
-    /// The bits that an access of this width carries: all ones of that width.
+    /// Returns the bits that an access of this width carries, all set.
     pub const fn mask(self) -> u32 {
         u32::MAX >> (32 - 8 * self.bytes() as u32)
     }
 }
 
-/// What a device tells the world outside of the machine.
+/// A message from a device to the world outside the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Serial port `port` (0 is COM1) has sent a byte.
     Serial {
-        /// Which port, from 0.
+        /// Number of the port, from 0.
         port: u8,
         /// The byte.
         byte: u8,
     },
-    /// A byte of a message for the people who debug firmware (port 402h of some emulators).
+    /// A byte of a message for people who debug firmware (port 402h of some emulators).
     DebugConsole(u8),
-    /// A drive is to do something; [`DeviceInput::Disk`] tells what came of it.
+    /// A request to a drive; [`DeviceInput::Disk`] brings the answer.
     Disk {
         /// The device to which the drive is attached.
         device: DeviceId,
-        /// Which of its drives, from 0.
+        /// The drive's number at the device, from 0.
         unit: u8,
-        /// What it is to do.
+        /// The request.
         request: DiskRequest,
     },
     /// A network card sends a packet.
     Packet {
         /// The card.
         device: DeviceId,
-        /// What it sends.
+        /// The packet.
         packet: Packet,
     },
-    /// The guest ends the run and gives this status.
+    /// The guest ends the run with this status.
     Exit(u8),
-    /// The guest has let go of the card in a PCI slot, which is taken out.
+    /// The guest has released the card in a PCI slot, which is then removed.
     Eject {
         /// PCI device number, 0 to 31.
         slot: u8,
@@ -91,12 +90,12 @@ pub enum Output {
     PowerOff,
     /// The guest has asked for a reset of the whole machine.
     Reset,
-    /// The processor's INIT pin was pulsed: it starts over at the reset vector, and the rest of the
-    /// machine goes on as it is.
+    /// The processor's INIT pin was pulsed: the processor starts again at the reset vector, and the rest of
+    /// the machine continues.
     ProcessorReset,
 }
 
-/// All that a device may do to the rest of the machine during one call.
+/// Everything that a device may do to the rest of the machine during one call.
 pub struct Context<'a> {
     /// The virtual time of the access, the timer or the input.
     pub now: Time,
@@ -104,12 +103,11 @@ pub struct Context<'a> {
     pub irq: &'a mut IrqLines,
     /// Guest-physical memory, for DMA.
     pub memory: &'a mut Memory,
-    /// Where outputs go; the machine hands them on after the call.
+    /// The outputs, which the machine passes on after the call.
     pub outputs: &'a mut Vec<Output>,
     /// All timers; a device sets its own by [`Context::set_timer`].
     pub timers: &'a mut Timers,
-    /// Ports and addresses that devices take or give up; the machine hands them to the bus
-    /// after the call.
+    /// Ports and addresses that devices claim or release; the machine passes them to the bus after the call.
     pub claims: &'a mut Vec<Claim>,
     /// The DMA request lines of the ISA bus.
     pub dma: &'a mut DmaRequests,
@@ -120,53 +118,55 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sets this device's timer `tag` to `at`; [`Device::timer`] is called then, or
-    /// later where the machine slept.
+    /// Sets this device's timer `tag` to `at`. [`Device::timer`] is called at that time, or later if the
+    /// machine has slept.
     pub fn set_timer(&mut self, tag: Tag, at: Time) {
         self.timers.set(self.device, tag, at, false);
     }
 
-    /// The same for one of many ticks that software counts: [`Device::timer`] is called at
-    /// that very time, late as it may be by the host's clock.
+    /// Sets this device's timer `tag` to `at` for one of many ticks that software counts. [`Device::timer`]
+    /// is called at exactly that virtual time, however late it is by the host's clock.
     pub fn set_tick(&mut self, tag: Tag, at: Time) {
         self.timers.set(self.device, tag, at, true);
     }
 
-    /// Takes this device's timer `tag` back.
+    /// Cancels this device's timer `tag`.
     pub fn cancel_timer(&mut self, tag: Tag) {
         self.timers.cancel(self.device, tag);
     }
 
-    /// From now on this device answers at `ports` as its region `region`, and nowhere else as that one:
-    /// what a PCI base address register for ports says.
+    /// Makes this device answer from now on at `ports` as its region `region`, and nowhere else as that
+    /// region. A PCI base address register for ports does this.
     pub fn claim_ports(&mut self, region: u8, ports: PortRange) {
         self.claims.push(Claim { device: self.device, region, decoded: Decoded::Ports(ports) });
     }
 
-    /// From now on this device answers at the `len` guest-physical addresses from `start` on as its region `region`, and
-    /// nowhere else as that one; where memory is mapped to places the device is not asked.
+    /// Makes this device answer from now on at the `len` guest-physical addresses from `start` on as its
+    /// region `region`, and nowhere else as that region. Where memory is mapped to places, accesses do not
+    /// reach the device.
     pub fn claim_memory(&mut self, region: u8, start: u64, len: u64) {
         let decoded = Decoded::Memory { start, len };
         self.claims.push(Claim { device: self.device, region, decoded });
     }
 
-    /// From now on this device answers nowhere as its region `region`.
+    /// Makes this device answer nowhere as its region `region` from now on.
     pub fn release(&mut self, region: u8) {
         self.claims.push(Claim { device: self.device, region, decoded: Decoded::Nothing });
     }
 
-    /// Drives DMA request line `channel` (0 to 7) high, or does not any more; [`Device::dma`] is called after this call
-    /// if the line is high then, and the DMA controller is set up for it, or later when it is.
+    /// Drives DMA request line `channel` (0 to 7) high, or stops driving it. If the line is still high when
+    /// this call of the device ends, [`Device::dma`] is called as soon as the DMA controller is set up for
+    /// the channel.
     pub fn request_dma(&mut self, channel: u8, high: bool) {
         self.dma.set(self.device, channel, high);
     }
 
-    /// Drives address line 20 high or low; the processor feels it after the instruction that it executes.
+    /// Drives address line 20 high or low. The processor sees the change after the current instruction.
     pub fn drive_a20(&mut self, high: bool) {
         self.a20.drive(self.device, high);
     }
 
-    /// Asks drive `unit` of this device.
+    /// Sends `request` to drive `unit` of this device.
     pub fn ask_disk(&mut self, unit: u8, request: DiskRequest) {
         self.outputs.push(Output::Disk { device: self.device, unit, request });
     }
@@ -176,7 +176,7 @@ impl Context<'_> {
         self.outputs.push(Output::Packet { device: self.device, packet });
     }
 
-    /// Tells the world outside.
+    /// Sends `output` to the world outside.
     pub fn output(&mut self, output: Output) {
         self.outputs.push(output);
     }
@@ -184,37 +184,40 @@ impl Context<'_> {
 
 /// A device model.
 pub trait Device {
-    /// A short name, unique in its machine and stable over versions, such as
-    /// `pit` or `com1`: it names the device in saved states, inputs and logs.
+    /// Returns a short name, unique in its machine and stable over versions, such as `pit` or `com1`. It
+    /// identifies the device in saved states, inputs and logs.
     fn name(&self) -> &'static str;
 
-    /// Brings the device to its state after power-on; its timers are gone and
-    /// its lines are low when this is called.
+    /// Brings the device to its state after power-on. The machine has dropped its timers and lowered its
+    /// lines before this call.
     fn reset(&mut self, context: &mut Context<'_>);
 
-    /// The guest reads `width` at `port`, one of those that the device was
-    /// attached at or has claimed. Bits above the width are ignored.
+    /// Does the guest's read of `width` at `port`, which the device was attached to or has claimed. Bits
+    /// above the width are ignored.
     fn read_port(&mut self, _context: &mut Context<'_>, _port: u16, width: Width) -> u32 {
         width.mask()
     }
 
-    /// The guest writes `value` of `width` at `port`. Bits above the width are 0.
+    /// Does the guest's write of `value` of `width` at `port`. Bits above the width are 0.
     fn write_port(&mut self, _context: &mut Context<'_>, _port: u16, _width: Width, _value: u32) {}
 
-    /// The guest reads `width` at `port` again and again, by a repeated INS. Fills `bytes` from the start, as far as that takes accesses that change
-    /// nothing but the device itself, which has no [`Context`] here, and do not depend on time; returns how many accesses those were. The others are done one by one.
+    /// Begins a repeated INS, by which the guest reads `width` at `port` again and again, and fills `bytes`
+    /// from the start. It does only those accesses that change nothing but the device itself, which gets no
+    /// [`Context`] here, and that do not depend on time. Returns the number of accesses done; the machine
+    /// does the others one by one.
     fn read_port_string(&mut self, _port: u16, _width: Width, _bytes: &mut [u8]) -> usize {
         0
     }
 
-    /// The guest writes `bytes`, `width` at a time, at `port`, by a repeated OUTS. Takes what goes by such accesses; returns how many those were.
+    /// Begins a repeated OUTS, by which the guest writes `bytes`, `width` at a time, at `port`. It does only
+    /// accesses of the same kind as [`Device::read_port_string`], and returns their number.
     fn write_port_string(&mut self, _port: u16, _width: Width, _bytes: &[u8]) -> usize {
         0
     }
 
-    /// The guest reads `width` at `offset` of memory region `region`, one that the device has
-    /// claimed, or was attached with (region 0). Any offset is possible, odd ones too; the access begins in the region and
-    /// may leave it. Bits above the width are ignored.
+    /// Does the guest's read of `width` at `offset` of memory region `region`, which the device has claimed
+    /// or was attached with (region 0). Any offset is possible, odd ones too; the access begins in the region
+    /// and may leave it. Bits above the width are ignored.
     fn read_memory(
         &mut self,
         _context: &mut Context<'_>,
@@ -225,7 +228,8 @@ pub trait Device {
         width.mask()
     }
 
-    /// The guest writes `value` of `width` at `offset` of memory region `region`. Bits above the width are 0.
+    /// Does the guest's write of `value` of `width` at `offset` of memory region `region`. Bits above the
+    /// width are 0.
     fn write_memory(
         &mut self,
         _context: &mut Context<'_>,
@@ -236,8 +240,9 @@ pub trait Device {
     ) {
     }
 
-    /// The guest reads `width` at `offset` of the configuration space of PCI function `function` of this device
-    /// (PCI Local Bus Specification 2.1, chapter 6); the access is aligned. Bits above the width are ignored.
+    /// Does the guest's read of `width` at `offset` of the configuration space of PCI function `function` of
+    /// this device (PCI Local Bus Specification 2.1, chapter 6). The access is aligned. Bits above the width
+    /// are ignored.
     fn read_config(
         &mut self,
         _context: &mut Context<'_>,
@@ -248,7 +253,8 @@ pub trait Device {
         width.mask()
     }
 
-    /// The guest writes `value` of `width` there. Bits above the width are 0.
+    /// Does the guest's write of `value` of `width` to the configuration space. The access is aligned, and
+    /// bits above the width are 0.
     fn write_config(
         &mut self,
         _context: &mut Context<'_>,
@@ -259,43 +265,43 @@ pub trait Device {
     ) {
     }
 
-    /// The DMA controller serves request line `channel` of this device: how many of `bytes` it has
-    /// moved. When that is all of them, terminal count came with the last.
+    /// Moves bytes of request line `channel` for the DMA controller, and returns how many of `bytes` it has
+    /// moved. If it has moved all of them, terminal count came with the last.
     fn dma(&mut self, _context: &mut Context<'_>, _channel: u8, _bytes: DmaBytes<'_>) -> usize {
         0
     }
 
-    /// Timer `tag`, which the device set, is due.
+    /// Handles timer `tag`, which the device has set and which is due.
     fn timer(&mut self, _context: &mut Context<'_>, _tag: Tag) {}
 
-    /// Something from outside has come for this device.
+    /// Handles an event from outside for this device.
     fn input(&mut self, _context: &mut Context<'_>, _input: DeviceInput) {}
 
-    /// False while the device has no room for more input: what comes then waits outside.
+    /// Returns whether the device has room for more input. While it has none, inputs wait outside.
     fn takes_input(&self) -> bool {
         true
     }
 
-    /// True while software forbids that the medium of drive `unit` of this device is taken out.
+    /// Returns whether software forbids removing the medium of drive `unit` of this device.
     fn holds_medium(&self, _unit: u8) -> bool {
         false
     }
 
-    /// What a display adapter shows now; nothing for other devices.
+    /// Returns the picture that a display adapter shows now, or None for other devices.
     fn picture(&self, _memory: &Memory) -> Option<Picture> {
         None
     }
 
-    /// The whole state, but for timers and line levels, which the machine keeps.
+    /// Saves the whole state, except for timers and line levels, which the machine keeps.
     fn save(&self) -> SavedState;
 
-    /// Takes over a state that [`Device::save`] made, perhaps in an earlier version.
-    /// On an error the device is unchanged.
+    /// Restores a state that [`Device::save`] made, perhaps in an earlier version. On an error the device is
+    /// unchanged.
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError>;
 }
 
-/// A small machine around one device, for its unit tests: memory, lines,
-/// timers and outputs that can be looked at.
+/// A small machine around one device, for its unit tests. Its memory, lines, timers and outputs can be
+/// examined.
 #[derive(Debug)]
 pub struct TestBench {
     /// Virtual time of the next call; [`TestBench::advance`] moves it.
@@ -304,11 +310,11 @@ pub struct TestBench {
     pub irq: IrqLines,
     /// One MiB of RAM.
     pub memory: Memory,
-    /// What the device told the world.
+    /// The outputs of the device.
     pub outputs: Vec<Output>,
-    /// What the device set.
+    /// The timers that the device has set.
     pub timers: Timers,
-    /// What the device claimed.
+    /// The claims of the device.
     pub claims: Vec<Claim>,
     /// The DMA request lines.
     pub dma: DmaRequests,
@@ -332,7 +338,7 @@ impl Default for TestBench {
 }
 
 impl TestBench {
-    /// A context for one call of the device under test.
+    /// Makes the context for one call of the device under test.
     pub fn context(&mut self) -> Context<'_> {
         Context {
             now: self.now,
@@ -357,7 +363,7 @@ impl TestBench {
         device.write_port(&mut self.context(), port, Width::Byte, value.into());
     }
 
-    /// Lets `nanos` nanoseconds pass; the device's timers fire each at its time.
+    /// Lets `nanos` nanoseconds pass. Each timer of the device fires at its time.
     pub fn advance(&mut self, device: &mut dyn Device, nanos: u64) {
         let end = self.now.plus_nanos(nanos);
         while let Some(at) = self.timers.next().filter(|at| *at <= end) {

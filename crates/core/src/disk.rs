@@ -1,91 +1,93 @@
-//! What a device asks of the drive behind it, and what it is told.
+//! The messages between a device and the drive behind it.
 //!
-//! A device model knows the size of its medium and nothing of files. It sends a request as
-//! an output, and the answer comes back as an input, as soon as the machine has it: in
-//! between the guest runs on, and the device is busy.
+//! A device model knows the size of its medium and nothing of files. It sends a request as an output, and
+//! receives the answer as an input as soon as the machine has it. Meanwhile the guest runs on, and the device
+//! is busy.
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes in a sector, the unit of requests and sizes (that of a CD is four of them).
+/// Bytes in a sector, the unit of requests and sizes. A sector of a CD is four of these.
 pub const SECTOR_SIZE: usize = 512;
 
-/// What a drive is to do.
+/// A request to a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRequest {
-    /// A number by which the device knows the answer again; one that is not in use.
+    /// A number by which the device recognises the answer; no other request in progress has it.
     pub tag: u64,
-    /// What is to be done.
+    /// The operation to perform.
     pub operation: DiskOperation,
 }
 
-/// What is to be done.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskOperation {
     /// Read `count` sectors from `sector` on.
     Read {
         /// The first sector.
         sector: u64,
-        /// How many; the device sees to it that this is no more than some MiB.
+        /// How many sectors; the device limits this to a few MiB.
         count: u32,
     },
     /// Write whole sectors from `sector` on.
     Write {
         /// The first sector.
         sector: u64,
-        /// What to write, a multiple of [`SECTOR_SIZE`].
+        /// The bytes to write, a multiple of [`SECTOR_SIZE`].
         data: Vec<u8>,
     },
-    /// Whatever was written is to survive a power cut before the answer comes.
+    /// Make everything written so far durable, so that it survives a power cut after the answer.
     Flush,
-    /// `count` sectors from `sector` on are not needed any more: from now on they read as zeros or as what was there.
+    /// Discard `count` sectors from `sector` on: they are no longer needed, and read from now on as zeros or
+    /// as their old contents.
     Discard {
         /// The first sector.
         sector: u64,
-        /// How many.
+        /// How many sectors.
         count: u32,
     },
-    /// Make zeros of `count` sectors from `sector` on.
+    /// Fill `count` sectors from `sector` on with zeros.
     WriteZeroes {
         /// The first sector.
         sector: u64,
-        /// How many; the device sees to it that this is no more than some MiB.
+        /// How many sectors; the device limits this to a few MiB.
         count: u32,
-        /// The medium may give up the room of these sectors; if not, it keeps room to write them again.
+        /// Whether the medium may free the space of these sectors. If not, it keeps the space so that they
+        /// can be written again.
         gives_up_room: bool,
     },
-    /// The medium is to be taken out, if it can be.
+    /// Eject the medium, if possible.
     Eject,
 }
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskAnswer {
-    /// [`DiskRequest::tag`].
+    /// The [`DiskRequest::tag`] of the request.
     pub tag: u64,
-    /// The bytes read, none for other operations; or why it failed.
+    /// The bytes read (none for other operations), or why the operation failed.
     pub result: Result<Vec<u8>, DiskError>,
 }
 
 /// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskError {
-    /// The sectors are not all there.
+    /// Not all of the sectors exist.
     OutOfRange,
-    /// The medium cannot be written.
+    /// The medium is write-protected.
     ReadOnly,
-    /// There is no medium.
+    /// The drive is empty.
     NoMedium,
-    /// The host could not do it.
+    /// The host failed to perform the operation.
     Host,
-    /// The host has no room for what is written.
+    /// The host has no space for the data.
     NoSpace,
 }
 
-/// What is in a drive.
+/// The medium in a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Medium {
     /// Its size in sectors of [`SECTOR_SIZE`] bytes.
     pub sectors: u64,
-    /// It cannot be written.
+    /// Whether the medium is write-protected.
     pub read_only: bool,
 }

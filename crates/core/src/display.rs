@@ -1,4 +1,4 @@
-//! What a display adapter shows.
+//! The pictures that a display adapter shows.
 
 /// A picture at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,26 +14,26 @@ pub enum Picture {
 pub struct TextScreen {
     /// Cells in a row.
     pub columns: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// The cells, row by row, `columns` times `rows` of them.
     pub cells: Vec<Cell>,
-    /// The cell with the cursor as column and row, if it is to be seen.
+    /// Column and row of the cell with the cursor, if the cursor is visible.
     pub cursor: Option<(usize, usize)>,
-    /// The same screen in pixels, with the fonts that the guest has loaded.
+    /// The same screen in pixels, drawn with the fonts that the guest has loaded.
     pub pixels: Pixels,
 }
 
 /// One character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// Its code in the font, which is that of code page 437 unless the guest loads another one.
+    /// Its code in the font, which is code page 437 unless the guest loads another font.
     pub character: u8,
     /// The colour of the character, 0RGB, 8 bits each.
     pub foreground: u32,
     /// The colour behind it.
     pub background: u32,
-    /// It blinks.
+    /// Whether the character blinks.
     pub blinks: bool,
 }
 
@@ -42,15 +42,15 @@ pub struct Cell {
 pub struct Pixels {
     /// Pixels in a row.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// The pixels, row by row from the top, `width` times `height` of them: 0RGB, 8 bits each.
     pub colours: Vec<u32>,
 }
 
 impl TextScreen {
-    /// What can be read on the screen: lines of code page 437 as far as it is ASCII, other characters as '?',
-    /// without spaces at their ends.
+    /// Returns the text on the screen as lines without spaces at their ends. Characters of code page 437
+    /// outside ASCII become '?'.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for row in self.cells.chunks(self.columns.max(1)) {

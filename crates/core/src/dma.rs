@@ -1,15 +1,15 @@
-//! DMA on the ISA bus: what devices and the DMA controller tell each other.
+//! DMA on the ISA bus: the request lines and the bytes that pass between devices and the DMA controller.
 //!
-//! A device raises its request line ([`Context::request_dma`](crate::device::Context::request_dma)). When the call is over, the
-//! board has the DMA controller serve the lines that are high, and [`Device::dma`](crate::device::Device::dma) is called
-//! with the bytes, until the device takes its line back or the count of the channel ends. A channel that is not
-//! set up yet leaves its line waiting.
+//! A device raises its request line ([`Context::request_dma`](crate::device::Context::request_dma)). After
+//! that call the board makes the DMA controller serve the lines that are high: it calls
+//! [`Device::dma`](crate::device::Device::dma) with the bytes until the device lowers its line or the count
+//! of the channel ends. While a channel is not set up, its request waits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
 
-/// The DMA request lines, DRQ 0 to DRQ 7 (DRQ 4 is between the two controllers and of no device).
+/// The DMA request lines, DRQ 0 to DRQ 7. DRQ 4 connects the two controllers and belongs to no device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Drivers", into = "Drivers")]
 pub struct DmaRequests {
@@ -18,7 +18,7 @@ pub struct DmaRequests {
     lines: u8,
 }
 
-/// Who drives each of the lines high.
+/// For each line, the device that drives it high.
 type Drivers = [Option<DeviceId>; DmaRequests::COUNT as usize];
 
 impl From<Drivers> for DmaRequests {
@@ -39,7 +39,7 @@ impl DmaRequests {
     /// Number of lines.
     pub const COUNT: u8 = 8;
 
-    /// Device `device` drives line `channel` (0 to 7; others are ignored) high, or does not any more.
+    /// Makes device `device` drive line `channel` (0 to 7; others are ignored) high, or stop driving it.
     pub fn set(&mut self, device: DeviceId, channel: u8, high: bool) {
         if let Some(driver) = self.drivers.get_mut(usize::from(channel)) {
             if high {
@@ -52,34 +52,34 @@ impl DmaRequests {
         }
     }
 
-    /// The device that drives line `channel` high.
+    /// Returns the device that drives line `channel` high.
     pub fn driver(&self, channel: u8) -> Option<DeviceId> {
         *self.drivers.get(usize::from(channel))?
     }
 
-    /// A bit for each line that is high.
+    /// Returns a bit for each line that is high.
     pub fn lines(&self) -> u8 {
         self.lines
     }
 
-    /// No line is high.
+    /// Returns whether no line is high.
     pub fn are_none(&self) -> bool {
         self.lines == 0
     }
 
-    /// The devices that drive lines.
+    /// Returns the devices that drive lines high.
     pub fn drivers(&self) -> impl Iterator<Item = DeviceId> {
         self.drivers.iter().flatten().copied()
     }
 }
 
-/// The bytes that a channel still has to transfer. A device moves as many as it can, from the first on; with
-/// the last one comes terminal count.
+/// The bytes that a channel still has to transfer. A device moves as many as it can, from the first on;
+/// terminal count comes with the last one.
 #[derive(Debug)]
 pub enum DmaBytes<'a> {
-    /// The device gives them ("write" to memory, or "verify").
+    /// The device provides the bytes (a "write" to memory, or a "verify").
     FromDevice(&'a mut [u8]),
-    /// The device takes them ("read" from memory).
+    /// The device takes the bytes (a "read" from memory).
     ToDevice(&'a [u8]),
 }
 

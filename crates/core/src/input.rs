@@ -1,10 +1,9 @@
-//! The one door by which anything from outside enters a machine.
+//! The one door through which every event from outside enters a machine.
 //!
-//! Everything that the guest's own execution does not determine is an
-//! [`Input`]: host time, keys, bytes on a serial line. The machine takes inputs
-//! only between two instructions and stamps each with the number of instructions
-//! executed until then; a machine that is given the same inputs at the same
-//! counts does the same again.
+//! Everything that the guest's own execution does not determine is an [`Input`]: host time, keys, bytes on a
+//! serial line. The machine takes inputs only between two instructions and stamps each with the number of
+//! instructions executed until then. A machine that receives the same inputs at the same counts runs in the
+//! same way again.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,89 +12,90 @@ use crate::disk::{DiskAnswer, Medium};
 use crate::net::Packet;
 use crate::state::SavedState;
 
-/// Something from outside for one device.
+/// An event from outside for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceInput {
-    /// Bytes have come in on a serial line.
+    /// Bytes have arrived on a serial line.
     Serial(Vec<u8>),
     /// A key was pressed or released.
     Key {
-        /// Which.
+        /// The key.
         key: Key,
-        /// It is down now.
+        /// Whether the key is down now.
         pressed: bool,
     },
-    /// The mouse was moved or a button of it changed.
+    /// The mouse was moved, or one of its buttons has changed.
     Mouse(MouseMove),
     /// A drive has an answer.
     Disk(DiskAnswer),
     /// A person has changed the medium of a drive that takes removable ones.
     Medium {
-        /// Which drive of the device, from 0.
+        /// The drive's number at the device, from 0.
         unit: u8,
-        /// What is in it now.
+        /// The medium that is in the drive now.
         medium: Option<Medium>,
     },
-    /// A person has pressed the eject button of a drive whose medium the guest holds: the guest is asked for it.
+    /// A person has pressed the eject button of a drive whose medium the guest has locked. The guest is asked
+    /// to release the medium.
     EjectRequest {
-        /// Which drive of the device, from 0.
+        /// The drive's number at the device, from 0.
         unit: u8,
     },
-    /// A packet has come for a network card.
+    /// A packet has arrived for a network card.
     Packet(Packet),
-    /// The cable of a network card leads somewhere, or does not any more.
+    /// The cable of a network card was connected (true) or disconnected (false).
     Link(bool),
-    /// The network behind a card is congested: it takes what the card has begun to send, and the card is to begin nothing more until it
-    /// hears that this is over.
+    /// The network behind a card is congested (true) or no longer congested (false). A congested network
+    /// takes the packets that the card has begun to send, but the card must begin no others until the
+    /// congestion is over.
     Congestion(bool),
-    /// A card was put into a PCI slot: what the controller of hot plug is told.
+    /// A card was put into a PCI slot; this tells the hot-plug controller.
     CardAdded {
         /// PCI device number.
         slot: u8,
     },
-    /// A person wants the card in a PCI slot back: the controller of hot plug asks the guest for it.
+    /// A person wants to remove the card in a PCI slot. The hot-plug controller asks the guest to release it.
     CardWanted {
         /// PCI device number.
         slot: u8,
     },
-    /// A person has pressed the power button for a moment.
+    /// A person has pressed the power button briefly.
     PowerButton,
 }
 
-/// A key of a PC keyboard, named by the code that scan code set 1 has for it: the make code, and E000h
-/// more where that comes after E0h. Pause is E11Dh.
+/// A key of a PC keyboard, identified by its code in scan code set 1: the make code, plus E000h for keys
+/// whose make code follows E0h. Pause is E11Dh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key(pub u16);
 
-/// What a mouse reports.
+/// A mouse report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MouseMove {
-    /// To the right, in counts.
+    /// Movement to the right, in counts.
     pub right: i32,
-    /// Downwards.
+    /// Movement downwards, in counts.
     pub down: i32,
-    /// The wheel, towards the user.
+    /// Movement of the wheel towards the user, in counts.
     pub wheel: i32,
-    /// The left button is down now.
+    /// Whether the left button is down now.
     pub left_button: bool,
-    /// The middle one.
+    /// Whether the middle button is down now.
     pub middle_button: bool,
-    /// The right one.
+    /// Whether the right button is down now.
     pub right_button: bool,
 }
 
-/// Something from outside.
+/// An event from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
-    /// For the device of that name.
+    /// An event for one device.
     Device {
-        /// [`Device::name`](crate::device::Device::name).
+        /// The device's [`Device::name`](crate::device::Device::name).
         name: String,
-        /// What has come.
+        /// The event.
         input: DeviceInput,
     },
-    /// The host's clock says `time`; from here on the virtual clock is to run at
-    /// `picos_per_instruction`.
+    /// The host's clock says `time`. From here on the virtual clock runs at `picos_per_instruction`.
     HostTime {
         /// Host time since the machine was switched on.
         time: Time,
@@ -104,26 +104,26 @@ pub enum Input {
     },
     /// A person puts a card into a PCI slot.
     Plug {
-        /// What the device is called from now on, which says the slot, too.
+        /// The device name that the card has from now on, which also identifies the slot.
         name: String,
-        /// What the card is, as the machine knows it.
+        /// The card, as the machine describes it.
         card: SavedState,
     },
     /// A person has pressed the reset button.
     Reset,
-    /// A person has pressed the button of the non-maskable interrupt, as servers have one.
+    /// A person has pressed the NMI button, which servers have.
     Nmi,
-    /// The person outside ends the run.
+    /// A person ends the run.
     Quit,
 }
 
-/// An input and when it came in.
+/// An input, and when it arrived.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StampedInput {
-    /// Instructions that the guest had executed.
+    /// Number of instructions that the guest had executed.
     pub instructions: u64,
-    /// Virtual time, which goes on while the guest waits and executes nothing.
+    /// Virtual time, which also passes while the guest waits and executes nothing.
     pub time: Time,
-    /// What came in.
+    /// The input itself.
     pub input: Input,
 }

@@ -1,8 +1,8 @@
-//! Names of keys: from the words, characters and symbols by which tools and viewers mean a key to the [`Key`] itself.
+//! Finds a [`Key`] by the words, characters and symbols that tools and viewers use for it.
 //!
-//! The words are those that QEMU's monitor and its QMP take (`QKeyCode`), since tools speak them. Keysyms are those of
-//! the X Window System (`X11/keysymdef.h`), which the RFB protocol (RFC 6143, 7.5.4) uses as well. Codes are those of
-//! scan code set 1, from Microsoft's "Keyboard Scan Code Specification", Appendix A.
+//! The words are those that QEMU's monitor and its QMP use (`QKeyCode`), since tools send them. Keysyms are
+//! those of the X Window System (`X11/keysymdef.h`), which the RFB protocol (RFC 6143, 7.5.4) uses as well.
+//! Codes are those of scan code set 1, from Microsoft's "Keyboard Scan Code Specification", Appendix A.
 //!
 //! ```
 //! use ring3_core::input::Key;
@@ -18,18 +18,18 @@ use crate::input::Key;
 /// The left shift key, which [`for_character`] may ask for.
 pub const LEFT_SHIFT: Key = Key(0x2a);
 
-/// All that is known of a key.
+/// What this module knows of a key.
 struct Row {
     key: Key,
-    /// The words for it; the first is the one to be shown.
+    /// The words for the key; [`name`] returns the first.
     names: &'static [&'static str],
-    /// What a US keyboard types with it: alone, and with shift.
+    /// The characters that the key types on a US keyboard: alone, and with shift.
     characters: Option<(char, char)>,
-    /// Keysyms beyond those of the characters.
+    /// The keysyms of the key beyond those of its characters.
     keysyms: &'static [u32],
 }
 
-/// A key that types characters.
+/// Makes the row of a key that types characters.
 const fn typing(
     code: u16,
     names: &'static [&'static str],
@@ -40,28 +40,29 @@ const fn typing(
     Row { key: Key(code), names, characters: Some((alone, shifted)), keysyms }
 }
 
-/// A key that does something else.
+/// Makes the row of a key that types none.
 const fn other(code: u16, names: &'static [&'static str], keysyms: &'static [u32]) -> Row {
     Row { key: Key(code), names, characters: None, keysyms }
 }
 
-/// The key of that name, such as `a`, `ret`, `spc`, `ctrl`, `kp_enter` or `f1`.
+/// Returns the key with this name, such as `a`, `ret`, `spc`, `ctrl`, `kp_enter` or `f1`.
 pub fn by_name(name: &str) -> Option<Key> {
     KEYS.iter().find(|row| row.names.contains(&name)).map(|row| row.key)
 }
 
-/// The name of `key`; a keyboard has no others.
+/// Returns the name of `key`, or None for a key that no keyboard has.
 pub fn name(key: Key) -> Option<&'static str> {
     row(key)?.names.first().copied()
 }
 
-/// All names of keys, for help and for completion.
+/// Returns all names of keys, for help and for completion.
 pub fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().flat_map(|row| row.names).copied()
 }
 
-/// The key that types `character` on a US keyboard, and whether [`LEFT_SHIFT`] is to be held with it.
-/// A line feed or carriage return is the enter key; tab, backspace, delete and escape are their keys.
+/// Returns the key that types `character` on a US keyboard, and whether [`LEFT_SHIFT`] must be held with it.
+/// A line feed or carriage return means the enter key; tab, backspace, delete and escape mean the keys of
+/// these names.
 pub fn for_character(character: char) -> Option<(Key, bool)> {
     let control = match character {
         '\n' | '\r' => Some(Key(0x1c)),
@@ -80,16 +81,16 @@ pub fn for_character(character: char) -> Option<(Key, bool)> {
     })
 }
 
-/// The key that X keysym `keysym` is on, on a US keyboard. Whether shift is held with it is no question
-/// here: who sends keysyms sends that of the shift key as well.
+/// Returns the key with X keysym `keysym` on a US keyboard. It does not matter whether shift is held: a
+/// program that sends keysyms sends that of the shift key as well.
 pub fn by_keysym(keysym: u32) -> Option<Key> {
     let found = KEYS.iter().find(|row| row.keysyms.contains(&keysym)).map(|row| row.key);
-    // The keysyms of ASCII are the characters themselves. Control characters are no keysyms.
+    // The keysyms of ASCII are the characters themselves. Control characters are not keysyms.
     let character = char::from_u32(keysym).filter(|character| (' '..='~').contains(character));
     found.or_else(|| Some(for_character(character?)?.0))
 }
 
-/// The X keysym of `key` alone, without shift or num lock.
+/// Returns the X keysym of `key` alone, without shift or num lock.
 pub fn keysym(key: Key) -> Option<u32> {
     let row = row(key)?;
     let character = row.characters.map(|(alone, _)| u32::from(alone));
@@ -100,8 +101,8 @@ fn row(key: Key) -> Option<&'static Row> {
     KEYS.iter().find(|row| row.key == key)
 }
 
-/// The keys in the order of their codes. Of two keys that type the same character, the one with the lower
-/// code is meant; those of the numeric pad type theirs by their keysyms alone.
+/// The keys in the order of their codes. If two keys type the same character, a lookup returns the one with
+/// the lower code. Keys of the numeric pad have keysyms and no characters.
 #[rustfmt::skip]
 static KEYS: &[Row] = &[
     other(0x01, &["esc"], &[0xff1b]),
@@ -189,7 +190,7 @@ static KEYS: &[Row] = &[
     other(0x52, &["kp_0"], &[0xff9e, 0xffb0]), // KP_Insert
     other(0x53, &["kp_decimal"], &[0xff9f, 0xffae]), // KP_Delete
     other(0x54, &["sysrq"], &[0xff15]),
-    // The key that European keyboards have beside the left shift key.
+    // The key beside the left shift key of European keyboards.
     other(0x56, &["less"], &[]),
     other(0x57, &["f11"], &[0xffc8]),
     other(0x58, &["f12"], &[0xffc9]),

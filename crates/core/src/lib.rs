@@ -1,20 +1,21 @@
-//! What every part of a ring3 machine stands on.
+//! The foundation of every other part of a ring3 machine.
 //!
-//! * [`memory`]: guest-physical memory, and which of it holds translated code;
-//! * [`device`]: what a device model is, and all that it may do to the rest of
-//!   the machine (raise an IRQ line, set a timer, emit an output);
+//! * [`memory`]: guest-physical memory, and which of it holds decoded code;
+//! * [`device`]: what a device model is, and everything by which it may act on the rest of the machine (raise
+//!   an IRQ line, set a timer, emit an output);
 //! * [`bus`]: port I/O, memory-mapped I/O and PCI configuration, from an address to a device;
 //! * [`lines`]: IRQ lines;
 //! * [`a20`]: address line 20;
 //! * [`dma`]: DMA request lines of the ISA bus;
-//! * [`disk`], [`display`], [`net`]: what devices and the drives, screens and networks behind them tell each other;
+//! * [`disk`], [`display`], [`net`]: the messages between devices and the drives, screens and networks behind
+//!   them;
 //! * [`clock`]: virtual time and the timers that run on it;
-//! * [`input`]: the one door by which anything from outside enters;
+//! * [`input`]: the one door through which every event from outside enters;
 //! * [`keys`]: keys by name, by character and by X keysym;
 //! * [`state`]: saved states of devices, tagged and versioned.
 //!
-//! Nothing here knows the host: no files, no threads, no host time. A machine
-//! that is given the same inputs at the same instruction counts does the same.
+//! Nothing here knows the host: no files, no threads, no host time. A machine that receives the same inputs
+//! at the same instruction counts runs in the same way again.
 //!
 //! ```
 //! use ring3_core::clock::{Clock, Time};

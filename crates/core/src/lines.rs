@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The 16 IRQ lines of the ISA bus (IRQ 0 to IRQ 15), and the interrupt pins of the PCI functions, which
-/// reach them by the chipset's router. Lines 16 to 23 go to the inputs of the I/O APIC of these numbers and nowhere else.
+/// The 16 IRQ lines of the ISA bus (IRQ 0 to IRQ 15), and the interrupt pins of the PCI functions, which the
+/// chipset's router connects to these lines. Lines 16 to 23 go only to the inputs of the I/O APIC with these
+/// numbers.
 ///
-/// A device sets the level of its line or pin; the board passes every change on to
-/// the interrupt controllers in the order in which they happened, so that a
-/// line that goes down and up again within one access is still an edge. A line is high while an ISA
-/// device or any PCI pin that is routed to it drives it.
+/// A device sets the level of its line or pin. The board passes every change on to the interrupt controllers,
+/// in the order in which the changes happened, so that a line that goes low and high again within one access
+/// is still an edge. A line is high while an ISA device or any PCI pin that is routed to it drives it.
 #[derive(Debug, Default)]
 pub struct IrqLines {
     state: LineLevels,
@@ -16,29 +16,31 @@ pub struct IrqLines {
     messages: Vec<Message>,
 }
 
-/// An interrupt that a PCI device sends without a line: it writes to an address (PCI Local Bus Specification 3.0, 6.8).
+/// An interrupt that a PCI device sends without a line, by a write to an address (PCI Local Bus Specification
+/// 3.0, 6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
-    /// Where: a local APIC listens at FEE00000h to FEEFFFFFh.
+    /// The address written; a local APIC listens at FEE00000h to FEEFFFFFh.
     pub address: u64,
-    /// What.
+    /// The value written.
     pub data: u32,
 }
 
-/// What drives the lines: what a saved machine keeps.
+/// The drivers of the lines, which a saved machine keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineLevels {
     /// A bit for each line that an ISA device drives.
     isa: u16,
-    /// For each line, a bit for each of the devices that share it and drive it.
+    /// For each line, a bit for each of its sharing devices that drives it.
     shared: [u8; IrqLines::ALL as usize],
-    /// What drives the lines of the timers (IRQ 0 and IRQ 8) in the place of the devices that they belong to, a bit for each line.
+    /// For the lines of the timers (IRQ 0 and IRQ 8), a bit for each that the replacement of their own
+    /// devices drives.
     replacement: u16,
-    /// It does so now.
+    /// Whether the replacement drives these lines now.
     is_replaced: bool,
     /// For each router input PIRQA to PIRQD, a bit for each PCI device number that drives it.
     pci: [u32; IrqLines::ROUTER_INPUTS as usize],
-    /// The line to which each of them goes.
+    /// For each router input, the line to which it is routed.
     routes: [Option<u8>; IrqLines::ROUTER_INPUTS as usize],
 }
 
@@ -59,14 +61,14 @@ impl LineLevels {
 impl IrqLines {
     /// Number of lines of the ISA bus.
     pub const COUNT: u8 = 16;
-    /// Number of all lines, those to the I/O APIC alone included.
+    /// Number of all lines, including those that go only to the I/O APIC.
     pub const ALL: u8 = 24;
-    /// IRQ 0 and IRQ 8.
+    /// The bits of IRQ 0 and IRQ 8.
     const OF_TIMERS: u16 = 1 << 0 | 1 << 8;
     /// Number of inputs of the PCI interrupt router.
     pub const ROUTER_INPUTS: u8 = 4;
 
-    // Devices drive their lines anew whenever anything happens to them, so as a rule nothing changes.
+    // Devices drive their lines anew at every event, so as a rule nothing changes.
 
     /// Drives line `line` (0 to 15; others are ignored) high or low.
     pub fn set(&mut self, line: u8, high: bool) {
@@ -75,8 +77,9 @@ impl IrqLines {
         }
     }
 
-    /// Drives line `line` (0 to 23) high or low for one of up to eight devices that share it, `driver` (0 to 7). The line is high while any
-    /// of them drives it, as where cards drive it by open collectors. Other numbers are ignored.
+    /// Drives line `line` (0 to 23) high or low for `driver` (0 to 7), one of up to eight devices that share
+    /// it. The line is high while any of them drives it, as with cards that drive it by open collectors.
+    /// Other numbers are ignored.
     pub fn set_shared(&mut self, line: u8, driver: u8, high: bool) {
         if line < Self::ALL
             && driver < u8::BITS as u8
@@ -86,20 +89,21 @@ impl IrqLines {
         }
     }
 
-    /// From now on the lines of the interval timer (IRQ 0) and the real-time clock (IRQ 8) are driven by
-    /// [`IrqLines::set_replacement`] alone, or by these devices again.
+    /// Lets [`IrqLines::set_replacement`] alone drive the lines of the interval timer (IRQ 0) and the
+    /// real-time clock (IRQ 8) from now on, or gives the lines back to these devices.
     pub fn replace_timers(&mut self, replaces: bool) {
         if self.state.is_replaced != replaces {
             self.change(|state| state.is_replaced = replaces);
         }
     }
 
-    /// The interval timer and the real-time clock do not reach their lines.
+    /// Returns whether the interval timer and the real-time clock are cut off from their lines.
     pub fn timers_are_replaced(&self) -> bool {
         self.state.is_replaced
     }
 
-    /// Drives line 0 or 8 (others are ignored) high or low, which counts while [timers are replaced](IrqLines::replace_timers).
+    /// Drives line 0 or 8 (others are ignored) high or low. This takes effect while [timers are
+    /// replaced](IrqLines::replace_timers).
     pub fn set_replacement(&mut self, line: u8, high: bool) {
         let bit = if line < Self::COUNT { (1 << line) & Self::OF_TIMERS } else { 0 };
         if (self.state.replacement & bit != 0) != high {
@@ -107,9 +111,9 @@ impl IrqLines {
         }
     }
 
-    /// PCI device number `slot` (0 to 31) asserts its interrupt pin `pin` (0 for INTA# to 3 for INTD#), or not any more. The pin of slot
-    /// n is wired to router input n - 1 + pin, as on the boards with this chipset. A device keeps its
-    /// functions' requests together.
+    /// Asserts or deasserts interrupt pin `pin` (0 for INTA# to 3 for INTD#) of PCI device number `slot` (0
+    /// to 31). The pin of slot n is wired to router input n - 1 + pin, as on the boards with this chipset. A
+    /// device combines the requests of its functions itself.
     pub fn set_pci(&mut self, slot: u8, pin: u8, asserted: bool) {
         let input = slot.wrapping_add(pin).wrapping_sub(1) % Self::ROUTER_INPUTS;
         let slot = slot % 32;
@@ -135,23 +139,23 @@ impl IrqLines {
         }
     }
 
-    /// The level of line `line`; low for one that does not exist.
+    /// Returns whether line `line` is high. A line that does not exist is low.
     pub fn is_high(&self, line: u8) -> bool {
         line < Self::ALL && self.state.levels() >> line & 1 != 0
     }
 
-    /// What drives the lines, for a saved machine.
+    /// Returns the drivers of the lines, for a saved machine.
     pub fn levels(&self) -> LineLevels {
         self.state.clone()
     }
 
-    /// Puts the levels of a saved machine back, with no edges.
+    /// Restores the levels of a saved machine, without edges.
     pub fn restore(&mut self, levels: LineLevels) {
         self.state = levels;
         self.changes.clear();
     }
 
-    /// The changes since the last call, oldest first: line and new level.
+    /// Returns the changes since the last call, oldest first: line and new level.
     pub fn drain_changes(&mut self) -> std::vec::Drain<'_, (u8, bool)> {
         self.changes.drain(..)
     }
@@ -161,17 +165,17 @@ impl IrqLines {
         self.messages.push(message);
     }
 
-    /// The messages since the last call, oldest first.
+    /// Returns the messages since the last call, oldest first.
     pub fn drain_messages(&mut self) -> std::vec::Drain<'_, Message> {
         self.messages.drain(..)
     }
 
-    /// True when [`IrqLines::drain_changes`] would return something.
+    /// Returns whether [`IrqLines::drain_changes`] would return something.
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Messages wait for [`IrqLines::drain_messages`].
+    /// Returns whether [`IrqLines::drain_messages`] would return something.
     pub fn has_messages(&self) -> bool {
         !self.messages.is_empty()
     }

@@ -1,17 +1,16 @@
 //! Guest-physical memory.
 //!
-//! All bytes are in one array: RAM first, byte *n* of it for guest-physical address *n*, and
-//! behind it the areas that were added for ROM and display memory. An index into the array is
-//! called a *place*. For each guest-physical page a map says where reads and where writes go: to a place,
-//! to a device, or (writes) nowhere. So ROM, its shadow in RAM, two addresses for the same
-//! bytes, and display memory that moves with a PCI base address register are all one thing.
-//! Everybody reads and writes through the methods here and nobody keeps a reference into the
-//! array, so that it can be a memory file that the host maps in many places ([`HostPages`]).
+//! All bytes are in one array: first RAM, whose byte *n* is at guest-physical address *n*, and behind it the
+//! areas that were added for ROM and display memory. An index into the array is called a *place*. For each
+//! guest-physical page a map says where reads and where writes go: to a place, to a device, or (writes)
+//! nowhere. One map thus serves ROM, its shadow in RAM, two addresses for the same bytes, and display memory
+//! that moves with a PCI base address register. Everybody reads and writes through the methods here, and
+//! nobody keeps a reference into the array. So it can be a memory file that the host maps in many places
+//! ([`HostPages`]).
 //!
-//! Memory also knows which 64-byte lines hold instructions that an engine has
-//! decoded. A write to such a line, by the processor or by a device (DMA), puts
-//! the page on a list that the engine reads before it executes anything else. This goes by places,
-//! not addresses.
+//! Memory also knows which 64-byte lines hold instructions that an engine has decoded. A write to such a
+//! line, by the processor or by a device (DMA), puts the page on a list that the engine reads before it
+//! executes anything else. Lines are identified by their places, not by guest-physical addresses.
 
 mod code;
 mod saved;
@@ -28,10 +27,10 @@ pub use code::MarkedCode;
 pub const PAGE_SIZE: u64 = 4096;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
-/// A page that lacks RAM reads as a bus that nobody drives.
+/// The byte that reads return where there is no RAM: that of a bus which nothing drives.
 const OPEN_BUS: u8 = 0xff;
 
-/// Guest-physical addresses below this can be mapped.
+/// The end of the guest-physical addresses that can be mapped.
 const MAPPED_SPACE: u64 = 1 << 32;
 
 /// Memory beside RAM: a ROM, or the memory of a display adapter. It is at no guest-physical address
@@ -43,7 +42,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// Its size in bytes, a multiple of [`PAGE_SIZE`].
+    /// Returns its size in bytes, a multiple of [`PAGE_SIZE`].
     pub fn size(self) -> u64 {
         u64::from(self.pages) << PAGE_SHIFT
     }
@@ -57,14 +56,14 @@ impl Area {
     }
 }
 
-/// What is behind guest-physical addresses that [`Memory::map`] maps.
+/// What [`Memory::map`] puts behind guest-physical addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// RAM, at the same address of it.
+    /// RAM, at the same offset as the address.
     Ram,
-    /// An area, from this offset on, a multiple of [`PAGE_SIZE`].
+    /// An area from this offset on, a multiple of [`PAGE_SIZE`].
     Area(Area, u64),
-    /// Nothing: writes are dropped. Reads go to a device, which there is none.
+    /// Nothing: writes are dropped, and reads go to a device, of which there is none.
     Nothing,
     /// A device: every access leaves the engine.
     Device,
@@ -73,7 +72,7 @@ pub enum Backing {
 /// Where an access goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// To the place, in the array.
+    /// To this place in the array.
     Place(usize),
     /// Nowhere.
     Nothing,
@@ -81,8 +80,9 @@ pub enum Target {
     Device,
 }
 
-/// The map of guest-physical pages for one direction, as pages of the array: 0 for a device, 1 for nothing,
-/// and else the number of the page and 2. The host gives a table of zeros pages only where it is written.
+/// The map of guest-physical pages for one direction. An entry is 0 for a device, 1 for nothing, and
+/// otherwise the number of the page in the array plus 2. The host provides pages for a table of zeros only
+/// where it is written.
 #[derive(Clone)]
 struct Map(Vec<u32>);
 
@@ -95,7 +95,7 @@ impl Map {
         map
     }
 
-    /// Maps guest-physical page `page`, which is page `index` of what is mapped.
+    /// Maps guest-physical page `page` to page `index` of `backing`.
     fn set(&mut self, page: usize, index: usize, backing: Backing) {
         self.0[page] = match backing {
             Backing::Device => 0,
@@ -124,13 +124,13 @@ impl Map {
 /// Why guest memory cannot be made.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
-    /// The size is not a positive multiple of a page, or is too large.
+    /// The size is not a positive multiple of a page, or it is too large.
     #[error("guest memory must be a multiple of 4 KiB between 1 MiB and 3 GiB, not {0} bytes")]
     BadSize(u64),
     /// The host has no memory of this size, in bytes.
     #[error("the host has no {0} bytes for guest memory: choose a smaller size")]
     NoHostMemory(u64),
-    /// The range given leaves RAM, the area or what can be mapped.
+    /// The range is not within RAM, the area or the addresses that can be mapped.
     #[error("{len} bytes at {start:#x} do not fit into guest memory")]
     OutOfRange {
         /// First guest-physical address of the range.
@@ -140,22 +140,22 @@ pub enum MemoryError {
     },
 }
 
-/// Where the bytes of guest memory come from.
+/// The source of the bytes of guest memory.
 pub trait HostPages: Send + Sync {
-    /// `len` bytes of zero, which the host gives pages only as they are first touched; none if it cannot. They
-    /// take the place of those that were given before, which are dropped soon after.
+    /// Returns `len` zero bytes, to which the host gives pages only as they are first touched, or None if it
+    /// cannot. They replace the bytes that were returned before, which are dropped soon after.
     fn zeroed(&self, len: usize) -> Option<MmapMut>;
 }
 
-/// Memory of the process alone.
+/// Takes memory that is private to the process.
 struct Private;
 
 impl HostPages for Private {
-    /// In large pages where the host has them: what a guest touches is spread over far more small ones than the
-    /// host's TLB has entries.
+    /// Uses large pages where the host has them, since the guest's accesses are spread over far more small
+    /// pages than the host's TLB has entries.
     fn zeroed(&self, len: usize) -> Option<MmapMut> {
         let bytes = MmapMut::map_anon(len).ok()?;
-        // It is a hint; without large pages all is the same, but slower.
+        // This is a hint: without large pages everything is slower and otherwise the same.
         #[cfg(target_os = "linux")]
         let _ = bytes.advise(memmap2::Advice::HugePage);
         Some(bytes)
@@ -164,21 +164,21 @@ impl HostPages for Private {
 
 /// The guest's physical memory.
 pub struct Memory {
-    /// Where `bytes` are from.
+    /// The source of `bytes`.
     pages: Arc<dyn HostPages>,
-    /// RAM, and behind it the areas.
+    /// RAM, followed by the areas.
     bytes: MmapMut,
     ram_size: usize,
     reads: Map,
     writes: Map,
-    /// Per page of the array: the lines that hold decoded code.
+    /// For each page of the array, the lines that hold decoded code.
     code: Vec<u64>,
-    /// Pages of the array whose code was written to, since [`Memory::take_stale_code`].
+    /// Pages of the array whose code was written to since [`Memory::take_stale_code`].
     stale: Vec<u32>,
-    /// Pages of the array that came to hold code, since [`Memory::take_marked_code`].
+    /// Pages of the array that have come to hold code since [`Memory::take_marked_code`].
     marked: MarkedCode,
-    /// Grows whenever the map changes; engines that cache it (in a TLB) drop what they have
-    /// when it has changed.
+    /// Grows whenever the map changes. An engine that caches the map (in a TLB) drops its cache when this has
+    /// changed.
     layout: u64,
 }
 
@@ -189,13 +189,13 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// Memory of `size` bytes, all RAM, all zero. The host gives it pages only
-    /// as they are first touched.
+    /// Makes `size` bytes of memory, all of it RAM and zero. The host provides pages only as they are first
+    /// touched.
     pub fn new(size: u64) -> Result<Memory, MemoryError> {
         Memory::with_pages(size, Arc::new(Private))
     }
 
-    /// The same, with bytes from `host_pages`.
+    /// Makes memory as [`Memory::new`] does, with bytes from `host_pages`.
     pub fn with_pages(size: u64, host_pages: Arc<dyn HostPages>) -> Result<Memory, MemoryError> {
         if !size.is_multiple_of(PAGE_SIZE) || !(1 << 20..=3 << 30).contains(&size) {
             return Err(MemoryError::BadSize(size));
@@ -214,16 +214,16 @@ impl Memory {
         })
     }
 
-    /// True when its bytes come from `host_pages`.
+    /// Returns whether the bytes come from `host_pages`.
     pub fn is_from(&self, host_pages: &Arc<impl HostPages>) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.pages), Arc::as_ptr(host_pages))
     }
 
-    /// Adds an area of at least `size` bytes, all zero, mapped nowhere. To be called while a
-    /// machine is put together, before RAM has contents: it moves the array, and RAM is zero then.
+    /// Adds an area of at least `size` bytes, all of them zero and mapped nowhere. Call this only while a
+    /// machine is put together and RAM is still zero: it moves the array without the contents of RAM.
     ///
     /// # Errors
-    /// When the host has no memory for it.
+    /// Fails if the host has no memory for it.
     pub fn add_area(&mut self, size: u64) -> Result<Area, MemoryError> {
         let pages = size.div_ceil(PAGE_SIZE) as usize;
         let first_page = self.code.len();
@@ -236,32 +236,32 @@ impl Memory {
         Ok(Area { first_page: first_page as u32, pages: pages as u32 })
     }
 
-    /// Makes RAM and areas zero and maps RAM alone, as at power-on.
+    /// Clears RAM and areas to zero and maps RAM alone, as at power-on.
     pub fn clear(&mut self) {
         for page in 0..self.code.len() {
             self.forget_code(page as u32);
         }
         self.reset_map();
-        // A new mapping has its zero pages from the host, for nothing.
+        // A new mapping gets its zero pages from the host at no cost.
         match self.pages.zeroed(self.bytes.len()) {
             Some(bytes) => self.bytes = bytes,
             None => self.bytes.fill(0),
         }
     }
 
-    /// Maps RAM alone, as at power-on, and leaves all contents as they are: what a reset does.
+    /// Maps RAM alone, as at power-on, and leaves all contents as they are. A reset does this.
     pub fn reset_map(&mut self) {
         self.reads = Map::new(self.ram_size >> PAGE_SHIFT);
         self.writes = self.reads.clone();
         self.layout += 1;
     }
 
-    /// Size of RAM in bytes, with the parts that ROM and devices cover.
+    /// Returns the size of RAM in bytes, including the parts that ROM and devices cover.
     pub fn size(&self) -> u64 {
         self.ram_size as u64
     }
 
-    /// Says what the pages that `start..start + len` touches are for reads and for writes.
+    /// Sets what reads and what writes reach in the pages that `start..start + len` touches.
     pub fn map(
         &mut self,
         start: u64,
@@ -294,20 +294,20 @@ impl Memory {
         Ok(())
     }
 
-    /// Where a read at guest-physical address `address` goes.
+    /// Returns where a read at guest-physical address `address` goes.
     #[inline]
     pub fn read_target(&self, address: u64) -> Target {
         self.reads.target(address)
     }
 
-    /// Where a write at guest-physical address `address` goes.
+    /// Returns where a write at guest-physical address `address` goes.
     #[inline]
     pub fn write_target(&self, address: u64) -> Target {
         self.writes.target(address)
     }
 
-    /// The place of guest-physical address `start`, where the `len` bytes there are as many places in a row, for reads
-    /// and for writes. Both are multiples of [`PAGE_SIZE`].
+    /// Returns the place of guest-physical address `start`, if the `len` bytes from there are at consecutive
+    /// places, the same for reads and for writes. Both arguments are multiples of [`PAGE_SIZE`].
     pub fn run_of_places(&self, start: u64, len: u64) -> Option<usize> {
         let Target::Place(first) = self.read_target(start) else { return None };
         let is_in_row = |offset: u64| {
@@ -317,8 +317,8 @@ impl Memory {
         (0..len).step_by(PAGE_SIZE as usize).all(is_in_row).then_some(first)
     }
 
-    /// True when all of the `len` bytes at guest-physical address `start` are at places, for reads and for writes: no device is there, no
-    /// ROM, and not nothing.
+    /// Returns whether all of the `len` bytes at guest-physical address `start` are at places, for reads and
+    /// for writes, so that no device, no ROM and no gap is among them.
     pub fn holds(&self, start: u64, len: u64) -> bool {
         let Some(end) = start.checked_add(len).filter(|end| *end <= MAPPED_SPACE) else {
             return false;
@@ -330,15 +330,15 @@ impl Memory {
         })
     }
 
-    /// Changes whenever the map changes.
+    /// Returns a number that changes whenever the map changes.
     pub fn layout_generation(&self) -> u64 {
         self.layout
     }
 
-    /// Loads `N` bytes at `place`.
+    /// Loads `N` bytes from `place`.
     ///
     /// # Panics
-    /// When the bytes leave the array, which is a bug of the caller and never the guest's doing.
+    /// Panics if the bytes leave the array, which is a bug of the caller and never the guest's doing.
     #[inline(always)]
     pub fn load<const N: usize>(&self, place: usize) -> [u8; N] {
         let Some(bytes) = self.bytes.get(place..) else { beyond_memory() };
@@ -346,11 +346,11 @@ impl Memory {
         *bytes
     }
 
-    /// Stores `N` bytes at `place`, which must be of a page that holds no code: engines
-    /// call it with places that [`Memory::is_plain`] holds for.
+    /// Stores `N` bytes at `place`, which must be in a page that holds no code: engines call this for places
+    /// of which [`Memory::is_plain`] is true.
     ///
     /// # Panics
-    /// When the bytes leave the array, which is a bug of the caller and never the guest's doing.
+    /// Panics if the bytes leave the array, which is a bug of the caller and never the guest's doing.
     #[inline(always)]
     pub fn store<const N: usize>(&mut self, place: usize, bytes: [u8; N]) {
         let Some(there) = self.bytes.get_mut(place..) else { beyond_memory() };
@@ -358,19 +358,20 @@ impl Memory {
         *there = bytes;
     }
 
-    /// True when no engine has decoded code in the page of `place`: writes to it need no care.
+    /// Returns whether no engine has decoded code in the page of `place`, so that writes to it need no
+    /// checks.
     pub fn is_plain(&self, place: usize) -> bool {
         self.code.get(place >> PAGE_SHIFT) == Some(&0)
     }
 
-    /// The bytes from `place` to the end of its page; for decoding and for block moves.
+    /// Returns the bytes from `place` to the end of its page, for decoding and for block moves.
     pub fn page_from(&self, place: usize) -> Option<&[u8]> {
         let end = (place | (PAGE_SIZE as usize - 1)) + 1;
         self.bytes.get(place..end)
     }
 
-    /// The bytes from `place` to the end of its page for writing, where
-    /// [`Memory::is_plain`] holds; for block moves.
+    /// Returns the bytes from `place` to the end of its page for block moves to them, if [`Memory::is_plain`]
+    /// is true of the page.
     pub fn plain_page_from(&mut self, place: usize) -> Option<&mut [u8]> {
         if !self.is_plain(place) {
             return None;
@@ -379,9 +380,9 @@ impl Memory {
         self.bytes.get_mut(place..end)
     }
 
-    /// Copies `len` bytes from place `from` to place `to`, ascending, where neither leaves its
-    /// page, the target's page is plain and the two do not overlap so that a byte
-    /// would be read after it was written. False, and nothing done, otherwise.
+    /// Copies `len` bytes from place `from` to place `to` in ascending order. Returns false and does nothing
+    /// if either leaves its page, the target's page holds code, or the two overlap so that a byte would be
+    /// read after it was written.
     pub fn copy_within_page(&mut self, from: usize, to: usize, len: usize) -> bool {
         let fits = |place: usize| (place & (PAGE_SIZE as usize - 1)) + len <= PAGE_SIZE as usize;
         let overlaps = to > from && to < from + len;
@@ -392,8 +393,8 @@ impl Memory {
         true
     }
 
-    /// Reads `bytes.len()` bytes at guest-physical address `address` as a device does (DMA). What is
-    /// at no place reads as FFh.
+    /// Reads `bytes.len()` bytes at guest-physical address `address` as a device does (DMA). Addresses
+    /// without a place read as FFh.
     pub fn read(&self, address: u64, bytes: &mut [u8]) {
         for_each_page(address, bytes.len(), |at, range| {
             let target = &mut bytes[range];
@@ -406,8 +407,8 @@ impl Memory {
         });
     }
 
-    /// Writes `bytes` at guest-physical address `address` as a device does (DMA). What is at no place
-    /// swallows them; code that was decoded from there becomes stale.
+    /// Writes `bytes` at guest-physical address `address` as a device does (DMA). Writes to addresses without
+    /// a place are dropped, and code that was decoded from the written lines becomes stale.
     pub fn write(&mut self, address: u64, bytes: &[u8]) {
         for_each_page(address, bytes.len(), |at, range| {
             if let Target::Place(place) = self.write_target(at) {
@@ -424,8 +425,8 @@ impl Memory {
         self.bytes[place..place + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Fills RAM from outside, as a loader does before the guest runs, whatever is mapped there.
-    /// In contrast to [`Memory::write`] it fails when the bytes do not fit.
+    /// Writes `bytes` to RAM at `address`, whatever is mapped there, as a loader does before the guest runs.
+    /// Unlike [`Memory::write`] it fails if the bytes do not fit.
     pub fn load_image(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         self.check(address, bytes.len() as u64)?;
         for_each_page(address, bytes.len(), |at, range| {
@@ -434,12 +435,12 @@ impl Memory {
         Ok(())
     }
 
-    /// The bytes of `area`.
+    /// Returns the bytes of `area`.
     pub fn area(&self, area: Area) -> &[u8] {
         &self.bytes[area.range()]
     }
 
-    /// Writes `bytes` at `offset` of `area`, wherever that is mapped; what does not fit is dropped.
+    /// Writes `bytes` at `offset` of `area`, wherever the area is mapped. Bytes that do not fit are dropped.
     pub fn write_area(&mut self, area: Area, offset: u64, bytes: &[u8]) {
         let len = area.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
         for_each_page(offset, len, |at, range| {
@@ -447,12 +448,12 @@ impl Memory {
         });
     }
 
-    /// RAM, for saving a machine, hashing or searching it.
+    /// Returns the bytes of RAM, to save, hash or search them.
     pub fn contents(&self) -> &[u8] {
         &self.bytes[..self.ram_size]
     }
 
-    /// RAM and behind it all areas.
+    /// Returns the bytes of RAM, followed by those of all areas.
     pub fn all_contents(&self) -> &[u8] {
         &self.bytes
     }
@@ -465,9 +466,8 @@ impl Memory {
     }
 }
 
-/// Splits `len` bytes at `address` at page boundaries: calls `each` with the
-/// address and the range of the buffer that lies in each page. Addresses wrap
-/// round at the end of the 64-bit space.
+/// Splits `len` bytes at `address` at page boundaries, and calls `each` with the address and the range of the
+/// buffer that lies in each page. Addresses wrap round at the end of the 64-bit space.
 fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < len {
@@ -479,7 +479,8 @@ fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, std::ops::R
     }
 }
 
-/// A place is not in the array. It says nothing more, so that those who check need not keep what they would say.
+/// Panics because a place is not in the array. The message gives no details, so that the checks need not keep
+/// the values for it.
 #[cold]
 fn beyond_memory() -> ! {
     panic!("a place beyond memory")

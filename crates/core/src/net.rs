@@ -1,8 +1,9 @@
-//! What a network card and the network behind it tell each other.
+//! The messages between a network card and the network behind it.
 //!
-//! A card sends a [`Packet`] as an output, and what comes for it is an input. A packet is one Ethernet frame, or what a system
-//! leaves to its card: a frame whose checksum is still to be computed, or one that is larger than the network can carry and to be cut
-//! into segments. Between two cards that can do without, nobody computes or cuts anything.
+//! A card sends a [`Packet`] as an output and receives one as an input. A packet is one Ethernet frame, or a
+//! larger or unfinished one that a system leaves to its card to finish: a frame whose checksum must still be
+//! computed, or one that is larger than the network can carry and must be cut into segments. Between two
+//! cards that need neither, nobody computes or cuts anything.
 
 pub mod checksum;
 mod header;
@@ -20,60 +21,64 @@ use thiserror::Error;
 /// Bytes of an Ethernet header: two addresses and a type (IEEE 802.3, 3.2).
 pub const HEADER_LEN: usize = 14;
 
-/// The most bytes of a packet: 65535 after a header with a VLAN tag.
+/// The largest size of a packet in bytes: 65535 after a header with a VLAN tag.
 pub const PACKET_MAX: usize = HEADER_LEN + 4 + 65535;
 
-/// An Ethernet frame without its check sequence, or what is to become one or several.
+/// An Ethernet frame without its check sequence, or a packet that must still be made into one or several
+/// frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
-    /// From the destination's address on, at most [`PACKET_MAX`].
+    /// The bytes from the destination's address on, at most [`PACKET_MAX`] of them.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// The checksum that is still to be computed.
+    /// The checksum that must still be computed.
     pub checksum: Option<PartialChecksum>,
-    /// How it is to be cut where it is too large. Then there is a [`Packet::checksum`] too.
+    /// How to cut the packet where it is too large. A packet with segmentation has a [`Packet::checksum`]
+    /// too.
     pub segmentation: Option<Segmentation>,
 }
 
 impl Packet {
-    /// A frame that is as it goes over the wire.
+    /// Returns a packet that is a frame as it goes over the wire.
     pub fn frame(bytes: Vec<u8>) -> Packet {
         Packet { bytes, checksum: None, segmentation: None }
     }
 
-    /// The address to which it goes: none if it is too short to have one.
+    /// Returns the destination's address, or None if the packet is too short to have one.
     pub fn destination(&self) -> Option<MacAddress> {
         self.bytes.first_chunk().copied().map(MacAddress)
     }
 
-    /// The address from which it comes.
+    /// Returns the sender's address, or None if the packet is too short to have one.
     pub fn source(&self) -> Option<MacAddress> {
         self.bytes.get(6..)?.first_chunk().copied().map(MacAddress)
     }
 }
 
-/// A checksum of the Internet protocols (RFC 1071) that is to be computed of all bytes from `start` to the end of the packet. In its
-/// place stands the sum of the pseudo header, so what is put there is the complement of the sum of all these bytes.
+/// A checksum of the Internet protocols (RFC 1071) that must be computed over all bytes from `start` to the
+/// end of the packet. Its field holds the sum of the pseudo header, so the complement of the sum of all these
+/// bytes is the value to put there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialChecksum {
-    /// Where the bytes begin: at the header of TCP or UDP.
+    /// Where the covered bytes begin: at the header of TCP or UDP.
     pub start: u16,
-    /// Where the checksum is, in bytes from `start` on.
+    /// Offset of the checksum field, in bytes from `start`.
     pub offset: u16,
 }
 
-/// How a packet is cut.
+/// How to cut a packet into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segmentation {
-    /// What it carries.
+    /// The protocols that the packet carries.
     pub kind: SegmentationKind,
-    /// The most bytes of payload, after the header of TCP, of each segment.
+    /// The largest payload of a segment in bytes, after the TCP header.
     pub size: u16,
-    /// It carries an explicit congestion notification, which the first segment alone is to have (RFC 3168, 6.1.2).
+    /// Whether the packet carries an explicit congestion notification, which only the first segment may have
+    /// (RFC 3168, 6.1.2).
     pub congestion: bool,
 }
 
-/// What a packet carries that is to be cut.
+/// The protocols in a packet that must be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentationKind {
     /// TCP over IPv4.
@@ -87,10 +92,10 @@ pub enum SegmentationKind {
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// That of all cards.
+    /// The address of all cards.
     pub const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 
-    /// True for a group of cards, all of them among the groups.
+    /// Returns whether this is the address of a group of cards; the group of all cards is one.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
@@ -103,7 +108,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// It is no address of a network card.
+/// The error for a text that is no address of a network card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("an address of a network card is six bytes, like 52:54:00:12:34:56")]
 pub struct BadMacAddress;

@@ -1,40 +1,40 @@
 //! Saved states of devices and processors.
 //!
-//! A saved state carries the name of what it is a state of, a version and a
-//! body in CBOR with named fields, so that a later version reads what an
-//! earlier one wrote: it gives new fields a default and tells old versions by their number.
+//! A saved state carries the name of its device or processor, a version, and a body in CBOR with named
+//! fields. So a later version can read what an earlier one wrote: it gives new fields a default and
+//! recognises old versions by their number.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a saved state cannot be taken over.
+/// Why a saved state cannot be restored.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum RestoreError {
-    /// It is the state of something else.
+    /// The state belongs to another device.
     #[error("this is the saved state of {found}, not of {wanted}")]
     OtherDevice {
-        /// What the state is of.
+        /// The device that the state belongs to.
         found: String,
-        /// What was to be restored.
+        /// The device that was to be restored.
         wanted: &'static str,
     },
     /// A newer version of this program wrote it.
     #[error("the saved state of {name} has version {found}, this program knows up to {known}")]
     TooNew {
-        /// What the state is of.
+        /// The device that the state belongs to.
         name: String,
-        /// Its version.
+        /// The version of the state.
         found: u32,
         /// The newest version that can be read.
         known: u32,
     },
-    /// It is damaged, or its values cannot be.
+    /// The state is damaged, or its values are impossible.
     #[error("the saved state of {name} is damaged: {reason}")]
     Damaged {
-        /// What the state is of.
+        /// The device that the state belongs to.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the state.
         reason: String,
     },
 }
@@ -48,27 +48,27 @@ pub struct SavedState {
 }
 
 impl SavedState {
-    /// The state `body` of `name`, in version `version` of its layout.
+    /// Makes a saved state of `name` from `body`, in version `version` of its layout.
     ///
     /// # Panics
-    /// When `body` cannot be represented as CBOR: a map whose keys fail to
-    /// serialize, which no state type of this project has.
+    /// Panics if `body` cannot be represented as CBOR (a map whose keys fail to serialize), which is the case
+    /// for no state type of this project.
     pub fn new(name: &str, version: u32, body: &impl Serialize) -> SavedState {
         let body = ciborium::Value::serialized(body).expect("states serialize");
         SavedState { name: name.to_owned(), version, body }
     }
 
-    /// The name of the device.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version of the layout.
+    /// Returns the version of the layout.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The body, when it is of `name` and of a version up to `known`.
+    /// Returns the body, if it belongs to `name` and its version is at most `known`.
     pub fn load<T: DeserializeOwned>(
         &self,
         name: &'static str,
@@ -84,7 +84,7 @@ impl SavedState {
         self.body.deserialized().map_err(|error| self.damaged(&error.to_string()))
     }
 
-    /// An error that says that this state cannot be, and why.
+    /// Makes an error that says that this state is impossible, and why.
     pub fn damaged(&self, reason: &str) -> RestoreError {
         RestoreError::Damaged { name: self.name.clone(), reason: reason.to_owned() }
     }

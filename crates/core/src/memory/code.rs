@@ -1,20 +1,20 @@
-//! Which lines of memory hold code that an engine has decoded.
+//! Tracks which lines of memory hold code that an engine has decoded.
 
 use super::{Memory, PAGE_SHIFT, PAGE_SIZE};
 
-/// Bytes in a line, the grain in which code is tracked: a page has 64 of them,
-/// one for each bit of a `u64`.
+/// log2 of the bytes in a line, the unit in which code is tracked. A page has 64 lines, one for each bit of a
+/// `u64`.
 const LINE_SHIFT: u32 = 6;
 
-/// Pages in [`Memory::take_marked_code`]'s list at most.
+/// The largest number of pages in the list of [`Memory::take_marked_code`].
 const MARKED_PAGES: usize = 256;
 
 /// The pages in which an engine has decoded code where there was none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkedCode {
-    /// These, as pages of the array.
+    /// The numbers of these pages in the array.
     Pages(Vec<u32>),
-    /// More than were counted.
+    /// More pages than the list holds.
     Many,
 }
 
@@ -28,9 +28,9 @@ impl MarkedCode {
 }
 
 impl Memory {
-    /// Notes that an engine decoded the `len` bytes at `place`, which stay in
-    /// one page. True when the page held no code before: engines
-    /// must then send their own writes to it through the slow path.
+    /// Notes that an engine has decoded the `len` bytes at `place`, which do not leave one page. Returns
+    /// whether the page held no code before; engines must then send their own writes to it through the slow
+    /// path.
     pub fn mark_code(&mut self, place: usize, len: usize) -> bool {
         let Some(lines) = self.code.get_mut(place >> PAGE_SHIFT) else {
             return false;
@@ -43,24 +43,25 @@ impl Memory {
         first
     }
 
-    /// True when [`Memory::take_marked_code`] would return something.
+    /// Returns whether [`Memory::take_marked_code`] would return something.
     #[inline(always)]
     pub fn has_marked_code(&self) -> bool {
         !matches!(&self.marked, MarkedCode::Pages(pages) if pages.is_empty())
     }
 
-    /// The pages that came to hold code: whoever writes to memory without asking it must not write there at once.
+    /// Returns the pages that have come to hold code. An engine that writes to memory directly must no longer
+    /// do so there.
     pub fn take_marked_code(&mut self) -> MarkedCode {
         std::mem::replace(&mut self.marked, MarkedCode::Pages(Vec::new()))
     }
 
-    /// True when one of the `len` bytes at `place`, which stay in one page, is in a
-    /// line that was decoded.
+    /// Returns whether one of the `len` bytes at `place`, which do not leave one page, is in a line that was
+    /// decoded.
     pub fn holds_code(&self, place: usize, len: usize) -> bool {
         self.code.get(place >> PAGE_SHIFT).is_some_and(|lines| lines & line_mask(place, len) != 0)
     }
 
-    /// Drops what is known of code in page `page` of the array and puts it on the stale list.
+    /// Forgets all code in page `page` of the array and puts the page on the stale list.
     pub fn forget_code(&mut self, page: u32) {
         if let Some(lines) = self.code.get_mut(page as usize)
             && *lines != 0
@@ -70,19 +71,19 @@ impl Memory {
         }
     }
 
-    /// True when [`Memory::take_stale_code`] would return something.
+    /// Returns whether [`Memory::take_stale_code`] would return something.
     #[inline(always)]
     pub fn has_stale_code(&self) -> bool {
         !self.stale.is_empty()
     }
 
-    /// The pages of the array whose decoded code is no longer what is in memory.
+    /// Returns the pages of the array whose decoded code may no longer match the memory.
     pub fn take_stale_code(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.stale)
     }
 }
 
-/// The lines of its page that `len` bytes at `place` touch.
+/// Returns the lines of the page that `len` bytes at `place` touch.
 fn line_mask(place: usize, len: usize) -> u64 {
     let offset = place as u64 & (PAGE_SIZE - 1);
     let first = offset >> LINE_SHIFT;

@@ -1,4 +1,4 @@
-//! Guest-physical memory, saved and restored: RAM, areas, and the map of them.
+//! Saves and restores guest-physical memory: RAM, areas, and the map of them.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes};
@@ -12,25 +12,25 @@ const STATE_VERSION: u32 = 1;
 /// The saved form, with the bytes borrowed or owned.
 #[derive(Serialize, Deserialize)]
 struct State<B> {
-    /// Bytes of RAM.
+    /// Size of RAM in bytes.
     ram_size: u64,
-    /// Pages of the array: RAM and areas.
+    /// Number of pages of the array: RAM and areas.
     pages: u64,
-    /// What is not zero.
+    /// The pages that are not all zero.
     contents: Vec<Part<B>>,
     reads: Vec<Run>,
     writes: Vec<Run>,
 }
 
-/// Pages of the array, one after the other.
+/// Consecutive pages of the array.
 #[derive(Serialize, Deserialize)]
 struct Part<B> {
     first_page: u64,
     bytes: B,
 }
 
-/// Guest-physical pages, one after the other, that are at no device: all at nothing, or at pages of the array that come one
-/// after the other.
+/// Consecutive guest-physical pages that no device takes: either nothing is behind all of them, or
+/// consecutive pages of the array are.
 #[derive(Serialize, Deserialize)]
 struct Run {
     first_page: u64,
@@ -38,11 +38,11 @@ struct Run {
     to: To,
 }
 
-/// Where the first page of a [`Run`] is.
+/// What is behind the first page of a [`Run`].
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum To {
     Nothing,
-    /// A page of the array.
+    /// This page of the array.
     Page(u64),
 }
 
@@ -67,8 +67,8 @@ impl Map {
         runs
     }
 
-    /// The map of these runs, in an array of `pages` pages. `None` where it cannot be: runs are in their order and
-    /// apart.
+    /// Makes the map that `runs` describe, for an array of `pages` pages. Returns None if that is impossible
+    /// or the runs are out of order or overlap.
     fn of_runs(runs: &[Run], pages: u64) -> Option<Map> {
         let mut map = Map::new(0);
         let mut end = 0;
@@ -97,7 +97,7 @@ impl Map {
 }
 
 impl Run {
-    /// Where page `index` of it is.
+    /// Returns what is behind page `index` of this run.
     fn to_of(&self, index: u64) -> To {
         match self.to {
             To::Nothing => To::Nothing,
@@ -107,7 +107,7 @@ impl Run {
 }
 
 impl Memory {
-    /// RAM, areas and the map. Pages of zeros take no room.
+    /// Saves RAM, areas and the map. Pages of zeros take no space.
     pub fn save(&self) -> SavedState {
         let state = State {
             ram_size: self.size(),
@@ -119,7 +119,7 @@ impl Memory {
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
 
-    /// The map alone.
+    /// Saves the map alone.
     pub fn save_map(&self) -> SavedState {
         SavedState::new("map", STATE_VERSION, &(self.reads.save(), self.writes.save()))
     }
@@ -142,7 +142,7 @@ impl Memory {
         parts
     }
 
-    /// Takes a saved state over, of memory with the same RAM and areas. On an error memory is unchanged.
+    /// Restores a saved state of memory with the same RAM and areas. On an error memory is unchanged.
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State<ByteBuf> = saved.load(STATE_NAME, STATE_VERSION)?;
         let pages = self.code.len() as u64;

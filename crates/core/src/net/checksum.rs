@@ -1,6 +1,8 @@
-//! The arithmetic of the Internet's checksums (RFC 1071): a field has the complement of the [`folded`] [`sum`] of what it covers.
+//! The arithmetic of the Internet's checksums (RFC 1071). A checksum field holds the complement of the
+//! [`folded`] [`sum`] of the bytes that the checksum covers.
 
-/// The sum of big-endian words, the last one filled up with zeros (section 1). Of less than 4 GiB it does not overflow.
+/// Returns the sum of the big-endian words in `bytes`; zeros complete the last word (section 1). It does not
+/// overflow for fewer than 4 GiB.
 pub fn sum(bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(4);
     let of_dwords: u64 = words
@@ -12,7 +14,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     of_dwords + u64::from(u32::from_be_bytes(last))
 }
 
-/// A sum with its carries added again, until it is a word.
+/// Adds the carries of a sum to it until the result fits into a word.
 pub fn folded(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);

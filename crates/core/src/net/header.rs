@@ -1,8 +1,9 @@
-//! The header in which virtio, and a TAP of Linux, say what is left to do for a packet (virtio 1.2, 5.1.6, `struct virtio_net_hdr`).
+//! The header by which virtio, and a TAP device of Linux, describe the work that is left to do for a packet
+//! (virtio 1.2, 5.1.6, `struct virtio_net_hdr`).
 
 use super::{Packet, PartialChecksum, Segmentation, SegmentationKind};
 
-/// Bytes of the header, without the number of buffers that virtio may have after it.
+/// Bytes of the header, without the number of buffers that may follow it in virtio.
 pub const OFFLOAD_HEADER_LEN: usize = 10;
 
 // Flags.
@@ -15,7 +16,7 @@ const GSO_TCP_V6: u8 = 4;
 const GSO_CONGESTION: u8 = 1 << 7;
 
 impl Packet {
-    /// The header that goes before [`Packet::bytes`]; all numbers are little-endian.
+    /// Returns the header that goes before [`Packet::bytes`]. All numbers are little-endian.
     pub fn offload_header(&self) -> [u8; OFFLOAD_HEADER_LEN] {
         let mut flags = 0;
         let (mut gso, mut segment_len, mut header_len) = (GSO_NONE, 0, 0);
@@ -41,7 +42,8 @@ impl Packet {
         header
     }
 
-    /// The packet of `bytes` behind `header`. None if the two do not go together, or the header asks for what is not known.
+    /// Returns the packet that `header` and `bytes` describe, or None if they contradict each other or the
+    /// header asks for an unknown service.
     pub fn with_offload_header(header: [u8; OFFLOAD_HEADER_LEN], bytes: Vec<u8>) -> Option<Packet> {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let checksum = (header[0] & NEEDS_CHECKSUM != 0)
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn a_header_that_cannot_be_is_refused() {
         let refused = |header, len| Packet::with_offload_header(header, vec![0; len]).is_none();
-        // The checksum is behind the end; there is a size without a checksum, no size, an unknown kind.
+        // The checksum lies beyond the end; a size without a checksum; no size; an unknown kind.
         assert!(refused([1, 0, 0, 0, 0, 0, 34, 0, 16, 0], 51));
         assert!(!refused([1, 0, 0, 0, 0, 0, 34, 0, 16, 0], 52));
         assert!(refused([0, 1, 0, 0, 0xa8, 5, 0, 0, 0, 0], 4000));

@@ -1,23 +1,23 @@
-//! What a card does for a system, done in software: where the other side cannot.
+//! Does in software what a system leaves to its network card, for receivers that cannot do it.
 
 use super::checksum::{folded, sum};
 use super::{HEADER_LEN, PACKET_MAX, Packet, PartialChecksum, SegmentationKind};
 
-/// What may be left to whoever gets a packet.
+/// The work on a packet that may be left to its receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// To compute a checksum.
+    /// Computing a checksum.
     pub checksum: bool,
-    /// To cut TCP over IPv4. It takes [`Offloads::checksum`] too.
+    /// Cutting TCP over IPv4 into segments. This needs [`Offloads::checksum`] too.
     pub tcp_v4: bool,
-    /// The same over IPv6.
+    /// Cutting TCP over IPv6 into segments. This needs [`Offloads::checksum`] too.
     pub tcp_v6: bool,
-    /// To cut what carries a notification of congestion.
+    /// Cutting packets that carry a notification of congestion.
     pub congestion: bool,
 }
 
 impl Offloads {
-    /// All of them.
+    /// All offloads.
     pub const ALL: Offloads =
         Offloads { checksum: true, tcp_v4: true, tcp_v6: true, congestion: true };
 }
@@ -40,11 +40,11 @@ const TCP_FIN_PUSH: u8 = 0x01 | 0x08;
 const TCP_WINDOW_REDUCED: u8 = 0x80;
 const PROTOCOL_TCP: u16 = 6;
 
-/// The types of a frame with a VLAN tag (IEEE 802.1Q), which is before the type proper.
+/// Types of a frame with a VLAN tag (IEEE 802.1Q), which precedes the type proper.
 const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 impl Packet {
-    /// What is said of its checksum and how it is cut fits its bytes.
+    /// Returns whether the checksum and the segmentation that the packet asks for fit its bytes.
     pub fn is_sound(&self) -> bool {
         let checksum_end = |at: PartialChecksum| usize::from(at.start) + usize::from(at.offset) + 2;
         let is_inside = |at| checksum_end(at) <= self.bytes.len();
@@ -54,7 +54,8 @@ impl Packet {
         self.bytes.len() <= PACKET_MAX && self.checksum.is_none_or(is_inside) && is_cut
     }
 
-    /// Bytes of all headers up to that of TCP, in a packet that is to be cut.
+    /// Returns the length in bytes of all headers up to and including that of TCP, in a packet that is to be
+    /// cut.
     pub(super) fn headers_len(&self) -> Option<usize> {
         let start = usize::from(self.checksum?.start);
         let tcp = self.bytes.get(start..)?;
@@ -62,7 +63,7 @@ impl Packet {
         (len >= TCP_LEN && len <= tcp.len()).then_some(start + len)
     }
 
-    /// Whoever has `offloads` can have it as it is.
+    /// Returns whether a receiver with `offloads` can take this packet as it is.
     pub fn suits(&self, offloads: Offloads) -> bool {
         match &self.segmentation {
             Some(cut) => {
@@ -76,8 +77,8 @@ impl Packet {
         }
     }
 
-    /// Does what the other side cannot, which is all but `offloads`, and gives the packets that come of it to `give`. What is
-    /// [not sound](Packet::is_sound) is lost.
+    /// Does the work that a receiver with `offloads` cannot do, and passes the resulting packets to `give`. A
+    /// packet that is [not sound](Packet::is_sound) is lost.
     pub fn without_offloads(self, offloads: Offloads, mut give: impl FnMut(Packet)) {
         if !self.is_sound() {
             return;
@@ -109,7 +110,7 @@ impl Packet {
         let flags = headers[tcp + TCP_FLAGS];
         let sequence = read_u32(headers, tcp + TCP_SEQUENCE);
         let identification = read_u16(headers, ip + IPV4_IDENTIFICATION);
-        // A packet without any payload is one segment.
+        // A packet without payload is one segment.
         let count = payload.len().div_ceil(cut.size.into()).max(1);
         let parts = payload.chunks(cut.size.into()).chain((payload.is_empty()).then_some(payload));
         for (index, part) in parts.enumerate() {
@@ -152,7 +153,7 @@ impl Packet {
     }
 }
 
-/// Where the header of IP begins in a frame: after its type, and VLAN tags before that.
+/// Returns where the IP header begins in a frame: after the type and any VLAN tags before it.
 fn network_header(frame: &[u8]) -> usize {
     let mut at = HEADER_LEN;
     while at + 4 <= frame.len() && VLAN_TYPES.iter().any(|tag| frame[at - 2..at] == *tag) {
@@ -161,8 +162,8 @@ fn network_header(frame: &[u8]) -> usize {
     at
 }
 
-/// Computes the checksum of a sound packet. In the place of 0 it is FFFFh: of UDP 0 would say that there is none (RFC 768), and of
-/// others both are the same.
+/// Computes the checksum of a sound packet. A result of 0 is written as FFFFh: in UDP 0 would mean that there
+/// is no checksum (RFC 768), and in other protocols both mean the same.
 fn complete(bytes: &mut [u8], at: PartialChecksum) {
     let start = usize::from(at.start);
     let computed = match !folded(sum(&bytes[start..])) {

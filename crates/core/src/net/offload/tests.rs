@@ -3,7 +3,7 @@ use super::*;
 
 const MSS: u16 = 1000;
 
-/// A TCP segment with `payload` bytes, as a system leaves it to its card, behind `tags` VLAN tags.
+/// Makes a TCP segment with `payload` bytes, as a system leaves it to its card, behind `tags` VLAN tags.
 fn large(kind: SegmentationKind, tags: usize, payload: usize) -> Packet {
     let mut bytes = vec![2; 12];
     for _ in 0..tags {
@@ -25,7 +25,7 @@ fn large(kind: SegmentationKind, tags: usize, payload: usize) -> Packet {
     };
     bytes.extend(ip);
     let start = bytes.len() as u16;
-    // Ports, number FFFFFF00h, 32 bytes of header, CWR, PSH, ACK and FIN.
+    // Ports, sequence number FFFFFF00h, 32 bytes of header, CWR, PSH, ACK and FIN.
     bytes.extend([0, 80, 0, 81, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1, 0x80, 0x99, 1, 1, 0, 0, 0, 0]);
     bytes.extend([1; 12]);
     bytes.extend((0..payload).map(|index| (index * 7 + index / 251) as u8));
@@ -42,7 +42,8 @@ fn without(packet: Packet, offloads: Offloads) -> Vec<Packet> {
     all
 }
 
-/// What the receiver of a segment checks: the sums of the header of IPv4 and of TCP with its pseudo header.
+/// Checks what the receiver of a segment checks: the sums of the IPv4 header and of TCP with its pseudo
+/// header.
 fn check_sums(kind: SegmentationKind, ip: usize, frame: &[u8]) {
     let (addresses, tcp) = match kind {
         SegmentationKind::TcpV4 => {
@@ -144,7 +145,7 @@ fn what_is_not_sound_is_lost() {
 
 #[test]
 fn any_packet_comes_to_an_end() {
-    // Numbers as a generator without a seed of its own makes them.
+    // The numbers of a generator with a fixed seed.
     let mut state = 1_u32;
     let mut next = || {
         state = state.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);

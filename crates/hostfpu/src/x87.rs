@@ -1,13 +1,13 @@
-//! Hosts with an x87.
+//! The implementation for hosts with an x87.
 
 use std::arch::asm;
 
 use crate::{Number, Outcome, Stack};
 
-/// What the assembly code takes and leaves.
+/// The input and output of the assembly code.
 #[repr(C)]
 struct Frame {
-    /// As FNSAVE stores it in 32-bit format (SDM vol. 1, figures 8-9 and 8-10): control, status and
+    /// The image that FNSAVE stores in 32-bit format (SDM vol. 1, figures 8-9 and 8-10): control, status and
     /// tag word, pointers, then the registers from ST(0) on.
     image: [u8; IMAGE_SIZE],
     control: u16,
@@ -16,9 +16,9 @@ struct Frame {
 }
 
 const IMAGE_SIZE: usize = 108;
-/// Where the status word is in the image.
+/// Offset of the status word in the image.
 const STATUS: usize = 4;
-/// Where ST(0) is in the image.
+/// Offset of ST(0) in the image.
 const ST: usize = 28;
 
 /// TOP after FNINIT and two pushes.
@@ -37,12 +37,11 @@ impl Frame {
 /// Executes one instruction on a [`Frame`].
 macro_rules! run {
     ($instruction:literal, $frame:ident) => {
-        // SAFETY: all x87 registers are declared to be overwritten, so the compiler has nothing in
-        // them. The control word is put back; FNINIT leaves the other registers as the ABI
-        // wants them (x87 mode, empty stack, nothing pending). From FNINIT to FNSAVE there is only
-        // one instruction that can leave an unmasked exception, and FNSAVE does not wait for it.
-        // The memory accessed is that of the frame, which is large enough for the 108 bytes of
-        // FNSAVE.
+        // SAFETY: all x87 registers are declared as overwritten, so the compiler keeps nothing in them. The
+        // control word is restored, and FNINIT leaves the other registers as the ABI requires (x87 mode,
+        // empty stack, no pending exception). Between FNINIT and FNSAVE only one instruction can leave an
+        // unmasked exception, and FNSAVE does not wait for it. The memory accessed is that of the frame,
+        // which has room for the 108 bytes of FNSAVE.
         unsafe {
             asm!(
                 "fnstcw word ptr [{frame} + {host_control}]",

@@ -1,4 +1,5 @@
-//! What every x87 must answer, and that the host's own floating point is left as it was.
+//! Tests the results that every x87 must deliver, and that the host's own floating-point state stays
+//! unchanged.
 
 #![cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 
@@ -31,12 +32,12 @@ fn exact_results() {
 
 #[test]
 fn unmasked_exceptions_are_only_reported() {
-    // Logarithm of a signaling NaN: masked, then not.
+    // Logarithm of a signaling NaN with the exception masked, then unmasked.
     let masked = execute(0xf1, CONTROL, [SNAN, INDEFINITE]).unwrap();
     assert_eq!((masked.status & (IE | ES), masked.stack), (IE, Stack::Popped(INDEFINITE)));
     let unmasked = execute(0xf1, CONTROL & !IE, [SNAN, ONE]).unwrap();
     assert_eq!((unmasked.status & (IE | ES), unmasked.stack), (IE | ES, Stack::Same(SNAN)));
-    // Nothing is left pending on the host.
+    // No exception stays pending on the host.
     assert_eq!(execute(0xfe, CONTROL, [ZERO, ONE]).unwrap().status & (IE | ES), 0);
 }
 

@@ -1,4 +1,5 @@
-//! Which packets are meant: expressions as tcpdump has them (pcap-filter(7)), compiled and executed by libpcap.
+//! Filters that select packets by expressions of tcpdump (pcap-filter(7)), which libpcap compiles and
+//! executes.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint};
 use std::fmt;
@@ -17,15 +18,15 @@ const LIBPCAP: Wanted = Wanted {
     names: &["libpcap.so.0.8", "libpcap.so.1"],
 };
 
-/// Ethernet.
+/// The link type of Ethernet.
 const LINK_TYPE: c_int = 1;
-/// The most bytes of a packet that are looked at: all.
+/// The most bytes of a packet that a filter examines; this covers all of them.
 const SNAPSHOT: c_int = 262_144;
 
-/// Which addresses are the network's broadcasts is not known.
+/// Says that the broadcast addresses of the network are unknown.
 const NETMASK_UNKNOWN: u32 = u32::MAX;
 
-/// `struct pcap`, of which nothing is known outside of the library.
+/// `struct pcap`, which is opaque outside the library.
 #[repr(C)]
 struct PcapHandle([u8; 0]);
 
@@ -53,18 +54,18 @@ type OfflineFilter =
 type FreeCode = unsafe extern "C" fn(*mut Program);
 type Close = unsafe extern "C" fn(*mut PcapHandle);
 
-/// Why there is no filter.
+/// Why a filter cannot be made.
 #[derive(Debug, Error)]
 pub enum FilterError {
-    /// Without libpcap there are none.
+    /// libpcap is missing.
     #[error(transparent)]
     NoLibrary(#[from] NoLibrary),
-    /// The expression is none.
+    /// The expression is invalid.
     #[error("\"{expression}\" is no capture filter: {reason}; see \"man pcap-filter\"")]
     Expression {
-        /// What was given.
+        /// The expression.
         expression: String,
-        /// What libpcap says.
+        /// The explanation of libpcap.
         reason: String,
     },
 }
@@ -75,7 +76,7 @@ pub struct CaptureFilter {
     expression: String,
     run: OfflineFilter,
     free: FreeCode,
-    /// What the functions are in.
+    /// The library that contains the functions.
     _library: Library,
 }
 
@@ -85,7 +86,7 @@ unsafe impl Send for CaptureFilter {}
 unsafe impl Sync for CaptureFilter {}
 
 impl CaptureFilter {
-    /// Compiles `expression`, for Ethernet frames.
+    /// Compiles `expression` for Ethernet frames.
     pub fn new(expression: &str) -> Result<CaptureFilter, FilterError> {
         let refused = |reason: &str| FilterError::Expression {
             expression: expression.to_owned(),
@@ -105,7 +106,7 @@ impl CaptureFilter {
                 *library.get::<Close>("pcap_close").map_err(missing)?,
             )
         };
-        // SAFETY: any numbers will do.
+        // SAFETY: any numbers are allowed.
         let handle = NonNull::new(unsafe { open(LINK_TYPE, SNAPSHOT) });
         let handle = handle.ok_or_else(|| refused("there is no memory for it"))?;
         let mut program = Program { len: 0, instructions: std::ptr::null_mut() };
@@ -113,10 +114,10 @@ impl CaptureFilter {
         let status = unsafe {
             compile(handle.as_ptr(), &raw mut program, text.as_ptr(), 1, NETMASK_UNKNOWN)
         };
-        // SAFETY: the handle is open; what the text is in, is there until it is closed.
+        // SAFETY: the handle is open, and the text of the error exists until the handle is closed.
         let reason =
             unsafe { CStr::from_ptr(error(handle.as_ptr())) }.to_string_lossy().into_owned();
-        // SAFETY: it is not used after this.
+        // SAFETY: the handle is not used after this.
         unsafe { close(handle.as_ptr()) };
         if status != 0 {
             return Err(refused(&reason));
@@ -125,7 +126,7 @@ impl CaptureFilter {
         Ok(CaptureFilter { program, expression, run, free, _library: library })
     }
 
-    /// True if the expression is true of `frame`.
+    /// Returns whether `frame` matches the expression.
     pub fn matches(&self, frame: &[u8]) -> bool {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let time = timeval { tv_sec: 0, tv_usec: 0 };
@@ -137,7 +138,7 @@ impl CaptureFilter {
 
 impl Drop for CaptureFilter {
     fn drop(&mut self) {
-        // SAFETY: it was compiled and is not used after this.
+        // SAFETY: the program was compiled and is not used after this.
         unsafe { (self.free)(&raw mut self.program) };
     }
 }

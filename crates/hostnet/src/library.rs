@@ -1,9 +1,9 @@
-//! Libraries of the host that are loaded when they are needed.
+//! Loads libraries of the host when they are needed.
 
 use libloading::Library;
 use thiserror::Error;
 
-/// A library is not there.
+/// The error for a library that cannot be loaded.
 #[derive(Debug, Error)]
 #[error(
     "{what} needs {library}, which cannot be loaded: {source}; install it (Debian and Ubuntu: {package})"
@@ -15,17 +15,17 @@ pub struct NoLibrary {
     source: libloading::Error,
 }
 
-/// A library: what it is for, and how it is found.
+/// A library, its purpose and its names.
 pub(crate) struct Wanted {
     pub(crate) what: &'static str,
     pub(crate) library: &'static str,
     pub(crate) package: &'static str,
-    /// The names under which its kind of interface goes.
+    /// The file names of this version of its interface.
     pub(crate) names: &'static [&'static str],
 }
 
 impl Wanted {
-    /// Loads it.
+    /// Loads the library.
     pub(crate) fn load(&self) -> Result<Library, NoLibrary> {
         let mut result = None;
         for name in self.names {
@@ -38,7 +38,7 @@ impl Wanted {
         Err(self.missing(result.expect("it has names")))
     }
 
-    /// What is said when `source` has gone wrong.
+    /// Makes the error that says that `source` has gone wrong.
     pub(crate) fn missing(&self, source: libloading::Error) -> NoLibrary {
         let Wanted { what, library, package, .. } = self;
         NoLibrary { what, library, package, source }

@@ -1,19 +1,21 @@
-//! What takes all rights from a process but those that a network behind NAT needs.
+//! Takes from a process all rights except those that a network behind NAT needs.
 //!
-//! The process reads what hostile guests send with a library in C. Whoever has taken it over is to find nothing there:
+//! The process reads input of hostile guests with a library in C. An attacker who has taken the process over
+//! should find nothing of use:
 //!
 //! | taken | by |
 //! | --- | --- |
 //! | descriptors that were inherited | [`close_inherited`], before anything else |
 //! | capabilities, and all ways to new ones | capset, `PR_SET_NO_NEW_PRIVS` |
-//! | its memory for others, and in core files | `PR_SET_DUMPABLE`, `RLIMIT_CORE` |
-//! | more than [`ADDRESSES_MAX`] of addresses, processes | `RLIMIT_AS`, `RLIMIT_NPROC` |
-//! | files, but for reading those that are named | Landlock, where the kernel has it |
+//! | access of others to its memory, and core files | `PR_SET_DUMPABLE`, `RLIMIT_CORE` |
+//! | more than [`ADDRESSES_MAX`] of addresses, and processes | `RLIMIT_AS`, `RLIMIT_NPROC` |
+//! | files, except for reading those that are named | Landlock, where the kernel has it |
 //! | listening for TCP, signals to others, abstract sockets | Landlock |
-//! | system calls that the library does not need, sockets but for TCP, UDP and ping | seccomp |
+//! | system calls that the library does not need, sockets except TCP, UDP and ping | seccomp |
 //!
-//! What the host denies (some containers deny seccomp) is told to the caller, and the rest is taken all the same. It is taken from the thread that
-//! calls, so a process is to call it before it starts others.
+//! If the host denies a step (some containers deny seccomp), the caller is told and the other steps are still
+//! taken. The rights are taken from the calling thread, so a process should call this before it starts other
+//! threads.
 
 mod system_calls;
 
@@ -30,28 +32,31 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
-/// Bytes of addresses that the process has at most: the library keeps some 256 KiB for each connection, of which there are as many as descriptors.
+/// The most bytes of addresses that the process may have. The library keeps some 256 KiB for each connection,
+/// and there are at most as many connections as descriptors.
 const ADDRESSES_MAX: u64 = 1 << 30;
 
-/// The newest version of Landlock whose rights are handled here: V6 has the scopes.
+/// The newest version of Landlock whose rights are handled here. V6 has the scopes.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What the process is left.
+/// The rights that the process keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Files that it may read, and directories with all files beneath them. What does not exist is left out.
+    /// Files that it may read, and directories with all files beneath them. Paths that do not exist are left
+    /// out.
     pub readable: Vec<PathBuf>,
-    /// It may connect to Unix sockets: Landlock and seccomp cannot tell them apart, so to all of this user's.
+    /// Whether it may connect to Unix sockets. Landlock and seccomp cannot tell these apart, so it may
+    /// connect to all of this user's.
     pub connects_to_unix_sockets: bool,
 }
 
-/// What takes something.
+/// A step that takes some rights.
 type Step = fn(&Sandbox) -> Result<(), String>;
 
-/// Something that the host does not let a process give up.
+/// A right that the host does not let a process give up.
 #[derive(Debug)]
 pub struct Shortfall {
-    /// By what it would have been taken.
+    /// The mechanism that would have taken it.
     mechanism: &'static str,
     why: String,
 }
@@ -63,14 +68,15 @@ impl fmt::Display for Shortfall {
 }
 
 impl Sandbox {
-    /// Takes everything else from this thread, and limits its process. What the host denies is returned.
+    /// Takes all other rights from this thread, and limits its process. Returns the steps that the host
+    /// denies.
     pub fn enter(&self) -> Vec<Shortfall> {
         let steps: [(&'static str, Step); 5] = [
             ("limits", |_| limit().map_err(|error| error.to_string())),
             ("capabilities", |_| drop_capabilities().map_err(|error| error.to_string())),
             ("no new privileges", |_| set_no_new_privs(true).map_err(|error| error.to_string())),
             ("Landlock", Sandbox::deny_files),
-            // The last: the others need system calls that it denies.
+            // This step is the last, because the others need system calls that it denies.
             ("seccomp", system_calls::limit),
         ];
         let shortfalls = steps.into_iter().filter_map(|(mechanism, take)| {
@@ -101,16 +107,17 @@ impl Sandbox {
     }
 }
 
-/// Closes all descriptors but standard input, output and error.
+/// Closes all descriptors except standard input, output and error.
 ///
-/// It is for the beginning of a process, before anything in it owns a descriptor.
+/// This is for the beginning of a process, before anything in it owns a descriptor.
 pub fn close_inherited() -> io::Result<()> {
-    // SAFETY: nobody in this process has a descriptor beyond standard error yet; what would use one that is closed here is told so by the system.
+    // SAFETY: nothing in this process owns a descriptor beyond standard error yet. The system would report
+    // the use of one that is closed here.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The version of Landlock that the kernel has, if it has one.
+/// Returns the kernel's version of Landlock, or None if it has none.
 pub fn landlock_version() -> Option<u32> {
     /// `LANDLOCK_CREATE_RULESET_VERSION` (Linux, include/uapi/linux/landlock.h).
     const VERSION: u32 = 1;
@@ -119,7 +126,7 @@ pub fn landlock_version() -> Option<u32> {
     u32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// Whether a thread may limit its system calls.
+/// Returns whether a thread may limit its system calls.
 pub fn has_seccomp() -> bool {
     system_calls::is_allowed()
 }
@@ -131,7 +138,7 @@ fn limit() -> io::Result<()> {
     lower(Resource::As, ADDRESSES_MAX)
 }
 
-/// Lowers a limit for good.
+/// Lowers a limit permanently.
 fn lower(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)

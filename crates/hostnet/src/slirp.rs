@@ -1,12 +1,14 @@
-//! A network behind one address without any rights, by libslirp: what a guest sends is what this process does with sockets of its own, and the
-//! guest is given addresses by DHCP and router advertisements, names by a relay to the host's server, and files by TFTP.
+//! A network behind one address, made by libslirp without any rights. For what a guest sends, this process
+//! uses sockets of its own. The guest gets addresses by DHCP and router advertisements, names by a relay to
+//! the host's name server, and files by TFTP.
 //!
-//! libslirp is C and reads what hostile guests send, so it belongs into a process that can do nothing but that ([`sandbox`](crate::sandbox)), and it is
-//! given only what it is known to stand: IPv4 datagrams with sound headers, put together if they came in fragments, IPv6 without fragments, and ARP.
+//! libslirp is written in C and reads what hostile guests send, so it belongs into a process that can do
+//! nothing else ([`sandbox`](crate::sandbox)). It receives only input that it is known to withstand: IPv4
+//! datagrams with sound headers, reassembled if they came in fragments, IPv6 without fragments, and ARP.
 //!
-//! * `library`: its functions and structures;
-//! * `packet`: what is read of frames; `fragments`: how they are put together;
-//! * `echo`: what is answered to echo requests that this user may not send.
+//! * `library`: the functions and structures of libslirp;
+//! * `packet`: reads the headers of frames; `fragments`: reassembles datagrams;
+//! * `echo`: answers echo requests that this user may not send.
 
 mod echo;
 mod fragments;
@@ -39,133 +41,133 @@ use library::{
 };
 use packet::{ETHERNET_LEN, Ipv4, Ipv6, ether_type};
 
-/// The most bytes of a frame: an IP datagram and its Ethernet header.
+/// The largest frame in bytes: an IP datagram and its Ethernet header.
 const FRAME_MAX: usize = ETHERNET_LEN + 65535;
 
-/// What the network is like.
+/// The configuration of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlirpOptions {
-    /// The guest reaches nothing outside, but for what is forwarded.
+    /// Whether the guest reaches nothing outside, except by forwarding.
     pub is_restricted: bool,
-    /// IPv4, unless there is none.
+    /// The IPv4 addresses, or None for a network without IPv4.
     pub ipv4: Option<Ipv4Options>,
-    /// IPv6, unless there is none.
+    /// The IPv6 addresses, or None for a network without IPv6.
     pub ipv6: Option<Ipv6Options>,
     /// The name that DHCP gives the guest.
     pub hostname: Option<String>,
-    /// The domain that DHCP gives it.
+    /// The domain that DHCP gives the guest.
     pub domain: Option<String>,
-    /// Domains in which it is to look for names.
+    /// Domains in which the guest should look for names.
     pub search: Vec<String>,
     /// A directory with files for TFTP.
     pub tftp: Option<PathBuf>,
-    /// The name that DHCP gives for the server of TFTP.
+    /// The name of the TFTP server that DHCP gives the guest.
     pub tftp_server_name: Option<String>,
-    /// The file that the guest is to boot.
+    /// The file that DHCP tells the guest to boot.
     pub bootfile: Option<String>,
 }
 
-/// Addresses of IPv4, all of them in the network.
+/// The IPv4 addresses, all of them in the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4Options {
     /// The network.
     pub network: Ipv4Addr,
     /// Its mask.
     pub netmask: Ipv4Addr,
-    /// What stands for the host, and is the gateway.
+    /// The address that stands for the host, which is the gateway.
     pub host: Ipv4Addr,
-    /// The first address that the guest is given.
+    /// The first address that DHCP gives to guests.
     pub dhcp_start: Ipv4Addr,
-    /// What stands for the host's server of names.
+    /// The address that stands for the host's name server.
     pub nameserver: Ipv4Addr,
 }
 
-/// Addresses of IPv6.
+/// The IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Options {
     /// The network's prefix.
     pub prefix: Ipv6Addr,
-    /// Its bits, up to 126.
+    /// The length of the prefix in bits, up to 126.
     pub prefix_len: u8,
-    /// What stands for the host.
+    /// The address that stands for the host.
     pub host: Ipv6Addr,
-    /// What stands for the host's server of names.
+    /// The address that stands for the host's name server.
     pub nameserver: Ipv6Addr,
 }
 
 /// A port of the host that leads to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// UDP, in the place of TCP.
+    /// Whether this forwards UDP instead of TCP.
     pub is_udp: bool,
     /// The host's end.
     pub host: SocketAddrV4,
-    /// The guest's. Without an address it is the first that DHCP gives.
+    /// The guest's end. Without an address it is the first that DHCP gives.
     pub guest: SocketAddrV4,
 }
 
-/// What is behind an address that only the guest sees.
+/// The target behind an address that only the guest sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForwardTarget {
-    /// A Unix socket, to which each connection of the guest makes one.
+    /// A Unix socket, to which each connection of the guest opens a connection.
     Unix(PathBuf),
-    /// A command, which is started for each connection and has it for its standard input and output.
+    /// A command that is started for each connection, which is its standard input and output.
     Command(String),
 }
 
-/// Why there is no such network.
+/// Why a network cannot be made.
 #[derive(Debug, Error)]
 pub enum SlirpError {
-    /// Without libslirp there is none.
+    /// libslirp is missing.
     #[error(transparent)]
     NoLibrary(#[from] NoLibrary),
-    /// A text or path that cannot be.
+    /// A text or path contains a zero byte.
     #[error("there is a zero in a text: {0}")]
     Zero(#[from] NulError),
-    /// libslirp does not say why.
+    /// libslirp refuses the network without saying why.
     #[error("libslirp refuses the network; look at net=, host=, dns= and ipv6-prefix=")]
     Refused,
-    /// A port that cannot be had.
+    /// The host refuses to open this port.
     #[error("cannot forward port {port}: {source}")]
     Forward {
-        /// Which one.
+        /// The port.
         port: SocketAddrV4,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// An address for the guest that cannot be.
+    /// The address for the guest is impossible.
     #[error("cannot forward {0}: it is not in the guest's network, or it is taken there")]
     GuestForward(SocketAddrV4),
 }
 
-/// A descriptor of somebody else that is waited for together with those of the network.
+/// A descriptor outside the network, which is watched together with the network's own.
 #[derive(Debug)]
 pub struct Watch<'a> {
-    /// Which one.
+    /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// What for: something to read.
+    /// Whether to wait until there is something to read.
     pub reads: bool,
-    /// Room to write.
+    /// Whether to wait until there is room to write.
     pub writes: bool,
 }
 
-/// The network.
+/// A network made by libslirp.
 pub struct Slirp {
     handle: NonNull<Handle>,
     functions: Functions,
     shared: Rc<Shared>,
-    /// Descriptors for one call of poll, kept for the next.
+    /// The descriptors for one call of poll; the vector is kept for the next call.
     polled: Vec<pollfd>,
     fragments: Fragments,
     is_restricted: bool,
     ipv4: Option<Ipv4Options>,
     ipv6: Option<Ipv6Options>,
     may_ping: bool,
-    /// It was said that a guest's echo requests are refused.
+    /// Whether a warning was logged that echo requests of the guest are refused.
     has_told_of_echo: bool,
 }
 
-/// What the library's callbacks reach.
+/// The data that the library's callbacks use.
 struct Shared {
     began: Instant,
     frames: RefCell<Vec<Vec<u8>>>,
@@ -175,7 +177,7 @@ struct Shared {
 struct Timer {
     callback: TimerCallback,
     argument: *mut c_void,
-    /// Milliseconds since the network began.
+    /// When the timer is due, in milliseconds since the network began.
     due: Cell<Option<i64>>,
 }
 
@@ -184,7 +186,7 @@ impl Shared {
         self.began.elapsed().as_millis() as i64
     }
 
-    /// The next timer that is due, which then is so no more.
+    /// Returns a timer that is due, and clears it.
     fn take_due(&self) -> Option<(TimerCallback, *mut c_void)> {
         let now = self.millis();
         let timers = self.timers.borrow();
@@ -193,7 +195,7 @@ impl Shared {
         Some((timer.callback, timer.argument))
     }
 
-    /// In how many milliseconds one will be.
+    /// Returns the number of milliseconds until the next timer is due.
     fn next_due(&self) -> Option<i64> {
         let now = self.millis();
         let timers = self.timers.borrow();
@@ -208,17 +210,17 @@ static CALLBACKS: Callbacks = Callbacks {
     timer_new,
     timer_free,
     timer_mod,
-    // All descriptors are asked for anew each time, and nobody else waits.
+    // The descriptors are collected anew for each call, and nobody else waits for them.
     register_poll_fd: ignore_descriptor,
     unregister_poll_fd: ignore_descriptor,
     notify: ignore,
 };
 
 impl Slirp {
-    /// Makes one.
+    /// Makes a network.
     pub fn new(options: &SlirpOptions) -> Result<Slirp, SlirpError> {
         let functions = Functions::load()?;
-        // SAFETY: the function is there for ever, and takes what glib gives.
+        // SAFETY: the function is static, and takes the arguments that glib passes.
         unsafe { (functions.set_log)(log, ptr::null_mut()) };
         let text = |text: &Option<String>| text.as_deref().map(CString::new).transpose();
         let (hostname, domain) = (text(&options.hostname)?, text(&options.domain)?);
@@ -278,8 +280,8 @@ impl Slirp {
             timers: RefCell::default(),
         });
         let opaque = Rc::as_ptr(&shared).cast_mut().cast::<c_void>();
-        // SAFETY: the library copies the configuration and its texts; the callbacks are there for ever, and what they are given
-        // lives as long as the network, since Slirp has both.
+        // SAFETY: the library copies the configuration and its texts. The callbacks are static, and the data
+        // passed to them live as long as the network, since Slirp owns both.
         let handle =
             unsafe { (functions.new)(&raw const configuration, &raw const CALLBACKS, opaque) };
         let handle = NonNull::new(handle).ok_or(SlirpError::Refused)?;
@@ -297,10 +299,10 @@ impl Slirp {
         })
     }
 
-    /// Lets a port of the host lead to the guest.
+    /// Forwards a port of the host to the guest.
     pub fn forward(&mut self, forward: &Forward) -> Result<(), SlirpError> {
         let Forward { is_udp, host, guest } = *forward;
-        // SAFETY: the network is there, and any numbers will do.
+        // SAFETY: the network exists, and any numbers are allowed.
         let status = unsafe {
             (self.functions.add_host_forward)(
                 self.handle.as_ptr(),
@@ -317,7 +319,7 @@ impl Slirp {
         Ok(())
     }
 
-    /// Lets connections of the guest to `guest`, an address in its network, lead to `target`.
+    /// Forwards the guest's connections to `guest`, an address in its network, to `target`.
     pub fn forward_guest(
         &mut self,
         guest: SocketAddrV4,
@@ -332,18 +334,19 @@ impl Slirp {
                 (CString::new(command.as_str())?, self.functions.add_command)
             }
         };
-        // SAFETY: the network is there; the text, which ends with a zero, is copied, and so is the address.
+        // SAFETY: the network exists. The library copies the address and the text, which ends with a zero.
         let status =
             unsafe { add(self.handle.as_ptr(), text.as_ptr(), &raw mut ip, guest.port().into()) };
         if status < 0 { Err(SlirpError::GuestForward(guest)) } else { Ok(()) }
     }
 
-    /// The guest sends `frame`. What is no ARP, and no IP with a sound header, is lost; what is a fragment waits for the others.
+    /// Takes `frame` from the guest. Frames other than ARP and IP with a sound header are lost; fragments
+    /// wait for the rest of their datagram.
     pub fn input(&mut self, frame: &[u8]) {
         self.input_at(frame, self.shared.began.elapsed());
     }
 
-    /// The same at the time `now` since the network began.
+    /// Takes `frame` from the guest at the time `now` since the network began.
     fn input_at(&mut self, frame: &[u8], now: Duration) {
         match packet::ether_type(frame) {
             Some(ether_type::ARP) => self.hand_over(frame),
@@ -356,7 +359,7 @@ impl Slirp {
                 }
             }
             Some(ether_type::IPV6) => {
-                // libslirp knows no extension headers, and can send nothing on that is larger than a frame.
+                // libslirp knows no extension headers, and cannot forward anything larger than a frame.
                 let Some(ip) = Ipv6::of(frame).filter(|ip| !ip.is_fragment()) else { return };
                 if !self.refuses_echo_v6(&ip, frame) {
                     self.hand_over(frame);
@@ -366,24 +369,25 @@ impl Slirp {
         }
     }
 
-    /// Gives the library a frame.
+    /// Passes a frame to the library.
     fn hand_over(&mut self, frame: &[u8]) {
         if frame.len() > FRAME_MAX {
             return;
         }
         let len = frame.len() as c_int;
-        // SAFETY: the network is there, and the frame has so many bytes.
+        // SAFETY: the network exists, and the frame has this many bytes.
         unsafe { (self.functions.input)(self.handle.as_ptr(), frame.as_ptr(), len) };
     }
 
-    /// Refuses an echo request to the outside where this user may send none.
+    /// Refuses an echo request to the outside where this user may not send any. Returns whether it has done
+    /// so.
     fn refuses_echo(&mut self, ip: &Ipv4<'_>, frame: &[u8]) -> bool {
         let (Some(to), Some(ours)) = (ip.echo_to(), self.ipv4) else { return false };
         let is_here = to == ours.host || to == ours.nameserver;
         if self.may_ping || self.is_restricted || is_here {
             return false;
         }
-        // Nobody is told of what was for many (RFC 1122, 3.2.2).
+        // Requests to groups get no answer (RFC 1122, 3.2.2).
         let broadcast = ours.network.to_bits() | !ours.netmask.to_bits();
         if !to.is_multicast() && !to.is_broadcast() && to.to_bits() != broadcast {
             if !std::mem::replace(&mut self.has_told_of_echo, true) {
@@ -397,7 +401,8 @@ impl Slirp {
         true
     }
 
-    /// Refuses an echo request by IPv6 to the outside, which the library does not send.
+    /// Refuses an IPv6 echo request to the outside, which the library does not send. Returns whether it has
+    /// done so.
     fn refuses_echo_v6(&mut self, ip: &Ipv6<'_>, frame: &[u8]) -> bool {
         let (Some(to), Some(ours)) = (ip.echo_to(), self.ipv6) else { return false };
         let mask = u128::MAX.checked_shl(128 - u32::from(ours.prefix_len)).unwrap_or(0);
@@ -410,13 +415,14 @@ impl Slirp {
         true
     }
 
-    /// What is there for the guest.
+    /// Returns the frames for the guest.
     pub fn take_frames(&mut self) -> Vec<Vec<u8>> {
         self.shared.frames.take()
     }
 
-    /// Does what there is to do for the network, if `waits` after waiting until there is something to do for it or for `other`. With `network`
-    /// false the network is left alone, as it would only have more for a guest that takes nothing. True if there is something to read from `other`, or its
+    /// Does the pending work of the network. If `waits`, it first waits until there is work for the network
+    /// or an event of `other`. If `network` is false the network is left alone, because it would only bring
+    /// more for a guest that takes nothing. Returns whether there is something to read from `other`, or its
     /// end.
     pub fn work(&mut self, other: &Watch<'_>, network: bool, waits: bool) -> io::Result<bool> {
         self.polled.clear();
@@ -427,7 +433,8 @@ impl Slirp {
         let mut timeout = if waits { u32::MAX } else { 0 };
         let polled = (&raw mut self.polled).cast::<c_void>();
         if network {
-            // SAFETY: the network is there; add_poll is given the vector that it takes, and nobody else has it meanwhile.
+            // SAFETY: the network exists. add_poll receives the vector that it expects, and nothing else
+            // borrows it meanwhile.
             unsafe {
                 (self.functions.fill)(self.handle.as_ptr(), &raw mut timeout, add_poll, polled);
             };
@@ -437,7 +444,7 @@ impl Slirp {
             timer.map_or(timeout, |timer| timeout.min(timer.try_into().unwrap_or(u32::MAX)));
         let timeout = c_int::try_from(timeout).unwrap_or(-1);
         let count = self.polled.len() as libc::nfds_t;
-        // SAFETY: the vector has so many.
+        // SAFETY: the vector has this many elements.
         let result = unsafe { libc::poll(self.polled.as_mut_ptr(), count, timeout) };
         let error = io::Error::last_os_error();
         let has_failed = result < 0;
@@ -448,7 +455,7 @@ impl Slirp {
                 (self.functions.poll)(self.handle.as_ptr(), has_failed.into(), get_events, polled);
             }
             while let Some((callback, argument)) = self.shared.take_due() {
-                // SAFETY: they are a timer's that the library has not freed.
+                // SAFETY: both belong to a timer that the library has not freed.
                 unsafe { callback(argument) };
             }
         }
@@ -462,7 +469,7 @@ impl Slirp {
 
 impl Drop for Slirp {
     fn drop(&mut self) {
-        // SAFETY: it is not used after this.
+        // SAFETY: the network is not used after this.
         unsafe { (self.functions.cleanup)(self.handle.as_ptr()) };
     }
 }
@@ -481,24 +488,25 @@ fn address6(address: Ipv6Addr) -> in6_addr {
     in6_addr { s6_addr: address.octets() }
 }
 
-/// What the callbacks are given.
+/// Returns the data that a callback uses.
 ///
 /// # Safety
-/// `opaque` must be what [`Slirp::new`] has given the library.
+/// `opaque` must be the pointer that [`Slirp::new`] passed to the library.
 unsafe fn shared<'a>(opaque: *mut c_void) -> &'a Shared {
-    // SAFETY: the network has it until it is cleaned up, and it is never borrowed but for reading.
+    // SAFETY: the network owns the data until it is cleaned up, and they are only borrowed for reading.
     unsafe { &*opaque.cast::<Shared>() }
 }
 
 extern "C" fn send_packet(bytes: *const c_void, len: usize, opaque: *mut c_void) -> isize {
-    // SAFETY: the library gives so many bytes, and what it was given.
+    // SAFETY: the library passes this many bytes, and the pointer that it received.
     let (bytes, shared) =
         unsafe { (slice::from_raw_parts(bytes.cast::<u8>(), len), shared(opaque)) };
     shared.frames.borrow_mut().push(bytes.to_vec());
     len as isize
 }
 
-/// What glib would write to standard error. Guests can have it say much.
+/// Logs the messages that glib would write to standard error. They are debug messages, since guests can cause
+/// many.
 extern "C" fn log(
     _domain: *const c_char,
     _level: c_int,
@@ -506,36 +514,36 @@ extern "C" fn log(
     _data: *mut c_void,
 ) {
     if !message.is_null() {
-        // SAFETY: the library gives a text with a zero at its end.
+        // SAFETY: the library passes a text with a zero at its end.
         debug!("libslirp: {}", unsafe { CStr::from_ptr(message) }.to_string_lossy());
     }
 }
 
 extern "C" fn guest_error(message: *const c_char, _opaque: *mut c_void) {
-    // SAFETY: the library gives a text with a zero at its end.
+    // SAFETY: the library passes a text with a zero at its end.
     let message = unsafe { CStr::from_ptr(message) };
     debug!("the guest: {}", message.to_string_lossy());
 }
 
 extern "C" fn clock_get_ns(opaque: *mut c_void) -> i64 {
-    // SAFETY: the library gives what it was given.
+    // SAFETY: the library passes the pointer that it received.
     unsafe { shared(opaque) }.began.elapsed().as_nanos() as i64
 }
 
-/// Timers are numbers from 1, which look like pointers to the library.
+/// Makes a timer. Timers are numbers from 1, which look like pointers to the library.
 extern "C" fn timer_new(
     callback: TimerCallback,
     argument: *mut c_void,
     opaque: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: the library gives what it was given.
+    // SAFETY: the library passes the pointer that it received.
     let mut timers = unsafe { shared(opaque) }.timers.borrow_mut();
     timers.push(Timer { callback, argument, due: Cell::new(None) });
     ptr::without_provenance_mut(timers.len())
 }
 
 extern "C" fn timer_free(timer: *mut c_void, opaque: *mut c_void) {
-    // It is not due any more; its number is not given again.
+    // The timer is no longer due, and its number is not used again.
     set_due(timer, None, opaque);
 }
 
@@ -544,7 +552,7 @@ extern "C" fn timer_mod(timer: *mut c_void, millis: i64, opaque: *mut c_void) {
 }
 
 fn set_due(timer: *mut c_void, due: Option<i64>, opaque: *mut c_void) {
-    // SAFETY: the library gives what it was given.
+    // SAFETY: the library passes the pointer that it received.
     let timers = unsafe { shared(opaque) }.timers.borrow();
     if let Some(timer) = timer.addr().checked_sub(1).and_then(|index| timers.get(index)) {
         timer.due.set(due);
@@ -555,7 +563,7 @@ extern "C" fn ignore_descriptor(_fd: c_int, _opaque: *mut c_void) {}
 
 extern "C" fn ignore(_opaque: *mut c_void) {}
 
-/// The library's words for what a descriptor is watched for, and poll's.
+/// The library's events for which a descriptor is watched, and the same events of poll.
 const EVENTS: [(c_int, i16); 5] = [
     (POLL_IN, POLLIN),
     (POLL_OUT, POLLOUT),
@@ -565,7 +573,7 @@ const EVENTS: [(c_int, i16); 5] = [
 ];
 
 extern "C" fn add_poll(fd: c_int, events: c_int, polled: *mut c_void) -> c_int {
-    // SAFETY: it is the vector that Slirp::work gives, which nobody else has meanwhile.
+    // SAFETY: this is the vector that Slirp::work passes, and nothing else borrows it meanwhile.
     let polled = unsafe { &mut *polled.cast::<Vec<pollfd>>() };
     let known = EVENTS.iter().filter(|(theirs, _)| events & theirs != 0);
     let events = known.fold(0, |all, (_, ours)| all | ours);

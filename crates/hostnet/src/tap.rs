@@ -1,4 +1,5 @@
-//! Tap devices: network interfaces of the host whose other end is a file descriptor (Linux, Documentation/networking/tuntap.rst).
+//! Tap devices: network interfaces of the host whose other end is a file descriptor (Linux,
+//! Documentation/networking/tuntap.rst).
 
 use std::ffi::{c_char, c_int, c_short, c_uint};
 use std::fs::{File, OpenOptions};
@@ -15,7 +16,8 @@ use thiserror::Error;
 /// Bytes of the header before each packet, [`libc`]'s `virtio_net_hdr`.
 pub const HEADER_LEN: usize = 10;
 
-// linux/if_tun.h. The sizes in these numbers are those of a pointer's target that the kernel has never looked at.
+// The values of linux/if_tun.h. The sizes in these numbers are those of a pointer's target, which the kernel
+// has never examined.
 const TUNSETIFF: u32 = 0x400454ca;
 const TUNSETOFFLOAD: u32 = 0x400454d0;
 const TUNSETVNETHDRSZ: u32 = 0x400454d8;
@@ -38,58 +40,58 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Why there is no tap device.
+/// Why a tap device cannot be opened.
 #[derive(Debug, Error)]
 pub enum TapError {
-    /// The system has none, or does not allow it.
+    /// The system has no tap devices, or does not allow them.
     #[error(
         "cannot open /dev/net/tun: {0}; tap devices need the module tun and a file that this user can open"
     )]
     Device(#[source] io::Error),
-    /// An interface's name that cannot be.
+    /// The name is impossible for an interface.
     #[error(
         "\"{0}\" is no name of a network interface: those have 1 to 15 bytes, without / and spaces"
     )]
     Name(String),
-    /// There is none of that name.
+    /// There is no interface with this name.
     #[error(
         "there is no network interface {0}; root makes one for you: ip tuntap add {0} mode tap user $USER && ip link set {0} up"
     )]
     NotThere(String),
-    /// It is somebody else's.
+    /// The interface belongs to another user.
     #[error(
         "the network interface {0} is not this user's; root makes one for you: ip tuntap add NAME mode tap user $USER"
     )]
     Forbidden(String),
-    /// It has another end.
+    /// Another process has attached to the interface.
     #[error("the network interface {0} is in use by another process")]
     InUse(String),
-    /// It is another kind of interface, or the system refuses.
+    /// The interface is of another kind, or the system refuses.
     #[error(
         "cannot attach to the network interface {name}: {source}; is it a tap device of one queue?"
     )]
     Refused {
-        /// Which one.
+        /// The name of the interface.
         name: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The end of a tap device. Reading and writing never wait.
+/// Our end of a tap device. Reading and writing never wait.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
 }
 
 impl Tap {
-    /// Attaches to the interface `name`, which must be there.
+    /// Attaches to the interface `name`, which must exist.
     pub fn open(name: &str) -> Result<Tap, TapError> {
         let is_printable = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
         if name.is_empty() || name.len() >= NAME_MAX || !name.bytes().all(is_printable) {
             return Err(TapError::Name(name.to_owned()));
         }
-        // The system would make one for root, which nobody would find.
+        // For root the system would create an interface, which nobody would find.
         let flags = SocketFlags::CLOEXEC;
         let any = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let any = any.map_err(|error| TapError::Device(error.into()))?;
@@ -122,7 +124,8 @@ impl Tap {
         }
         let header_len = HEADER_LEN as c_int;
         let offloads = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-        // SAFETY: the calls take, in this order, a `struct ifreq` that they may change, a pointer to an int, and a number.
+        // SAFETY: the calls take, in this order, a `struct ifreq` that they may change, a pointer to an int,
+        // and a number.
         unsafe {
             ioctl(&self.file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request))?;
             ioctl(&self.file, Setter::<TUNSETVNETHDRSZ, c_int>::new(header_len))?;
@@ -130,8 +133,8 @@ impl Tap {
         }
     }
 
-    /// Takes the next packet into `buffer`, behind its header, and returns how many bytes both have. It fails as
-    /// one that [would block](io::ErrorKind::WouldBlock) when there is none.
+    /// Receives the next packet and its header into `buffer`, and returns the number of bytes of both. If
+    /// there is none, this fails with [`WouldBlock`](io::ErrorKind::WouldBlock).
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buffer)
     }
@@ -159,7 +162,7 @@ mod tests {
         }
         let error = Tap::open("ring3none").unwrap_err();
         assert!(error.to_string().contains("ip tuntap add ring3none"), "{error}");
-        // It is there, and no tap device.
+        // This interface exists, and is not a tap device.
         let error = Tap::open("lo").unwrap_err();
         assert!(!matches!(error, TapError::NotThere(_)), "{error}");
     }

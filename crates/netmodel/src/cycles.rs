@@ -1,8 +1,8 @@
-//! Cycles by what they are spent for.
+//! Processor cycles by purpose.
 
 use std::ops::{Add, Mul};
 
-/// Processor cycles, by what they are spent for.
+/// Processor cycles by the purpose for which they are spent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cycles {
     /// Exits of a guest.
@@ -15,19 +15,19 @@ pub struct Cycles {
     pub copies: f64,
     /// Messages between processes.
     pub messages: f64,
-    /// Threads that are woken.
+    /// Waking threads.
     pub wake_ups: f64,
-    /// Pages that are mapped elsewhere.
+    /// Mapping pages at other addresses.
     pub remaps: f64,
 }
 
 impl Cycles {
-    /// All of them.
+    /// Returns the sum of all terms.
     pub fn total(&self) -> f64 {
         self.terms().iter().map(|(_, cycles)| cycles).sum()
     }
 
-    /// Names of the terms, and their cycles.
+    /// Returns the names of the terms and their cycles.
     pub fn terms(&self) -> [(&'static str, f64); 7] {
         [
             ("exits", self.exits),

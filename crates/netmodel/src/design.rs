@@ -1,30 +1,30 @@
 //! Designs of a virtual network.
 
-/// How data get from a guest to its device model, and back.
+/// How data pass between a guest and its device model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
     /// By repeated port I/O, element by element, as with the NE2000.
     Ports,
-    /// The device model copies them.
+    /// By a copy that the device model makes.
     Dma,
-    /// Their pages are mapped elsewhere, and nothing is copied.
+    /// By mapping their pages at another address, without a copy.
     Remap,
 }
 
-/// Who gets a packet.
+/// How a network chooses the receivers of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// So many machines but the sender, of which all but one drop it.
+    /// It sends the packet to every machine except the sender; all but one drop it.
     Broadcast {
-        /// All machines, the sender among them: 2 or more.
+        /// Number of all machines, including the sender: 2 or more.
         machines: u32,
     },
-    /// The machine to which it is addressed.
+    /// It sends the packet only to the machine to which it is addressed.
     Switched,
 }
 
 impl Network {
-    /// How many get a packet.
+    /// Returns how many machines receive a packet.
     pub(crate) fn receivers(self) -> f64 {
         match self {
             Network::Broadcast { machines } => f64::from(machines.max(2) - 1),
@@ -33,34 +33,36 @@ impl Network {
     }
 }
 
-/// A design.
+/// A design of a virtual network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Design {
-    /// How data get to the device and back.
+    /// How data pass between a guest and its device model.
     pub transfer: Transfer,
-    /// Bytes of a packet at most.
+    /// The largest packet, in bytes.
     pub packet: f64,
-    /// Bytes that the sender hands over at once, to be cut into packets (TSO); those of a packet without that.
+    /// Bytes that the sender hands over at once, to be cut into packets (TSO). Without TSO this is the size
+    /// of a packet.
     pub buffer: f64,
-    /// Bytes that cross the network at once: a packet, or all of a buffer where who receives it cuts it.
+    /// Bytes that cross the network at once: a packet, or a whole buffer if its receiver cuts it.
     pub crossing: f64,
-    /// Packets for which there is one interrupt.
+    /// Number of packets for which there is one interrupt.
     pub coalesced: f64,
-    /// Bytes of an element of port I/O.
+    /// Size of an element of port I/O, in bytes.
     pub bus_width: f64,
-    /// Who gets a packet.
+    /// How the network chooses the receivers of a packet.
     pub network: Network,
-    /// Processes that a packet is sent to one after the other until it is with its receiver, and copied for: 1 in the paper, 2 where a switch is one of them.
+    /// Number of processes to which a packet is sent, one after the other, and copied until it reaches its
+    /// receiver: 1 in the paper, 2 where a switch is one of them.
     pub messages: f64,
-    /// Threads that are woken one after the other for that: 1 in the paper.
+    /// Number of threads that are woken for this, one after the other: 1 in the paper.
     pub wake_ups: f64,
 }
 
-/// A frame of Ethernet has so many bytes of data at most (IEEE 802.3, 3.2.7).
+/// The most data in an Ethernet frame, in bytes (IEEE 802.3, 3.2.7).
 const FRAME: f64 = 1500.0;
-/// A jumbo frame, as many devices have it.
+/// The data in a jumbo frame of many devices, in bytes.
 const JUMBO: f64 = 9000.0;
-/// What an IPv4 packet has at most (RFC 791, 3.1).
+/// The largest IPv4 packet, in bytes (RFC 791, 3.1).
 const SUPER_JUMBO: f64 = 65535.0;
 
 const fn design(transfer: Transfer, packet: f64, buffer: f64, coalesced: f64) -> Design {
@@ -77,7 +79,8 @@ const fn design(transfer: Transfer, packet: f64, buffer: f64, coalesced: f64) ->
     }
 }
 
-/// The designs that the paper discusses, by the names that users give. All are switched, which between two machines is the same as broadcast.
+/// The designs that the paper discusses, by the names that users type. All are switched, which is the same as
+/// broadcast between two machines.
 pub const DESIGNS: [(&str, Design); 8] = [
     ("ports", design(Transfer::Ports, FRAME, FRAME, 1.0)),
     ("dma", design(Transfer::Dma, FRAME, FRAME, 1.0)),

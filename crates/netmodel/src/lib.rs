@@ -1,9 +1,10 @@
-//! What a network between virtual machines costs, by its design.
+//! Computes what a network between virtual machines costs, depending on its design.
 //!
-//! This is the model of chapter 6 of Richter, "Network interface model for virtual machines" (NE2000 on the Vancouver monitor and the NOVA microhypervisor, 2009):
-//! a packet costs processor cycles where it enters the device model of its sender, where it crosses the network,
-//! and where it leaves the model of its receiver (6.5). How many depends on the host ([`Host`]) and on the design ([`Design`]); latency and
-//! bandwidth follow ([`Prediction`]).
+//! This is the model of chapter 6 of Richter, "Network interface model for virtual machines" (NE2000 on the
+//! Vancouver monitor and the NOVA microhypervisor, 2009). A packet costs processor cycles where it enters the
+//! device model of its sender, where it crosses the network, and where it leaves the model of its receiver
+//! (6.5). Their number depends on the host ([`Host`]) and on the design ([`Design`]); latency and bandwidth
+//! follow ([`Prediction`]).
 //!
 //! | symbol | here |
 //! | --- | --- |
@@ -17,16 +18,18 @@
 //! | N(VM) | [`Network::Broadcast`] |
 //! | C_in, C_vlan, C_out | [`Prediction::sending`], [`Prediction::network`], [`Prediction::receiving`] |
 //!
-//! # Where it says more than the paper
+//! # Differences from the paper
 //!
-//! * The network of formula (6.6) ends with a copy into the memory of the receiving device model. With DMA there is none: the formula for reception (6.10)
-//!   has the copy to the guest, and the paper's own example (6.18) counts two copies in all, as is done here.
-//! * For TSO the paper has no formula. Here the sender's exit and interrupt are for a buffer, which is more than one packet; the network and the
-//!   receiver have packets.
-//! * What the sender hands over at once may stay whole until its receiver ([`Design::crossing`]).
-//! * A packet may pass more processes than its receiver's, and wake more threads than one ([`Design::messages`], [`Design::wake_ups`]).
-//! * For page remapping it has what guest and device do (6.16, 6.17). A page's remapping has a cost here ([`Host::remap`]), as the paper calls it
-//!   the limiting factor.
+//! * The network of formula (6.6) ends with a copy into the memory of the receiving device model. With DMA
+//!   there is no such copy: the formula for reception (6.10) contains the copy to the guest, and the paper's
+//!   own example (6.18) counts two copies in all, as this model does.
+//! * The paper has no formula for TSO. Here the sender's exit and interrupt count for each buffer, which
+//!   holds several packets; the network and the receiver handle packets.
+//! * A buffer that the sender hands over may stay whole until its receiver ([`Design::crossing`]).
+//! * A packet may pass other processes before its receiver's, and wake more than one thread
+//!   ([`Design::messages`], [`Design::wake_ups`]).
+//! * For page remapping the paper describes the work of guest and device (6.16, 6.17). Here the remapping of
+//!   a page has a cost ([`Host::remap`]), since the paper calls it the limiting factor.
 #![forbid(unsafe_code)]
 
 mod cycles;

@@ -1,4 +1,4 @@
-//! What a design takes on a host.
+//! Predicts what a design costs on a host.
 
 use crate::cycles::Cycles;
 use crate::design::{Design, Transfer};
@@ -7,22 +7,23 @@ use crate::host::Host;
 /// Bytes of a page.
 const PAGE: f64 = 4096.0;
 
-/// What a transfer takes, where it takes it.
+/// The cost of a transfer, by the places where it arises.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
     /// Bytes that are transferred.
     pub bytes: f64,
     /// From the sending guest to its device model: C_in.
     pub sending: Cycles,
-    /// From there to the model of the receiver: C_vlan.
+    /// From that model to the model of the receiver: C_vlan.
     pub network: Cycles,
-    /// From there to the receiving guest: C_out.
+    /// From the receiver's model to the receiving guest: C_out.
     pub receiving: Cycles,
     frequency: f64,
 }
 
 impl Prediction {
-    /// That for `bytes` bytes. What is less than a packet is one of that size; the last of several packets counts by its share.
+    /// Predicts a transfer of `bytes` bytes. A transfer smaller than a packet counts as one packet of its
+    /// size; the last of several packets counts in proportion to its size.
     pub fn new(host: &Host, design: &Design, bytes: f64) -> Prediction {
         let packet = design.packet.min(bytes);
         let packets = bytes / packet;
@@ -38,32 +39,32 @@ impl Prediction {
         }
     }
 
-    /// costs_tr: the sum (6.5).
+    /// Returns costs_tr, the sum of all costs (6.5).
     pub fn costs(&self) -> Cycles {
         self.sending + self.network + self.receiving
     }
 
-    /// Seconds (6.1).
+    /// Returns the latency in seconds (6.1).
     pub fn latency(&self) -> f64 {
         self.costs().total() / self.frequency
     }
 
-    /// Bytes a second (6.2, 6.3).
+    /// Returns the bandwidth in bytes a second (6.2, 6.3).
     pub fn bandwidth(&self) -> f64 {
         self.bytes / self.latency()
     }
 }
 
-/// What the elements of a packet take by port I/O.
+/// Returns the cycles that the elements of a packet take by port I/O.
 fn elements(host: &Host, design: &Design, packet: f64) -> f64 {
     packet / design.bus_width * host.element
 }
 
-/// C_in for a packet: (6.7), (6.9), (6.16).
+/// Returns C_in for a packet: (6.7), (6.9), (6.16).
 fn sending(host: &Host, design: &Design, packet: f64) -> Cycles {
     let interrupts = host.interrupt / design.coalesced;
     match design.transfer {
-        // The instruction that sends comes with an exit of its own.
+        // The instruction that starts the transmission causes an exit of its own.
         Transfer::Ports => Cycles {
             exits: 2.0 * host.exit,
             interrupts,
@@ -76,7 +77,7 @@ fn sending(host: &Host, design: &Design, packet: f64) -> Cycles {
     }
 }
 
-/// C_vlan for what crosses at once, which is a packet in (6.6).
+/// Returns C_vlan for the bytes that cross at once, which are a packet in (6.6).
 fn network(host: &Host, design: &Design, packet: f64) -> Cycles {
     let receivers = design.network.receivers();
     let to_each = Cycles {
@@ -98,7 +99,7 @@ fn network(host: &Host, design: &Design, packet: f64) -> Cycles {
     Cycles { messages: design.messages * host.message, ..to_each * receivers + last }
 }
 
-/// C_out for a packet: (6.8), (6.10), (6.17).
+/// Returns C_out for a packet: (6.8), (6.10), (6.17).
 fn receiving(host: &Host, design: &Design, packet: f64) -> Cycles {
     let interrupts = host.interrupt / design.coalesced;
     match design.transfer {
@@ -128,7 +129,7 @@ mod tests {
         Prediction::new(&HOST, &design, bytes)
     }
 
-    /// `value` has the digits that the paper prints.
+    /// Checks that `value` agrees with the digits that the paper prints.
     #[track_caller]
     fn is_about(value: f64, printed: f64, tolerance: f64) {
         assert!((value / printed - 1.0).abs() < tolerance, "{value}, {printed} in the paper");
@@ -139,14 +140,14 @@ mod tests {
         let prediction = of("ports", 1500.0);
         is_about(prediction.costs().total(), 158_386.0, 1e-5);
         is_about(prediction.latency(), 59.3e-6, 1e-3);
-        // Its megabytes are of 2 to the 20th bytes.
+        // The paper's megabytes are 2 to the 20th bytes.
         is_about(prediction.bandwidth() / MIB, 24.11, 1e-3);
     }
 
     #[test]
     fn jumbo_frames_of_the_paper() {
         let prediction = of("jumbo", 9000.0);
-        // By (6.19) it is 9564; the paper has rounded somewhere.
+        // Formula (6.19) gives 9564; the paper must have rounded somewhere.
         is_about(prediction.costs().total(), 9573.0, 1e-3);
         is_about(prediction.bandwidth() / MIB, 2394.0, 1e-3);
     }
@@ -160,7 +161,7 @@ mod tests {
         };
         let switched = Prediction::new(&HOST, &design, 1500.0).costs().total();
         is_about(broadcast(2), switched, 1e-12);
-        // Each further machine has its copy, and is woken.
+        // Each further machine gets a copy and is woken.
         let copy_and_wake_up = HOST.copy(1500.0) + HOST.wake_up;
         is_about(broadcast(5) - broadcast(2), 3.0 * copy_and_wake_up, 1e-9);
     }

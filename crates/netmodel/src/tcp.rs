@@ -1,12 +1,13 @@
-//! What TCP reaches at most, whatever the network (6.14, 6.15).
+//! The upper bound of TCP's bandwidth, whatever the network (6.14, 6.15).
 
-/// Bytes of data in a packet of TCP over IPv4 without options: MTU less the headers (6.15).
+/// Returns the bytes of data in a packet of TCP over IPv4 without options: MTU less the headers (6.15).
 pub fn segment(mtu: f64) -> f64 {
     mtu - 20.0 - 20.0
 }
 
-/// The bound of Mathis and others (1997) in bytes a second, for round trips of so many seconds and where this share of packets is lost. The paper prints
-/// it with the square of the loss (6.14); the original, and this, have the square root.
+/// Returns the bound of Mathis and others (1997) in bytes a second, for round trips of `round_trip` seconds
+/// and the share `loss` of packets lost. The paper prints it with the square of the loss (6.14); the
+/// original, like this function, has the square root.
 pub fn bound(mtu: f64, round_trip: f64, loss: f64) -> f64 {
     0.7 * segment(mtu) / (round_trip * loss.sqrt())
 }

@@ -1,8 +1,8 @@
-//! For tests: how one says that it cannot run on this host, so that it is counted and not taken for a success.
+//! Lets tests report that they cannot run on this host, so that they are counted and not taken for successes.
 //!
-//! A test that lacks something calls [`host`] or [`package`] and returns. Both print the reason and append it to the file
-//! that `RING3_SKIPPED` names; `make test` prints that file at its end. Where the environment has `CI=true`, a missing
-//! package makes the test fail, because a continuous integration machine can install it.
+//! A test that lacks something calls [`host`] or [`package`] and returns. Both print the reason and append it
+//! to the file that `RING3_SKIPPED` names; `make test` prints that file at its end. Where the environment has
+//! `CI=true`, a missing package makes the test fail, because a continuous integration machine can install it.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -11,15 +11,15 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::thread;
 
-/// The host's kernel, processor or rights do not allow the test, for that `reason`.
+/// Reports that the host's kernel, processor or rights do not allow the test, for this `reason`.
 pub fn host(reason: impl Display) {
     note(&reason.to_string());
 }
 
-/// The test needs something that can be installed, and `reason` says what and how.
+/// Reports that the test needs something that can be installed; `reason` says what and how.
 ///
 /// # Panics
-/// In continuous integration (`CI=true`).
+/// Panics in continuous integration (`CI=true`).
 #[track_caller]
 pub fn package(reason: impl Display) {
     let reason = reason.to_string();
@@ -27,7 +27,7 @@ pub fn package(reason: impl Display) {
     note(&reason);
 }
 
-/// Prints why the test of this thread is skipped, and keeps it for `make test`.
+/// Prints why this thread's test is skipped, and keeps the reason for `make test`.
 fn note(reason: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");

@@ -1,7 +1,8 @@
-//! The system calls that the process may make, by a filter of seccomp.
+//! The system calls that the process may make, enforced by a seccomp filter.
 //!
-//! They are those of libslirp and what it stands on (sockets, memory, the clock, reading a file by name) and those with which our own side waits for the machine. Any other
-//! one fails as one that is not permitted, so that what was forgotten here fails alone and does not end the network.
+//! They are those of libslirp and its foundations (sockets, memory, the clock, reading a file by name), and
+//! those by which our own code waits for the machine. Any other call fails as one that is not permitted. So a
+//! call that is missing here fails alone and does not end the network.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -48,7 +49,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_madvise,
     libc::SYS_mremap,
     libc::SYS_munmap,
-    // The clock, and what belongs to any thread.
+    // The clock, and the calls that any thread needs.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_exit,
@@ -65,7 +66,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_sched_yield,
     libc::SYS_sigaltstack,
-    // What this architecture has for the same from earlier times.
+    // Older calls of this architecture for the same purposes.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     #[cfg(target_arch = "x86_64")]
@@ -78,7 +79,8 @@ const PLAIN: &[c_long] = &[
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
 
-/// Options of sockets, by their levels: those that libslirp sets. Others reach far into the kernel, programs for filters among them.
+/// Options of sockets that libslirp sets, by their levels. Other options reach far into the kernel, for
+/// example filter programs.
 const SOCKET_OPTIONS: &[(i32, &[i32])] = &[
     (
         libc::SOL_SOCKET,
@@ -102,26 +104,27 @@ const SOCKET_OPTIONS: &[(i32, &[i32])] = &[
     ),
 ];
 
-/// Requests of ioctl: none for terminals, to which standard error may lead.
+/// Requests of ioctl. None of them is for terminals, to which standard error may lead.
 const REQUESTS: [u64; 2] = [libc::FIONREAD, libc::FIONBIO];
 
-/// The bits of a socket's type that say which type it is (Linux, include/linux/net.h).
+/// The bits of a socket's type that hold the type proper (Linux, include/linux/net.h).
 const TYPE: u64 = 0xf;
 
 type Result<T> = std::result::Result<T, seccompiler::BackendError>;
 
-/// The argument `index` is `value` in the bits of `mask`.
+/// Makes the condition that argument `index` equals `value` in the bits of `mask`.
 fn has(index: u8, mask: u64, value: u64) -> Result<SeccompCondition> {
     let operator = SeccompCmpOp::MaskedEq(mask);
     SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)
 }
 
-/// The argument `index` is `value`.
+/// Makes the condition that argument `index` equals `value`.
 fn is(index: u8, value: u64) -> Result<SeccompCondition> {
     SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
-/// What is allowed: by system call, any of some rules; none is for any arguments.
+/// Returns the rules for each allowed system call, one of which must hold. A call without rules is allowed
+/// with any arguments.
 fn rules(sandbox: &Sandbox) -> Result<BTreeMap<c_long, Vec<SeccompRule>>> {
     let mut rules: BTreeMap<_, _> = PLAIN.iter().map(|call| (*call, Vec::new())).collect();
     let mut allow = |call, conditions: Vec<SeccompCondition>| -> Result<()> {
@@ -155,7 +158,7 @@ fn rules(sandbox: &Sandbox) -> Result<BTreeMap<c_long, Vec<SeccompRule>>> {
     for request in REQUESTS {
         allow(libc::SYS_ioctl, vec![is(1, request)?])?;
     }
-    // Memory is never executable, and files are opened for reading alone.
+    // Memory is never executable, and files are opened only for reading.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         allow(call, vec![has(2, libc::PROT_EXEC as u64, 0)?])?;
     }
@@ -166,7 +169,7 @@ fn rules(sandbox: &Sandbox) -> Result<BTreeMap<c_long, Vec<SeccompRule>>> {
     Ok(rules)
 }
 
-/// Limits this thread to them.
+/// Limits this thread to these system calls.
 pub(super) fn limit(sandbox: &Sandbox) -> std::result::Result<(), String> {
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let program = ARCH.try_into().and_then(|architecture| {
@@ -177,10 +180,10 @@ pub(super) fn limit(sandbox: &Sandbox) -> std::result::Result<(), String> {
     apply_filter(&program).map_err(|error| error.to_string())
 }
 
-/// Whether a thread may be limited so.
+/// Returns whether a thread may be limited in this way.
 pub(super) fn is_allowed() -> bool {
     let action = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: the call reads one number, which is there.
+    // SAFETY: the call reads one number, which exists.
     let result = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
     };

@@ -1,4 +1,5 @@
-//! Each thing that the process is not to do is tried from inside, in a process of its own: limits are for good.
+//! Tries from inside the sandbox each action that it forbids. Each test uses a process of its own, because
+//! limits cannot be lifted again.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,10 +15,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
-/// The directory whose files may be read.
+/// The environment variable with the directory whose files may be read.
 const DIRECTORY: &str = "RING3_SANDBOX_DIRECTORY";
 
-/// Runs the test `name`, which is for a process of its own, there.
+/// Runs the test `name` again in a process of its own.
 fn run_inside(name: &str) {
     let directory = env::temp_dir().join(format!("ring3-sandbox-{}-{name}", std::process::id()));
     fs::create_dir_all(directory.join("readable")).unwrap();
@@ -76,14 +77,14 @@ fn inside() {
     is_denied(thread::Builder::new().spawn(|| ()));
     is_denied(kill_process(Pid::INIT, Signal::CONT).map_err(io::Error::from));
     let trace = || {
-        // SAFETY: it only says that the parent may trace this process, which is denied.
+        // SAFETY: the call only allows the parent to trace this process, and is denied.
         let result = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     is_denied(trace());
-    // Memory that is executed.
+    // Executable memory.
     let map = || {
-        // SAFETY: memory at a place that the kernel chooses, which is not used.
+        // SAFETY: the kernel chooses the address of this memory, which is not used.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -116,7 +117,7 @@ fn inside() {
     is_denied(open_socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)));
     is_denied(open_socket(AddressFamily::NETLINK, SocketType::RAW, Some(netlink::KOBJECT_UEVENT)));
     is_denied(open_socket(AddressFamily::PACKET, SocketType::DGRAM, None));
-    // A program of the kernel for a socket.
+    // A filter program, which the kernel would run for a socket.
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let attach = || {
         use std::os::fd::AsRawFd;
@@ -124,12 +125,12 @@ fn inside() {
         let len = size_of_val(&program) as libc::socklen_t;
         let program = (&raw const program).cast();
         let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
-        // SAFETY: the structure is there, and so long.
+        // SAFETY: the structure exists and has this length.
         let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, program, len) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     is_denied(attach());
-    // What a network behind NAT is made of is there.
+    // The calls that a network behind NAT needs are allowed.
     socket.set_ttl(7).unwrap();
     socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
     assert_eq!(socket.recv(&mut [0; 2]).unwrap(), 1);

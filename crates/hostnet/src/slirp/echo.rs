@@ -1,8 +1,10 @@
-//! Echo requests to the outside that are not sent: those of IPv4 on a host that lets this user send none, and all of IPv6.
+//! Refuses echo requests to the outside that cannot be sent: those of IPv4 on a host where this user may not
+//! send any, and all of IPv6.
 //!
-//! libslirp sends a datagram to the UDP port "echo" in the place of those that it may not send, which hardly any host has open, and drops those of IPv6 (4.7), so
-//! whoever asks waits in vain. It is better told: the answer is
-//! that the destination is unreachable, as communication is administratively prohibited (RFC 792 and RFC 1812, 5.2.7.1; RFC 4443, 3.1).
+//! In place of an echo request that it may not send, libslirp sends a datagram to the UDP port "echo", which
+//! hardly any host has open, and it drops those of IPv6 (4.7). So the guest would wait in vain. Instead it is
+//! answered that the destination is unreachable because communication is administratively prohibited (RFC 792
+//! and RFC 1812, 5.2.7.1; RFC 4443, 3.1).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,22 +12,24 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use super::packet::{ETHERNET_LEN, Ipv4, Ipv6, checksum, protocol, set_checksum};
 
-/// Destination unreachable, and its code.
+/// The types of "destination unreachable", with their codes.
 const UNREACHABLE: [u8; 2] = [3, 13];
 const UNREACHABLE_V6: [u8; 2] = [1, 1];
 /// The time to live of the answers.
 const TTL: u8 = 64;
-/// Bytes of the request that go back with the answer at most, so that it fits everywhere (RFC 1812, 4.3.2.3; RFC 4443, 3.1).
+/// The most bytes of the request that an answer quotes, so that the answer fits everywhere (RFC 1812,
+/// 4.3.2.3; RFC 4443, 3.1).
 const QUOTE_MAX: usize = 576 - 28;
 const QUOTE_V6_MAX: usize = 1280 - 48;
 
-/// Whether this user may send echo requests, which Linux allows to the groups in net.ipv4.ping_group_range.
+/// Returns whether this user may send echo requests, which Linux allows to the groups in
+/// net.ipv4.ping_group_range.
 pub fn may_ping() -> bool {
     let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
     socket_with(family, kind, SocketFlags::CLOEXEC, Some(ipproto::ICMP)).is_ok()
 }
 
-/// The frame of somebody whose address is `from` that refuses what `request` asks for.
+/// Makes the frame by which the host with the address `from` refuses the echo request `request`.
 pub(super) fn refuse(request: &Ipv4<'_>, frame: &[u8], from: Ipv4Addr) -> Vec<u8> {
     let quote = &frame[ETHERNET_LEN..][..request.header_len() + request.payload().len()];
     let quote = &quote[..quote.len().min(QUOTE_MAX)];
@@ -42,13 +46,13 @@ pub(super) fn refuse(request: &Ipv4<'_>, frame: &[u8], from: Ipv4Addr) -> Vec<u8
     [&back(frame)[..], &ip, &icmp].concat()
 }
 
-/// The same for IPv6.
+/// Makes the frame by which the host with the address `from` refuses the IPv6 echo request `request`.
 pub(super) fn refuse_v6(request: &Ipv6<'_>, frame: &[u8], from: Ipv6Addr) -> Vec<u8> {
     let quote = &request.ip()[..request.ip().len().min(QUOTE_V6_MAX)];
     let mut icmp = [&UNREACHABLE_V6[..], &[0; 6], quote].concat();
     let len = icmp.len() as u16;
     let (from, to) = (from.octets(), request.source().octets());
-    // The checksum covers a header that is not sent (RFC 8200, 8.1).
+    // The checksum covers a pseudo header that is not sent (RFC 8200, 8.1).
     let behind = [0, 0, 0, protocol::ICMPV6];
     let sum = checksum(&[&from, &to, &u32::from(len).to_be_bytes(), &behind, &icmp]);
     icmp[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -60,7 +64,7 @@ pub(super) fn refuse_v6(request: &Ipv6<'_>, frame: &[u8], from: Ipv6Addr) -> Vec
     [&back(frame)[..], &ip, &icmp].concat()
 }
 
-/// The Ethernet header of an answer to `frame`.
+/// Returns the Ethernet header of an answer to `frame`.
 fn back(frame: &[u8]) -> [u8; ETHERNET_LEN] {
     let mut header = [0; ETHERNET_LEN];
     header[..6].copy_from_slice(&frame[6..12]);

@@ -1,29 +1,32 @@
-//! Fragments of IPv4 datagrams, put together before libslirp sees them.
+//! Reassembles fragments of IPv4 datagrams before libslirp sees them.
 //!
-//! libslirp has a reassembly of its own, in which versions up to 4.7 at least write beyond a buffer when a last fragment comes alone.
-//! So it is given whole datagrams only. What is done with fragments is that of RFC 791 (3.2) with the rules of RFC 5722 (3): a datagram whose
-//! fragments overlap is dropped with all that comes of it later.
+//! libslirp has a reassembly of its own, which up to version 4.7 at least writes beyond a buffer when a last
+//! fragment comes alone. So libslirp receives only whole datagrams. The reassembly here follows RFC 791 (3.2)
+//! with the rules of RFC 5722 (3): a datagram whose fragments overlap is dropped together with all its later
+//! fragments.
 //!
-//! Memory is bounded by [`DATAGRAMS_MAX`], [`BYTES_MAX`] and [`GAPS_MAX`], time by [`PATIENCE`]. Time is an argument, so the same frames at the same times have the
-//! same result.
+//! Memory is bounded by [`DATAGRAMS_MAX`], [`BYTES_MAX`] and [`GAPS_MAX`], and time by [`PATIENCE`]. Time is
+//! an argument, so the same frames at the same times have the same result.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use super::packet::{ETHERNET_LEN, Ipv4, set_checksum};
 
-/// Datagrams that are not whole, at most.
+/// The most incomplete datagrams that are kept.
 const DATAGRAMS_MAX: usize = 64;
-/// Bytes that are kept of them, at most.
+/// The most bytes that are kept of incomplete datagrams.
 const BYTES_MAX: usize = 1 << 20;
-/// Pieces of a datagram with gaps between them, at most. A datagram of 64 KiB in frames of 1500 bytes has 45 fragments, which in the worst order leave 22 gaps.
+/// The most pieces of a datagram with gaps between them. A datagram of 64 KiB in frames of 1500 bytes has 45
+/// fragments, which leave 22 gaps in the worst order.
 const GAPS_MAX: usize = 64;
-/// How long a datagram waits for its other fragments (RFC 1122, 3.3.2, has 60 to 120 seconds, Linux 30).
+/// How long a datagram waits for its other fragments (RFC 1122, 3.3.2, says 60 to 120 seconds; Linux uses
+/// 30).
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most bytes of a datagram with its header.
+/// The largest datagram with its header, in bytes.
 const DATAGRAM_MAX: usize = 65535;
 
-/// Which fragments belong together (RFC 791, 2.3).
+/// Identifies the fragments that belong together (RFC 791, 2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     source: [u8; 4],
@@ -32,20 +35,20 @@ struct Key {
     identification: u16,
 }
 
-/// A datagram that is not whole.
+/// An incomplete datagram.
 #[derive(Debug)]
 struct Datagram {
     key: Key,
     since: Duration,
-    /// The Ethernet and IP headers of the first fragment, if that has come.
+    /// The Ethernet and IP headers of the first fragment, if that has arrived.
     headers: Option<Vec<u8>>,
-    /// Its payload, with zeros for what has not come.
+    /// The payload, with zeros for missing parts.
     payload: Vec<u8>,
-    /// What of the payload has come: begins and ends, in order, with a gap between each two.
+    /// Beginning and end of each piece of the payload that has arrived, in order, with gaps between them.
     pieces: Vec<(usize, usize)>,
-    /// Bytes of the whole payload, if the last fragment has come.
+    /// The length of the whole payload in bytes, if the last fragment has arrived.
     len: Option<usize>,
-    /// Its fragments contradict each other: whatever comes of it is dropped.
+    /// Whether the fragments contradict each other, so that all further ones are dropped.
     is_bad: bool,
 }
 
@@ -55,7 +58,7 @@ impl Datagram {
         Datagram { key, since, headers: None, payload, pieces, len: None, is_bad: false }
     }
 
-    /// Adds a fragment. False where it contradicts what has come.
+    /// Adds a fragment. Returns false if it contradicts earlier ones.
     fn add(&mut self, ip: &Ipv4<'_>) -> bool {
         let (begin, bytes) = (ip.offset(), ip.payload());
         let end = begin + bytes.len();
@@ -69,12 +72,12 @@ impl Datagram {
         if !fits {
             return false;
         }
-        // The first piece that does not end before this one begins.
+        // The first piece that does not end before this fragment begins.
         let at = self.pieces.partition_point(|(_, end)| *end <= begin);
         if let Some((other_begin, other_end)) = self.pieces.get(at)
             && *other_begin < end
         {
-            // Networks duplicate fragments; one that says the same again is no overlap (RFC 8200, 4.5).
+            // Networks duplicate fragments; an identical copy is no overlap (RFC 8200, 4.5).
             let is_inside = *other_begin <= begin && end <= *other_end;
             return is_inside && self.payload[begin..end] == *bytes;
         }
@@ -100,25 +103,25 @@ impl Datagram {
         self.pieces.len() <= GAPS_MAX && header_len + self.payload.len() <= DATAGRAM_MAX
     }
 
-    /// All of it has come.
+    /// Returns whether all fragments have arrived.
     fn is_whole(&self) -> bool {
         let all = self.len.map(|len| (0, len));
         self.headers.is_some() && self.pieces.len() == 1 && self.pieces.first().copied() == all
     }
 
-    /// Forgets what has come of it, but not that it is bad.
+    /// Drops all pieces of the datagram, and remembers that it is bad.
     fn spoil(&mut self) {
         *self = Datagram { is_bad: true, ..Datagram::new(self.key, self.since) };
     }
 
-    /// The frame with the whole datagram.
+    /// Returns the frame with the whole datagram.
     fn into_frame(self) -> Vec<u8> {
         let mut frame = self.headers.unwrap_or_default();
         frame.extend(self.payload);
         let len = (frame.len() - ETHERNET_LEN) as u16;
         let ip = &mut frame[ETHERNET_LEN..];
         ip[2..4].copy_from_slice(&len.to_be_bytes());
-        // No fragment any more; "don't fragment" is left as it is.
+        // This clears the fragment fields and leaves "don't fragment" as it is.
         ip[6] &= 0x40;
         ip[7] = 0;
         set_checksum(ip);
@@ -126,16 +129,17 @@ impl Datagram {
     }
 }
 
-/// See the module.
+/// The incomplete datagrams of a network.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
-    /// The oldest first.
+    /// The datagrams, the oldest first.
     datagrams: Vec<Datagram>,
 }
 
 impl Fragments {
-    /// Takes a frame with a sound IPv4 header, at the time `now` since the network began: the frame itself if it is whole, the whole datagram if this was what it
-    /// lacked, or none if it is kept or dropped.
+    /// Takes a frame with a sound IPv4 header, at the time `now` since the network began. Returns the frame
+    /// itself if it is no fragment, the whole datagram if this fragment completes it, and None if the
+    /// fragment is kept or dropped.
     pub(super) fn take<'a>(
         &mut self,
         frame: &'a [u8],
@@ -184,7 +188,7 @@ impl Fragments {
         None
     }
 
-    /// What is kept.
+    /// Returns the number of bytes that are kept.
     fn bytes(&self) -> usize {
         self.datagrams.iter().map(|datagram| datagram.payload.capacity()).sum()
     }

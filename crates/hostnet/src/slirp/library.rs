@@ -1,4 +1,5 @@
-//! The functions and structures of libslirp that are used here (libslirp.h of 4.2 and later, version 1 of its configuration).
+//! The functions and structures of libslirp that this crate uses (libslirp.h of 4.2 and later, version 1 of
+//! its configuration).
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -14,14 +15,14 @@ const LIBSLIRP: Wanted = Wanted {
     names: &["libslirp.so.0"],
 };
 
-/// `Slirp`, of which nothing is known outside of the library.
+/// `Slirp`, which is opaque outside the library.
 #[repr(C)]
 pub(super) struct Handle([u8; 0]);
 
 /// The version of [`Configuration`].
 pub(super) const CONFIGURATION_VERSION: u32 = 1;
 
-/// `SlirpConfig`, as far as version 1 has it.
+/// `SlirpConfig`, up to the fields of version 1.
 #[repr(C)]
 pub(super) struct Configuration {
     pub(super) version: u32,
@@ -41,10 +42,10 @@ pub(super) struct Configuration {
     pub(super) dhcp_start: in_addr,
     pub(super) nameserver: in_addr,
     pub(super) nameserver6: in6_addr,
-    /// Pointers, the last of them null; or null.
+    /// Null, or an array of pointers that ends with a null pointer.
     pub(super) search: *const *const c_char,
     pub(super) domain: *const c_char,
-    /// 0 for the usual.
+    /// 0 means the default.
     pub(super) mtu: usize,
     pub(super) mru: usize,
     pub(super) disable_host_loopback: bool,
@@ -53,7 +54,7 @@ pub(super) struct Configuration {
 
 pub(super) type TimerCallback = unsafe extern "C" fn(*mut c_void);
 
-/// `SlirpCb`, as far as version 1 of the configuration has it.
+/// `SlirpCb`, up to the fields of version 1 of the configuration.
 #[repr(C)]
 pub(super) struct Callbacks {
     pub(super) send_packet: extern "C" fn(*const c_void, usize, *mut c_void) -> isize,
@@ -72,7 +73,7 @@ pub(super) type Log = extern "C" fn(*const c_char, c_int, *const c_char, *mut c_
 pub(super) type AddPoll = extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
 pub(super) type GetEvents = extern "C" fn(c_int, *mut c_void) -> c_int;
 
-// What a descriptor is watched for.
+// The events for which a descriptor is watched.
 pub(super) const POLL_IN: c_int = 1 << 0;
 pub(super) const POLL_OUT: c_int = 1 << 1;
 pub(super) const POLL_PRI: c_int = 1 << 2;
@@ -93,14 +94,14 @@ pub(super) struct Functions {
         unsafe extern "C" fn(*mut Handle, *const c_char, *mut in_addr, c_int) -> c_int,
     pub(super) add_unix:
         unsafe extern "C" fn(*mut Handle, *const c_char, *mut in_addr, c_int) -> c_int,
-    /// `g_log_set_default_handler` of glib, on which the library stands.
+    /// `g_log_set_default_handler` of glib, which the library uses.
     pub(super) set_log: unsafe extern "C" fn(Log, *mut c_void) -> *mut c_void,
-    /// What they are in.
+    /// The library that contains the functions.
     _library: Library,
 }
 
 impl Functions {
-    /// Loads the library and finds them.
+    /// Loads the library and finds its functions.
     pub(super) fn load() -> Result<Functions, NoLibrary> {
         let library = LIBSLIRP.load()?;
         let missing = |error| LIBSLIRP.missing(error);

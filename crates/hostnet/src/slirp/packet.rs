@@ -1,4 +1,4 @@
-//! What has to be read of a guest's frames before libslirp is given them.
+//! Reads those parts of a guest's frames that must be checked before libslirp receives them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ pub(super) mod protocol {
     pub(in crate::slirp) const DESTINATION_OPTIONS: u8 = 60;
 }
 
-/// The type of a frame, if it is long enough to have one.
+/// Returns the type of a frame, if the frame is long enough to have one.
 pub(super) fn ether_type(frame: &[u8]) -> Option<u16> {
     let bytes = frame.get(12..ETHERNET_LEN)?.first_chunk()?;
     Some(u16::from_be_bytes(*bytes))
@@ -32,7 +32,8 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// A frame with an IPv4 header (RFC 791, 3.1) that is sound: its lengths are those of what is there, and its checksum is right.
+/// A frame with a sound IPv4 header (RFC 791, 3.1): its lengths match the bytes present, and its checksum is
+/// right.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ipv4<'a> {
     frame: &'a [u8],
@@ -58,7 +59,7 @@ impl<'a> Ipv4<'a> {
         &self.frame[ETHERNET_LEN..]
     }
 
-    /// The Ethernet and IP headers.
+    /// Returns the Ethernet and IP headers.
     pub(super) fn headers(&self) -> &'a [u8] {
         &self.frame[..ETHERNET_LEN + self.header_len]
     }
@@ -75,7 +76,7 @@ impl<'a> Ipv4<'a> {
         half(self.ip(), 4)
     }
 
-    /// The flag that "must be zero".
+    /// Returns the flag that "must be zero".
     pub(super) fn has_reserved_flag(&self) -> bool {
         self.ip()[6] & 0x80 != 0
     }
@@ -84,12 +85,12 @@ impl<'a> Ipv4<'a> {
         self.ip()[6] & 0x20 != 0
     }
 
-    /// Where in the payload of the whole datagram that of this fragment begins.
+    /// Returns the offset of this fragment's payload in that of the whole datagram.
     pub(super) fn offset(&self) -> usize {
         usize::from(half(self.ip(), 6) & 0x1fff) * 8
     }
 
-    /// It is not a whole datagram; or libslirp takes it for a fragment, as it does with one that has the reserved flag.
+    /// Returns whether this is a fragment, or libslirp takes it for one because it has the reserved flag.
     pub(super) fn is_fragment(&self) -> bool {
         self.has_reserved_flag() || self.has_more_fragments() || self.offset() > 0
     }
@@ -106,14 +107,14 @@ impl<'a> Ipv4<'a> {
         *self.ip()[16..].first_chunk().expect("the header is whole")
     }
 
-    /// Where it asks for an echo, if it does (RFC 792).
+    /// Returns the destination of an echo request (RFC 792), or None for other datagrams.
     pub(super) fn echo_to(&self) -> Option<Ipv4Addr> {
         let asks = self.protocol() == protocol::ICMP && self.payload().starts_with(&[8, 0]);
         asks.then(|| self.destination().into())
     }
 }
 
-/// A frame with an IPv6 header (RFC 8200, 3) whose length is that of what is there.
+/// A frame with an IPv6 header (RFC 8200, 3) whose length matches the bytes present.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ipv6<'a> {
     frame: &'a [u8],
@@ -129,7 +130,7 @@ impl<'a> Ipv6<'a> {
         (ip[0] >> 4 == 6 && len <= ip.len()).then_some(Ipv6 { frame, len })
     }
 
-    /// Header and payload.
+    /// Returns header and payload.
     pub(super) fn ip(&self) -> &'a [u8] {
         &self.frame[ETHERNET_LEN..][..self.len]
     }
@@ -144,7 +145,7 @@ impl<'a> Ipv6<'a> {
         bytes.into()
     }
 
-    /// There is a fragment header in it.
+    /// Returns whether the datagram has a fragment header.
     pub(super) fn is_fragment(&self) -> bool {
         let (mut kind, mut rest) = (self.ip()[6], &self.ip()[Ipv6::HEADER_LEN..]);
         loop {
@@ -160,7 +161,7 @@ impl<'a> Ipv6<'a> {
         }
     }
 
-    /// Where it asks for an echo, if it does (RFC 4443, 4.1).
+    /// Returns the destination of an echo request (RFC 4443, 4.1), or None for other datagrams.
     pub(super) fn echo_to(&self) -> Option<Ipv6Addr> {
         let is_icmp = self.ip()[6] == protocol::ICMPV6;
         let asks = is_icmp && self.ip()[Ipv6::HEADER_LEN..].starts_with(&[128, 0]);
@@ -168,7 +169,8 @@ impl<'a> Ipv6<'a> {
     }
 }
 
-/// The checksum of the Internet (RFC 1071) over `parts`, of which all but the last have an even length. It is 0 over what has its right checksum in it.
+/// Returns the Internet checksum (RFC 1071) over `parts`, all of which except the last must have an even
+/// length. It is 0 over bytes that contain their right checksum.
 pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u32;
     for part in parts {
@@ -182,7 +184,7 @@ pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Writes the checksum of the IPv4 header with which `ip` begins.
+/// Writes the checksum of the IPv4 header at the beginning of `ip`.
 pub(super) fn set_checksum(ip: &mut [u8]) {
     let header_len = usize::from(ip[0] & 0xf) * 4;
     ip[10..12].fill(0);

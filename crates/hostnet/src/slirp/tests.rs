@@ -21,7 +21,7 @@ fn options() -> SlirpOptions {
     }
 }
 
-/// Who asks by ARP who the gateway is (RFC 826) is told.
+/// An ARP request for the gateway's address is answered (RFC 826).
 #[test]
 fn the_gateway_is_there() {
     let mut slirp = Slirp::new(&options()).unwrap();
@@ -33,7 +33,7 @@ fn the_gateway_is_there() {
     let [answer] = frames.as_slice() else { panic!("{frames:?}") };
     assert_eq!((&answer[..6], &answer[12..22]), (&ours[..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2][..]));
     assert_eq!(answer[28..32], [10, 0, 2, 2]);
-    // What is no frame is nothing.
+    // Bytes that are not a frame are ignored.
     slirp.input(&[]);
     slirp.input(&vec![0; 70_000]);
     assert_eq!(slirp.take_frames(), Vec::<Vec<u8>>::new());
@@ -56,7 +56,7 @@ fn ports_that_cannot_be_forwarded_are_told() {
 
 const GUEST: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
-/// A frame of the guest with an IPv4 datagram, or a part of one.
+/// Makes a frame of the guest with an IPv4 datagram or a fragment of one.
 fn datagram(to: [u8; 4], protocol: u8, part: (usize, bool), payload: &[u8]) -> Vec<u8> {
     let mut frame = [&[0x52, 0x55, 10, 0, 2, 2], &GUEST[..], &[8, 0, 0x45, 0]].concat();
     frame.extend((20 + payload.len() as u16).to_be_bytes());
@@ -69,7 +69,7 @@ fn datagram(to: [u8; 4], protocol: u8, part: (usize, bool), payload: &[u8]) -> V
     frame
 }
 
-/// The guest sends `payload` in as many frames as it takes.
+/// Sends `payload` from the guest, in as many frames as it needs.
 fn send(slirp: &mut Slirp, to: [u8; 4], protocol: u8, payload: &[u8]) {
     for offset in (0..payload.len()).step_by(1480) {
         let end = payload.len().min(offset + 1480);
@@ -78,7 +78,7 @@ fn send(slirp: &mut Slirp, to: [u8; 4], protocol: u8, payload: &[u8]) {
     }
 }
 
-/// The guest says who it is, so that it can be answered.
+/// Announces the guest's address, so that it can be answered.
 fn announce(slirp: &mut Slirp) {
     let mut request = [&[0xff; 6][..], &GUEST, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &GUEST].concat();
     request.extend([10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 10, 0, 2, 2]);
@@ -86,7 +86,7 @@ fn announce(slirp: &mut Slirp) {
     assert_eq!(slirp.take_frames().len(), 1);
 }
 
-/// An ICMP message that asks for an echo of so many bytes.
+/// Makes an ICMP echo request of `len` bytes.
 fn echo_request(len: usize) -> Vec<u8> {
     let mut message = vec![8, 0, 0, 0, 0x77, 0x77, 0, 1];
     message.extend((0..len).map(|byte| byte as u8));
@@ -95,7 +95,7 @@ fn echo_request(len: usize) -> Vec<u8> {
     message
 }
 
-/// The payload of the datagram that has come in `frames`.
+/// Returns the payload of the datagram that `frames` carry.
 fn received(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut fragments = Fragments::default();
     for frame in frames {
@@ -107,7 +107,7 @@ fn received(frames: &[Vec<u8>]) -> Vec<u8> {
     panic!("{} frames, and no whole datagram", frames.len());
 }
 
-/// A last fragment alone is what libslirp 4.7 does not stand.
+/// libslirp 4.7 does not survive a last fragment alone.
 #[test]
 fn fragments_do_not_reach_the_library() {
     let mut slirp = Slirp::new(&options()).unwrap();
@@ -121,7 +121,7 @@ fn fragments_do_not_reach_the_library() {
             }
         }
     }
-    // Nor those of IPv6, behind other headers too.
+    // Fragments of IPv6 do not reach it either, even behind other headers.
     for before in [&[][..], &[0], &[60, 43]] {
         let kinds = [before, &[44, 17]].concat();
         let mut frame = [&[0x33; 6], &GUEST[..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
@@ -148,7 +148,7 @@ fn large_datagrams_of_the_guest_arrive() {
         send(&mut slirp, [10, 0, 2, 2], 1, &request);
         let answer = received(&slirp.take_frames());
         assert!(answer[0] == 0 && answer[4..] == request[4..], "{len}");
-        // A server on the host has a datagram by UDP, and the guest its answer.
+        // A server on the host receives a datagram by UDP, and the guest receives the answer.
         let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = server.local_addr().unwrap().port();
         let sent: Vec<u8> = (0..len).map(|byte| (byte * 7) as u8).collect();
@@ -172,7 +172,7 @@ fn large_datagrams_of_the_guest_arrive() {
     }
 }
 
-/// Where this user may send no echo requests, who sends one is told that it is prohibited, and by whom.
+/// A guest whose user may not send echo requests learns that they are prohibited, and by whom.
 #[test]
 fn echo_requests_that_may_not_be_sent_are_refused() {
     let ipv6 = Ipv6Options {
@@ -191,11 +191,11 @@ fn echo_requests_that_may_not_be_sent_are_refused() {
     assert_eq!((ip.source(), ip.destination(), ip.protocol()), ([10, 0, 2, 2], [10, 0, 2, 15], 1));
     let message = ip.payload();
     assert_eq!((&message[..2], packet::checksum(&[message])), (&[3, 13][..], 0));
-    // It has the header and the beginning of what is refused.
+    // The answer contains the header and the beginning of the refused request.
     assert_eq!(message[8 + 16..8 + 20], [192, 0, 2, 1]);
     assert_eq!(message[8 + 20..], request[..message.len() - 28]);
     assert_eq!(answer[..6], GUEST);
-    // Nobody is told of what was for many, and those who are here answer.
+    // Requests to groups are refused silently, and hosts of the virtual network still answer.
     for silent in [[255; 4], [10, 0, 2, 255], [224, 0, 0, 1]] {
         send(&mut slirp, silent, 1, &echo_request(16));
         assert_eq!(slirp.take_frames(), Vec::<Vec<u8>>::new(), "{silent:?}");

@@ -2,7 +2,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A frame with one fragment: `offset` in bytes.
+/// Makes a frame with one fragment; `offset` is in bytes.
 fn fragment(identification: u16, offset: usize, more: bool, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([8, 0, 0x45, 0]);
@@ -32,7 +32,7 @@ fn noise(len: usize, mut state: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The fragments of a datagram with `payload`, of `size` bytes each.
+/// Cuts a datagram with `payload` into fragments of `size` bytes.
 fn cut(identification: u16, payload: &[u8], size: usize) -> Vec<Vec<u8>> {
     let offsets = (0..payload.len()).step_by(size);
     let of = |offset: usize| {
@@ -49,7 +49,7 @@ fn a_datagram_is_whole_in_whatever_order_its_fragments_come() {
         let whole = fragment(7, 0, false, &[]);
         for seed in 1..20 {
             let mut frames = cut(7, &payload, size);
-            // From those in order to all orders, as far as there are not too many gaps.
+            // The orders range from the right one to any order, as long as there are not too many gaps.
             let reach = [1, 2, 5, 100][seed % 4];
             for (index, byte) in noise(frames.len(), seed as u64).into_iter().enumerate() {
                 let other = (index + usize::from(byte) % reach).min(frames.len() - 1);
@@ -59,7 +59,7 @@ fn a_datagram_is_whole_in_whatever_order_its_fragments_come() {
             let (last, others) = frames.split_last().unwrap();
             for frame in others {
                 assert_eq!(fragments.give(frame, SECOND), None);
-                // Once more: a duplicate changes nothing.
+                // A duplicate changes nothing.
                 assert_eq!(fragments.give(frame, SECOND), None);
             }
             let frame = fragments.give(last, SECOND).expect("it is whole");
@@ -71,7 +71,7 @@ fn a_datagram_is_whole_in_whatever_order_its_fragments_come() {
     }
 }
 
-/// What else can come, and whether the datagram is whole after it.
+/// Fragments that contradict the first one, and whether the datagram is complete after them.
 #[test]
 fn fragments_that_contradict_each_other_are_dropped() {
     let bytes = |len: usize, value: u8| vec![value; len];
@@ -138,7 +138,7 @@ fn fragments_that_contradict_each_other_are_dropped() {
     assert_eq!(Fragments::default().give(&reserved, SECOND), None);
 }
 
-/// A header with options on the first fragment makes the datagram longer than its offsets say.
+/// Options in the header of the first fragment make the datagram longer than its offsets say.
 #[test]
 fn the_longest_datagram_counts_its_header() {
     let payload = noise(65_515, 3);
@@ -158,7 +158,7 @@ fn the_longest_datagram_counts_its_header() {
 #[test]
 fn memory_and_time_are_bounded() {
     let mut fragments = Fragments::default();
-    // Each with as much as can be, and no first fragment.
+    // Datagrams as large as possible, without their first fragments.
     for identification in 0..2000 {
         let piece = noise(1480, 9);
         for offset in [8, 32_000, 64_000] {
@@ -166,14 +166,14 @@ fn memory_and_time_are_bounded() {
             assert!(fragments.bytes() <= BYTES_MAX && fragments.datagrams.len() <= DATAGRAMS_MAX);
         }
     }
-    // Tiny ones with gaps.
+    // Tiny fragments with gaps between them.
     let mut fragments = Fragments::default();
     for offset in (0..65_000).step_by(16) {
         fragments.give(&fragment(1, offset, true, &[0; 8]), SECOND);
         assert!(fragments.datagrams[0].pieces.len() <= GAPS_MAX + 1);
     }
     assert!(fragments.datagrams[0].is_bad);
-    // The second half comes too late, and is the beginning of another datagram.
+    // The second half comes too late, and begins another datagram.
     let mut fragments = Fragments::default();
     fragments.give(&fragment(1, 0, true, &[1; 16]), SECOND);
     let late = SECOND + PATIENCE;

@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// Calls of `case` in a second.
+/// Returns the number of calls of `case` in a second.
 fn rate(mut case: impl FnMut()) -> f64 {
     const BATCH: u32 = 1000;
     let begin = Instant::now();

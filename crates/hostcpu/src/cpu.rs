@@ -1,6 +1,6 @@
-//! Which processor this is: what the manual leaves undefined differs between them.
+//! Identifies the processor, since processors differ in results that the manual leaves undefined.
 
-/// Who made the processor.
+/// The maker of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     /// "GenuineIntel".
@@ -11,11 +11,11 @@ pub enum Vendor {
     Other,
 }
 
-/// What CPUID reports (SDM vol. 2A, "CPUID"). Under a hypervisor some instructions may be
-/// there and not be reported.
+/// The answers of CPUID (SDM vol. 2A, "CPUID"). Under a hypervisor some instructions may exist that CPUID
+/// does not report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Who made it.
+    /// The maker.
     pub vendor: Vendor,
     /// Family, with the extended family added.
     pub family: u32,
@@ -62,7 +62,7 @@ pub enum Feature {
 }
 
 impl Cpu {
-    /// Asks the processor this runs on; `None` if it is not of the x86 family.
+    /// Queries the present processor. Returns `None` if it does not belong to the x86 family.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Option<Self> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -91,13 +91,13 @@ impl Cpu {
         })
     }
 
-    /// Asks the processor this runs on; `None` if it is not of the x86 family.
+    /// Queries the present processor. Returns `None` if it does not belong to the x86 family.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn detect() -> Option<Self> {
         None
     }
 
-    /// Whether the processor reports `feature`.
+    /// Returns whether the processor reports `feature`.
     pub fn has(&self, feature: Feature) -> bool {
         let (word, bit) = match feature {
             Feature::Cx8 => (self.leaf1_edx, 8),

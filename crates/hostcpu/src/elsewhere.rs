@@ -1,39 +1,39 @@
-//! The runner of hosts that cannot have one.
+//! The runner of hosts on which instructions cannot be run.
 
 use std::convert::Infallible;
 
 use crate::{Layout, Refused, State, Stop, Unavailable, refuse};
 
-/// Runs instructions on the host's processor: not on this kind of host, where none can be made.
+/// Runs instructions on the host's processor. On this kind of host no runner can be made.
 pub struct Runner(Infallible);
 
 impl Runner {
-    /// Always an error on this kind of host.
+    /// Returns an error on this kind of host.
     pub fn new() -> Result<Self, Unavailable> {
         Err(Unavailable::NotX86Linux)
     }
 
-    /// Where the regions lie.
+    /// Returns where the regions lie.
     pub fn layout(&self) -> &'static Layout {
         match self.0 {}
     }
 
-    /// The contents of the data region.
+    /// Returns the contents of the data region.
     pub fn data(&self) -> &[u8] {
         match self.0 {}
     }
 
-    /// The contents of the data region, to be changed.
+    /// Returns the contents of the data region, for changes.
     pub fn data_mut(&mut self) -> &mut [u8] {
         match self.0 {}
     }
 
-    /// The contents of the read-only region.
+    /// Returns the contents of the read-only region.
     pub fn read_only(&self) -> &[u8] {
         match self.0 {}
     }
 
-    /// The contents of the read-only region, to be changed: only the guest cannot.
+    /// Returns the contents of the read-only region, for changes, which only the guest cannot make.
     pub fn read_only_mut(&mut self) -> &mut [u8] {
         match self.0 {}
     }

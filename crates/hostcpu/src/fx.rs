@@ -23,7 +23,7 @@ const ST: usize = 32;
 const XMM: usize = 160;
 
 impl FxImage {
-    /// As after FNINIT and reset of MXCSR: all exceptions masked, x87 stack empty.
+    /// The state after FNINIT and a reset of MXCSR: all exceptions masked, x87 stack empty.
     pub const INIT: Self = {
         let mut bytes = [0; 512];
         bytes[FCW] = 0x7f;
@@ -97,12 +97,13 @@ impl FxImage {
         u32::from_le_bytes(self.get(MXCSR))
     }
 
-    /// Sets MXCSR. Bits the processor does not have are ignored by a run.
+    /// Sets MXCSR. A run ignores bits that the processor does not have.
     pub fn set_mxcsr(&mut self, value: u32) {
         self.set(MXCSR, value.to_le_bytes());
     }
 
-    /// The bits of MXCSR the processor has (SDM vol. 1, 11.6.6). Only in an image it wrote.
+    /// Returns the bits of MXCSR that the processor has (SDM vol. 1, 11.6.6). Only an image that the
+    /// processor wrote holds them.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(crate) fn mxcsr_mask(&self) -> u32 {
         match u32::from_le_bytes(self.get(MXCSR_MASK)) {
@@ -148,9 +149,9 @@ impl FxImage {
         self.set(XMM + 16 * (i & 7), value.to_le_bytes());
     }
 
-    /// Takes over from `start` what is no register: the MXCSR mask, and the bytes from 416 on
-    /// that FXSAVE leaves to software (the kernel puts a description of the frame there). So a
-    /// NOP gives back the image it was given.
+    /// Copies from `start` the fields that are not registers: the MXCSR mask, and the bytes from 416 on,
+    /// which FXSAVE leaves to software (the kernel puts a description of the frame there). So a NOP returns
+    /// the image that it was given.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(crate) fn keep_unused_of(&mut self, start: &Self) {
         self.set::<4>(MXCSR_MASK, start.get(MXCSR_MASK));

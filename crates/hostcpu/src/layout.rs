@@ -1,4 +1,4 @@
-//! The guest's memory: what is where below 4 GiB.
+//! The layout of the guest's memory below 4 GiB.
 
 /// Size of a page in bytes.
 pub const PAGE_SIZE: u32 = 4096;
@@ -9,7 +9,7 @@ pub const CODE_SELECTOR: u16 = 0x23;
 /// Selector of the flat data segment, DPL 3, of an x86-64 Linux kernel.
 pub const DATA_SELECTOR: u16 = 0x2b;
 
-/// What fills the code region around the instruction: HLT, which raises #GP at CPL 3.
+/// The byte that fills the code region around the instruction: HLT, which raises #GP at CPL 3.
 pub const FILLER: u8 = 0xf4;
 
 /// A range of linear addresses.
@@ -38,18 +38,18 @@ impl Region {
     }
 }
 
-/// Where the regions lie. It is the same on every host and in every run, so a case that was
-/// found once can be repeated anywhere.
+/// The places of the regions. They are the same on every host and in every run, so a case that was found once
+/// can be repeated anywhere.
 ///
-/// Neighbours are chosen for accesses that straddle a boundary: hole to data, data to
-/// read-only, read-only to hole, code to hole.
+/// Neighbours are chosen for accesses that straddle a boundary: hole to data, data to read-only, read-only to
+/// hole, code to hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// All of it: the regions below lie in here, one after the other.
+    /// The whole arena, in which the regions below lie one after the other.
     pub arena: Region,
     /// Not present.
     pub hole_before_code: Region,
-    /// Readable and executable. Filled with [`FILLER`] but for the instruction.
+    /// Readable and executable. Filled with [`FILLER`], except for the instruction.
     pub code: Region,
     /// Not present.
     pub hole_before_data: Region,
@@ -62,7 +62,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The one layout there is.
+    /// The only layout.
     pub const FIXED: Self = {
         const HOLE: u32 = 4;
         let hole_before_code = Region::pages(0x1000_0000, HOLE);

@@ -1,11 +1,10 @@
-//! Runs one IA-32 instruction on the real processor of an x86-64 Linux host and tells the
-//! state after it.
+//! Runs one IA-32 instruction on the real processor of an x86-64 Linux host and returns the state after it.
 //!
 //! # Why
-//! The interpreter of ring3 is its specification, and a specification has to be compared with
-//! the thing it specifies. This crate is that thing behind a function call: a start state and
-//! the bytes of an instruction go in, the state after it or the exception it raised comes out,
-//! in a few microseconds, in the same process and without privileges.
+//! The interpreter of ring3 is its specification, and a specification must be compared with the thing that it
+//! specifies. This crate is that thing behind a function call: it takes a start state and the bytes of an
+//! instruction, and returns the state after it or the exception that it raised. A call takes a few
+//! microseconds, in the same process and without privileges.
 //!
 //! # How
 //! A 64-bit Linux process may run 32-bit code: the kernel keeps a flat 32-bit code segment
@@ -32,31 +31,28 @@
 //!
 //! # What the instruction sees
 //! - CPL 3 and IOPL 0 with interrupts on: privileged instructions raise #GP.
-//! - CS = [`CODE_SELECTOR`], DS = ES = SS = [`DATA_SELECTOR`], all flat; FS and GS are null. Which
-//!   other selectors are valid (LAR, LSL, VERR, MOV to a segment register) is a matter of the
-//!   host's descriptor table.
-//! - Memory as in [`Layout`]. Whatever else the process has mapped below 4 GiB is in reach as
-//!   well; a position-independent executable has nothing there.
+//! - CS = [`CODE_SELECTOR`], DS = ES = SS = [`DATA_SELECTOR`], all flat; FS and GS are null. Which other
+//!   selectors are valid (LAR, LSL, VERR, MOV to a segment register) depends on the host's descriptor table.
+//! - Memory as in [`Layout`]. The instruction can also access everything else that the process has mapped
+//!   below 4 GiB; a position-independent executable has nothing there.
 //! - Start flags limited to [`eflags::SETTABLE`]. TF is not among them. AC is: an unaligned access
 //!   then raises #AC, as CR0.AM is set on Linux.
 //! - x87, MMX and SSE state from the FXSAVE image. The upper halves of the YMM registers are
 //!   neither set nor reported.
 //!
 //! # What not to run
-//! [`Runner::run`] refuses instructions that would leave the box (see [`Refused`]). It looks
-//! only at the first instruction, so it is the caller's duty to give it one complete
-//! instruction, and none that branches into its own bytes. Results of SGDT, SIDT, SLDT, SMSW
-//! and STR are those of the kernel's emulation where UMIP is on.
+//! [`Runner::run`] refuses instructions that would leave the box (see [`Refused`]). It checks only the first
+//! instruction, so the caller must pass one complete instruction that does not branch into its own bytes.
+//! Results of SGDT, SIDT, SLDT, SMSW and STR are those of the kernel's emulation where UMIP is on.
 //!
-//! [`Runner::run_program`] runs more than one instruction, for measurements; the same holds for
-//! each of them.
+//! [`Runner::run_program`] runs more than one instruction, for measurements; the same holds for each of them.
 //!
 //! # Where processors differ
-//! [`Cpu`] says on which one a result was had. They differ by specification in undefined
-//! flags, in the x87 instruction and data pointers, and in accesses that wrap around at 4 GiB
-//! (SDM vol. 3A, 6.3: no exception, #SS or #GP). On a virtual machine that these tests ran on, INT1 was
-//! reported with the address of the instruction instead of the next one; whether its hypervisor or its
-//! processor was the reason is not known.
+//! [`Cpu`] says which processor gave a result. Processors differ by specification in undefined flags, in the
+//! x87 instruction and data pointers, and in accesses that wrap around at 4 GiB (SDM vol. 3A, 6.3: no
+//! exception, #SS or #GP). On a virtual machine that these tests ran on, INT1 was reported with the address
+//! of the instruction instead of the next one; whether its hypervisor or its processor was the reason is not
+//! known.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -1,35 +1,35 @@
-//! Which instructions are not run: those that would leave the box.
+//! Refuses instructions that would leave the box.
 
 use crate::{Layout, Region};
 
 /// Why an instruction was not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// An instruction has 1 to 15 bytes (SDM vol. 2A, 2.3.11).
+    /// The code is not 1 to 15 bytes long, as an instruction is (SDM vol. 2A, 2.3.11).
     #[error("{0} bytes of code: an instruction has 1 to 15")]
     Length(usize),
-    /// A program is not empty and does not reach beyond the code region.
+    /// The program is empty or reaches beyond the code region.
     #[error("{0} bytes of program do not fit into the code region")]
     Program(usize),
-    /// `eip` of the start state is not in the code region. An instruction may begin on its
-    /// last byte and raise #PF for the rest.
+    /// `eip` of the start state is not in the code region. An instruction may begin on its last byte and
+    /// raise #PF for the rest.
     #[error("EIP {0:#x} is outside the code region")]
     Place(u32),
-    /// A system call, by INT n, SYSENTER or SYSCALL. Of INT n only INT3 (CC) and INTO are run.
+    /// A system call by INT n, SYSENTER or SYSCALL. Of the forms of INT n only INT3 (CC) and INTO are run.
     #[error("system call or software interrupt")]
     SystemCall,
     /// A far CALL, JMP or RET, or IRET: it could leave the 32-bit code segment.
     #[error("far transfer")]
     FarTransfer,
-    /// MOV, POP, LFS or LGS to FS or GS: the 64-bit side has its thread pointer there.
+    /// MOV, POP, LFS or LGS to FS or GS, where the 64-bit side has its thread pointer.
     #[error("load of FS or GS")]
     ThreadPointer,
-    /// VMCALL or VMMCALL: not for the hypervisor the host may run on.
+    /// VMCALL or VMMCALL, which would reach the hypervisor under which the host may run.
     #[error("hypercall")]
     Hypercall,
 }
 
-/// The length of an instruction in bytes at most.
+/// The largest length of an instruction in bytes.
 const MAX_LENGTH: usize = 15;
 
 /// Checks the place and the first instruction of `code`.
@@ -59,8 +59,8 @@ pub(crate) fn check_program(eip: u32, code: &[u8]) -> Result<(), Refused> {
 /// Recognises the instructions to refuse by opcode (SDM vol. 2D, appendix A).
 fn leaves_the_box(code: &[u8]) -> Option<Refused> {
     let prefixes = code.iter().take_while(|&&byte| is_prefix(byte)).count();
-    // Bytes that are not given are HLT in memory: an opcode of its own, and a ModR/M byte with
-    // the reg field 6, neither of them one to refuse.
+    // Bytes beyond the end are HLT in memory, which is neither an opcode to refuse nor, with its reg field of
+    // 6, a ModR/M byte of one.
     let byte = |i: usize| code.get(prefixes + i).copied().unwrap_or(crate::FILLER);
     let reg_field = |i: usize| byte(i) >> 3 & 7;
     match byte(0) {
@@ -78,7 +78,7 @@ fn leaves_the_box(code: &[u8]) -> Option<Refused> {
     }
 }
 
-/// The legacy prefixes (SDM vol. 2A, 2.1.1).
+/// Returns whether `byte` is a legacy prefix (SDM vol. 2A, 2.1.1).
 fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3)
 }

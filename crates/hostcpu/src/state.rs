@@ -56,15 +56,15 @@ pub mod eflags {
     /// CF, PF, AF, ZF, SF and OF.
     pub const STATUS: u32 = CF | PF | AF | ZF | SF | OF;
 
-    /// What a start state can set; the other bits of it are ignored. TF would stop every run
-    /// with #DB, and the rest cannot be changed at CPL 3.
+    /// The flags that a start state can set; its other bits are ignored. TF would stop every run with #DB,
+    /// and the rest cannot be changed at CPL 3.
     pub const SETTABLE: u32 = STATUS | DF | NT | AC | ID;
 
-    /// What is set in every state: at CPL 3 the host runs with interrupts on.
+    /// The flags that are set in every state. At CPL 3 the host runs with interrupts on.
     pub const ALWAYS: u32 = RESERVED_ONE | IF;
 }
 
-/// The registers an instruction can see and change.
+/// The registers that an instruction can see and change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// The general-purpose registers; the indices are in [`gpr`].
@@ -79,7 +79,8 @@ pub struct State {
 }
 
 impl State {
-    /// All registers zero, flags clear, floating point as after FNINIT, at address `eip`.
+    /// Makes a state at address `eip` with all registers zero, all flags clear, and floating point as after
+    /// FNINIT.
     pub fn at(eip: u32) -> Self {
         Self { gpr: [0; 8], eip, eflags: eflags::ALWAYS, fx: FxImage::INIT }
     }
@@ -88,11 +89,11 @@ impl State {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The instruction is complete, and the state is the one between it and the next, which
-    /// would have been fetched from `state.eip`.
+    /// The instruction is complete. The state is the one between it and the next instruction, which would
+    /// have been fetched from `state.eip`.
     ///
-    /// There is HLT at that address, or it is one that cannot be executed: a branch may lead
-    /// out of the code region.
+    /// At that address is HLT, or code that cannot be executed, since a branch may lead out of the code
+    /// region.
     Reached,
     /// The instruction raised an exception; `state.eip` is the address the processor saved:
     /// that of the instruction for a fault, that of the next one for a trap (#BP, #OF).
@@ -104,15 +105,15 @@ pub enum Stop {
         /// CR2: the faulting linear address if the vector is 14 (#PF), else 0.
         cr2: u32,
     },
-    /// It went on for too long: a branch to itself, or a very long LOOP or REP. The state is
-    /// that of some moment on the way.
+    /// The instruction took too long: a branch to itself, or a very long LOOP or REP. The state is that of
+    /// some moment on the way.
     Timeout,
 }
 
-/// Why instructions cannot be run here. Tests skip themselves then.
+/// Why instructions cannot be run here. Tests then skip themselves.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// Not the right kind of host.
+    /// The host is not x86-64 Linux.
     #[error("needs Linux on x86-64")]
     NotX86Linux,
     /// The kernel was built or started without support for 32-bit programs.
@@ -121,18 +122,17 @@ pub enum Unavailable {
     /// A system call failed.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         error: std::io::Error,
     },
-    /// A NOP on trial did not come back as a NOP should: the kernel's signal frames are not
-    /// those of Linux.
+    /// A trial run of a NOP did not end as a NOP should: the kernel's signal frames are not those of Linux.
     #[error("a NOP on trial ended in {stop:?} at {eip:#x}")]
     Trial {
-        /// How it ended.
+        /// How the trial ended.
         stop: Stop,
-        /// Where.
+        /// Where the trial ended.
         eip: u32,
     },
 }

@@ -1,6 +1,6 @@
 //! Instructions whose results the manual gives, run on the host's processor.
 //!
-//! On a host where that cannot be done the tests pass without doing anything.
+//! On a host where instructions cannot be run the tests pass without doing anything.
 
 use ring3_hostcpu::gpr::*;
 use ring3_hostcpu::{
@@ -21,7 +21,7 @@ const MF: u8 = 16;
 const AC: u8 = 17;
 const XM: u8 = 19;
 
-/// A runner, if this host can have one.
+/// Returns a runner, if this host can have one.
 fn runner() -> Option<Runner> {
     match Runner::new() {
         Ok(runner) => Some(runner),
@@ -32,7 +32,7 @@ fn runner() -> Option<Runner> {
     }
 }
 
-/// In the middle of the first code page, so that short branches stay within it.
+/// Returns a state in the middle of the first code page, so that short branches stay within the page.
 fn start() -> State {
     State::at(L.code.start + PAGE_SIZE / 2)
 }
@@ -41,7 +41,7 @@ fn exception(vector: u8) -> Stop {
     Stop::Exception { vector, error_code: 0, cr2: 0 }
 }
 
-/// #PF with the error code's bits P = 1, W/R = 2, U/S = 4, I/D = 16 (SDM vol. 3A, 5.7).
+/// Returns #PF with the error code's bits P = 1, W/R = 2, U/S = 4, I/D = 16 (SDM vol. 3A, 5.7).
 fn page_fault(error_code: u32, cr2: u32) -> Stop {
     Stop::Exception { vector: PF, error_code, cr2 }
 }
@@ -54,7 +54,7 @@ fn complete(cpu: &mut Runner, start: &State, code: &[u8]) -> State {
     end
 }
 
-/// A number in the 80-bit format: 1.0 is 3fff:8000000000000000.
+/// Makes a number in the 80-bit format: 1.0 is 3fff:8000000000000000.
 fn extended(sign_exponent: u16, significand: u64) -> [u8; 10] {
     let mut bytes = [0; 10];
     bytes[..8].copy_from_slice(&significand.to_le_bytes());
@@ -142,7 +142,7 @@ fn page_faults_have_error_code_and_address() {
         let (_, got) = cpu.run(&start, &[0x89, 0x03]).unwrap(); // MOV [EBX], EAX
         assert_eq!(got, stop(store), "store {address:x}");
     }
-    // Across the boundary from writable to read-only: the address is that of the second page.
+    // Across the boundary from writable to read-only, the address is that of the second page.
     start.gpr[EBX] = L.data.end() - 2;
     let (_, stop) = cpu.run(&start, &[0x89, 0x03]).unwrap();
     assert_eq!(stop, page_fault(7, L.read_only.start));
@@ -237,7 +237,7 @@ fn string_instructions_go_both_ways() {
     assert_eq!(end.gpr[EDI], L.data.start + 0x1ff);
     assert_eq!(end.eflags, eflags::DF | eflags::ALWAYS);
 
-    // REP STOSB into the hole stops there with the registers showing how far it came.
+    // REP STOSB into the hole stops there, and the registers show how far it came.
     start.eflags = 0;
     start.gpr[EDI] = L.data.end() - 3;
     cpu.read_only_mut().fill(0);
@@ -438,7 +438,7 @@ fn runs_a_program_until_hlt() {
         0x49,                               // DEC ECX
         0x75, 0xef,                         // JNZ again
     ];
-    // SAFETY: the program adds and jumps to its own start, nothing else.
+    // SAFETY: the program only adds and jumps to its own start.
     let (end, stop) = unsafe { cpu.run_program(&start, &sum) }.unwrap();
     assert_eq!(stop, Stop::Reached);
     assert_eq!(end.eip, start.eip + sum.len() as u32);

@@ -1,4 +1,4 @@
-//! What is none of the runner's business goes where it would go without it.
+//! Signals that do not belong to the runner go where they would go without it.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::os::unix::process::ExitStatusExt;
@@ -29,7 +29,7 @@ fn signals_sent_go_to_the_earlier_handler() {
     if let Ok(mut cpu) = Runner::new() {
         raise_both();
         assert_eq!(CAUGHT.load(Ordering::Relaxed), 2);
-        // The runner's own #BP does not get there.
+        // The runner's own #BP does not reach the handler.
         let (_, stop) = cpu.run(&State::at(Layout::FIXED.code.start), &[0xcc]).unwrap();
         assert_eq!(stop, Stop::Exception { vector: 3, error_code: 0, cr2: 0 });
         assert_eq!(CAUGHT.load(Ordering::Relaxed), 2);
@@ -39,7 +39,7 @@ fn signals_sent_go_to_the_earlier_handler() {
     }
 }
 
-/// In a process of its own, as it dies.
+/// This test runs in a process of its own, which dies.
 #[test]
 fn a_fault_of_the_host_is_fatal() {
     const CHILD: &str = "RING3_HOSTCPU_FAULT";
@@ -47,7 +47,7 @@ fn a_fault_of_the_host_is_fatal() {
         let runner = Runner::new();
         if runner.is_ok() {
             let hole = Layout::FIXED.hole_after.start as usize;
-            // SAFETY: the page is not present, and the process is made to die of it.
+            // SAFETY: the page is not present, and the process is supposed to die of the read.
             unsafe { std::ptr::without_provenance::<u8>(hole).read_volatile() };
         }
         std::process::exit(runner.is_ok().into());

@@ -15,19 +15,19 @@ use crate::{PAGE_SIZE, Unavailable};
 
 const ARENA: Region = Layout::FIXED.arena;
 
-/// The arena of the [`Layout`], mapped.
+/// The mapped arena of the [`Layout`].
 pub(super) struct Arena {
     guest: Mapping,
     host: Mapping,
 }
 
 impl Arena {
-    /// Maps it, with the code region filled and the rest zero.
+    /// Maps the arena, with the code region filled and the rest zero.
     pub(super) fn new() -> Result<Self, Unavailable> {
         // SAFETY: the name is a C string.
         let file = unsafe { libc::memfd_create(c"ring3-hostcpu".as_ptr(), libc::MFD_CLOEXEC) };
         let file = system("create a memory file", file)?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         // SAFETY: no memory is involved.
         let sized = unsafe { libc::ftruncate(file.as_raw_fd(), ARENA.len.into()) };
@@ -58,14 +58,14 @@ impl Arena {
         system("set the rights of the arena's pages", result).map(drop)
     }
 
-    /// The contents of `region`, which lies in the arena.
+    /// Returns the contents of `region`, which lies in the arena.
     pub(super) fn bytes(&self, region: Region) -> &[u8] {
         // SAFETY: the range is in the host's mapping, which lives as long as `self`. The guest
         // changes it only in a run, for which the caller has `&mut self`.
         unsafe { std::slice::from_raw_parts(self.host.at(region).as_ptr(), region.len as usize) }
     }
 
-    /// The contents of `region`, which lies in the arena, to be changed.
+    /// Returns the contents of `region`, which lies in the arena, for changes.
     pub(super) fn bytes_mut(&mut self, region: Region) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
         unsafe {
@@ -73,9 +73,8 @@ impl Arena {
         }
     }
 
-    /// Sees to it that the read-only pages are present for the guest: the kernel maps a page at
-    /// its first read, and a write before that would be reported as one to a page that is not
-    /// present (bit 0 of the error code).
+    /// Makes the read-only pages present for the guest. The kernel maps a page at its first read, and would
+    /// report an earlier write as one to a page that is not present (bit 0 of the error code).
     pub(super) fn touch_read_only(&self) {
         let region = Layout::FIXED.read_only;
         for offset in (0..region.len).step_by(PAGE_SIZE as usize) {
@@ -107,7 +106,7 @@ impl Mapping {
             .ok_or(Unavailable::System { what: "map the arena", error })
     }
 
-    /// Where `region` begins in this mapping.
+    /// Returns where `region` begins in this mapping.
     fn at(&self, region: Region) -> NonNull<u8> {
         assert!(ARENA.start <= region.start && region.end() <= ARENA.end());
         // SAFETY: the region is part of the arena, and the mapping has the arena's size.

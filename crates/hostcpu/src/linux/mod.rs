@@ -1,6 +1,6 @@
 //! The runner of x86-64 Linux.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `arena` | the guest's memory |
 //! | `switch` | the way into 32-bit code and back, in assembly |
@@ -21,19 +21,19 @@ use signals::{AlternateStack, Handlers, OthersBlocked};
 use switch::Switch;
 use timer::Timer;
 
-/// Held by the one [`Runner`] of the process: the arena's addresses and the signal handlers
+/// The lock that the one [`Runner`] of the process holds, since the arena's addresses and the signal handlers
 /// exist only once.
 static ONLY_ONE: Mutex<()> = Mutex::new(());
 
 /// Runs instructions on the host's processor.
 ///
-/// While it lives it owns, in the process, the handlers of SIGSEGV, SIGBUS, SIGFPE, SIGILL,
-/// SIGTRAP and SIGVTALRM (what is not its own goes on to the handlers found) and the addresses of
-/// [`Layout::arena`]; in its thread, the alternate signal stack and a timer. Signals whose
-/// handlers want to run on the normal stack are blocked in its thread: the stack pointer may be
-/// the guest's. For all this it stays on the thread that made it.
+/// While it lives, it owns these things of the process: the handlers of SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+/// SIGTRAP and SIGVTALRM (signals that are not its own go to the earlier handlers), and the addresses of
+/// [`Layout::arena`]. In its thread it owns the alternate signal stack and a timer. It blocks signals in its
+/// thread whose handlers use the normal stack, since the stack pointer may be the guest's. For these reasons
+/// it stays on the thread that made it.
 //
-// The fields are dropped in this order: first what can cause a signal, then what handles it.
+// The fields are dropped in this order: first those that can cause a signal, then those that handle it.
 pub struct Runner {
     _timer: Timer,
     _others: OthersBlocked,
@@ -45,8 +45,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Takes the place of the process's one runner, waiting while another thread has it. A
-    /// thread that has one already must drop it first, or it waits for itself.
+    /// Becomes the one runner of the process, and waits while another thread has it. A thread that already
+    /// has a runner must drop it first, or it waits for itself.
     pub fn new() -> Result<Self, Unavailable> {
         let only_one = ONLY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !switch::has_code_segment() {
@@ -70,7 +70,7 @@ impl Runner {
         Ok(runner)
     }
 
-    /// Runs a NOP: a kernel that only looks like Linux may not get this far.
+    /// Runs a NOP, which may fail on a kernel that only resembles Linux.
     fn trial(&mut self) -> Result<(), Unavailable> {
         let start = State::at(Layout::FIXED.code.start);
         let (end, stop) = self.go(&start, &[0x90]);
@@ -81,49 +81,49 @@ impl Runner {
         }
     }
 
-    /// Where the regions lie.
+    /// Returns where the regions lie.
     #[allow(clippy::unused_self, reason = "a runner at hand shows that the regions exist")]
     pub fn layout(&self) -> &'static Layout {
         &Layout::FIXED
     }
 
-    /// The contents of the data region. They are zero at first and stay from run to run.
+    /// Returns the contents of the data region. They are zero at first and persist from run to run.
     pub fn data(&self) -> &[u8] {
         self.arena.bytes(Layout::FIXED.data)
     }
 
-    /// The contents of the data region, to be changed.
+    /// Returns the contents of the data region, for changes.
     pub fn data_mut(&mut self) -> &mut [u8] {
         self.arena.bytes_mut(Layout::FIXED.data)
     }
 
-    /// The contents of the read-only region.
+    /// Returns the contents of the read-only region.
     pub fn read_only(&self) -> &[u8] {
         self.arena.bytes(Layout::FIXED.read_only)
     }
 
-    /// The contents of the read-only region, to be changed: only the guest cannot.
+    /// Returns the contents of the read-only region, for changes, which only the guest cannot make.
     pub fn read_only_mut(&mut self) -> &mut [u8] {
         self.arena.bytes_mut(Layout::FIXED.read_only)
     }
 
-    /// Runs the one instruction `code` (1 to 15 bytes) at `start.eip` in the code region, from
-    /// the state `start`, and gives the state after it and how it ended.
+    /// Runs the one instruction `code` (1 to 15 bytes) at `start.eip` in the code region, from the state
+    /// `start`. Returns the state after it and how it ended.
     ///
-    /// The code region around it is [`FILLER`]. Where `code` reaches beyond the region, the
-    /// bytes there are not present. It is the caller's duty to give one complete instruction
-    /// that does not branch into its own bytes.
+    /// The code region around it is filled with [`FILLER`]. Where `code` reaches beyond the region, its bytes
+    /// are not present. The caller must pass one complete instruction that does not branch into its own
+    /// bytes.
     pub fn run(&mut self, start: &State, code: &[u8]) -> Result<(State, Stop), Refused> {
         refuse::check(start.eip, code)?;
         Ok(self.go(start, code))
     }
 
-    /// Runs the program `code` from `start.eip` in the code region until it reaches HLT, or
-    /// leaves the code region, or raises an exception. A program may run for 50 ms.
+    /// Runs the program `code` from `start.eip` in the code region until it reaches HLT, leaves the code
+    /// region, or raises an exception. A program may run for 50 ms.
     ///
     /// # Safety
-    /// What [`Refused`] lists is recognised only in its first instruction. None of the others that
-    /// are reached may be of that list, such as a system call: it would act on this process.
+    /// The instructions of [`Refused`] are recognised only at the program's start. The program must not reach
+    /// any of them later: a system call, for example, would act on this process.
     pub unsafe fn run_program(
         &mut self,
         start: &State,
@@ -133,7 +133,7 @@ impl Runner {
         Ok(self.go(start, code))
     }
 
-    /// [`Self::run`] and [`Self::run_program`] for code that has been checked.
+    /// Does the work of [`Self::run`] and [`Self::run_program`] for code that has been checked.
     fn go(&mut self, start: &State, code: &[u8]) -> (State, Stop) {
         let region = Layout::FIXED.code;
         let offset = (start.eip - region.start) as usize;
@@ -143,7 +143,7 @@ impl Runner {
 
         let mut state = start.clone();
         state.eflags = start.eflags & eflags::SETTABLE | eflags::ALWAYS;
-        // FXRSTOR raises #GP for bits of MXCSR that are not there.
+        // FXRSTOR raises #GP for bits of MXCSR that do not exist.
         state.fx.set_mxcsr(start.fx.mxcsr() & self.mxcsr_mask);
         self.arena.touch_read_only();
         let mut switch = Switch::new(state);
@@ -157,11 +157,11 @@ impl Runner {
         (state, stop)
     }
 
-    /// Tells the end of the instruction from an exception it raised.
+    /// Distinguishes the end of the instruction from an exception that it raised.
     fn classify(&self, switch: &Switch, start: u32) -> Stop {
         const GENERAL_PROTECTION: u8 = 13;
         const PAGE_FAULT: u8 = 14;
-        /// The access was an instruction fetch (SDM vol. 3A, 5.7).
+        /// The bit of the error code for an instruction fetch (SDM vol. 3A, 5.7).
         const FETCH: u32 = 1 << 4;
 
         let Some(trap) = switch.trap else { return Stop::Timeout };
@@ -175,19 +175,19 @@ impl Runner {
         if at_end {
             return Stop::Reached;
         }
-        // The kernel's CR2 is that of the last page fault there was.
+        // The kernel's CR2 is that of the last page fault, which may have been an earlier one.
         let cr2 = if trap.vector == PAGE_FAULT { trap.cr2 } else { 0 };
         Stop::Exception { vector: trap.vector, error_code: trap.error_code, cr2 }
     }
 
-    /// Whether there is HLT at `eip`.
+    /// Returns whether there is HLT at `eip`.
     fn is_filler(&self, eip: u32) -> bool {
         let region = Layout::FIXED.code;
         region.contains(eip) && self.arena.bytes(region)[(eip - region.start) as usize] == FILLER
     }
 }
 
-/// The result of a system call that answers -1 for an error.
+/// Returns the result of a system call that returns -1 for an error.
 fn system(what: &'static str, result: libc::c_int) -> Result<libc::c_int, Unavailable> {
     if result == -1 {
         return Err(Unavailable::System { what, error: std::io::Error::last_os_error() });

@@ -1,4 +1,4 @@
-//! The handlers that take the end state, the stack they run on, and the signals of others.
+//! The handlers that take the end state, their stack, and the treatment of signals that are not ours.
 
 use std::arch::naked_asm;
 use std::mem::MaybeUninit;
@@ -12,15 +12,15 @@ use super::{system, timer};
 use crate::layout::CODE_SELECTOR;
 use crate::{FxImage, Unavailable};
 
-/// The signals Linux makes of exceptions, and that of the timer.
+/// The signals by which Linux reports exceptions, and that of the timer.
 const OURS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, timer::SIGNAL];
 
-/// The handlers that were there before ours, in the order of [`OURS`].
+/// The handlers that were installed before ours, in the order of [`OURS`].
 static EARLIER: [Earlier; OURS.len()] = [const { Earlier::new() }; OURS.len()];
 
-/// A handler to pass a signal on to. In atomics, as another thread may be in our handler while
-/// this changes.
+/// A handler to which a signal is passed on. Its fields are atomic because another thread may be in our
+/// handler while this one changes them.
 struct Earlier {
     handler: AtomicUsize,
     /// Whether it takes three arguments (SA_SIGINFO).
@@ -37,14 +37,14 @@ impl Earlier {
         self.with_info.store(action.sa_flags & libc::SA_SIGINFO != 0, Ordering::Relaxed);
     }
 
-    /// Does with a signal what would have been done without us.
+    /// Handles a signal as the process would have handled it without us.
     ///
     /// # Safety
-    /// To be called in a signal handler, with its arguments.
+    /// This must be called in a signal handler, with the handler's arguments.
     unsafe fn handle(&self, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         let handler = self.handler.load(Ordering::Relaxed);
         if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-            // All of ours end the process by default, and exceptions cannot be ignored.
+            // Each of our signals ends the process by default, and exceptions cannot be ignored.
             // SAFETY: both calls are async-signal-safe.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
@@ -63,9 +63,9 @@ impl Earlier {
     }
 }
 
-/// Our handlers, while this lives.
+/// Our handlers. They are installed as long as this lives.
 pub(super) struct Handlers {
-    /// What there was, as far as it has been replaced.
+    /// The actions that ours have replaced so far.
     earlier: Vec<(c_int, sigaction)>,
 }
 
@@ -74,7 +74,7 @@ impl Handlers {
         let mut handlers = Self { earlier: Vec::with_capacity(OURS.len()) };
         for (&signal, earlier) in OURS.iter().zip(&EARLIER) {
             let found = query(signal)?;
-            // Before the handler that needs it can run.
+            // This must happen before the handler that needs it can run.
             earlier.remember(&found);
             set_action(signal, &our_action())?;
             handlers.earlier.push((signal, found));
@@ -93,13 +93,13 @@ impl Drop for Handlers {
                 ignore.sa_sigaction = libc::SIG_IGN;
                 let _ = set_action(*signal, &ignore);
             }
-            // Fails only for signals that do not exist.
+            // This fails only for signals that do not exist.
             let _ = set_action(*signal, earlier);
         }
     }
 }
 
-/// The action for each signal of ours.
+/// Returns the action for each of our signals.
 ///
 /// - SA_ONSTACK: the interrupted stack pointer is the guest's.
 /// - SA_NODEFER and an empty mask: the handler leaves without restoring the mask.
@@ -119,7 +119,7 @@ fn set_action(signal: c_int, action: &sigaction) -> Result<(), Unavailable> {
     system("install a signal handler", result).map(drop)
 }
 
-/// The action installed for `signal`.
+/// Returns the action that is installed for `signal`.
 fn query(signal: c_int) -> Result<sigaction, Unavailable> {
     let mut action = MaybeUninit::uninit();
     // SAFETY: there is room for the answer.
@@ -129,13 +129,13 @@ fn query(signal: c_int) -> Result<sigaction, Unavailable> {
     Ok(unsafe { action.assume_init() })
 }
 
-/// Where the kernel enters: clears the flags, then [`on_signal`].
+/// The kernel's entry point, which clears the flags and continues in [`on_signal`].
 ///
 /// The kernel clears DF and TF of the interrupted code, but not AC, with which compiled code
 /// would raise #AC.
 ///
 /// # Safety
-/// For the kernel only.
+/// Only the kernel may call this.
 #[unsafe(naked)]
 unsafe extern "C" fn on_signal_clean(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     naked_asm!(
@@ -147,12 +147,12 @@ unsafe extern "C" fn on_signal_clean(_: c_int, _: *mut siginfo_t, _: *mut c_void
     )
 }
 
-/// Ends the run if the signal is its business, else passes the signal on.
+/// Ends the run if the signal belongs to it, and otherwise passes the signal on.
 ///
 /// # Safety
-/// To be called as a signal handler with SA_SIGINFO.
+/// This must be called as a signal handler with SA_SIGINFO.
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands over a valid `siginfo_t` and `ucontext_t`.
+    // SAFETY: the kernel passes a valid `siginfo_t` and `ucontext_t`.
     let (information, frame) = unsafe { (&*info, &*context.cast::<ucontext_t>()) };
     let current = CURRENT.load(Ordering::Relaxed);
     let in_guest = !current.is_null() && code_selector(frame) == CODE_SELECTOR;
@@ -172,8 +172,8 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     }
 }
 
-/// Counts a tick of the timer, and ends the run at the second: only then has it lasted a whole
-/// interval.
+/// Counts a tick of the timer, and ends the run at the second one, because only then has the run lasted a
+/// whole interval.
 ///
 /// # Safety
 /// As for [`end`].
@@ -192,10 +192,9 @@ unsafe fn tick(switch: *mut Switch, frame: &ucontext_t) {
 /// Takes the end state from the signal frame and returns to the runner.
 ///
 /// # Safety
-/// To be called in a signal handler that interrupted the run of `switch`; `frame` is the
-/// handler's.
+/// This must be called in a signal handler that interrupted the run of `switch`; `frame` is the handler's.
 unsafe fn end(switch: *mut Switch, frame: &ucontext_t, trap: Option<Trap>) -> ! {
-    /// In the order of the encoding.
+    /// The registers in the order of the encoding.
     const GPR: [c_int; 8] = [
         libc::REG_RAX,
         libc::REG_RCX,
@@ -217,7 +216,7 @@ unsafe fn end(switch: *mut Switch, frame: &ucontext_t, trap: Option<Trap>) -> ! 
         (*switch).trap = trap;
         (*switch).host_rsp
     };
-    // SAFETY: this is a handler that interrupted the run, and nothing here is to be dropped.
+    // SAFETY: this is a handler that interrupted the run, and there is nothing to drop here.
     unsafe { switch::leave(host_rsp) }
 }
 
@@ -226,7 +225,7 @@ fn register(frame: &ucontext_t, index: c_int) -> u32 {
     frame.uc_mcontext.gregs[index as usize] as u32
 }
 
-/// The code selector; the field holds CS, GS, FS and SS, from bit 0 on.
+/// Returns the code selector. From bit 0 on the field holds CS, GS, FS and SS.
 fn code_selector(frame: &ucontext_t) -> u16 {
     register(frame, libc::REG_CSGSFS) as u16
 }
@@ -239,17 +238,16 @@ fn trap(frame: &ucontext_t) -> Trap {
     }
 }
 
-/// The stack of the handlers, in the thread that made it, while this lives.
+/// The stack of the handlers, in the thread that made it, as long as this lives.
 pub(super) struct AlternateStack {
-    /// What there was.
+    /// The stack that was installed before.
     earlier: libc::stack_t,
     /// The memory, to be freed after the kernel has been told.
     _memory: Box<[MaybeUninit<u8>]>,
 }
 
 impl AlternateStack {
-    /// Room for two signal frames with AVX-512 and AMX state (12 KiB each) and for a handler of
-    /// others.
+    /// Room for two signal frames with AVX-512 and AMX state (12 KiB each) and for an earlier handler.
     const SIZE: usize = 128 * 1024;
 
     pub(super) fn install() -> Result<Self, Unavailable> {
@@ -257,7 +255,7 @@ impl AlternateStack {
         let stack =
             libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: Self::SIZE };
         let mut earlier = MaybeUninit::uninit();
-        // SAFETY: the memory stays until the earlier stack is back.
+        // SAFETY: the memory stays until the earlier stack is installed again.
         let result = unsafe { libc::sigaltstack(&raw const stack, earlier.as_mut_ptr()) };
         system("set the signal stack", result)?;
         // SAFETY: the call has filled it.
@@ -273,8 +271,8 @@ impl Drop for AlternateStack {
     }
 }
 
-/// Blocks, in this thread, the signals whose handlers would run on the guest's stack, and lets
-/// ours through, while this lives.
+/// Blocks in this thread the signals whose handlers would run on the guest's stack, and unblocks ours, as
+/// long as this lives.
 pub(super) struct OthersBlocked {
     earlier: libc::sigset_t,
 }
@@ -288,7 +286,7 @@ impl OthersBlocked {
         let result = unsafe {
             libc::sigemptyset(blocked.as_mut_ptr());
             for signal in 1..=libc::SIGRTMAX() {
-                // Those the C library keeps for itself cannot be asked for.
+                // The actions of signals that the C library reserves for itself cannot be queried.
                 if query(signal).is_ok_and(|action| runs_on_normal_stack(&action)) {
                     libc::sigaddset(blocked.as_mut_ptr(), signal);
                 }

@@ -1,12 +1,11 @@
 //! The way into 32-bit code and back.
 //!
-//! In: save what the System V ABI for x86-64 wants preserved, load the start state, IRETQ.
-//! Back: a signal handler takes the end state from the signal frame and calls [`leave`], which
-//! restores what was saved and returns to the caller of `enter`. The handler is left for good
-//! without sigreturn, as by siglongjmp; this saves a system call and the reload of a
-//! floating-point state that nobody needs. It is sound because the handler has nothing to undo:
-//! it blocks no signals, and the kernel tells by the stack pointer alone whether the alternate
-//! stack is in use.
+//! On the way in, [`enter`] saves the registers that the System V ABI for x86-64 wants preserved, loads the
+//! start state, and executes IRETQ. On the way back, a signal handler takes the end state from the signal
+//! frame and calls [`leave`], which restores the saved registers and returns to the caller of `enter`. The
+//! handler is abandoned without sigreturn, as by siglongjmp; this saves a system call and the reload of a
+//! floating-point state that nobody needs. It is sound because the handler has nothing to undo: it blocks no
+//! signals, and the kernel tells by the stack pointer alone whether the alternate stack is in use.
 
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
@@ -16,18 +15,18 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::layout::{CODE_SELECTOR, DATA_SELECTOR};
 use crate::{FxImage, State};
 
-/// The switch of the run that is going on, for the signal handlers; null between runs.
+/// The switch of the present run, for the signal handlers; null between runs.
 pub(super) static CURRENT: AtomicPtr<Switch> = AtomicPtr::new(ptr::null_mut());
 
-/// What the two sides share in a run.
+/// The data that the 64-bit and the 32-bit side share in a run.
 pub(super) struct Switch {
     /// The start state; after the run, the end state.
     pub(super) state: State,
-    /// The exception that ended the run; none if the timer did.
+    /// The exception that ended the run, or None if the timer ended it.
     pub(super) trap: Option<Trap>,
     /// Ticks of the timer since the run began.
     pub(super) ticks: u32,
-    /// The 64-bit stack pointer, above all that `enter` saved.
+    /// The 64-bit stack pointer, which points to the registers that `enter` has saved.
     pub(super) host_rsp: u64,
 }
 
@@ -36,12 +35,12 @@ pub(super) struct Switch {
 pub(super) struct Trap {
     pub(super) vector: u8,
     pub(super) error_code: u32,
-    /// The address of the last page fault: of this trap only if it is one.
+    /// The address of the last page fault. It belongs to this trap only if the trap is a page fault.
     pub(super) cr2: u32,
 }
 
 impl Switch {
-    /// For a run from `state`, in which the flags and MXCSR must be ones that can be loaded.
+    /// Makes the switch for a run from `state`, whose flags and MXCSR must be loadable.
     pub(super) fn new(state: State) -> Self {
         Self { state, trap: None, ticks: 0, host_rsp: 0 }
     }
@@ -60,14 +59,14 @@ impl Switch {
 
 const GPR: usize = offset_of!(Switch, state.gpr);
 
-/// Loads the start state and goes to 32-bit code; comes back through [`leave`].
+/// Loads the start state and goes to 32-bit code. [`leave`] returns from it.
 ///
-/// IRETQ, rather than a far jump, loads CS, EIP, SS, ESP and EFLAGS in one instruction, so
-/// there is no moment with ours mixed with the guest's; and it is a serialising instruction
-/// (SDM vol. 3A, 10.3), which code just written through another address needs (10.1.3).
+/// A far jump would not do: IRETQ loads CS, EIP, SS, ESP and EFLAGS in one instruction, so there is no moment
+/// at which our values are mixed with the guest's. It is also a serialising instruction (SDM vol. 3A, 10.3),
+/// which is necessary for code that was just written through another address (10.1.3).
 ///
 /// # Safety
-/// `switch` is that in [`CURRENT`], and the handlers are installed.
+/// `switch` must be the one in [`CURRENT`], and the handlers must be installed.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn enter(switch: *mut Switch) {
     naked_asm!(
@@ -89,7 +88,7 @@ unsafe extern "sysv64" fn enter(switch: *mut Switch) {
         "mov eax, {data_selector}",
         "mov ds, eax",
         "mov es, eax",
-        // The frame IRETQ takes: SS, RSP, RFLAGS, CS, RIP.
+        // The frame that IRETQ takes: SS, RSP, RFLAGS, CS, RIP.
         "push rax",
         "mov eax, [rdi + {gpr} + 4 * 4]",
         "push rax",
@@ -119,8 +118,8 @@ unsafe extern "sysv64" fn enter(switch: *mut Switch) {
 /// Returns from `enter`, wherever the stack pointer is now.
 ///
 /// # Safety
-/// To be called in a signal handler that interrupted the run; `host_rsp` is that of its
-/// [`Switch`]. Frames on the way are forgotten: there must be nothing to drop in them.
+/// This must be called in a signal handler that interrupted the run; `host_rsp` must be that of its
+/// [`Switch`]. The frames in between are abandoned, so there must be nothing to drop in them.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn leave(host_rsp: u64) -> ! {
     naked_asm!(
@@ -144,7 +143,7 @@ pub(super) unsafe extern "sysv64" fn leave(host_rsp: u64) -> ! {
     )
 }
 
-/// Whether the descriptor table has a 32-bit code segment for CPL 3 where Linux keeps it.
+/// Returns whether the descriptor table has a 32-bit code segment for CPL 3 where Linux keeps it.
 pub(super) fn has_code_segment() -> bool {
     /// The bits of a descriptor's second word (SDM vol. 3A, 3.4.5).
     const CODE: u32 = 1 << 11 | 1 << 12;
@@ -170,10 +169,10 @@ pub(super) fn has_code_segment() -> bool {
     valid != 0 && rights & (WANTED | LONG) == WANTED
 }
 
-/// The floating-point registers as they are now.
+/// Returns the present contents of the floating-point registers.
 pub(super) fn present_fx() -> FxImage {
     let mut image = FxImage::INIT;
-    // SAFETY: the image has the size and alignment FXSAVE64 wants.
+    // SAFETY: the image has the size and alignment that FXSAVE64 needs.
     unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut image, options(nostack, preserves_flags)) };
     image
 }

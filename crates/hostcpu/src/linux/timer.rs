@@ -1,7 +1,7 @@
 //! The clock that ends endless loops.
 //!
-//! It counts the processor time of the runner's thread, so that a busy host or a thread that
-//! waits changes nothing, and it ticks for the runner's life: a run costs no system call.
+//! It counts the processor time of the runner's thread, so that a busy host or a waiting thread changes
+//! nothing. It ticks as long as the runner lives, so a run costs no system call.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -17,16 +17,16 @@ pub(super) const SIGNAL: c_int = libc::SIGVTALRM;
 /// Time between ticks. A run ends at its second tick, so a loop lasts 50 to 100 ms.
 const INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// The address of this marks a signal as a tick of ours.
+/// Its address marks a signal as a tick of ours.
 static MARK: u8 = 0;
 
-/// The timer, while this lives.
+/// The timer, which runs as long as this lives.
 pub(super) struct Timer {
     id: libc::timer_t,
 }
 
 impl Timer {
-    /// Starts it for the calling thread.
+    /// Starts the timer for the calling thread.
     pub(super) fn start() -> Result<Self, Unavailable> {
         // SAFETY: all bits zero is a valid `sigevent`.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -62,10 +62,10 @@ fn mark() -> *mut c_void {
     (&raw const MARK).cast_mut().cast()
 }
 
-/// Whether a signal is a tick of this timer.
+/// Returns whether a signal is a tick of this timer.
 pub(super) fn is_tick(signal: c_int, information: &siginfo_t) -> bool {
     signal == SIGNAL
         && information.si_code == libc::SI_TIMER
-        // SAFETY: the code says that the value is there.
+        // SAFETY: with this code the field holds a value.
         && unsafe { information.si_value().sival_ptr } == mark()
 }

@@ -1,4 +1,4 @@
-//! A screen that moves, without a machine behind it: to try the displays by hand.
+//! A moving screen without a machine, to try the displays by hand.
 //!
 //! ```text
 //! cargo run --example fake_screen -- terminal
@@ -21,8 +21,8 @@ const ROWS: usize = 25;
 const WIDTH: usize = 9;
 const HEIGHT: usize = 16;
 
-/// A screen of all characters with a line that shows the last inputs and a bar that moves.
-/// Every press of F10 changes between text and graphics.
+/// A screen of all characters, with a line that shows the last inputs and a bar that moves. Every press of
+/// F10 changes between text and graphics.
 struct FakeScreen {
     started: Instant,
     last_inputs: Mutex<Vec<String>>,
@@ -79,7 +79,8 @@ impl FakeScreen {
     }
 }
 
-/// Cells as blocks of colour: there is no font here. The foreground is a bar as wide as the code says.
+/// Draws cells as blocks of colour, since there is no font here. The foreground is a bar whose width depends
+/// on the code.
 fn pixels(cells: &[Cell]) -> Pixels {
     let (width, height) = (COLUMNS * WIDTH, ROWS * HEIGHT);
     let colours = (0..width * height)

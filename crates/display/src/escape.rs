@@ -1,30 +1,30 @@
-//! The escape key: how the person at a terminal speaks to ring3 and not to the guest.
+//! The escape key, by which a person at a terminal addresses ring3 instead of the guest.
 //!
-//! All keys go to the guest but Ctrl-A and the one after it, as with the serial
-//! consoles that people know.
+//! All keys go to the guest, except Ctrl-A and the key after it, as with the serial consoles that people
+//! know.
 
-/// Ctrl-A as a terminal sends it.
+/// Ctrl-A, as a terminal sends it.
 pub const ESCAPE: u8 = 0x01;
 
-/// The keys after the escape key, for the person who asks for them.
+/// The keys after the escape key, as a text for people.
 pub const HELP: &str = concat!(
     "  Ctrl-A x       end the run\n",
     "  Ctrl-A Ctrl-A  send Ctrl-A to the guest (Ctrl-A a does the same)\n",
     "  Ctrl-A h       list these keys\n",
 );
 
-/// What a key means.
+/// The meaning of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// It goes to the guest as this byte.
+    /// Send this byte to the guest.
     Guest(u8),
-    /// Nothing: the escape key itself.
+    /// Do nothing: this is the escape key itself.
     Nothing,
     /// End the run.
     Quit,
     /// List the keys.
     Help,
-    /// Another one after the escape key. What is not listed has no meaning.
+    /// Another key after the escape key. It has no meaning unless the display gives it one.
     Other(u8),
 }
 
@@ -35,12 +35,12 @@ pub struct EscapeKeys {
 }
 
 impl EscapeKeys {
-    /// Forgets the last key, and says whether it was the escape key: for a key that is no byte.
+    /// Forgets the last key, and returns whether it was the escape key. This is for keys that are not bytes.
     pub fn take(&mut self) -> bool {
         std::mem::take(&mut self.escaped)
     }
 
-    /// What `byte`, the next one that was typed, means.
+    /// Returns the meaning of `byte`, the next one that was typed.
     pub fn key(&mut self, byte: u8) -> Key {
         if !self.take() {
             if byte == ESCAPE {

@@ -1,15 +1,15 @@
-//! What a person sees of a machine and how he types into it.
+//! Shows a machine's screen to people and takes what they type.
 //!
-//! * [`terminal`]: the screen in the terminal, as QEMU's curses display has it;
+//! * [`terminal`]: the screen in the terminal, like QEMU's curses display;
 //! * [`vnc`]: a server for VNC clients (RFC 6143, the Remote Framebuffer protocol);
-//! * [`tty`]: the terminal itself, in raw mode and full of the guest's screen, and how it was before;
-//! * [`escape`]: the escape key, by which the person at a terminal speaks to ring3 and not to the guest.
+//! * [`tty`]: puts the terminal into raw mode or fills it with the guest's screen, and restores it;
+//! * [`escape`]: the escape key, by which a person at a terminal addresses ring3 instead of the guest.
 //!
-//! Both displays ask a [`Machine`] for its [`Picture`] and send it what was typed. They run
-//! on threads of their own, look at the host's clock and know nothing of how the machine is run.
-//! Neither asks for pictures more than 30 times a second, and both ask more seldom while nothing changes.
+//! Both displays ask a [`Machine`] for its [`Picture`] and send it the keys that are typed. They run on
+//! threads of their own, use the host's clock and do not know how the machine is run. They ask for at most 30
+//! pictures a second, and for fewer while nothing changes.
 //!
-//! `cargo run --example fake_screen -- --help` shows a moving screen by either, without a machine.
+//! `cargo run --example fake_screen -- --help` shows a moving screen on either display, without a machine.
 #![forbid(unsafe_code)]
 
 use ring3_core::display::Picture;
@@ -24,14 +24,15 @@ pub mod vnc;
 
 /// The machine, as displays see it.
 pub trait Machine: Send + Sync {
-    /// What the screen shows now; nothing when the machine has no display adapter, or when that shows nothing.
+    /// Returns the present picture, or None if the machine has no display adapter or the adapter shows
+    /// nothing.
     fn picture(&self) -> Result<Option<Picture>, Ended>;
 
-    /// Takes a key or a movement of the mouse to the keyboard controller.
+    /// Sends a key or a movement of the mouse to the keyboard controller.
     fn send(&self, input: DeviceInput);
 }
 
-/// There is no machine any more.
+/// The error for a machine that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the machine has ended")]
 pub struct Ended;

@@ -1,14 +1,14 @@
-//! How often to look at a screen.
+//! Decides how often to look at a screen.
 
 use std::time::Duration;
 
 /// The time from one picture to the next while the screen changes: 30 a second.
 const SHORTEST: Duration = Duration::from_nanos(1_000_000_000 / 30);
-/// The same when nothing has changed for about a second.
+/// The time from one picture to the next when nothing has changed for about a second.
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// The time to wait between two looks at a screen. It grows while nothing changes, so that a
-/// guest that waits for a person costs little.
+/// The time to wait between two looks at a screen. It grows while nothing changes, so that a guest which
+/// waits for a person costs little.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     interval: Duration,
@@ -21,17 +21,17 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// The time from the last look to the next one.
+    /// Returns the time from the last look to the next one.
     pub(crate) fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// A look has shown something new, or has not.
+    /// Notes a look, and whether the screen had changed.
     pub(crate) fn looked(&mut self, changed: bool) {
         self.interval = if changed { SHORTEST } else { (self.interval * 5 / 4).min(LONGEST) };
     }
 
-    /// Something is likely to change soon: a key was pressed.
+    /// Notes that the screen is likely to change soon because a key was pressed.
     pub(crate) fn hurry(&mut self) {
         self.interval = SHORTEST;
     }

@@ -1,11 +1,11 @@
-//! The screen in the terminal: QEMU's curses display.
+//! Shows the screen in the terminal, like QEMU's curses display.
 //!
-//! Text is shown as text, in the guest's colours where the terminal has them, graphics as blocks with two
-//! pixels a character. What is larger than the terminal is shown in part: the part with the cursor, or where
-//! the person has moved it.
+//! Text is shown as text, in the guest's colours where the terminal has them, and graphics as blocks with two
+//! pixels in a character. Of a screen that is larger than the terminal, a part is shown: the one with the
+//! cursor, or the one to which the person has moved.
 //!
-//! All keys go to the guest but those of [`crate::escape`]. A terminal tells of no releases, so each key is
-//! pressed and released at once, and with it the modifiers that it needs.
+//! All keys except those of [`crate::escape`] go to the guest. A terminal does not report releases, so each
+//! key is pressed and released at once, together with the modifiers that it needs.
 
 mod cp437;
 mod keys;
@@ -31,12 +31,12 @@ use keys::Stroke;
 use screen::{Colours, Note, PictureSize, Screen, size_of};
 use window::Window;
 
-/// The time from one key to the next that is sent to the machine, so that the guest has time to fetch them
-/// when a person pastes: a keyboard's buffer is small.
+/// The time between two keys that are sent to the machine. It gives the guest time to fetch them when a
+/// person pastes text, since a keyboard's buffer is small.
 const SPACING: Duration = Duration::from_millis(10);
-/// How long a hint stays.
+/// How long a hint is shown.
 const HINT: Duration = Duration::from_secs(3);
-/// The keys that there are with a screen, besides those of [`crate::escape`].
+/// The keys that exist only with a screen, in addition to those of [`crate::escape`].
 const MORE_HELP: &str = concat!(
     "  Ctrl-A d       send Ctrl-Alt-Delete\n",
     "  Ctrl-A arrow   move over a screen that is larger than the terminal\n",
@@ -47,17 +47,18 @@ const MORE_HELP: &str = concat!(
 pub enum Ending {
     /// The person wants to end the run.
     Quit,
-    /// There is no machine any more.
+    /// The machine has ended.
     MachineEnded,
 }
 
-/// Shows the screen of `machine` in the terminal at standard input and output and sends the keys that are typed
-/// there, until the machine ends or the person wants to. The terminal is as it was before then. The caller
-/// has to wait for this to return before the process ends.
+/// Shows the screen of `machine` in the terminal at standard input and output, and sends the keys that are
+/// typed there, until the machine ends or the person ends it. Then the terminal is restored. The caller must
+/// wait for this function before the process ends.
 ///
 /// # Errors
 ///
-/// When standard input or output is no terminal ([`io::ErrorKind::NotFound`]), or it fails.
+/// Fails with [`io::ErrorKind::NotFound`] if standard input or output is no terminal, or with the terminal's
+/// own error.
 pub fn run(machine: &dyn Machine) -> io::Result<Ending> {
     let _restored_at_the_end = RawMode::enter_full_screen()?;
     let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
@@ -67,21 +68,21 @@ pub fn run(machine: &dyn Machine) -> io::Result<Ending> {
 /// The sizes of a picture and of the terminal in characters.
 type Sizes = (Option<PictureSize>, (usize, usize));
 
-/// See [`run`].
+/// The display that [`run`] runs.
 struct Display<'a, B: Backend> {
     machine: &'a dyn Machine,
     terminal: Terminal<B>,
     colours: Colours,
     escape: EscapeKeys,
-    /// What is shown.
+    /// The picture that is shown.
     picture: Option<Picture>,
     window: Window,
     note: Note,
-    /// When the note goes by itself.
+    /// When the note disappears by itself.
     note_ends: Option<Instant>,
-    /// The sizes of the picture and of the terminal that there was a hint about.
+    /// The sizes of the picture and of the terminal for which the last hint was shown.
     hinted: Option<Sizes>,
-    /// Something else than the picture has changed.
+    /// Whether something other than the picture has changed.
     redraw: bool,
     rate: Rate,
 }
@@ -127,7 +128,7 @@ impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
         }
     }
 
-    /// Draws `picture` if it or anything else is new.
+    /// Draws `picture` if it or anything else has changed.
     fn show(&mut self, picture: Option<Picture>) -> io::Result<()> {
         let changed = picture != self.picture;
         self.rate.looked(changed);
@@ -165,7 +166,7 @@ impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
         Ok(())
     }
 
-    /// Says what is not to be seen.
+    /// Shows a hint about the part of the screen that is not visible.
     fn hint(&mut self, picture: Option<&Picture>, (columns, rows): (usize, usize)) {
         let hint = match picture {
             None => "the screen is off".to_owned(),
@@ -179,7 +180,7 @@ impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
                 )
             }
             Some(Picture::Text(_)) => {
-                // A hint at what was smaller is not true any more; help stays.
+                // A hint about a smaller screen is no longer true; help stays.
                 if self.note_ends.is_some() {
                     self.set_note(Note::default(), None);
                 }
@@ -195,7 +196,7 @@ impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
         self.redraw = true;
     }
 
-    /// Something has come from the terminal.
+    /// Handles an event of the terminal.
     fn event(&mut self, event: &Event) -> Option<Ending> {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),

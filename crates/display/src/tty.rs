@@ -1,13 +1,12 @@
-//! The terminal in raw mode: every key comes at once and as it is, and what
-//! the guest sends is shown as it is. Or, full screen, the terminal's second screen in that mode, so that
-//! what was on it before is there again afterwards.
+//! The terminal in raw mode, in which every key arrives at once and unchanged, and the guest's output is
+//! shown unchanged. For the full screen it is the terminal's second screen in that mode, so that the first
+//! one is intact afterwards.
 //!
-//! Whoever leaves a terminal in raw mode leaves its owner with a shell that
-//! does not echo. So it is restored on every way out: the end of the run (the
-//! guard is dropped), a panic (before its message is printed), and the signals that
-//! end a process.
+//! A program that leaves a terminal in raw mode leaves its owner with a shell that does not echo. So the
+//! terminal is restored on every way out: the end of the run (the guard is dropped), a panic (before its
+//! message is printed), and the signals that end a process.
 //!
-//! Whoever has something to finish when such a signal comes says so by [`end_in_order`].
+//! A program that must finish some work when such a signal arrives calls [`end_in_order`].
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -21,37 +20,38 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
-/// What it takes to restore the terminal.
+/// The state to which the terminal is restored.
 struct Before {
     attributes: Termios,
-    /// Messages for standard error while the guest's screen fills the terminal; they are shown afterwards.
+    /// Messages for standard error that wait while the guest's screen fills the terminal; they are shown
+    /// afterwards.
     held_back: Option<Vec<u8>>,
 }
 
-/// How the terminal was before raw mode; nothing when it is not in raw mode.
+/// The state of the terminal before raw mode, or None when it is not in raw mode.
 static BEFORE: Mutex<Option<Before>> = Mutex::new(None);
 
-/// So many bytes of messages are held back; what comes after them is lost.
+/// The most bytes of messages that are held back; later messages are lost.
 const MOST_HELD_BACK: usize = 64 * 1024;
 
-/// Changes to the terminal's second screen, and clears it: the "alternate screen buffer" of xterm's control
+/// Changes to the terminal's second screen and clears it: the "alternate screen buffer" of xterm's control
 /// sequences (private mode 1049).
 const ENTER_FULL_SCREEN: &[u8] = b"\x1b[?1049h\x1b[2J";
-/// Default colours, a visible cursor, and back to the first screen.
+/// Restores the default colours, the cursor and the first screen.
 const LEAVE_FULL_SCREEN: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 
 fn before() -> MutexGuard<'static, Option<Before>> {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The terminal at standard input is in raw mode as long as this lives.
+/// Keeps the terminal at standard input in raw mode as long as it lives.
 #[derive(Debug)]
 #[must_use = "the terminal is restored when this is dropped"]
 pub struct RawMode(());
 
 impl RawMode {
-    /// Puts the terminal at standard input into raw mode. When that is no terminal
-    /// nothing changes and there is no guard.
+    /// Puts the terminal at standard input into raw mode. If standard input is no terminal, nothing changes
+    /// and there is no guard.
     pub fn enter() -> io::Result<Option<RawMode>> {
         if !io::stdin().is_terminal() {
             return Ok(None);
@@ -59,12 +59,12 @@ impl RawMode {
         enter(None).map(Some)
     }
 
-    /// Puts the terminal at standard input and output into raw mode and changes to its second screen. What is
-    /// written to [`Stderr`] is held back until the end.
+    /// Puts the terminal at standard input and output into raw mode and changes to its second screen. Output
+    /// to [`Stderr`] is held back until the end.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::NotFound`] when either is no terminal.
+    /// Returns [`io::ErrorKind::NotFound`] if either is no terminal.
     pub fn enter_full_screen() -> io::Result<RawMode> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Err(io::Error::new(
@@ -91,7 +91,7 @@ fn enter(held_back: Option<Vec<u8>>) -> io::Result<RawMode> {
     Ok(guard)
 }
 
-/// Writes without [`io::stdout`], whose lock whoever is just drawing holds.
+/// Writes to standard output without [`io::stdout`], since a thread that is drawing may hold its lock.
 fn write_to_stdout(mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(io::stdout(), bytes))?;
@@ -109,7 +109,7 @@ impl Drop for RawMode {
 /// Restores the terminal if it is in raw mode.
 fn restore() {
     let Some(Before { attributes, held_back }) = before().take() else { return };
-    // When any of this fails the terminal is gone, and there is nothing to restore.
+    // If any of this fails, the terminal is gone and there is nothing to restore.
     if held_back.is_some() {
         let _ = write_to_stdout(LEAVE_FULL_SCREEN);
     }
@@ -119,29 +119,30 @@ fn restore() {
     }
 }
 
-/// A thread handles the signals that end a process.
+/// Whether a thread handles the signals that end a process.
 static HANDLES_SIGNALS: AtomicBool = AtomicBool::new(false);
 
 /// How long the process may take to end in order.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What has the process end when a signal has come, whose number it is given.
+/// The function that makes the process end after a signal, whose number is its argument.
 type Orderly = Box<dyn FnOnce(i32) + Send>;
 
-/// Has SIGHUP, SIGINT and SIGTERM call `end` and not end the process, which then is to end soon, by [`die_of`] the signal perhaps. A second signal
-/// ends it at once, and so does SIGQUIT; and after ten seconds it dies of the first one. What the process was started to ignore is
-/// ignored. To be called once, and before a terminal is put into raw mode.
+/// Makes SIGHUP, SIGINT and SIGTERM call `end` instead of ending the process, which should then end soon, for
+/// example with [`die_of`]. A second signal ends the process at once, and so does SIGQUIT; after ten seconds
+/// it dies of the first signal. Signals that the process was started to ignore stay ignored. Call this once,
+/// before a terminal is put into raw mode.
 ///
 /// # Errors
 ///
-/// Where the system has no thread or no descriptors for it.
+/// Fails if the system has no thread or no descriptors for it.
 pub fn end_in_order(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
     HANDLES_SIGNALS.store(true, Ordering::Relaxed);
     handle_signals(Some(Box::new(end)))
 }
 
-/// Has a thread restore the terminal when a signal is about to end the process.
-/// The process then dies of that signal, as its parent expects.
+/// Starts a thread that restores the terminal when a signal is about to end the process. The process then
+/// dies of that signal, as its parent expects.
 fn handle_signals(mut orderly: Option<Orderly>) -> io::Result<()> {
     let ignored = ignored_signals();
     let handled = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
@@ -155,7 +156,7 @@ fn handle_signals(mut orderly: Option<Orderly>) -> io::Result<()> {
                         thread::sleep(PATIENCE);
                         die_of(signal);
                     };
-                    // Without that thread a second signal is needed.
+                    // Without that thread the process needs a second signal.
                     let _ = thread::Builder::new().name("late".into()).spawn(late);
                 }
                 _ => die_of(signal),
@@ -165,15 +166,16 @@ fn handle_signals(mut orderly: Option<Orderly>) -> io::Result<()> {
     Ok(())
 }
 
-/// Restores the terminal and ends the process as `signal` does by itself, one of those that end a process.
+/// Restores the terminal and ends the process as `signal` does by default. It must be a signal that ends a
+/// process.
 pub fn die_of(signal: i32) {
     restore();
-    // It fails for signals without a default action only.
+    // This fails only for signals without a default action.
     let _ = low_level::emulate_default_handler(signal);
 }
 
-/// The signals that are ignored (proc_pid_status(5), "SigIgn"), number 1 in bit 0: nohup ignores SIGHUP, and shells ignore SIGINT in
-/// the background of scripts. None where that cannot be read.
+/// Returns the signals that are ignored (proc_pid_status(5), "SigIgn"), number 1 in bit 0. nohup ignores
+/// SIGHUP, and shells ignore SIGINT in the background of scripts. Returns none if the file cannot be read.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -184,7 +186,7 @@ fn is_in(mask: u64, signal: i32) -> bool {
     mask >> (signal - 1) & 1 != 0
 }
 
-/// Makes panic messages readable: in raw mode their lines would run off the screen.
+/// Makes panic messages readable, whose lines would run off the screen in raw mode.
 pub fn restore_before_panic_message() {
     let print_message = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -193,7 +195,7 @@ pub fn restore_before_panic_message() {
     }));
 }
 
-/// Standard error, whose lines start at the left also while the terminal is in raw mode.
+/// Standard error, whose lines start at the left even while the terminal is in raw mode.
 #[derive(Debug, Clone, Copy)]
 pub struct Stderr;
 
@@ -222,7 +224,7 @@ impl Write for Stderr {
     }
 }
 
-/// True when standard error is a terminal, so that colours can be shown.
+/// Returns whether standard error is a terminal, so that colours can be shown.
 pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }

@@ -1,9 +1,9 @@
 //! A VNC server: screen, keyboard and mouse for clients of the Remote Framebuffer protocol (RFC 6143).
 //!
-//! It speaks the versions 3.3, 3.7 and 3.8, without passwords, and listens where only this host reaches it
-//! ([`Address`]). Several clients may be connected, and all of them see and type.
+//! It speaks versions 3.3, 3.7 and 3.8, without passwords, and listens only at addresses that no other host
+//! reaches ([`Address`]). Several clients may be connected, and all of them see the screen and type.
 //!
-//! | what | served |
+//! | feature | support |
 //! | --- | --- |
 //! | pixel formats | true colour with 8, 16 and 32 bits a pixel; a client that wants a colour map is disconnected |
 //! | encodings | Raw, Hextile, ZRLE |
@@ -12,7 +12,8 @@
 //! | pointer | movements for a mouse that knows no positions; buttons 4 and 5 are its wheel |
 //! | cut text | ignored |
 //!
-//! Only squares that have changed are sent, only when a client has asked, and pictures are taken only then.
+//! The server sends only squares that have changed, and only at a client's request; only then does it take
+//! pictures.
 
 mod client;
 mod hextile;
@@ -40,31 +41,31 @@ use crate::Machine;
 use hub::Hub;
 pub use listener::{Address, AddressError, ListenError, Listener};
 
-/// How long to wait after a client could not be accepted, as when descriptors have run out.
+/// How long to wait after a client could not be accepted, for example when descriptors have run out.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// The clients: all of them see and type, so nobody has to go for being quiet.
+/// The limits on clients. None is disconnected for being quiet, since it may only watch.
 const ROOM: Room = Room { all: 16, of_a_peer: 16, idle: None };
 
-/// A running server. When this is dropped it ends, with all its connections.
+/// A running server. Dropping it ends it and all its connections.
 #[derive(Debug)]
 pub struct Server {
     hub: Arc<Hub>,
-    /// Closing it wakes up the thread that waits for clients.
+    /// Closing this pipe wakes up the thread that waits for clients.
     wake: Option<PipeWriter>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Serves `machine` to the clients that come to `listener`, on threads of its own, until the
-/// server is dropped. When the machine ends, the connections do.
+/// Serves `machine` to the clients that connect to `listener`, on threads of its own, until the server is
+/// dropped. The connections also end when the machine ends.
 ///
 /// # Errors
 ///
-/// When the host has no more threads or descriptors.
+/// Fails if the host has no more threads or descriptors.
 pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server> {
     let (end, wake) = io::pipe()?;
     let hub = Arc::new(Hub::new());
-    // From here on a failure drops the server, which ends what has started.
+    // From here on a failure drops the server, which ends the threads that were started.
     let mut server = Server { hub: Arc::clone(&hub), wake: Some(wake), threads: Vec::new() };
     let watcher = {
         let (hub, machine) = (Arc::clone(&hub), Arc::clone(&machine));
@@ -103,7 +104,7 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
     Ok(server)
 }
 
-/// Starts to serve a client.
+/// Begins to serve a client.
 fn welcome(hub: &Arc<Hub>, machine: &Arc<dyn Machine>, connection: Stream, admitted: Admitted) {
     let joined = connection.try_clone().map(|connection| hub.join(connection));
     let id = match joined {
@@ -134,7 +135,7 @@ impl Drop for Server {
         self.hub.end();
         drop(self.wake.take());
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that has panicked has already printed its message.
             let _ = thread.join();
         }
     }

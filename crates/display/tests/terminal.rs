@@ -1,6 +1,6 @@
-//! The terminal display in a pseudoterminal, and what a terminal emulator makes of it.
+//! Tests the terminal display in a pseudoterminal, by the screen that a terminal emulator shows.
 //!
-//! Standard input and output of a process are what the display uses, so it runs in one of its own: this
+//! The display uses the standard input and output of its process, so it runs in a process of its own: this
 //! test program once more, as [`the_display`].
 
 mod support;
@@ -26,10 +26,11 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use support::{PATIENCE, text};
 
-/// Set for the process that is the display.
+/// An environment variable that is set for the display's process.
 const IS_DISPLAY: &str = "RING3_TEST_TERMINAL_DISPLAY";
 
-/// A machine that shows the keys it was sent; F1 is its graphics mode, F2 ends it, F3 panics.
+/// A machine that shows the keys it was sent. F1 selects its graphics mode, F2 ends it, and F3 makes it
+/// panic.
 #[derive(Default)]
 struct Echo {
     codes: Mutex<Vec<String>>,
@@ -62,7 +63,7 @@ impl Machine for Echo {
     }
 }
 
-/// No test of its own: what the others look at.
+/// Tests nothing by itself: it is the display that the other tests examine.
 #[test]
 fn the_display() {
     if std::env::var_os(IS_DISPLAY).is_none() {
@@ -73,7 +74,7 @@ fn the_display() {
     std::process::exit(if ending == Ending::Quit { 10 } else { 11 });
 }
 
-/// The display at a terminal of its own, of which this has the other end.
+/// A display at a terminal of its own, and our end of that terminal.
 struct Session {
     ours: File,
     theirs: File,
@@ -118,11 +119,11 @@ impl Session {
     fn resize(&mut self, rows: u16, columns: u16) {
         set_size(&self.theirs, rows, columns);
         self.emulator.screen_mut().set_size(cells(rows), cells(columns));
-        // The terminal is not the one that controls the process, so its signal does not come by itself.
+        // The terminal does not control the process, so its signal is not sent by itself.
         kill_process(Pid::from_child(&self.child), Signal::WINCH).expect("the program runs");
     }
 
-    /// Shows what comes until the screen is as `wanted`.
+    /// Processes the display's output until the screen is as `wanted`.
     fn wait_until(&mut self, what: &str, wanted: impl Fn(&vt100::Screen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         let mut buffer = [0; 4096];
@@ -152,7 +153,7 @@ impl Session {
         }
     }
 
-    /// The terminal has its modes, its first screen and its cursor again.
+    /// Checks that the terminal has its modes, its first screen and its cursor again.
     fn assert_restored(&mut self) {
         self.wait_until("the first screen", |screen| !screen.alternate_screen());
         assert!(!self.emulator.screen().hide_cursor());
@@ -166,7 +167,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // It has ended already unless an assertion failed.
+        // The process has already ended unless an assertion failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -224,7 +225,7 @@ fn keys_go_to_the_machine() {
     // Cursor up, F10, Ctrl-C, Alt-b, Enter.
     session.type_keys(b"\x1b[A\x1b[21~\x03\x1bb\r");
     session.wait_for("e048 44 1d 2e 38 30 1c");
-    // Ctrl-A twice is one for the guest; Ctrl-A d is Ctrl-Alt-Delete.
+    // Ctrl-A twice sends one to the guest; Ctrl-A d is Ctrl-Alt-Delete.
     session.type_keys(b"\x01\x01");
     session.wait_for("1c 1d 1e");
     session.type_keys(b"\x01d");
@@ -248,7 +249,7 @@ fn a_small_terminal_shows_a_part_and_says_so() {
     let mut session = Session::start(10, 40, &[]);
     session.wait_for("80x25 characters in 40x10");
     assert!(row(session.emulator.screen(), 0).contains("☺"));
-    // Ctrl-A and cursor down moves over it.
+    // Ctrl-A and cursor down moves over the screen.
     for _ in 0..5 {
         session.type_keys(b"\x01\x1b[B");
     }

@@ -1,4 +1,4 @@
-//! The VNC server and clients that say what they like, byte by byte.
+//! Tests the VNC server with clients that send any bytes they like.
 
 mod support;
 
@@ -19,7 +19,7 @@ const DESKTOP_SIZE: i32 = -223;
 const EXTENDED_DESKTOP_SIZE: i32 = -308;
 const EXTENDED_KEY_EVENT: i32 = -258;
 
-/// A server for a machine that is only a screen.
+/// A server for a machine that consists only of a screen.
 struct Served {
     machine: Arc<FakeMachine>,
     server: Server,
@@ -58,7 +58,7 @@ struct Rectangle {
     width: u16,
     height: u16,
     encoding: i32,
-    /// Of the encoding Raw.
+    /// The pixels of a rectangle in the encoding Raw.
     pixels: Vec<u32>,
 }
 
@@ -215,7 +215,7 @@ fn only_what_has_changed_is_sent() {
     assert_eq!((x, y, width, height), (48, 16, 16, 16));
     assert_eq!(pixels[4 * 16 + 2], picture.colours[20 * 100 + 50]);
 
-    // What changed while nobody asked is there when somebody does.
+    // A later request brings the changes that happened while no client was asking.
     picture.colours[0] ^= 0xffffff;
     served.machine.show(Picture::Pixels(picture.clone()));
     client.request(true);
@@ -262,7 +262,7 @@ fn a_new_size_is_told_to_whom_understands_it() {
     assert_eq!(resizable.screen(), pattern(64, 80));
 
     fixed.request(false);
-    // One update was for the incremental request, unless both requests became one.
+    // One update answers the incremental request, unless both requests became one.
     let mut update = fixed.update();
     if update[0].width != 100 {
         update = fixed.update();
@@ -371,7 +371,7 @@ fn a_client_that_reads_nothing_keeps_nobody_waiting() {
     let mut lazy = served.client();
     let mut other = served.client();
     for step in 0..20 {
-        // Far more than a socket holds, and each time all of it.
+        // This is far more than a socket holds, and each answer is the whole screen.
         for _ in 0..50 {
             lazy.request(false);
         }
@@ -389,7 +389,7 @@ fn nobody_looks_while_nobody_waits() {
     client.request(false);
     client.screen();
     let before = served.machine.looks();
-    // The keys are sent one after the other, which takes the time of a few pictures.
+    // The keys are sent one after the other, which takes as long as a few pictures.
     for _ in 0..20 {
         client.key(true, u32::from('a'));
         client.key(false, u32::from('a'));

@@ -1,8 +1,8 @@
-//! The VNC server and clients that others have written: vncdotool in Python, from PyPI, and gvnccapture of
-//! gtk-vnc, where it is installed (Debian's package gvncviewer).
+//! Tests the VNC server with clients that others have written: vncdotool in Python, from PyPI, and
+//! gvnccapture of gtk-vnc, if it is installed (Debian's package gvncviewer).
 //!
-//! vncdotool is installed below the target directory if it is missing. Where that is not possible, for want of
-//! Python or a network, its tests say so and check nothing.
+//! vncdotool is installed below the target directory if it is missing. Where that is impossible for lack of
+//! Python or a network, its tests report it and check nothing.
 
 mod support;
 
@@ -37,7 +37,7 @@ fn serve(picture: Picture) -> Served {
     let machine = Arc::new(FakeMachine::showing(picture));
     let listener = (0..100)
         .find_map(|_| {
-            // A port that nobody uses now; somebody may take it before we do.
+            // A port that nothing uses now; another program may take it before this test does.
             let free = TcpListener::bind("127.0.0.1:0").expect("there are ports");
             let display = free.local_addr().expect("it has a port").port().checked_sub(5900)?;
             drop(free);
@@ -50,7 +50,7 @@ fn serve(picture: Picture) -> Served {
     Served { machine, _server: server, display }
 }
 
-/// A Python that has vncdotool, or nothing when that cannot be had.
+/// Returns a Python that has vncdotool, or None if it cannot be installed.
 fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match PYTHON.get_or_init(install_vncdotool) {
@@ -91,7 +91,7 @@ fn vncdo(python: &Path, served: &Served, encoding: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The pixels of a PNG with 8 bits for each colour.
+/// Returns the pixels of a PNG with 8 bits for each colour.
 fn read_png(path: &Path) -> Pixels {
     let file = std::io::BufReader::new(fs::File::open(path).expect("the client has written it"));
     let mut reader = png::Decoder::new(file).read_info().expect("it is a PNG");
@@ -111,7 +111,7 @@ fn assert_same(got: &Pixels, wanted: &Pixels) {
     assert_eq!(differs.map(|at| (at % wanted.width, at / wanted.width)), None, "where they differ");
 }
 
-/// A screen as guests have it: a few colours, much of it empty, and a part with many colours.
+/// Makes a screen like those of guests: few colours, much of it empty, and a part with many colours.
 fn desktop() -> Pixels {
     let mut pixels = Pixels { width: 333, height: 222, colours: vec![0x008080; 333 * 222] };
     for (y, row) in pixels.colours.chunks_mut(333).enumerate() {
@@ -167,7 +167,7 @@ fn vncdotool_types_and_moves_the_mouse() {
     let typed: Vec<DeviceInput> =
         inputs.iter().filter(|input| matches!(input, DeviceInput::Key { .. })).cloned().collect();
     assert_eq!(typed[..2], [key(0x1e, true), key(0x1e, false)]);
-    // A capital letter has Shift, whoever of the two sides adds it.
+    // A capital letter comes with Shift, whichever of the two sides adds it.
     let shift = typed.iter().position(|input| *input == key(0x2a, true)).expect("Shift");
     let b = typed.iter().position(|input| *input == key(0x30, true)).expect("B");
     let unshift = typed.iter().position(|input| *input == key(0x2a, false)).expect("no Shift");

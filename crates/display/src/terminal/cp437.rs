@@ -1,13 +1,13 @@
 //! Code page 437, the characters of a PC's own font, in Unicode.
 
-/// 00h to 1Fh: signs, where other codes have controls. 00h looks like a space.
+/// Codes 00h to 1Fh: symbols, where other character sets have control characters. 00h looks like a space.
 const SIGNS: &str = " ☺☻♥♦♣♠•◘○◙♂♀♪♫☼►◄↕‼¶§▬↨↑↓→←∟↔▲▼";
-/// 80h to FFh. FFh looks like a space.
+/// Codes 80h to FFh. FFh looks like a space.
 const HIGH: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»\
     ░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀\
     αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■ ";
 
-/// What the code looks like.
+/// Returns the character that a code shows.
 pub(crate) fn character(code: u8) -> char {
     let found = match code {
         0..=0x1f => SIGNS.chars().nth(usize::from(code)),

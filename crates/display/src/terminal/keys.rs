@@ -1,4 +1,4 @@
-//! From a terminal's keys to those of the machine.
+//! Converts a terminal's keys to those of the machine.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ring3_core::input::Key;
@@ -10,7 +10,7 @@ const LEFT_CONTROL: Key = Key(0x1d);
 const LEFT_ALT: Key = Key(0x38);
 const DELETE: Key = Key(0xe053);
 
-/// A key that is struck, and the modifiers that are held meanwhile.
+/// A key that is pressed and released, and the modifiers that are held meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stroke {
     modifiers: Vec<Key>,
@@ -26,7 +26,7 @@ impl Stroke {
         Stroke { modifiers: vec![LEFT_CONTROL, LEFT_ALT], key: DELETE }
     }
 
-    /// What happens to which key, in order: it is pressed, or released.
+    /// Returns the keys in the order in which they are pressed (true) and released.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (Key, bool)> {
         let key = std::iter::once(self.key);
         let pressed = self.modifiers.iter().copied().chain(key.clone());
@@ -35,7 +35,8 @@ impl Stroke {
     }
 }
 
-/// The byte that stands for `event` on a terminal, as far as the escape key and those after it need it.
+/// Returns the byte that a terminal sends for `event`, if it matters for the escape key and the keys after
+/// it.
 pub(crate) fn byte(event: &KeyEvent) -> Option<u8> {
     let KeyCode::Char(character) = event.code else { return None };
     let modifiers = event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT);
@@ -45,7 +46,7 @@ pub(crate) fn byte(event: &KeyEvent) -> Option<u8> {
     u8::try_from(character).ok().filter(|byte| byte.is_ascii() && modifiers.is_empty())
 }
 
-/// What to type on a US keyboard for `event`; nothing for what it has not got.
+/// Returns the keys to press on a US keyboard for `event`, or None if it lacks them.
 pub(crate) fn stroke(event: &KeyEvent) -> Option<Stroke> {
     let control = event.modifiers.contains(KeyModifiers::CONTROL);
     let mut shift = event.modifiers.contains(KeyModifiers::SHIFT);
@@ -72,7 +73,7 @@ pub(crate) fn stroke(event: &KeyEvent) -> Option<Stroke> {
     Some(Stroke { modifiers, key })
 }
 
-/// The name of a key without a character.
+/// Returns the name of a key without a character.
 fn name(code: KeyCode) -> Option<&'static str> {
     Some(match code {
         KeyCode::Backspace => "backspace",
@@ -96,8 +97,8 @@ fn name(code: KeyCode) -> Option<&'static str> {
     })
 }
 
-/// The character that a person has typed with Ctrl. Terminals send the same for Ctrl-4 and Ctrl-\, and so on;
-/// crossterm takes it for the digit, and software is used with the other one.
+/// Returns the character that a person has typed with Ctrl. Terminals send the same byte for Ctrl-4 and
+/// Ctrl-\, and so on. crossterm takes it for the digit, but people use the other one.
 fn under_control(character: char) -> char {
     match character {
         '4' => '\\',

@@ -1,4 +1,4 @@
-//! How a picture looks in a terminal's characters.
+//! Draws a picture with the characters of a terminal.
 
 use std::env;
 
@@ -11,16 +11,16 @@ use ring3_core::display::{Picture, Pixels, TextScreen};
 
 use super::cp437;
 
-/// Which colours the terminal has.
+/// The colours that the terminal has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colours {
-    /// All.
+    /// All colours.
     True,
-    /// The sixteen that it has names for.
+    /// The sixteen colours with names.
     Sixteen,
 }
 
-/// The default colours of a VGA in text modes, 0RGB, and what terminals call them.
+/// The default colours of a VGA in text modes, 0RGB, and their names in terminals.
 const VGA: [(u32, Color); 16] = [
     (0x000000, Color::Black),
     (0x0000aa, Color::Blue),
@@ -41,7 +41,7 @@ const VGA: [(u32, Color); 16] = [
 ];
 
 impl Colours {
-    /// Those of the terminal of this process, as far as its environment says it.
+    /// Returns the colours of the terminal of this process, as far as its environment tells.
     pub(crate) fn of_terminal() -> Colours {
         match env::var("COLORTERM").as_deref() {
             Ok("truecolor" | "24bit") => Colours::True,
@@ -49,7 +49,7 @@ impl Colours {
         }
     }
 
-    /// The colour nearest to `colour`, 0RGB.
+    /// Returns the colour nearest to `colour`, 0RGB.
     fn nearest(self, colour: u32) -> Color {
         let [_, red, green, blue] = colour.to_be_bytes();
         if self == Colours::True {
@@ -63,22 +63,22 @@ impl Colours {
     }
 }
 
-/// Something that ring3 itself says, in the lower right corner over the guest's screen.
+/// A message of ring3 itself, in the lower right corner over the guest's screen.
 #[derive(Debug, Default)]
 pub(crate) struct Note(Vec<String>);
 
 impl Note {
-    /// One line.
+    /// Makes a note of one line.
     pub(crate) fn line(text: &str) -> Note {
         Note(vec![format!(" {text} ")])
     }
 
-    /// Nothing is said.
+    /// Returns whether the note is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Several ones.
+    /// Makes a note of several lines.
     pub(crate) fn lines(text: &str) -> Note {
         Note(text.lines().map(|line| format!("{line} ")).collect())
     }
@@ -93,7 +93,7 @@ pub(crate) enum PictureSize {
     Pixels(usize, usize),
 }
 
-/// The size of `picture`; nothing when there is none.
+/// Returns the size of `picture`, or None if there is no picture.
 pub(crate) fn size_of(picture: Option<&Picture>) -> Option<PictureSize> {
     Some(match picture? {
         Picture::Text(text) => PictureSize::Text(text.columns, text.rows),
@@ -101,18 +101,18 @@ pub(crate) fn size_of(picture: Option<&Picture>) -> Option<PictureSize> {
     })
 }
 
-/// What fills the terminal.
+/// The contents of the terminal.
 #[derive(Debug)]
 pub(crate) struct Screen<'a> {
     pub(crate) picture: Option<&'a Picture>,
-    /// The column and row of text that are in the terminal's corner.
+    /// The column and row of text in the terminal's upper left corner.
     pub(crate) from: (usize, usize),
     pub(crate) colours: Colours,
     pub(crate) note: &'a Note,
 }
 
 impl Screen<'_> {
-    /// Where the cursor is in a terminal with that many columns and rows, if it is to be seen.
+    /// Returns where the cursor is in a terminal with this many columns and rows, if it is visible.
     pub(crate) fn cursor(&self, (columns, rows): (usize, usize)) -> Option<(u16, u16)> {
         let Some(Picture::Text(TextScreen { cursor: Some(cursor), .. })) = self.picture else {
             return None;
@@ -136,7 +136,7 @@ impl Screen<'_> {
         }
     }
 
-    /// Pixels as half blocks, two a character, made as small as is needed.
+    /// Draws pixels as half blocks, two in a character, shrunk as far as necessary.
     fn graphics(&self, pixels: &Pixels, area: Rect, buffer: &mut Buffer) {
         let room = (usize::from(area.width), 2 * usize::from(area.height));
         let small = shrunk(pixels, room);
@@ -171,15 +171,15 @@ impl Widget for &Screen<'_> {
     }
 }
 
-/// `pixels` in at most so many columns and rows, with the same ratio of sides; each new pixel is the mean of
-/// those that it covers.
+/// Shrinks `pixels` to at most this many columns and rows, and keeps the ratio of the sides. Each new pixel
+/// is the mean of those that it covers.
 fn shrunk(pixels: &Pixels, (columns, rows): (usize, usize)) -> Pixels {
     let Pixels { width, height, ref colours } = *pixels;
     let possible = width != 0 && height != 0 && colours.len() == width * height;
     if !possible || columns == 0 || rows == 0 {
         return Pixels { width: 0, height: 0, colours: Vec::new() };
     }
-    // The side that fits worse decides.
+    // The side that exceeds its limit more decides.
     let (new_width, new_height) = if width <= columns && height <= rows {
         (width, height)
     } else if width * rows > height * columns {

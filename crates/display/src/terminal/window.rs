@@ -1,27 +1,27 @@
-//! Which part of a large screen is to be seen.
+//! Chooses the visible part of a large screen.
 
-/// How many characters the view moves at a time.
+/// How many columns and rows the view moves at a time.
 const STEP: (usize, usize) = (8, 4);
 
 /// The part of the screen that the terminal shows.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// Its first column and row.
+    /// The first visible column and row.
     corner: (usize, usize),
-    /// Where the cursor was.
+    /// The last position of the cursor.
     cursor: Option<(usize, usize)>,
     /// The sizes of the screen and of the terminal.
     sizes: ((usize, usize), (usize, usize)),
 }
 
 impl Window {
-    /// The first column and row that are to be seen.
+    /// Returns the first visible column and row.
     pub(crate) fn corner(&self) -> (usize, usize) {
         self.corner
     }
 
-    /// Moves to where `cursor` is to be seen, if that has moved or a size has changed: a person who has moved the
-    /// window himself looks for something. Then keeps the window on the screen.
+    /// Moves the window so that `cursor` is visible, if the cursor has moved or a size has changed; otherwise
+    /// a person may have moved the window to look at something. Then keeps the window on the screen.
     pub(crate) fn follow(
         &mut self,
         screen: (usize, usize),
@@ -37,7 +37,7 @@ impl Window {
         self.stay_on_screen();
     }
 
-    /// Moves by so many steps.
+    /// Moves the window by this many steps.
     pub(crate) fn scroll(&mut self, right: isize, down: isize) {
         let moved = |from: usize, steps: isize, step: usize| {
             from.saturating_add_signed(steps.saturating_mul(step as isize))
@@ -54,7 +54,7 @@ impl Window {
     }
 }
 
-/// The start nearest to `from` of a window of `length` in which `place` is.
+/// Returns the start nearest to `from` of a window of `length` that contains `place`.
 fn nearest(from: usize, length: usize, place: usize) -> usize {
     from.clamp((place + 1).saturating_sub(length.max(1)), place)
 }

@@ -1,4 +1,4 @@
-//! One client: the handshake and the messages that it sends (RFC 6143, sections 7.1 to 7.5).
+//! Serves one client: the handshake and the messages that the client sends (RFC 6143, sections 7.1 to 7.5).
 
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::Machine;
 
 /// How long each step of the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The time between two keys or movements that are sent to the machine, so that the guest has time to
-/// fetch them: a keyboard's buffer is small. It also bounds what a client can send.
+/// The time between two keys or movements that are sent to the machine. It gives the guest time to fetch
+/// them, since a keyboard's buffer is small, and bounds the input from a client.
 const SPACING: Duration = Duration::from_millis(5);
 
-/// The security type without any.
+/// The security type without authentication.
 const SECURITY_NONE: u8 = 1;
 
 /// Numbers of messages that clients send (section 7.5; the last two are those of "The RFB Protocol"
@@ -40,11 +40,11 @@ mod messages {
     pub(super) const CLIENT_CUT_TEXT: u8 = 6;
     pub(super) const SET_DESKTOP_SIZE: u8 = 251;
     pub(super) const QEMU: u8 = 255;
-    /// Of the messages of QEMU: the extended key event.
+    /// The extended key event, one of QEMU's messages.
     pub(super) const QEMU_EXTENDED_KEY_EVENT: u8 = 0;
 }
 
-/// Why a connection was ended.
+/// Why a connection has ended.
 #[derive(Debug, Error)]
 pub(crate) enum ClientError {
     #[error(transparent)]
@@ -61,7 +61,7 @@ pub(crate) enum ClientError {
     QemuMessage(u8),
 }
 
-/// The versions of the protocol that differ from each other.
+/// The versions of the protocol between which this server distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Version {
     V3_3,
@@ -69,7 +69,7 @@ enum Version {
     V3_8,
 }
 
-/// Serves the client with the number `id` until it goes.
+/// Serves the client with the number `id` until it disconnects.
 pub(crate) fn serve(
     hub: &Arc<Hub>,
     id: u64,
@@ -103,12 +103,13 @@ pub(crate) fn serve(
     let ended = messages.read_all();
     messages.release_all();
     hub.leave(id);
-    // A writer that has panicked has said so.
+    // A writer that has panicked has already printed its message.
     let _ = writer.join();
     ended
 }
 
-/// Sections 7.1 to 7.3. Returns the screen whose size the client was told; nothing if the machine has ended.
+/// Performs the handshake of sections 7.1 to 7.3. Returns the screen whose size the client was told, or None
+/// if the machine has ended.
 fn handshake(
     hub: &Hub,
     id: u64,
@@ -135,7 +136,7 @@ fn handshake(
         }
     }
 
-    // Whether the client shares the screen with others is not its own decision here: it does.
+    // A client may ask not to share the screen, but here it always shares.
     let [_shared] = read_array(connection)?;
     let Some(screen) = hub.fresh_screen(id) else { return Ok(None) };
     let name = b"ring3";
@@ -149,8 +150,8 @@ fn handshake(
     Ok(Some(screen))
 }
 
-/// The version to speak with a client that has sent `greeting`. Versions that were never published are
-/// spoken as 3.3 (section 7.1.1), those after 3.8 as 3.8.
+/// Returns the version to speak with a client that has sent `greeting`. Versions that were never published
+/// count as 3.3 (section 7.1.1), and those after 3.8 as 3.8.
 fn version(greeting: &[u8; 12]) -> Result<Version, ClientError> {
     let wrong = || ClientError::Version(String::from_utf8_lossy(greeting).trim_end().to_owned());
     let minor = greeting.strip_prefix(b"RFB 003.").and_then(|rest| rest.strip_suffix(b"\n"));
@@ -168,7 +169,7 @@ fn read_array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(array)
 }
 
-/// The messages that a client sends.
+/// Reads the messages that a client sends.
 struct Messages<'a> {
     hub: &'a Hub,
     id: u64,
@@ -179,7 +180,7 @@ struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Reads messages until the client goes or sends what is none.
+    /// Reads messages until the client disconnects or sends an invalid one.
     fn read_all(&mut self) -> Result<(), ClientError> {
         loop {
             if self.from.buffer().is_empty() {
@@ -241,7 +242,7 @@ impl Messages<'_> {
                 let keysym = u32::from_be_bytes(read_array(&mut self.from)?);
                 let keycode = u32::from_be_bytes(read_array(&mut self.from)?);
                 let changes = match keycode {
-                    // The client has no code for the key.
+                    // The client knows no code for the key.
                     0 => self.keyboard.keysym(keysym, pressed != 0),
                     _ => self.keyboard.keycode(keycode, pressed != 0),
                 };
@@ -252,7 +253,8 @@ impl Messages<'_> {
         Ok(())
     }
 
-    /// The first encoding that is known here counts; clients list them in the order of their liking.
+    /// Uses the first encoding that this server knows. Clients list encodings in the order of their
+    /// preference.
     fn set_encodings(&mut self) -> Result<(), ClientError> {
         let [_] = read_array(&mut self.from)?;
         let [count] = self.read_u16s()?;
@@ -281,7 +283,7 @@ impl Messages<'_> {
         Ok(())
     }
 
-    /// Reads over what has no meaning here.
+    /// Skips bytes that have no meaning here.
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
         io::copy(&mut (&mut self.from).take(bytes), &mut io::sink()).map(drop)
     }
@@ -308,7 +310,7 @@ impl Messages<'_> {
         }
     }
 
-    /// The client has gone: nothing that it held stays held.
+    /// Releases the keys and buttons that the client held when it disconnected.
     fn release_all(&mut self) {
         let keys = self.keyboard.release_all();
         self.change_keys(&keys);

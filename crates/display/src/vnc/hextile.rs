@@ -16,7 +16,7 @@ const FOREGROUND_SPECIFIED: u8 = 1 << 2;
 const ANY_SUBRECTS: u8 = 1 << 3;
 const SUBRECTS_COLOURED: u8 = 1 << 4;
 
-/// Writes the pixels in `rect`. Each tile stands for itself: none takes a colour over from the one before it.
+/// Writes the pixels in `rect`. No tile depends on the colours of the one before it.
 pub(crate) fn encode(pixels: &Pixels, rect: Rect, writer: &PixelWriter, out: &mut Vec<u8>) {
     for tile in rect.parts(TILE) {
         encode_tile(pixels, tile, writer, out);
@@ -37,7 +37,7 @@ fn encode_tile(pixels: &Pixels, tile: Rect, writer: &PixelWriter, out: &mut Vec<
     let one_colour = subrects.iter().all(|subrect| subrect.colour == first.colour);
     let bytes_of_pixel = usize::from(writer.format().bytes_per_pixel());
     let bytes_of_subrect = 2 + if one_colour { 0 } else { bytes_of_pixel };
-    // Up to 255 subrectangles can be told.
+    // A tile can have up to 255 subrectangles.
     if subrects.len() > 255
         || 2 + 2 * bytes_of_pixel + subrects.len() * bytes_of_subrect
             > original.len() * bytes_of_pixel
@@ -66,13 +66,14 @@ fn encode_tile(pixels: &Pixels, tile: Rect, writer: &PixelWriter, out: &mut Vec<
     }
 }
 
-/// A rectangle in a tile, with one colour.
+/// A rectangle of one colour in a tile.
 struct Subrect {
     place: Rect,
     colour: u32,
 }
 
-/// Finds rectangles that together are all that is not `background`, and overwrites them with it.
+/// Finds rectangles that together cover all pixels of colours other than `background`, and overwrites them
+/// with the background.
 fn take_subrects(colours: &mut [u32], tile_width: usize, background: u32) -> Vec<Subrect> {
     let mut subrects = Vec::new();
     for index in 0..colours.len() {
@@ -95,9 +96,9 @@ fn take_subrects(colours: &mut [u32], tile_width: usize, background: u32) -> Vec
     subrects
 }
 
-/// The colour that most of `colours` have, or one that many have when there are more than a few.
+/// Returns the most frequent of `colours`, or a frequent one if there are more than a few.
 fn most_frequent(colours: &[u32]) -> u32 {
-    /// More colours than that are not counted.
+    /// The number of colours that are counted.
     const COUNTED: usize = 8;
     let mut counts: Vec<(u32, usize)> = Vec::with_capacity(COUNTED);
     for colour in colours {
@@ -134,7 +135,7 @@ mod tests {
         u32::from_le_bytes(take(from))
     }
 
-    /// Decodes as section 7.7.4 says, into a picture of that size.
+    /// Decodes tiles by section 7.7.4 into a picture of this size.
     fn decoded(mut from: &[u8], width: usize, height: usize) -> Vec<u32> {
         let mut colours = vec![u32::MAX; width * height];
         let mut background = u32::MAX;

@@ -1,8 +1,9 @@
-//! What the clients of a server share: the screen as it was seen last, and what each of them waits for.
+//! The state that the clients of a server share: the last picture of the screen, and the update that each
+//! client waits for.
 //!
-//! One thread asks the machine for pictures ([`Hub::watch`]), only while a client waits for an update.
-//! Each client has a thread that reads its messages and one that writes updates; so a client that reads
-//! nothing keeps its own writer waiting and nobody else, and what it asks for meanwhile is one request.
+//! One thread asks the machine for pictures ([`Hub::watch`]), and only while a client waits for an update.
+//! Each client has a thread that reads its messages and one that writes updates. So a client that reads
+//! nothing blocks only its own writer, and its requests meanwhile become one request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -17,63 +18,63 @@ use super::view::Rect;
 use crate::Machine;
 use crate::rate::Rate;
 
-/// The size of the screen, in pixels, as long as the machine has shown nothing.
+/// The size of the screen, in pixels, before the machine has shown a picture.
 const EMPTY: (usize, usize) = (640, 480);
 
-/// How a client wants rectangles to be written.
+/// The encoding in which a client wants rectangles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Encoding {
-    /// Pixel by pixel.
+    /// Uncompressed pixels.
     #[default]
     Raw,
-    /// [`super::hextile`].
+    /// The encoding of [`super::hextile`].
     Hextile,
-    /// [`super::zrle`].
+    /// The encoding of [`super::zrle`].
     Zrle,
 }
 
-/// What a client has said that it understands.
+/// The encodings that a client says it understands.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Abilities {
     pub(crate) encoding: Encoding,
-    /// The pseudo-encoding DesktopSize.
+    /// Whether it understands the pseudo-encoding DesktopSize.
     pub(crate) desktop_size: bool,
-    /// The pseudo-encoding ExtendedDesktopSize.
+    /// Whether it understands the pseudo-encoding ExtendedDesktopSize.
     pub(crate) extended_desktop_size: bool,
 }
 
-/// What is to be told to a client outside of the screen's contents.
+/// A message to a client that is not about the screen's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Extended key events are understood.
+    /// The server understands extended key events.
     ExtendedKeys,
-    /// The screen's size, for a client that has just said that it understands ExtendedDesktopSize.
+    /// The screen's size, for a client that has just announced that it understands ExtendedDesktopSize.
     Size,
-    /// The screen's size cannot be set by a client.
+    /// A client cannot set the screen's size.
     SizeIsFixed,
 }
 
 /// An update that a client waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
-    /// The part of the screen that it is about.
+    /// The part of the screen that the client asks for.
     pub(crate) area: Rect,
-    /// What it wants whether changed or not.
+    /// The part that the client wants even if it has not changed.
     pub(crate) again: Option<Rect>,
-    /// It is answered by a picture with a higher number only.
+    /// Only a picture with a higher number can answer the request.
     after: u64,
-    /// The picture with that number and all before it have nothing new for it.
+    /// Number of a picture. This picture and all before it contain nothing new for the request.
     compared: u64,
 }
 
-/// What a client's writer is to do next.
+/// The next task of a client's writer.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) format: PixelFormat,
     pub(crate) abilities: Abilities,
-    /// What to tell first.
+    /// The notices to send first.
     pub(crate) notices: Vec<Notice>,
-    /// What the client waits for, and the screen to answer it with.
+    /// The request to answer, and the screen to answer it with.
     pub(crate) update: Option<(Request, Arc<Pixels>)>,
 }
 
@@ -85,7 +86,7 @@ struct Client {
     abilities: Abilities,
     notices: Vec<Notice>,
     request: Option<Request>,
-    /// Its writer is on its way; whether the client reads is not known.
+    /// Whether its writer is writing, in which case it is unknown whether the client reads.
     writing: bool,
 }
 
@@ -94,9 +95,9 @@ struct State {
     screen: Arc<Pixels>,
     /// The number of the last picture that was asked for, from 1.
     asked: u64,
-    /// The number of the last one that has come: `screen` is that, or does not differ from it.
+    /// The number of the last picture received; `screen` is this picture or equals it.
     seen: u64,
-    /// The number of the last one that differed from the one before it.
+    /// The number of the last picture that differed from the one before it.
     changed: u64,
     rate: Rate,
     clients: BTreeMap<u64, Client>,
@@ -104,13 +105,13 @@ struct State {
     ended: bool,
 }
 
-/// See the module.
+/// The state that a server's threads share.
 #[derive(Debug)]
 pub(crate) struct Hub {
     state: Mutex<State>,
-    /// Anything in the state has changed. There are few threads to wake up.
+    /// Signals any change of the state. There are few threads to wake up.
     news: Condvar,
-    /// Caps Lock is on in the guest.
+    /// Whether Caps Lock is on in the guest.
     pub(crate) caps_lock: Arc<AtomicBool>,
 }
 
@@ -151,7 +152,7 @@ impl Hub {
         }
     }
 
-    /// Waits until the next picture is to be asked for, and returns its number.
+    /// Waits until the next picture should be asked for, and returns its number, or None at the end.
     fn time_to_look(&self, last_look: Option<Instant>) -> Option<u64> {
         let mut state = self.state();
         loop {
@@ -178,7 +179,7 @@ impl Hub {
         }
     }
 
-    /// Takes a picture over.
+    /// Takes a picture that the machine has returned.
     fn look(&self, number: u64, picture: Option<Picture>) {
         let mut state = self.state();
         let pixels = match picture {
@@ -196,7 +197,7 @@ impl Hub {
         self.news.notify_all();
     }
 
-    /// Something was typed: the screen is likely to change.
+    /// Notes that something was typed, so that the screen is likely to change.
     pub(crate) fn hurry(&self) {
         self.state().rate.hurry();
         self.news.notify_all();
@@ -211,7 +212,7 @@ impl Hub {
         self.news.notify_all();
     }
 
-    /// Adds a client and gives it a number; nothing if the machine has ended.
+    /// Adds a client and returns its number, or None if the machine has ended.
     pub(crate) fn join(&self, connection: Stream) -> Option<u64> {
         let mut state = self.state();
         if state.ended {
@@ -239,7 +240,7 @@ impl Hub {
         self.news.notify_all();
     }
 
-    /// Changes what is known of a client.
+    /// Changes the state of a client that is still connected.
     fn client(&self, id: u64, change: impl FnOnce(&mut Client)) {
         if let Some(client) = self.state().clients.get_mut(&id) {
             change(client);
@@ -255,7 +256,7 @@ impl Hub {
         self.client(id, |client| client.abilities = abilities);
     }
 
-    /// Has a client told something. What it was not told yet is not told twice.
+    /// Queues a notice for a client, unless the same notice is still waiting.
     pub(crate) fn notify(&self, id: u64, notice: Notice) {
         self.client(id, |client| {
             if !client.notices.contains(&notice) {
@@ -264,7 +265,7 @@ impl Hub {
         });
     }
 
-    /// A client waits for an update of `area`, of what has changed in it or (`again`) of all of it.
+    /// Notes that a client waits for an update of `area`: of its changes, or (`again`) of all of it.
     pub(crate) fn request(&self, id: u64, area: Rect, again: bool) {
         let mut state = self.state();
         let asked = state.asked;
@@ -284,7 +285,8 @@ impl Hub {
         self.news.notify_all();
     }
 
-    /// The screen now, for a client that has just come. Nothing if it is gone already, or the machine is.
+    /// Returns the present screen for a client that has just come, or None if the client or the machine has
+    /// gone.
     pub(crate) fn fresh_screen(&self, id: u64) -> Option<Arc<Pixels>> {
         self.request(id, Rect::all(0, 0), true);
         let mut state = self.state();
@@ -302,7 +304,8 @@ impl Hub {
         }
     }
 
-    /// Waits until there is something for the client to be told. Nothing when it has gone, or the server has ended.
+    /// Waits until there is something to send to the client. Returns None when the client has gone or the
+    /// server has ended.
     pub(crate) fn turn(&self, id: u64) -> Option<Turn> {
         let mut state = self.state();
         loop {
@@ -331,8 +334,8 @@ impl Hub {
         }
     }
 
-    /// The turn is over. A request that could not be answered yet is given back; what it wanted again is
-    /// marked in the client's view by now.
+    /// Ends the turn. `unanswered` is a request that could not be answered yet; the part that it wants again
+    /// is already marked in the client's view.
     pub(crate) fn turn_is_over(&self, id: u64, unanswered: Option<Request>) {
         self.client(id, |client| {
             client.writing = false;
@@ -345,7 +348,7 @@ impl Hub {
 }
 
 impl Request {
-    /// Both requests as one.
+    /// Combines both requests into one.
     fn and(self, new: Request) -> Request {
         let again = match (self.again, new.again) {
             (Some(old), Some(new)) => Some(old.union(new)),
@@ -360,7 +363,7 @@ impl Request {
     }
 }
 
-/// A picture that can be served: its size is that of its pixels and can be told in a message.
+/// Returns whether a picture can be served: its size is that of its pixels and fits into a message.
 fn is_possible(pixels: &Pixels) -> bool {
     let sides = 1..=usize::from(u16::MAX);
     sides.contains(&pixels.width)
@@ -368,7 +371,7 @@ fn is_possible(pixels: &Pixels) -> bool {
         && pixels.colours.len() == pixels.width * pixels.height
 }
 
-/// A black screen of the same size.
+/// Returns a black screen of the same size.
 fn blank(screen: &Pixels) -> Pixels {
     let Pixels { width, height, .. } = *screen;
     Pixels { width, height, colours: vec![0; width * height] }

@@ -1,4 +1,4 @@
-//! From a client's key events to the keys of the machine's keyboard.
+//! Converts a client's key events to keys of the machine's keyboard.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ const CAPS_LOCK: Key = Key(0x3a);
 /// The keyboard of one client.
 #[derive(Debug)]
 pub(crate) struct Keyboard {
-    /// The keys that it holds down.
+    /// The keys that the client holds down.
     held: BTreeSet<Key>,
-    /// Caps Lock is on in the guest, as far as its key was pressed here; all clients share it.
+    /// Whether Caps Lock is on in the guest, judged by the presses of its key here. All clients share this.
     caps_lock: Arc<AtomicBool>,
 }
 
-/// What happens to a key: it is down then, or up.
+/// A change of a key: it is pressed (true) or released.
 pub(crate) type Change = (Key, bool);
 
 impl Keyboard {
@@ -29,8 +29,9 @@ impl Keyboard {
         Keyboard { held: BTreeSet::new(), caps_lock }
     }
 
-    /// A key event with a keysym (RFC 6143, section 7.5.4). The guest is to get the character that the
-    /// keysym says also where the client's keyboard needs Shift for it and the guest's does not, or the other way.
+    /// Handles a key event with a keysym (RFC 6143, section 7.5.4). The guest should get the character of the
+    /// keysym even if the client's keyboard needs Shift for it and the guest's does not, or the other way
+    /// round.
     pub(crate) fn keysym(&mut self, keysym: u32, pressed: bool) -> Vec<Change> {
         let Some(meant) = meant(keysym) else { return Vec::new() };
         let change = self.change(meant.key, pressed);
@@ -49,17 +50,18 @@ impl Keyboard {
         change
     }
 
-    /// A key event that names the key (QEMU's extended key event).
+    /// Handles a key event that identifies the key itself (QEMU's extended key event).
     pub(crate) fn keycode(&mut self, keycode: u32, pressed: bool) -> Vec<Change> {
         key_of_keycode(keycode).map_or_else(Vec::new, |key| self.change(key, pressed))
     }
 
-    /// The client has gone: what it held is released.
+    /// Releases the keys that the client held when it disconnected.
     pub(crate) fn release_all(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.held).into_iter().map(|key| (key, false)).collect()
     }
 
-    /// A key that is down already is not pressed again: the machine's keyboard repeats by itself.
+    /// Changes a key. A key that is already down is not pressed again, because the machine's keyboard repeats
+    /// keys by itself.
     fn change(&mut self, key: Key, pressed: bool) -> Vec<Change> {
         let changed = if pressed { self.held.insert(key) } else { self.held.remove(&key) };
         if !changed {
@@ -72,7 +74,7 @@ impl Keyboard {
     }
 }
 
-/// `change` while `shifts` are `pressed`.
+/// Returns `change` while `shifts` are `pressed`.
 fn around(shifts: &[Key], pressed: bool, change: &[Change]) -> Vec<Change> {
     let all = |pressed| shifts.iter().map(move |key| (*key, pressed));
     all(pressed).chain(change.iter().copied()).chain(all(!pressed)).collect()

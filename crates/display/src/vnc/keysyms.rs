@@ -1,27 +1,28 @@
-//! Which key an X11 keysym stands for (RFC 6143, section 7.5.4; X Window System Protocol, appendix A,
-//! "KEYSYM Encoding"; X11's keysymdef.h).
+//! Converts X11 keysyms to keys (RFC 6143, section 7.5.4; X Window System Protocol, appendix A, "KEYSYM
+//! Encoding"; X11's keysymdef.h).
 
 use ring3_core::input::Key;
 use ring3_core::keys;
 
-/// What a keysym asks for.
+/// The key that a keysym stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meant {
     /// The key.
     pub(crate) key: Key,
-    /// What Shift must be for the key to give the keysym's character; nothing if it makes no difference.
+    /// Whether Shift must be down for the key to give the keysym's character, or None if it makes no
+    /// difference.
     pub(crate) shift: Option<bool>,
-    /// The character is a letter, on which Caps Lock acts.
+    /// Whether the character is a letter, on which Caps Lock acts.
     pub(crate) letter: bool,
 }
 
-/// The keysyms for a Unicode character outside of Latin-1 are this and its code.
+/// The keysym of a Unicode character outside Latin-1 is the sum of this and the character's code.
 const UNICODE: u32 = 0x0100_0000;
 
-/// What `keysym` asks for; nothing for one that a US keyboard cannot give.
+/// Returns the key of `keysym`, or None if a US keyboard does not have one.
 ///
-/// The keys to the third level of a layout are left out: the keysym that comes with them is the
-/// character already.
+/// Keys that select the third level of a layout are left out, since the keysym that follows already is the
+/// character.
 pub(crate) fn meant(keysym: u32) -> Option<Meant> {
     let keysym = match keysym {
         0xfe03 | 0xff7e => return None, // ISO_Level3_Shift, Mode_switch
@@ -33,13 +34,13 @@ pub(crate) fn meant(keysym: u32) -> Option<Meant> {
         return Some(Meant { key: keys::by_keysym(keysym)?, shift: None, letter: false });
     };
     let (key, shift) = keys::for_character(character)?;
-    // The space bar gives a space with Shift too.
+    // The space bar gives a space with Shift, too.
     let shift = (character != ' ').then_some(shift);
     Some(Meant { key, shift, letter: character.is_ascii_alphabetic() })
 }
 
-/// For keys of the keypad that depend on Num Lock, the keysym of the other key that gives the same always:
-/// the client has applied its own Num Lock already, and the guest's may differ.
+/// Returns, for a keysym of the keypad that depends on Num Lock, that of another key which always has the
+/// same effect. The client has already applied its own Num Lock, and the guest's may differ.
 fn away_from_keypad(keysym: u32) -> u32 {
     match keysym {
         0xff80 => u32::from(' '),
@@ -55,11 +56,11 @@ fn away_from_keypad(keysym: u32) -> u32 {
     }
 }
 
-/// The key for a keycode of QEMU's extended key events: a code of scan code set 1, with bit 7 in the
+/// Returns the key for a keycode of QEMU's extended key events: a code of scan code set 1, with bit 7 in
 /// place of E0h before it.
 pub(crate) fn key_of_keycode(keycode: u32) -> Option<Key> {
     match keycode {
-        // As clients send Print Screen and Pause, whose real codes are sequences.
+        // The codes that clients send for Print Screen and Pause, whose real codes are sequences.
         0x54 => keys::by_name("print"),
         0xc6 => keys::by_name("pause"),
         0x01..=0x7f => Some(Key(keycode as u16)),

@@ -1,4 +1,4 @@
-//! Where a VNC server listens.
+//! The addresses at which a VNC server listens.
 
 use std::fmt;
 use std::io;
@@ -14,19 +14,19 @@ use thiserror::Error;
 /// The TCP port of display 0 (RFC 6143, section 1).
 const FIRST_PORT: u16 = 5900;
 
-/// Where to listen.
+/// An address at which a server can listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// At a Unix socket with that path.
+    /// A Unix socket with this path.
     Unix(PathBuf),
-    /// At a TCP port of this host, which other hosts do not reach.
+    /// A TCP port of this host that other hosts cannot reach.
     Loopback(SocketAddr),
 }
 
-/// An address that is none, or none to listen at.
+/// Why a text is not an address to listen at.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// It is written in another way.
+    /// The text has another form.
     #[error(
         "{0:?} is no address for VNC; write unix:PATH, or :N or 127.0.0.1:N for display N (TCP port 5900 + N)"
     )]
@@ -34,7 +34,7 @@ pub enum AddressError {
     /// The display's number is too high.
     #[error("there is no display {0}; the highest is {highest}", highest = u16::MAX - FIRST_PORT)]
     Display(String),
-    /// Other hosts would reach it.
+    /// Other hosts would reach the address.
     #[error(
         "VNC is not served at {0}: it has neither password nor encryption, and whoever reaches it has the machine; \
          serve it at 127.0.0.1 and reach it through ssh -L"
@@ -45,8 +45,8 @@ pub enum AddressError {
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// Reads `unix:PATH`, `:N`, `127.0.0.1:N`, `localhost:N` or `[::1]:N`, where N is the display's number:
-    /// the TCP port less 5900.
+    /// Reads `unix:PATH`, `:N`, `127.0.0.1:N`, `localhost:N` or `[::1]:N`, where N is the display's number,
+    /// which is the TCP port less 5900.
     fn from_str(text: &str) -> Result<Address, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
@@ -88,10 +88,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why nothing can listen at an address.
+/// Why a server cannot listen at an address.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Somebody else listens there.
+    /// Another program listens there.
     #[error(
         "cannot serve VNC at {0}: it is in use; choose another one, or end the program that listens there"
     )]
@@ -99,9 +99,9 @@ pub enum ListenError {
     /// The host does not allow it.
     #[error("cannot serve VNC at {address}: {source}")]
     Host {
-        /// Where.
+        /// The address.
         address: Address,
-        /// Why.
+        /// The host's error.
         source: io::Error,
     },
 }
@@ -114,8 +114,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `address`. A Unix socket that a dead process has left is replaced; only the user whose
-    /// process this is may connect to one.
+    /// Listens at `address`. If a dead process has left a Unix socket there, it is replaced. Only the user of
+    /// this process may connect to a Unix socket.
     pub fn bind(address: &Address) -> Result<Listener, ListenError> {
         let in_use = || ListenError::InUse(address.clone());
         let refused = |source| ListenError::Host { address: address.clone(), source };
@@ -136,12 +136,12 @@ impl Listener {
         Ok(Listener { inner: inner?, address: address.clone() })
     }
 
-    /// Where it listens.
+    /// Returns the address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The next client that has come already; [`io::ErrorKind::WouldBlock`] if there is none.
+    /// Returns the next client that has already come, or [`io::ErrorKind::WouldBlock`] if there is none.
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         self.inner.accept()
     }

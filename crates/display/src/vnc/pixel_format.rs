@@ -1,4 +1,4 @@
-//! How a client wants its pixels (RFC 6143, section 7.4).
+//! The pixel formats that clients ask for (RFC 6143, section 7.4).
 
 use thiserror::Error;
 
@@ -16,12 +16,12 @@ pub(crate) struct PixelFormat {
     blue: Channel,
 }
 
-/// Where a colour is in a pixel.
+/// The place of a colour in a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Channel {
-    /// Its greatest value, one less than a power of two.
+    /// The colour's greatest value, one less than a power of two.
     max: u16,
-    /// How far to shift it to the left.
+    /// The distance by which the value is shifted to the left.
     shift: u8,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum BadFormat {
 }
 
 impl PixelFormat {
-    /// The format that the server has of itself: 0RGB with 8 bits each, little-endian.
+    /// The server's own format: 0RGB with 8 bits each, little-endian.
     pub(crate) const NATIVE: PixelFormat = PixelFormat {
         bits_per_pixel: 32,
         depth: 24,
@@ -82,12 +82,12 @@ impl PixelFormat {
         })
     }
 
-    /// 1, 2 or 4.
+    /// Returns the bytes in a pixel: 1, 2 or 4.
     pub(crate) fn bytes_per_pixel(self) -> u8 {
         self.bits_per_pixel / 8
     }
 
-    /// The format as the server's first message has it.
+    /// Encodes the format as in the server's first message.
     pub(crate) fn encode(self) -> [u8; ENCODED_LENGTH] {
         let max = [self.red.max, self.green.max, self.blue.max].map(u16::to_be_bytes);
         let [[r1, r2], [g1, g2], [b1, b2]] = max;
@@ -117,11 +117,11 @@ impl PixelFormat {
 #[derive(Debug, Clone)]
 pub(crate) struct PixelWriter {
     format: PixelFormat,
-    /// The value of each channel in place, for each value of 8 bits.
+    /// For each channel, the shifted value for each value of 8 bits.
     red: [u32; 256],
     green: [u32; 256],
     blue: [u32; 256],
-    /// Which bytes of a pixel ZRLE sends: from, to.
+    /// The range of a pixel's bytes that ZRLE sends.
     compact: (usize, usize),
 }
 
@@ -142,7 +142,7 @@ impl PixelWriter {
         }
     }
 
-    /// The format.
+    /// Returns the format.
     pub(crate) fn format(&self) -> PixelFormat {
         self.format
     }
@@ -153,13 +153,13 @@ impl PixelWriter {
         out.extend_from_slice(&self.bytes(colour)[..length]);
     }
 
-    /// Writes a pixel as ZRLE has it (type CPIXEL, section 7.7.5): without the byte that is always zero.
+    /// Writes a pixel as in ZRLE (type CPIXEL, section 7.7.5), without the byte that is always zero.
     pub(crate) fn compact_pixel(&self, colour: u32, out: &mut Vec<u8>) {
         let (from, to) = self.compact;
         out.extend_from_slice(&self.bytes(colour)[from..to]);
     }
 
-    /// The pixel's bytes in their order, at the start of an array.
+    /// Returns the pixel's bytes in their order, at the start of an array.
     fn bytes(&self, colour: u32) -> [u8; 4] {
         let [_, red, green, blue] = colour.to_be_bytes();
         let value = self.red[usize::from(red)]
@@ -173,7 +173,7 @@ impl PixelWriter {
     }
 }
 
-/// Which bytes of a pixel make a CPIXEL.
+/// Returns the range of a pixel's bytes that make a CPIXEL.
 fn compact(format: PixelFormat) -> (usize, usize) {
     let used = format.red.mask() | format.green.mask() | format.blue.mask();
     let low = used & 0xff00_0000 == 0;
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!((all, compacted), (vec![0, 0x56, 0x34, 0x12], vec![0x56, 0x34, 0x12]));
         let (all, compacted) = compact(1, 24, 16, 8);
         assert_eq!((all, compacted), (vec![0x12, 0x34, 0x56, 0], vec![0x12, 0x34, 0x56]));
-        // No byte is without colour.
+        // Every byte has some colour.
         let (all, compacted) = compact(0, 24, 8, 0);
         assert_eq!(all, compacted);
     }

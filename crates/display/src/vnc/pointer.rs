@@ -1,4 +1,4 @@
-//! From a client's pointer to a mouse that knows only how far it was moved.
+//! Converts a client's pointer to movements of a mouse, which reports only distances.
 
 use ring3_core::input::MouseMove;
 
@@ -6,7 +6,8 @@ use ring3_core::input::MouseMove;
 const LEFT: u8 = 1 << 0;
 const MIDDLE: u8 = 1 << 1;
 const RIGHT: u8 = 1 << 2;
-/// Buttons 4 and 5 are the wheel: a press is one step away from the user, or towards him.
+/// Buttons 4 and 5 are the wheel: a press of 4 is one step away from the user, and one of 5 a step towards
+/// the user.
 const WHEEL_UP: u8 = 1 << 3;
 const WHEEL_DOWN: u8 = 1 << 4;
 
@@ -15,12 +16,13 @@ const WHEEL_DOWN: u8 = 1 << 4;
 pub(crate) struct Pointer {
     at: Option<(u16, u16)>,
     buttons: u8,
-    /// What the machine has not been told yet.
+    /// The movement that the machine has not been told of yet.
     pending: Option<MouseMove>,
 }
 
 impl Pointer {
-    /// A pointer event. Movements with the same buttons become one; what is ready to be sent is returned.
+    /// Handles a pointer event. Movements with the same buttons are combined; the result is a movement that
+    /// is ready to be sent.
     pub(crate) fn event(&mut self, buttons: u8, x: u16, y: u16) -> Option<MouseMove> {
         let ready = if buttons == self.buttons { None } else { self.take() };
         let (old_x, old_y) = self.at.replace((x, y)).unwrap_or((x, y));
@@ -39,12 +41,12 @@ impl Pointer {
         ready
     }
 
-    /// What the machine is to be told now.
+    /// Returns the movement that must be sent now.
     pub(crate) fn take(&mut self) -> Option<MouseMove> {
         self.pending.take()
     }
 
-    /// The client has gone: its buttons are released.
+    /// Releases the buttons that the client held when it disconnected.
     pub(crate) fn release_all(&mut self) -> Option<MouseMove> {
         let held = self.buttons & (LEFT | MIDDLE | RIGHT) != 0;
         *self = Pointer::default();

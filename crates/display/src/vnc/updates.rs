@@ -1,4 +1,4 @@
-//! What a server writes to a client after the handshake: framebuffer updates (RFC 6143, section 7.6.1).
+//! Writes framebuffer updates to a client after the handshake (RFC 6143, section 7.6.1).
 
 use std::io::{self, Write};
 
@@ -24,17 +24,17 @@ pub(crate) mod encodings {
 }
 use encodings::*;
 
-/// The number of the message.
+/// The type of the message.
 const FRAMEBUFFER_UPDATE: u8 = 0;
 
-/// What ExtendedDesktopSize says in the places of a rectangle's x and y: why it comes, and whether a
-/// client's wish was granted.
+/// The values that ExtendedDesktopSize carries in place of a rectangle's x and y: the reason for the message,
+/// and whether a client's request was granted.
 const BY_THE_SERVER: usize = 0;
 const BY_THIS_CLIENT: usize = 1;
 const GRANTED: usize = 0;
 const PROHIBITED: usize = 1;
 
-/// Why no more is written to a client.
+/// Why the writer of a client has stopped.
 #[derive(Debug, Error)]
 pub(crate) enum UpdateError {
     #[error(transparent)]
@@ -43,8 +43,8 @@ pub(crate) enum UpdateError {
     Zlib(#[from] ZlibError),
 }
 
-/// Writes updates to a client until it goes or the server ends. The client's screen has the size `width` by
-/// `height` at first.
+/// Writes updates to a client until it disconnects or the server ends. The client's screen has the size
+/// `width` by `height` at first.
 pub(crate) fn write_updates(
     hub: &Hub,
     id: u64,
@@ -90,7 +90,8 @@ impl Updates {
         self.writer = writer;
     }
 
-    /// What is to be written. Its room is given up with it: an update may be large, and the next one small.
+    /// Takes the bytes to be written, and their buffer with them: an update may be large, and the next one
+    /// small.
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -106,7 +107,7 @@ impl Updates {
         }
     }
 
-    /// Answers a request with what is new on `screen`; false if there is nothing.
+    /// Answers a request with the changes on `screen`. Returns false if there are none.
     fn answer(
         &mut self,
         request: &Request,
@@ -128,7 +129,7 @@ impl Updates {
                 self.rectangle(area, DESKTOP_SIZE);
             }
         }
-        // A client that cannot change its size sees what fits.
+        // A client that cannot change its size sees the part that fits.
         let (width, height) = self.view.size();
         let screen = fitted(screen, width, height);
         let changes = self.view.update(&screen, area);
@@ -167,7 +168,7 @@ impl Updates {
         Ok(())
     }
 
-    /// An update of the size alone, with the one screen that there is.
+    /// Adds an update of the size alone, with the one screen that exists.
     fn extended_size(&mut self, reason: usize, status: usize) {
         let (width, height) = self.view.size();
         self.start(1);
@@ -180,13 +181,13 @@ impl Updates {
         self.out.extend_from_slice(&0u32.to_be_bytes()); // flags
     }
 
-    /// The beginning of a message with so many rectangles.
+    /// Begins a message with `rectangles` rectangles.
     fn start(&mut self, rectangles: u16) {
         self.out.extend_from_slice(&[FRAMEBUFFER_UPDATE, 0]);
         self.out.extend_from_slice(&rectangles.to_be_bytes());
     }
 
-    /// The beginning of a rectangle.
+    /// Begins a rectangle.
     fn rectangle(&mut self, rect: Rect, encoding: i32) {
         for number in [rect.x, rect.y, rect.width, rect.height] {
             self.out.extend_from_slice(&(number as u16).to_be_bytes());

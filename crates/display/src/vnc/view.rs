@@ -1,4 +1,4 @@
-//! What a client has on its screen, and what of it is no longer true.
+//! Tracks the screen that a client shows, and which parts of it are out of date.
 
 use std::borrow::Cow;
 
@@ -14,12 +14,13 @@ pub(crate) struct Rect {
 }
 
 impl Rect {
-    /// All of a screen of that size.
+    /// Returns the rectangle of a whole screen of this size.
     pub(crate) fn all(width: usize, height: usize) -> Rect {
         Rect { x: 0, y: 0, width, height }
     }
 
-    /// Its parts of `size` by `size` pixels, smaller at its right and lower edges, row by row from its upper left corner.
+    /// Returns its parts of `size` by `size` pixels, smaller at its right and lower edges, row by row from
+    /// its upper left corner.
     pub(crate) fn parts(self, size: usize) -> impl Iterator<Item = Rect> {
         let corners = (0..self.height)
             .step_by(size)
@@ -32,7 +33,7 @@ impl Rect {
         })
     }
 
-    /// The smallest rectangle with both in it.
+    /// Returns the smallest rectangle that contains both.
     pub(crate) fn union(self, other: Rect) -> Rect {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));
         let right = (self.x + self.width).max(other.x + other.width);
@@ -40,13 +41,13 @@ impl Rect {
         Rect { x, y, width: right - x, height: bottom - y }
     }
 
-    /// What of it is on a screen of that size.
+    /// Returns the part of it that lies on a screen of this size.
     fn clipped(self, width: usize, height: usize) -> Rect {
         let (x, y) = (self.x.min(width), self.y.min(height));
         Rect { x, y, width: self.width.min(width - x), height: self.height.min(height - y) }
     }
 
-    /// The tiles that it touches: columns and rows.
+    /// Returns the columns and rows of the tiles that it touches.
     fn tiles(self) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
         if self.width == 0 || self.height == 0 {
             return (0..0, 0..0);
@@ -56,12 +57,12 @@ impl Rect {
     }
 }
 
-/// Changes are found by squares of so many pixels.
+/// The side of the squares by which changes are found, in pixels.
 const TILE: usize = 16;
-/// More rectangles than that are sent as one.
+/// The most rectangles in an update; a larger number is sent as one rectangle.
 const MOST_RECTANGLES: usize = 1000;
 
-/// The rows of `rect` in `pixels`.
+/// Returns the rows of `rect` in `pixels`.
 pub(crate) fn rows(pixels: &Pixels, rect: Rect) -> impl Iterator<Item = &[u32]> {
     pixels
         .colours
@@ -71,7 +72,8 @@ pub(crate) fn rows(pixels: &Pixels, rect: Rect) -> impl Iterator<Item = &[u32]> 
         .map(move |row| &row[rect.x..rect.x + rect.width])
 }
 
-/// `pixels` on a screen of that size: cut off, or black where there is more screen.
+/// Returns `pixels` on a screen of this size: cut off where the screen is smaller, or black where it is
+/// larger.
 pub(crate) fn fitted(pixels: &Pixels, width: usize, height: usize) -> Cow<'_, Pixels> {
     if (pixels.width, pixels.height) == (width, height) {
         return Cow::Borrowed(pixels);
@@ -85,17 +87,17 @@ pub(crate) fn fitted(pixels: &Pixels, width: usize, height: usize) -> Cow<'_, Pi
     Cow::Owned(Pixels { width, height, colours })
 }
 
-/// What a client has on its screen.
+/// The screen that a client shows.
 #[derive(Debug)]
 pub(crate) struct View {
     pixels: Pixels,
-    /// For each tile: the client is to get it whatever is in it.
+    /// For each tile, whether the client must get it even if it has not changed.
     stale: Vec<bool>,
     tiles_wide: usize,
 }
 
 impl View {
-    /// That of a client of which nothing is known.
+    /// Makes the view of a client whose screen is unknown.
     pub(crate) fn new(width: usize, height: usize) -> View {
         let tiles_wide = width.div_ceil(TILE);
         View {
@@ -105,12 +107,12 @@ impl View {
         }
     }
 
-    /// Its width and height.
+    /// Returns its width and height.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.pixels.width, self.pixels.height)
     }
 
-    /// The client wants all of `area` again.
+    /// Notes that the client wants all of `area` again.
     pub(crate) fn spoil(&mut self, area: Rect) {
         let (columns, rows) = area.clipped(self.pixels.width, self.pixels.height).tiles();
         for row in rows {
@@ -118,12 +120,13 @@ impl View {
         }
     }
 
-    /// Takes over from `screen`, which has this view's size, what differs in `area` (as whole tiles), and
-    /// returns where that is. The rectangles do not overlap.
+    /// Copies from `screen`, which has this view's size, the tiles in `area` that differ, and returns the
+    /// rectangles of these tiles. The rectangles do not overlap.
     pub(crate) fn update(&mut self, screen: &Pixels, area: Rect) -> Vec<Rect> {
         let (columns, tile_rows) = area.clipped(self.pixels.width, self.pixels.height).tiles();
         let mut changes: Vec<Rect> = Vec::new();
-        // Those of the tile row above, which grow downwards if the same tiles have changed in this one.
+        // The rectangles of the tile row above, which grow downwards if the same tiles have changed in this
+        // row.
         let mut above = 0..0;
         for row in tile_rows {
             let mut runs = Vec::new();
@@ -155,7 +158,7 @@ impl View {
         if changes.len() > MOST_RECTANGLES
             && let Some(all) = changes.iter().copied().reduce(Rect::union)
         {
-            // Between the rectangles is what the client has already.
+            // The client already has the pixels between the rectangles.
             return vec![all];
         }
         changes
@@ -166,7 +169,7 @@ impl View {
             .clipped(self.pixels.width, self.pixels.height)
     }
 
-    /// Takes over a tile, and says whether there was anything to take over.
+    /// Copies a tile, and returns whether the client must get it.
     fn take(&mut self, screen: &Pixels, tile: Rect, index: usize) -> bool {
         let width = self.pixels.width;
         let mut changed = std::mem::take(&mut self.stale[index]);

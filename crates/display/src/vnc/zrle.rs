@@ -1,7 +1,7 @@
-//! The ZRLE encoding (RFC 6143, section 7.7.6): squares of 64 pixels with a palette each, all in one
-//! zlib stream as long as the connection lives.
+//! The ZRLE encoding (RFC 6143, section 7.7.6): squares of 64 pixels, each with its palette, all in one zlib
+//! stream that lasts as long as the connection.
 //!
-//! Of the subencodings of a tile these are used: raw, solid and packed palette. Runs are left to zlib,
+//! Of the subencodings of a tile, this encoder uses raw, solid and packed palette. It leaves runs to zlib,
 //! which finds them in packed pixels as well.
 
 use flate2::{Compress, Compression, FlushCompress};
@@ -16,11 +16,11 @@ const TILE: usize = 64;
 /// The most colours of a packed palette.
 const MOST_COLOURS: usize = 16;
 
-/// The subencodings that are no size of a palette.
+/// The subencodings whose numbers are not sizes of palettes.
 const RAW: u8 = 0;
 const SOLID: u8 = 1;
 
-/// zlib has refused to compress.
+/// The error of zlib when it refuses to compress.
 #[derive(Debug, Error)]
 #[error("cannot compress an update: {0}")]
 pub(crate) struct ZlibError(#[from] flate2::CompressError);
@@ -37,7 +37,7 @@ impl Zrle {
         Zrle { zlib: Compress::new(Compression::fast(), true), tiles: Vec::new() }
     }
 
-    /// Writes the pixels in `rect`: the length of what follows, and the tiles compressed.
+    /// Writes the pixels in `rect`: the length of the compressed tiles, and the tiles.
     pub(crate) fn encode(
         &mut self,
         pixels: &Pixels,
@@ -57,7 +57,7 @@ impl Zrle {
         Ok(())
     }
 
-    /// Compresses the tiles, and all that is needed to decompress them.
+    /// Compresses the tiles, with everything that is needed to decompress them.
     fn compress(&mut self, out: &mut Vec<u8>) -> Result<(), ZlibError> {
         let mut rest = self.tiles.as_slice();
         loop {
@@ -65,7 +65,7 @@ impl Zrle {
             let before = self.zlib.total_in();
             self.zlib.compress_vec(rest, out, FlushCompress::Sync)?;
             rest = &rest[(self.zlib.total_in() - before) as usize..];
-            // A flush is complete when it leaves room (zlib.h, deflate).
+            // A flush is complete when it leaves space in the buffer (zlib.h, deflate).
             if rest.is_empty() && out.len() < out.capacity() {
                 return Ok(());
             }
@@ -96,7 +96,7 @@ fn encode_tile(pixels: &Pixels, tile: Rect, writer: &PixelWriter, out: &mut Vec<
         _ => 4,
     };
     for row in rows(pixels, tile) {
-        // Leftmost pixel in the highest bits; each row starts with a byte of its own.
+        // The leftmost pixel is in the highest bits; each row starts with a byte of its own.
         for pixels in row.chunks(8 / bits) {
             let mut byte = 0;
             for (place, colour) in pixels.iter().enumerate() {
@@ -108,7 +108,7 @@ fn encode_tile(pixels: &Pixels, tile: Rect, writer: &PixelWriter, out: &mut Vec<
     }
 }
 
-/// The colours, if they are few enough for a packed palette.
+/// Returns the distinct colours, if they are few enough for a packed palette.
 fn palette(colours: impl Iterator<Item = u32>) -> Option<Vec<u32>> {
     let mut palette: Vec<u32> = Vec::with_capacity(MOST_COLOURS);
     let mut last = None;
@@ -152,7 +152,7 @@ mod tests {
         u32::from_be_bytes([0, *red, *green, *blue])
     }
 
-    /// Decodes tiles as section 7.7.6 says, into a picture of that size.
+    /// Decodes tiles by section 7.7.6 into a picture of this size.
     fn decoded(mut from: &[u8], width: usize, height: usize) -> Vec<u32> {
         let mut colours = vec![u32::MAX; width * height];
         for top in (0..height).step_by(64) {
@@ -203,7 +203,7 @@ mod tests {
         ) {
             let mut zrle = Zrle::new();
             let mut zlib = Decompress::new(true);
-            // One stream has several rectangles.
+            // One stream contains several rectangles.
             for palette in palettes {
                 let colours: Vec<u32> =
                     noise.iter().take(width * height).map(|noise| noise % palette * 1000).collect();

@@ -1,4 +1,4 @@
-//! What the tests share: a machine that is only a screen.
+//! A machine that consists only of a screen, for the tests.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use ring3_core::display::{Cell, Picture, Pixels, TextScreen};
 use ring3_core::input::DeviceInput;
 use ring3_display::{Ended, Machine};
 
-/// How long to wait for what should come at once, before the test fails.
+/// How long to wait for an event that should happen at once, before the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A machine that shows what it is told to and keeps what it is sent.
+/// A machine that shows the picture it is given and keeps the inputs that it receives.
 #[derive(Debug, Default)]
 pub(crate) struct FakeMachine {
     picture: Mutex<Option<Picture>>,
@@ -34,7 +34,7 @@ impl FakeMachine {
         *self.picture.lock().unwrap_or_else(PoisonError::into_inner) = Some(picture);
     }
 
-    /// The picture changes as soon as a key comes.
+    /// Makes the picture change as soon as a key arrives.
     pub(crate) fn show_after_a_key(&self, picture: Picture) {
         *self.after_a_key.lock().unwrap_or_else(PoisonError::into_inner) = Some(picture);
     }
@@ -43,12 +43,12 @@ impl FakeMachine {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    /// How often the picture was asked for.
+    /// Returns how often the picture was asked for.
     pub(crate) fn looks(&self) -> usize {
         self.looks.load(Ordering::SeqCst)
     }
 
-    /// Waits for the first inputs, `count` of them.
+    /// Waits for the first `count` inputs.
     pub(crate) fn wait_for_inputs(&self, count: usize) -> Vec<DeviceInput> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -80,7 +80,7 @@ impl Machine for FakeMachine {
     }
 }
 
-/// Pixels that differ from each other.
+/// Makes pixels that differ from each other.
 pub(crate) fn pattern(width: usize, height: usize) -> Pixels {
     let colours = (0..width * height)
         .map(|place| {
@@ -91,7 +91,8 @@ pub(crate) fn pattern(width: usize, height: usize) -> Pixels {
     Pixels { width, height, colours }
 }
 
-/// A text screen of 80 by 25 with these lines, bright yellow on blue, and the cursor behind the last one.
+/// Makes a text screen of 80 by 25 with these lines, bright yellow on blue, and the cursor behind the last
+/// one.
 pub(crate) fn text(lines: &[&str]) -> TextScreen {
     let blank = Cell { character: b' ', foreground: 0xffff55, background: 0x0000aa, blinks: false };
     let mut cells = vec![blank; 80 * 25];

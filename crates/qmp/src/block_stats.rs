@@ -1,4 +1,4 @@
-//! The command that tells what drives have done (QMP Reference Manual, `query-blockstats`).
+//! The command for the statistics of drives (QMP Reference Manual, `query-blockstats`).
 
 use ring3_vm::control::DriveInfo;
 use serde::Deserialize;
@@ -8,7 +8,8 @@ use crate::commands::Machine;
 use crate::media;
 use crate::protocol::{Arguments, Failure, read};
 
-/// What each drive has done, or with `query-nodes` each node that is in one: it is the same.
+/// Returns the statistics of each drive, or with `query-nodes` of each node that is in a drive, which are the
+/// same.
 pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -34,7 +35,7 @@ pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
         .collect())
 }
 
-/// The counters of a drive (`BlockDeviceStats`). Requests are not merged here.
+/// Returns the counters of a drive (`BlockDeviceStats`). Requests are not merged here.
 fn stats(drive: &DriveInfo) -> Value {
     let counts = &drive.counts;
     let mut stats = json!({
@@ -66,7 +67,7 @@ fn stats(drive: &DriveInfo) -> Value {
     stats
 }
 
-/// A line for people for each drive.
+/// Returns a line of text for each drive.
 pub(crate) fn lines(machine: &Machine) -> Result<String, Failure> {
     let drives = machine.control.drives()?;
     let lines = drives.iter().map(|drive| {

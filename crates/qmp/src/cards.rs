@@ -1,4 +1,4 @@
-//! The commands that put cards into PCI slots and ask guests for them: virtio disks.
+//! The commands that put virtio disks into PCI slots and remove them with the guest's consent.
 
 use ring3_devices::virtio::block::{DiskModel, QUEUES_MAX};
 use ring3_devices::virtio::pci::Interfaces;
@@ -12,11 +12,11 @@ use crate::commands::{Machine, done};
 use crate::nodes;
 use crate::protocol::{Arguments, Failure, read};
 
-/// What QEMU calls the device, which is the name of its driver, and the bus.
+/// QEMU's names of the device, which are those of its driver, and of the bus.
 const DRIVERS: [&str; 2] = ["virtio-blk-pci", "virtio-blk"];
 const BUS: &str = "pci.0";
 
-/// A switch as clients write it: those that come from a command line as a word.
+/// A switch as clients write it; values from a command line are words.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum Switch {
@@ -131,7 +131,8 @@ impl DeviceAdd {
         Ok(Interfaces { legacy, modern })
     }
 
-    /// Device and function number, such as `5`, `0x1f` or `5.0`.
+    /// Returns the device number from text such as `5`, `0x1f` or `5.0`, where the function number follows
+    /// the point.
     fn slot(&self) -> Result<Option<u8>, Failure> {
         let text = match &self.addr {
             None => return Ok(None),
@@ -139,7 +140,8 @@ impl DeviceAdd {
             Some(Number::Text(text)) => text.clone(),
         };
         let (slot, function) = text.split_once('.').unwrap_or((&text, "0"));
-        // QEMU reads numbers in hexadecimal here, with 0x or without; one that is no text is what it is.
+        // QEMU reads this text in hexadecimal, with or without 0x. A value that is a number in JSON counts as
+        // it is.
         let slot = match &self.addr {
             Some(Number::Number(slot)) => u8::try_from(*slot).ok(),
             _ => u8::from_str_radix(slot.trim_start_matches("0x"), 16).ok(),
@@ -162,7 +164,7 @@ impl DeviceAdd {
             let found = known.map(|(_, on_error)| *on_error).filter(is_possible);
             match found {
                 Some(on_error) => Ok(on_error),
-                // What it is where nothing is said.
+                // This word selects the default.
                 None if word == "auto" => Ok(default),
                 None => {
                     Err(Failure::generic(format!("Parameter '{name}' does not accept '{word}'")))
@@ -177,7 +179,7 @@ impl DeviceAdd {
     }
 }
 
-/// Asks the guest for a card.
+/// Asks the guest to release a card.
 pub(crate) fn remove(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! What the commands do.
+//! The commands of QMP and their effects.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{block_stats, cards, limits, media, monitor, nodes, probe, qom, schema};
 
-/// What a command does: with the machine and its arguments, to what it returns.
+/// The function of a command. It takes the machine and the arguments, and returns the command's result.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 
-/// The commands, but for `qmp_capabilities`, which is the session's.
+/// The commands, except `qmp_capabilities`, which belongs to the session.
 const COMMANDS: &[(&str, Handler)] = &[
     ("balloon", probe::inflate),
     ("block_resize", media::resize),
@@ -140,37 +140,37 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
 ];
 
-/// Negotiates; see the session.
+/// The command that negotiates capabilities; see the session.
 pub(crate) const CAPABILITIES: &str = "qmp_capabilities";
 
-/// The names of all commands.
+/// Returns the names of all commands.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(name, _)| *name).chain([CAPABILITIES])
 }
 
-/// What tools are told of a machine that it does not know itself.
+/// Facts about a machine that tools ask for and that the machine itself does not know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What people call it.
+    /// Its name for people.
     pub name: Option<String>,
     /// Its identity.
     pub uuid: Option<[u8; 16]>,
-    /// Where its serial ports and monitors go.
+    /// The other ends of its serial ports and monitors.
     pub characters: Vec<CharacterInfo>,
-    /// Where its screen is served.
+    /// The address at which its screen is served.
     pub screen: Option<String>,
 }
 
-/// Where the bytes of a serial port or monitor go.
+/// The other end of a serial port or monitor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CharacterInfo {
-    /// What people call it.
+    /// Its name for people.
     pub label: String,
     /// The file, socket or terminal.
     pub place: String,
 }
 
-/// The machine as the commands see it.
+/// The machine, as the commands see it.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) control: Control,
@@ -182,7 +182,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The machine behind `control`.
+    /// Makes the machine behind `control`.
     pub(crate) fn new(control: Control, facts: Facts) -> io::Result<Machine> {
         Ok(Machine {
             typist: Typist::new(control.clone())?,
@@ -194,7 +194,7 @@ impl Machine {
         })
     }
 
-    /// Does `command`.
+    /// Executes `command`.
     pub(crate) fn execute(&self, command: Command) -> Result<Value, Failure> {
         let Command { name, arguments, .. } = command;
         if let Some((_, handler)) = COMMANDS.iter().find(|(known, _)| *known == name) {
@@ -205,29 +205,29 @@ impl Machine {
         }
     }
 
-    /// The block nodes of clients.
+    /// Returns the block nodes of clients.
     pub(crate) fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        // A thread that panicked has left them as whole as any other.
+        // A thread that panicked has left the nodes consistent.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the machine does not know itself.
+    /// Returns the facts that the machine itself does not know.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Who types.
+    /// Returns the thread that types.
     pub(crate) fn typist(&self) -> &Typist {
         &self.typist
     }
 
-    /// What clients have asked for.
+    /// Returns the events that clients have asked for.
     pub(crate) fn asked(&self) -> &Asked {
         &self.asked
     }
 }
 
-/// For a command that takes no arguments.
+/// Checks the arguments of a command that takes none.
 pub(crate) fn none(arguments: Arguments) -> Result<(), Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -236,7 +236,7 @@ pub(crate) fn none(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a command returns that has nothing to tell.
+/// Makes the result of a command that returns nothing.
 #[expect(clippy::unnecessary_wraps, reason = "what handlers return")]
 pub(crate) fn done() -> Result<Value, Failure> {
     Ok(json!({}))
@@ -254,11 +254,11 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     Ok(json!({"running": status == Status::Running, "status": name}))
 }
 
-/// Who counts.
+/// The provider of the statistics.
 const PROVIDER: &str = "ring3";
 
-/// What the machine counts, of which there is nothing for its parts alone. QEMU's own counters are KVM's; these have a provider of their own. Those
-/// of the engine begin with its name.
+/// Returns the counters of the machine; its parts have none of their own. QEMU's own counters belong to KVM;
+/// these have a provider of their own. The names of the engine's counters begin with the engine's name.
 fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "lowercase")]
@@ -285,7 +285,7 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     if target != Target::Vm {
         return Ok(json!([]));
     }
-    // None for all names.
+    // None means all names.
     let wanted = match providers {
         None => None,
         Some(providers) => {
@@ -308,7 +308,7 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     Ok(json!([{"provider": PROVIDER, "stats": counters}]))
 }
 
-/// A line of the monitor for people.
+/// Executes a line of the monitor for people.
 fn human_monitor_command(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -318,11 +318,11 @@ fn human_monitor_command(machine: &Machine, arguments: Arguments) -> Result<Valu
         _cpu_index: u32,
     }
     let Line { command_line, .. } = read(arguments)?;
-    // As a person's terminal has the ends of lines.
+    // A person's terminal expects these ends of lines.
     Ok(json!(monitor::execute(machine, &command_line).replace('\n', "\r\n")))
 }
 
-/// Writes memory into a file.
+/// Writes guest memory into a file.
 fn save_memory(machine: &Machine, arguments: Arguments, is_linear: bool) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -338,7 +338,7 @@ fn save_memory(machine: &Machine, arguments: Arguments, is_linear: bool) -> Resu
     done()
 }
 
-/// Plugs the cable of a network card in or out.
+/// Connects or disconnects the cable of a network card.
 fn set_link(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -354,7 +354,7 @@ fn set_link(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     done()
 }
 
-/// The one processor. Its thread is the process's first one.
+/// Describes the only processor. Its thread is the first one of the process.
 fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     Ok(json!([{
@@ -366,7 +366,7 @@ fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure>
     }]))
 }
 
-/// A drive as query-block shows it. Members that QEMU always has say that there is no such thing as encryption.
+/// Describes a drive as in query-block. Members that QEMU always has say that there is no encryption.
 fn block_info(drive: &DriveInfo) -> Value {
     let mut info = json!({
         "device": media::name(drive),
@@ -381,7 +381,7 @@ fn block_info(drive: &DriveInfo) -> Value {
         Some(_) => json!("failed"),
     };
     if drive.removable {
-        // A drive without a medium has its tray open, as far as anyone can tell from outside.
+        // As far as clients can tell, a drive without a medium has its tray open.
         info["tray_open"] = json!(drive.medium.is_none());
     }
     if let Some(inserted) = inserted(drive) {
@@ -390,7 +390,7 @@ fn block_info(drive: &DriveInfo) -> Value {
     info
 }
 
-/// What is in a drive, as query-block and query-named-block-nodes show it.
+/// Describes the medium in a drive as in query-block and query-named-block-nodes.
 pub(crate) fn inserted(drive: &DriveInfo) -> Option<Value> {
     let Medium { sectors, read_only } = drive.medium?;
     let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());
@@ -419,7 +419,7 @@ pub(crate) fn inserted(drive: &DriveInfo) -> Option<Value> {
     Some(inserted)
 }
 
-/// What the screen shows, if there is one.
+/// Returns the picture on the screen, if there is a screen.
 fn picture(machine: &Machine) -> Result<Picture, Failure> {
     machine.control.picture()?.ok_or_else(|| Failure::generic("the machine has no screen"))
 }
@@ -468,7 +468,7 @@ fn input_send_event(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
     let InputSendEvent { events } = read(arguments)?;
     let mut pointer = machine.pointer.lock().unwrap_or_else(PoisonError::into_inner);
     let mut steps = Vec::new();
-    // What the mouse does between two keys belongs together.
+    // Mouse events between two keys belong together.
     let mut moves = Vec::new();
     let screen = || {
         let picture = picture(machine)?;

@@ -1,13 +1,14 @@
-//! The devices that a command line or a tool can name, with what can be said of each: types, as QEMU's object model has them.
+//! The devices that a command line or a tool can name, with their properties, as types of QEMU's object
+//! model.
 
 /// A type of device.
 pub(crate) struct DeviceType {
     pub(crate) name: &'static str,
-    /// The type that it is one of.
+    /// The parent type.
     pub(crate) parent: &'static str,
-    /// The names of its properties, and their types.
+    /// The names of its properties, and the properties' types.
     pub(crate) properties: &'static [(&'static str, &'static str)],
-    /// What can be added while the machine runs.
+    /// Whether such a device can be added while the machine runs.
     pub(crate) hotpluggable: bool,
 }
 
@@ -73,7 +74,7 @@ const fn device(
     DeviceType { name, parent, properties, hotpluggable }
 }
 
-/// All of them.
+/// All types of devices.
 pub(crate) const DEVICES: &[DeviceType] = &[
     device("virtio-blk-pci", "virtio-pci", VIRTIO_DISK, true),
     device("virtio-blk", "virtio-pci", VIRTIO_DISK, true),
@@ -105,7 +106,7 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("ioapic", "sys-bus-device", &[], false),
 ];
 
-/// Types that are none by themselves: name and parent.
+/// Types without instances of their own: name and parent.
 pub(crate) const ABSTRACT: &[(&str, &str)] = &[
     ("object", ""),
     ("device", "object"),
@@ -119,7 +120,8 @@ pub(crate) const ABSTRACT: &[(&str, &str)] = &[
     ("accel", "object"),
 ];
 
-/// What can be said of the device of driver `name`: names and types. Empty where there is no such device.
+/// Returns the names and types of the properties of the device with driver `name`. The result is empty if
+/// there is no such device.
 pub fn device_properties(name: &str) -> Vec<(&'static str, &'static str)> {
     let found = DEVICES.iter().find(|device| device.name == name);
     found.map(|device| device.properties.to_vec()).unwrap_or_default()

@@ -1,16 +1,16 @@
-//! From bytes to messages.
+//! Splits a stream of bytes into messages.
 //!
-//! A message is a JSON object. Most tools end it with a line feed, but not all do, so it is over with its
-//! last brace. A message that is none (garbage, a string that runs over the end of a line, more
-//! braces closed than opened) is over as soon as that is seen, and the next byte starts afresh. As in QEMU a
-//! byte FFh, which no text has, ends whatever there is.
+//! A message is a JSON object. Most tools end it with a line feed, but some do not, so a message ends with
+//! its last brace. An invalid message (garbage, a string that continues over the end of a line, more braces
+//! closed than opened) ends as soon as the error is recognised, and the next byte begins a new one. As in
+//! QEMU a byte FFh, which occurs in no text, ends any message.
 
 use thiserror::Error;
 
-/// Bytes of a message at most. The longest that make sense are a thousand keys to type.
+/// The most bytes of a message. The longest useful message types a thousand keys.
 pub(crate) const LONGEST_MESSAGE: usize = 64 << 10;
 
-/// A message is longer than [`LONGEST_MESSAGE`].
+/// The error for a message longer than [`LONGEST_MESSAGE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a message is longer than {LONGEST_MESSAGE} bytes")]
 pub(crate) struct TooLong;
@@ -19,15 +19,15 @@ pub(crate) struct TooLong;
 #[derive(Debug, Default)]
 pub(crate) struct Framer {
     message: Vec<u8>,
-    /// Braces and brackets that are open.
+    /// Number of open braces and brackets.
     depth: usize,
     in_string: bool,
-    /// The byte before was a backslash in a string.
+    /// Whether the last byte was a backslash in a string.
     escaped: bool,
 }
 
 impl Framer {
-    /// Takes the next byte; the message that is complete with it, or that there is none.
+    /// Takes the next byte. Returns the message that it completes, or the error that ends it.
     pub(crate) fn push(&mut self, byte: u8) -> Option<Result<Vec<u8>, TooLong>> {
         if self.message.is_empty() && byte.is_ascii_whitespace() {
             return None;

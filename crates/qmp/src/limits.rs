@@ -1,4 +1,4 @@
-//! The command that limits what a drive does (QMP Reference Manual, `block_set_io_throttle`).
+//! The command that limits the throughput of a drive (QMP Reference Manual, `block_set_io_throttle`).
 
 use ring3_vm::drives::{Limit, LimitError, Limits};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::commands::{Machine, done};
 use crate::media::{self, Asked};
 use crate::protocol::{Arguments, Failure, read};
 
-/// Gives a drive other limits; those that are not named are none.
+/// Sets the limits of a drive; those that are not named are removed.
 pub(crate) fn set(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -54,7 +54,8 @@ pub(crate) fn set(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
     done()
 }
 
-/// Puts `limits` among the members of `inserted` (`BlockDeviceInfo`). Those for bursts are there where there are any.
+/// Adds `limits` to the members of `inserted` (`BlockDeviceInfo`). Members for bursts exist only where bursts
+/// are limited.
 pub(crate) fn show(limits: &Limits, inserted: &mut Value) {
     for (name, limit) in [
         ("bps", limits.bytes_total),

@@ -1,7 +1,7 @@
 //! The commands that change discs and diskettes, and the sizes of disks.
 //!
-//! A guest that has locked the tray of its drive is asked for the disc, and the command fails; with `force` the guest finds
-//! the disc changed.
+//! If a guest has locked the tray of its drive, it is asked for the disc, and the command fails. With `force`
+//! the disc is changed at once.
 
 use std::path::{Path, PathBuf};
 
@@ -16,17 +16,17 @@ use serde_json::Value;
 use crate::commands::{Machine, done};
 use crate::protocol::{Arguments, Failure, read};
 
-/// What a client calls a drive, whatever is in it: as query-block says.
+/// Returns the name of a drive, whatever is in it, as in query-block.
 pub(crate) fn name(drive: &DriveInfo) -> String {
     drive.names.drive.clone().unwrap_or_else(|| place(&drive.device, drive.unit))
 }
 
-/// The same for one that nobody has called anything.
+/// Returns the name of a drive to which nobody has given one.
 pub(crate) fn place(device: &str, unit: u8) -> String {
     format!("{device}-{unit}")
 }
 
-/// What QEMU calls a drive at that place, as people and scripts have it in mind: `ide1-cd0`.
+/// Returns QEMU's name of a drive at this place, such as `ide1-cd0`, which people and scripts know.
 fn qemu_name(drive: &DriveInfo) -> String {
     let unit = drive.unit;
     match drive.device.as_str() {
@@ -39,23 +39,24 @@ fn qemu_name(drive: &DriveInfo) -> String {
     }
 }
 
-/// What a client calls what is in a drive. A name that nobody has given begins in a way in which no given one can.
+/// Returns the name of the node in a drive. A name that nobody has given begins with a character that given
+/// names cannot begin with.
 pub(crate) fn node_name(drive: &DriveInfo) -> String {
     drive.names.node.clone().unwrap_or_else(|| format!("#{}", place(&drive.device, drive.unit)))
 }
 
-/// What a diskette may be used for (QMP Reference Manual, `BlockdevChangeReadOnlyMode`).
+/// The permitted use of a diskette (QMP Reference Manual, `BlockdevChangeReadOnlyMode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ReadOnlyMode {
-    /// What it was used for before.
+    /// The same as that of the diskette before.
     #[default]
     Retain,
     ReadOnly,
     ReadWrite,
 }
 
-/// Takes the medium out of a drive.
+/// Removes the medium from a drive.
 pub(crate) fn eject(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -71,7 +72,7 @@ pub(crate) fn eject(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
     done()
 }
 
-/// Puts an image into a drive, in the place of what is in it.
+/// Puts an image into a drive and removes the present medium.
 pub(crate) fn change(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -90,7 +91,7 @@ pub(crate) fn change(machine: &Machine, arguments: Arguments) -> Result<Value, F
     insert(machine, &asked, &filename, format.as_deref(), read_only_mode, force)
 }
 
-/// The same in its older form.
+/// Executes the older form of the same command.
 pub(crate) fn change_by_target(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -133,7 +134,7 @@ fn insert(
     done()
 }
 
-/// Gives a disk another size.
+/// Changes the size of a disk.
 pub(crate) fn resize(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -152,7 +153,7 @@ pub(crate) fn resize(machine: &Machine, arguments: Arguments) -> Result<Value, F
     done()
 }
 
-/// Makes `image` what is in `drive`.
+/// Puts `image` into `drive`.
 fn put(
     machine: &Machine,
     drive: &DriveInfo,
@@ -169,14 +170,14 @@ fn put(
     })
 }
 
-/// The image at `path` as the medium of `drive`.
+/// Opens the image at `path` as the medium of `drive`.
 fn open(
     drive: &DriveInfo,
     path: &Path,
     format: Option<Format>,
     mode: ReadOnlyMode,
 ) -> Result<ImageFile, ImageError> {
-    // What becomes of writes stays as it is with the medium that is there.
+    // The options for writes stay those of the present medium.
     let DriveInfo { cache, detect_zeroes, .. } = *drive;
     let options = ImageOptions { format, cache, detect_zeroes, ..ImageOptions::default() };
     if drive.device != floppy::NAME {
@@ -194,20 +195,20 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// By what a client asks for a drive: by one of them.
+/// The name by which a client asks for a drive: one of these.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// What the drive is called.
+    /// The name of the drive.
     pub(crate) device: Option<String>,
-    /// What the device is called to which it is attached.
+    /// The name of the device to which the drive is attached.
     pub(crate) id: Option<String>,
-    /// What that is called which is in it.
+    /// The name of the node in the drive.
     pub(crate) node_name: Option<String>,
 }
 
 impl Asked {
     fn means(&self, drive: &DriveInfo) -> bool {
-        // A drive of a device that was not given a name has the one of its place for any.
+        // If a device was not given a name, its drive has the name of its place as any of them.
         let place = place(&drive.device, drive.unit);
         if let Some(device) = &self.device {
             *device == name(drive) || *device == place || *device == qemu_name(drive)
@@ -219,7 +220,7 @@ impl Asked {
     }
 }
 
-/// The drive that a client asks for, whose medium can be changed.
+/// Returns the drive that a client asks for, if its medium can be changed.
 fn find_removable(machine: &Machine, asked: &Asked) -> Result<DriveInfo, Failure> {
     let drive = find(machine, asked)?;
     if drive.removable {
@@ -229,7 +230,7 @@ fn find_removable(machine: &Machine, asked: &Asked) -> Result<DriveInfo, Failure
     }
 }
 
-/// The drive that a client asks for.
+/// Returns the drive that a client asks for.
 pub(crate) fn find(machine: &Machine, asked: &Asked) -> Result<DriveInfo, Failure> {
     let Asked { device, id, node_name } = asked;
     let by = [("device", device), ("id", id), ("node-name", node_name)];

@@ -1,6 +1,7 @@
-//! The monitor for people: a line of text is a command, and its answer is text (QEMU, "QEMU Monitor").
+//! The monitor for people: each line of text is a command, and its answer is text (QEMU, "QEMU Monitor").
 //!
-//! The commands are those of QMP in another form ([`commands`]), what [`info`] tells, and a look into [`memory`].
+//! The commands are those of QMP in another form ([`commands`]), the descriptions of [`info`], and access to
+//! [`memory`].
 
 mod commands;
 mod editor;
@@ -16,10 +17,10 @@ use serde_json::{Map, Value};
 use crate::commands::Machine;
 use crate::protocol::{Command, Failure};
 
-/// What asks for a command. Scripts that drive monitors wait for it.
+/// The prompt for a command. Scripts that drive monitors wait for it.
 pub(crate) const PROMPT: &str = "(qemu) ";
 
-/// What whoever comes sees first.
+/// Returns the text that a new client sees first.
 pub(crate) fn banner() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -27,7 +28,7 @@ pub(crate) fn banner() -> String {
     )
 }
 
-/// Does what `line` says; the answer is whole lines, or nothing.
+/// Executes `line`. The answer consists of whole lines, or is empty.
 pub(crate) fn execute(machine: &Machine, line: &str) -> String {
     let words = match split(line) {
         Ok(words) => words,
@@ -43,7 +44,7 @@ pub(crate) fn execute(machine: &Machine, line: &str) -> String {
     text
 }
 
-/// The words of a line; those with spaces are in quotation marks.
+/// Splits a line into words; words with spaces are in quotation marks.
 fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -67,7 +68,7 @@ fn split(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// Does a command of QMP.
+/// Executes a command of QMP.
 fn qmp(machine: &Machine, name: &str, arguments: Value) -> Result<Value, Failure> {
     let arguments = match arguments {
         Value::Object(arguments) => arguments,

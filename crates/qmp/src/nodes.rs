@@ -1,7 +1,9 @@
-//! The commands for block nodes: images that are there before a device has them (QMP Reference Manual, "Block devices").
+//! The commands for block nodes: images that exist before a device uses them (QMP Reference Manual, "Block
+//! devices").
 //!
-//! A node is a file, an export of an NBD server or a disk of a vhost-user-blk server, or a format in another node. Its name is what a device is
-//! told ([`crate::cards`]). Who has a format in a node has the file's lock, so the lower one is closed meanwhile.
+//! A node is a file, an export of an NBD server, a disk of a vhost-user-blk server, or a format in another
+//! node. Devices are given its name ([`crate::cards`]). A format in a node holds the lock of the node's file,
+//! so the lower node is closed meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,13 +26,13 @@ pub(crate) struct Nodes(BTreeMap<String, Node>);
 #[derive(Debug)]
 struct Node {
     source: Source,
-    /// Nothing while another node has its file.
+    /// The open drive, or None while another node uses the file.
     drive: Option<Arc<dyn Drive>>,
-    /// The node in which it is a format.
+    /// The node in which this node is a format.
     below: Option<String>,
 }
 
-/// Where the bytes of a node are, and how they are used.
+/// The place of a node's bytes, and how they are used.
 #[derive(Debug, Clone)]
 enum Source {
     /// A file or an export.
@@ -55,7 +57,8 @@ impl Source {
 }
 
 impl Nodes {
-    /// What is behind node `name`, for a device; an error where there is no such node, or another one has it.
+    /// Returns the drive of node `name` for a device, or None if there is no such node. Fails if another node
+    /// uses it.
     pub(crate) fn drive(&self, name: &str) -> Result<Option<Arc<dyn Drive>>, Failure> {
         match self.0.get(name) {
             None => Ok(None),
@@ -110,7 +113,7 @@ impl Nodes {
         }
     }
 
-    /// Lets a node have its file again.
+    /// Opens the file of a node again that another node no longer uses.
     fn give_back(&mut self, lower: Option<&str>) {
         if let Some(node) = lower.and_then(|lower| self.0.get_mut(lower)) {
             node.drive = node.source.open().ok();
@@ -132,7 +135,7 @@ fn unknown(name: &str) -> Failure {
     Failure::generic(format!("Failed to find node with node-name='{name}'"))
 }
 
-/// What a node is (`BlockdevOptions`).
+/// The description of a node (`BlockdevOptions`).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Options {
@@ -140,7 +143,7 @@ struct Options {
     node_name: Option<String>,
     #[serde(default)]
     read_only: bool,
-    /// A node that cannot be written is an error.
+    /// This option has no effect: a node that cannot be written is an error.
     #[serde(default, rename = "auto-read-only")]
     _auto_read_only: bool,
     #[serde(default)]
@@ -149,21 +152,21 @@ struct Options {
     cache: CacheOptions,
     #[serde(default)]
     detect_zeroes: Detect,
-    /// Of a format.
+    /// For a format: its file.
     file: Option<FileReference>,
-    /// Of a file.
+    /// For a file: its name.
     filename: Option<PathBuf>,
-    /// Of a vhost-user-blk server.
+    /// For a vhost-user-blk server: its socket.
     path: Option<PathBuf>,
-    /// Of an NBD server.
+    /// For an NBD server: its address.
     server: Option<Address>,
     export: Option<String>,
-    /// Seconds; those of the client ([`ring3_block::nbd`]) where they are not given.
+    /// In seconds. The default is that of the NBD client ([`ring3_block::nbd`]).
     reconnect_delay: Option<u32>,
     open_timeout: Option<u32>,
 }
 
-/// What a format is in.
+/// The node or file that contains a format.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum FileReference {
@@ -195,7 +198,7 @@ struct CacheOptions {
     no_flush: bool,
 }
 
-/// Where a server is (`SocketAddress`).
+/// The address of a server (`SocketAddress`).
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 enum Address {
@@ -203,7 +206,7 @@ enum Address {
     Inet { host: String, port: String },
 }
 
-/// Whether a node has the bytes, or finds them in another one.
+/// Whether a node contains the bytes itself, or finds them in another node.
 enum Layer<'a> {
     Protocol(Source),
     Format(Format, &'a FileReference),
@@ -230,7 +233,7 @@ impl Options {
         Ok(Layer::Protocol(Source::Image(path, self.image(Format::Raw))))
     }
 
-    /// The address of the export at `server`: it has room for all that is said of it, and for names with any character.
+    /// Returns the URI of the export at `server`. It can express all options, and names with any characters.
     fn uri(&self, server: &Address) -> String {
         let export = escape(self.export.as_deref().unwrap_or_default());
         let (before, socket) = match server {
@@ -273,7 +276,8 @@ impl Options {
         }
     }
 
-    /// A format in what `lower` has. What is said of either about the host's cache counts.
+    /// Makes a format in the node `lower`. An option about the host's cache takes effect if either node has
+    /// it.
     fn of_format(&self, format: Format, lower: Source) -> Result<Source, Failure> {
         let mut image = self.image(format);
         match lower {
@@ -293,7 +297,8 @@ impl Options {
     }
 }
 
-/// Has `text` in a URI as it is (RFC 3986, 2.1). Slashes may stay, in paths and behind the question mark (3.3, 3.4).
+/// Escapes `text` for a URI (RFC 3986, 2.1). Slashes may stay, in paths and behind the question mark (3.3,
+/// 3.4).
 fn escape(text: &str) -> String {
     let byte = |byte| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
@@ -304,7 +309,7 @@ fn escape(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// Opens an image, for a device to be given.
+/// Opens an image that can then be given to a device.
 pub(crate) fn add(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     let options: Options = read(arguments)?;
     let name = options
@@ -325,7 +330,7 @@ pub(crate) fn add(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
     done()
 }
 
-/// Closes it, when no device has it.
+/// Closes a node that no device uses.
 pub(crate) fn remove(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -340,17 +345,17 @@ pub(crate) fn remove(machine: &Machine, arguments: Arguments) -> Result<Value, F
     done()
 }
 
-/// What is in `drive` is called `name`.
+/// Returns whether the node in `drive` is called `name`.
 pub(crate) fn is(drive: &DriveInfo, name: &str) -> bool {
     drive.names.node.as_deref() == Some(name)
 }
 
-/// All nodes: those of clients, and what is in drives that has none.
+/// Describes all nodes: those of clients, and those of drives whose nodes have no name.
 pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
     struct Query {
-        /// Without what images are made of. Nothing is told of that.
+        /// Asks for a reply without backing images. It has no effect, since the reply never contains them.
         #[serde(default, rename = "flat")]
         _flat: bool,
     }

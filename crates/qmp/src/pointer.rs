@@ -1,4 +1,4 @@
-//! The mouse: from a client's events to what a mouse reports.
+//! Converts a client's mouse events to reports of a mouse.
 
 use ring3_core::input::MouseMove;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::protocol::Failure;
 /// The largest absolute coordinate (QMP Reference Manual, `InputMoveEvent`); the smallest is 0.
 const ABSOLUTE_MAX: i64 = 0x7fff;
 
-/// Which way the mouse is moved.
+/// The axis along which the mouse moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Axis {
@@ -16,7 +16,7 @@ pub(crate) enum Axis {
     Y,
 }
 
-/// What a mouse has to press; the wheel counts as two buttons.
+/// The buttons of a mouse; the wheel counts as two buttons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Button {
@@ -35,22 +35,23 @@ pub(crate) enum PointerEvent {
     Place { axis: Axis, value: i64 },
 }
 
-/// What the clients have done with the mouse so far.
+/// The state of the mouse that results from the clients' events so far.
 ///
-/// The machine's mouse tells movements only. A client that tells places instead gets what can be done with that: the
-/// first time the mouse is moved into the upper left corner, and from there it is believed to go a pixel for
-/// each count, which is so where the guest does not accelerate it.
+/// The machine's mouse reports only movements. For a client that sends positions instead, the first event
+/// moves the mouse into the upper left corner. From there the pointer is assumed to move a pixel for each
+/// count, which is true if the guest does not accelerate it.
 #[derive(Debug, Default)]
 pub(crate) struct Pointer {
-    /// Which buttons are down.
+    /// The buttons that are down.
     held: MouseMove,
-    /// Where on the screen the pointer is believed to be, in pixels to the right and down; nowhere in
-    /// particular before the first place.
+    /// The pointer's assumed position on the screen, in pixels to the right and down. It is unknown before
+    /// the first position that a client sends.
     place: Option<[i64; 2]>,
 }
 
 impl Pointer {
-    /// What the mouse reports for `events`, which belong together. `screen` tells width and height of the screen.
+    /// Returns the mouse reports for `events`, which belong together. `screen` returns width and height of
+    /// the screen.
     pub(crate) fn reports(
         &mut self,
         events: &[PointerEvent],
@@ -76,7 +77,7 @@ impl Pointer {
                     *place = to;
                 }
                 PointerEvent::Button { button, down } => {
-                    // It is pressed where the mouse is by then.
+                    // The button is pressed where the mouse is by then.
                     self.report(&mut reports, &mut moved);
                     let mut report = self.held;
                     match button {
@@ -97,7 +98,7 @@ impl Pointer {
         Ok(reports)
     }
 
-    /// Reports a movement, if there is one, and forgets it.
+    /// Reports a movement, if there is one, and clears it.
     fn report(&self, reports: &mut Vec<MouseMove>, moved: &mut [i64; 2]) {
         let [right, down] = std::mem::take(moved).map(|counts| counts as i32);
         if (right, down) != (0, 0) {

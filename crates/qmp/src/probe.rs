@@ -1,6 +1,7 @@
-//! The commands by which tools find out with what they talk: which machines, processors, devices and options there are.
+//! The commands by which tools find out which machines, processors, devices and options exist.
 //!
-//! Where there is no such thing (TPMs, huge pages, I/O threads), the answer is the empty list that QEMU gives without it.
+//! For features that do not exist here (TPMs, huge pages, I/O threads), the answer is the empty list that
+//! QEMU gives without them.
 
 use ring3_vm::Model;
 use serde::Deserialize;
@@ -10,10 +11,10 @@ use crate::commands::{Machine, none};
 use crate::protocol::{Arguments, EVENTS, Failure, read};
 use crate::uuid;
 
-/// The processor of a machine whose command line says nothing else.
+/// The processor of a machine whose command line does not choose one.
 const DEFAULT_CPU: &str = "qemu32-i386-cpu";
 
-/// An answer that is always the same.
+/// Defines a command whose answer is always the same.
 macro_rules! constant {
     ($name:ident, $($answer:tt)+) => {
         pub(crate) fn $name(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
@@ -56,7 +57,7 @@ pub(crate) fn characters(machine: &Machine, arguments: Arguments) -> Result<Valu
         .collect())
 }
 
-/// Where the screen is served: family, host and service. None where it is not.
+/// Returns family, host and service at which the screen is served, or None if it is not served.
 fn screen(machine: &Machine) -> Option<Value> {
     let place = machine.facts().screen.as_deref()?;
     let (family, host, service) = if let Some(path) = place.strip_prefix("unix:") {
@@ -68,7 +69,8 @@ fn screen(machine: &Machine) -> Option<Value> {
     Some(json!({"family": family, "host": host, "service": service, "auth": "none"}))
 }
 
-/// What clients can ask of a migration, and libvirt does of every machine: to be told of it. There is none to be told of.
+/// The capability of migrations that libvirt sets for every machine: to receive events about them. There are
+/// no migrations here, so there are no events.
 const MIGRATION_EVENTS: &str = "events";
 
 pub(crate) fn migration_capabilities(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
@@ -102,7 +104,7 @@ pub(crate) fn set_migration_capabilities(
     }
 }
 
-/// The VNC server, if there is one.
+/// Describes the VNC server, if there is one.
 pub(crate) fn vnc(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     Ok(match screen(machine) {
@@ -114,7 +116,7 @@ pub(crate) fn vnc(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
     })
 }
 
-/// The same as a list.
+/// Describes the VNC server as a list.
 pub(crate) fn vnc_servers(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     let servers = screen(machine).into_iter().map(|mut screen| {
@@ -124,7 +126,7 @@ pub(crate) fn vnc_servers(machine: &Machine, arguments: Arguments) -> Result<Val
     Ok(servers.collect())
 }
 
-/// Kinds of character devices.
+/// Returns the kinds of character devices.
 pub(crate) fn character_backends(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     let kinds = ["null", "stdio", "file", "pty", "pipe", "socket", "vc"];
@@ -137,13 +139,13 @@ pub(crate) fn memory_size(machine: &Machine, arguments: Arguments) -> Result<Val
     Ok(json!({"base-memory": bytes, "plugged-memory": 0}))
 }
 
-/// The guest keeps all its memory, whoever asks for it.
+/// Reports that there is no balloon: the guest keeps all its memory.
 pub(crate) fn balloon(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     Err(no_balloon())
 }
 
-/// The same for who wants to change that.
+/// Refuses to change the guest's memory, since there is no balloon.
 pub(crate) fn inflate(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -181,7 +183,7 @@ pub(crate) fn pluggable_processors(
     }]))
 }
 
-/// The models of QEMU that are like those here have their names.
+/// Returns the models under their own names and those of similar models of QEMU.
 fn models() -> impl Iterator<Item = (&'static str, Model)> {
     let own = Model::ALL.into_iter().map(|model| (model.name(), model));
     let others = [
@@ -210,7 +212,7 @@ pub(crate) fn processors(_: &Machine, arguments: Arguments) -> Result<Value, Fai
     Ok(models().map(definition).collect())
 }
 
-/// A model as the features that it has.
+/// Returns a model as the list of its features.
 pub(crate) fn expand_processor(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -248,7 +250,7 @@ pub(crate) fn expand_processor(_: &Machine, arguments: Arguments) -> Result<Valu
             (spelled, json!(model.features().contains(feature)))
         })
         .collect();
-    // A static model is one from which nothing is to be guessed.
+    // A static model leaves nothing to be guessed.
     let name = match kind {
         Kind::Static => "base",
         Kind::Full => &name,
@@ -256,7 +258,7 @@ pub(crate) fn expand_processor(_: &Machine, arguments: Arguments) -> Result<Valu
     Ok(json!({"model": {"name": name, "props": props}}))
 }
 
-/// What can be said behind the options that tools look into.
+/// Returns the parameters of the options that tools query.
 pub(crate) fn command_line_options(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -333,7 +335,7 @@ pub(crate) fn command_line_options(_: &Machine, arguments: Arguments) -> Result<
     }
 }
 
-/// What network cards let through, as far as it is known from outside.
+/// Returns the receive filters of network cards, as far as they are known outside the machine.
 pub(crate) fn filters(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -362,7 +364,7 @@ pub(crate) fn filters(machine: &Machine, arguments: Arguments) -> Result<Value, 
     }
 }
 
-/// The cards on PCI.
+/// Describes the cards on PCI.
 pub(crate) fn pci(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     let functions = machine.control.pci_functions()?;

@@ -1,4 +1,4 @@
-//! The messages: what a client sends, and what it is sent ("QEMU Machine Protocol Specification", 2).
+//! The messages that clients send and receive ("QEMU Machine Protocol Specification", 2).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,16 +15,16 @@ use crate::media;
 /// The arguments of a command.
 pub(crate) type Arguments = Map<String, Value>;
 
-/// The kinds of errors, as clients tell them apart.
+/// The classes of errors between which clients distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Any but the others.
+    /// Any error without a class of its own.
     GenericError,
-    /// There is no such command, or not now.
+    /// The command does not exist, or is not possible now.
     CommandNotFound,
-    /// There is no such device.
+    /// The device does not exist.
     DeviceNotFound,
-    /// The device that could do it is not there.
+    /// The device that would be needed is not there.
     DeviceNotActive,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Class {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) class: Class,
-    /// For a person to read.
+    /// An explanation for people.
     pub(crate) description: String,
 }
 
@@ -56,16 +56,16 @@ impl From<Ended> for Failure {
     }
 }
 
-/// What a client wants.
+/// A command of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Command {
     pub(crate) name: String,
     pub(crate) arguments: Arguments,
-    /// It may overtake others, if the client has enabled that.
+    /// Whether it may overtake other commands, if the client has enabled that.
     pub(crate) is_out_of_band: bool,
 }
 
-/// Reads a message; with it, or with what is wrong with it, the `id` that the client has given it.
+/// Parses a message. Returns the client's `id` of it, and the command or the error in it.
 pub(crate) fn parse(message: &[u8]) -> (Option<Value>, Result<Command, Failure>) {
     let mut object = match serde_json::from_slice(message) {
         Ok(Value::Object(object)) => object,
@@ -77,7 +77,7 @@ pub(crate) fn parse(message: &[u8]) -> (Option<Value>, Result<Command, Failure>)
 }
 
 fn command(mut object: Map<String, Value>) -> Result<Command, Failure> {
-    // Out of band, a command overtakes others. None of them takes long, so it need not.
+    // An out-of-band command may overtake others. No command takes long, so it need not.
     let (in_band, out_of_band) = (object.remove("execute"), object.remove("exec-oob"));
     if in_band.is_some() && out_of_band.is_some() {
         let reason = "QMP input members 'execute' and 'exec-oob' cannot be used together";
@@ -100,25 +100,25 @@ fn command(mut object: Map<String, Value>) -> Result<Command, Failure> {
     }
 }
 
-/// The arguments as a command wants them.
+/// Converts the arguments to the type that a command expects.
 pub(crate) fn read<T: DeserializeOwned>(arguments: Arguments) -> Result<T, Failure> {
     serde_json::from_value(Value::Object(arguments))
         .map_err(|error| Failure::generic(format!("Invalid arguments: {error}")))
 }
 
-/// What a client gets first.
+/// Returns the first message to a client.
 pub(crate) fn greeting() -> Value {
     json!({"QMP": {"version": version(), "capabilities": ["oob"]}})
 }
 
-/// The version. Tools tell from the numbers which commands and arguments of QEMU there can be, so they are
-/// the version of QEMU after whose manual the commands here are made.
+/// Returns the version. Tools infer from its numbers which commands and arguments of QEMU may exist, so they
+/// are the version of QEMU whose manual the commands here follow.
 pub(crate) fn version() -> Value {
     let package = concat!("ring3 ", env!("CARGO_PKG_VERSION"));
     json!({"qemu": {"major": 9, "minor": 0, "micro": 0}, "package": package})
 }
 
-/// The answer to a command.
+/// Makes the answer to a command.
 pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value {
     let mut answer = match result {
         Ok(value) => json!({"return": value}),
@@ -132,30 +132,30 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
     answer
 }
 
-/// The events of which a client is told.
+/// The events that are sent to clients.
 pub(crate) const EVENTS: [&str; 7] =
     ["BLOCK_IO_ERROR", "DEVICE_DELETED", "POWERDOWN", "RESET", "RESUME", "SHUTDOWN", "STOP"];
 
-/// Which of the things that happen a client of this server has asked for; others were asked for elsewhere.
+/// The events that a client of this server has asked for; other events have other causes.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// The next reset that no guest does.
+    /// Whether a client has asked for the next reset that does not come from the guest.
     pub(crate) reset: AtomicBool,
-    /// The end of the run.
+    /// Whether a client has asked for the end of the run.
     pub(crate) quit: AtomicBool,
-    /// The same by a signal, which no client has sent.
+    /// Whether a signal, and no client, has asked for the end of the run.
     pub(crate) signal: AtomicBool,
 }
 
 impl Asked {
-    /// Why the machine was reset, when it was not the guest.
+    /// Returns why the machine was reset, if the guest did not do it.
     fn why_reset(&self) -> &'static str {
         let asked = self.reset.swap(false, Ordering::Relaxed);
         if asked { "host-qmp-system-reset" } else { "host-ui" }
     }
 }
 
-/// What a client is told of `event`, which happens now.
+/// Makes the message about `event`, which happens now.
 pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
     let ended = |guest, reason| Some(json!({"guest": guest, "reason": reason}));
     let (name, data) = match event {
@@ -203,7 +203,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
     message
 }
 
-/// The data of DEVICE_DELETED. One without a name has a path all the same.
+/// Makes the data of DEVICE_DELETED. A device without a name has a path all the same.
 fn card_gone(device: &str, id: Option<&str>) -> Value {
     match id {
         Some(id) => json!({"device": id, "path": format!("/machine/peripheral/{id}")}),
@@ -211,7 +211,7 @@ fn card_gone(device: &str, id: Option<&str>) -> Value {
     }
 }
 
-/// The data of BLOCK_IO_ERROR.
+/// Makes the data of BLOCK_IO_ERROR.
 fn block_error(failure: &DriveFailure) -> Value {
     let name = media::place(&failure.device, failure.unit);
     let is_full = failure.error == DiskError::NoSpace;

@@ -1,4 +1,4 @@
-//! The commands about QEMU's object model: types and their properties, and the few objects that tools look for.
+//! The commands for QEMU's object model: types and their properties, and the few objects that tools look for.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::commands::Machine;
 use crate::devices::{ABSTRACT, DEVICES};
 use crate::protocol::{Arguments, Failure, read};
 
-/// Types that are no devices: name and parent.
+/// Types that are not devices: name and parent.
 const OTHERS: [(&str, &str); 8] = [
     ("pc-i440fx-9.0-machine", "machine"),
     ("none-machine", "machine"),
@@ -19,14 +19,14 @@ const OTHERS: [(&str, &str); 8] = [
     ("qemu32-i386-cpu", "cpu"),
 ];
 
-/// What type `name` is one of.
+/// Returns the parent of type `name`.
 fn parent(name: &str) -> Option<&'static str> {
     let device = DEVICES.iter().find(|device| device.name == name).map(|device| device.parent);
     let others = || OTHERS.iter().chain(ABSTRACT).find(|(known, _)| *known == name);
     device.or_else(|| others().map(|(_, parent)| *parent))
 }
 
-/// It is `ancestor`, or one of that.
+/// Returns whether type `name` is `ancestor` or descends from it.
 fn is_a(name: &str, ancestor: &str) -> bool {
     let mut name = Some(name);
     while let Some(known) = name.filter(|name| !name.is_empty()) {
@@ -72,7 +72,7 @@ fn property((name, kind): &(&str, &str)) -> Value {
     json!({"name": name, "type": kind})
 }
 
-/// The properties of a device's type.
+/// Returns the properties of a device's type.
 pub(crate) fn device_properties(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     let typename = typename(arguments)?;
     match DEVICES.iter().find(|device| device.name == typename) {
@@ -91,7 +91,7 @@ fn typename(arguments: Arguments) -> Result<String, Failure> {
     Ok(typename)
 }
 
-/// The properties of any type.
+/// Returns the properties of any type.
 pub(crate) fn type_properties(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     const MACHINE: [(&str, &str); 5] = [
         ("accel", "string"),
@@ -118,7 +118,7 @@ pub(crate) fn type_properties(_: &Machine, arguments: Arguments) -> Result<Value
     }
 }
 
-/// An object: what is below it, and its properties.
+/// An object with its children and properties.
 struct Object {
     kind: &'static str,
     children: Vec<(String, String)>,
@@ -179,7 +179,7 @@ fn object(machine: &Machine, path: &str) -> Result<Object, Failure> {
     })
 }
 
-/// The devices that people have given names, and their types.
+/// Returns the devices that have names, and their types.
 fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
     let description = machine.control.describe()?;
     let nics = description.config.nics.iter().zip(&description.nics);

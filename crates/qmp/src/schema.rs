@@ -1,6 +1,7 @@
-//! `query-qmp-schema`: all commands and events with their types, so that tools find out what they can ask for.
+//! `query-qmp-schema`: all commands and events with their types, by which tools find out what they can ask
+//! for.
 //!
-//! The types are a text, [`TEXT`]; what it is made of stands at its top.
+//! The types are in a text, [`TEXT`], whose beginning explains its form.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use crate::protocol::{Arguments, Failure};
 /// All types, commands and events.
 const TEXT: &str = include_str!("schema.txt");
 
-/// Types that need no explanation, and what they are in JSON.
+/// Types that need no explanation, and their types in JSON.
 const BUILTIN: [(&str, &str); 6] = [
     ("str", "string"),
     ("int", "int"),
@@ -25,13 +26,13 @@ const BUILTIN: [(&str, &str); 6] = [
 /// The type of commands without arguments, and of those that return nothing.
 const EMPTY: &str = "q_empty";
 
-/// `query-qmp-schema`.
+/// Executes `query-qmp-schema`.
 pub(crate) fn query(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     Ok(entities())
 }
 
-/// The entities of the schema.
+/// Returns the entities of the schema.
 pub(crate) fn entities() -> Value {
     let mut all: Vec<Value> = BUILTIN
         .iter()
@@ -73,7 +74,7 @@ pub(crate) fn entities() -> Value {
     all.into()
 }
 
-/// The type of the arguments, and what is to be told of it where it is not one of its own.
+/// Returns the type of the arguments, and its entity if the command has a type of its own.
 fn arguments_of(name: &str, members: &[&str]) -> (String, Option<Value>) {
     match members {
         [] => (EMPTY.to_owned(), None),
@@ -86,7 +87,7 @@ fn arguments_of(name: &str, members: &[&str]) -> (String, Option<Value>) {
     }
 }
 
-/// An object: its members, and behind a bar the member that says which others there are.
+/// Makes an object type from its members. Behind a bar stands the member that determines the variant.
 fn object(name: &str, words: &[&str]) -> Value {
     let end = words.iter().position(|word| *word == "|").unwrap_or(words.len());
     let member = |word: &&str| {
@@ -109,7 +110,7 @@ fn object(name: &str, words: &[&str]) -> Value {
     object
 }
 
-/// Lists of types, where there are any.
+/// Returns the types of lists that the schema uses.
 fn lists() -> Vec<Value> {
     let words = TEXT.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
     let names: BTreeSet<_> =

@@ -1,4 +1,4 @@
-//! Pictures of the screen in files.
+//! Writes pictures of the screen into files.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -8,7 +8,7 @@ use ring3_core::display::{Picture, Pixels};
 use ring3_vm::screenshot::{self, ScreenshotError};
 use serde::Deserialize;
 
-/// The format of the file.
+/// The format of a picture file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
@@ -19,7 +19,7 @@ pub(crate) enum Format {
     Png,
 }
 
-/// Writes `picture` to a file at `path`, which is made or overwritten.
+/// Writes `picture` to a file at `path`, which is created or overwritten.
 pub(crate) fn save(picture: &Picture, format: Format, path: &Path) -> Result<(), ScreenshotError> {
     let mut file = BufWriter::new(File::create(path)?);
     match format {
@@ -30,7 +30,7 @@ pub(crate) fn save(picture: &Picture, format: Format, path: &Path) -> Result<(),
     Ok(())
 }
 
-/// The pixels of a screen, be it of text or not.
+/// Returns the pixels of a screen, whether it shows text or graphics.
 pub(crate) fn pixels(picture: &Picture) -> &Pixels {
     match picture {
         Picture::Text(screen) => &screen.pixels,

@@ -1,9 +1,9 @@
 //! The threads of the server, and its clients.
 //!
-//! Each client has a thread that reads its messages and answers them. Another one waits for what happens
-//! to the machine and tells all of them. Both write to a client under its lock, which is held from a command to its
-//! answer: so a client has the answer to a command before the events that the command makes. Commands are done one after the other,
-//! whoever sends them.
+//! Each client has a thread that reads its messages and answers them. Another thread waits for the machine's
+//! events and sends them to all clients. Both write to a client under its lock, which is held from a command
+//! to its answer. So a client receives the answer to a command before the events that the command causes.
+//! Commands are executed one after the other, from whichever client they come.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -33,39 +33,40 @@ use crate::monitor;
 use crate::protocol;
 use crate::session::{self, Session};
 
-/// A client that takes nothing for so long is hung up on.
+/// How long a client may take no output before it is disconnected.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the end of the process waits for the last event to be told.
+/// How long the end of the process waits until the last event is sent.
 const PARTING: Duration = Duration::from_secs(2);
-/// How long to wait after a client could not be accepted, as when descriptors have run out.
+/// How long to wait after a client could not be accepted, for example when descriptors have run out.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
-/// Clients at once at most; others are hung up on.
+/// The most clients at a time; others are disconnected.
 const CLIENTS_MAX: usize = 32;
 
-/// What is spoken with a client.
+/// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// QMP, with tools.
+    /// QMP, for tools.
     Machine,
-    /// Lines of text, with people (QEMU, "QEMU Monitor").
+    /// Lines of text, for people (QEMU, "QEMU Monitor").
     Human,
 }
 
 /// A server with threads of its own. It serves until its machine has ended.
 #[derive(Debug)]
 pub struct Server {
-    /// They belong to their threads: whoever ends the server must not wait for what a node has to flush to a server that is gone.
+    /// The clients. They belong to their threads: ending the server must not wait for a node to flush its
+    /// data to a server that is gone.
     clients: Weak<Clients>,
-    /// Disconnected when all clients have been told that the machine has ended.
+    /// Disconnected when all clients have received the event that the machine has ended.
     told: Receiver<()>,
-    /// Closed then, too.
+    /// Closed at the same time.
     stopped: Arc<UnixStream>,
-    /// They are removed with the server.
+    /// The sockets, which are removed with the server.
     sockets: Mutex<Vec<SocketFile>>,
 }
 
 impl Server {
-    /// A server for the machine behind `control` that has no clients yet.
+    /// Makes a server for the machine behind `control`, without clients.
     pub fn new(control: &Control, facts: Facts) -> io::Result<Server> {
         let (stop, stopped) = UnixStream::pair()?;
         let machine = Machine::new(control.clone(), facts)?;
@@ -96,7 +97,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Serves the one tool that sends by `input` and reads `output`, such as standard input and output.
+    /// Serves the one tool that writes to `input` and reads from `output`, such as standard input and output.
     pub fn on_streams(
         control: &Control,
         input: impl Read + Send + 'static,
@@ -108,7 +109,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Serves those who connect to `listener`, too, by the telnet protocol where that is so.
+    /// Serves the clients that connect to `listener` as well, by the telnet protocol if `telnet` is true.
     pub fn listen(
         &self,
         mut listener: Listener,
@@ -117,14 +118,14 @@ impl Server {
     ) -> io::Result<()> {
         lock(&self.sockets).extend(listener.take_file());
         let stopped = self.stopped.clone();
-        // A machine that has ended serves nobody.
+        // The server of a machine that has ended serves nobody.
         let Some(clients) = self.clients.upgrade() else { return Ok(()) };
         let accept = move || accept_clients(&listener, &stopped, &clients, protocol, telnet);
         thread::Builder::new().name("monitor".into()).spawn(accept)?;
         Ok(())
     }
 
-    /// Serves the one who sends by `input` and reads `output`, too.
+    /// Serves one more client, which writes to `input` and reads from `output`.
     pub fn talk(
         &self,
         input: impl Read + Send + 'static,
@@ -134,24 +135,25 @@ impl Server {
         self.handle().talk(input, output, protocol)
     }
 
-    /// By which clients are let in later.
+    /// Returns a handle that adds clients later.
     pub fn handle(&self) -> Handle {
         Handle(self.clients.clone())
     }
 
-    /// Waits until the clients know that the machine has ended, which it has; no longer than two seconds.
+    /// Waits until the clients know that the machine has ended, at most for two seconds. The machine must
+    /// have ended.
     pub fn finish(self) {
-        // Nothing is sent: it is disconnected, or it takes too long.
+        // Nothing is sent on this channel: it is disconnected, or the wait times out.
         let _ = self.told.recv_timeout(PARTING);
     }
 }
 
-/// Lets clients in, of a server that may have ended.
+/// Adds clients to a server, which may have ended.
 #[derive(Debug, Clone)]
 pub struct Handle(Weak<Clients>);
 
 impl Handle {
-    /// See [`Server::talk`].
+    /// Serves one client, as [`Server::talk`] does.
     pub fn talk(
         &self,
         input: impl Read + Send + 'static,
@@ -165,29 +167,29 @@ impl Handle {
     }
 }
 
-/// The machine and who is connected.
+/// The machine and its clients.
 #[derive(Debug)]
 struct Clients {
     machine: Machine,
     state: Mutex<State>,
-    /// Held while a command is done.
+    /// The lock that is held while a command is executed.
     turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     clients: Vec<Arc<Mutex<Client>>>,
-    /// There are no more clients.
+    /// Whether no more clients are accepted.
     ended: bool,
 }
 
-/// A thread that panicked has left the state as whole as any other.
+/// Locks a mutex. A thread that panicked has left the state consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Clients {
-    /// Tells the clients of an event that want to know.
+    /// Sends an event to the clients that want events.
     fn tell(&self, event: &Value) {
         let clients = lock(&self.state).clients.clone();
         for client in clients {
@@ -198,7 +200,7 @@ impl Clients {
         }
     }
 
-    /// Hangs up for good.
+    /// Disconnects all clients permanently.
     fn end(&self) {
         let clients = {
             let mut state = lock(&self.state);
@@ -210,7 +212,7 @@ impl Clients {
         }
     }
 
-    /// Lets a client in, if it can be.
+    /// Adds a client, if there is room for it.
     fn enter(&self, client: Client) -> Option<Arc<Mutex<Client>>> {
         let mut state = lock(&self.state);
         if state.ended || state.clients.len() >= CLIENTS_MAX {
@@ -221,7 +223,7 @@ impl Clients {
         Some(client)
     }
 
-    /// Talks with one client until it or the machine has had enough. `connection` is what to hang up.
+    /// Talks with one client until it disconnects or the machine ends. `connection` is closed at the end.
     fn talk(
         &self,
         mut input: impl Read,
@@ -249,7 +251,7 @@ impl Clients {
         lock(&self.state).clients.retain(|other| !Arc::ptr_eq(other, &client));
     }
 
-    /// Answers messages to their end.
+    /// Answers messages until the input ends.
     fn converse(&self, input: &mut impl Read, client: &Mutex<Client>) -> io::Result<()> {
         let mut framer = Framer::default();
         let mut buffer = [0; 4096];
@@ -281,7 +283,7 @@ impl Clients {
         }
     }
 
-    /// Does what the lines say that a person types, to their end.
+    /// Executes the lines that a person types, until the input ends.
     fn converse_with_a_person(
         &self,
         input: &mut impl Read,
@@ -315,7 +317,7 @@ impl Clients {
     }
 }
 
-/// Reads though signals come.
+/// Reads, and continues after signals.
 fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match input.read(buffer) {
@@ -325,12 +327,12 @@ fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Who is connected.
+/// A connected client.
 struct Client {
-    /// Nothing once it was hung up on.
+    /// The output, or None after the client was disconnected.
     output: Option<Box<dyn Write + Send>>,
     connection: Option<File>,
-    /// That of a tool.
+    /// The session of a tool.
     session: Option<Session>,
 }
 
@@ -346,7 +348,7 @@ impl Client {
         self.send(format!("{message}\r\n").as_bytes());
     }
 
-    /// Sends bytes; a client that does not take them is hung up on.
+    /// Sends bytes. A client that does not take them is disconnected.
     fn send(&mut self, bytes: &[u8]) {
         let Some(output) = &mut self.output else { return };
         if let Err(error) = output.write_all(bytes).and_then(|()| output.flush()) {
@@ -368,7 +370,7 @@ impl Client {
     }
 }
 
-/// Talks with those who connect, until `stopped` is closed at its other end.
+/// Talks with the clients that connect, until the other end of `stopped` is closed.
 fn accept_clients(
     listener: &Listener,
     stopped: &UnixStream,
@@ -394,7 +396,7 @@ fn accept_clients(
                     debug!("a client cannot be served: {error}");
                 }
             }
-            // It has gone in the meantime.
+            // The client has disconnected in the meantime.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 debug!("cannot accept a client: {error}");

@@ -1,4 +1,4 @@
-//! The conversation with one client: negotiation, and from a message to its answer.
+//! The conversation with one client: negotiation, and the answers to messages.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,22 +7,22 @@ use crate::commands::{CAPABILITIES, Machine};
 use crate::framing::TooLong;
 use crate::protocol::{self, Command, Failure};
 
-/// Where the conversation with a client is.
+/// The state of the conversation with a client.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// The client has said which capabilities it wants, and from now on is told of events.
+    /// Whether the client has said which capabilities it wants. From then on it receives events.
     negotiated: bool,
-    /// It has enabled commands out of band.
+    /// Whether the client has enabled out-of-band commands.
     out_of_band: bool,
 }
 
 impl Session {
-    /// True when the client is to be told of events.
+    /// Returns whether the client should receive events.
     pub(crate) fn wants_events(&self) -> bool {
         self.negotiated
     }
 
-    /// Does what `message` says, and returns the answer.
+    /// Executes `message`, and returns the answer.
     pub(crate) fn answer(&mut self, machine: &Machine, message: &[u8]) -> Value {
         let (id, command) = protocol::parse(message);
         let result = command.and_then(|command| self.execute(machine, command));
@@ -50,12 +50,12 @@ impl Session {
     }
 }
 
-/// What a client is told before it is hung up on.
+/// Makes the last message to a client before it is disconnected.
 pub(crate) fn too_long(error: TooLong) -> Value {
     protocol::answer(None, Err(Failure::generic(error.to_string())))
 }
 
-/// Whether the client wants to send commands out of band, the only capability that can be asked for.
+/// Returns whether the client wants to send out-of-band commands, the only capability that there is.
 fn negotiate(command: Command) -> Result<bool, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

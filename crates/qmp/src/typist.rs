@@ -1,7 +1,8 @@
-//! Keys and movements of the mouse, one after the other, each at its time.
+//! Performs key presses and mouse movements one after the other, each at its time.
 //!
-//! A client that has keys typed does not wait for it: keys are held for a while, and the keyboard may take no
-//! more of them, above all while the machine is paused. So a thread does it, in the order of the commands.
+//! A client that sends keys does not wait until they are typed: keys are held for a while, and the keyboard
+//! may take no more of them, above all while the machine is paused. So a thread types them, in the order of
+//! the commands.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -15,23 +16,23 @@ use serde::Deserialize;
 
 use crate::protocol::Failure;
 
-/// Commands whose keys wait at most; a message is bounded, and so is what it has typed.
+/// The most commands whose keys wait. Messages are bounded, and so are the keys of one message.
 const COMMANDS_WAITING: usize = 64;
 
-/// How long keys are held when the client does not say (QMP Reference Manual, send-key).
+/// How long keys are held if the client does not say (QMP Reference Manual, send-key).
 const DEFAULT_HOLD_MILLIS: u32 = 100;
 
-/// Pause has a number of its own, for its code is no single byte.
+/// The number of Pause is special, because its scan code is not a single byte.
 const PAUSE_NUMBER: u32 = 0xc6;
 const PAUSE: Key = Key(0xe11d);
 
-/// A key as clients name it (QMP Reference Manual, `KeyValue`).
+/// A client's name of a key (QMP Reference Manual, `KeyValue`).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum KeyValue {
-    /// By its scan code of set 1, with 80h for those after E0h.
+    /// The key's scan code of set 1, plus 80h for codes after E0h.
     Number(u32),
-    /// By its name.
+    /// The key's name.
     Qcode(String),
 }
 
@@ -51,7 +52,7 @@ impl KeyValue {
     }
 }
 
-/// One thing that the typist does.
+/// One action of the typist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Presses or releases a key.
@@ -63,7 +64,8 @@ pub(crate) enum Step {
     Wait(Duration),
 }
 
-/// What it takes to press `keys` together, hold them for so many milliseconds, and release them again.
+/// Returns the steps that press `keys` together, hold them for `hold_millis` milliseconds, and release them
+/// again.
 pub(crate) fn chord(keys: &[Key], hold_millis: Option<u32>) -> Vec<Step> {
     let hold = hold_millis.unwrap_or(DEFAULT_HOLD_MILLIS);
     let presses = keys.iter().map(|key| Step::Key { key: *key, pressed: true });
@@ -72,11 +74,11 @@ pub(crate) fn chord(keys: &[Key], hold_millis: Option<u32>) -> Vec<Step> {
     presses.chain([hold]).chain(releases).collect()
 }
 
-/// The one who types; when it is dropped its thread ends.
+/// The thread that types. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Typist {
     commands: SyncSender<Vec<Step>>,
-    /// Nothing is sent here; the thread sees when it is dropped, even while it holds keys.
+    /// Nothing is sent here. Dropping it tells the thread to end, even while it holds keys.
     _alive: SyncSender<()>,
 }
 
@@ -95,14 +97,14 @@ impl Typist {
         Ok(Typist { commands, _alive: alive })
     }
 
-    /// Has `steps` done after those of earlier commands.
+    /// Queues `steps` behind those of earlier commands.
     pub(crate) fn queue(&self, steps: Vec<Step>) -> Result<(), Failure> {
         let full = |_| Failure::generic("too much is waiting to be typed already");
         self.commands.try_send(steps).map_err(full)
     }
 }
 
-/// Takes a step; false when there is nobody any more who wants it.
+/// Performs a step. Returns false if the machine or the typist has ended.
 fn take(step: &Step, control: &Control, dropped: &Receiver<()>) -> bool {
     match step {
         Step::Key { key, pressed } => control.key(*key, *pressed),

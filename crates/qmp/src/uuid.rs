@@ -1,6 +1,6 @@
 //! The identity of a machine, as text (RFC 4122, 3).
 
-/// Zeros where none was given.
+/// Returns the text of `uuid`, or of zeros if there is none.
 pub(crate) fn text(uuid: Option<[u8; 16]>) -> String {
     let hex = uuid.unwrap_or_default().map(|byte| format!("{byte:02x}")).concat();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];

@@ -1,4 +1,5 @@
-//! Conversations with the server over its socket, about a machine that is none but answers like one.
+//! Tests conversations with the server over its socket. A fake machine stands behind it and answers like a
+//! real one.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,12 +20,12 @@ use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
 use ring3_vm::{Control, Door, Ending, Stats, door};
 use serde_json::{Value, json};
 
-/// A machine with a screen of two pixels and a CD-ROM drive, and a server for it.
+/// A fake machine with a screen of two pixels and a CD-ROM drive, and a server for it.
 struct Machine {
     control: Control,
     server: Option<Server>,
     directory: PathBuf,
-    /// The inputs that come, but for the end.
+    /// The inputs that arrive, except for the end.
     inputs: Receiver<Input>,
 }
 
@@ -49,7 +50,7 @@ impl Machine {
         Client { lines: BufReader::new(socket.try_clone().unwrap()), socket }
     }
 
-    /// A client that has negotiated.
+    /// Connects a client and negotiates.
     fn client(&self) -> Client {
         let mut client = self.connect();
         assert!(client.receive()["QMP"]["version"]["qemu"]["major"].is_u64());
@@ -68,7 +69,7 @@ impl Drop for Machine {
     }
 }
 
-/// Does what a machine does with its door.
+/// Acts on the door as a machine does.
 fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
     let mut disc = DriveInfo {
         device: "ide".into(),
@@ -179,7 +180,7 @@ impl Client {
         self.receive()
     }
 
-    /// Asserts that a command fails with a word on `part`.
+    /// Asserts that a command fails with a description that contains `part`.
     #[track_caller]
     fn refused(&mut self, command: &str, arguments: Value, part: &str) {
         let answer = self.ask(command, arguments);
@@ -317,7 +318,7 @@ fn discs_are_changed() {
     );
     let empty = disc(&mut client);
     assert_eq!((&empty["inserted"], &empty["tray_open"]), (&Value::Null, &json!(true)));
-    // The second time, the image that is in the drive itself.
+    // The second command names the image that is already in the drive.
     for (command, arguments) in [
         ("blockdev-change-medium", json!({"id": "ide-2", "filename": image, "format": "raw"})),
         ("change", json!({"device": "ide-2", "target": image})),
@@ -345,7 +346,7 @@ fn discs_are_changed() {
 fn exports_may_come_later() {
     let machine = Machine::new();
     let mut client = machine.client();
-    // Characters that a URI has for itself.
+    // Characters with a meaning in URIs.
     let path = machine.directory.join("a?b&c=d %2f");
     let export = "x/y?z&open-timeout=1";
     let server = json!({"type": "unix", "path": path});
@@ -444,7 +445,7 @@ fn keys_and_the_mouse_arrive_in_order() {
         key(0x2a, false),
         DeviceInput::Mouse(MouseMove { right: 5, ..at_rest }),
         key(0x30, true),
-        // Into the corner first, then pressed, then to the right edge of the two pixels.
+        // The mouse moves into the corner, presses a button, then moves to the right edge of the two pixels.
         DeviceInput::Mouse(MouseMove { right: -4, down: -2, ..at_rest }),
         DeviceInput::Mouse(held),
         DeviceInput::Mouse(MouseMove { right: 1, ..held }),
@@ -479,7 +480,7 @@ fn the_screen_is_dumped() {
 fn several_clients_are_served_at_once() {
     let machine = Machine::new();
     let mut clients = [(); 3].map(|()| machine.client());
-    // Who has not negotiated is told of nothing.
+    // A client that has not negotiated receives no events.
     let mut silent = machine.connect();
     silent.receive();
     for client in &mut clients {
@@ -493,7 +494,7 @@ fn several_clients_are_served_at_once() {
         assert_eq!(client.receive()["event"], "STOP");
     }
     assert_eq!(silent.ask("qmp_capabilities", json!({})), json!({"return": {}}));
-    // One that goes takes nothing with it.
+    // A client that leaves does not affect the others.
     drop(silent);
     let [first, ..] = &mut clients;
     assert!(first.ask("query-status", json!({}))["return"].is_object());
@@ -534,7 +535,7 @@ fn people_have_a_monitor() {
         std::mem::take(&mut seen)
     };
     assert!(wait(&mut person, "(qemu) ").contains("monitor"));
-    // A terminal that answers what it was asked of telnet, and a line with a mistake.
+    // A terminal that answers telnet's options, and a line with a corrected mistake.
     person.write_all(b"\xff\xfd\x01info statux\x7fs\r\x00").unwrap();
     assert!(wait(&mut person, "(qemu) ").contains("VM status: running\r\n"));
     let mut tool = machine.client();

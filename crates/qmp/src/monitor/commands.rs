@@ -8,10 +8,11 @@ use crate::commands::Machine;
 use crate::protocol::Failure;
 use crate::typist::Step;
 
-/// What a command does with its arguments: the text to show.
+/// The function of a command. It takes the arguments and returns the text to show.
 type Handler = fn(&Machine, &[&str]) -> Result<String, Failure>;
 
-/// A command: its names with a bar between, its arguments, what it does for the person who asks for help, and for the machine.
+/// A command: its names with a bar between them, its arguments, its description in the help, and its
+/// function.
 struct Command {
     names: &'static str,
     arguments: &'static str,
@@ -154,13 +155,13 @@ const COMMANDS: &[Command] = &[
     }),
 ];
 
-/// Does command `name`.
+/// Executes command `name`.
 pub(super) fn execute(
     machine: &Machine,
     name: &str,
     arguments: &[&str],
 ) -> Result<String, Failure> {
-    // A format may be written to the command: x/16i.
+    // A format may be attached to the command: x/16i.
     let (name, format) = match name.split_once('/') {
         Some((name, format)) => (name, Some(format!("/{format}"))),
         None => (name, None),
@@ -190,7 +191,7 @@ fn help(arguments: &[&str]) -> String {
     if arguments.first() == Some(&"info") { info::help() } else { text }
 }
 
-/// A command of QMP of which there is nothing to tell.
+/// Executes a command of QMP that returns nothing.
 fn quiet(machine: &Machine, name: &str, arguments: Value) -> Result<String, Failure> {
     qmp(machine, name, arguments).map(|_| String::new())
 }
@@ -203,7 +204,7 @@ fn usage(text: &str) -> Failure {
     Failure::generic(format!("give {text}"))
 }
 
-/// So many arguments.
+/// Checks that there are exactly `N` arguments.
 pub(super) fn exactly<'a, const N: usize>(arguments: &[&'a str]) -> Result<[&'a str; N], Failure> {
     arguments
         .try_into()
@@ -216,7 +217,7 @@ fn number(text: &str) -> Result<i64, Failure> {
 
 fn block_resize(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
     let [device, size] = exactly(arguments)?;
-    // MiB where no unit is given.
+    // Without a unit the size is in MiB.
     let (digits, unit) = match size.char_indices().next_back() {
         Some((end, 'k' | 'K')) => (&size[..end], 1 << 10),
         Some((end, 'g' | 'G')) => (&size[..end], 1 << 30),
@@ -260,7 +261,7 @@ fn change(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
     quiet(machine, "blockdev-change-medium", wanted)
 }
 
-/// A list of properties; the first one may have no name but that.
+/// Parses a list of properties; in the first one the name may be left out.
 fn properties(text: &str, first: &str) -> Map<String, Value> {
     let parts = text.split(',').filter(|part| !part.is_empty()).enumerate();
     let property = |(index, part): (usize, &str)| match part.split_once('=') {
@@ -277,7 +278,7 @@ fn device_add(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> 
 }
 
 fn drive_add(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
-    // The address of a PCI slot, or a dummy, is of no use.
+    // The first argument, the address of a PCI slot or a dummy, is not used.
     let ([_, text] | ["-n", _, text]) = arguments else {
         return Err(usage("drive_add 0 file=FILE,id=ID"));
     };

@@ -1,11 +1,12 @@
-//! A line as a person types it at a terminal that shows nothing by itself: with backspace and the like, and earlier lines by the arrow keys.
+//! Edits a line that a person types at a terminal without echo, with backspace and similar keys, and with
+//! earlier lines by the arrow keys.
 
-/// Bytes of a line at most.
+/// The most bytes in a line.
 const LINE_MAX: usize = 4096;
-/// Lines that are kept.
+/// The most earlier lines that are kept.
 const HISTORY_MAX: usize = 64;
 
-/// Where in the code of a key the terminal is (ECMA-48, 5.4).
+/// The part of a key's code in which the terminal is (ECMA-48, 5.4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -19,15 +20,15 @@ enum State {
 pub(crate) struct Editor {
     line: Vec<u8>,
     history: Vec<Vec<u8>>,
-    /// Which of the history is shown, from the last one on.
+    /// The line of the history that is shown, counted back from the last one.
     back: usize,
     state: State,
-    /// The last byte was a carriage return, after which a line feed means nothing.
+    /// Whether the last byte was a carriage return, after which a line feed is ignored.
     after_return: bool,
 }
 
 impl Editor {
-    /// Takes the next byte: what the terminal is to show, and the line that it ends.
+    /// Takes the next byte. Returns the bytes that the terminal must show, and the line that this byte ends.
     pub(crate) fn take(&mut self, byte: u8) -> (Vec<u8>, Option<String>) {
         let after_return = std::mem::take(&mut self.after_return);
         match self.state {
@@ -54,14 +55,14 @@ impl Editor {
                 Some(_) => b"\x08 \x08".to_vec(),
                 None => Vec::new(),
             },
-            // Ctrl-U, and Ctrl-W for the last word.
+            // Ctrl-U clears the line, and Ctrl-W deletes the last word.
             0x15 => self.replace(Vec::new()),
             0x17 => {
                 let line = self.line.trim_ascii_end();
                 let end = line.iter().rposition(|byte| *byte == b' ').map_or(0, |space| space + 1);
                 self.replace(line[..end].to_vec())
             }
-            // Ctrl-P and Ctrl-N.
+            // Ctrl-P and Ctrl-N are the arrow keys up and down.
             0x10 => self.key(b'A'),
             0x0e => self.key(b'B'),
             0x1b => {
@@ -77,7 +78,7 @@ impl Editor {
         (echo, None)
     }
 
-    /// An arrow key: up and down.
+    /// Handles an arrow key: up or down.
     fn key(&mut self, byte: u8) -> Vec<u8> {
         let back = match byte {
             b'A' => (self.back + 1).min(self.history.len()),
@@ -89,7 +90,7 @@ impl Editor {
         self.replace(line.unwrap_or_default())
     }
 
-    /// Shows another line in the place of this one.
+    /// Shows another line instead of this one.
     fn replace(&mut self, line: Vec<u8>) -> Vec<u8> {
         let mut echo = b"\x08 \x08".repeat(self.line.len());
         echo.extend(&line);

@@ -1,4 +1,4 @@
-//! `info`: what is told of the machine.
+//! The command `info`, which describes the machine.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::commands::Machine;
 use crate::protocol::Failure;
 use crate::{block_stats, media, uuid};
 
-/// What tells of a subject.
+/// A function that describes a subject.
 type Teller = fn(&Machine) -> Result<String, Failure>;
 
 const SUBJECTS: &[(&str, &str, Teller)] = &[
@@ -85,7 +85,7 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
     }),
 ];
 
-/// `info`.
+/// Executes `info`.
 pub(super) fn execute(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
     let Some(subject) = arguments.first() else { return Ok(help()) };
     match SUBJECTS.iter().find(|(name, ..)| name == subject) {
@@ -94,13 +94,13 @@ pub(super) fn execute(machine: &Machine, arguments: &[&str]) -> Result<String, F
     }
 }
 
-/// What there is to be told.
+/// Lists the subjects.
 pub(super) fn help() -> String {
     let lines = SUBJECTS.iter().map(|(name, help, _)| format!("info {name} -- {help}"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// As QEMU shows drives: `ide0-hd0: disk.img (raw)`.
+/// Lists drives as QEMU does: `ide0-hd0: disk.img (raw)`.
 fn block(machine: &Machine) -> Result<String, Failure> {
     let mut text = String::new();
     for drive in machine.control.drives()? {
@@ -146,7 +146,7 @@ fn stats(machine: &Machine) -> Result<String, Failure> {
     Ok(machine.control.stats()?.to_string())
 }
 
-/// What a card is called as a device.
+/// Returns the name of a network card as a device.
 pub(crate) fn nic_driver(model: NicModel) -> &'static str {
     match model {
         NicModel::Virtio(_) => "virtio-net-pci",
@@ -197,7 +197,7 @@ fn mtree(machine: &Machine) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The base addresses in memory that are set (PCI Local Bus Specification 2.1, 6.2.5.1).
+/// Returns the base addresses in memory that are set (PCI Local Bus Specification 2.1, 6.2.5.1).
 fn memory_bars(header: &[u8; 64]) -> Vec<(usize, u64)> {
     let bars = header[0x10..0x28].chunks_exact(4).map(dword).enumerate();
     bars.filter(|(_, bar)| bar & 1 == 0 && bar & !0xf != 0)
@@ -209,7 +209,7 @@ fn dword(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
 }
 
-/// What classes of cards are called (PCI Local Bus Specification 2.1, appendix D).
+/// Returns the name of a class of cards (PCI Local Bus Specification 2.1, appendix D).
 pub(crate) fn class_name(class: u16) -> &'static str {
     match class {
         0x0100 => "SCSI controller",
@@ -256,7 +256,7 @@ fn pci(machine: &Machine) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The devices, roughly: those on PCI by what they are, and the others by what a PC has.
+/// Lists the devices approximately: PCI devices by their classes, and the others of a PC.
 fn qtree(machine: &Machine) -> Result<String, Failure> {
     let description = machine.control.describe()?;
     let mut text = String::from(

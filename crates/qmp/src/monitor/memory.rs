@@ -1,4 +1,4 @@
-//! Memory and numbers, as a person looks at them: `x`, `xp`, `print` and the like, in formats as gdb has them.
+//! Shows memory and numbers to people: `x`, `xp`, `print` and similar commands, in gdb's formats.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -10,20 +10,20 @@ use super::commands::exactly;
 use crate::commands::Machine;
 use crate::protocol::Failure;
 
-/// Bytes that are shown at once at most.
+/// The most bytes that are shown at once.
 const SHOWN_MAX: usize = 64 << 10;
 
-/// How values are shown: `/COUNT FORMAT SIZE`.
+/// The form in which values are shown: `/COUNT FORMAT SIZE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Format {
     count: usize,
-    /// x, d, u, o, c or i.
+    /// One of x, d, u, o, c and i.
     letter: char,
     bytes: usize,
 }
 
 impl Format {
-    /// The format that the first argument may be, and the other arguments.
+    /// Parses the format that the first argument may be, and returns it and the other arguments.
     fn take<'a, 'b>(arguments: &'b [&'a str]) -> Result<(Format, &'b [&'a str]), Failure> {
         let mut format = Format { count: 1, letter: 'x', bytes: 4 };
         let Some((text, rest)) = arguments
@@ -72,7 +72,7 @@ impl Format {
     }
 }
 
-/// A number in decimal, or in hexadecimal after 0x.
+/// Parses a number in decimal, or in hexadecimal after 0x.
 pub(super) fn number(text: &str) -> Option<i64> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -88,7 +88,7 @@ pub(super) fn number(text: &str) -> Option<i64> {
     Some(if is_negative { number.wrapping_neg() } else { number })
 }
 
-/// The value of a sum of numbers and registers, such as `$esp+0x10`.
+/// Computes a sum of numbers and registers, such as `$esp+0x10`.
 fn value(machine: &Machine, text: &str) -> Result<u64, Failure> {
     let mut sum = 0_u64;
     let mut rest = text.replace(' ', "");
@@ -119,7 +119,7 @@ fn value(machine: &Machine, text: &str) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// `x` and `xp`.
+/// Executes `x` and `xp`.
 pub(super) fn examine(
     machine: &Machine,
     arguments: &[&str],
@@ -153,7 +153,7 @@ pub(super) fn examine(
     Ok(text)
 }
 
-/// The instructions that come next. Those elsewhere are bytes.
+/// Returns the next instructions of the processor. At other addresses this fails.
 fn disassemble(
     machine: &Machine,
     address: u64,
@@ -177,7 +177,7 @@ fn read(machine: &Machine, range: MemoryRange) -> Result<Vec<u8>, Failure> {
         .ok_or_else(|| Failure::generic(format!("Cannot access memory at {:#x}", range.address)))
 }
 
-/// `print`.
+/// Executes `print`.
 pub(super) fn print(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
     let (format, rest) = Format::take(arguments)?;
     Ok(match format.letter {
@@ -186,7 +186,7 @@ pub(super) fn print(machine: &Machine, arguments: &[&str]) -> Result<String, Fai
     })
 }
 
-/// `gva2gpa`.
+/// Executes `gva2gpa`.
 pub(super) fn translate(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
     let address = value(machine, &arguments.concat())?;
     Ok(match machine.control.physical(address)? {
@@ -195,7 +195,7 @@ pub(super) fn translate(machine: &Machine, arguments: &[&str]) -> Result<String,
     })
 }
 
-/// `memsave` and `pmemsave`.
+/// Executes `memsave` and `pmemsave`.
 pub(super) fn save(
     machine: &Machine,
     arguments: &[&str],
@@ -216,7 +216,7 @@ pub(crate) fn write_to(
     path: &std::path::Path,
 ) -> Result<(), Failure> {
     let failed = |error| Failure::generic(format!("{}: {error}", path.display()));
-    // More than there are addresses is a mistake.
+    // A size beyond all addresses is a mistake.
     if size > 1 << 32 {
         return Err(Failure::generic("the size is larger than 4 GiB"));
     }

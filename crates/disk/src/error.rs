@@ -1,4 +1,4 @@
-//! What can be wrong with an image.
+//! Errors, in words that say what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,22 +8,22 @@ use thiserror::Error;
 /// The reasons why an image file cannot be a drive.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// It cannot be opened.
+    /// The image cannot be opened.
     #[error(transparent)]
     Image(#[from] ring3_block::Error),
-    /// It is empty, or ends within a sector.
+    /// The image is empty, or ends within a sector.
     #[error(
         "{path} has {len} bytes, which is no whole number of {block}-byte sectors: it is cut short or no raw image"
     )]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Its size in bytes.
+        /// The file's size in bytes.
         len: u64,
-        /// Bytes of a sector.
+        /// Number of bytes in a sector.
         block: u64,
     },
-    /// There is no room for the guest's writes.
+    /// The temporary file for the guest's writes cannot be made.
     #[error(
         "no temporary file for writes to {path} in {directory}: {source}; TMPDIR names another directory"
     )]
@@ -32,7 +32,7 @@ pub enum ImageError {
         path: PathBuf,
         /// The directory for temporary files.
         directory: PathBuf,
-        /// The error of the host.
+        /// The reason.
         source: io::Error,
     },
 }

@@ -11,11 +11,11 @@ use ring3_vm::drives::{Cache, DetectZeroes, Drive, ResizeError};
 use crate::range::{bytes_of, check};
 use crate::{Access, ImageError, ImageOptions};
 
-/// See the module.
+/// A drive that keeps its data in a disk image, or in a block device of the host.
 #[derive(Debug)]
 pub struct ImageFile {
     image: Image,
-    /// Number of sectors of the disk, which can change.
+    /// The size of the disk in sectors. It can change.
     sectors: AtomicU64,
     options: ImageOptions,
 }
@@ -23,7 +23,7 @@ pub struct ImageFile {
 impl ImageFile {
     /// Opens the image at `path`, whose size must be a whole number of sectors.
     ///
-    /// It is locked against other users until it is dropped.
+    /// The image stays locked against other users until the drive is dropped.
     ///
     /// An image in a format that can only be read is opened for reading, with a warning.
     pub fn open(path: &Path, mut options: ImageOptions) -> Result<ImageFile, ImageError> {
@@ -52,7 +52,7 @@ impl ImageFile {
             }
             opened => opened,
         }?;
-        // A raw image has the size of its file, rounded up.
+        // The `size` of a raw image is rounded up, so only its file tells whether it ends within a sector.
         let len = match (image.format(), std::fs::metadata(path)) {
             (Format::Raw, Ok(file)) if file.is_file() => file.len(),
             _ => image.size(),
@@ -70,13 +70,13 @@ impl ImageFile {
         self.image.path()
     }
 
-    /// Returns the present medium.
+    /// Returns the size of the medium at present, and whether it is read-only.
     fn present(&self) -> Medium {
         let sectors = self.sectors.load(Ordering::Relaxed);
         Medium { sectors, read_only: self.options.access == Access::ReadOnly }
     }
 
-    /// Reads whole sectors from `sector` on, all of which must exist.
+    /// Reads whole sectors from `sector` on. All of them must exist.
     pub(crate) fn read(&self, sector: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
         warn_of(self.image.read_at(bytes, offset_of(sector)))
     }
@@ -90,19 +90,19 @@ impl ImageFile {
         }
     }
 
-    /// Flushes what was written, if writes must not wait for the guest to ask for that.
+    /// Finishes a write: flushes it, unless the cache may hold it until the guest asks for a flush.
     fn written(&self) -> Result<(), Error> {
         if self.options.cache.writeback { Ok(()) } else { self.image.flush() }
     }
 
-    /// Returns whether `data` may be written as they are, without waiting for a flush.
+    /// Returns whether `data` may be written unchanged, without a flush that follows.
     fn is_written_at_once(&self, data: &[u8]) -> bool {
         let as_zeros = self.options.detect_zeroes != DetectZeroes::Off && is_zero(data);
         self.options.cache.writeback && !as_zeros
     }
 }
 
-/// Returns the offset of a sector that exists.
+/// Returns the offset of a sector in bytes. The sector must exist, so that the product does not overflow.
 pub(crate) fn offset_of(sector: u64) -> u64 {
     sector * SECTOR_SIZE as u64
 }
@@ -111,7 +111,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Returns what the guest's device is told of an error of the host.
+/// Returns the error that the guest's device gets for an error of the host.
 pub(crate) fn kind_of(error: &io::Error) -> DiskError {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DiskError::NoSpace,
@@ -119,7 +119,7 @@ pub(crate) fn kind_of(error: &io::Error) -> DiskError {
     }
 }
 
-/// Warns of an error. The guest is only told that there was one.
+/// Logs an error as a warning, since the guest learns only its kind.
 fn warn_of(result: Result<(), Error>) -> Result<(), DiskError> {
     result.map_err(|error| {
         tracing::warn!("{error}");
@@ -157,7 +157,7 @@ impl Drive for ImageFile {
                 };
                 warn_of(zeroed.and_then(|()| self.written()))?;
             }
-            // The machine puts an empty drive in the place of this one.
+            // The machine itself puts an empty drive in the place of this one.
             DiskOperation::Eject => {}
         }
         Ok(Vec::new())
@@ -203,7 +203,7 @@ impl Drive for ImageFile {
             return Err(ResizeError::Odd(bytes));
         }
         let sectors = bytes / SECTOR_SIZE as u64;
-        // Requests at this moment must be inside of both sizes.
+        // A request that runs during the change must lie within both the old and the new size.
         self.sectors.fetch_min(sectors, Ordering::Relaxed);
         let resized = self.image.resize(bytes);
         let sectors = if resized.is_ok() { bytes } else { self.image.size() } / SECTOR_SIZE as u64;
@@ -263,7 +263,7 @@ mod tests {
             let write = DiskOperation::Write { sector: 9, data: vec![0; 512] };
             assert!(drive.execute(&write).is_err());
             drop(drive);
-            // Data that are written over it are gone when the run ends.
+            // An overlay accepts writes, which are lost when the run ends.
             let drive = Overlay::open(&path, options()).unwrap();
             drive.execute(&write).unwrap();
             assert_eq!(drive.execute(&read).unwrap(), [0; 512]);
@@ -421,7 +421,8 @@ mod tests {
         let mut header = vec![0; 512];
         header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
         let write = DiskOperation::Write { sector: 0, data: header };
-        // Nobody has said that the image is raw, and with this contents it would not be.
+        // The format was not given, and an image that begins with these bytes would not be taken for a raw
+        // one.
         let drive =
             ImageFile::open(&path, options(None, Access::ReadWrite, BlockSize::Disk)).unwrap();
         assert_eq!(drive.execute_at_once(&write), None);
@@ -439,8 +440,8 @@ mod tests {
 
     #[test]
     fn writes_past_the_hosts_cache_are_in_the_file() {
-        // A file system in memory, which holds temporary files on some hosts, may have nothing but the host's
-        // cache.
+        // Some hosts keep temporary files in a file system in memory, which may not allow access past the
+        // host's cache.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = image(&directory, 1 << 20);
         for mode in ["none", "directsync"] {
@@ -472,7 +473,7 @@ mod tests {
             let cache = Cache::of_mode(mode).unwrap();
             let options = ImageOptions { access, cache, ..ImageOptions::default() };
             let drive = ImageFile::open(&path, options).unwrap();
-            // The host may always say that it would have to wait.
+            // The host may always answer that the write would have to wait.
             let written = drive.execute_at_once(&write(1)).is_some();
             assert!(writes || !written, "{mode}");
             assert_eq!(drive.execute(&write(2)), Ok(Vec::new()));
@@ -541,7 +542,7 @@ mod tests {
         let drive = ImageFile::open(&path, options).unwrap();
         drive.execute(&write(5)).unwrap();
         drive.execute(&DiskOperation::Flush).unwrap();
-        // This is how another process would find the file after this one was killed.
+        // Another process would find the file in this state if this one were killed now.
         let shares = OpenOptions { shares: true, ..OpenOptions::default() };
         let found = Image::open(&path, &shares).unwrap();
         let mut bytes = [0; 2];

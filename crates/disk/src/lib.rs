@@ -1,14 +1,16 @@
-//! What is behind the drives of a machine.
+//! The back-ends of a machine's drives.
 //!
-//! Each of these is a [`Drive`](ring3_vm::drives::Drive), which the machine asks for sectors:
+//! Each of these is a [`Drive`](ring3_vm::drives::Drive), from which the machine reads and to which it writes
+//! sectors:
 //!
 //! * [`ImageFile`]: a disk image of any format, or a block device of the host;
-//! * [`Overlay`]: an image that stays as it is while the guest writes;
+//! * [`Overlay`]: an image that does not change when the guest writes;
 //! * [`Served`]: a disk of a vhost-user-blk server, such as `ring3 vblock`.
 //!
-//! The machine itself has only the drive without a medium, [`Empty`](ring3_vm::drives::Empty). It decides which thread
-//! asks, and when, and what becomes of errors; nothing here has threads or waits for anything but the host. Inside,
-//! `range` refuses operations that no medium of that size can do.
+//! The machine itself has only the drive without a medium, [`Empty`](ring3_vm::drives::Empty). The machine
+//! decides which thread calls a drive, and when, and what happens after an error. Nothing here starts
+//! threads, or waits for anything but the host and servers. Internally, `range` refuses operations that are
+//! not possible with the medium.
 #![forbid(unsafe_code)]
 
 mod error;

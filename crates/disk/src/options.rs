@@ -25,31 +25,31 @@ impl BlockSize {
 /// The accesses to an image that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Reads; others may read it at the same time.
+    /// Reads. Others may read the image at the same time.
     #[default]
     ReadOnly,
-    /// Reads and writes; nobody else may use it.
+    /// Reads and writes. Nobody else may use the image.
     ReadWrite,
 }
 
 /// The options of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageOptions {
-    /// Its format. Without it the first bytes decide.
+    /// The image's format. Without it the first bytes decide.
     pub format: Option<Format>,
     /// The accesses that are allowed.
     pub access: Access,
-    /// The size of its sectors.
+    /// The size of the medium's sectors.
     pub block: BlockSize,
     /// The treatment of writes before a flush.
     pub cache: Cache,
     /// The treatment of writes of zeros.
     pub detect_zeroes: DetectZeroes,
-    /// Whether sectors that the guest discards, or makes zero and allows to be discarded, free their room. If
-    /// not, such hints are ignored.
+    /// Whether the image gives up the room of sectors that the guest discards, or fills with zeros and allows
+    /// to be discarded. If not, such hints are ignored.
     pub discard: bool,
-    /// Whether no files are opened that the image names: no backing file, and no file with a part of its
-    /// data.
+    /// Whether files that the image names stay closed: its backing file, and files with parts of its data.
+    /// Opening an image that needs them fails.
     pub no_external_files: bool,
     /// The password of an encrypted image.
     pub secret: Option<Secret>,

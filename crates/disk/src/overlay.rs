@@ -1,5 +1,5 @@
-//! An image that stays as it is while the guest writes: its writes are in a temporary file that is deleted
-//! with the drive.
+//! An image that does not change when the guest writes: the written data go to a temporary file, which is
+//! deleted with the drive.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,16 +19,17 @@ use crate::{Access, ImageError, ImageFile, ImageOptions};
 /// Number of sectors for which one word of [`Overlay::written`] stands.
 const GROUP: u64 = u64::BITS as u64;
 
-/// An image and the data that were written over it.
+/// An image, and the data that were written over it.
 ///
 /// The temporary file has no name, is sparse, and lies in the directory that TMPDIR names.
 #[derive(Debug)]
 pub struct Overlay {
     base: ImageFile,
     medium: Medium,
-    /// The written sectors, each at its own offset.
+    /// The data of the written sectors, each at the sector's own offset.
     over: File,
-    /// The written sectors: one bit each, in groups of [`GROUP`]. Groups without any are missing.
+    /// One bit for each sector, which is set if it was written, in groups of [`GROUP`]. Groups without a
+    /// written sector are missing.
     written: RwLock<BTreeMap<u64, u64>>,
 }
 
@@ -51,8 +52,8 @@ impl Overlay {
         Ok(Overlay { base, medium, over, written: RwLock::default() })
     }
 
-    /// Returns whether the sectors from `first` on were written, and where this run of sectors ends, at most
-    /// at `end`.
+    /// Returns whether the sectors from `first` on were written, and the end of the run of sectors for which
+    /// this answer holds, at most `end`.
     fn run(&self, first: u64, end: u64) -> (bool, u64) {
         let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
         let is_written = |sector: u64| {
@@ -69,7 +70,7 @@ impl Overlay {
         let end = sector + u64::from(count);
         let (mut first, mut rest) = (sector, bytes.as_mut_slice());
         while first < end {
-            // As many sectors at once as are in the same place.
+            // One read serves all consecutive sectors that are in the same file.
             let (written, next) = self.run(first, end);
             let (run, after) = rest.split_at_mut((next - first) as usize * SECTOR_SIZE);
             if written {
@@ -95,7 +96,8 @@ impl Overlay {
         }
     }
 
-    /// Makes `count` sectors zero. The temporary file frees their room, which nobody relies on.
+    /// Fills `count` sectors with zeros. This frees their room in the temporary file; no write relies on
+    /// having room there.
     fn write_zeroes(&self, sector: u64, count: u32) -> Result<(), DiskError> {
         let (offset, len) = (offset_of(sector), bytes_of(count));
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -129,7 +131,7 @@ impl Drive for Overlay {
             DiskOperation::WriteZeroes { sector, count, .. } => {
                 self.write_zeroes(*sector, *count)?;
             }
-            // Discarded sectors keep their contents, and no data need survive.
+            // Discarded sectors may keep their contents, and nothing must survive the run.
             DiskOperation::Discard { .. } | DiskOperation::Flush | DiskOperation::Eject => {}
         }
         Ok(Vec::new())

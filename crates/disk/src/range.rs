@@ -2,16 +2,16 @@
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 
-/// Upper bound of the sectors that one request may read; devices ask for fewer.
+/// Upper bound of the sectors that one request may read. Devices ask for fewer.
 const REQUEST_SECTORS_MAX: u32 = 0x1_0000;
 
-/// Returns the bytes in `count` sectors.
+/// Returns the number of bytes in `count` sectors.
 pub(crate) fn bytes_of(count: u32) -> u64 {
     u64::from(count) * SECTOR_SIZE as u64
 }
 
-/// Refuses operations that leave `medium`, change a read-only one, concern a part of a sector, or would read
-/// more than is allowed at once. For all others the end, in bytes, fits into 64 bits.
+/// Refuses operations that reach beyond the end of `medium`, change a read-only one, concern a part of a
+/// sector, or read more than one request may. The end of every other operation, in bytes, fits into 64 bits.
 pub(crate) fn check(operation: &DiskOperation, medium: Medium) -> Result<(), DiskError> {
     let (sector, count, writes) = match operation {
         DiskOperation::Read { sector, count } => (*sector, u64::from(*count), false),

@@ -5,11 +5,11 @@
 //! and a server need not see more than its disk. This costs one copy for each request, as with all other
 //! drives.
 //!
-//! The machine polls for the answer to a single request, for some microseconds. A guest with several of them
-//! under way runs on, and the machine finds the answers when it next looks outside (`ring3_vm::drives`), so
-//! server and guest work at the same time. When the guest waits, the machine sleeps on the server's
-//! descriptor together with all others (`Drive::arm`): a thread in its place would have to be woken by the
-//! server first, and then to wake the machine.
+//! The machine polls for the answer to a single request, for some microseconds. A guest that has several
+//! requests under way runs on, and the machine finds the answers when it next looks outside
+//! (`ring3_vm::drives`), so server and guest work at the same time. When the guest waits, the machine sleeps
+//! on the server's descriptor together with all others (`Drive::arm`). If a thread waited there instead, the
+//! server would have to wake the thread, and the thread the machine.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -20,7 +20,7 @@ use ring3_vm::drives::{Begun, Drive, Later};
 
 use crate::range::{bytes_of, check};
 
-/// See the module. While the server is away, requests wait.
+/// A drive on a server's disk. While the server is away, requests wait.
 #[derive(Debug)]
 pub struct Served {
     disk: Disk,
@@ -28,7 +28,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Connects to the server at `socket`. The disk cannot be written if the server says so, or `read_only`.
+    /// Connects to the server at `socket`. The disk is read-only if the server says so, or if `read_only` is
+    /// set.
     pub fn connect(socket: &Path, read_only: bool) -> Result<Served, ClientError> {
         let disk = Disk::connect(socket)?;
         let read_only = read_only || disk.is_read_only();
@@ -37,7 +38,7 @@ impl Served {
     }
 }
 
-/// Returns the server's action for an operation, and its first sector.
+/// Returns the act that the server must perform for an operation, and its first sector.
 fn act(operation: &DiskOperation) -> Option<(Act<'_>, u64)> {
     Some(match operation {
         DiskOperation::Read { sector, count } => (Act::Read(bytes_of(*count) as usize), *sector),
@@ -47,12 +48,12 @@ fn act(operation: &DiskOperation) -> Option<(Act<'_>, u64)> {
         DiskOperation::WriteZeroes { sector, count, gives_up_room } => {
             (Act::WriteZeroes { count: *count, unmaps: *gives_up_room }, *sector)
         }
-        // The machine puts an empty drive in the place of this one.
+        // The machine itself puts an empty drive in the place of this one.
         DiskOperation::Eject => return None,
     })
 }
 
-/// Warns of an error. The guest is only told that there was one.
+/// Logs an error as a warning, since the guest learns only that its request failed.
 fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
     result.map_err(|error| {
         tracing::warn!("{error}");
@@ -60,7 +61,7 @@ fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
     })
 }
 
-/// A request that the server has.
+/// A request for which the server has not answered yet.
 struct Asked(Waiting);
 
 impl Later for Asked {
@@ -86,7 +87,7 @@ impl Drive for Served {
         }
     }
 
-    /// A request that fails is repeated by a thread, which handles the error.
+    /// Returns None after an error too: then a thread executes the operation, and handles the error.
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
         check(operation, self.medium).ok()?;
         let (act, sector) = act(operation)?;

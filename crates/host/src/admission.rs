@@ -1,15 +1,18 @@
 //! Decides which clients a server lets in when there are more than it has room for, so that no peer keeps the
 //! others out.
 //!
-//! A *peer* is a process (of a Unix socket) or an address. When a client comes and there is no room, one
-//! client has to go:
+//! A *peer* is a process (of a Unix socket) or an address. If a client comes when there are already as many
+//! clients as there may be in all, or of its peer ([`Room`]), one client has to go:
 //!
-//! * if a peer has at least two more connections than the peer of the newcomer: one of its clients, the
-//!   oldest that has not said yet what it wants, or else the one that has been idle for longest;
-//! * otherwise, and if the newcomer's peer has too many clients itself: a client of a peer with no fewer
-//!   connections that has taken longer than [`GREETING`] to say what it wants, or that has been idle for
-//!   longer than the [room](Room::idle) allows;
-//! * otherwise the newcomer.
+//! * if the newcomer's peer has too many clients itself: one of these that has taken longer than [`GREETING`]
+//!   to say what it wants, or that has been idle for longer than the [room](Room::idle) allows;
+//! * otherwise, if a peer has at least two more connections than the newcomer's peer: one of its clients,
+//!   even if all of them are active;
+//! * otherwise: a client of a peer with no fewer connections that has taken too long, as in the first case;
+//! * if there is no such client: the newcomer.
+//!
+//! Among several such clients the oldest that has not yet said what it wants has to go, or else the one that
+//! has been idle for longest.
 //!
 //! The functions that decide take the time as an argument, so that tests need not wait.
 
@@ -30,14 +33,14 @@ pub const GREETING: Duration = Duration::from_secs(1);
 pub enum Peer {
     /// A process that has connected to a Unix socket.
     Process {
-        /// Its user.
+        /// The process's user.
         user: u32,
-        /// Its number.
+        /// The process's number.
         process: i32,
     },
-    /// An address.
+    /// The address of the other end.
     Address(IpAddr),
-    /// The system does not tell.
+    /// The host does not tell who the other end is.
     Unknown,
 }
 
@@ -57,19 +60,19 @@ impl Peer {
     }
 }
 
-/// The room that a server has for clients.
+/// Limits for the clients of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Upper bound of all clients.
+    /// Upper bound of the number of all clients.
     pub all: usize,
-    /// Upper bound of the clients of one peer.
+    /// Upper bound of the number of clients of one peer.
     pub of_a_peer: usize,
-    /// The time without a request after which a client may have to go for another one of equal standing; None
-    /// if it need not.
+    /// The time without a request after which a client may have to go for another one of equal standing. None
+    /// means that an idle client may stay for ever.
     pub idle: Option<Duration>,
 }
 
-/// See the module.
+/// The clients of a server, and the limits by which it lets them in.
 #[derive(Debug)]
 pub struct Admission {
     room: Room,
@@ -86,22 +89,22 @@ struct Clients {
 struct Client {
     number: u64,
     peer: Peer,
-    /// Whether it has said what it wants.
+    /// Whether the client has said what it wants.
     is_ready: bool,
-    /// When it came, or was last active.
+    /// When the client came, or was last active.
     since: Instant,
     connection: OwnedFd,
 }
 
 impl Client {
-    /// Returns whether it may have to go for another one of equal standing.
+    /// Returns whether the client may have to go for another one of equal standing.
     fn may_go(&self, room: Room, now: Instant) -> bool {
         let most = if self.is_ready { room.idle } else { Some(GREETING) };
         most.is_some_and(|most| now.saturating_duration_since(self.since) >= most)
     }
 }
 
-/// A client that was let in, until this is dropped.
+/// A client that was let in. It counts until this is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     admission: Arc<Admission>,
@@ -118,8 +121,8 @@ impl Admission {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets in the client at the other end of `connection`, which comes now, if need be in the place of
-    /// another one, whose connection is shut down. Returns None if it is the newcomer that has to go.
+    /// Lets in the client at the other end of `connection`, which comes now. If another client has to go for
+    /// it, the connection of that one is shut down. Returns None if the newcomer itself has to go.
     pub fn admit(self: &Arc<Admission>, connection: impl AsFd) -> io::Result<Option<Admitted>> {
         let peer = Peer::of(&connection);
         self.admit_peer(peer, connection, Instant::now())
@@ -137,7 +140,7 @@ impl Admission {
             Leaving::Nobody => {}
             Leaving::Client(at) => {
                 let client = clients.all.remove(at);
-                // The client may have gone already.
+                // This fails if the client has already gone.
                 let _ = shutdown(&client.connection, Shutdown::Both);
             }
             Leaving::Newcomer => return Ok(None),
@@ -155,7 +158,7 @@ impl Admission {
     }
 }
 
-/// The client that has to go.
+/// The answer to the question which client has to go.
 enum Leaving {
     Nobody,
     /// The client with this index.
@@ -165,7 +168,7 @@ enum Leaving {
 }
 
 impl Clients {
-    /// Returns the client that has to go for a client of `peer`.
+    /// Returns which client has to go for a newcomer of `peer`.
     fn leaving(&self, room: Room, peer: &Peer, now: Instant) -> Leaving {
         let count = |peer: &Peer| self.all.iter().filter(|client| client.peer == *peer).count();
         let own = count(peer);
@@ -179,7 +182,7 @@ impl Clients {
                 &|client| client.peer == *peer && client.may_go(room, now)
             }
             Some((most, heaviest)) if *most > own + 1 => &|client| client.peer == **heaviest,
-            // A peer with fewer clients keeps them.
+            // A peer with fewer clients than the newcomer's keeps them.
             _ => &|client| count(&client.peer) >= own && client.may_go(room, now),
         };
         let candidates = self.all.iter().enumerate().filter(|(_, client)| any(client));
@@ -226,7 +229,7 @@ mod tests {
             Door { admission: Admission::new(room), start: Instant::now() }
         }
 
-        /// A client of `process` comes after `seconds` seconds.
+        /// Lets a client of `process` come after `seconds` seconds.
         fn comes(&self, process: i32, seconds: u32) -> Option<(Admitted, UnixStream)> {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let peer = Peer::Process { user: 0, process };
@@ -235,7 +238,7 @@ mod tests {
             admitted.map(|admitted| (admitted, theirs))
         }
 
-        /// The client makes a request after `seconds` seconds.
+        /// Lets the client make a request after `seconds` seconds.
         fn asks(&self, client: &(Admitted, UnixStream), seconds: u32) {
             let mut clients = self.admission.lock();
             let number = client.0.number;
@@ -258,7 +261,7 @@ mod tests {
         let door = Door::new();
         let clients: Vec<_> = (0..6).map(|_| door.comes(1, 0).unwrap()).collect();
         assert!(door.comes(1, 0).is_none());
-        // The first client that says nothing has to go when it has had time enough.
+        // The first client has had enough time to say what it wants, so it has to go.
         let seventh = door.comes(1, 1).expect("one has taken too long");
         assert_eq!(cut(&clients), [0]);
         for client in &clients[1..] {
@@ -279,7 +282,7 @@ mod tests {
         }
         let others = [2, 3].map(|process| door.comes(process, 1).unwrap());
         door.asks(&heavy[0], 2);
-        // There is no room, so the longest idle client of the peer with the most has to go.
+        // There is no room, so the peer with the most clients loses the one that has been idle for longest.
         let third = door.comes(4, 2).expect("another one has more");
         assert_eq!((cut(&heavy), cut(&others)), (vec![1], vec![]));
         // A client that has not said what it wants goes before an idle one.

@@ -1,4 +1,4 @@
-//! Limits the time of a conversation, however slowly the other end sends and receives.
+//! A limit for the time of a conversation, however slowly the other end sends and receives.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ impl<'a> Deadline<'a> {
         Deadline { socket: socket.as_fd(), end: Instant::now() + duration }
     }
 
-    /// Calls `act` as soon as it can be done without waiting.
+    /// Calls `act` until it succeeds, waiting for `events` each time that it would block.
     fn when<T>(
         &self,
         events: PollFlags,

@@ -18,10 +18,10 @@ use crate::stream::Stream;
 /// The reasons why it is not possible to listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// A Unix socket cannot be made.
+    /// The Unix socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A port cannot be used.
+    /// The port cannot be used.
     #[error("cannot listen at port {port} of {host}: {source}")]
     Port {
         /// The host.
@@ -31,13 +31,13 @@ pub enum ListenError {
         /// The reason.
         source: io::Error,
     },
-    /// Only the host's own addresses are allowed.
+    /// The address is not the host's own, and only such addresses are allowed.
     #[error("{0} is not an address of this host alone: listen at 127.0.0.1")]
     Foreign(String),
     /// The descriptor cannot be used.
     #[error("cannot use descriptor {number}: {source}")]
     Descriptor {
-        /// Its number.
+        /// The descriptor's number.
         number: i32,
         /// The reason.
         source: io::Error,
@@ -60,7 +60,7 @@ pub fn for_this_host(what: &'static str, address: SocketAddr) -> Result<(), NotT
     if address.ip().is_loopback() { Ok(()) } else { Err(NotThisHost { what, address }) }
 }
 
-/// Listens for connections. Files that were made for it are removed with it.
+/// A socket that listens for connections. A file that was made for it is removed with it.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -106,7 +106,7 @@ impl Listener {
         Ok(Listener { socket, is_tcp: domain != AddressFamily::UNIX, file: None })
     }
 
-    /// Returns address and port of a TCP listener, whose port the host may have chosen.
+    /// Returns the address and port of a TCP listener, whose port the host may have chosen.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(getsockname(&self.socket)?.try_into()?)
     }
@@ -116,11 +116,12 @@ impl Listener {
         self.file.take()
     }
 
-    /// Returns the next connection that was made already, or [`io::ErrorKind::WouldBlock`] if there is none.
+    /// Returns the next connection that is waiting, or [`io::ErrorKind::WouldBlock`] if there is none.
     pub fn accept(&self) -> io::Result<Stream> {
         let connection = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
         if self.is_tcp {
-            // Somebody waits for each key, packet and answer.
+            // The other end waits for each key, packet and answer, so they must not be delayed to be sent
+            // together.
             set_tcp_nodelay(&connection, true)?;
         }
         Ok(connection.into())
@@ -135,7 +136,8 @@ impl Listener {
             }
             let mut fds = [PollFd::new(self, PollFlags::IN)];
             match poll(&mut fds, None) {
-                // A non-blocking Unix socket that was closed still answers that nobody has connected.
+                // Accepting from a non-blocking Unix socket that was closed still fails as if nobody had
+                // connected.
                 Ok(_) if fds[0].revents().contains(PollFlags::HUP) => {
                     return Err(io::ErrorKind::NotConnected.into());
                 }

@@ -1,15 +1,15 @@
-//! Polls for messages of another process, for a short while before sleeping.
+//! Polling for messages of another process, for a short while before sleeping.
 //!
 //! Waking a thread takes longer than reading 4 KiB that the host has in memory, or a packet. A process that
-//! sends one request after the other sends the next one some microseconds after it gets the last answer, so
-//! it pays to poll for that long. The time is learned: it grows while sleeps turn out to be short, and falls
-//! to nothing when polling was in vain, so an idle connection costs nothing.
+//! sends one request after another sends the next one some microseconds after it gets the last answer, so it
+//! pays to poll for that long. The time is learned: it grows as long as sleeps turn out to be short, and
+//! drops to zero when polling was in vain, so an idle connection costs nothing.
 
 use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time after the first short sleep; it doubles with each further one.
+/// The time to poll after the first short sleep. It doubles with each further one.
 const MIN: Duration = Duration::from_micros(5);
 /// A sleep counts as short if it is shorter than this multiple of the longest time of polling. A sleep
 /// includes the time of waking up, which polling saves.
@@ -17,7 +17,7 @@ const SHORT: u32 = 4;
 /// Number of polls between two looks at the clock.
 const LOOKS: u32 = 16;
 
-/// See the module.
+/// How long to poll, as learned from the sleeps so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Polling {
     window: Duration,
@@ -25,12 +25,12 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Returns a polling that polls for `max` at most.
+    /// Returns a `Polling` that polls for `max` at most. It does not poll before the first short sleep.
     pub fn up_to(max: Duration) -> Polling {
         Polling { window: Duration::ZERO, max }
     }
 
-    /// Polls until `found` returns true, or for as long as it pays. Returns whether it was found.
+    /// Polls until `found` returns true, or for as long as it pays. Returns the last answer of `found`.
     pub fn wait(&mut self, mut found: impl FnMut() -> bool) -> bool {
         if self.window.is_zero() {
             return found();
@@ -58,7 +58,7 @@ impl Polling {
             if is_short { (self.window * 2).clamp(MIN, self.max) } else { Duration::ZERO };
     }
 
-    /// Notes that the caller has slept and nothing has come.
+    /// Notes that the caller has slept and no message has come.
     pub fn slept_in_vain(&mut self) {
         self.window = Duration::ZERO;
     }

@@ -15,19 +15,19 @@ use rustix::net::{
 use thiserror::Error;
 use tracing::warn;
 
-/// Upper bound of the clients that wait while one is served; the kernel refuses more.
+/// Number of clients that may wait to be accepted. The kernel refuses more.
 const WAITING_CLIENTS: i32 = 8;
 
-/// The reasons why there is no socket.
+/// The reasons why a socket cannot be made.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Another process listens there.
+    /// Another process listens at the path.
     #[error("the socket {0} is in use by another process; end that one, or choose another path")]
     InUse(PathBuf),
-    /// There is a file of another kind.
+    /// A file of another kind is at the path.
     #[error("{0} is there already and is no socket; remove it, or choose another path")]
     NoSocket(PathBuf),
-    /// The system refuses.
+    /// The host refuses to make the socket.
     #[error("cannot listen at the socket {path}: {source}")]
     Refused {
         /// The path.
@@ -37,7 +37,7 @@ pub enum SocketError {
     },
 }
 
-/// The file of a socket. It is removed when this is dropped, if it is still the same file.
+/// The file of a socket. It is removed when this is dropped, unless another file has taken its place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -66,8 +66,8 @@ fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// Listens at `path`, for this user alone, with a socket that does not block. Replaces the socket of a
-/// process that is gone.
+/// Listens at `path` with a socket that does not block, for this user alone. Replaces the socket of a process
+/// that is gone.
 pub fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     let (socket, file) = socket_at(path, SocketType::STREAM, SocketFlags::NONBLOCK)?;
     listen(&socket, WAITING_CLIENTS)
@@ -75,8 +75,8 @@ pub fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), SocketError>
     Ok((socket.into(), file))
 }
 
-/// Makes a socket for datagrams at `path`, to which this user alone can send. Replaces that of a process that
-/// is gone.
+/// Makes a socket for datagrams at `path`, to which this user alone can send. Replaces the socket of a
+/// process that is gone.
 pub fn datagrams_at(path: &Path) -> Result<(OwnedFd, SocketFile), SocketError> {
     socket_at(path, SocketType::DGRAM, SocketFlags::empty())
 }
@@ -119,7 +119,7 @@ fn remove_stale(
     let probe = new_socket(kind, SocketFlags::NONBLOCK).map_err(|error| refused(error.into()))?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(refused),
-        // Somebody listens there, though perhaps without time, or with a socket of another kind.
+        // A process listens there, though it may have no room for a client, or have a socket of another kind.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(SocketError::InUse(path.to_owned())),
         Err(error) => Err(refused(error.into())),
     }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a path that no other test uses. Nothing is there.
+    /// Returns a path at which nothing is, and that no other test uses.
     fn path(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("ring3-socket-{}-{name}", std::process::id()));
         let _ = fs::remove_file(&path);

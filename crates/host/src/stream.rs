@@ -1,4 +1,4 @@
-//! One end of a connection, by a Unix socket or by TCP. Both are read and written alike.
+//! One end of a connection, over a Unix socket or TCP. Both are read and written alike.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,7 +13,7 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
 };
 
-/// See the module. Any thread may use it at any time.
+/// One end of a connection. Any thread may use it at any time.
 #[derive(Debug)]
 pub struct Stream(OwnedFd);
 
@@ -23,7 +23,7 @@ impl Stream {
         Ok(Stream(UnixStream::connect(path)?.into()))
     }
 
-    /// Connects to a TCP port. Writes are sent at once.
+    /// Connects to a TCP port. Written bytes are sent at once, even a few.
     pub fn tcp(address: impl ToSocketAddrs) -> io::Result<Stream> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -35,13 +35,12 @@ impl Stream {
         Ok(Stream(self.0.try_clone()?))
     }
 
-    /// Sets how long a read may wait, after which it fails with [`io::ErrorKind::WouldBlock`]. None is for
-    /// ever.
+    /// Sets how long a read may wait before it fails with [`io::ErrorKind::WouldBlock`]. None means for ever.
     pub fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }
 
-    /// Sets how long a write may wait, after which it fails with [`io::ErrorKind::WouldBlock`]. None is for
+    /// Sets how long a write may wait before it fails with [`io::ErrorKind::WouldBlock`]. None means for
     /// ever.
     pub fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Send, patience)?)
@@ -53,7 +52,7 @@ impl Stream {
         self.set_write_patience(patience)
     }
 
-    /// Ends the connection for both sides, and for those who read or write now.
+    /// Ends the connection for both sides. Reads and writes that are waiting now end too.
     pub fn hang_up(&self) {
         hang_up(&self.0);
     }
@@ -62,7 +61,7 @@ impl Stream {
 /// Ends a connection as [`Stream::hang_up`] does. Does nothing to an object that is no socket.
 pub fn hang_up(connection: impl AsFd) {
     match shutdown(connection, Shutdown::Both) {
-        // The other side has done so already, or it is no socket.
+        // The other side has already hung up, or the object is no socket.
         Ok(()) | Err(Errno::NOTCONN | Errno::NOTSOCK) => {}
         Err(error) => tracing::debug!("cannot hang up: {error}"),
     }
@@ -135,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns both ends of a connection, of either kind.
+    /// Returns both ends of a connection over a Unix socket, and of one over TCP.
     fn pairs() -> [(Stream, Stream); 2] {
         let (near, far) = UnixStream::pair().unwrap();
         let unix = (Stream(near.into()), Stream(far.into()));

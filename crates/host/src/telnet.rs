@@ -60,7 +60,7 @@ impl Filter {
     }
 }
 
-/// Returns `bytes` in the form in which a client must get them.
+/// Returns `bytes` in the form in which they are sent to a client: each FFh is doubled.
 pub fn escaped(bytes: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(bytes.len());
     for byte in bytes {
@@ -72,7 +72,7 @@ pub fn escaped(bytes: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// Reads data from a client, without its commands.
+/// A reader of the data that a client sends, without its commands.
 #[derive(Debug)]
 pub struct Reader<R> {
     inner: R,
@@ -80,7 +80,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Returns a reader of the data in `inner`.
+    /// Returns a reader of the data that `inner` contains.
     pub fn new(inner: R) -> Reader<R> {
         Reader { inner, filter: Filter::default() }
     }
@@ -92,7 +92,7 @@ impl<R: Read> Read for Reader<R> {
             let length = self.inner.read(buffer)?;
             let data = self.filter.data(&buffer[..length]);
             buffer[..data.len()].copy_from_slice(&data);
-            // A read of no bytes would mean the end.
+            // A read of zero bytes would mean the end.
             if !data.is_empty() || length == 0 {
                 return Ok(data.len());
             }
@@ -100,7 +100,7 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-/// Sends data to a client.
+/// A writer that sends data to a client.
 #[derive(Debug)]
 pub struct Writer<W>(pub W);
 

@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use crate::polling::Polling;
 
-/// See the module. It is kept with the queue, under its lock.
+/// What the threads of a queue are doing. It is kept with the queue, under the same lock.
 #[derive(Debug)]
 pub struct Workers {
     /// Number of threads at work.
     busy: usize,
     /// Number of threads that will look at the queue without being woken.
     coming: usize,
-    /// Whether one of them polls.
+    /// Whether a thread polls.
     is_looked: bool,
     polling: Polling,
-    /// When the last one finished its work.
+    /// When a thread last finished its work.
     idle_since: Instant,
-    /// Number of items that have come, for the thread that polls.
+    /// Number of items that have come so far. The thread that polls reads it without the lock.
     asked: Arc<AtomicUsize>,
 }
 
-/// The state of a thread while it polls.
+/// The state of the thread that polls.
 #[derive(Debug)]
 pub struct Look {
     polling: Polling,
@@ -42,7 +42,7 @@ impl Look {
 }
 
 impl Workers {
-    /// Returns the state without threads. One of them will poll for `max` at most.
+    /// Returns the state of a queue without threads. One thread at a time will poll, for `max` at most.
     pub fn looking_up_to(max: Duration) -> Workers {
         Workers {
             busy: 0,
@@ -54,8 +54,8 @@ impl Workers {
         }
     }
 
-    /// Notes that an item has come, and that `waiting` items are in the queue now. Returns for how many of
-    /// them a thread must be woken.
+    /// Notes that an item has come, and that `waiting` items are in the queue now. Returns the number of
+    /// items for which a thread must be woken.
     pub fn asked(&mut self, waiting: usize) -> usize {
         if self.busy == 0 && self.coming == 0 {
             self.polling.slept(self.idle_since.elapsed());
@@ -64,12 +64,12 @@ impl Workers {
         waiting.saturating_sub(self.coming)
     }
 
-    /// Notes that a thread was started, which will look at the queue.
+    /// Notes that a thread was started. It will look at the queue.
     pub fn starts(&mut self) {
         self.coming += 1;
     }
 
-    /// Notes that a thread looks at the queue after it was started, or after it finished its work.
+    /// Notes that a thread looks at the queue, after it was started or has finished its work.
     pub fn comes(&mut self) {
         self.coming -= 1;
     }
@@ -79,15 +79,15 @@ impl Workers {
         self.busy += 1;
     }
 
-    /// Notes that a thread has finished its work, and will look at the queue.
+    /// Notes that a thread has finished its work. It will look at the queue.
     pub fn ends(&mut self) {
         self.busy -= 1;
         self.coming += 1;
         self.idle_since = Instant::now();
     }
 
-    /// Notes that a thread has found nothing. Returns how it must poll before it looks at the queue [once
-    /// more](Workers::has_looked), or None if another thread polls.
+    /// Notes that a thread has found the queue empty. Returns how it must poll before it looks at the queue
+    /// [once more](Workers::has_looked), or None if another thread polls.
     pub fn look(&mut self) -> Option<Look> {
         if self.is_looked {
             return None;
@@ -98,7 +98,7 @@ impl Workers {
         Some(Look { polling: self.polling, asked: Arc::clone(&self.asked), before })
     }
 
-    /// Notes that the thread that polled has finished.
+    /// Notes that the thread that polled has finished polling.
     pub fn has_looked(&mut self) {
         self.is_looked = false;
         self.coming -= 1;
@@ -130,7 +130,7 @@ mod tests {
         let look = workers.look().expect("no other one looks");
         assert!(workers.look().is_none());
         assert_eq!(workers.asked(1), 0);
-        // An item has come, so this ends.
+        // An item has come since, so this returns at once.
         look.wait();
         workers.has_looked();
         assert_eq!(workers.asked(1), 1);

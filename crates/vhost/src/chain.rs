@@ -1,19 +1,21 @@
 //! Descriptor chains (virtio 1.2, 2.7.5 and 2.7.5.3): the buffers of a request.
 //!
-//! Queues come from the crate `virtio-queue`. Chains do not: its iterator ends at a broken chain as at a whole one, and begins
-//! only at what the driver has just made available, not at a request that an earlier server has left.
+//! The crate `virtio-queue` provides queues, but not these chains. Its iterator ends at a broken chain as at
+//! a complete one, and begins only at an entry that the driver has just made available, not at a request that
+//! an earlier server has left.
 
 use thiserror::Error;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
-/// The most buffers of a request: those of the data, the header and the status. What a guest is told is less.
+/// Upper bound of the buffers in a request, including those of the header and the status. The bound that a
+/// guest is told is lower.
 pub const BUFFERS_MAX: usize = 256;
 
-/// Bytes of a descriptor.
+/// Number of bytes in a descriptor.
 const DESCRIPTOR: u64 = 16;
 
-/// A chain is none.
+/// The descriptors form no valid chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a chain of descriptors that the specification does not permit")]
 pub struct BadChain;
@@ -21,22 +23,23 @@ pub struct BadChain;
 /// A part of guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where it begins.
+    /// The first address.
     pub at: GuestAddress,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u32,
 }
 
-/// The buffers of a request, in their order.
+/// The buffers of a request, in the order of their descriptors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Buffers {
-    /// What the device reads.
+    /// The buffers that the device reads.
     pub readable: Vec<Buffer>,
-    /// What it writes.
+    /// The buffers that the device writes.
     pub writable: Vec<Buffer>,
 }
 
-/// The buffers of the chain that begins at descriptor `head` of a table at `table` with `size` entries.
+/// Returns the buffers of the chain that begins at descriptor `head` of the table at `table`, which has
+/// `size` entries.
 pub fn walk(
     memory: &GuestMemoryMmap,
     table: GuestAddress,
@@ -47,7 +50,7 @@ pub fn walk(
     let mut index = u32::from(head);
     let mut is_indirect = false;
     let mut buffers = Buffers::default();
-    // A loop ends here as well.
+    // The bound also ends loops.
     for _ in 0..=BUFFERS_MAX {
         if index >= size {
             return Err(BadChain);
@@ -70,7 +73,7 @@ pub fn walk(
         } else if buffers.writable.is_empty() {
             buffers.readable.push(buffer);
         } else {
-            // 2.7.4.2: what is read comes first.
+            // 2.7.4.2: buffers that the device reads precede those that it writes.
             return Err(BadChain);
         }
         if !descriptor.has_next() {
@@ -91,7 +94,7 @@ mod tests {
     const WRITE: u16 = 2;
     const TO_TABLE: u16 = 4;
 
-    /// A table, an index, and what is there: address, length, flags, next.
+    /// A table, an index into it, and the descriptor there: address, length, flags, next.
     type Entry = (GuestAddress, u16, (u64, u32, u16, u16));
 
     fn memory(entries: &[Entry]) -> GuestMemoryMmap {
@@ -135,11 +138,12 @@ mod tests {
     #[test]
     fn broken_chains_are_found() {
         for entries in [
-            // A loop, a descriptor that is not there, one that is read after one that is written.
+            // In turn: a loop, a descriptor outside of the table, and one to be read after one to be written.
             vec![(TABLE, 0, (0, 1, NEXT, 0))],
             vec![(TABLE, 0, (0, 1, NEXT, 4))],
             vec![(TABLE, 0, (0, 1, NEXT | WRITE, 1)), (TABLE, 1, (0, 1, 0, 0))],
-            // A table in a table, one that goes on, one of no whole descriptors, one outside of memory.
+            // Indirect tables in turn: inside another one, followed by a descriptor, of a size that is no
+            // whole number of descriptors, empty, and outside of memory.
             vec![
                 (TABLE, 0, (INDIRECT.0, 16, TO_TABLE, 0)),
                 (INDIRECT, 0, (INDIRECT.0, 16, TO_TABLE, 0)),

@@ -1,8 +1,8 @@
-//! A client's messages, one after the other.
+//! The conversation with a client, one message after the other.
 //!
-//! They are those of the crate `vhost`, but for queues that are enabled too early: QEMU (7.2 and others) says for a network card
-//! SET_VRING_ENABLE before it has said SET_FEATURES. The crate takes that for an error and ends the connection, so these messages are
-//! taken from the socket before it sees them.
+//! The crate `vhost` reads the messages, except for those that enable a queue too early: QEMU (7.2 and
+//! others) sends SET_VRING_ENABLE for a network card before SET_FEATURES. The crate regards this as an error
+//! and ends the connection, so these messages are taken from the socket before it sees them.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -17,10 +17,12 @@ use vhost::vhost_user::{BackendReqHandler, Error as Message, VhostUserBackendReq
 
 use crate::session::{Device, Session};
 
-/// How long a client may take for its first message, for the rest of one that has begun, and for taking an answer.
+/// How long a client may take for its first message, for the rest of a message that has begun, and to accept
+/// an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Answers a client's messages to their end, which may wait. Its queues are stopped then, with all requests complete, and its memory is not mapped any more.
+/// Answers a client's messages until it disconnects, waiting for them. At the end its queues are stopped,
+/// with all their requests complete, and its memory is unmapped.
 pub fn talk<D: Device>(stream: UnixStream, session: Session<D>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -48,7 +50,8 @@ pub fn talk<D: Device>(stream: UnixStream, session: Session<D>) -> io::Result<()
     }
 }
 
-/// `docs/interop/vhost-user`: the number of the message, bytes of its header and its payload, and bits of its flags.
+/// From `docs/interop/vhost-user`: the number of the message, the bytes of its header and of its payload, and
+/// fields of its flags.
 const SET_VRING_ENABLE: u32 = 18;
 const HEADER: usize = 12;
 const PAYLOAD: usize = 8;
@@ -56,7 +59,7 @@ const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// Waits for something to come, or for the end; false if nothing does in that time.
+/// Waits until a message arrives or the connection ends. Returns false if neither happens in time.
 fn comes(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
     let patience = patience.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 });
     loop {
@@ -68,7 +71,9 @@ fn comes(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
     }
 }
 
-/// Takes a message, of which something has come, and does what it says if it enables a queue too early. True if there is one of another kind, or the end.
+/// Looks at the message of which the first bytes have arrived. If it enables a queue too early, takes it from
+/// the socket, obeys it and returns false. Otherwise, or at the end of the connection, leaves it in the
+/// socket and returns true.
 fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io::Result<bool> {
     let mut header = [0; HEADER];
     let all = RecvFlags::WAITALL;
@@ -97,7 +102,8 @@ fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io
     result.map(|()| false).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Fewer bytes than there is room for are the end.
+/// Reads into `bytes`, and returns the number of bytes read, which is less than there is room for if the
+/// connection ends or is too slow.
 fn receive(stream: &UnixStream, bytes: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
     loop {
         match recv(stream, &mut *bytes, flags) {

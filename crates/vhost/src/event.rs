@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// A client's descriptor, which must not make a thread wait.
+/// Returns a client's descriptor, made non-blocking so that it cannot make a thread wait.
 pub fn of_client(file: Option<File>) -> io::Result<Option<Arc<OwnedFd>>> {
     let Some(file) = file else { return Ok(None) };
     let flags = fcntl_getfl(&file)?;
@@ -15,7 +15,7 @@ pub fn of_client(file: Option<File>) -> io::Result<Option<Arc<OwnedFd>>> {
     Ok(Some(Arc::new(file.into())))
 }
 
-/// Adds one to an event descriptor; it may be at its end, or gone.
+/// Adds one to an event descriptor. An error is ignored: the counter may be full, or the other side gone.
 pub fn signal(event: &impl AsFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

@@ -6,7 +6,7 @@
 //! * [`queue`]: the description of a virtqueue;
 //! * [`chain`]: the buffers of a virtqueue's entry;
 //! * [`event`]: the descriptors by which both sides wake each other;
-//! * [`block`]: the numbers of disks, for servers and clients.
+//! * [`block`]: the constants of disks, for servers and clients.
 //!
 //! Clients are hostile: memory that could become shorter while it is mapped is refused, and no chain makes
 //! the server loop.

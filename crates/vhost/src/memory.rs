@@ -1,9 +1,9 @@
 //! Guest memory that a client shares by descriptors.
 //!
-//! The client stays its owner: it writes to it at any time, and could make the file shorter, after which each
-//! access of this process behind its new end would be a SIGBUS. So memory must be sealed against that
-//! (F_SEAL_SHRINK of fcntl(2)), as QEMU's `memory-backend-memfd` and ring3's own memory are. Memory of huge pages is refused too,
-//! where a page that the client takes back is not always there again.
+//! The client remains the owner of this memory. It writes to it at any time, and could shorten the file; then
+//! each access of this process beyond the new end would raise SIGBUS. So the file must be sealed against this
+//! (F_SEAL_SHRINK of fcntl(2)), as those of QEMU's `memory-backend-memfd` and of ring3's own memory are.
+//! Memory of huge pages is refused too: a page that the client gives back cannot always be replaced.
 
 use std::fs::File;
 use std::io;
@@ -14,32 +14,32 @@ use thiserror::Error;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// The most pieces of memory: what a message of the protocol has room for.
+/// Upper bound of the pieces of memory, for which a message of the protocol has room.
 pub const SLOTS: usize = 8;
 /// HUGETLBFS_MAGIC of statfs(2).
 const HUGE_PAGES: u64 = 0x958458f6;
 
-/// Why memory is refused.
+/// The reasons why memory is refused.
 #[derive(Debug, Error)]
 pub enum MemoryError {
-    /// Its file could become shorter.
+    /// The piece's file could become shorter.
     #[error(
         "its memory is not sealed against becoming shorter; with QEMU, use -object memory-backend-memfd,share=on"
     )]
     NotSealed,
-    /// Its file has huge pages.
+    /// The piece's file has huge pages.
     #[error("its memory has huge pages, which are not safe to share")]
     HugePages,
-    /// Its file ends before the piece does.
+    /// The piece's file ends before the piece does.
     #[error("the file of its memory ends too early")]
     Short,
-    /// The host refuses.
+    /// The host cannot map the piece.
     #[error("its memory cannot be mapped: {0}")]
     Map(io::Error),
-    /// The pieces do not go together.
+    /// The piece overlaps another one, or there are too many pieces.
     #[error("its memory overlaps, or there are more than {SLOTS} pieces")]
     Layout,
-    /// A piece to be removed that is not there.
+    /// There is no such piece to remove.
     #[error("it takes away memory that is not there")]
     Missing,
 }
@@ -47,18 +47,18 @@ pub enum MemoryError {
 /// A piece of memory, as the client describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Its guest-physical address.
+    /// The piece's guest-physical address.
     pub guest: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u64,
-    /// Its address in the client.
+    /// The piece's address in the client's process.
     pub user: u64,
-    /// Where it begins in the file.
+    /// The piece's offset in the file.
     pub offset: u64,
 }
 
 impl Piece {
-    /// What a message says of one.
+    /// Returns the piece that a message describes.
     pub fn of(region: &VhostUserMemoryRegion) -> Piece {
         Piece {
             guest: region.guest_phys_addr,
@@ -69,7 +69,7 @@ impl Piece {
     }
 }
 
-/// All memory of a client.
+/// All memory that a client shares.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     pieces: Vec<(Piece, Arc<GuestRegionMmap>)>,
@@ -77,17 +77,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is to be read and written by guest-physical addresses.
+    /// Returns the memory, by guest-physical addresses.
     pub fn guest(&self) -> &Arc<GuestMemoryMmap> {
         &self.guest
     }
 
-    /// No piece was put in.
+    /// Returns whether there are no pieces.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Puts `file`'s part in.
+    /// Maps a piece, which is a part of `file`.
     pub fn add(&mut self, piece: Piece, file: File) -> Result<(), MemoryError> {
         if self.pieces.len() == SLOTS {
             return Err(MemoryError::Layout);
@@ -104,7 +104,7 @@ impl Memory {
         self.replace(pieces)
     }
 
-    /// Takes a piece out.
+    /// Unmaps a piece.
     pub fn remove(&mut self, piece: Piece) -> Result<(), MemoryError> {
         let same = |there: &Piece| {
             (there.guest, there.len, there.user) == (piece.guest, piece.len, piece.user)
@@ -126,17 +126,17 @@ impl Memory {
         Ok(())
     }
 
-    /// The guest-physical address of what is at `user` in the client.
+    /// Returns the guest-physical address of the byte that the client has at address `user`.
     pub fn guest_address(&self, user: u64) -> Option<GuestAddress> {
         self.pieces.iter().find_map(|(piece, _)| {
             let inside = user.checked_sub(piece.user).filter(|inside| *inside < piece.len)?;
-            // It does not overflow: the memory was mapped.
+            // The sum does not overflow: all of the piece was mapped at guest-physical addresses.
             Some(GuestAddress(piece.guest + inside))
         })
     }
 }
 
-/// A file in memory with `len` bytes, all zeros, which nobody can make shorter or longer: one that [`check`] does not refuse.
+/// Returns a new memory file of `len` zeros, whose size nobody can change, so that [`check`] accepts it.
 pub fn sealed(name: &str, len: u64) -> io::Result<File> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let file = File::from(file);
@@ -145,9 +145,9 @@ pub fn sealed(name: &str, len: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Refuses files that do not have, or may not keep, `len` bytes from `offset` on.
+/// Refuses files that do not have `len` bytes from `offset` on, or that may lose them.
 pub fn check(file: &File, offset: u64, len: u64) -> Result<(), MemoryError> {
-    // Only memory files have seals.
+    // A file without seals is not in memory, so it could become shorter.
     let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
         return Err(MemoryError::NotSealed);
@@ -156,7 +156,7 @@ pub fn check(file: &File, offset: u64, len: u64) -> Result<(), MemoryError> {
     if system.f_type as u64 == HUGE_PAGES {
         return Err(MemoryError::HugePages);
     }
-    // Only after the seal does the length mean anything.
+    // The size is read after the seal, which keeps the file from becoming shorter.
     let there = file.metadata().map_err(MemoryError::Map)?.len();
     match offset.checked_add(len) {
         Some(end) if end <= there => Ok(()),

@@ -1,4 +1,4 @@
-//! What a client says of a virtqueue (virtio 1.2, 2.7).
+//! The client's description of a virtqueue (virtio 1.2, 2.7).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use thiserror::Error;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-/// The most descriptors of a queue: what QEMU permits.
+/// Upper bound of the descriptors in a queue, which is also QEMU's.
 pub const SIZE_MAX: u16 = 1024;
 
-/// Feature bits of all devices (virtio 1.2, 6), and that of vhost-user.
+/// Feature bits that all devices have (virtio 1.2, 6), and the one of vhost-user.
 pub mod feature {
-    /// Buffers may be in a table of their own.
+    /// A descriptor may name a table of descriptors.
     pub const INDIRECT: u64 = 1 << 28;
-    /// Both sides say by an index when they want to hear of the next entry.
+    /// Each side states by an index of which entry it wants to be told next.
     pub const EVENT_INDEX: u64 = 1 << 29;
-    /// Of vhost-user and not of virtio: there are protocol features, and queues begin disabled.
+    /// A bit of vhost-user, not of virtio: there are protocol features, and queues are disabled at first.
     pub const PROTOCOL: u64 = 1 << 30;
-    /// The device keeps to version 1 of the specification.
+    /// The device conforms to version 1 of the specification.
     pub const VERSION_1: u64 = 1 << 32;
 }
 
-/// The rings of a queue are not in the client's memory.
+/// The rings of a queue lie outside of the client's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("its rings are not in memory")]
 pub struct Outside;
 
-/// A queue that is to run.
+/// The description of a queue that is about to run.
 #[derive(Debug)]
 pub struct Setting {
-    /// How many descriptors there are: a power of two, at most [`SIZE_MAX`].
+    /// Number of descriptors: a power of two, at most [`SIZE_MAX`].
     pub size: u16,
     /// The table of descriptors.
     pub descriptors: GuestAddress,
@@ -39,20 +39,20 @@ pub struct Setting {
     pub available: GuestAddress,
     /// The used ring.
     pub used: GuestAddress,
-    /// The next index of the available ring.
+    /// The index of the next entry to be taken from the available ring.
     pub next: u16,
-    /// The client has taken [`feature::EVENT_INDEX`].
+    /// Whether the client has accepted [`feature::EVENT_INDEX`].
     pub has_event_index: bool,
-    /// By which the guest is told of used buffers; none if it looks itself.
+    /// The descriptor that tells the guest of used buffers. None if the guest polls instead.
     pub call: Option<Arc<OwnedFd>>,
-    /// By which the client is told that the queue is broken.
+    /// The descriptor that tells the client that the queue is broken.
     pub error: Option<Arc<OwnedFd>>,
     /// The client's memory.
     pub memory: Arc<GuestMemoryMmap>,
 }
 
 impl Setting {
-    /// The queue, and the index of its used ring.
+    /// Returns the queue, and the index of its used ring.
     pub fn queue(&self) -> Result<(Queue, u16), Outside> {
         let memory = &*self.memory;
         let outside = |_| Outside;

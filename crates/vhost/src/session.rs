@@ -1,7 +1,7 @@
-//! What a client says, from its connection to its end.
+//! The session with a client: the effects of its messages, from its connection to its end.
 //!
-//! A message that changes anything of a queue stops that queue, with all its requests complete, and starts it anew if it has all that
-//! it needs: so nothing changes under a running one.
+//! A message that changes a queue stops this queue first, with all its requests complete. Then the queue
+//! starts again if its description is complete. So nothing changes under a running queue.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -22,24 +22,24 @@ use crate::event::of_client;
 use crate::memory::{Memory, Piece, SLOTS};
 use crate::queue::{SIZE_MAX, Setting, feature};
 
-/// What is at the other end of a client's queues.
+/// The device behind a client's queues.
 pub trait Device {
-    /// A queue that runs.
+    /// A running queue.
     type Running: Running;
 
-    /// What it does beyond what all do of the protocol.
+    /// The features of the protocol that the device supports beyond those of all devices.
     const MORE_PROTOCOL: VhostUserProtocolFeatures;
 
-    /// How many queues it has.
+    /// Returns the number of queues.
     fn queues(&self) -> usize;
 
-    /// The features that are offered.
+    /// Returns the features that the device offers.
     fn features(&self) -> u64;
 
-    /// These of them are taken. No queue runs.
+    /// Accepts the features that the client has chosen. No queue runs.
     fn set_features(&mut self, features: u64);
 
-    /// Runs queue `index`, which is looked at whenever there is something to read at `kick`.
+    /// Starts queue `index`. The device looks at the queue whenever `kick` is readable.
     fn start(
         &mut self,
         index: usize,
@@ -47,37 +47,38 @@ pub trait Device {
         setting: Setting,
     ) -> io::Result<Self::Running>;
 
-    /// Is as at the beginning. No queue runs.
+    /// Returns to the initial state. No queue runs.
     fn reset(&mut self);
 
-    /// A part of the configuration.
+    /// Returns a part of the configuration.
     fn configuration(&self, _offset: u32, _size: u32) -> Result<Vec<u8>> {
         Err(Error::InvalidOperation("the client has the configuration"))
     }
 
-    /// Writes to the configuration.
+    /// Writes to a part of the configuration.
     fn configure(&mut self, _offset: u32, _bytes: &[u8]) -> Result<()> {
         Err(Error::InvalidOperation("the client has the configuration"))
     }
 
-    /// Memory by which another server will know of requests in flight.
+    /// Returns a memory file in which another server will find the requests in flight.
     fn new_inflight(&self, _wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         Err(Error::InvalidOperation("what is in flight is not tracked"))
     }
 
-    /// What another server knew of them. No queue runs.
+    /// Accepts the memory in which an earlier server has noted its requests in flight. No queue runs.
     fn set_inflight(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
         Err(Error::InvalidOperation("what is in flight is not tracked"))
     }
 }
 
-/// A queue that runs.
+/// A running queue.
 pub trait Running {
-    /// Stops it with all its requests complete. Gives the next index of its available ring, or `next`, where it began, if it has none any more.
+    /// Completes all requests and stops the queue. Returns the next index of its available ring, or `next`,
+    /// with which it began, if that index can no longer be read.
     fn stop(self, next: u16) -> u16;
 }
 
-/// See the module.
+/// A session with a client.
 #[derive(Debug)]
 pub struct Session<D: Device> {
     name: String,
@@ -87,11 +88,11 @@ pub struct Session<D: Device> {
     queues: Vec<Queue<D::Running>>,
 }
 
-/// What was said of a queue.
+/// The client's description of a queue.
 #[derive(Debug)]
 struct Queue<R> {
     size: u16,
-    /// Addresses in the client: descriptors, available ring, used ring.
+    /// Addresses in the client's process: descriptors, available ring, used ring.
     addresses: Option<[u64; 3]>,
     next: u16,
     enabled: bool,
@@ -125,19 +126,21 @@ impl<R: Running> Queue<R> {
 }
 
 impl<D: Device> Session<D> {
-    /// What every server does beyond the first version of the protocol, and what this device does.
+    /// The features of the protocol that this server supports: those of all devices, and those of this
+    /// device.
     const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::REPLY_ACK
         .union(VhostUserProtocolFeatures::RESET_DEVICE)
         .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
         .union(D::MORE_PROTOCOL);
 
-    /// For a client that is called `name` in messages.
+    /// Returns a session with a client that log messages call `name`.
     pub fn new(name: &str, device: D) -> Session<D> {
         let queues = (0..device.queues()).map(|_| Queue::default()).collect();
         Session { name: name.to_owned(), device, features: 0, memory: Memory::default(), queues }
     }
 
-    /// Queues run only when a message has enabled them.
+    /// Returns whether the client has accepted protocol features. Then a queue runs only after a message has
+    /// enabled it.
     pub(crate) fn has_protocol(&self) -> bool {
         self.features & feature::PROTOCOL != 0
     }
@@ -146,7 +149,7 @@ impl<D: Device> Session<D> {
         self.queues.get_mut(index as usize).ok_or(Error::InvalidParam)
     }
 
-    /// Stops a queue, changes it, and starts it if it is complete.
+    /// Stops a queue, changes it, and starts it again if its description is complete.
     fn change(&mut self, index: u32, act: impl FnOnce(&mut Queue<D::Running>)) -> Result<()> {
         let queue = self.queue(index)?;
         queue.stop();
@@ -154,7 +157,8 @@ impl<D: Device> Session<D> {
         self.start(index as usize)
     }
 
-    /// The same with what all queues have in common.
+    /// Stops all queues, changes something that they share, and starts them again as far as their
+    /// descriptions are complete.
     fn change_all<T>(&mut self, act: impl FnOnce(&mut Session<D>) -> Result<T>) -> Result<T> {
         self.queues.iter_mut().for_each(Queue::stop);
         let result = act(self)?;
@@ -164,7 +168,7 @@ impl<D: Device> Session<D> {
         Ok(result)
     }
 
-    /// Starts a queue that is stopped, if it has all that it needs.
+    /// Starts a queue that is stopped, if its description is complete and it is enabled.
     fn start(&mut self, index: usize) -> Result<()> {
         let queue = &self.queues[index];
         let enabled = queue.enabled || !self.has_protocol();
@@ -212,12 +216,12 @@ impl<D: Device> Drop for Session<D> {
     }
 }
 
-/// A client's descriptor.
+/// Returns a client's event descriptor.
 fn event(file: Option<File>) -> Result<Option<Arc<OwnedFd>>> {
     of_client(file).map_err(Error::ReqHandlerError)
 }
 
-/// An error that ends the connection, with a reason.
+/// Returns an error that ends the connection for the given reason.
 pub fn refused(error: &dyn Display) -> Error {
     Error::ReqHandlerError(io::Error::other(error.to_string()))
 }
@@ -294,7 +298,7 @@ impl<D: Device> VhostUserBackendReqHandlerMut for Session<D> {
         self.change(index, |queue| queue.next = next)
     }
 
-    /// The specification has the queue stop until it has a kick again.
+    /// The specification wants the queue to stop until the client sets its kick again.
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let queue = self.queue(index)?;
         queue.stop();

@@ -1,6 +1,7 @@
-//! The connection with the server, and with the next one when that is gone.
+//! The connection with the server, and with the next one after its end.
 //!
-//! A thread keeps it: it says all that has to be said, and then waits for the server to go, which sends nothing by itself.
+//! A thread keeps the connection: it sends all messages, and then waits for the server's end. The server
+//! sends nothing by itself.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -33,14 +34,14 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use crate::ring::{DATA, MEMORY, PARTS, Ring, SIZE};
 use crate::{ClientError, Shared, State};
 
-/// How long is waited before the next try to reach a server.
+/// The time between two attempts to reach a server.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long requests wait for a server that is there until that is said.
+/// The time for which requests may wait for a server that is there before a warning says so.
 const SLOW: Duration = Duration::from_secs(5);
 /// How long a server may take to answer a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The features that are used where they are offered.
+/// The features that are accepted if the server offers them.
 const USED: u64 = feature::SIZE_MAX
     | feature::READ_ONLY
     | feature::FLUSH
@@ -50,84 +51,85 @@ const USED: u64 = feature::SIZE_MAX
     | feature::PROTOCOL
     | feature::VERSION_1;
 
-/// What the server offers.
+/// The disk that the server offers, and its features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer {
     features: u64,
     pub(super) sectors: u64,
     pub(super) read_only: bool,
     pub(super) flushes: bool,
-    /// The most bytes of data of a request.
+    /// Upper bound of the data bytes in a request.
     pub(super) part: usize,
-    /// The most sectors that are discarded, and made zeros, by one; 0 where it does not do that.
+    /// Upper bounds of the sectors that one request discards, or fills with zeros; 0 if the server has no
+    /// such request.
     pub(super) discard: u32,
     pub(super) write_zeroes: u32,
 }
 
-/// How the server is told, and tells.
+/// The descriptors by which both sides wake each other.
 pub(super) struct Link {
     kick: EventFd,
     call: EventFd,
-    /// Rung for who looks after requests, where a thread has heard the call.
+    /// Wakes the owners of requests that have a `Waiting`, after a thread has taken the server's call.
     bell: OwnedFd,
     is_there: AtomicBool,
 }
 
 impl Link {
-    /// There is something in the ring. Without a server the next one looks by itself.
+    /// Tells the server that there are requests in the ring. If there is none, the thread kicks the next one.
     pub(super) fn kick(&self) {
         let _ = self.kick.write(1);
     }
 
-    /// Waits until the server tells of something, or is another one.
+    /// Waits until the server calls, or another server is there.
     pub(super) fn wait_for_call(&self) {
         let call = self.call();
-        // Interrupted, it is a short wait.
+        // An interruption only ends the wait early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(call, PollFlags::IN)], None);
         self.forget_call();
     }
 
-    /// Can be read when the server has told of something, or is another one.
+    /// Returns the descriptor that is readable after the server has called, or if another server is there.
     #[allow(unsafe_code)]
     pub(super) fn call(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open as long as `self.call` is, which is as long as `self` is borrowed.
+        // SAFETY: the descriptor is open as long as `self.call` is, which is as long as `self` is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) }
     }
 
-    /// Can be read after [`Link::ring`].
+    /// Returns the descriptor that is readable after [`Link::ring`].
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// A thread has heard a call that may be for who looks after requests.
+    /// Rings the bell, since a thread has taken a call that may be for the owners of requests.
     pub(super) fn ring(&self) {
         signal(&self.bell);
     }
 
-    /// What it was rung for is known.
+    /// Makes the bell quiet again.
     pub(super) fn forget_bell(&self) {
-        // It says nothing if it was not rung.
+        // The read fails if the bell was not rung.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
-    /// What was told so far is known.
+    /// Forgets the calls so far.
     pub(super) fn forget_call(&self) {
-        // It says nothing if nothing was told.
+        // The read fails if there was no call.
         let _ = self.call.read();
     }
 
-    /// Ends the waiting, though there is nothing.
+    /// Ends the wait for a call, though the server has not called.
     pub(super) fn wake(&self) {
         let _ = self.call.write(1);
     }
 
-    /// There is a server now.
+    /// Returns whether there is a server now.
     pub(super) fn is_there(&self) -> bool {
         self.is_there.load(Ordering::Relaxed)
     }
 }
 
-/// See the module.
+/// The connection, with the thread that keeps it.
 pub(super) struct Connection {
     offer: Offer,
     ending: Arc<Ending>,
@@ -136,12 +138,12 @@ pub(super) struct Connection {
 
 #[derive(Default)]
 struct Ending {
-    /// It ends, and the socket that is open.
+    /// Whether the thread must end, and the open socket.
     state: Mutex<(bool, Option<UnixStream>)>,
     changed: Condvar,
 }
 
-/// What every server is told.
+/// The settings that each server gets.
 struct Terms {
     path: PathBuf,
     file: File,
@@ -203,19 +205,19 @@ impl Drop for Connection {
         let mut state = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
         if let Some(stream) = &state.1 {
-            // It may be gone already.
+            // This fails if the server has already gone.
             let _ = stream.shutdown(Shutdown::Both);
         }
         drop(state);
         self.ending.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Keeper {
     terms: Terms,
     shared: Arc<Shared>,
@@ -245,13 +247,13 @@ impl Keeper {
                     warn!("{error}");
                     was_told = true;
                 }
-                // It is not there yet.
+                // The server is not there yet.
                 Err(_) => {}
             }
         }
     }
 
-    /// Waits until the server goes.
+    /// Waits for the end of the server.
     fn watch(&mut self, mut stream: UnixStream) {
         let shared = &self.shared;
         {
@@ -262,7 +264,7 @@ impl Keeper {
             ending.1 = stream.try_clone().ok();
         }
         shared.link.is_there.store(true, Ordering::Relaxed);
-        // It has not seen what came before.
+        // This server has not seen earlier kicks.
         shared.link.kick();
         shared.link.wake();
         if stream.set_read_timeout(Some(SLOW)).is_ok() {
@@ -277,7 +279,8 @@ impl Keeper {
         }
     }
 
-    /// Says it once where the server does not answer, and once where it does again.
+    /// Waits for the end of the connection. Meanwhile logs when the server stops answering requests, and when
+    /// it answers again.
     fn wait_until_closed(&self, stream: &mut UnixStream) {
         let path = self.terms.path.display();
         let mut is_slow = false;
@@ -301,7 +304,7 @@ impl Keeper {
         }
     }
 
-    /// Waits a moment; true if it is to end.
+    /// Waits for [`RETRY`]. Returns whether the thread must end.
     fn pause(&self) -> bool {
         let ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.ending.changed.wait_timeout_while(ending, RETRY, |ending| !ending.0);
@@ -320,7 +323,7 @@ impl Terms {
         ClientError::Unsuitable { path: self.path.clone(), why: why.to_string() }
     }
 
-    /// Reaches the server, and finds out what it offers: see [`Terms::negotiate`].
+    /// Connects to the server, and finds out what it offers, see [`Terms::negotiate`].
     fn connect(
         &mut self,
         before: Option<Offer>,
@@ -331,7 +334,7 @@ impl Terms {
         Ok((stream, frontend, offer))
     }
 
-    /// Finds out what the server offers, which must be what an earlier one did.
+    /// Finds out what the server offers. It must not differ from the offer of an earlier server.
     fn negotiate(
         &mut self,
         stream: &UnixStream,
@@ -372,7 +375,7 @@ impl Terms {
         let only = |bit: u64, value: u32| if features & bit != 0 { value } else { 0 };
         let sectors =
             u64::from(number(config::CAPACITY)) | u64::from(number(config::CAPACITY + 4)) << 32;
-        // Less than a page would not be a server's answer to anything.
+        // A server whose limit is below a page could serve nobody, so the limit is taken as a page.
         let most = match only(feature::SIZE_MAX, number(config::SIZE_MAX)) {
             0 => DATA,
             most => (most as usize).clamp(4096, DATA),
@@ -403,7 +406,7 @@ impl Terms {
         Ok((frontend, offer))
     }
 
-    /// Gives the server memory and queue.
+    /// Gives the server the shared memory and the queue.
     fn set_up(&self, frontend: &Frontend, shared: &Shared) -> Result<(), ClientError> {
         let fails = |error: vhost::Error| self.unsuitable(&error);
         let mut frontend = frontend.clone();

@@ -1,14 +1,16 @@
-//! A disk behind a vhost-user-blk server, for a machine of our own.
+//! A disk behind a vhost-user-blk server, for a machine of ring3.
 //!
-//! The machine shares a memory file of some MiB with the server, in which there are a queue and room for data, and not the guest's
-//! memory: the translator has to know of each write to that, and a run can be recorded and repeated only where all that comes from outside
-//! comes as an input. So a server can neither read nor change more of a guest than its disk.
+//! The machine shares with the server a memory file of some MiB, which contains a queue and room for data,
+//! and not the guest's memory: the translator must know of each write to guest memory, and a run can be
+//! recorded and repeated only if everything from outside comes as an input. So a server can read and change
+//! no more of a guest than its disk.
 //!
-//! A server that dies is waited for: the requests under way stand in the shared memory, and are done by the next one ("Inflight
-//! I/O tracking"). Who waits for them has no error, but waits longer.
+//! When a server dies, its client waits for the next one, which executes the requests under way: they are
+//! listed in the shared memory ("Inflight I/O tracking"). Callers that wait for them get no error, but wait
+//! longer.
 //!
-//! * [`Disk`]: what a machine asks; [`Waiting`]: a request under way;
-//! * `ring`: the queue; `connection`: what is said to the server, and again to the next one.
+//! * [`Disk`]: the disk, to which a machine makes requests; [`Waiting`]: a request under way;
+//! * `ring`: the queue; `connection`: the messages to the server, and again to the next one.
 #![deny(unsafe_code)]
 
 mod connection;
@@ -28,60 +30,60 @@ use thiserror::Error;
 use connection::{Connection, Link};
 use ring::{Data, Ring};
 
-/// With requests of at most so many bytes it pays to look for the answer at once.
+/// Upper bound of the bytes in a request for whose answer it pays to poll.
 const SHORT: usize = 64 << 10;
 
-/// Why there is no disk, or a request failed.
+/// The reasons why there is no disk, or why a request failed.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody is there, or lets us in.
+    /// No server is there, or it does not let this client in.
     #[error(
         "no server gives a disk at {path}: {source}; is \"ring3 vblock\" running, with a --client whose socket that is?",
         path = .path.display()
     )]
     Connect {
-        /// The socket.
+        /// The server's socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// What is there is no disk that we can use.
+    /// The server is not one that this client can use.
     #[error("the server at {path} does not suit: {why}", path = .path.display())]
     Unsuitable {
-        /// The socket.
+        /// The server's socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The server could not do it.
+    /// The server could not execute a request.
     #[error("the server at {path} has an error for a request; its log tells more", path = .0.display())]
     Failed(PathBuf),
-    /// Shared memory, threads.
+    /// The host refuses shared memory, threads or the like.
     #[error("{0}")]
     Host(#[from] io::Error),
 }
 
-/// What is to be done.
+/// The act that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act<'a> {
-    /// Read so many bytes.
+    /// Reads so many bytes.
     Read(usize),
-    /// Write these.
+    /// Writes these bytes.
     Write(&'a [u8]),
-    /// Keep all that was written, whatever happens to the host.
+    /// Makes what was written survive a failure of the host.
     Flush,
-    /// So many sectors are not needed.
+    /// Tells the server that so many sectors are no longer needed.
     Discard(u32),
-    /// Make zeros of so many sectors.
+    /// Fills sectors with zeros.
     WriteZeroes {
-        /// How many.
+        /// Number of sectors.
         count: u32,
-        /// Their room may be given up.
+        /// Whether the disk may give up the room of these sectors.
         unmaps: bool,
     },
 }
 
-/// See the module. Several threads can use it at once.
+/// The disk of a server. Several threads can use it at once.
 pub struct Disk {
     shared: Arc<Shared>,
     connection: Connection,
@@ -93,31 +95,31 @@ impl Debug for Disk {
     }
 }
 
-/// What is shared by who waits and who keeps the connection.
+/// The state that callers share with the thread of the connection.
 struct Shared {
     /// The server's socket.
     path: PathBuf,
     state: Mutex<State>,
-    /// A request is complete, or a place is free.
+    /// Signals that a request is complete, or that a place is free.
     changed: Condvar,
     link: Link,
 }
 
 struct State {
     ring: Ring,
-    /// The status of requests that are complete, by their places.
+    /// The status of each complete request, by its place.
     complete: [Option<u8>; ring::SLOTS as usize],
-    /// Since when the server has those that are not.
+    /// When each request that is not complete was offered to the server.
     asked: [Option<Instant>; ring::SLOTS as usize],
-    /// A thread waits for calls, and looks at the ring for all.
+    /// Whether a thread waits for calls, and looks at the ring on behalf of all callers.
     has_watcher: bool,
-    /// The places of requests that somebody looks after from time to time, one bit for each. Where there are some, no thread begins to
-    /// wait for calls.
+    /// The places of requests that have a [`Waiting`], whose owner looks after them: one bit for each. While
+    /// there are any, no further thread begins to wait for calls.
     looked_after: u32,
-    /// Without a server nothing is waited for any more.
+    /// Whether callers no longer wait for a server that is away.
     gave_up: bool,
     polling: Polling,
-    /// Threads that wait for [`Shared::changed`].
+    /// Number of threads that wait for [`Shared::changed`].
     sleepers: usize,
 }
 
@@ -126,14 +128,14 @@ fn bit(slot: u16) -> u32 {
 }
 
 impl State {
-    /// One of the requests that are looked after is complete.
+    /// Returns whether a request that has a [`Waiting`] is complete.
     fn has_news(&self) -> bool {
         (0..ring::SLOTS)
             .filter(|slot| self.looked_after & bit(*slot) != 0)
             .any(|slot| self.complete[usize::from(slot)].is_some())
     }
 
-    /// Some request has not been answered for that long.
+    /// Returns whether a request has not been answered for `time`.
     fn waits_for(&self, time: Duration) -> bool {
         self.asked.iter().flatten().any(|since| since.elapsed() >= time)
     }
@@ -149,19 +151,19 @@ impl State {
     }
 }
 
-/// A request that the server has.
+/// A request that was offered to the server.
 #[derive(Debug)]
 struct Ticket {
     slot: u16,
-    /// Bytes that are read.
+    /// Number of bytes to be read.
     taken: usize,
-    /// It pays to look for its end at once.
+    /// Whether it pays to poll for the answer.
     is_short: bool,
     since: Instant,
 }
 
-/// A request that was begun: what comes of it are the bytes read, none for others. It is complete some time, even if nobody
-/// waits for it. Who has it looks after it, from time to time or after [`Disk::arm`].
+/// A request that was begun. Its result is the bytes read, or none for a write. It completes in any case,
+/// even if nobody waits for it. The owner looks at it from time to time, or after [`Disk::arm`].
 pub struct Waiting {
     shared: Arc<Shared>,
     ticket: Option<Ticket>,
@@ -174,7 +176,7 @@ impl Debug for Waiting {
 }
 
 impl Waiting {
-    /// What it came to, if it is complete; nothing after that.
+    /// Returns the result, if the request is complete. After that, and before, returns None.
     pub fn look(&mut self) -> Option<Result<Vec<u8>, ClientError>> {
         let ticket = self.ticket.as_ref()?;
         let mut state = self.shared.lock();
@@ -188,7 +190,7 @@ impl Waiting {
         Some(result)
     }
 
-    /// Nobody looks after it any more, but a thread may wait for it.
+    /// Takes the ticket. Nobody looks after the request any more, so a thread may wait for calls again.
     fn leave(&mut self) -> Option<Ticket> {
         let ticket = self.ticket.take()?;
         let mut state = self.shared.lock();
@@ -197,7 +199,8 @@ impl Waiting {
         Some(ticket)
     }
 
-    /// The same, looking for as long as that is quicker than to sleep.
+    /// Returns the result as [`Waiting::look`] does, but polls for it first, for as long as that is quicker
+    /// than to sleep.
     pub fn look_a_while(&mut self) -> Option<Result<Vec<u8>, ClientError>> {
         let ticket = self.ticket.as_ref()?;
         if ticket.is_short && self.shared.link.is_there() {
@@ -212,7 +215,7 @@ impl Waiting {
         self.look()
     }
 
-    /// Waits for it.
+    /// Waits for the result.
     pub fn wait(mut self) -> Result<Vec<u8>, ClientError> {
         let ticket = self.leave();
         ticket.map_or(Ok(Vec::new()), |ticket| self.shared.wait(&ticket))
@@ -222,7 +225,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(ticket) = self.leave() {
-            // Its place must not be used again before.
+            // The request's place must not be used again before it is complete.
             let _ = self.shared.wait(&ticket);
         }
     }
@@ -235,22 +238,23 @@ impl Disk {
         Ok(Disk { shared, connection })
     }
 
-    /// The server's socket.
+    /// Returns the path of the server's socket.
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Sectors of 512 bytes.
+    /// Returns the size of the disk, in sectors of 512 bytes.
     pub fn sectors(&self) -> u64 {
         self.connection.offer().sectors
     }
 
-    /// The server lets nobody here write.
+    /// Returns whether the server refuses writes.
     pub fn is_read_only(&self) -> bool {
         self.connection.offer().read_only
     }
 
-    /// From now on requests fail that would have to wait for another server: nobody wants to know of them any more.
+    /// Lets requests fail from now on that would have to wait for another server, since nobody needs them any
+    /// more.
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.gave_up = true;
@@ -259,7 +263,8 @@ impl Disk {
         self.shared.link.wake();
     }
 
-    /// Begins a request that is not long. None if it is long, or there is no room for one more.
+    /// Begins to read or write. Returns None for other acts, for a request that is too long, and if there is
+    /// no room for one more.
     pub fn begin(&self, act: Act<'_>, sector: u64) -> Option<Result<Waiting, ClientError>> {
         let len = match act {
             Act::Read(len) => len,
@@ -284,14 +289,15 @@ impl Disk {
         Some(Ok(Waiting { shared: Arc::clone(&self.shared), ticket: Some(ticket) }))
     }
 
-    /// Something that was begun may be complete.
+    /// Returns whether a request that was begun is complete.
     pub fn has_news(&self) -> bool {
         let mut state = self.shared.lock();
         self.shared.reap(&mut state);
         state.has_news()
     }
 
-    /// Has the server tell of the next request that is complete: then what is given back can be read. None where there may be one already.
+    /// Asks the server to tell of the next request that it completes. Then the returned descriptor becomes
+    /// readable. Returns None if a request may be complete already.
     pub fn arm(&self) -> Option<BorrowedFd<'_>> {
         let link = &self.shared.link;
         let state = self.shared.lock();
@@ -300,14 +306,15 @@ impl Disk {
             return None;
         }
         if state.has_watcher {
-            // It rings the bell when it has heard of something, or waits no longer.
+            // That thread rings the bell after a call, or when it no longer waits for one.
             return Some(link.bell());
         }
         link.forget_call();
         state.ring.wants_calls().then(|| link.call())
     }
 
-    /// Does `act` from `sector` on, however long that takes; the bytes read, none for others.
+    /// Performs `act` from `sector` on, however long that takes. Returns the bytes read, or none for other
+    /// acts.
     pub fn execute(&self, act: Act<'_>, sector: u64) -> Result<Vec<u8>, ClientError> {
         let offer = self.connection.offer();
         let mut done = Vec::new();
@@ -327,7 +334,7 @@ impl Disk {
                 }
             }
             Act::Flush if offer.flushes => drop(self.one(Act::Flush, 0)?),
-            // It keeps all at once.
+            // The server makes each write survive before it completes it.
             Act::Flush => {}
             Act::Discard(count) => {
                 self.ranges(sector, count, offer.discard, &Act::Discard)?;
@@ -351,7 +358,8 @@ impl Disk {
         Ok(done)
     }
 
-    /// Does something for `count` sectors, at most `most` at a time; 0 if it is a hint that the server does not take.
+    /// Performs `act` for `count` sectors, at most `most` at a time. Does nothing if `most` is 0: then the
+    /// act is a hint that the server does not accept.
     fn ranges(
         &self,
         sector: u64,
@@ -368,7 +376,7 @@ impl Disk {
         Ok(())
     }
 
-    /// One request, as soon as there is a place for it.
+    /// Performs one request, as soon as there is a place for it.
     fn one(&self, act: Act<'_>, sector: u64) -> Result<Vec<u8>, ClientError> {
         let mut state = self.shared.lock();
         let slot = loop {
@@ -392,7 +400,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something is complete, or a place is free.
+    /// Waits until a request is complete, or a place is free.
     fn sleep<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.sleepers += 1;
         let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -400,21 +408,21 @@ impl Shared {
         state
     }
 
-    /// Wakes who waits. Where nobody does that takes no call of the host.
+    /// Wakes the threads that wait. Makes no system call if there are none.
     fn wake(&self, state: &State) {
         if state.sleepers > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Takes note of what the server has completed.
+    /// Notes which requests the server has completed.
     fn reap(&self, state: &mut State) {
         if state.reap() {
             self.wake(state);
         }
     }
 
-    /// Nothing will be complete any more that is not.
+    /// Returns whether requests that are not complete now will never be.
     fn is_over(&self, state: &State) -> bool {
         state.gave_up && !self.link.is_there()
     }
@@ -426,7 +434,8 @@ impl Shared {
         act: Act<'_>,
         sector: u64,
     ) -> io::Result<Ticket> {
-        // Ranges are data, and their requests have no sector (struct virtio_blk_discard_write_zeroes).
+        // The range is the request's data, and the header has no sector (struct
+        // virtio_blk_discard_write_zeroes).
         let put_range = |count: u32, flags: u32| -> io::Result<Data> {
             let mut bytes = sector.to_le_bytes().to_vec();
             bytes.extend(count.to_le_bytes());
@@ -476,7 +485,7 @@ impl Shared {
                 self.link.wait_for_call();
                 state = self.lock();
                 state.has_watcher = false;
-                // Another one watches if this one has what it waited for.
+                // If this thread has got its answer, another one must wait for calls.
                 self.wake(&state);
                 if state.looked_after != 0 {
                     self.link.ring();
@@ -485,7 +494,7 @@ impl Shared {
         }
     }
 
-    /// Takes what a complete request has brought, and gives its place back.
+    /// Returns the result of a complete request, and frees its place.
     fn finish(&self, state: &mut State, ticket: &Ticket) -> Result<Vec<u8>, ClientError> {
         let mut bytes = vec![0; ticket.taken];
         let read = state.ring.read(ticket.slot, &mut bytes);

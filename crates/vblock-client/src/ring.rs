@@ -1,6 +1,7 @@
-//! The driver's side of a split virtqueue (virtio 1.2, 2.7), in memory that is this client's own, with a fixed place for each request.
+//! The driver's side of a split virtqueue (virtio 1.2, 2.7), in this client's own memory. Each request has a
+//! fixed place.
 //!
-//! What the server writes there is not trusted: a head that is none of a request under way is left out.
+//! Nothing is trusted that the server writes there: a head that belongs to no request under way is skipped.
 
 use std::io;
 use std::sync::Arc;
@@ -9,36 +10,37 @@ use std::sync::atomic::{Ordering, fence};
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestRegionMmap, MemoryRegionAddress};
 
-/// Requests at a time.
+/// Upper bound of the requests under way.
 pub(super) const SLOTS: u16 = 32;
-/// Bytes of data of a request.
+/// Upper bound of the data bytes in a request.
 pub(super) const DATA: usize = 256 << 10;
-/// Descriptors: header, data and status of each request, rounded up to a power of two.
+/// Number of descriptors: for each request one for its header, its data and its status, rounded up to a power
+/// of two.
 pub(super) const SIZE: u16 = 128;
-/// Descriptors of a request.
+/// Number of descriptors for a request.
 const CHAIN: u16 = 3;
 
-/// Where the parts are.
+/// Offsets of the available and the used ring.
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
-/// Header and status of each request, 32 bytes.
+/// Offset of the requests' headers, each of which is followed by its status, and the bytes for both.
 const HEADERS: u64 = 0x4000;
 const HEADER: u64 = 32;
-/// In these, where the status is.
+/// Offset of the status from its header.
 const STATUS: u64 = 16;
-/// Data of each request.
+/// Offset of the requests' data.
 const BUFFERS: u64 = 0x1_0000;
-/// All bytes.
+/// Number of bytes of shared memory.
 pub(super) const MEMORY: u64 = BUFFERS + SLOTS as u64 * DATA as u64;
 
-/// A status that no server gives.
+/// A status that no server reports.
 const NOT_YET: u8 = 0xff;
 
 // Flags of descriptors.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
-/// What a request gives to the server, or takes from it.
+/// The data of a request, and the number of bytes: given to the server, or taken from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Data {
     None,
@@ -46,7 +48,7 @@ pub(super) enum Data {
     Taken(usize),
 }
 
-/// The rings.
+/// The queue.
 #[derive(Debug)]
 pub(super) struct Ring {
     memory: Arc<GuestRegionMmap>,
@@ -56,33 +58,33 @@ pub(super) struct Ring {
     is_busy: [bool; SLOTS as usize],
 }
 
-/// Addresses of the three parts.
+/// Offsets of the descriptors, the available ring and the used ring.
 pub(super) const PARTS: [u64; 3] = [0, AVAILABLE, USED];
 
 impl Ring {
-    /// In `memory`, of which [`MEMORY`] bytes from 0 on are there, all zeros.
+    /// Returns the queue in `memory`, which contains [`MEMORY`] zeros from address 0 on.
     pub(super) fn new(memory: Arc<GuestRegionMmap>, event_index: bool) -> Ring {
         Ring { memory, event_index, available: 0, used: 0, is_busy: [false; SLOTS as usize] }
     }
 
     fn load(&self, at: u64) -> u16 {
-        // It is in memory; what fails would be our own mistake, and reads as nothing.
+        // The address is inside of the memory, so this cannot fail.
         self.memory.load(MemoryRegionAddress(at), Ordering::Acquire).map_or(0, u16::from_le)
     }
 
     fn store(&self, value: u16, at: u64) {
-        // As above.
+        // The address is inside of the memory, so this cannot fail.
         let _ = self.memory.store(value.to_le(), MemoryRegionAddress(at), Ordering::Release);
     }
 
-    /// A place for a request; none if all are in use. It is in use from now on.
+    /// Takes a free place for a request. Returns None if there is none.
     pub(super) fn take(&mut self) -> Option<u16> {
         let slot = self.is_busy.iter().position(|busy| !busy)?;
         self.is_busy[slot] = true;
         Some(slot as u16)
     }
 
-    /// The place may be used again.
+    /// Frees the place.
     pub(super) fn give_back(&mut self, slot: u16) {
         self.is_busy[usize::from(slot)] = false;
     }
@@ -91,17 +93,17 @@ impl Ring {
         MemoryRegionAddress(BUFFERS + u64::from(slot) * DATA as u64)
     }
 
-    /// Puts `bytes` where the data of `slot` are.
+    /// Copies `bytes` to the data of `slot`.
     pub(super) fn write(&self, slot: u16, bytes: &[u8]) -> io::Result<()> {
         self.memory.write_slice(bytes, Ring::buffer(slot)).map_err(io::Error::other)
     }
 
-    /// Takes `bytes` from there.
+    /// Copies the data of `slot` to `bytes`.
     pub(super) fn read(&self, slot: u16, bytes: &mut [u8]) -> io::Result<()> {
         self.memory.read_slice(bytes, Ring::buffer(slot)).map_err(io::Error::other)
     }
 
-    /// Offers the request of `slot`; true if the server wants to be told.
+    /// Offers the request of `slot` to the server. Returns whether the server wants to be told of it.
     pub(super) fn offer(
         &mut self,
         slot: u16,
@@ -136,7 +138,7 @@ impl Ring {
         let before = self.available;
         self.available = before.wrapping_add(1);
         self.store(self.available, AVAILABLE + 2);
-        // 2.7.13.4: the index is there before it is looked whether the server wants to be told.
+        // 2.7.13.4: the index must be written before reading whether the server wants to be told.
         fence(Ordering::SeqCst);
         Ok(if self.event_index {
             let event = self.load(USED + 4 + u64::from(SIZE) * 8);
@@ -146,12 +148,12 @@ impl Ring {
         })
     }
 
-    /// There is something for [`Ring::next`].
+    /// Returns whether the used ring has an entry for [`Ring::next`].
     pub(super) fn has_more(&self) -> bool {
         self.load(USED + 2) != self.used
     }
 
-    /// The next request that the server has completed, and its status.
+    /// Returns the place of the next request that the server has completed, and its status.
     pub(super) fn next(&mut self) -> Option<(u16, u8)> {
         while self.has_more() {
             let at = USED + 4 + u64::from(self.used % SIZE) * 8;
@@ -170,7 +172,7 @@ impl Ring {
         None
     }
 
-    /// Asks the server to tell of the next one; false if there is one already.
+    /// Asks the server to call after the next completed request. Returns false if there is one already.
     pub(super) fn wants_calls(&self) -> bool {
         if self.event_index {
             self.store(self.used, AVAILABLE + 4 + u64::from(SIZE) * 2);
@@ -181,7 +183,8 @@ impl Ring {
         !self.has_more()
     }
 
-    /// Where a server goes on that knows nothing of requests in flight.
+    /// Returns the index of the used ring, at which a server continues that does not track requests in
+    /// flight.
     pub(super) fn used_index(&self) -> u16 {
         self.load(USED + 2)
     }

@@ -1,8 +1,9 @@
-//! The control socket: by which who supervises changes devices and rights while the server runs.
+//! The control socket, by which another process changes devices and rights while the server runs.
 //!
-//! It is spoken as QMP is (QEMU, "QEMU Machine Protocol Specification"): a message is a JSON object in a line; the server
-//! greets with `{"QMP": …}`, and answers `{"execute": NAME, "arguments": {…}}` with `{"return": …}` or `{"error": …}`. Whoever
-//! can connect has all rights, so the socket is for its user alone.
+//! The protocol is that of QMP (QEMU, "QEMU Machine Protocol Specification"): each message is a JSON object
+//! on one line. The server greets with `{"QMP": …}`, and answers `{"execute": NAME, "arguments": {…}}` with
+//! `{"return": …}` or `{"error": …}`. Everyone who can connect has all rights, so the socket is for its user
+//! alone.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -27,14 +28,14 @@ use crate::error::Error;
 use crate::listening::{Connection, Front, IDLE};
 use crate::server::{Access, Server, VhostUserOptions};
 
-/// The most bytes of a message.
+/// Upper bound of the bytes in a message.
 const MESSAGE_MAX: u64 = 64 << 10;
-/// The connections: each takes a thread.
+/// Limits for the connections, each of which takes a thread.
 const ROOM: Room = Room { all: 32, of_a_peer: 16, idle: Some(IDLE) };
-/// How long a client may take to read an answer, or the server to give one.
+/// How long a client may take to read an answer, and the server to give one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the server can be told.
+/// The commands.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     tag = "execute",
@@ -43,72 +44,72 @@ const PATIENCE: Duration = Duration::from_secs(30);
     rename_all_fields = "kebab-case"
 )]
 pub enum Command {
-    /// Nothing: QMP's clients begin with it.
+    /// Does nothing. Clients of QMP begin with this command.
     #[serde(rename = "qmp_capabilities")]
     Capabilities {},
-    /// The devices.
+    /// Lists the devices.
     QueryDevices {},
-    /// The clients and their rights.
+    /// Lists the clients and their rights.
     QueryClients {},
-    /// Opens an image.
+    /// Opens an image as a device.
     DeviceAdd {
-        /// What it is to be called.
+        /// The device's new name.
         name: String,
-        /// The image.
+        /// The path of the image, or the address of an NBD export.
         file: PathBuf,
-        /// Its format.
+        /// The image's format. Without it the first bytes decide.
         format: Option<String>,
-        /// Nobody may write to it.
+        /// Whether nobody may write to the device.
         #[serde(default)]
         read_only: bool,
-        /// What the image names is opened.
+        /// Whether files that the image names are opened.
         #[serde(default = "on")]
         external_files: bool,
     },
-    /// Closes it.
+    /// Closes a device.
     DeviceDel {
-        /// The device.
+        /// The device's name.
         name: String,
     },
-    /// Gives a right.
+    /// Gives a client a right to a device.
     Grant {
-        /// To whom.
+        /// The client's name.
         client: String,
-        /// To what.
+        /// The device's name.
         device: String,
-        /// To do what.
+        /// The accesses that are allowed.
         access: Access,
-        /// The socket for vhost-user-blk.
+        /// The path of the new socket for vhost-user-blk, if there is to be one.
         socket: Option<PathBuf>,
-        /// How many queues it has there.
+        /// Number of queues at this socket.
         num_queues: Option<u16>,
     },
-    /// Takes it back.
+    /// Takes a right from a client.
     Revoke {
-        /// From whom.
+        /// The client's name.
         client: String,
-        /// To what.
+        /// The device's name.
         device: String,
     },
     /// Starts a client's NBD server.
     NbdServerStart {
-        /// Whose.
+        /// The client's name.
         client: String,
-        /// The Unix socket.
+        /// The path of a Unix socket.
         socket: Option<PathBuf>,
-        /// Or the address and port.
+        /// Or a TCP address and port.
         address: Option<SocketAddr>,
     },
-    /// Ends it.
+    /// Ends a client's NBD server.
     NbdServerStop {
-        /// Whose.
+        /// The client's name.
         client: String,
     },
     /// Ends the server.
     Quit {},
 }
 
-/// Why a command is not done.
+/// The reasons why a command is refused.
 #[derive(Debug, Error)]
 enum Refusal {
     #[error("the message is no command: {0}")]
@@ -123,7 +124,7 @@ enum Refusal {
     Server(#[from] Error),
 }
 
-/// Listens for commands until it is dropped.
+/// The control socket. It accepts commands until it is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
     _front: Front,
@@ -131,7 +132,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`. Something is sent by `quit` when the server is told to end.
+    /// Listens at `path`. Sends a message on `quit` when a command tells the server to end.
     pub fn start(
         server: &Arc<Server>,
         path: &Path,
@@ -178,13 +179,13 @@ fn talk(
                 json!({ "error": { "class": "GenericError", "desc": refusal.to_string() } })
             }
         };
-        // QMP: what a client calls its message is in the answer.
+        // QMP: the answer repeats the id that the client has given its message.
         if let Some(id) = message.get("id") {
             answer["id"] = id.clone();
         }
         output.write_all(format!("{answer}\r\n").as_bytes())?;
         if is_quit {
-            // Nobody is there to hear it when the server ends already.
+            // This fails if the server is already ending.
             let _ = quit.send(());
         }
     }
@@ -235,26 +236,26 @@ fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
     Ok(nothing)
 }
 
-/// Why a server does not do what it is told.
+/// The reasons why a command to a server fails.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// It is not there.
+    /// No server is there.
     #[error("no server answers at {path}: {source}", path = .path.display())]
     Connect {
-        /// The control socket.
+        /// The path of the control socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It goes away, or is none.
+    /// The server ends before it answers, or it is not a vblock server.
     #[error("what is at {path} does not answer as a vblock server", path = .0.display())]
     Silent(PathBuf),
-    /// It refuses.
+    /// The server refuses the command.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Tells the server with the control socket `path` to do something; what it returns.
+/// Sends a command to the server with the control socket `path`, and returns its result.
 pub fn ask(path: &Path, command: &str, arguments: &Value) -> Result<Value, ControlError> {
     let connect = |source| ControlError::Connect { path: path.to_owned(), source };
     let silent = || ControlError::Silent(path.to_owned());

@@ -11,41 +11,41 @@ use crate::error::Error;
 use crate::pool::Pool;
 use crate::transfer::{Direction, Parts};
 
-/// Threads of a device: so many requests wait for the host at the same time.
+/// Number of threads of a device, and so of requests that wait for the host at the same time.
 const THREADS: usize = 4;
-/// Bytes that are copied at once, where data cannot go straight.
+/// Number of bytes that are copied at once if data cannot go directly between the file and the guest.
 const COPY: usize = 1 << 20;
 
-/// What a device is made of.
+/// The options of a device.
 #[derive(Debug, Clone)]
 pub struct DeviceOptions {
     /// The image, or the address of an NBD export.
     pub file: PathBuf,
-    /// Its format; if not given, it is found out.
+    /// The image's format. Without it the first bytes decide.
     pub format: Option<Format>,
-    /// Nobody may write to it.
+    /// Whether nobody may write to the device.
     pub read_only: bool,
-    /// Nothing is opened that the image names: no backing file, no file with a part of its data.
+    /// Whether files that the image names stay closed: its backing file, and files with parts of its data.
     pub no_external_files: bool,
 }
 
-/// See the module.
+/// An open image, and the threads that work on it.
 #[derive(Debug)]
 pub(crate) struct Device {
     name: String,
     image: Image,
     read_only: bool,
     pool: Pool,
-    /// Held by whoever flushes for requests that must outlive this process.
+    /// Held during a flush for requests that must survive the end of this process.
     settling: Mutex<()>,
-    /// The last of the fields: it is there until the image is closed.
+    /// A mark that exists until the image is closed, since it is the last field to be dropped.
     open: Arc<()>,
 }
 
-/// What was asked for failed; the log tells of it.
+/// The failure of a request. Errors of the image are in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// Linux's number, for protocols that tell.
+    /// Linux's error number, for protocols that report one.
     pub(crate) errno: i32,
 }
 
@@ -70,7 +70,7 @@ impl Device {
         })
     }
 
-    /// Something that is gone when the image is closed.
+    /// Returns a mark that is gone once the image is closed.
     pub(crate) fn open_mark(&self) -> Weak<()> {
         Arc::downgrade(&self.open)
     }
@@ -87,12 +87,12 @@ impl Device {
         self.read_only
     }
 
-    /// Bytes: whole sectors.
+    /// Returns the size of the disk in bytes, a whole number of sectors.
     pub(crate) fn size(&self) -> u64 {
         self.image.size() / SECTOR * SECTOR
     }
 
-    /// Has one of its threads do something, which must not panic.
+    /// Lets one of the device's threads execute `job`, which must not panic.
     pub(crate) fn ask(&self, job: impl FnOnce() + Send + 'static) {
         self.pool.ask(job);
     }
@@ -112,7 +112,7 @@ impl Device {
             while done < len {
                 let (rest, at) = (parts.behind(done), offset + done as u64);
                 match rest.transfer(direction, file, at, true) {
-                    // The end of the file is before that of the disk: the image knows what is there.
+                    // The file ends before the disk does, and the image knows what the rest contains.
                     Ok(0) => break,
                     Ok(moved) => done += moved,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -143,7 +143,8 @@ impl Device {
         Ok(())
     }
 
-    /// The same if it needs no waiting for the host; false if it was not all done. For reading alone, or of a file.
+    /// Moves data as [`Device::transfer`] does, if this needs no waiting for the host. Returns whether all
+    /// were moved. Writes are moved only if they go directly to a file of the host.
     pub(crate) fn transfer_at_once(
         &self,
         direction: Direction,
@@ -174,7 +175,7 @@ impl Device {
         self.image.write_at(bytes, offset).map_err(|error| self.failed(&error))
     }
 
-    /// Makes zeros of a range, and gives its room back where `unmaps`.
+    /// Fills a range with zeros, and gives up its room if `unmaps` is set.
     pub(crate) fn write_zeroes(&self, offset: u64, len: u64, unmaps: bool) -> Result<(), Failed> {
         let result = if unmaps {
             self.image.write_zeroes(offset, len)
@@ -192,8 +193,9 @@ impl Device {
         self.image.flush().map_err(|error| self.failed(&error))
     }
 
-    /// Comes back when what was written outlives this process: the tables of formats that have some are in the file, in an order
-    /// that outlives a power cut too. Whoever comes while another one does that for his own request uses it as well.
+    /// Returns once written data would survive the end of this process: a format with tables has written them
+    /// to the file, in an order that survives a power cut too. Callers that wait for another one's flush
+    /// share it.
     pub(crate) fn settle(&self) -> Result<(), Failed> {
         if !self.image.is_behind() {
             return Ok(());
@@ -202,12 +204,12 @@ impl Device {
         if self.image.is_behind() { self.flush() } else { Ok(()) }
     }
 
-    /// What stands for the bytes from `offset` on.
+    /// Returns how the image stores the bytes from `offset` on.
     pub(crate) fn map(&self, offset: u64, len: u64) -> Result<Mapping, Failed> {
         self.image.map(offset, len).map_err(|error| self.failed(&error))
     }
 
-    /// Refuses what is not all on the disk.
+    /// Refuses a range that is not wholly on the disk.
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Failed> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.size());
         if inside { Ok(()) } else { Err(Failed::OUTSIDE) }

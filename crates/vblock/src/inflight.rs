@@ -1,12 +1,15 @@
-//! Which requests are in flight, kept where it outlives this process.
+//! The list of requests in flight, in memory that outlives this process.
 //!
-//! The vhost-user specification ("Inflight I/O tracking", split virtqueues) has the back-end keep this in memory that
-//! the front-end holds on to. When a server dies, the next one is given the same memory, and does again what was taken from
-//! the ring and not put back. For each queue there are, in this order, 8 bytes of features, then 16-bit numbers: version, number of descriptors, the head
-//! that was completed last, the index of the used ring; then 16 bytes for each descriptor: whether it is in flight (one
-//! byte), at byte 6 the head that was completed before it, at byte 8 a number by which requests have an order.
+//! The vhost-user specification ("Inflight I/O tracking", split virtqueues) has the back-end keep this list
+//! in memory that the front-end holds. When a server dies, the next one gets the same memory, and executes
+//! again the requests that were taken from the available ring and not put into the used ring. The memory has
+//! a part for each queue, with these fields in this order: 8 bytes of features; 16-bit numbers for the
+//! version, the number of descriptors, the head that was completed last, and the index of the used ring; 16
+//! bytes for each descriptor: whether it is in flight (byte 0), the head that was completed before it (byte
+//! 6), and a number by which requests are ordered (byte 8).
 //!
-//! The client can write to it as well, so nothing in it is trusted but for the client's own requests.
+//! The client can write to this memory too, so nothing there is trusted except as far as it concerns the
+//! client's own requests.
 
 use std::fs::File;
 use std::io;
@@ -16,26 +19,26 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use ring3_vhost::memory::{MemoryError, check, sealed};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-/// Where the fields are.
+/// Offsets of the fields.
 mod at {
     pub(super) const VERSION: usize = 8;
     pub(super) const COUNT: usize = 10;
     pub(super) const LAST: usize = 12;
     pub(super) const USED: usize = 14;
     pub(super) const DESCRIPTORS: usize = 16;
-    /// In the 16 bytes of a descriptor.
+    /// Offsets in the 16 bytes of a descriptor.
     pub(super) const NEXT: usize = 6;
     pub(super) const ORDER: usize = 8;
 }
 
-/// Bytes of a descriptor's state.
+/// Number of bytes for a descriptor.
 const STATE: usize = 16;
-/// What a queue's part is a multiple of.
+/// The size of a queue's part is a multiple of this number of bytes.
 const ALIGNMENT: usize = 64;
-/// The only version that there is.
+/// The only version.
 const VERSION: u16 = 1;
 
-/// Bytes of a queue's part.
+/// Returns the number of bytes in the part of a queue with `size` descriptors.
 fn part(size: u16) -> usize {
     (at::DESCRIPTORS + usize::from(size) * STATE).next_multiple_of(ALIGNMENT)
 }
@@ -49,17 +52,17 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// Bytes for so many queues of that size.
+    /// Returns the number of bytes for `queues` queues of `size` descriptors each.
     pub(crate) fn len(queues: u16, size: u16) -> u64 {
         (usize::from(queues) * part(size)) as u64
     }
 
-    /// A new file for it.
+    /// Returns a new file with this memory.
     pub(crate) fn create(queues: u16, size: u16) -> io::Result<File> {
         sealed("ring3 requests in flight", Inflight::len(queues, size))
     }
 
-    /// What the client gives back.
+    /// Maps the memory that the client gives back.
     pub(crate) fn map(
         file: File,
         offset: u64,
@@ -73,7 +76,8 @@ impl Inflight {
         Ok(Inflight { mapping: Arc::new(mapping), queues, size })
     }
 
-    /// The part of queue `index`, which has `size` descriptors; none if it has no room for that.
+    /// Returns the part of queue `index`, which has `size` descriptors. Returns None if there is no room for
+    /// it.
     pub(crate) fn queue(&self, index: u16, size: u16) -> Option<Tracker> {
         let fits = index < self.queues && size <= self.size;
         let start = usize::from(index) * part(self.size);
@@ -87,7 +91,7 @@ pub(crate) struct Tracker {
     mapping: Arc<MmapRegion>,
     start: usize,
     size: u16,
-    /// Of the request that was taken last.
+    /// The number of the request that was taken last.
     order: u64,
 }
 
@@ -114,8 +118,9 @@ impl Tracker {
         at::DESCRIPTORS + usize::from(head) * STATE
     }
 
-    /// Finds out what another server has left, where the ring's used index is `used`: the heads of requests that must be done
-    /// again, in their order. None if nobody had it before.
+    /// Finds out which requests an earlier server has left in flight, where `used` is the index of the used
+    /// ring. Returns their heads in the order in which they must be executed again, or None if there was no
+    /// earlier server.
     pub(crate) fn recover(&mut self, used: u16) -> Option<Vec<u16>> {
         if self.number(at::VERSION).load(Ordering::Acquire) == 0 {
             self.number(at::VERSION).store(VERSION, Ordering::Release);
@@ -123,7 +128,8 @@ impl Tracker {
             self.number(at::USED).store(used, Ordering::Release);
             return None;
         }
-        // The other one was stopped between the index of the ring and this one: what it completed is not in flight.
+        // The earlier server may have died after it wrote the index of the used ring and before it noted this
+        // here. Requests that it completed in between are not in flight.
         let batch = used.wrapping_sub(self.number(at::USED).load(Ordering::Acquire));
         let mut head = self.number(at::LAST).load(Ordering::Acquire);
         for _ in 0..batch.min(self.size) {
@@ -143,21 +149,21 @@ impl Tracker {
         Some(heads.into_iter().map(|(_, head)| head).collect())
     }
 
-    /// The request of `head`, a descriptor of the queue, was taken from the ring.
+    /// Notes that the request of `head`, a descriptor of the queue, was taken from the available ring.
     pub(crate) fn take(&mut self, head: u16) {
         self.order = self.order.wrapping_add(1);
         self.order(head).store(self.order, Ordering::Release);
         self.is_in_flight(head).store(1, Ordering::Release);
     }
 
-    /// The request of `head` is about to be put into the used ring.
+    /// Notes that the request of `head` is about to be put into the used ring.
     pub(crate) fn complete(&mut self, head: u16) {
         let last = self.number(at::LAST).load(Ordering::Acquire);
         self.next(head).store(last, Ordering::Release);
         self.number(at::LAST).store(head, Ordering::Release);
     }
 
-    /// It is in the used ring, whose index is `used` now.
+    /// Notes that the request of `head` is in the used ring, whose index is now `used`.
     pub(crate) fn completed(&mut self, head: u16, used: u16) {
         self.is_in_flight(head).store(0, Ordering::Release);
         self.number(at::USED).store(used, Ordering::Release);
@@ -186,14 +192,15 @@ mod tests {
         let mut second = trackers(&file, 2, 8);
         assert_eq!(second[0].recover(0), None);
         assert_eq!(second[1].recover(6).unwrap(), [3, 7]);
-        // New ones come after those.
+        // New requests come after those that were left.
         second[1].take(1);
         assert_eq!(trackers(&file, 2, 8)[1].recover(6).unwrap(), [3, 7, 1]);
     }
 
     #[test]
     fn a_stop_at_any_step_of_a_completion_repeats_or_completes_once() {
-        // Before the index of the ring is written the request is done again; after that it is not.
+        // If the server dies before it writes the index of the used ring, the request is executed again.
+        // After that it is not.
         for (used, expected) in [(0, vec![2, 4]), (1, vec![2])] {
             let file = Inflight::create(1, 8).unwrap();
             let mut first = trackers(&file, 1, 8).remove(0);
@@ -216,7 +223,7 @@ mod tests {
         tracker.number(at::LAST).store(1, Ordering::Relaxed);
         tracker.next(1).store(1, Ordering::Relaxed);
         assert_eq!(tracker.recover(0).unwrap(), [] as [u16; 0]);
-        // A file that is not sealed, or too short.
+        // A file that is not sealed, and one that is too short.
         let open = tempfile::tempfile().unwrap();
         open.set_len(4096).unwrap();
         assert!(matches!(Inflight::map(open, 0, 1, 8), Err(MemoryError::NotSealed)));

@@ -54,25 +54,26 @@ pub use device::DeviceOptions;
 pub use error::Error;
 pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
 
-/// The most bytes of all NBD clients' requests and replies at a time, beside what each connection has.
+/// Upper bound of the bytes that requests and replies of all NBD clients take together, beyond those that
+/// each connection may always have.
 pub const MEMORY_MAX: usize = nbd::MEMORY_MAX;
 
-/// Bytes of requests and replies that each connection of an NBD client has in any case.
+/// Number of bytes that the requests and replies of an NBD connection may always have.
 pub const MEMORY_OF_A_CONNECTION: usize = nbd::GUARANTEED;
 
-/// The most queues of a device.
+/// Upper bound of the queues of a device.
 pub const QUEUES_MAX: u16 = 16;
 
-/// Where an NBD server listens.
+/// The address at which an NBD server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NbdAddress {
-    /// At a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
-    /// At a port of this host; 0 is any one.
+    /// An address and port of this host. For port 0 the host chooses one.
     Tcp(SocketAddr),
 }
 
-/// As NBD clients take it (doc/uri.md of the NBD project), without an export.
+/// The URI by which NBD clients connect (doc/uri.md of the NBD project), without an export.
 impl Display for NbdAddress {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! A thread that listens for clients, and can be ended with all that they do.
+//! A thread that listens for clients, and that can be ended together with all its connections.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,24 +17,24 @@ use tracing::warn;
 
 use crate::error::Error;
 
-/// How long a client that is told to go may take. It can make no more than its own thread wait.
+/// How long the threads of cut connections may take to end before they are left behind.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// After so long without a request, a client may have to go where there are too many.
+/// The time without a request after which a client may have to go when there are too many.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
-/// The thread. It ends when this is dropped, and so do all its connections.
+/// The thread that listens. When this is dropped, the thread and all its connections end.
 #[derive(Debug)]
 pub(crate) struct Front {
     ending: Ending,
-    /// Closed when the thread has ended.
+    /// One end of a pair, whose other end tells the thread to end when this one is dropped.
     stop: Option<UnixStream>,
-    /// Disconnected when it has, and all threads of connections with it.
+    /// Disconnected when the thread has ended, and all threads of connections with it.
     ended: Receiver<()>,
 }
 
 impl Front {
-    /// Starts it with what it is to do. It must not panic.
+    /// Starts a thread that calls `serve`, which must not panic.
     pub(crate) fn start(
         name: &str,
         serve: impl FnOnce(&Ending) + Send + 'static,
@@ -54,7 +54,8 @@ impl Front {
         Ok(Front { ending, stop: Some(stop), ended })
     }
 
-    /// Starts it with a thread for each client that comes to `listener`, as many at a time as there is `room` for, which does `talk`. That must not panic.
+    /// Starts a thread that listens at `listener`. For each client another thread calls `talk`, which must
+    /// not panic. `room` limits the number of clients.
     pub(crate) fn serve_all(
         name: &str,
         listener: Listener,
@@ -87,12 +88,12 @@ impl Front {
         })
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.ending.lock().connections.len()
     }
 
-    /// Cuts the connections that are called `name`.
+    /// Cuts the connections with the name `name`.
     pub(crate) fn cut(&self, name: &str) {
         for connection in &self.ending.lock().connections {
             if connection.name.as_deref() == Some(name) {
@@ -109,14 +110,14 @@ impl Drop for Front {
         for connection in &self.ending.lock().connections {
             connection.cut();
         }
-        // Nothing is sent: it is disconnected, or it takes too long.
+        // No message ever comes. Either the channel is disconnected in time, or a thread takes too long.
         if self.ended.recv_timeout(PARTING) == Err(mpsc::RecvTimeoutError::Timeout) {
             warn!("a client does not let go; its thread is left behind");
         }
     }
 }
 
-/// The thread's side.
+/// What the threads see of [`Front`].
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     stopped: Arc<UnixStream>,
@@ -128,7 +129,7 @@ struct State {
     ended: bool,
     next: u64,
     connections: Vec<Open>,
-    /// Dropped by the thread at its end; connections have others.
+    /// The thread that listens drops this sender at its end. Each connection has a clone.
     alive: Option<Sender<()>>,
 }
 
@@ -150,13 +151,13 @@ impl Ending {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a client of `name`; none when it is to end.
+    /// Waits for a client of `name`. Returns None when the thread must end.
     pub(crate) fn accept(&self, listener: &Listener, name: &str) -> Option<Stream> {
         use ErrorKind::{ConnectionAborted, WouldBlock};
         while self.wait_for(listener) {
             match listener.accept() {
                 Ok(stream) => return Some(stream),
-                // It has gone in the meantime.
+                // The client has gone in the meantime.
                 Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => {}
                 Err(error) => {
                     warn!("no more clients for {name}: {error}");
@@ -167,7 +168,7 @@ impl Ending {
         None
     }
 
-    /// Waits for a client; false when it is to end.
+    /// Waits for a client. Returns false when the thread must end.
     fn wait_for(&self, listener: &impl AsFd) -> bool {
         loop {
             let mut fds =
@@ -184,7 +185,8 @@ impl Ending {
         }
     }
 
-    /// There is a connection, until this is dropped; none when it is to end.
+    /// Registers a connection until the returned value is dropped. Returns None if the thread must end, or if
+    /// the host has no more descriptors.
     pub(crate) fn connect(&self, stream: &impl AsFd) -> Option<Connection> {
         let stream = stream.as_fd().try_clone_to_owned().ok()?;
         let mut state = self.lock();
@@ -199,25 +201,25 @@ impl Ending {
     }
 }
 
-/// A connection that is known.
+/// A registered connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     ending: Ending,
     number: u64,
-    /// It is one of those that are let in as far as there is room.
+    /// The connection's place among the clients that were let in, if their number is limited.
     admitted: Option<Admitted>,
     _alive: Option<Sender<()>>,
 }
 
 impl Connection {
-    /// The client has said what it wants, or asks for something.
+    /// Notes that the client has said what it wants, or has made a request.
     pub(crate) fn is_active(&self) {
         if let Some(admitted) = &self.admitted {
             admitted.is_active();
         }
     }
 
-    /// Names it, so that it can be cut by that.
+    /// Gives the connection a name, by which it can be [cut](Front::cut).
     pub(crate) fn name(&self, name: &str) {
         let mut state = self.ending.lock();
         if let Some(open) = state.connections.iter_mut().find(|open| open.number == self.number) {

@@ -1,10 +1,13 @@
-//! Network Block Device, as a server (doc/proto.md of the NBD project): fixed newstyle, structured replies, block status.
+//! A server for Network Block Device (doc/proto.md of the NBD project), with fixed newstyle negotiation,
+//! structured replies and block status.
 //!
-//! A client of this server has an NBD server of its own, at a socket that only it is told of; its exports are the devices to
-//! which it has a right. The protocol has no passwords, so TCP is for addresses of this host alone.
+//! Each client of vblock can have an NBD server of its own, at an address that only this client is told. Its
+//! exports are the devices to which the client has a right. The protocol has no passwords, so a TCP address
+//! must belong to this host alone.
 //!
-//! * [`handshake`]: how an export is chosen; [`transmission`]: requests and replies;
-//! * `execution`: what a request asks for; `outbox`: replies on their way; `budget`: the memory for all; `bell`: what wakes a connection's thread.
+//! * [`handshake`]: the choice of an export; [`transmission`]: requests and replies;
+//! * `execution`: the effects of a request; `outbox`: replies that have yet to go out; `budget`: the memory
+//!   that all connections share; `bell`: the descriptor that wakes a connection's thread.
 
 mod bell;
 mod budget;
@@ -33,7 +36,7 @@ use crate::error::Error;
 use crate::listening::{Connection, Front, IDLE};
 pub(crate) use budget::{ALL as MEMORY_MAX, Budget, GUARANTEED};
 
-/// The connections of a client: each takes a thread.
+/// Limits for the connections of a client, each of which takes a thread.
 const ROOM: Room = Room { all: 128, of_a_peer: 64, idle: Some(IDLE) };
 /// How long a client may take for the whole handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -68,7 +71,7 @@ pub(crate) struct Nbd {
 }
 
 impl Nbd {
-    /// Listens at `address` for `client`.
+    /// Starts the NBD server of `client`, at `address`.
     pub(crate) fn start(
         client: &str,
         address: &NbdAddress,
@@ -81,7 +84,7 @@ impl Nbd {
                 for_this_host("NBD", *place)?;
                 let refused = |source| Error::Listen { address: *place, source };
                 let listener = Listener::tcp(place).map_err(refused)?;
-                // The port, where the host was to choose one.
+                // If port 0 was given, this is the port that the host has chosen.
                 let place = listener.local_address().map_err(refused)?;
                 (NbdAddress::Tcp(place), listener)
             }
@@ -95,7 +98,7 @@ impl Nbd {
         &self.address
     }
 
-    /// Ends all use of an export.
+    /// Cuts all connections that use `export`.
     pub(crate) fn cut(&self, export: &str) {
         self.front.cut(export);
     }
@@ -105,7 +108,7 @@ impl Nbd {
     }
 }
 
-/// Listens for `client` with a thread of its own.
+/// Listens for `client` in a new thread.
 fn serve(
     listener: Listener,
     client: &str,
@@ -135,21 +138,21 @@ fn talk(
     let Some(chosen) = handshake::shake_hands(&mut stream, exports)? else { return Ok(()) };
     connection.is_active();
     connection.name(chosen.export.device.name());
-    // The right may have been revoked before it could be cut.
+    // The right may have been revoked before the connection had a name by which it could be cut.
     if exports.read().get(chosen.export.device.name()).is_none() {
         return Ok(());
     }
     transmission::transmit(socket, chosen, budget, connection)
 }
 
-/// Takes so many bytes, of which the client has told.
+/// Reads `len` bytes, a length that the client has sent.
 fn take(stream: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What a client must not do.
+/// Returns the error for a client that sends `what` and so breaks the protocol.
 fn wrong(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the client sends {what}"))
 }

@@ -1,5 +1,5 @@
-//! Threads that do what has to wait for the host, several at a time. Where that comes soon one after the other, one of them
-//! [looks for](ring3_host::workers) the next before it sleeps.
+//! Threads that execute jobs which must wait for the host, several at a time. If jobs follow each other
+//! closely, one thread [polls](ring3_host::workers) for the next one before it sleeps.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,10 +9,10 @@ use std::thread::{self, JoinHandle};
 use ring3_host::workers::Workers;
 use ring3_vhost::block::LOOKS_FOR;
 
-/// Something to do.
+/// A job for one of the threads.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the module. What was asked for is done before it is dropped.
+/// The threads of a device, and the queue of their jobs. All jobs are executed before it is dropped.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -41,7 +41,7 @@ impl Shared {
         }
     }
 
-    /// Waits for something to do; nothing at the end.
+    /// Waits for a job. Returns None at the end.
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
         state.workers.comes();
@@ -83,7 +83,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Has one of the threads do it. It must not panic.
+    /// Lets one of the threads execute `job`, which must not panic.
     pub(crate) fn ask(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.lock();
         state.jobs.push_back(Box::new(job));
@@ -100,9 +100,9 @@ impl Drop for Pool {
         self.shared.lock().ended = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // The device is dropped by whoever uses it last, which may be one of these.
+            // The last user of the device drops it, and that may be one of these threads.
             if thread.thread().id() != thread::current().id() {
-                // It does not panic.
+                // The thread does not panic.
                 let _ = thread.join();
             }
         }

@@ -1,4 +1,4 @@
-//! Requests of virtio-blk (virtio 1.2, 5.2.6): what they ask for, and doing it.
+//! Requests of virtio-blk (virtio 1.2, 5.2.6) and their execution.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,25 +9,26 @@ use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 use crate::device::{Device, Failed};
 use crate::transfer::{Direction, Parts};
 
-/// Bytes of a request's header: type, reserved, sector.
+/// Number of bytes in a request's header: type, reserved, sector.
 const HEADER: u64 = 16;
-/// Bytes of the name of a device (VIRTIO_BLK_ID_BYTES).
+/// Number of bytes in the name of a device (VIRTIO_BLK_ID_BYTES).
 const ID: usize = 20;
-/// Bytes of a range in a request that discards or writes zeros.
+/// Number of bytes in a range of a request that discards or writes zeros.
 const RANGE: usize = 16;
-/// The most bytes of data of a request: what a guest is told (buffers of data times their size) is not more.
+/// Upper bound of the data bytes in a request. The limits that a guest is told (number of buffers times their
+/// size) do not exceed it.
 const DATA_MAX: u64 = 32 << 20;
 
-/// The most buffers of data that a guest is told of.
+/// Upper bound of the data buffers in a request, as the guest is told.
 pub(crate) const SEGMENTS: u32 = 126;
-/// The most bytes of such a buffer.
+/// Upper bound of the bytes in such a buffer.
 pub(crate) const SEGMENT_BYTES: u32 = 256 << 10;
-/// The most ranges of a request that discards or writes zeros.
+/// Upper bound of the ranges in a request that discards or writes zeros.
 pub(crate) const RANGES: u32 = 16;
-/// The most sectors of such a range.
+/// Upper bound of the sectors in such a range.
 pub(crate) const RANGE_SECTORS: u32 = 1 << 16;
 
-/// What a request comes to (VIRTIO_BLK_S_…).
+/// The status of a request (VIRTIO_BLK_S_…).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
     Ok = 0,
@@ -41,41 +42,43 @@ impl From<Failed> for Status {
     }
 }
 
-/// What a client may do, and how.
+/// The rights of a client, and the treatment of its writes.
 #[derive(Debug, Default)]
 pub(crate) struct Mode {
-    /// It may write.
+    /// Whether the client may write.
     pub(crate) writes: bool,
-    /// What it writes is kept for certain when the request is complete: the guest has chosen that, or knows no flushes.
+    /// Whether a write must survive a failure of the host before it completes, because the guest has chosen
+    /// this or does not use flushes.
     pub(crate) write_through: AtomicBool,
 }
 
-/// A request, as it was taken from a ring.
+/// A request that was taken from the available ring.
 #[derive(Debug)]
 pub(crate) struct Request {
     kind: u32,
-    /// Byte of the disk.
+    /// Offset on the disk, in bytes. None if it overflows.
     offset: Option<u64>,
-    /// Data of the driver, or room for data of the device.
+    /// The driver's data, or room for the device's data.
     data: Vec<Buffer>,
     status: GuestAddress,
 }
 
-/// What became of it.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Bytes that were written to the guest's memory, with the status.
+    /// Number of bytes that were written to the guest's memory, including the status.
     pub(crate) written: u32,
 }
 
 impl Request {
-    /// The request in those buffers, whatever parts they are in (2.7.4.1: no framing is assumed). None if there is no room for a
-    /// status or no header, so that nothing can be answered.
+    /// Returns the request in `buffers`, however it is divided among them (2.7.4.1: the device must not
+    /// assume any framing). Returns None if there is no header, or no room for the status, so that no answer
+    /// is possible.
     pub(crate) fn parse(memory: &GuestMemoryMmap, mut buffers: Buffers) -> Option<Request> {
         let header: [u8; HEADER as usize] = read_array(memory, &buffers.readable)?;
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
-        // The status is the last byte.
+        // The status is the last byte that can be written.
         while buffers.writable.last().is_some_and(|last| last.len == 0) {
             buffers.writable.pop();
         }
@@ -89,12 +92,13 @@ impl Request {
         Some(Request { kind, offset: sector.checked_mul(SECTOR), data, status })
     }
 
-    /// It reads or writes data, and not many.
+    /// Returns whether the request reads or writes at most 64 KiB.
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.kind, kind::IN | kind::OUT) && self.len() <= 64 << 10
     }
 
-    /// What it writes goes to a file of the host, which only has to remember it.
+    /// Returns whether the request writes directly to a file of the host, which only takes the data into its
+    /// cache.
     pub(crate) fn writes_to_file(&self, device: &Device) -> bool {
         let at = self.offset.unwrap_or(u64::MAX);
         self.kind == kind::OUT && device.image().file_at(at, self.len(), true).is_some()
@@ -104,7 +108,7 @@ impl Request {
         self.data.iter().map(|buffer| u64::from(buffer.len)).sum()
     }
 
-    /// Does it, if that needs no waiting for the host.
+    /// Executes the request, if this needs no waiting for the host.
     pub(crate) fn execute_at_once(
         &self,
         memory: &GuestMemoryMmap,
@@ -127,7 +131,7 @@ impl Request {
         Some(self.answer(memory, Status::Ok, data as u32))
     }
 
-    /// Does it, however long that takes.
+    /// Executes the request, however long this takes.
     pub(crate) fn execute(
         &self,
         memory: &GuestMemoryMmap,
@@ -140,7 +144,7 @@ impl Request {
         }
     }
 
-    /// Says that it could not be done.
+    /// Answers that the request has failed.
     pub(crate) fn fail(&self, memory: &GuestMemoryMmap) -> Outcome {
         self.answer(memory, Status::Error, 0)
     }
@@ -180,14 +184,15 @@ impl Request {
             if mode.write_through.load(Ordering::Relaxed) {
                 device.flush()?;
             } else {
-                // A guest is not told that its disk was without power when this process dies.
+                // If this process dies, the guest does not learn of it as of a power cut, so the write must
+                // survive.
                 device.settle()?;
             }
         }
         Ok(written)
     }
 
-    /// Where its data are on the disk, and how many.
+    /// Returns the offset of the request's data on the disk, and their length.
     fn range(&self, device: &Device) -> Result<(u64, u64), Status> {
         let (offset, len) = (self.offset.ok_or(Status::Error)?, self.len());
         if !len.is_multiple_of(SECTOR) || len > DATA_MAX {
@@ -197,7 +202,7 @@ impl Request {
         Ok((offset, len))
     }
 
-    /// Discards ranges, or makes zeros of them (struct virtio_blk_discard_write_zeroes).
+    /// Discards ranges, or fills them with zeros (struct virtio_blk_discard_write_zeroes).
     fn change_ranges(&self, memory: &GuestMemoryMmap, device: &Device) -> Result<(), Status> {
         let len = self.len() as usize;
         if len == 0 || !len.is_multiple_of(RANGE) || len > RANGES as usize * RANGE {
@@ -211,7 +216,7 @@ impl Request {
             let sector = u64::from_le_bytes(range[..8].try_into().expect("eight bytes"));
             let (count, flags) = (number(8), number(12));
             let zeroes = self.kind == kind::WRITE_ZEROES;
-            // 5.2.6.2: no other flags, and this one for zeros alone.
+            // 5.2.6.2: UNMAP is the only flag, and only for requests that write zeros.
             if flags & !UNMAP != 0 || (flags != 0 && !zeroes) {
                 return Err(Status::Unsupported);
             }
@@ -233,13 +238,13 @@ impl Request {
     fn answer(&self, memory: &GuestMemoryMmap, status: Status, data: u32) -> Outcome {
         match memory.write_obj(status as u8, self.status) {
             Ok(()) => Outcome { written: data.saturating_add(1) },
-            // The guest gave a place that is not there.
+            // The guest has given an address for the status that is outside of its memory.
             Err(_) => Outcome { written: 0 },
         }
     }
 }
 
-/// What is left of `buffers` behind `skip` bytes.
+/// Returns the parts of `buffers` that follow the first `skip` bytes.
 fn behind(buffers: &[Buffer], mut skip: u64) -> Vec<Buffer> {
     let mut rest = Vec::with_capacity(buffers.len());
     for buffer in buffers {
@@ -247,14 +252,14 @@ fn behind(buffers: &[Buffer], mut skip: u64) -> Vec<Buffer> {
         skip -= here;
         let len = buffer.len - here as u32;
         if len > 0 {
-            // An address that wraps around is not in memory, and is refused there.
+            // An address that wraps around is outside of the guest's memory, so it is refused later.
             rest.push(Buffer { at: GuestAddress(buffer.at.0.wrapping_add(here)), len });
         }
     }
     rest
 }
 
-/// The first `N` bytes of `buffers`.
+/// Returns the first `N` bytes of `buffers`.
 fn read_array<const N: usize>(memory: &GuestMemoryMmap, buffers: &[Buffer]) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let mut done = 0;

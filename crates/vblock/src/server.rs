@@ -1,4 +1,4 @@
-//! Devices, clients, and who may do what.
+//! Devices, clients, and the clients' rights.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,56 +13,56 @@ use crate::nbd::{Budget, Export, Exports, Nbd};
 use crate::vhost_user::{Grant, VhostUser};
 use crate::{NbdAddress, QUEUES_MAX};
 
-/// What a client may do with a device.
+/// The accesses to a device that a client has a right to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Read it.
+    /// Reads.
     #[serde(rename = "r")]
     Read,
-    /// Read and write it.
+    /// Reads and writes.
     #[serde(rename = "rw")]
     ReadWrite,
 }
 
-/// How a client reaches a device over vhost-user-blk.
+/// The way by which a client reaches a device over vhost-user-blk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VhostUserOptions {
-    /// The socket, which is made.
+    /// The path of the new socket.
     pub socket: PathBuf,
-    /// How many queues there are: 1 to [`QUEUES_MAX`].
+    /// Number of queues: 1 to [`QUEUES_MAX`].
     pub queues: u16,
 }
 
-/// A device, for people and tools.
+/// The state of a device, for people and tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DeviceStatus {
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// The image.
+    /// The path of the image, or the address of an NBD export.
     pub file: PathBuf,
-    /// Its format.
+    /// The image's format.
     pub format: &'static str,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub size: u64,
-    /// Bytes of a sector.
+    /// Number of bytes in a sector.
     pub sector_size: u64,
-    /// Nobody may write to it.
+    /// Whether nobody may write to the device.
     pub read_only: bool,
 }
 
-/// A client, for people and tools.
+/// The state of a client, for people and tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClientStatus {
-    /// Its name.
+    /// The client's name.
     pub name: String,
-    /// Its rights.
+    /// The client's rights.
     pub grants: Vec<GrantStatus>,
-    /// Its NBD server.
+    /// The URI of the client's NBD server, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nbd: Option<String>,
-    /// Connections to that.
+    /// Number of connections with that server.
     pub nbd_connections: usize,
 }
 
@@ -70,43 +70,44 @@ pub struct ClientStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct GrantStatus {
-    /// To which device.
+    /// The device's name.
     pub device: String,
-    /// What it may do.
+    /// The accesses that are allowed.
     pub access: Access,
-    /// The socket for vhost-user-blk.
+    /// The path of the socket for vhost-user-blk, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Queues there.
+    /// Number of queues at this socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_queues: Option<u16>,
-    /// A machine is connected there.
+    /// Whether a machine is connected to this socket.
     pub connected: bool,
 }
 
-/// See the module. What it has opened and listens at ends with it.
+/// The devices, and the clients with their rights. Dropping it closes all images and sockets.
 #[derive(Debug, Default)]
 pub struct Server {
     state: Mutex<State>,
-    /// The memory of all that NBD clients ask for.
+    /// The memory that requests of all NBD clients share.
     budget: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    // Clients go first: they use devices.
+    // Clients are dropped before the devices that they use.
     clients: BTreeMap<String, Client>,
     devices: BTreeMap<String, Arc<Device>>,
-    /// Names and files of those that [`Server::close`] closes, and a mark that each has while it is open.
+    /// Names and files of the devices that [`Server::close`] closes, with a mark that each device has while
+    /// it is open.
     closing: Vec<(String, PathBuf, Weak<()>)>,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     nbd: Option<Nbd>,
-    /// Rights by devices, as they are for NBD.
+    /// The client's rights by device, in the form that the NBD server uses.
     exports: Arc<Exports>,
-    /// Sockets by devices.
+    /// The client's sockets for vhost-user-blk, by device.
     sockets: BTreeMap<String, VhostUser>,
 }
 
@@ -121,7 +122,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens an image as the device `name`.
+    /// Opens an image as a new device called `name`.
     pub fn add_device(&self, name: &str, options: &DeviceOptions) -> Result<(), Error> {
         check_name(name)?;
         let mut state = self.lock();
@@ -134,7 +135,7 @@ impl Server {
         Ok(())
     }
 
-    /// Closes the image of a device to which nobody has a right.
+    /// Closes the image of a device. Fails while a client has a right to the device.
     pub fn remove_device(&self, name: &str) -> Result<(), Error> {
         let mut state = self.lock();
         if !state.devices.contains_key(name) {
@@ -152,8 +153,8 @@ impl Server {
         Ok(())
     }
 
-    /// Gives `client` a right to `device`, and a socket for it if it is to use it over vhost-user-blk. A client that was not known
-    /// is from now on.
+    /// Gives `client` a right to `device`, and with `vhost_user` also a socket to use it over vhost-user-blk.
+    /// The client need not be known before.
     pub fn grant(
         &self,
         client: &str,
@@ -192,7 +193,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes a right from a client. It is disconnected, with all that it has asked for done, or, by NBD, not begun; a machine that is connected
+    /// Takes a right from a client, and disconnects the client. Its requests over vhost-user-blk are
+    /// completed first, while requests by NBD that have not begun are dropped. A machine that was connected
     /// waits for its disk to come back.
     pub fn revoke(&self, client: &str, device: &str) -> Result<(), Error> {
         let mut state = self.lock();
@@ -213,7 +215,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts an NBD server for `client`; where it listens.
+    /// Starts an NBD server for `client`. Returns the address, with the port that the host may have chosen.
     pub fn start_nbd(&self, client: &str, address: &NbdAddress) -> Result<NbdAddress, Error> {
         check_name(client)?;
         let mut state = self.lock();
@@ -231,7 +233,7 @@ impl Server {
         Ok(address)
     }
 
-    /// Ends the NBD server of `client` with all its connections.
+    /// Ends the NBD server of `client`, with all its connections.
     pub fn stop_nbd(&self, client: &str) -> Result<(), Error> {
         let mut state = self.lock();
         let no_client = || Error::NoClient(client.to_owned());
@@ -243,8 +245,8 @@ impl Server {
         Ok(())
     }
 
-    /// Ends what clients have, with all that they have asked for done, or, by NBD, not begun, and closes all images. That waits for servers on which images
-    /// are, if those are away.
+    /// Takes all rights from all clients as [`Server::revoke`] does, ends their NBD servers, and closes all
+    /// images. If an image is on a server that is away, this waits for that server.
     pub fn close(&self) {
         let mut state = self.lock();
         let closing = |device: &Arc<Device>| {
@@ -253,26 +255,27 @@ impl Server {
         state.closing = state.devices.values().map(closing).collect();
         let (clients, devices) =
             (std::mem::take(&mut state.clients), std::mem::take(&mut state.devices));
-        // Others can ask meanwhile what is waited for.
+        // Without the lock others can ask meanwhile which devices are not closed yet.
         drop(state);
         drop(clients);
         drop(devices);
     }
 
-    /// Names and files of the devices that [`Server::close`] has not closed yet.
+    /// Returns names and files of the devices that [`Server::close`] has not closed yet.
     pub fn not_closed(&self) -> Vec<(String, PathBuf)> {
         let state = self.lock();
         let open = state.closing.iter().filter(|(_, _, mark)| mark.strong_count() > 0);
         open.map(|(name, file, _)| (name.clone(), file.clone())).collect()
     }
 
-    /// Bytes of what NBD clients ask for at the moment, and of replies that they have not taken: at most
-    /// [`MEMORY_MAX`](crate::MEMORY_MAX), and [`MEMORY_OF_A_CONNECTION`](crate::MEMORY_OF_A_CONNECTION) for each connection.
+    /// Returns the number of bytes that requests of NBD clients take now, with the replies that have yet to
+    /// go out: at most [`MEMORY_MAX`](crate::MEMORY_MAX), and
+    /// [`MEMORY_OF_A_CONNECTION`](crate::MEMORY_OF_A_CONNECTION) for each connection.
     pub fn memory(&self) -> usize {
         self.budget.used()
     }
 
-    /// All devices.
+    /// Returns the states of all devices.
     pub fn devices(&self) -> Vec<DeviceStatus> {
         let state = self.lock();
         let status = |device: &Arc<Device>| DeviceStatus {
@@ -286,7 +289,7 @@ impl Server {
         state.devices.values().map(status).collect()
     }
 
-    /// All clients and their rights.
+    /// Returns the states of all clients, with their rights.
     pub fn clients(&self) -> Vec<ClientStatus> {
         let state = self.lock();
         let status = |(name, client): (&String, &Client)| {

@@ -1,7 +1,8 @@
-//! Data between guest memory and a file of the host, without another copy.
+//! Transfers between guest memory and a file of the host, without a copy in this process.
 //!
-//! The only `unsafe` code of this crate: the kernel is to read and write memory that the guest changes at any time, so there can be
-//! no Rust slice of it, and no safe function of the standard library or `rustix` takes anything else.
+//! This is the only `unsafe` code of the crate. The kernel reads and writes memory that the guest may change
+//! at any time, so there can be no Rust slice of it, and no safe function of the standard library or of
+//! `rustix` accepts anything else.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,10 +11,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use ring3_vhost::chain::Buffer;
 use vm_memory::{GuestAddress, GuestMemory, GuestMemoryMmap, Permissions, VolatileSlice};
 
-/// The most parts that one call takes (IOV_MAX).
+/// Upper bound of the parts in one system call (IOV_MAX).
 const PARTS_MAX: usize = 1024;
 
-/// Where data go or come from.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the file to the guest.
@@ -22,12 +23,12 @@ pub(crate) enum Direction {
     FromGuest,
 }
 
-/// Parts of guest memory, one after the other.
+/// Parts of guest memory, which are used one after another.
 #[derive(Debug)]
 pub(crate) struct Parts<'a>(Vec<VolatileSlice<'a>>);
 
 impl<'a> Parts<'a> {
-    /// Those of `buffers`; none if any of them is not all in memory.
+    /// Returns the parts that make up `buffers`, or None if one of them is not wholly in memory.
     pub(crate) fn of(memory: &'a GuestMemoryMmap, buffers: &[Buffer]) -> Option<Parts<'a>> {
         let mut parts = Vec::with_capacity(buffers.len());
         for Buffer { at: GuestAddress(at), len } in buffers {
@@ -40,12 +41,12 @@ impl<'a> Parts<'a> {
         Some(Parts(parts))
     }
 
-    /// All their bytes.
+    /// Returns the number of bytes in all parts.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(VolatileSlice::len).sum()
     }
 
-    /// What is left behind the first `done` bytes.
+    /// Returns the parts that follow the first `done` bytes.
     pub(crate) fn behind(&self, done: usize) -> Parts<'a> {
         let mut skip = done;
         let mut parts = Vec::with_capacity(self.0.len());
@@ -59,7 +60,7 @@ impl<'a> Parts<'a> {
         Parts(parts)
     }
 
-    /// Copies `bytes` there; both are equally long.
+    /// Copies `bytes` to the parts, which have the same length.
     pub(crate) fn write(&self, mut bytes: &[u8]) {
         for part in &self.0 {
             let (now, later) = bytes.split_at(part.len().min(bytes.len()));
@@ -68,7 +69,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Copies to `bytes` from there; both are equally long.
+    /// Copies the parts to `bytes`, which have the same length.
     pub(crate) fn read(&self, mut bytes: &mut [u8]) {
         for part in &self.0 {
             let (now, later) = bytes.split_at_mut(part.len().min(bytes.len()));
@@ -77,8 +78,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Moves all data between `file`, from `offset` on, and here by one call; how many bytes it moved. Where not `waits`, it moves
-    /// only what needs no waiting for the host.
+    /// Moves data between `file`, from `offset` on, and the parts, by one system call. Returns the number of
+    /// bytes moved. Unless `waits` is set, moves only as much as needs no waiting for the host.
     pub(crate) fn transfer(
         &self,
         direction: Direction,
@@ -95,9 +96,10 @@ impl<'a> Parts<'a> {
         let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let flags = if waits { 0 } else { libc::RWF_NOWAIT };
         let (fd, count) = (file.as_raw_fd(), parts.len() as libc::c_int);
-        // SAFETY: `parts` has `count` entries, each of which is memory that stays mapped as long as the guards are there, and
-        // that is guest memory: it belongs to no Rust value, and may have any bytes and change at any time. The file is open as long as it is borrowed.
-        // Where pages of it are not there any more the kernel returns EFAULT.
+        // SAFETY: `parts` has `count` entries. Each of them describes memory that stays mapped as long as the
+        // guards exist. It is guest memory, so it belongs to no Rust value, may contain any bytes, and may
+        // change at any time. The file is open as long as it is borrowed. If pages of the memory have
+        // vanished, the kernel returns EFAULT.
         let moved = unsafe {
             match direction {
                 Direction::ToGuest => libc::preadv2(fd, parts.as_ptr(), count, offset, flags),
@@ -124,7 +126,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"0123456789", 3).unwrap();
         let buffer = |at, len| Buffer { at: GuestAddress(at), len };
-        // The second one is in both regions.
+        // The second buffer lies in both regions.
         let parts =
             Parts::of(&memory, &[buffer(0x10, 3), buffer(0xffe, 4), buffer(0x20, 0)]).unwrap();
         assert_eq!(parts.len(), 7);

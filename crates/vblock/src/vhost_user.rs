@@ -1,10 +1,12 @@
-//! vhost-user-blk: a client's guest memory and rings are here, its disk as well, and no data go over the socket.
+//! vhost-user-blk: the client shares its guest's memory and rings with this process, which has the disk, and
+//! no data go over the socket.
 //!
-//! The protocol is QEMU's `docs/interop/vhost-user`; its messages are those of the crate `vhost`. (`vhost-user-backend`, which
-//! has rings and threads too, refuses descriptors of requests in flight, without which a killed server loses requests.)
+//! The protocol is QEMU's `docs/interop/vhost-user`. The crate `vhost` reads its messages.
+//! (`vhost-user-backend` has rings and threads too, but it refuses the descriptors of requests in flight,
+//! without which a killed server loses requests.)
 //!
 //! * [`disk`]: a client's disk in a [session](ring3_vhost::session); [`ring`]: a running queue;
-//! * [`config`]: what a guest is told of its disk.
+//! * [`config`]: the features and the configuration that a guest sees.
 
 mod config;
 mod disk;
@@ -24,7 +26,7 @@ use crate::error::Error;
 use crate::listening::{Ending, Front};
 use disk::Disk;
 
-/// What is granted by a socket.
+/// The right that a socket gives, and the number of its queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) client: String,
@@ -59,13 +61,13 @@ impl VhostUser {
         self.queues
     }
 
-    /// A client is connected.
+    /// Returns whether a client is connected.
     pub(crate) fn is_connected(&self) -> bool {
         self.front.connections() > 0
     }
 }
 
-/// Serves one client after the other, until it is to end.
+/// Serves one client after another, until the thread must end.
 fn serve(listener: &Listener, grant: &Grant, ending: &Ending) {
     while let Some(stream) = ending.accept(listener, grant.device.name()) {
         let Some(_connection) = ending.connect(&stream) else { return };

@@ -1,4 +1,4 @@
-//! A machine's own disk behind a server, and behind the next one.
+//! Tests of a machine's disk that is behind a server, and then behind the next one.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 fn begin(disk: &Disk, act: Act<'_>, sector: u64) -> Vec<u8> {
     let mut waiting = disk.begin(act, sector).expect("it is short").unwrap();
-    // It is there at once, after a while, or later.
+    // The answer is there at once, after a while, or later.
     let found = waiting.look().or_else(|| waiting.look_a_while());
     found.unwrap_or_else(|| waiting.wait()).unwrap()
 }
@@ -48,7 +48,7 @@ fn a_disk_is_read_and_written() {
         let _server = serve(directory.path(), format, Access::ReadWrite);
         let disk = Disk::connect(&directory.path().join("vm")).unwrap();
         assert_eq!((disk.sectors(), disk.is_read_only()), (LEN / 512, false));
-        // Longer than one request can be.
+        // These are more bytes than one request can have.
         let bytes = pattern(1, 1 << 20);
         disk.execute(Act::Write(&bytes), 100).unwrap();
         assert!(disk.execute(Act::Read(1 << 20), 100).unwrap() == bytes);
@@ -151,7 +151,7 @@ fn the_next_server_does_what_the_last_one_left() {
     }
 }
 
-/// Not a test: what the tests above start as their server.
+/// This is no test, but the server that the tests above start.
 #[test]
 #[ignore = "the server that other tests start"]
 fn server_process() {

@@ -1,7 +1,8 @@
-//! NBD clients that misbehave: they hang up, say nothing, take nothing, send slowly, or send anything. Others are served all the same, and what the server spends on
-//! them is bounded, in threads, memory and wake-ups.
+//! Tests with NBD clients that misbehave: they hang up, say nothing, accept nothing, send slowly, or send
+//! garbage. Other clients are served nevertheless, and the threads, memory and wake-ups that the server
+//! spends on such clients are bounded.
 //!
-//! Who misbehaves comes from 127.0.0.2, and who does not from 127.0.0.1, so they are different peers.
+//! Clients that misbehave connect from 127.0.0.2, and the others from 127.0.0.1, so they are different peers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,12 +20,12 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 /// How long anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SIZE: u64 = 64 << 20;
-/// Threads of a server with one device and one NBD server, without those of connections.
+/// Number of threads of a server with one device and one NBD server, without those of connections.
 const THREADS: usize = 8;
-/// The most connections that an NBD server has.
+/// Upper bound of the connections of an NBD server.
 const CONNECTIONS: usize = 128;
 
-/// A server of one disk for one client, and where its exports are.
+/// A server with one disk for one client, and the address of its NBD server.
 struct Served {
     server: Server,
     address: SocketAddr,
@@ -32,7 +33,7 @@ struct Served {
 }
 
 impl Served {
-    /// One for the client `name`, after whom threads are called, too.
+    /// Starts the server for the client `name`, by which its threads are named too.
     fn start(name: &str) -> Served {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("disk");
@@ -56,7 +57,7 @@ impl Served {
         self.server.clients()[0].nbd_connections
     }
 
-    /// A connection from 127.0.0.2.
+    /// Returns a connection from 127.0.0.2.
     fn peer(&self) -> TcpStream {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
@@ -64,7 +65,7 @@ impl Served {
         socket.into()
     }
 
-    /// The same with an export chosen.
+    /// Returns a connection from 127.0.0.2 that has chosen the export.
     fn connected(&self) -> TcpStream {
         let mut peer = self.peer();
         peer.read_exact(&mut [0; 18]).unwrap();
@@ -78,14 +79,14 @@ impl Served {
         peer
     }
 
-    /// A client that behaves reads and writes.
+    /// Tests that a client that behaves can read and write.
     #[track_caller]
     fn serves(&self) {
         let path = format!("nbd://{}/disk", self.address);
         let options =
             OpenOptions { format: Some(Format::Raw), writes: true, ..OpenOptions::default() };
         let mut bytes = vec![7; 1 << 20];
-        // One of the same peer may have to wait until another one has had time enough.
+        // If clients of the same peer are in the way, it must wait until one of them has had enough time.
         let end = Instant::now() + PATIENCE;
         let image = loop {
             match Image::open(Path::new(&path), &options) {
@@ -128,7 +129,7 @@ fn wait_until(complaint: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Threads of this process whose names begin so.
+/// Returns the threads of this process whose names begin with `name`.
 fn threads(name: &str) -> Vec<std::path::PathBuf> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
     let is_named = |task: &std::path::PathBuf| {
@@ -152,7 +153,7 @@ fn idle_connections_keep_nobody_out() {
     let peers: Vec<_> = (0..60).map(|_| served.connected()).collect();
     let halves: Vec<_> = (0..60).map(|_| served.peer()).collect();
     served.serves();
-    // Each takes one thread, and that sleeps.
+    // Each connection has one thread, which sleeps.
     let threads = threads("nbd idle");
     assert!(threads.len() <= CONNECTIONS + THREADS, "{}", threads.len());
     drop((peers, halves));
@@ -170,7 +171,7 @@ fn who_takes_nothing_holds_little_memory() {
         }
     }
     served.serves();
-    // Those who want much have it when the others have been waited for.
+    // A client that wants much memory gets it once the others have had their time.
     let mut large = served.connected();
     large.write_all(&request(Command::Read, 0, 32 << 20)).unwrap();
     let mut reply = vec![0; 16 + (32 << 20)];
@@ -185,11 +186,11 @@ fn who_sends_slowly_holds_little_memory() {
     let served = Served::start("slow");
     let mut peers: Vec<_> = (0..32).map(|_| served.connected()).collect();
     for peer in &mut peers {
-        // Its data do not come.
+        // The rest of the data never comes.
         peer.write_all(&request(Command::Write, 0, 32 << 20)).unwrap();
         peer.write_all(&[1; 1000]).unwrap();
     }
-    // A message by bytes.
+    // This message never gets beyond its first byte.
     let mut slow = served.peer();
     slow.write_all(&[0]).unwrap();
     served.serves();
@@ -197,7 +198,8 @@ fn who_sends_slowly_holds_little_memory() {
     wait_until("they stay", || served.server.memory() == 0);
 }
 
-/// A client that hangs up with all its requests open is gone at once, and whoever waits for what it should take does not look for it again and again.
+/// A client that hangs up while all its requests are open has gone at once. Its thread, which waits for
+/// memory or for the client, does not poll.
 #[test]
 fn who_hangs_up_is_gone() {
     let served = Served::start("gone");
@@ -210,7 +212,7 @@ fn who_hangs_up_is_gone() {
         drop(peer);
     }
     wait_until("they stay", || served.connections() == 0 && served.server.memory() == 0);
-    // One that says that it disconnects has all done.
+    // If a client announces that it disconnects, all its requests are executed.
     let mut peer = served.connected();
     peer.write_all(&request(Command::Write, 8192, 4096)).unwrap();
     peer.write_all(&[9; 4096]).unwrap();
@@ -226,7 +228,8 @@ fn who_hangs_up_is_gone() {
     assert!(bytes.iter().all(|byte| *byte == 9));
 }
 
-/// Wake-ups of a connection's thread while its client takes nothing, has shut down one direction, or does nothing.
+/// Bounds the wake-ups of the threads of clients that accept nothing, have shut down one direction, or do
+/// nothing.
 #[test]
 fn nobody_is_waited_for_by_looking() {
     let served = Served::start("rest");
@@ -248,7 +251,7 @@ fn nobody_is_waited_for_by_looking() {
         };
         threads("nbd rest").iter().map(count).sum::<u64>()
     };
-    // Until all is as it stays.
+    // First everything must settle.
     let mut before = switches();
     wait_until("there is no rest", || {
         sleep(Duration::from_millis(300));
@@ -261,7 +264,7 @@ fn nobody_is_waited_for_by_looking() {
     drop((idle, deaf, half));
 }
 
-/// Bytes that are no handshake, and no requests.
+/// Sends bytes that are no handshake, and bytes that are no requests.
 #[test]
 fn garbage_harms_nobody_else() {
     let served = Served::start("noise");
@@ -279,21 +282,21 @@ fn garbage_harms_nobody_else() {
         let mut peer = if round % 2 == 0 { served.peer() } else { served.connected() };
         let mut bytes = noise(300);
         if round % 4 == 3 {
-            // A request with anything in it.
+            // This looks like a request, with arbitrary fields.
             bytes[..4].copy_from_slice(&REQUEST.to_be_bytes());
             bytes[4..6].fill(0);
             bytes[6] = 0;
             bytes[7] %= 8;
             bytes[16..20].fill(0);
         }
-        // It may be cut in the middle of it.
+        // The server may cut the connection in the middle of the message.
         let _ = peer.write_all(&bytes);
     }
     served.serves();
     wait_until("they stay", || served.connections() == 0 && served.server.memory() == 0);
 }
 
-/// Handles of all kinds at the same time, on a server that ends meanwhile.
+/// Ends a server while connections in all states are open.
 #[test]
 fn a_server_ends_with_whoever_is_there() {
     let served = Served::start("end");

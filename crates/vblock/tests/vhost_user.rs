@@ -1,4 +1,4 @@
-//! What a machine does with its disk over vhost-user-blk, and what it cannot do.
+//! Tests of what a machine can do with its disk over vhost-user-blk, and what it cannot do.
 
 mod support;
 
@@ -28,7 +28,7 @@ impl Setup {
         self.directory.path().join(name)
     }
 
-    /// A server with a device, and a client with that access.
+    /// Returns a server with one device, and one client with the given right.
     fn new(format: Format, access: Access) -> Setup {
         let directory = tempfile::tempdir().unwrap();
         make(&directory.path().join("image"), format);
@@ -88,7 +88,7 @@ fn requests_do_what_they_say() {
         let bytes = pattern(1, 8192);
         assert_eq!(machine.act(WRITE, 16, &bytes, 0).0, 0);
         assert_eq!(machine.act(READ, 16, &[], 8192), (0, bytes.clone()));
-        // It is there for others, though nobody flushed: it outlives the server.
+        // The data survive the end of the server, though nobody has flushed them.
         assert!(read_image(&setup.path("image"), 8192, 8192) == bytes, "{format}");
         assert_eq!(machine.act(FLUSH, 0, &[], 0).0, 0);
         let (status, id) = machine.act(GET_ID, 0, &[], 20);
@@ -99,7 +99,8 @@ fn requests_do_what_they_say() {
         assert_eq!((status, &read[..6144], &read[6144..]), (0, &[0; 6144][..], &bytes[6144..]));
         assert_eq!(machine.act(DISCARD, 0, &range(0, 64, 0), 0).0, 0);
 
-        // What leaves the disk, has no whole sectors, or is not known.
+        // Requests that reach beyond the disk, have no whole number of sectors, or have unknown types or
+        // flags.
         let end = LEN / 512;
         assert_eq!(machine.act(READ, end, &[], 512).0, 1);
         assert_eq!(machine.act(READ, u64::MAX / 512, &[], 512).0, 1);
@@ -184,7 +185,7 @@ fn rights_come_and_go_while_the_server_runs() {
     server.revoke("vm", "disk").unwrap();
     server.remove_device("disk").unwrap();
     assert_eq!(server.devices(), []);
-    // Nobody has it open any more.
+    // Nobody has the image open any more.
     let options = OpenOptions { writes: true, ..OpenOptions::default() };
     patiently(|| Image::open(&setup.path("image"), &options));
 }
@@ -210,7 +211,7 @@ fn memory_that_could_become_shorter_is_refused() {
     let mut machine = Machine::new(1);
     let frontend = machine.connect(&setup.path("vm")).unwrap();
     assert!(frontend.set_mem_table(&[machine.region(&memory_file(MEMORY, false))]).is_err());
-    // Memory that ends too early, and what is none.
+    // Memory that ends too early, and a file that is not in memory.
     let mut machine = Machine::new(1);
     let frontend = machine.connect(&setup.path("vm")).unwrap();
     assert!(frontend.set_mem_table(&[machine.region(&memory_file(4096, true))]).is_err());
@@ -218,7 +219,7 @@ fn memory_that_could_become_shorter_is_refused() {
     let frontend = machine.connect(&setup.path("vm")).unwrap();
     let other = File::from(other_descriptor());
     assert!(frontend.set_mem_table(&[machine.region(&other)]).is_err());
-    // Another client has what it had.
+    // The next client is served as usual.
     let mut machine = Machine::new(1);
     let _frontend = machine.connect(&setup.path("vm")).unwrap();
     assert_eq!(machine.act(READ, 0, &[], 512).0, 0);
@@ -235,7 +236,8 @@ fn memory_comes_and_goes_in_pieces() {
     region.userspace_addr = 0x1000;
     frontend.add_mem_region(&region).unwrap();
     more.write_all_at(&pattern(3, 512), 0x800).unwrap();
-    // The machine's own view has no such place, so the chain is made by hand: data there, header and status as ever.
+    // The machine's own mapping does not contain this piece, so the data descriptor is made by hand. Header
+    // and status are where they always are.
     let head = machine.submit(0, WRITE, 8, &[0; 512], 0);
     let descriptor =
         virtio_queue::desc::split::Descriptor::new(BASE + MEMORY + 0x800, 512, 1, head + 3);
@@ -274,7 +276,7 @@ proptest! {
         for (at, bytes) in &writes {
             machine.memory.write_slice(bytes, GuestAddress(BASE + at)).unwrap();
         }
-        // Descriptors that are nearly good.
+        // Descriptors that are almost valid.
         for (entry, place, len, flags, next) in &chains {
             let at = [0, BASE, BASE + 0x2000, BASE + MEMORY - 8, u64::MAX - 16][*place as usize];
             let descriptor = virtio_queue::desc::split::Descriptor::new(at, *len, *flags, *next);
@@ -288,7 +290,7 @@ proptest! {
         assert_eq!(other.act(READ, 0, &[], 512).0, 0);
     }
 
-    /// The same with messages.
+    /// Whatever the messages contain, the server goes on.
     #[test]
     fn messages_of_any_contents_harm_nobody(
         messages in prop::collection::vec((0..45_u32, any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..12),
@@ -312,14 +314,15 @@ proptest! {
     }
 }
 
-/// The server that fuzzed clients use.
+/// The server for the clients of the property tests.
 static FUZZED: std::sync::LazyLock<std::sync::Mutex<Setup>> = std::sync::LazyLock::new(|| {
     let setup = Setup::new(Format::Raw, Access::ReadWrite);
     setup.grant("other", Access::Read).unwrap();
     std::sync::Mutex::new(setup)
 });
 
-/// A server that is killed again and again while requests are in flight: each is answered once, and what was written is there.
+/// Kills a server again and again while requests are in flight. Each request is answered once, and all
+/// written data are in the image.
 fn survives_kills(format: Format) {
     let directory = tempfile::tempdir().unwrap();
     let (image, socket) = (directory.path().join("image"), directory.path().join("socket"));
@@ -328,7 +331,7 @@ fn survives_kills(format: Format) {
     let mut process = Process::start(&image, &socket);
     let mut frontend = machine.connect(&socket).unwrap();
     let places = LEN / DATA;
-    // What each place was written last, or is to be written by requests in flight.
+    // The value that was last written to each place.
     let mut written: Vec<Option<u64>> = vec![None; places as usize];
     let mut in_flight = std::collections::HashMap::new();
     let mut next = 0_u64;
@@ -337,7 +340,7 @@ fn survives_kills(format: Format) {
         for queue in 0..2 {
             let mut submitted = false;
             while kills < 10 && machine.has_room(queue) {
-                // Never two requests at a time for one place: they have no order.
+                // Two requests for one place at a time would have no order.
                 let place = next * 7 % places;
                 if in_flight.values().any(|(other, _)| *other == place) {
                     break;
@@ -367,7 +370,7 @@ fn survives_kills(format: Format) {
         }
     }
     drop(frontend);
-    // Nothing was flushed by us.
+    // No request has asked for a flush.
     process.kill();
     for (place, value) in written.iter().enumerate() {
         let Some(value) = value else { continue };
@@ -386,7 +389,7 @@ fn a_qcow2_image_survives_kills_of_its_server() {
     survives_kills(Format::Qcow2);
 }
 
-/// Not a test: what the tests above start as their server.
+/// This is no test, but the server that the tests above start.
 #[test]
 #[ignore = "the server that other tests start"]
 fn server_process() {

@@ -1,4 +1,4 @@
-//! A descriptor by which threads wake the one of a connection.
+//! A descriptor by which other threads wake a connection's thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 
-/// It can be read while it has been rung and not [quietened](Bell::quieten).
+/// An event descriptor. It is readable after [`Bell::ring`], until [`Bell::quieten`].
 #[derive(Debug)]
 pub(super) struct Bell(OwnedFd);
 
@@ -16,12 +16,12 @@ impl Bell {
     }
 
     pub(super) fn ring(&self) {
-        // It fails where it has been rung 2^64 times, and then it can be read anyway.
+        // This fails only if the counter is full, and then the descriptor is readable anyway.
         let _ = write(&self.0, &1_u64.to_ne_bytes());
     }
 
     pub(super) fn quieten(&self) {
-        // It fails where it has not been rung.
+        // This fails if the bell has not been rung.
         let _ = read(&self.0, &mut [0; 8]);
     }
 

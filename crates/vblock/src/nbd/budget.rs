@@ -1,33 +1,36 @@
-//! The memory that all clients' requests and replies take together.
+//! The memory that requests and replies of all clients take together.
 //!
-//! Each connection has a little that nobody can take from it, so small requests never wait for other clients. Beyond that it has as much as is left free, and it leaves as
-//! much as it takes. One that waits for memory is told when some is given back; meanwhile those that take nothing [have to go](Account::is_wanted).
+//! Each connection has a small amount that nobody can take from it, so small requests never wait for other
+//! clients. Beyond that, a connection may take memory as long as at least as much as it then has stays free.
+//! A connection that waits for memory is told when some is given back. Meanwhile clients that accept nothing
+//! [have to go](Account::is_wanted).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bell::Bell;
 
-/// Bytes of requests and replies at a time, of all connections, beside [`GUARANTEED`]: three of the largest.
+/// Upper bound of the bytes of all requests and replies, beyond [`GUARANTEED`] for each connection. Three of
+/// the largest requests fit.
 pub(crate) const ALL: usize = 96 << 20;
-/// Bytes that each connection has in any case.
+/// Number of bytes that a connection may always have.
 pub(crate) const GUARANTEED: usize = 256 << 10;
-/// Bytes of those of one connection.
+/// Upper bound of the bytes of one connection.
 const OF_A_CONNECTION: usize = 64 << 20;
-/// Requests of a connection at a time.
+/// Upper bound of the requests of one connection at a time.
 const REQUESTS: usize = 64;
 
-/// See the module.
+/// The memory that all connections share.
 #[derive(Debug, Default)]
 pub(crate) struct Budget(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// Connections that wait for some.
+    /// The bells of connections that wait for memory.
     waiting: Vec<Arc<Bell>>,
 }
 
-/// What a connection has of it. All is given back before it is dropped.
+/// The share of one connection. The connection gives everything back before it drops this.
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Arc<Budget>,
@@ -39,7 +42,8 @@ pub(super) struct Account {
 struct Own {
     requests: usize,
     bytes: usize,
-    /// It was refused some, so the bell is rung when it gives some back itself.
+    /// Whether the connection was refused memory, so that the bell must be rung when it gives some back
+    /// itself.
     waits: bool,
 }
 
@@ -48,14 +52,15 @@ impl Budget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are taken now, at most [`ALL`] and [`GUARANTEED`] for each connection.
+    /// Returns the number of bytes in use, at most [`ALL`], and [`GUARANTEED`] for each connection.
     pub(crate) fn used(&self) -> usize {
         self.lock().used
     }
 }
 
 impl Account {
-    /// One of `budget`, with nothing taken. The bell is rung when it is worth trying again.
+    /// Returns an account with `budget` that has taken nothing. `bell` is rung when it may succeed after a
+    /// refusal.
     pub(super) fn new(budget: &Arc<Budget>, bell: &Arc<Bell>) -> Account {
         Account { budget: Arc::clone(budget), bell: Arc::clone(bell), own: Mutex::default() }
     }
@@ -64,7 +69,7 @@ impl Account {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what a request of so many bytes needs; false if it has to wait.
+    /// Takes memory for a request of `bytes` bytes. Returns false if the request must wait.
     pub(super) fn take(&self, bytes: usize) -> bool {
         let mut own = self.own();
         own.waits = own.requests >= REQUESTS || own.bytes + bytes > OF_A_CONNECTION;
@@ -85,7 +90,7 @@ impl Account {
         true
     }
 
-    /// A request that has taken so many is done.
+    /// Gives back the memory of a request that has taken `bytes` bytes.
     pub(super) fn give_back(&self, bytes: usize) {
         let mut own = self.own();
         (own.requests, own.bytes) = (own.requests - 1, own.bytes - bytes);
@@ -103,12 +108,12 @@ impl Account {
         }
     }
 
-    /// Requests that are not done.
+    /// Returns the number of requests that are not finished.
     pub(super) fn requests(&self) -> usize {
         self.own().requests
     }
 
-    /// Some connection waits for memory.
+    /// Returns whether a connection waits for memory.
     pub(super) fn is_wanted(&self) -> bool {
         !self.budget.lock().waiting.is_empty()
     }
@@ -131,12 +136,12 @@ mod tests {
             }
             count
         };
-        // The first has half of all, and the second half of the rest.
+        // The first connection gets half of all memory, and the second one half of the rest.
         let first = account();
         assert_eq!((fill(&first, 2 * MIB), budget.used()), (24, 48 * MIB));
         let second = account();
         assert_eq!(fill(&second, 2 * MIB), 12);
-        // Of a hundred more each has what nobody can take from it.
+        // Each of a hundred more connections still gets its guaranteed amount.
         let others: Vec<_> = (0..100).map(|_| account()).collect();
         for other in &others {
             assert!(fill(other, MIB / 16) >= 4);
@@ -144,11 +149,11 @@ mod tests {
         let last = account();
         assert!(last.take(MIB / 4) && !last.take(32 * MIB));
         assert!(budget.used() <= ALL + 103 * GUARANTEED && last.is_wanted());
-        // It is told when some is given back.
+        // A connection that waits is told when memory is given back.
         assert!(last.bell.is_quiet());
         first.give_back(2 * MIB);
         assert!(!last.bell.is_quiet() && !last.is_wanted());
-        // The number of requests is bounded, too.
+        // The number of requests is bounded too.
         assert_eq!(fill(&account(), 0), REQUESTS);
     }
 }

@@ -1,4 +1,4 @@
-//! What a request asks for, and the reply to it (doc/proto.md, "Transmission").
+//! The execution of a request, and the reply to it (doc/proto.md, "Transmission").
 
 use ring3_block::Kind;
 use ring3_block::nbd::protocol::*;
@@ -8,15 +8,16 @@ use super::handshake::{CONTEXT, Chosen};
 use super::outbox::Reply;
 use crate::device::Failed;
 
-/// The most bytes that a request reads or writes.
+/// Upper bound of the bytes that a request may read or write.
 pub(super) const PAYLOAD_MAX: u32 = 32 << 20;
-/// Bytes of a request without its data.
+/// Number of bytes in a request without its data.
 pub(super) const HEADER_LEN: usize = 28;
-/// The most ranges that a block status tells of.
+/// Upper bound of the ranges in a block status.
 const RANGES_MAX: usize = 1024;
-/// Bytes that are made zeros, or discarded, before one looks whether the client is there still.
+/// Number of bytes that are filled with zeros or discarded before the next look whether the client is still
+/// there.
 const PIECE: u64 = 64 << 20;
-/// What comes of a request whose client has gone: nobody is told.
+/// The result of a request whose client has gone. Nobody reads it.
 pub(super) const GONE: Failed = Failed { errno: libc::EIO };
 
 /// A request without its data.
@@ -49,14 +50,14 @@ impl Header {
     }
 }
 
-/// What a request comes to.
+/// The successful result of a request.
 pub(super) enum Outcome {
     Done,
     Data(Vec<u8>),
     Status(Vec<(u32, u32)>),
 }
 
-/// Does what a request asks for, in pieces where it is much, until `has_ended` says that it need not be.
+/// Executes a request, a long one in pieces, until `has_ended` returns true.
 pub(super) fn execute(
     chosen: &Chosen,
     header: Header,
@@ -104,7 +105,8 @@ pub(super) fn execute(
     Ok(outcome)
 }
 
-/// Does `act` for a range, a piece at a time, each of which ends where clusters of any size do.
+/// Calls `act` for one piece of a range after another. Pieces end at multiples of [`PIECE`], where clusters
+/// of any size end too.
 fn in_pieces(
     mut offset: u64,
     len: u64,
@@ -125,7 +127,7 @@ fn in_pieces(
     }
 }
 
-/// What is allocated: lengths and flags.
+/// Returns the lengths and flags of ranges, by which the client learns what is allocated.
 fn status(
     export: &Export,
     header: Header,
@@ -156,7 +158,7 @@ fn status(
     Ok(ranges)
 }
 
-/// The reply to a request, of which `room` is given back when it has gone.
+/// Returns the reply to a request, which gives back `room` bytes of memory after it was sent.
 pub(super) fn reply(
     header: Header,
     result: Result<Outcome, Failed>,
@@ -164,7 +166,8 @@ pub(super) fn reply(
     room: usize,
 ) -> Reply {
     let command = Command::of(header.kind);
-    // A client that has agreed to them has them for reading and block status at least; all others may be simple.
+    // A client with structured replies must get them for reads, and for block status. All other replies may
+    // be simple.
     let is_structured = structured && matches!(command, Some(Command::Read | Command::BlockStatus));
     let (mut head, mut data) = (Vec::new(), Vec::new());
     if !is_structured {
@@ -208,7 +211,7 @@ pub(super) fn reply(
     Reply { head, data, room }
 }
 
-/// The protocol's number of an error, which is Linux's for those that it knows.
+/// Returns the protocol's number of an error, which is Linux's if the protocol has that one.
 fn number(failed: Failed) -> u32 {
     match failed.errno {
         libc::EPERM | libc::EROFS => libc::EPERM as u32,
@@ -232,7 +235,7 @@ mod tests {
             Ok(())
         };
         let all = u64::from(u32::MAX);
-        // All of it is done, and each piece but the last ends at a multiple of its size.
+        // The whole range is covered, and each piece but the last ends at a multiple of its size.
         in_pieces(5, all, &|| false, act).unwrap();
         let pieces = done.take();
         assert_eq!(pieces.iter().map(|(_, len)| len).sum::<u64>(), all);
@@ -240,7 +243,7 @@ mod tests {
         assert!(pieces[1..].iter().all(|(offset, _)| offset % PIECE == 0));
         in_pieces(7, 9, &|| true, act).unwrap();
         assert_eq!(done.take(), [(7, 9)]);
-        // Where the client goes meanwhile, no more than one piece is.
+        // If the client goes meanwhile, no further piece is begun.
         let looks = Cell::new(0);
         let has_ended = || {
             looks.set(looks.get() + 1);

@@ -1,4 +1,4 @@
-//! The handshake: what a client asks until it has an export (doc/proto.md, "Fixed newstyle negotiation").
+//! The handshake, in which a client chooses an export (doc/proto.md, "Fixed newstyle negotiation").
 
 use std::io::{self, Read, Write};
 
@@ -7,33 +7,34 @@ use ring3_block::nbd::protocol::*;
 use super::execution::PAYLOAD_MAX;
 use super::{Export, Exports, take, wrong};
 
-/// The most bytes of an option.
+/// Upper bound of the bytes in an option.
 const OPTION_MAX: u32 = 16 << 10;
-/// The most options before an export is chosen.
+/// Upper bound of the options before an export is chosen.
 const OPTIONS_MAX: usize = 256;
-/// The context of block status that there is.
+/// The number of the only context for block status.
 pub(super) const CONTEXT: u32 = 1;
 
-/// What a client has chosen.
+/// The choice of a client.
 #[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) export: Export,
-    /// Replies are structured.
+    /// Whether replies are structured.
     pub(super) structured: bool,
-    /// It asks what is allocated.
+    /// Whether the client may ask what is allocated.
     pub(super) has_context: bool,
 }
 
-/// What was agreed upon so far.
+/// The options that were agreed upon so far.
 #[derive(Debug, Default)]
 struct Agreed {
     no_zeroes: bool,
     structured: bool,
-    /// The export for which the client wants to know what is allocated.
+    /// The name of the export for which the client wants to know what is allocated.
     context: Option<String>,
 }
 
-/// Talks until an export is chosen; none if the client has had enough.
+/// Answers options until the client has chosen an export. Returns None if the client ends the handshake, or
+/// asks for an export that it cannot have and expects no refusal.
 pub(super) fn shake_hands(
     stream: &mut (impl Read + Write),
     exports: &Exports,
@@ -54,7 +55,7 @@ pub(super) fn shake_hands(
         }
         let data = take(stream, len as usize)?;
         if let EXPORT_NAME = option {
-            // There is no way to refuse.
+            // The protocol has no way to refuse this option but to disconnect.
             let name = String::from_utf8_lossy(&data);
             let Some(export) = find(exports, &name) else { return Ok(None) };
             let mut answer = describe(&export).to_vec();
@@ -76,7 +77,7 @@ pub(super) fn shake_hands(
     Err(wrong("options without end"))
 }
 
-/// What comes after an option.
+/// The step after an option.
 enum Next {
     Option,
     Export(Export),
@@ -152,7 +153,7 @@ impl Agreed {
     }
 }
 
-/// The replies to an option.
+/// The replies to an option, which go out together.
 struct Answer {
     option: u32,
     bytes: Vec<u8>,
@@ -187,7 +188,7 @@ impl Answer {
     }
 }
 
-/// Size and flags of an export.
+/// Returns the size and the flags of an export.
 fn describe(export: &Export) -> [u8; 10] {
     let rights =
         if export.writes { flag::TRIM | flag::WRITE_ZEROES | flag::FUA } else { flag::READ_ONLY };
@@ -198,14 +199,14 @@ fn describe(export: &Export) -> [u8; 10] {
     bytes
 }
 
-/// The export called `name`; without a name it is the only one.
+/// Returns the export called `name`, or the only one if `name` is empty.
 fn find(exports: &Exports, name: &str) -> Option<Export> {
     let exports = exports.read();
     let only = || exports.values().next().filter(|_| name.is_empty() && exports.len() == 1);
     exports.get(name).or_else(only).cloned()
 }
 
-/// The name and the kinds of information in [`INFO_ONLY`] and [`GO`].
+/// Returns the name and the kinds of information in [`INFO_ONLY`] and [`GO`].
 fn information(data: &[u8]) -> Option<(String, Vec<u16>)> {
     let (name, rest) = text(data)?;
     let (count, rest) = rest.split_first_chunk::<2>()?;
@@ -214,7 +215,7 @@ fn information(data: &[u8]) -> Option<(String, Vec<u16>)> {
     is_whole.then(|| (name, kinds.iter().map(|kind| u16::from_be_bytes(*kind)).collect()))
 }
 
-/// The name and the queries in [`LIST_META_CONTEXT`] and [`SET_META_CONTEXT`].
+/// Returns the name and the queries in [`LIST_META_CONTEXT`] and [`SET_META_CONTEXT`].
 fn contexts(data: &[u8]) -> Option<(String, Vec<String>)> {
     let (name, rest) = text(data)?;
     let (count, mut rest) = rest.split_first_chunk::<4>()?;
@@ -227,7 +228,7 @@ fn contexts(data: &[u8]) -> Option<(String, Vec<String>)> {
     rest.is_empty().then_some((name, queries))
 }
 
-/// A text behind its length.
+/// Splits off a text that is preceded by its length.
 fn text(data: &[u8]) -> Option<(String, &[u8])> {
     let (len, rest) = data.split_first_chunk::<4>()?;
     let (text, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;

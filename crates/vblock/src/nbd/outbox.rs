@@ -1,4 +1,5 @@
-//! Replies on their way to a client: who has made one sends it, if the client takes it at once, and the connection's thread does the rest.
+//! Replies that have yet to go out. The thread that makes a reply sends it if the client accepts it at once.
+//! Otherwise the connection's thread sends it later.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,15 +14,15 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use super::bell::Bell;
 use super::budget::{Account, Budget};
 
-/// Replies that are sent with one call.
+/// Upper bound of the replies that are sent with one system call.
 const AT_ONCE: usize = 32;
 
-/// A reply: what comes before its data, and these.
+/// A reply: its header, and the data that follow.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) head: Vec<u8>,
     pub(super) data: Vec<u8>,
-    /// What its request has taken of the memory for all.
+    /// Number of bytes that the request has taken of the memory that all share.
     pub(super) room: usize,
 }
 
@@ -31,27 +32,27 @@ impl Reply {
     }
 }
 
-/// See the module.
+/// A client's socket, and the queue of its replies.
 #[derive(Debug)]
 pub(super) struct Outbox {
     socket: OwnedFd,
     pub(super) account: Account,
     pub(super) bell: Arc<Bell>,
     state: Mutex<State>,
-    /// The client can take nothing any more.
+    /// Whether the client can receive nothing any more.
     is_gone: AtomicBool,
-    /// What it has asked for need not be done, as it has gone without saying so.
+    /// Whether requests need not be executed any more, since the client has gone without disconnecting first.
     is_abandoned: AtomicBool,
-    /// The client asks for nothing any more.
+    /// Whether the client makes no more requests.
     is_ending: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Reply>,
-    /// Bytes of the first that have been sent.
+    /// Number of bytes of the first reply that were sent.
     sent: usize,
-    /// When the client has taken something, or the queue began.
+    /// When the client last accepted something, or when the queue began.
     since: Instant,
 }
 
@@ -83,7 +84,8 @@ impl Outbox {
             self.account.give_back(reply.room);
         } else {
             state.queue.push_back(reply);
-            // Where there are others, the thread waits until the client takes them.
+            // If other replies are queued, the connection's thread already waits until the client accepts
+            // them.
             if state.queue.len() == 1 {
                 state.since = Instant::now();
                 if !self.send_from(state) {
@@ -96,17 +98,17 @@ impl Outbox {
         }
     }
 
-    /// From now on the bell is rung for each request that is done.
+    /// Makes each finished request ring the bell from now on.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
     }
 
-    /// Sends what the client takes.
+    /// Sends as many replies as the client accepts.
     pub(super) fn send(&self) {
         self.send_from(self.lock());
     }
 
-    /// True if nothing is left.
+    /// Sends as many replies as the client accepts. Returns whether the queue is empty.
     fn send_from(&self, mut state: MutexGuard<'_, State>) -> bool {
         let mut done = Vec::new();
         while !state.queue.is_empty() {
@@ -149,7 +151,7 @@ impl Outbox {
         is_empty
     }
 
-    /// The client takes nothing any more.
+    /// Drops all replies, since the client can receive nothing any more.
     pub(super) fn close(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
         let left: Vec<_> = self.lock().queue.drain(..).collect();
@@ -158,7 +160,7 @@ impl Outbox {
         }
     }
 
-    /// The same, and what it has asked for need not be done.
+    /// Drops all replies, and lets requests that have not begun fail.
     pub(super) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
         self.close();
@@ -172,7 +174,7 @@ impl Outbox {
         self.is_abandoned.load(Ordering::Relaxed)
     }
 
-    /// Since when the client has taken nothing of what there is for it, if there is something.
+    /// Returns since when the client has not accepted any of the queued replies, or None if there are none.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let state = self.lock();
         (!state.queue.is_empty()).then_some(state.since)

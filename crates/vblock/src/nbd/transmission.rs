@@ -1,11 +1,14 @@
 //! Requests and replies (doc/proto.md, "Transmission").
 //!
-//! A connection has one thread, which takes requests, and waits for room where the client takes no replies. The device's threads do them, several at a time and in
-//! any order, and [send the replies](super::outbox) themselves where the client takes them at once. So a client makes nobody else wait: what it takes of the memory for
-//! all is [limited](super::budget), and it has to go where it takes nothing of what there is for it while another one waits for memory.
+//! Each connection has one thread, which receives requests, and waits with them while the client accepts no
+//! replies and so leaves no room. The device's threads execute requests, several at a time and in any order,
+//! and [send the replies](super::outbox) themselves if the client accepts them at once. So no client makes
+//! another one wait: its part of the shared memory is [limited](super::budget), and a client that accepts
+//! nothing while another one waits for memory has to go.
 //!
-//! A client that hangs up is noticed at once, whatever is waited for. If it has said before that it disconnects, all that it has asked for is done; else what has
-//! not begun is not, and what has is ended at the next [piece](super::execution).
+//! A hang-up is noticed at once, whatever the thread waits for. If the client has announced that it
+//! disconnects, all its requests are executed. Otherwise requests that have not begun are dropped, and those
+//! that have begun end at the next [piece](super::execution).
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -26,33 +29,33 @@ use super::wrong;
 use crate::device::Failed;
 use crate::listening::Connection;
 
-/// How long a client may take nothing of what there is for it while others wait for memory.
+/// How long a client may accept nothing while others wait for memory.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may do so and still ask for more.
+/// How long a client may accept nothing before its further requests wait.
 const DEAF: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// The time between two checks of these limits.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Bytes that are read at once, but for the data of large requests.
+/// Number of bytes that are read at once, except for the data of large requests.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// What is being taken from the client.
+/// The part of a request that is received next.
 enum Taking {
     /// The header of a request.
     Header,
-    /// A request for which there was no room yet.
+    /// The memory for a request whose header was received.
     Room(Header),
-    /// Its data, of which so many bytes have come.
+    /// The data of a request, of which so many bytes were received.
     Data(Header, Vec<u8>, usize),
-    /// Nothing any more.
+    /// Nothing more.
     End,
 }
 
-/// What comes from the client.
+/// The buffer for bytes from the client.
 struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The socket had less than there was room for.
+    /// Whether the last read has emptied the socket.
     is_drained: bool,
 }
 
@@ -66,7 +69,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// Reads more: the number of bytes, 0 at the end, none if nothing has come.
+    /// Reads more bytes. Returns their number, 0 at the end of the connection, or None if nothing has come.
     fn fill(&mut self, socket: &Outbox) -> io::Result<Option<usize>> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -78,7 +81,8 @@ impl Input {
     }
 }
 
-/// Reads from the client without waiting: 0 bytes are the end, none says that nothing has come.
+/// Reads from the client without waiting. Returns the number of bytes, 0 at the end of the connection, or
+/// None if nothing has come.
 fn receive(socket: &Outbox, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
@@ -90,7 +94,7 @@ fn receive(socket: &Outbox, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// Does what the client asks, until it has gone.
+/// Serves a client until it has gone.
 pub(super) fn transmit(
     socket: OwnedFd,
     chosen: Chosen,
@@ -111,7 +115,7 @@ pub(super) fn transmit(
         if !matches!(client.taking, Taking::End) {
             match client.take(connection) {
                 Ok(()) => {}
-                // Where it has not said that it disconnects, nothing that it has asked for need be done.
+                // The client has not announced that it disconnects, so its requests need not be executed.
                 Err(error) => {
                     client.abandon();
                     result = Err(error);
@@ -131,29 +135,30 @@ pub(super) fn transmit(
     }
 }
 
-/// A connection.
+/// The state of a connection.
 struct Client {
     chosen: Arc<Chosen>,
     outbox: Arc<Outbox>,
     input: Input,
     taking: Taking,
-    /// When some of a request's data have come.
+    /// When data of a request last came.
     data_since: Instant,
-    /// It takes no replies any more, and sends nothing but what it has sent.
+    /// Whether the client has hung up: it accepts no more replies, and what it has sent before can still be
+    /// read.
     has_hung_up: bool,
 }
 
 impl Client {
-    /// The client has gone, or has to go.
+    /// Drops the client's requests, since it has gone or has to go.
     fn abandon(&mut self) {
-        // A request of which not all has come is done with, too.
+        // A request of which only a part has come is dropped too.
         if let Taking::Data(header, ..) = std::mem::replace(&mut self.taking, Taking::End) {
             self.outbox.account.give_back(size(header));
         }
         self.outbox.abandon();
     }
 
-    /// Takes requests as far as they have come, and there is room for them.
+    /// Receives requests as far as they have come and there is memory for them.
     fn take(&mut self, connection: &Connection) -> io::Result<()> {
         let outbox = Arc::clone(&self.outbox);
         loop {
@@ -180,7 +185,7 @@ impl Client {
                         _ => self.taking = Taking::Room(header),
                     }
                 }
-                // Whoever takes nothing gets nothing more, so that others find room.
+                // A client that accepts no replies gets no more memory, so that others find some.
                 Taking::Room(header) if self.is_deaf() || !outbox.account.take(size(header)) => {
                     self.taking = Taking::Room(header);
                     return Ok(());
@@ -205,7 +210,7 @@ impl Client {
                     return Ok(());
                 }
             }
-            // One more call would say so.
+            // One more read would only find the socket empty.
             if self.input.buffered().is_empty()
                 && self.input.is_drained
                 && matches!(self.taking, Taking::Header)
@@ -215,7 +220,8 @@ impl Client {
         }
     }
 
-    /// Takes the data of a request, of which `come` bytes have come, as far as they have; how many that are now.
+    /// Receives data of a request, of which `come` bytes were received before, as far as they have come.
+    /// Returns the new number of received bytes.
     fn take_data(&mut self, data: &mut [u8], mut come: usize) -> io::Result<usize> {
         let there = self.input.buffered();
         let now = there.len().min(data.len() - come);
@@ -235,11 +241,12 @@ impl Client {
         Ok(come)
     }
 
-    /// Has a thread of the device do it.
+    /// Lets a thread of the device execute a request, and send the reply.
     fn ask(&self, header: Header, data: Vec<u8>) {
         let (chosen, outbox) = (Arc::clone(&self.chosen), Arc::clone(&self.outbox));
         self.chosen.export.device.ask(move || {
-            // What only a reply would tell is not worth doing for one that takes none.
+            // If the client accepts no replies, a request whose only effect is its reply is not worth
+            // executing.
             let has_ended = || match Command::of(header.kind) {
                 Some(Command::Read | Command::BlockStatus) => outbox.is_gone(),
                 _ => outbox.is_abandoned(),
@@ -247,7 +254,7 @@ impl Client {
             let act = || {
                 if has_ended() { Err(GONE) } else { execute(&chosen, header, &data, &has_ended) }
             };
-            // Even where our own code fails the client is answered.
+            // The client gets an answer even if this code panics.
             let result =
                 catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Failed { errno: libc::EIO }));
             outbox.push(reply(header, result, chosen.structured, size(header)));
@@ -264,7 +271,7 @@ impl Client {
         events.set(PollFlags::RDHUP, !self.has_hung_up);
         let bell = PollFd::new(&*self.outbox.bell, PollFlags::IN);
         let mut fds = [bell, PollFd::new(&*self.outbox, events)];
-        // A hang-up is reported for ever, whether it is asked for or not.
+        // A hang-up is reported again and again, even if it is not asked for, so the socket must be left out.
         let is_deaf = self.has_hung_up && !events.contains(PollFlags::IN);
         let fds = if is_deaf { &mut fds[..1] } else { &mut fds[..] };
         match poll(fds, waits_since.map(|_| &LOOK)) {
@@ -282,7 +289,7 @@ impl Client {
         } else if events.contains(PollFlags::OUT) {
             self.outbox.send();
         }
-        // Whoever has taken or sent something now has not waited since then.
+        // If the client has accepted or sent something just now, the time is counted anew.
         let is_stuck = |since: Instant| since.elapsed() >= PATIENCE;
         if self.waits_since().is_some_and(is_stuck)
             && !events.contains(PollFlags::IN)
@@ -293,19 +300,20 @@ impl Client {
         Ok(())
     }
 
-    /// It has not taken anything for a while of what there is for it.
+    /// Returns whether the client has not accepted queued replies for a while.
     fn is_deaf(&self) -> bool {
         self.outbox.waits_since().is_some_and(|since| since.elapsed() >= DEAF)
     }
 
-    /// Since when the client has been waited for while it keeps memory from others, if it is.
+    /// Returns since when the connection waits for its client while it keeps memory from others, or None if
+    /// it does not.
     fn waits_since(&self) -> Option<Instant> {
         let data_since = matches!(self.taking, Taking::Data(..)).then_some(self.data_since);
         self.outbox.waits_since().into_iter().chain(data_since).min()
     }
 }
 
-/// Bytes of data that go with a request or its reply.
+/// Returns the number of data bytes of a request or of its reply.
 fn size(header: Header) -> usize {
     match Command::of(header.kind) {
         Some(Command::Read | Command::Write) => header.len.min(PAYLOAD_MAX) as usize,

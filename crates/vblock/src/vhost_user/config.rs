@@ -1,10 +1,10 @@
-//! What a guest is told of its disk (struct virtio_blk_config; virtio 1.2, 5.2.3 and 5.2.4).
+//! The features and the configuration of a disk (struct virtio_blk_config; virtio 1.2, 5.2.3 and 5.2.4).
 
 use ring3_vhost::block::{SECTOR, config, feature};
 
 use crate::request::{RANGE_SECTORS, RANGES, SEGMENT_BYTES, SEGMENTS};
 
-/// What is offered of a disk.
+/// Returns the feature bits of a disk.
 pub(super) fn features(writes: bool) -> u64 {
     use feature::*;
     let all = SIZE_MAX | SEG_MAX | GEOMETRY | BLOCK_SIZE | FLUSH | TOPOLOGY | CONFIG_WCE | QUEUES;
@@ -13,10 +13,10 @@ pub(super) fn features(writes: bool) -> u64 {
     all | rings | rights
 }
 
-/// Bytes of the configuration, of which those behind the fields that are here are zeros.
+/// Number of bytes in the configuration. Those that follow the known fields are zeros.
 pub(super) const LEN: usize = 256;
 
-/// The configuration of a disk of `size` bytes.
+/// Returns the configuration of a disk of `size` bytes.
 pub(super) fn configuration(size: u64, queues: u16, write_cache: bool) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -24,12 +24,12 @@ pub(super) fn configuration(size: u64, queues: u16, write_cache: bool) -> [u8; L
     put(config::CAPACITY, &sectors.to_le_bytes());
     put(config::SIZE_MAX, &SEGMENT_BYTES.to_le_bytes());
     put(config::SEG_MAX, &SEGMENTS.to_le_bytes());
-    // Cylinders, heads and sectors, as a BIOS has them for large disks.
+    // Cylinders, heads and sectors, as a BIOS reports them for large disks.
     let cylinders = (sectors / (16 * 63)).min(16383) as u16;
     put(config::GEOMETRY, &cylinders.to_le_bytes());
     put(config::GEOMETRY + 2, &[16, 63]);
     put(config::BLOCK_SIZE, &(SECTOR as u32).to_le_bytes());
-    // Blocks of 4 KiB: 2 to the power of 3 sectors, all aligned; the best request has 8 sectors or more.
+    // Blocks have 4 KiB: 2 to the power of 3 sectors, all aligned. Requests should have at least 8 sectors.
     put(config::TOPOLOGY, &[3, 0]);
     put(config::TOPOLOGY + 2, &8_u16.to_le_bytes());
     put(config::TOPOLOGY + 4, &0_u32.to_le_bytes());

@@ -18,11 +18,11 @@ use super::ring::Ring;
 use crate::inflight::Inflight;
 use crate::request::Mode;
 
-/// See the module.
+/// The device of a session: a disk to which the client has a right.
 pub(super) struct Disk {
     grant: Grant,
     mode: Arc<Mode>,
-    /// The guest knows of flushes.
+    /// Whether the guest's driver has accepted flushes.
     flushes: bool,
     write_cache: bool,
     inflight: Option<Inflight>,
@@ -40,7 +40,8 @@ impl Disk {
         }
     }
 
-    /// A guest that knows no flushes, or wants no cache, is not told of a write before it is kept (virtio 1.2, 5.2.5.2).
+    /// Makes writes survive a failure of the host before they complete, if the guest does not use flushes or
+    /// wants no cache (virtio 1.2, 5.2.5.2).
     fn set_mode(&self) {
         let writes_through = !self.flushes || !self.write_cache;
         self.mode.write_through.store(writes_through, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A running virtqueue: a thread that takes requests from it, and what puts them back.
+//! A running virtqueue: a thread takes requests from it, and this thread or those of the device put them
+//! back.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,10 +23,10 @@ use crate::device::Device;
 use crate::inflight::Tracker;
 use crate::request::{Mode, Outcome, Request};
 
-/// The guest wants no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
+/// The flag by which the guest asks for no calls (VIRTQ_AVAIL_F_NO_INTERRUPT).
 const NO_INTERRUPT: u16 = 1;
 
-/// What the queue's thread and those of the device share.
+/// The state that the queue's thread shares with the device's threads.
 struct Shared {
     device: Arc<Device>,
     mode: Arc<Mode>,
@@ -33,20 +34,20 @@ struct Shared {
     call: Option<Arc<OwnedFd>>,
     error: Option<Arc<OwnedFd>>,
     state: Mutex<State>,
-    /// The last request in flight is complete.
+    /// Signals that the last request in flight is complete.
     drained: Condvar,
 }
 
 struct State {
     queue: Queue,
     tracker: Option<Tracker>,
-    /// Requests with the threads of the device.
+    /// Number of requests that the device's threads have.
     in_flight: usize,
-    /// The rings make no sense; nothing more is done with them.
+    /// Whether the rings have turned out to be invalid. Then no more requests are taken.
     broken: bool,
 }
 
-/// A queue that runs. It must be stopped to know where it is.
+/// A running queue. Only [`Ring::stop`] tells the index at which it continues.
 pub(super) struct Ring {
     shared: Arc<Shared>,
     stop: OwnedFd,
@@ -54,7 +55,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Starts it, and does again what an earlier server has left undone, as `tracker` knows.
+    /// Starts the queue. First executes the requests again that an earlier server has left, according to
+    /// `tracker`.
     pub(super) fn start(
         device: &Arc<Device>,
         mode: &Arc<Mode>,
@@ -66,7 +68,7 @@ impl Ring {
         let mut left = Vec::new();
         if let Some(heads) = tracker.as_mut().and_then(|tracker| tracker.recover(used)) {
             left = heads;
-            // All that was taken is used, or in flight.
+            // Each request that was taken is either in the used ring or in flight.
             queue.set_next_avail(used.wrapping_add(left.len() as u16));
         }
         let state = State { queue, tracker, in_flight: 0, broken: false };
@@ -81,7 +83,7 @@ impl Ring {
         });
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Edges: what a client's descriptor has to read is never read, so it cannot make this thread wait.
+        // The client's descriptor is edge-triggered: it is never read, so it cannot make this thread wait.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, kick, epoll::EventData::new_u64(0), edge)?;
         epoll::add(&events, &stop, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
@@ -101,10 +103,11 @@ impl Ring {
         Ok(Ring { shared, stop, thread })
     }
 
-    /// Stops it when all requests that it has taken are complete; the next index of the available ring.
+    /// Stops the queue after all requests that it has taken are complete. Returns the next index of the
+    /// available ring.
     pub(super) fn stop(self) -> u16 {
         signal(&self.stop);
-        // What it executes is caught.
+        // If the thread has panicked, nothing more can be done for it.
         let _ = self.thread.join();
         let mut state = self.shared.lock();
         while state.in_flight > 0 {
@@ -119,18 +122,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes requests until it is to stop.
+    /// Takes requests until the thread must end.
     fn run(self: &Arc<Self>, events: &OwnedFd) {
         let mut polling = Polling::up_to(LOOKS_FOR);
         let mut list = Vec::with_capacity(2);
         loop {
             if self.work() {
-                // The next one often comes as soon as the guest knows of this one.
+                // A guest often makes the next request as soon as it learns of a completed one.
                 if polling.wait(|| self.has_more()) {
                     continue;
                 }
             }
-            // Requests that come from here on are told by a kick, and those that came before are seen here.
+            // Requests that come from now on are announced by a kick, and earlier ones are found here.
             if self.wants_kicks() {
                 continue;
             }
@@ -147,12 +150,12 @@ impl Shared {
                 return;
             }
             polling.slept(slept.elapsed());
-            // A hint alone: kicks that come all the same are harmless.
+            // This is only a hint, so an error does not matter: kicks that come nevertheless are harmless.
             let _ = self.lock().queue.disable_notification(&*self.memory);
         }
     }
 
-    /// Does what there is to do; whether there was anything.
+    /// Starts all available requests. Returns whether there were any.
     fn work(self: &Arc<Self>) -> bool {
         let mut worked = false;
         let mut completed = false;
@@ -172,7 +175,7 @@ impl Shared {
         worked
     }
 
-    /// The head of the next request, and whether there is none behind it.
+    /// Takes the head of the next request. Returns it, and whether it is the last one available.
     fn take(&self, state: &mut State) -> Option<(u16, bool)> {
         if state.broken {
             return None;
@@ -187,7 +190,7 @@ impl Shared {
         if waiting == 0 {
             return None;
         }
-        // A driver that keeps to the specification has no more descriptors than that.
+        // A driver that conforms to the specification cannot have more requests than there are descriptors.
         let fits =
             waiting <= state.queue.size() && state.in_flight < usize::from(state.queue.size());
         let head = fits
@@ -205,7 +208,8 @@ impl Shared {
         Some((head, waiting == 1))
     }
 
-    /// Does a request that was taken, or has it done; whether it is complete. `is_alone` if no other one waits for this thread.
+    /// Executes a request that was taken, or lets a thread of the device do it. Returns whether the request
+    /// is complete. `is_alone` says that no other request waits for this thread.
     fn start(self: &Arc<Self>, head: u16, is_alone: bool) -> bool {
         let (table, size) = {
             let state = self.lock();
@@ -215,7 +219,7 @@ impl Shared {
         let buffers = walk(memory, table, size, head);
         let request = buffers.ok().and_then(|buffers| Request::parse(memory, buffers));
         let Some(request) = request else {
-            // There is no place for an answer, but the guest has its buffers back.
+            // There is no room for an answer, but the guest gets its buffers back.
             self.complete(head, Outcome { written: 0 });
             return true;
         };
@@ -235,7 +239,7 @@ impl Shared {
         let shared = Arc::clone(self);
         self.device.ask(move || {
             let act = || request.execute(&shared.memory, &shared.device, &shared.mode);
-            // Even where our own code fails the guest is answered.
+            // The guest gets an answer even if this code panics.
             let outcome = catch_unwind(AssertUnwindSafe(act))
                 .unwrap_or_else(|_| request.fail(&shared.memory));
             shared.complete(head, outcome);
@@ -263,14 +267,15 @@ impl Shared {
         }
     }
 
-    /// Tells the guest of requests that are complete, if it wants to know.
+    /// Tells the guest of completed requests, if it has asked for that.
     fn tell(&self) {
         let Some(call) = &self.call else { return };
         let mut state = self.lock();
         let wants = if state.queue.event_idx_enabled() {
             state.queue.needs_notification(&*self.memory).unwrap_or(true)
         } else {
-            // What was written to the used ring before must be seen by who asks for calls after this is read.
+            // The used ring must be written before the flags are read. Otherwise a guest that asks for calls
+            // in between would see neither the completed request nor a call.
             fence(Ordering::SeqCst);
             let flags = GuestAddress(state.queue.avail_ring());
             let flags: Result<u16, _> = self.memory.load(flags, Ordering::Relaxed);
@@ -282,14 +287,14 @@ impl Shared {
         }
     }
 
-    /// There are requests.
+    /// Returns whether a request is available.
     fn has_more(&self) -> bool {
         let state = self.lock();
         let available = state.queue.avail_idx(&*self.memory, Ordering::Acquire);
         !state.broken && available.is_ok_and(|available| available.0 != state.queue.next_avail())
     }
 
-    /// Asks the guest for kicks; true if there are requests already.
+    /// Asks the guest for kicks. Returns whether a request is available already.
     fn wants_kicks(&self) -> bool {
         let mut state = self.lock();
         let more = state.queue.enable_notification(&*self.memory);

@@ -1,4 +1,4 @@
-//! A driver of virtio-blk over vhost-user, as a machine would be one, and a server in a process of its own.
+//! A driver of virtio-blk over vhost-user, like that of a machine, and a server in a process of its own.
 #![allow(dead_code)]
 
 use std::fs::File;
@@ -35,23 +35,23 @@ const FEATURE_EVENT_INDEX: u64 = 1 << 29;
 
 /// How long anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Descriptors of a queue.
+/// Number of descriptors in a queue.
 pub(crate) const SIZE: u16 = 64;
-/// Bytes of guest memory.
+/// Number of bytes of guest memory.
 pub(crate) const MEMORY: u64 = 4 << 20;
-/// Where guest memory begins in the guest: not where it does in the file.
+/// The guest-physical address of guest memory, which differs from its offset in the file.
 pub(crate) const BASE: u64 = 0x10_0000;
-/// Bytes for a queue's rings, one queue after the other.
+/// Number of bytes for the rings of a queue. The rings of one queue follow those of another.
 const RINGS: u64 = 0x4000;
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
-/// Where requests begin: each has a header, a status and its data.
+/// Offset of the requests. Each has its data, a header and a status.
 const REQUESTS: u64 = 0x4_0000;
-/// Bytes for a request's data.
+/// Number of bytes for the data of a request.
 pub(crate) const DATA: u64 = 0x4000;
 const SLOT: u64 = DATA + 0x100;
 
-/// A machine's memory, which outlives servers.
+/// A machine with its memory, which outlives servers.
 pub(crate) struct Machine {
     pub(crate) memory: GuestMemoryMmap,
     file: File,
@@ -66,7 +66,7 @@ pub(crate) struct Queue {
     pub(crate) call: EventFd,
     available: u16,
     used: u16,
-    /// Heads that are free: each has three descriptors.
+    /// The heads that are free. Each stands for up to four descriptors.
     free: Vec<u16>,
 }
 
@@ -117,7 +117,7 @@ impl Machine {
         self.memory.get_host_address(GuestAddress(guest)).unwrap() as u64
     }
 
-    /// Connects as a machine does that starts, or whose server is a new one.
+    /// Connects like a machine that starts, or that has lost its server.
     pub(crate) fn connect(&mut self, socket: &Path) -> vhost::Result<Frontend> {
         let queues = self.queues.len() as u64;
         let started = Instant::now();
@@ -156,13 +156,13 @@ impl Machine {
                 used_ring_addr: self.user(rings + USED),
                 log_addr: None,
             };
-            // As QEMU after a server has gone: it knows what was used.
+            // QEMU, too, continues at the used index after a server has gone.
             frontend.set_vring_base(index, queue.used_index(&self.memory))?;
             frontend.set_vring_addr(index, &setting)?;
             frontend.set_vring_call(index, &queue.call)?;
             frontend.set_vring_kick(index, &queue.kick)?;
             frontend.set_vring_enable(index, true)?;
-            // What was made available while nobody was there.
+            // The server must look at requests that were made available while there was none.
             queue.kick.write(1).unwrap();
         }
         Ok(frontend)
@@ -172,7 +172,8 @@ impl Machine {
         self.features
     }
 
-    /// Asks for something; `data` is what the device is given, and `len` the bytes that it may write. The head.
+    /// Makes a request: `data` are given to the device, or the device may write `len` bytes. Returns the
+    /// head.
     pub(crate) fn submit(
         &mut self,
         queue: usize,
@@ -197,14 +198,14 @@ impl Machine {
         match (data.len() as u32, len) {
             (0, 0) => {}
             (0, len) => chain.push((slot, len, write)),
-            // In two parts.
+            // The data are in two buffers.
             (given, _) => chain.extend([
                 (slot, given / 2, 0),
                 (slot + u64::from(given / 2), given - given / 2, 0),
             ]),
         }
         chain.push((slot + DATA + 0x20, 1, write));
-        // Every other request by a table of its own.
+        // Every other request has an indirect table.
         let uses_table = has_table && head.is_multiple_of(8);
         let (table, first) =
             if uses_table { (slot + DATA + 0x40, 0) } else { (queue.rings(), head) };
@@ -224,12 +225,13 @@ impl Machine {
         head
     }
 
-    /// Tells of all that was submitted.
+    /// Tells the server of all requests so far.
     pub(crate) fn kick(&self, queue: usize) {
         self.queues[queue].kick.write(1).unwrap();
     }
 
-    /// The next request that is complete: its head, its status and what the device wrote. None if there is none now.
+    /// Returns the next completed request: its head, its status, and the number of bytes that the device has
+    /// written. Returns None if there is none now.
     pub(crate) fn completed(&mut self, queue: usize) -> Option<(u16, u8, u32)> {
         let queue = &mut self.queues[queue];
         if queue.used_index(&self.memory) == queue.used {
@@ -249,14 +251,14 @@ impl Machine {
         Some((head, status, len))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next completed request.
     pub(crate) fn wait(&mut self, queue: usize) -> (u16, u8, u32) {
         let started = Instant::now();
         loop {
             if let Some(completed) = self.completed(queue) {
                 return completed;
             }
-            // Only a call says that there is more.
+            // Only a call tells of further requests.
             while self.queues[queue].call.read().is_err() {
                 assert!(started.elapsed() < PATIENCE, "the server answers");
                 sleep(Duration::from_micros(50));
@@ -264,7 +266,7 @@ impl Machine {
         }
     }
 
-    /// Does one request on its own: its status, and the first `len` bytes where its data are.
+    /// Makes one request and waits for it. Returns its status, and the first `len` bytes of its data.
     pub(crate) fn act(&mut self, kind: u32, sector: u64, data: &[u8], len: u32) -> (u8, Vec<u8>) {
         let head = self.submit(0, kind, sector, data, len);
         self.kick(0);
@@ -308,7 +310,8 @@ impl Queue {
     }
 }
 
-/// Opens an image. Processes that other tests are about to start have all locks of this one for a moment.
+/// Opens an image, again if it is in use: a process that another test is about to start holds all locks of
+/// this one for a moment.
 pub(crate) fn patiently<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let started = Instant::now();
     loop {
@@ -323,13 +326,13 @@ pub(crate) fn patiently<T, E: std::fmt::Display>(mut open: impl FnMut() -> Resul
     }
 }
 
-/// Bytes of the configuration.
+/// Returns the configuration of the disk.
 pub(crate) fn configuration(frontend: &mut Frontend) -> Vec<u8> {
     let (_, bytes) = frontend.get_config(0, 60, VhostUserConfigFlags::WRITABLE, &[0; 60]).unwrap();
     bytes
 }
 
-/// A server in a process of its own: this test again, told by its environment.
+/// A server in a process of its own: the test program once more, which its environment tells what to do.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -342,7 +345,7 @@ impl Process {
         Process(command.spawn().unwrap())
     }
 
-    /// Kills it, and waits until nothing is left of it.
+    /// Kills the process, and waits for its end.
     pub(crate) fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -356,7 +359,7 @@ impl Drop for Process {
     }
 }
 
-/// What such a process does, until it is killed.
+/// Serves in such a process, until it is killed.
 pub(crate) fn serve_for_ever() {
     let path = |name: &str| PathBuf::from(std::env::var_os(name).expect("started by a test"));
     let server = ring3_vblock::Server::default();
@@ -375,7 +378,7 @@ pub(crate) fn serve_for_ever() {
     }
 }
 
-/// A descriptor that is none of the kind that is expected.
+/// Returns a descriptor of another kind than the server expects.
 pub(crate) fn other_descriptor() -> OwnedFd {
     File::open("/proc/self/exe").unwrap().into()
 }

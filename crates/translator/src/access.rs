@@ -7,7 +7,7 @@ use ring3_core::device::Width;
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 
-use crate::copy;
+use crate::code::copy;
 use crate::mode::Mode;
 
 /// Bytes in a page of guest memory.
@@ -31,7 +31,7 @@ enum Transfer {
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
+pub(crate) struct DeviceAccess {
     transfer: Transfer,
     width: Width,
     /// Bytes of the instruction.
@@ -64,10 +64,10 @@ pub(crate) enum To {
     Linear(u32),
 }
 
-impl Access {
+impl DeviceAccess {
     /// Returns the access of `instruction` in code of `mode`. Returns None if it is of another kind, or may
     /// not be allowed.
-    pub(crate) fn of(instruction: &Instruction, mode: &Mode) -> Option<Access> {
+    pub(crate) fn of(instruction: &Instruction, mode: &Mode) -> Option<DeviceAccess> {
         if mode.is_user || instruction.has_lock_prefix() {
             return None;
         }
@@ -95,7 +95,7 @@ impl Access {
             }
             _ => memory(instruction, mode)?,
         };
-        Some(Access { transfer, width, length: instruction.len() as u8, place, value })
+        Some(DeviceAccess { transfer, width, length: instruction.len() as u8, place, value })
     }
 
     /// Returns the target of the access with the present registers. Returns None if it is not within one

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::host_memory::{LARGE_PAGE, Range};
+use crate::memory::host_memory::{LARGE_PAGE, Range};
 
 /// Instructions that can be executed at most before translated code is left.
 pub(crate) const LONGEST: u64 = 16 << 20;
@@ -54,7 +54,7 @@ impl Budget {
 
     /// Returns the number of instructions that `address` stands for. It is negative when a block has just
     /// subtracted more than there were.
-    pub(crate) fn left(&self, address: u64) -> i64 {
+    pub(crate) fn remaining(&self, address: u64) -> i64 {
         address.wrapping_sub(self.zero()) as i64
     }
 

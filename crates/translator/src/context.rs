@@ -20,7 +20,7 @@
 mod devices;
 mod far;
 mod image;
-mod sides;
+mod privileges;
 mod system;
 mod users;
 
@@ -32,15 +32,15 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::segment::Segment;
 
-use crate::descriptors::{SLOTS, Slot, allowed};
-use crate::limits::Limits;
+use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
 use crate::routines::far::{far_check_call, far_check_flat};
+use crate::segmented::limits::Limits;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use far::{AllowedFar, FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
-pub(crate) use sides::{AllowedTransfers, Side, Tables, Transfer, crossed_to};
+pub(crate) use privileges::{AllowedTransfers, PrivilegeState, Tables, Transfer, crossed_to};
 pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, outcome};
 
 /// The reasons why translated code is left.
@@ -81,7 +81,7 @@ pub(crate) mod info {
     /// The instruction follows STI or a load of SS.
     pub(crate) const AFTER_STI: u32 = 4;
     /// The interpreter has had to execute the instruction again and again.
-    pub(crate) const LEFT: u32 = 8;
+    pub(crate) const BARRED: u32 = 8;
     /// The instruction is INT n or IRET, which loads CS and mostly SS.
     pub(crate) const TRANSFERS: u32 = 16;
     /// The instruction changes only general registers, status flags, CR2 and memory, unless it raises an
@@ -104,7 +104,7 @@ pub(crate) const fn index_mask(is_user: bool) -> u32 {
 }
 
 /// Number of slots for direct branches that follow a jump table of supervisor code, and one of user code
-/// ([`Slots`](crate::slots::Slots)).
+/// ([`BranchSlots`](crate::code::branch_slots::BranchSlots)).
 pub(crate) const BRANCH_SLOTS: [u32; 2] = [0x1_0000, 0x2000];
 
 /// Number of bits by which an address is rotated to the right before it is added to itself for the index.
@@ -121,9 +121,9 @@ pub(crate) fn index(linear: u32, mask: u32) -> u32 {
 #[repr(C)]
 pub(crate) struct View {
     /// The address to which the offsets of reads are added; see [`Limits`].
-    pub(crate) reads: u64,
+    pub(crate) read_limit: u64,
     /// The address to which the offsets of writes are added.
-    pub(crate) writes: u64,
+    pub(crate) write_limit: u64,
     /// The base address.
     pub(crate) base: u32,
 }
@@ -132,8 +132,8 @@ impl View {
     /// Returns the view of `segment`.
     pub(crate) fn of(segment: &Segment, limits: &Limits) -> View {
         View {
-            reads: limits.for_reading(segment),
-            writes: limits.for_writing(segment),
+            read_limit: limits.for_reading(segment),
+            write_limit: limits.for_writing(segment),
             base: segment.base as u32,
         }
     }
@@ -191,8 +191,8 @@ pub(crate) struct Context {
     sse_check: u64,
     /// The base of GS.
     pub(crate) window: u64,
-    /// The addresses of the bases of FS and GS, or [`Context::nothing`], which faults, where the segment must
-    /// be checked.
+    /// The addresses of the bases of FS and GS, or [`Context::faulting`], which faults, where the segment
+    /// must be checked.
     pub(crate) base_of: [u64; 2],
     /// The bases of FS and GS, or [`NO_BASE`] where the segment must be checked.
     pub(crate) near_bases: [u64; 2],
@@ -211,7 +211,7 @@ pub(crate) struct Context {
     /// See [`reason`] and [`info`].
     pub(crate) info: u32,
     /// The value of R10, in which a repeated instruction keeps the count with which it began.
-    pub(crate) count: u64,
+    pub(crate) repeat_count: u64,
     /// The address that a repeated instruction reads when its iterations are done. The read faults if they
     /// are only a part of the guest's count.
     pub(crate) after_repeating: u64,
@@ -242,22 +242,22 @@ pub(crate) struct Context {
     /// The segments ES to GS, for segmented code.
     pub(crate) views: [View; 6],
     /// The address to which the targets of branches of segmented code are added, for the limit of CS.
-    pub(crate) targets: u64,
+    pub(crate) code_limit: u64,
     /// The target of a branch while its return address is pushed. Other instructions keep a value here, too.
-    pub(crate) branch: u32,
+    pub(crate) branch_target: u32,
     /// The address to which offsets are added to check that they have 16 bits, for repeated string
     /// instructions.
-    pub(crate) words: u64,
+    pub(crate) word_limit: u64,
     /// An address of a byte that can be read, when the byte after it cannot: adding DF to it checks that a
     /// string instruction goes forward.
-    pub(crate) forward: u64,
+    pub(crate) forward_check: u64,
     /// While a repeated string instruction runs in segmented code: the numbers that make the guest's ECX, ESI
     /// and EDI of the host's registers.
     pub(crate) strings: [u32; 3],
     /// See [`Descriptors`](crate::descriptors::Descriptors).
-    pub(crate) slots: [Slot; SLOTS],
+    pub(crate) known_descriptors: [KnownDescriptor; KNOWN_DESCRIPTORS],
     /// An address that faults, for [`Context::base_of`] of a segment that must be checked.
-    pub(crate) nothing: u64,
+    pub(crate) faulting: u64,
     /// CR0 to CR4.
     pub(crate) control: [u32; 5],
     /// The addresses of the routines that flat code of the supervisor, and of users, calls to load the
@@ -270,10 +270,10 @@ pub(crate) struct Context {
     /// them are flat.
     load_toward_flat: [u64; 4],
     /// The guest's RAX, while a routine that needs more registers than are free uses it.
-    pub(crate) kept: u64,
+    pub(crate) saved_rax: u64,
     /// The address from which on nothing can be read, and the one from which on all offsets can.
-    pub(crate) none: u64,
-    pub(crate) free: u64,
+    pub(crate) closed_limit: u64,
+    pub(crate) open_limit: u64,
     /// The address of the routine that executes STI of the supervisor.
     pub(crate) sti: u64,
     /// The address of the routine that executes POPF of the supervisor. The popped value is in R8D.
@@ -322,8 +322,8 @@ pub(crate) struct Context {
     /// Whether INT n, IRET or a far transfer has loaded CS, and SS, with the selectors in
     /// [`Context::selectors`].
     pub(crate) transferred: [bool; 2],
-    /// The state that differs between the two sides: the supervisor's, and the users'.
-    pub(crate) sides: [Side; 2],
+    /// The state that differs between the two privileges: the supervisor's, and the users'.
+    pub(crate) privileges: [PrivilegeState; 2],
     /// See [`crossed_to`].
     pub(crate) crossed_to: u32,
     /// IA32_SYSENTER_EIP.
@@ -461,10 +461,10 @@ pub(crate) mod at {
             FLAGS_WITHOUT_IF: flags_without_if,
             SELECTORS: selectors,
             VIEWS: views,
-            TARGETS: targets,
-            BRANCH: branch,
-            WORDS: words,
-            FORWARD: forward,
+            CODE_LIMIT: code_limit,
+            BRANCH_TARGET: branch_target,
+            WORD_LIMIT: word_limit,
+            FORWARD_CHECK: forward_check,
             STRINGS: strings,
             CONTROL: control,
             LOAD_VIEW: load_view,
@@ -518,10 +518,10 @@ pub(crate) mod at {
     }
 
     pub(crate) const VIEW_SIZE: u32 = size_of::<View>() as u32;
-    pub(crate) const READS: u32 = offset_of!(View, reads) as u32;
-    pub(crate) const WRITES: u32 = offset_of!(View, writes) as u32;
+    pub(crate) const READ_LIMIT: u32 = offset_of!(View, read_limit) as u32;
+    pub(crate) const WRITE_LIMIT: u32 = offset_of!(View, write_limit) as u32;
     pub(crate) const BASE: u32 = offset_of!(View, base) as u32;
-    pub(crate) const FAR_TARGETS: u32 = offset_of!(FarMode, targets) as u32;
+    pub(crate) const FAR_CODE_LIMIT: u32 = offset_of!(FarMode, code_limit) as u32;
 }
 
 impl Context {
@@ -537,7 +537,7 @@ impl Context {
             index_mask: 0,
             target: 0,
             info: 0,
-            count: 0,
+            repeat_count: 0,
             after_repeating: 0,
             signal_mask: 0,
             fault_address: 0,
@@ -554,13 +554,13 @@ impl Context {
             selectors: [0; 6],
             loaded: [false; 8],
             views: [View::default(); 6],
-            targets: 0,
-            branch: 0,
-            words: 0,
-            forward: 0,
+            code_limit: 0,
+            branch_target: 0,
+            word_limit: 0,
+            forward_check: 0,
             strings: [0; 3],
-            slots: [Slot::default(); SLOTS],
-            nothing: 0,
+            known_descriptors: [KnownDescriptor::default(); KNOWN_DESCRIPTORS],
+            faulting: 0,
             control: [0; 5],
             load_flat: [
                 load_flat::<{ allowed::FLAT }> as *const () as u64,
@@ -578,34 +578,34 @@ impl Context {
                 load_view::<{ allowed::of_user(allowed::STACK_16) }> as *const () as u64,
                 load_toward_flat::<{ allowed::of_user(allowed::STACK_32) }> as *const () as u64,
             ],
-            kept: 0,
-            none: 0,
-            free: 0,
+            saved_rax: 0,
+            closed_limit: 0,
+            open_limit: 0,
             sti: routines::sti as *const () as u64,
-            popf: routines::popf::<{ routines::LEFT_ALONE }> as *const () as u64,
-            popf_of_iret: routines::popf::<{ routines::LEFT_ALONE_BY_IRET }> as *const () as u64,
+            popf: routines::popf::<{ routines::KEPT_BY_POPF }> as *const () as u64,
+            popf_of_iret: routines::popf::<{ routines::KEPT_BY_IRET }> as *const () as u64,
             clac: routines::clac as *const () as u64,
             stac: routines::stac as *const () as u64,
             check_count: routines::check_count as *const () as u64,
             time_stamp: routines::ask_interpreter as *const () as u64,
             time: TimeStamp::default(),
             tsc_aux: 0,
-            sysenter: routines::sides::leave_to_call as *const () as u64,
-            sysexit: routines::sides::leave_to_call as *const () as u64,
-            interrupt: [routines::sides::leave_to_call as *const () as u64; 2],
+            sysenter: routines::privileges::leave_to_call as *const () as u64,
+            sysexit: routines::privileges::leave_to_call as *const () as u64,
+            interrupt: [routines::privileges::leave_to_call as *const () as u64; 2],
             enter_handler: [
-                routines::sides::enter_handler_within as *const () as u64,
-                routines::sides::enter_handler_inward as *const () as u64,
+                routines::privileges::enter_handler_within as *const () as u64,
+                routines::privileges::enter_handler_inward as *const () as u64,
             ],
-            interrupt_return: [routines::sides::leave_to_call as *const () as u64; 2],
-            outward_without_ac: [routines::sides::leave_to_call as *const () as u64; 2],
-            leave_to_call: routines::sides::leave_to_call as *const () as u64,
+            interrupt_return: [routines::privileges::leave_to_call as *const () as u64; 2],
+            outward_without_ac: [routines::privileges::leave_to_call as *const () as u64; 2],
+            leave_to_call: routines::privileges::leave_to_call as *const () as u64,
             tables: Tables::default(),
             transfer: Transfer::default(),
             resumed: 0,
             awaited: u64::MAX,
             transferred: [false; 2],
-            sides: [Side::default(); 2],
+            privileges: [PrivilegeState::default(); 2],
             crossed_to: crossed_to::NOTHING,
             fast_call_entry: 0,
             fast_call_stack: 0,
@@ -722,7 +722,7 @@ impl Context {
         self.returns = register(libc::REG_RSP);
         self.flags = register(libc::REG_EFL);
         self.budget = register(libc::REG_R12);
-        self.count = register(libc::REG_R10);
+        self.repeat_count = register(libc::REG_R10);
         self.numeric_was_live = self.numeric_is_live;
         if let Some(numeric) = numeric
             && self.numeric_is_live != 0
@@ -828,7 +828,7 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         "pop qword ptr [r14 + {flags}]",
         "cld",
         "mov [r14 + {budget}], r12",
-        "mov [r14 + {count}], r10",
+        "mov [r14 + {repeat_count}], r10",
         "mov eax, [r14 + {numeric_is_live}]",
         "mov [r14 + {numeric_was_live}], eax",
         "test eax, eax",
@@ -841,7 +841,7 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         host_stack = const offset_of!(Context, host_stack),
         budget = const offset_of!(Context, budget),
         flags = const offset_of!(Context, flags),
-        count = const offset_of!(Context, count),
+        repeat_count = const offset_of!(Context, repeat_count),
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         numeric_was_live = const offset_of!(Context, numeric_was_live),
         image = const offset_of!(Context, image),

@@ -1,9 +1,9 @@
 //! Loads of segment registers in translated code. Kernels load them at each entry and at each exit, and
 //! 16-bit code loads them all the time.
 //!
-//! For some selectors, a [`Slot`] of the context notes where in memory the descriptor is, and which value it
-//! had when the interpreter last loaded it. While the descriptor has that value, a load has the same result
-//! as before, so translated code need only compare the two. When translated code is left,
+//! For some selectors, a [`KnownDescriptor`] of the context notes where in memory the descriptor is, and
+//! which value it had when the interpreter last loaded it. While the descriptor has that value, a load has
+//! the same result as before, so translated code need only compare the two. When translated code is left,
 //! [`Descriptors::store`] gives the segment registers to the processor.
 //!
 //! Gates of the IDT and the stack in the TSS are read where they are, so of those tables only the addresses
@@ -16,16 +16,16 @@ use ring3_x86::paging::Access;
 use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg, system};
 
 use crate::context::{Context, FAR_MODES, FarMode, NO_BASE, Tables, View};
-use crate::limits::Limits;
-use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
+use crate::routines::descriptors::DESCRIPTOR_NUMBER_SHIFT;
+use crate::segmented::limits::Limits;
 
-/// Number of selectors that are known at once; a power of two. Selectors of the LDT use every other slot.
-pub(crate) const SLOTS: usize = 64;
+/// Number of selectors that are known at once; a power of two. Selectors of the LDT use every other entry.
+pub(crate) const KNOWN_DESCRIPTORS: usize = 64;
 
 /// A descriptor as translated code sees it.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct Slot {
+pub(crate) struct KnownDescriptor {
     /// The segment, as segmented code sees it.
     pub(crate) view: View,
     /// The host address of the descriptor.
@@ -34,14 +34,14 @@ pub(crate) struct Slot {
     pub(crate) descriptor: u64,
     /// The base address, or [`NO_BASE`] if the segment must be checked at each access.
     pub(crate) near: u64,
-    /// The selector; 0 in an empty slot.
+    /// The selector; 0 in an empty entry.
     pub(crate) selector: u32,
-    /// For each segment register, the kinds of code that may load it from this slot; then two more entries,
+    /// For each segment register, the kinds of code that may load it from this entry; then two more entries,
     /// the first of which is [`CALL`].
     pub(crate) allowed: [u8; 8],
 }
 
-/// Bits of [`Slot::allowed`].
+/// Bits of [`KnownDescriptor::allowed`].
 pub(crate) mod allowed {
     /// Flat code of the supervisor, which remains flat after the load.
     pub(crate) const FLAT: u8 = 1;
@@ -57,8 +57,8 @@ pub(crate) mod allowed {
     }
 }
 
-/// Index in [`Slot::allowed`] of far calls through a call gate. The slot of a gate has the gate's offset as
-/// its base address, and the selector of the gate's code segment in `near`.
+/// Index in [`KnownDescriptor::allowed`] of far calls through a call gate. The entry of a gate has the gate's
+/// offset as its base address, and the selector of the gate's code segment in `near`.
 pub(crate) const CALL: usize = 6;
 
 /// Offset of ESP0 and SS0 in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
@@ -72,11 +72,11 @@ pub(crate) struct Descriptors {
     ldtr: Segment,
     idtr: TableRegister,
     tr: Segment,
-    /// The contents of a segment register after a load from each slot.
-    segments: [Segment; SLOTS],
+    /// The contents of a segment register after a load from each entry.
+    segments: [Segment; KNOWN_DESCRIPTORS],
     /// Whether all that is known is in global pages, which survive loads of CR3.
     is_global: bool,
-    /// Whether no slot is in use. Clearing all slots takes longer than everything else that INVLPG does.
+    /// Whether no entry is in use. Clearing all entries takes longer than everything else that INVLPG does.
     is_empty: bool,
 }
 
@@ -89,7 +89,7 @@ impl Descriptors {
             ldtr: nothing,
             idtr: nowhere,
             tr: nothing,
-            segments: [nothing; SLOTS],
+            segments: [nothing; KNOWN_DESCRIPTORS],
             is_global: true,
             is_empty: true,
         }
@@ -98,7 +98,7 @@ impl Descriptors {
     /// Forgets everything.
     pub(crate) fn clear(&mut self, context: &mut Context) {
         if !self.is_empty {
-            context.slots = [Slot::default(); SLOTS];
+            context.known_descriptors = [KnownDescriptor::default(); KNOWN_DESCRIPTORS];
         }
         context.far_modes[FarMode::BY_DESCRIPTOR] = [FarMode::NONE; FAR_MODES];
         context.tables = Tables::default();
@@ -121,8 +121,13 @@ impl Descriptors {
             context.tables = Tables::default();
         }
         if self.ldtr != cpu.ldtr {
-            let is_local = |slot: &&mut Slot| Selector(slot.selector as u16).is_local();
-            context.slots.iter_mut().filter(is_local).for_each(|slot| *slot = Slot::default());
+            let is_local =
+                |known: &&mut KnownDescriptor| Selector(known.selector as u16).is_local();
+            context
+                .known_descriptors
+                .iter_mut()
+                .filter(is_local)
+                .for_each(|known| *known = KnownDescriptor::default());
             context.far_modes[FarMode::BY_DESCRIPTOR] = [FarMode::NONE; FAR_MODES];
         }
         (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
@@ -168,18 +173,18 @@ impl Descriptors {
         }
     }
 
-    /// Notes the segment in CS, and returns its slot if CS may be loaded from it.
+    /// Notes the segment in CS, and returns its entry if CS may be loaded from it.
     pub(crate) fn note_code(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         limits: &Limits,
         context: &mut Context,
-    ) -> Option<Slot> {
+    ) -> Option<KnownDescriptor> {
         self.note_segment(cpu, memory, limits, sreg::CS, context);
         let code = cpu.segment(sreg::CS);
-        let number = slot(Selector(code.selector));
-        let known = context.slots[number];
+        let number = number_of(Selector(code.selector));
+        let known = context.known_descriptors[number];
         let is_known = known.selector == code.selector.into() && self.segments[number] == *code;
         let loads_code = known.allowed[usize::from(sreg::CS)] != 0;
         (is_known && loads_code).then_some(known)
@@ -225,18 +230,18 @@ impl Descriptors {
             && dpl >= selector.rpl();
         let code = Selector((descriptor >> 16) as u16 & !3 | u16::from(cpl));
         let flat = if cpu.is_user() { allowed::of_user(allowed::FLAT) } else { allowed::FLAT };
-        let leads_to = &context.slots[slot(code)];
+        let leads_to = &context.known_descriptors[number_of(code)];
         let is_flat = leads_to.selector == code.0.into()
             && leads_to.allowed[usize::from(sreg::CS)] & flat != 0;
-        let number = slot(selector);
-        if !is_gate || !is_flat || slot(code) == number {
+        let number = number_of(selector);
+        if !is_gate || !is_flat || number_of(code) == number {
             return;
         }
         let offset = (descriptor & 0xffff | descriptor >> 32 & 0xffff_0000) as u32;
         let mut allowed = [0; 8];
         allowed[CALL] = flat;
         self.segments[number] = Segment::null(0);
-        context.slots[number] = Slot {
+        context.known_descriptors[number] = KnownDescriptor {
             view: View { base: offset, ..View::default() },
             host,
             descriptor,
@@ -308,8 +313,8 @@ impl Descriptors {
         if selector.is_null() {
             return;
         }
-        let number = slot(selector);
-        let known = &context.slots[number];
+        let number = number_of(selector);
+        let known = &context.known_descriptors[number];
         let is_known = known.selector == selector.0.into() && self.segments[number] == segment;
         let here = if cpu.is_user() { allowed::of_user(allowed::ANY) } else { allowed::ANY };
         if is_known && known.allowed[usize::from(register)] & here != 0 {
@@ -336,7 +341,7 @@ impl Descriptors {
         }
         self.segments[number] = segment;
         self.is_empty = false;
-        context.slots[number] = Slot {
+        context.known_descriptors[number] = KnownDescriptor {
             view: View::of(&segment, limits),
             host,
             descriptor,
@@ -392,7 +397,11 @@ impl Descriptors {
     /// Returns the segment that translated code has loaded into `register`.
     fn loaded(&self, register: u8, context: &Context) -> Segment {
         let selector = Selector(context.selectors[usize::from(register)]);
-        if selector.is_null() { Segment::null(selector.0) } else { self.segments[slot(selector)] }
+        if selector.is_null() {
+            Segment::null(selector.0)
+        } else {
+            self.segments[number_of(selector)]
+        }
     }
 }
 
@@ -429,7 +438,7 @@ fn loads_into(segment: &Segment, register: u8) -> u8 {
     stacks | if is_flat { allowed::FLAT } else { 0 }
 }
 
-/// Returns the number of the slot of `selector`: the low bits of its index, and its table indicator.
-fn slot(selector: Selector) -> usize {
-    usize::from(selector.0 >> SLOT_NUMBER_SHIFT) % SLOTS
+/// Returns the index of the entry for `selector`: the low bits of its index, and its table indicator.
+fn number_of(selector: Selector) -> usize {
+    usize::from(selector.0 >> DESCRIPTOR_NUMBER_SHIFT) % KNOWN_DESCRIPTORS
 }

@@ -1,35 +1,53 @@
 //! The fast engine: IA-32 guests on x86-64 Linux hosts, in an ordinary process.
 //!
 //! Most guest instructions can run on the host as they are. Three things must change: where they find their
-//! memory, where branches go, and what privileged instructions do. So the translator copies guest code
-//! ([`block`], [`copy`], [`strings`], [`flags`], [`segments`], [`frames`]) and redirects its memory operands
-//! to a *window* ([`window`]): 4 GiB of host addresses, into which the host's own MMU maps guest memory as
-//! the guest's page tables say ([`space`], [`spaces`]). An access contains no compare and no branch and
-//! changes no flag. An access to a page that is not mapped faults. Then the engine maps the page, or leaves
-//! the instruction to the interpreter. The interpreter is the specification; it executes everything that is
-//! rare or privileged.
+//! memory, where branches go, and what privileged instructions do. So the translator copies guest code and
+//! redirects its memory operands to a *window*: 4 GiB of host addresses, into which the host's own MMU maps
+//! guest memory as the guest's page tables say. An access contains no compare and no branch and changes no
+//! flag. An access to a page that is not mapped faults. Then the engine maps the page, or leaves the
+//! instruction to the interpreter. The interpreter is the specification; it executes everything that is rare
+//! or privileged.
 //!
 //! Flat 32-bit code needs nothing else. All other code is *segmented* ([`segmented`]): its segments have
 //! bases and limits. [`mode`] tells the two apart.
 //!
+//! Words that all modules use:
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | block | host code made from guest instructions that follow each other ([`code::block`]) |
+//! | site | the host code of one guest instruction |
+//! | window, space | see `ARCHITECTURE.md`, and [`memory::window`] and [`memory::space`] |
+//! | place | an offset in guest memory, as opposed to a linear address |
+//! | to leave | to return from translated code to the engine, for a [`reason`](context::reason) |
+//! | deferred instruction | one that its block leaves, or may leave, to the interpreter |
+//! | barred instruction | one that faulted so often that it is no longer translated ([`translator`]) |
+//! | quiet instruction | one after which translated code continues although the interpreter executed it |
+//! | known descriptor | a descriptor that translated code may load again ([`descriptors`]) |
+//! | branch slot | the entry of a jump table for the direct branches to one target ([`code::branch_slots`]) |
+//! | limit | an address to which the offset of an access is added to check it ([`segmented::limits`]) |
+//! | budget | the instructions that translated code may still execute ([`budget`]) |
+//! | numeric | of the x87, MMX and SSE ([`numeric`]) |
+//!
+//! The modules:
+//!
+//! * [`translator`] is the engine;
+//! * [`code`] turns guest code into host code: [`code::block`] translates a block, with [`code::copy`] and
+//!   its neighbours for groups of instructions and [`code::emitter`] to write host code; [`code::cache`]
+//!   holds the host code, [`code::block_store`] and [`code::branch_slots`] find blocks; [`code::changing`]
+//!   handles pages whose code is written to again and again;
+//! * [`memory`] has the windows and spaces, and the host's memory that is mapped there;
+//! * [`segmented`] translates code whose segments have bases and limits;
 //! * [`context`] defines the use of the host's registers and the ways into and out of translated code;
 //!   [`routines`] contains the routines that translated code calls;
 //! * [`numeric`] keeps the guest's x87, MMX and SSE registers in the host's;
 //! * [`descriptors`] lets translated code load segment registers and execute INT n and IRET without the
 //!   interpreter;
 //! * [`system`] executes system instructions without leaving translated code;
-//! * [`signals`] catches faults;
 //! * [`access`] recognizes instructions that access devices, so that they need no interpreter;
-//! * [`changing`] handles pages whose code is written to again and again;
-//! * [`slots`] takes direct branches to other pages;
-//! * [`targets`] contains the jump tables of segmented code, and [`limits`] checks the offsets of its
-//!   accesses;
+//! * [`signals`] catches faults;
 //! * [`returns`] is the host's stack while translated code runs;
-//! * [`budget`] stops translated code after an exact number of instructions;
-//! * [`emitter`] writes host code, and [`code_cache`] holds it;
-//! * [`blocks`] finds translated blocks;
-//! * [`host_memory`] reserves host addresses and maps guest memory there;
-//! * [`translator`] is the engine.
+//! * [`budget`] stops translated code after an exact number of instructions.
 //!
 //! # Why it is fast, and what was measured on the way
 //!
@@ -41,7 +59,7 @@
 //! * **A page of zeros** that is read before it is written is not mapped at the read, since the guest mostly
 //!   writes there soon and gets a page of its own. The interpreter executes the read and some instructions
 //!   after it.
-//! * **Where branches lie** decides the speed of loops on many Intel processors: see [`emitter`]'s
+//! * **Where branches lie** decides the speed of loops on many Intel processors: see [`code::emitter`]'s
 //!   `alignment`. The check for room in [`returns`] reads an address whose low 12 bits differ from those of
 //!   the last call's write, which it would otherwise alias.
 //! * **Short code is fast code**: decoding limits the speed of a shell. Counts take one byte. Accesses close
@@ -56,8 +74,8 @@
 //!   processors fetched its lines anew for each address, and sequential loads took 1.6 times as long.
 //! * **Jump tables** have 16,384 entries for user code and 262,144 for supervisor code. The index mixes in
 //!   high bits of the address: without them, functions at multiples of 16 evicted each other two million
-//!   times a boot. [`slots`] for direct branches saved half of a shell loop's time. Checking returns by a
-//!   fault, and shorter blocks, gained nothing.
+//!   times a boot. [`code::branch_slots`] for direct branches saved half of a shell loop's time. Checking
+//!   returns by a fault, and shorter blocks, gained nothing.
 //! * **Position-independent code** begins functions with a call of `MOV EBX, [ESP]; RET`. A block contains
 //!   the effect of both, and is then made from two pages.
 //! * **RDTSC** is computed from the budget and the clock; Linux executes it in each system call.
@@ -71,41 +89,25 @@
 //! again: the flags of the comparisons that a repeated instruction has made so far, the accessed bit of the
 //! page of the other operand, and TOP before a store of an MMX register.
 //!
-//! Undefined flags are the host's. The interpreter imitates processors of the host's maker
+//! Undefined flags are the host's. The interpreter imitates processors of the host's vendor
 //! (`ring3_x86::undefined`), since both engines and all replays must agree on memory. A recording that is
-//! repeated on a processor of another maker may differ there.
-//! (`ring3_x86::undefined`), since both engines and all replays must agree on memory; a recording that
+//! repeated on a processor of another vendor may differ there.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod access;
-mod block;
-mod blocks;
 mod budget;
-mod changing;
-mod code_cache;
+mod code;
 mod context;
-mod copy;
 mod descriptors;
-mod emitter;
-mod flags;
-mod frames;
-mod host_memory;
-mod limits;
 mod map;
+mod memory;
 mod mode;
 mod numeric;
 mod returns;
 mod routines;
 mod segmented;
-mod segments;
 mod signals;
-mod slots;
-mod space;
-mod spaces;
-mod strings;
 mod system;
-mod targets;
 mod translator;
-mod window;
 
 pub use translator::{Translator, Unavailable};

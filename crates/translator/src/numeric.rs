@@ -13,10 +13,10 @@ use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::segment::sreg;
 use ring3_x86::sse::MXCSR_MASK;
 
-use crate::blocks::Blocks;
+use crate::code::block_store::BlockStore;
+use crate::code::copy;
+use crate::code::emitter::Emitter;
 use crate::context::{Context, at};
-use crate::copy;
-use crate::emitter::Emitter;
 
 /// The value in the image of an address that is still the guest's: no translated code and no window is at
 /// this address.
@@ -37,7 +37,7 @@ mod image {
 
 /// Where the guest's registers are while the host does not have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// In [`Cpu`].
     Cpu,
     /// In the image.
@@ -68,7 +68,7 @@ pub(crate) enum Checked {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Numeric {
-    place: Place,
+    location: Location,
     pointers: Pointers,
     /// For code of the supervisor and for code of users: CS and DS when it was last entered or asked for the
     /// registers.
@@ -77,11 +77,15 @@ pub(crate) struct Numeric {
 
 impl Numeric {
     pub(crate) fn new() -> Numeric {
-        Numeric { place: Place::Cpu, pointers: Pointers::default(), selectors: Default::default() }
+        Numeric {
+            location: Location::Cpu,
+            pointers: Pointers::default(),
+            selectors: Default::default(),
+        }
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn location(&self) -> Location {
+        self.location
     }
 
     /// Returns whether the host executes x87 and MMX instructions as the guest's processor would: the guest's
@@ -114,13 +118,18 @@ impl Numeric {
         };
         image.set(image::FIP, UNCHANGED);
         image.set(image::FDP, UNCHANGED);
-        self.place = Place::Image;
+        self.location = Location::Image;
     }
 
     /// Notes the selectors in CS and DS before translated code of users or of the supervisor executes numeric
     /// instructions. By the time the guest asks for the addresses of the last instruction and its operand,
     /// these registers may have other selectors.
-    pub(crate) fn note_selectors(&mut self, is_user: bool, blocks: &Blocks, context: &mut Context) {
+    pub(crate) fn note_selectors(
+        &mut self,
+        is_user: bool,
+        blocks: &BlockStore,
+        context: &mut Context,
+    ) {
         let [code, data] = [sreg::CS, sreg::DS].map(|at| context.selectors[usize::from(at)]);
         let privilege = usize::from(is_user);
         if self.selectors[privilege] != (code, data) {
@@ -132,8 +141,8 @@ impl Numeric {
     /// Notes the guest address of the last numeric instruction, which only `blocks` can find from the address
     /// of its host code. Must be called before blocks are dropped, and in segmented code before the segments
     /// change.
-    pub(crate) fn note_pointers(&mut self, blocks: &Blocks, context: &mut Context) {
-        if self.place == Place::Cpu {
+    pub(crate) fn note_pointers(&mut self, blocks: &BlockStore, context: &mut Context) {
+        if self.location == Location::Cpu {
             return;
         }
         let image = &mut context.image;
@@ -166,8 +175,8 @@ impl Numeric {
     }
 
     /// Moves the registers from the image to [`Cpu`].
-    pub(crate) fn take(&mut self, cpu: &mut Cpu, blocks: &Blocks, context: &mut Context) {
-        if self.place == Place::Cpu {
+    pub(crate) fn take(&mut self, cpu: &mut Cpu, blocks: &BlockStore, context: &mut Context) {
+        if self.location == Location::Cpu {
             return;
         }
         self.note_pointers(blocks, context);
@@ -180,7 +189,7 @@ impl Numeric {
         }
         cpu.set_sse_image(&registers);
         cpu.set_x87_image(&registers);
-        self.place = Place::Cpu;
+        self.location = Location::Cpu;
     }
 }
 
@@ -312,7 +321,7 @@ fn check_control(emitter: &mut Emitter, from: MemoryOperand) {
     let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R10D, Register::R10W);
     emitter.instruction(word);
     // At this address one byte can be read, and none of the next 4 GiB.
-    emitter.load_field(Register::R9, at::FORWARD);
+    emitter.load_field(Register::R9, at::FORWARD_CHECK);
     let there = MemoryOperand::with_base_index(Register::R9, Register::R10);
     emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, there));
 }

@@ -13,7 +13,7 @@
 
 use std::io;
 
-use crate::host_memory::{PAGE, Range};
+use crate::memory::host_memory::{PAGE, Range};
 use crate::routines;
 
 /// Bytes below the stack for handlers of signals that do not ask for a stack of their own.

@@ -7,10 +7,10 @@
 /// Saves RAX in the context, and the status flags in AX. Restoring the flags by POPF would take longer than
 /// what a routine does meanwhile.
 ///
-/// Operand: `kept`, the offset of [`Context::kept`].
+/// Operand: `saved_rax`, the offset of [`Context::saved_rax`].
 macro_rules! keep_flags {
     () => {
-        "mov [r14 + {kept}], rax
+        "mov [r14 + {saved_rax}], rax
         lahf
         seto al"
     };
@@ -21,31 +21,32 @@ macro_rules! restore_flags {
     () => {
         "add al, 0x7f
         sahf
-        mov rax, [r14 + {kept}]"
+        mov rax, [r14 + {saved_rax}]"
     };
 }
 
-/// Loads R10 with the address of the [`Slot`](crate::descriptors::Slot) for the selector in R8D. Changes
-/// flags.
+/// Loads R10 with the address of the [`KnownDescriptor`](crate::descriptors::KnownDescriptor) for the
+/// selector in R8D. Changes flags.
 ///
-/// Operands: `number_shift` ([`descriptors::SLOT_NUMBER_SHIFT`]), `slot_mask`, `slot_shift`, and `slots`, the
-/// offset of the slots in the context.
-macro_rules! find_slot {
+/// Operands: `number_shift` ([`descriptors::DESCRIPTOR_NUMBER_SHIFT`]), `number_mask`, `descriptor_shift`,
+/// and `known_descriptors`, the offset of the known descriptors in the context.
+macro_rules! find_descriptor {
     () => {
         "mov r10d, r8d
         shr r10d, {number_shift}
-        and r10d, {slot_mask}
-        shl r10d, {slot_shift}
-        lea r10, [r14 + r10 + {slots}]"
+        and r10d, {number_mask}
+        shl r10d, {descriptor_shift}
+        lea r10, [r14 + r10 + {known_descriptors}]"
     };
 }
 
-/// Jumps to `$otherwise` unless the slot at R10 is that of the selector in R8D, its byte at `$allowed` has a
-/// bit of `here` set, and the descriptor in memory is the one in the slot. Uses `$used`, and changes flags.
+/// Jumps to `$otherwise` unless the known descriptor at R10 is that of the selector in R8D, its byte at
+/// `$allowed` has a bit of `here` set, and the descriptor in memory is the one in the entry. Uses `$used`,
+/// and changes flags.
 ///
-/// Operands: `selector`, `host` and `descriptor`, offsets in a [`Slot`](crate::descriptors::Slot), and
-/// `here`.
-macro_rules! check_slot {
+/// Operands: `selector`, `host` and `descriptor`, offsets in a
+/// [`KnownDescriptor`](crate::descriptors::KnownDescriptor), and `here`.
+macro_rules! check_descriptor {
     ($allowed:literal, $used:literal, $otherwise:literal) => {
         concat!(
             "cmp [r10 + {selector}], r8d\n",
@@ -63,7 +64,7 @@ macro_rules! check_slot {
 pub(crate) mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod far;
-pub(crate) mod sides;
+pub(crate) mod privileges;
 pub(crate) mod system;
 
 use std::arch::naked_asm;
@@ -79,10 +80,10 @@ use crate::context::{
 const IF: u32 = Eflags::IF.bits();
 /// Bits of EFLAGS that POPF changes at no privilege level, or that do not exist: 1, 3, 5, 15, RF, VM, VIF,
 /// VIP and all from 22 on.
-pub(crate) const LEFT_ALONE: u32 = 0xffdb_802a;
+pub(crate) const KEPT_BY_POPF: u32 = 0xffdb_802a;
 /// Bits of EFLAGS that IRET does not change either, at privilege 0.
-pub(crate) const LEFT_ALONE_BY_IRET: u32 =
-    LEFT_ALONE & !Eflags::RF.union(Eflags::VM).union(Eflags::VIF).union(Eflags::VIP).bits();
+pub(crate) const KEPT_BY_IRET: u32 =
+    KEPT_BY_POPF & !Eflags::RF.union(Eflags::VM).union(Eflags::VIF).union(Eflags::VIP).bits();
 /// Larger counts are left to the interpreter.
 const LARGEST_COUNT: u32 = 1 << 16;
 
@@ -154,12 +155,12 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         "or r8d, {host}",
         "push r8",
         "popfq",
-        "mov rax, [r14 + {kept}]",
+        "mov rax, [r14 + {saved_rax}]",
         "ret",
         "5:",
         restore_flags!(),
         "jmp {ask_interpreter}",
-        kept = const offset_of!(Context, kept),
+        saved_rax = const offset_of!(Context, saved_rax),
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
         unusual = const !(STATUS_AND_DIRECTION | IF | IGNORED),

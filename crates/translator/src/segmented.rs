@@ -2,13 +2,15 @@
 //! a base or a limit.
 //!
 //! An access needs some more instructions here than in flat code. The offset goes to R8. A load checks it
-//! against the limit ([`Limits`](crate::limits::Limits)), the base is added to it, and the access goes to the
-//! window at the sum. No flags change. All that depends on the segment registers is in the context's
-//! [`View`](crate::context::View)s, so a block continues after an instruction that loads a segment register
-//! in real mode.
+//! against the limit ([`Limits`](crate::segmented::limits::Limits)), the base is added to it, and the access
+//! goes to the window at the sum. No flags change. All that depends on the segment registers is in the
+//! context's [`View`](crate::context::View)s, so a block continues after an instruction that loads a segment
+//! register in real mode.
 
 mod frames;
 mod instructions;
+pub(crate) mod jump_tables;
+pub(crate) mod limits;
 mod repeats;
 mod strings;
 
@@ -17,9 +19,9 @@ use ring3_x86::decode::has_16_bit_addresses;
 
 pub(crate) use instructions::{loads_stack, translate};
 
+use crate::code::copy::rename;
+use crate::code::emitter::{Emitter, displacement_size};
 use crate::context::at;
-use crate::copy::rename;
-use crate::emitter::{Emitter, displacement_size};
 use crate::mode::Segmented;
 use crate::numeric;
 
@@ -104,7 +106,7 @@ pub(crate) fn load_offset(emitter: &mut Emitter, instruction: &Instruction, more
 
 /// Faults unless `size` bytes at the offset in R8 of `segment` may be accessed. Uses R9.
 fn check(emitter: &mut Emitter, segment: Register, access: Access, size: u32) {
-    let limit = if access == Access::Write { at::WRITES } else { at::READS };
+    let limit = if access == Access::Write { at::WRITE_LIMIT } else { at::READ_LIMIT };
     emitter.load_field(Register::R9, view(segment) + limit);
     touch(emitter, Register::R8, size - 1);
 }
@@ -124,7 +126,7 @@ pub(crate) fn touch(emitter: &mut Emitter, offset: Register, more: u32) {
 /// Faults if the address in CS in R10, which has `size` bytes, is beyond the limit. Uses R9.
 pub(crate) fn check_target(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     if segmented.limit < if size == 2 { 0xffff } else { u32::MAX } {
-        emitter.load_field(Register::R9, at::TARGETS);
+        emitter.load_field(Register::R9, at::CODE_LIMIT);
         touch(emitter, Register::R10, 0);
     }
 }

@@ -8,9 +8,9 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::{Cpu, Cr0};
 use ring3_x86::segment::{Segment, TableRegister};
 
+use crate::code::copy;
+use crate::code::emitter::Emitter;
 use crate::context::at;
-use crate::copy;
-use crate::emitter::Emitter;
 use crate::mode::{Loading, Mode};
 
 /// A system instruction, by the parts of translated code that may depend on what it changes.
@@ -19,7 +19,7 @@ pub(crate) enum System {
     /// Translated code depends on nothing that it changes.
     Plain,
     /// It reads descriptors and sets ZF.
-    Look,
+    SegmentCheck,
     Cpuid,
     Rdmsr,
     Wrmsr,
@@ -42,7 +42,9 @@ impl System {
         let is_protected = matches!(loading, None | Some(Loading::Protected));
         match instruction.mnemonic() {
             M::Cpuid => Some(System::Cpuid),
-            M::Verr | M::Verw | M::Lar | M::Lsl | M::Arpl => is_protected.then_some(System::Look),
+            M::Verr | M::Verw | M::Lar | M::Lsl | M::Arpl => {
+                is_protected.then_some(System::SegmentCheck)
+            }
             M::Sldt | M::Str => is_protected.then_some(System::Plain),
             _ if matches!(loading, Some(Loading::Virtual8086 { .. })) => None,
             M::Sgdt | M::Sidt | M::Smsw => Some(System::Plain),

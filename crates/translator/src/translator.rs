@@ -1,15 +1,15 @@
 //! The engine.
 
-mod beside;
+mod barred;
 mod changes;
 mod code;
+mod device_access;
 mod far;
 mod faults;
-mod often;
-mod sides;
+mod privileges;
+mod quiet;
 mod state;
 mod system;
-mod transfers;
 mod users;
 
 use std::fs::File;
@@ -25,27 +25,27 @@ use thiserror::Error;
 use tracing::debug;
 
 use crate::access::DevicePages;
-use crate::block::{Block, LeftOp};
-use crate::blocks::Blocks;
 use crate::budget::{self, Budget};
-use crate::changing::Changing;
-use crate::code_cache::CodeCache;
+use crate::code::block::{Block, DeferredOp};
+use crate::code::block_store::BlockStore;
+use crate::code::branch_slots::BranchSlots;
+use crate::code::cache::CodeCache;
+use crate::code::changing::Changing;
+use crate::code::emitter::Emitter;
 use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::descriptors::Descriptors;
-use crate::emitter::Emitter;
-use crate::host_memory::{GuestMemory, PAGE, Range};
-use crate::limits::Limits;
 use crate::map::{Map, Set};
+use crate::memory::host_memory::{GuestMemory, PAGE, Range};
+use crate::memory::spaces::Spaces;
 use crate::mode::{Mode, Modes};
 use crate::numeric::{self, Numeric};
-use crate::slots::Slots;
-use crate::spaces::Spaces;
+use crate::segmented::limits::Limits;
+use barred::{Patience, Signals};
 use changes::Paging;
-use faults::{At, PageFault, Sweep};
-use often::{Patience, Signals};
+use device_access::Accessed;
+use faults::{PageFault, Point, Sweep};
 use system::Running;
 pub(crate) use system::execute_system;
-use transfers::Transferred;
 use users::Regions;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
@@ -53,7 +53,7 @@ const INTERPRETED: u64 = 512;
 /// Instructions that the interpreter executes at a time in segmented code, from one on that it has had to
 /// execute again and again. In such code this is mostly a write to data beside code, and more such writes
 /// follow.
-const INTERPRETED_BESIDE: u64 = 64;
+const INTERPRETED_BESIDE_DATA: u64 = 64;
 /// Iterations that the interpreter executes at a time of an instruction whose count is beyond the deadline.
 const INTERPRETED_ITERATIONS: u64 = 128;
 /// Least number of iterations before the deadline that are worth their faults in translated code.
@@ -99,14 +99,14 @@ pub struct Translator {
     file: Option<Arc<File>>,
     context: Box<Context>,
     /// An address that faults, for [`Context::base_of`].
-    _nothing: Range,
+    _faulting: Range,
     budget: Budget,
     limits: Limits,
     modes: Modes,
     cache: CodeCache,
     /// Bytes at the beginning of the cache that are never dropped.
     stubs: usize,
-    blocks: Blocks,
+    blocks: BlockStore,
     spaces: Spaces,
     /// Whether the host has refused memory that the engine cannot do without. Then everything is left to the
     /// interpreter.
@@ -120,9 +120,9 @@ pub struct Translator {
     /// The [`Memory::layout_generation`] for which everything was made.
     layout: Option<u64>,
     numeric: Numeric,
-    /// The linear addresses of instructions that are left to the interpreter, since it has had to execute
-    /// them again and again.
-    left: Set<u32>,
+    /// The linear addresses of barred instructions: they are left to the interpreter, since it has had to
+    /// execute them again and again.
+    barred: Set<u32>,
     /// How long each of them stays with the interpreter.
     patience: Map<u32, Patience>,
     /// The linear addresses of instructions of supervisor code that also access memory of users.
@@ -132,14 +132,14 @@ pub struct Translator {
     /// The signals of each instruction, by its linear address.
     signals: Map<u32, Signals>,
     /// The instructions that blocks leave to the interpreter.
-    ops: Vec<LeftOp>,
+    ops: Vec<DeferredOp>,
     device_pages: DevicePages,
     /// The linear addresses of instructions that have read device registers for which a read has no effect on
     /// the device.
     device_reads: Set<u32>,
     changing: Changing,
     /// The slots for direct branches of supervisor code, and of user code.
-    slots: [Slots; 2],
+    branch_slots: [BranchSlots; 2],
     descriptors: Descriptors,
     /// The last page fault of user code.
     page_fault: Option<PageFault>,
@@ -153,7 +153,7 @@ pub struct Translator {
 }
 
 /// How execution continues after translated code was left.
-enum Left {
+enum Next {
     /// The interpreter executes one instruction, which is not known.
     Step {
         /// Whether it may use numeric registers.
@@ -177,17 +177,17 @@ enum Left {
     /// Translated code continues.
     Again(Middle),
     /// The interpreter executes an instruction, after which translated code may continue at once.
-    Beside {
+    Quiet {
         /// Its index in [`Translator::ops`].
         number: usize,
         /// Whether the interpreter has had to execute it again and again.
-        is_left: bool,
+        is_barred: bool,
     },
     /// An instruction reads a device register whose value is not known. If the value can be found, translated
     /// code continues at the instruction.
     DeviceRead {
         /// The site of the instruction.
-        at: At,
+        point: Point,
         /// The index of the instruction in [`Translator::ops`].
         number: usize,
     },
@@ -236,28 +236,28 @@ impl Translator {
         let budget = Budget::new()?;
         context.after_repeating = budget.end(true);
         let limits = Limits::new()?;
-        context.none = limits.none();
-        context.free = limits.up_to(u32::MAX);
-        context.words = limits.up_to(u16::MAX.into());
-        context.forward = limits.up_to(0);
-        let nothing = Range::reserve(PAGE)?;
+        context.closed_limit = limits.none();
+        context.open_limit = limits.up_to(u32::MAX);
+        context.word_limit = limits.up_to(u16::MAX.into());
+        context.forward_check = limits.up_to(0);
+        let faulting = Range::reserve(PAGE)?;
         let mut spaces = Spaces::new(miss)?;
         context.own_window = spaces.current(false).window().base();
         context.forget_regions();
-        context.nothing = nothing.address() as u64;
-        context.base_of = [context.nothing; 2];
+        context.faulting = faulting.address() as u64;
+        context.base_of = [context.faulting; 2];
         Ok(Translator {
             interpreter: Interpreter::beside_another_engine(),
             guest_memory,
             file: None,
             context,
-            _nothing: nothing,
+            _faulting: faulting,
             budget,
             limits,
             modes: Modes::default(),
             stubs: cache.len(),
             cache,
-            blocks: Blocks::default(),
+            blocks: BlockStore::default(),
             spaces,
             is_broken: false,
             a20: true,
@@ -265,7 +265,7 @@ impl Translator {
             last_paging: None,
             layout: None,
             numeric: Numeric::new(),
-            left: Set::default(),
+            barred: Set::default(),
             patience: Map::default(),
             for_user: Set::default(),
             regions: Regions::default(),
@@ -274,7 +274,7 @@ impl Translator {
             device_pages: DevicePages::default(),
             device_reads: Set::default(),
             changing: Changing::default(),
-            slots: Default::default(),
+            branch_slots: Default::default(),
             descriptors: Descriptors::new(),
             page_fault: None,
             sweep: Sweep::default(),
@@ -305,18 +305,18 @@ impl Translator {
         memory: &mut Memory,
         deadline: &mut u64,
         devices: &mut Option<&mut dyn Devices>,
-    ) -> io::Result<Left> {
+    ) -> io::Result<Next> {
         self.load(cpu);
         if !self.enter_space(cpu, memory)? {
-            return Ok(Left::ToPageFault);
+            return Ok(Next::ToPageFault);
         }
         let mut middle = Middle::default();
         loop {
             // An entry in the middle of a block does not ask for the numeric registers again.
             let was_live = self.context.numeric_was_live != 0;
-            let entry = match self.numeric.place() {
-                numeric::Place::Image if middle.counted > 0 && was_live => NumericEntry::Loaded,
-                numeric::Place::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
+            let entry = match self.numeric.location() {
+                numeric::Location::Image if middle.counted > 0 && was_live => NumericEntry::Loaded,
+                numeric::Location::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
                 _ => NumericEntry::Ask,
             };
             self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
@@ -326,7 +326,7 @@ impl Translator {
             self.context.resumed = 0;
             self.move_stack(-middle.stack_offset);
             self.load_returns(cpu);
-            let transferred = loop {
+            let accessed = loop {
                 self.counters.entries += 1;
                 let (translator, cpu_at, memory_at) =
                     (&raw mut *self, &raw mut *cpu, &raw mut *memory);
@@ -336,38 +336,38 @@ impl Translator {
                 // or code that looks one up; the rest is as the context says; and the handler is installed
                 // for as long as there is a cache.
                 unsafe { context::enter(&raw mut *self.context) };
-                match self.transfer(cpu, memory, &mut allowed, deadline, devices) {
-                    Transferred::GoesOn => {}
-                    transferred => break transferred,
+                match self.access_device(cpu, memory, &mut allowed, deadline, devices) {
+                    Accessed::GoesOn => {}
+                    accessed => break accessed,
                 }
             };
-            match transferred {
-                Transferred::GoesOnAnew => {
+            match accessed {
+                Accessed::GoesOnAnew => {
                     middle = Middle::default();
                     continue;
                 }
-                Transferred::Left(left) => return Ok(left),
-                Transferred::Not | Transferred::GoesOn => {}
+                Accessed::Next(next) => return Ok(next),
+                Accessed::Not | Accessed::GoesOn => {}
             }
             self.come_back(cpu);
             let resumed_at = self.resumed_at(cpu, allowed);
-            let left = match self.left(cpu, memory, allowed, *deadline) {
-                Ok(left @ (Left::Beside { .. } | Left::DeviceRead { .. })) => {
-                    match self.go_on_beside(cpu, memory, &left, deadline, devices) {
-                        Left::Again(at) => {
-                            middle = at;
+            let next = match self.next(cpu, memory, allowed, *deadline) {
+                Ok(next @ (Next::Quiet { .. } | Next::DeviceRead { .. })) => {
+                    match self.execute_deferred(cpu, memory, &next, deadline, devices) {
+                        Next::Again(point) => {
+                            middle = point;
                             continue;
                         }
-                        left => return Ok(left),
+                        next => return Ok(next),
                     }
                 }
-                Ok(Left::Again(at)) if !memory.has_stale_code() => {
-                    middle = at;
+                Ok(Next::Again(point)) if !memory.has_stale_code() => {
+                    middle = point;
                     continue;
                 }
                 // Accessed and dirty bits were set in bytes that are also code.
-                Ok(Left::Again(_)) => Ok(Left::Interpret(0)),
-                left => left,
+                Ok(Next::Again(_)) => Ok(Next::Interpret(0)),
+                next => next,
             };
             self.store(cpu);
             if cpu.instructions >= *deadline && resumed_at == Some(cpu.instructions) {
@@ -376,7 +376,7 @@ impl Translator {
             if self.context.reason == reason::STEP && self.context.info & info::AFTER_STI != 0 {
                 cpu.hold_interrupts();
             }
-            return left;
+            return next;
         }
     }
 
@@ -385,7 +385,7 @@ impl Translator {
     /// only until the next instruction begins.
     fn resumed_at(&self, cpu: &Cpu, allowed: u64) -> Option<u64> {
         let resumed = self.context.resumed;
-        let executed = || allowed as i64 - self.budget.left(resumed);
+        let executed = || allowed as i64 - self.budget.remaining(resumed);
         (resumed != 0).then(|| cpu.instructions + executed() as u64)
     }
 
@@ -416,15 +416,15 @@ impl Translator {
     }
 
     /// Finds out why translated code was left, and how execution continues.
-    fn left(
+    fn next(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         allowed: u64,
         deadline: u64,
-    ) -> io::Result<Left> {
+    ) -> io::Result<Next> {
         let executed = |translator: &Translator| {
-            (allowed as i64 - translator.budget.left(translator.context.budget)) as u64
+            (allowed as i64 - translator.budget.remaining(translator.context.budget)) as u64
         };
         match self.context.reason {
             reason::LINK => {
@@ -443,7 +443,7 @@ impl Translator {
                     self.cache.link(site, linked_entry);
                 }
                 self.context.target = entry.into();
-                Ok(Left::Again(Middle::default()))
+                Ok(Next::Again(Middle::default()))
             }
             reason::LOOK_UP => {
                 self.counters.look_ups += 1;
@@ -458,27 +458,27 @@ impl Translator {
                 let block = self.blocks.note_look_up(number);
                 self.spaces.current(cpu.is_user()).note_target(&block);
                 self.context.target = block.entry.into();
-                Ok(Left::Again(Middle::default()))
+                Ok(Next::Again(Middle::default()))
             }
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
             reason::CALLED => {
                 // The code was left at the call, whose return address is noted.
-                let at = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
-                if at.site.repeats {
+                let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                if point.site.repeats {
                     let rest = deadline - cpu.instructions;
-                    return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
+                    return Ok(Next::Interpret(rest.min(INTERPRETED_ITERATIONS)));
                 }
-                if let Some(number) = at.site.transfer {
+                if let Some(number) = point.site.transfer {
                     let number = number as usize;
                     let (is_numeric, transfers) = (false, true);
-                    return Ok(Left::Op { number, is_numeric, transfers, loads: None });
+                    return Ok(Next::Op { number, is_numeric, transfers, loads: None });
                 }
-                let Some(number) = at.site.left else { return Ok(STEP) };
-                let (number, loads) = (number as usize, at.site.loads);
-                Ok(if at.site.reads_device {
-                    Left::DeviceRead { at, number }
+                let Some(number) = point.site.deferred else { return Ok(STEP) };
+                let (number, loads) = (number as usize, point.site.loads);
+                Ok(if point.site.reads_device {
+                    Next::DeviceRead { point, number }
                 } else {
-                    Left::Op { number, is_numeric: false, transfers: false, loads }
+                    Next::Op { number, is_numeric: false, transfers: false, loads }
                 })
             }
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
@@ -488,7 +488,7 @@ impl Translator {
                 let len = self.ops[self.context.system_number as usize].len;
                 self.context.eip = self.context.eip.wrapping_add(len.into());
                 cpu.instructions += 1;
-                Ok(Left::Done)
+                Ok(Next::Done)
             }
             _ => {
                 cpu.instructions += executed(self);
@@ -497,22 +497,22 @@ impl Translator {
                     // does, some instructions after it.
                     let iterations =
                         self.context.gpr[usize::from(reg::CX)].clamp(1, MOST_ITERATIONS);
-                    return Ok(Left::Interpret(iterations.into()));
+                    return Ok(Next::Interpret(iterations.into()));
                 }
                 let number = (self.context.info >> info::OP_SHIFT) as usize;
-                let is_left = self.context.info & info::LEFT != 0;
+                let is_barred = self.context.info & info::BARRED != 0;
                 if self.context.info & (info::QUIET | info::AFTER_STI) == info::QUIET
                     && cpu.instructions < deadline
                 {
-                    return Ok(Left::Beside { number, is_left });
+                    return Ok(Next::Quiet { number, is_barred });
                 }
-                if is_left {
-                    let is_needed = self.count_left(cpu, memory);
+                if is_barred {
+                    let is_needed = self.count_barred(cpu, memory);
                     if is_needed && self.modes.current().1.segmented.is_some() {
-                        return Ok(Left::Interpret(INTERPRETED_BESIDE));
+                        return Ok(Next::Interpret(INTERPRETED_BESIDE_DATA));
                     }
                 }
-                Ok(Left::Op {
+                Ok(Next::Op {
                     number,
                     is_numeric: self.context.info & info::NUMERIC != 0,
                     transfers: self.context.info & info::TRANSFERS != 0,
@@ -542,11 +542,11 @@ impl Translator {
             if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
                 if !self.is_broken && self.enter_mode(cpu) {
                     match self.execute(cpu, memory, &mut deadline, &mut devices) {
-                        Ok(Left::Step { is_numeric }) => {
+                        Ok(Next::Step { is_numeric }) => {
                             self.counters.steps += 1;
                             uses_numeric = is_numeric;
                         }
-                        Ok(Left::Op { number, is_numeric, transfers, loads })
+                        Ok(Next::Op { number, is_numeric, transfers, loads })
                             if cpu.instructions < deadline =>
                         {
                             if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
@@ -564,18 +564,18 @@ impl Translator {
                             }
                             continue;
                         }
-                        Ok(Left::Op { .. }) => {}
-                        Ok(Left::Exit(exit)) => return exit,
-                        Ok(Left::Done) => continue,
-                        Ok(Left::Interpret(count)) => interpreted = count,
-                        Ok(Left::ToPageFault) => {
+                        Ok(Next::Op { .. }) => {}
+                        Ok(Next::Exit(exit)) => return exit,
+                        Ok(Next::Done) => continue,
+                        Ok(Next::Interpret(count)) => interpreted = count,
+                        Ok(Next::ToPageFault) => {
                             let exit = self.interpret_to_page_fault(cpu, memory, deadline);
                             if exit != Exit::Deadline || cpu.instructions >= deadline {
                                 return exit;
                             }
                             continue;
                         }
-                        Ok(Left::Again(_) | Left::Beside { .. } | Left::DeviceRead { .. }) => {
+                        Ok(Next::Again(_) | Next::Quiet { .. } | Next::DeviceRead { .. }) => {
                             unreachable!("it goes on by itself")
                         }
                         Err(error) => {
@@ -627,26 +627,26 @@ impl Translator {
     }
 
     /// Provides the image with the numeric registers that a numeric instruction needs.
-    fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Left {
+    fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Next {
         // The code was left at the call, whose return address is noted.
-        let at = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+        let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
         if !Numeric::are_enabled(cpu) {
             return STEP;
         }
-        if self.numeric.place() == numeric::Place::Cpu {
+        if self.numeric.location() == numeric::Location::Cpu {
             self.numeric.give(cpu, &mut self.context);
         }
         // A far transfer may have led to this code.
         self.numeric.note_selectors(cpu.is_user(), &self.blocks, &mut self.context);
         self.context.numeric_was_live = 1;
-        at.go_on(cpu, deadline)
+        point.go_on(cpu, deadline)
     }
 }
 
 /// The deadline has come. The next instruction is not even fetched, since that would set accessed bits.
-const NOTHING: Left = Left::Interpret(0);
+const NOTHING: Next = Next::Interpret(0);
 /// The interpreter executes one instruction, of which nothing is known.
-const STEP: Left = Left::Step { is_numeric: true };
+const STEP: Next = Next::Step { is_numeric: true };
 /// The bit of AT_HWCAP2 that says that FSGSBASE is enabled.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 

@@ -14,7 +14,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 use support::translator;
 
 /// Bytes of memory.
@@ -53,7 +53,7 @@ const PROGRAM: &[u8] = &[
 /// Runs the program to its end, and returns the whole state of the processor.
 fn run(engine: &mut dyn Engine, memory: &mut Memory) -> String {
     let mut cpu = Cpu::new();
-    cpu.maker = Maker::of_host();
+    cpu.vendor = Vendor::of_host();
     cpu.set_flat_entry(0x08, 0x10, CODE);
     cpu.set_cr0(Cr0::PE | Cr0::NE | Cr0::MP);
     cpu.set_cr4(Cr4::OSFXSR | Cr4::OSXMMEXCPT);

@@ -28,7 +28,7 @@ use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::Engine;
 use ring3_x86::report::CpuReport;
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 use thiserror::Error;
 use tracing::info;
 
@@ -255,7 +255,7 @@ impl Vm {
         let clock =
             Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });
         cpu.transcendental = host_fpu::execute;
-        cpu.maker = Maker::of_host();
+        cpu.vendor = Vendor::of_host();
         let mut vm = Vm {
             cpu,
             engine,

@@ -1,8 +1,8 @@
 //! The processor's state.
 //!
-//! What else belongs to every processor is in the files below: its modes and control registers
-//! ([`mode`]), how instructions stop and ask the machine ([`stop`]), what they invalidate ([`invalidations`]),
-//! and its saved form ([`saved`]).
+//! What else belongs to every processor is in the files below: its modes and control registers ([`mode`]),
+//! how instructions stop and ask the machine ([`stop`]), what they invalidate ([`invalidations`]), and its
+//! saved form ([`saved`]).
 
 pub mod invalidations;
 mod mode;
@@ -33,7 +33,7 @@ use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
 use crate::table::Unlinked;
 use crate::tlb::Tlb;
-use crate::undefined::Maker;
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// General registers by their number in instructions.
@@ -204,8 +204,8 @@ struct Answers {
 /// The processor.
 #[derive(Debug, Clone)]
 pub struct Cpu {
-    /// The general registers 0 to 15; number 16 always reads zero ([`reg::NONE`]). There are as many places as a
-    /// byte can have values, so that the number of one is never checked.
+    /// The general registers 0 to 15; number 16 always reads zero ([`reg::NONE`]). There are as many places
+    /// as a byte can have values, so that the number of one is never checked.
     gpr: [u64; 256],
     /// EIP. While an instruction executes: that after the last one of its block, which
     /// for branches and all that may end a block is the next instruction.
@@ -238,13 +238,13 @@ pub struct Cpu {
     pub msrs: Msrs,
     /// The x87 FPU.
     pub fpu: Fpu,
-    /// What the time-stamp counter counts: the nanoseconds of virtual time. Where there is none, the machine is asked
-    /// ([`Exit::TimeStamp`](crate::engine::Exit::TimeStamp)). No state, but the machine's.
+    /// What the time-stamp counter counts: the nanoseconds of virtual time. Where there is none, the machine
+    /// is asked ([`Exit::TimeStamp`](crate::engine::Exit::TimeStamp)). No state, but the machine's.
     pub clock: Option<Clock>,
     /// What computes its transcendental functions: no state, but the way the machine was built.
     pub transcendental: Transcendental,
     /// What it leaves in flags that the manual leaves undefined.
-    pub maker: Maker,
+    pub vendor: Vendor,
     /// The registers of SSE.
     pub sse: Sse,
     cpl: u8,
@@ -286,8 +286,8 @@ pub struct Cpu {
     pub(crate) unlinked: Option<Unlinked>,
     /// Instructions executed since the machine was switched on.
     pub instructions: u64,
-    /// After how many of them the guest last looked for long mode, by CPUID or by IA32_EFER, if it ever has. No state: it tells
-    /// people why a guest gives up.
+    /// After how many of them the guest last looked for long mode, by CPUID or by IA32_EFER, if it ever has.
+    /// No state: it tells people why a guest gives up.
     pub long_mode_sought: Option<u64>,
     /// The count at which the engine is to come back.
     pub(crate) deadline: u64,
@@ -354,7 +354,7 @@ impl Cpu {
             fpu: Fpu::default(),
             clock: None,
             transcendental: transcendental::execute,
-            maker: Maker::default(),
+            vendor: Vendor::default(),
             sse: Sse::default(),
             cpl: 0,
             is_flat: false,
@@ -458,9 +458,9 @@ impl Cpu {
         self.system_flags.set(Eflags::DF, flags.contains(Eflags::DF));
     }
 
-    /// True when instructions are executed without anything that may surround them: they are not single-stepped, no
-    /// breakpoint is enabled, no answer, exception or NMI is under way, and the processor is not halted. RF, which
-    /// then means nothing, is clear afterwards, as it is after an instruction.
+    /// True when instructions are executed without anything that may surround them: they are not
+    /// single-stepped, no breakpoint is enabled, no answer, exception or NMI is under way, and the processor
+    /// is not halted. RF, which then means nothing, is clear afterwards, as it is after an instruction.
     pub fn begins_to_run_plainly(&mut self) -> bool {
         let is_plain =
             (self.attention - Attention::RESUME).is_empty() && self.event.is_none() && !self.halted;
@@ -555,7 +555,8 @@ const APIC_BASE_AT_RESET: u64 = 0xfee0_0900;
 /// IA32_PAT after power-on: WB, WT, UC-, UC, twice (SDM vol. 3, table 13-12).
 const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 
-/// The general register of which register `number` with the size of `W` is a part, and its lowest bit in that.
+/// The general register of which register `number` with the size of `W` is a part, and its lowest bit in
+/// that.
 #[inline(always)]
 fn part<W: Word>(number: u8) -> (usize, u32) {
     match W::BITS {

@@ -10,7 +10,7 @@ impl Cpu {
     pub fn reset(&mut self) {
         let mut fresh = Cpu::of_model(self.model);
         fresh.transcendental = self.transcendental;
-        fresh.maker = self.maker;
+        fresh.vendor = self.vendor;
         fresh.clock = self.clock.take();
         fresh.address_mask = self.address_mask;
         fresh.instructions = self.instructions;
@@ -38,7 +38,7 @@ impl Cpu {
 mod tests {
     use super::*;
     use crate::cpu::reg;
-    use crate::undefined::Maker;
+    use crate::undefined::Vendor;
 
     #[test]
     fn init_keeps_what_reset_does_not() {
@@ -48,7 +48,7 @@ mod tests {
         cpu.set_cr0(Cr0::PE | Cr0::ET);
         cpu.msrs.sysenter_eip = 0x1234;
         cpu.instructions = 77;
-        cpu.maker = Maker::Amd;
+        cpu.vendor = Vendor::Amd;
         cpu.init();
         assert!(!cpu.in_protected_mode());
         assert_eq!((cpu.ip, cpu.segment(1).base), (0xfff0, 0xffff_0000));
@@ -57,6 +57,6 @@ mod tests {
         cpu.reset();
         assert_eq!(cpu.cr0(), Cr0::ET | Cr0::CD | Cr0::NW);
         assert_eq!((cpu.msrs.sysenter_eip, cpu.instructions), (0, 77));
-        assert_eq!(cpu.maker, Maker::Amd);
+        assert_eq!(cpu.vendor, Vendor::Amd);
     }
 }

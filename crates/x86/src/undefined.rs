@@ -20,38 +20,41 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits}
 
 use crate::flags::Eflags;
 
-/// Whose processors ours is like where the manual leaves flags undefined. A translator executes much on the host's, and what it leaves there
-/// comes into guest memory with interrupts: for the same run on both engines the interpreter leaves the same.
+/// Whose processors ours is like where the manual leaves flags undefined. A translator executes much on the
+/// host's, and what it leaves there comes into guest memory with interrupts: for the same run on both engines
+/// the interpreter leaves the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Maker {
-    /// Shifts clear AF, and those and rotates have OF as after their first bit; ROL and ROR of a register by a number keep it. A multiplication has SF and PF of the product's low half, and clears ZF and
-    /// AF. A division changes nothing. BSF and BSR have PF of the number that they find, and clear CF, OF, SF and AF.
+pub enum Vendor {
+    /// Shifts clear AF, and those and rotates have OF as after their first bit; ROL and ROR of a register by
+    /// a number keep it. A multiplication has SF and PF of the product's low half, and clears ZF and AF. A
+    /// division changes nothing. BSF and BSR have PF of the number that they find, and clear CF, OF, SF and
+    /// AF.
     #[default]
     Intel,
     /// Shifts set AF. A multiplication changes CF and OF alone. A division sets AF, and clears SF, ZF and PF.
     ///
-    /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode, unless an unmasked exception
-    /// waits (APM vol. 5, FXSAVE). A translator keeps the host's registers so. FNSTENV and FNSAVE, which AMD's processors have
-    /// store them always, do the same here.
+    /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode,
+    /// unless an unmasked exception waits (APM vol. 5, FXSAVE). A translator keeps the host's registers so.
+    /// FNSTENV and FNSAVE, which AMD's processors have store them always, do the same here.
     Amd,
 }
 
-impl Maker {
-    /// The maker of the host's processor: that of most, where it is another one or none of the x86 family.
+impl Vendor {
+    /// The vendor of the host's processor: that of most, where it is another one or none of the x86 family.
     #[cfg(target_arch = "x86_64")]
-    pub fn of_host() -> Maker {
+    pub fn of_host() -> Vendor {
         let basic = std::arch::x86_64::__cpuid(0);
         let name = [basic.ebx, basic.edx, basic.ecx].map(u32::to_le_bytes);
         match name.as_flattened() {
-            b"AuthenticAMD" | b"HygonGenuine" => Maker::Amd,
-            _ => Maker::Intel,
+            b"AuthenticAMD" | b"HygonGenuine" => Vendor::Amd,
+            _ => Vendor::Intel,
         }
     }
 
     /// The same on other hosts, which have no translator.
     #[cfg(not(target_arch = "x86_64"))]
-    pub fn of_host() -> Maker {
-        Maker::default()
+    pub fn of_host() -> Vendor {
+        Vendor::default()
     }
 }
 
@@ -223,8 +226,8 @@ pub fn undefined(instruction: &Instruction, cl: u8) -> Undefined {
     undefined
 }
 
-/// Which flags are undefined after `instruction` was executed, if `before` were before it. CL was `cl` before, and EIP is `eip`
-/// after it. Where that cannot be told they count as defined.
+/// Which flags are undefined after `instruction` was executed, if `before` were before it. CL was `cl`
+/// before, and EIP is `eip` after it. Where that cannot be told they count as defined.
 pub fn undefined_after(instruction: &Instruction, cl: u8, eip: u32, before: Eflags) -> Eflags {
     let goes_on = instruction.flow_control() == FlowControl::Next;
     if goes_on && eip != instruction.next_ip32() {
@@ -299,12 +302,13 @@ mod tests {
     use crate::engine::Engine;
     use crate::interpreter::Interpreter;
 
-    /// The status flags that `code` leaves, which executes as many instructions, on a processor of that maker.
-    fn left(maker: Maker, code: &[u8], instructions: u64) -> Eflags {
+    /// The status flags that `code` leaves, which executes as many instructions, on a processor of that
+    /// vendor.
+    fn left(vendor: Vendor, code: &[u8], instructions: u64) -> Eflags {
         let mut memory = Memory::new(1 << 20).unwrap();
         memory.load_image(0x7c00, code).unwrap();
         let mut cpu = Cpu::new();
-        cpu.maker = maker;
+        cpu.vendor = vendor;
         cpu.set_real_mode_entry(0, 0x7c00);
         for (register, value) in [(reg::AX, 0x00f0), (reg::CX, 3), (reg::DX, 0)] {
             cpu.set_gpr(register, value);
@@ -316,7 +320,7 @@ mod tests {
     /// Read off processors of both makers.
     #[test]
     fn what_is_undefined_is_left_as_the_makers_do() {
-        let (intel, amd) = (Maker::Intel, Maker::Amd);
+        let (intel, amd) = (Vendor::Intel, Vendor::Amd);
         let shr = [0xd1, 0xe8];
         assert_eq!((left(intel, &shr, 1), left(amd, &shr, 1)), (PF, PF | AF));
         // CMP AL, AL; SHLD AX, AX, 10: C003h, where bit 6 has left last.

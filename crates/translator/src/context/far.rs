@@ -13,8 +13,8 @@ pub(crate) struct FarMode {
     pub(crate) base: u32,
     /// The address of the jump table of its mode.
     pub(crate) table: u64,
-    /// The value of [`Context::targets`] for it.
-    pub(crate) targets: u64,
+    /// The value of [`Context::code_limit`] for it.
+    pub(crate) code_limit: u64,
     /// In protected mode: the host address of its descriptor, and the value that the descriptor had when CS
     /// was loaded from it.
     pub(crate) host: u64,
@@ -30,7 +30,7 @@ pub(crate) const FAR_BITS: u32 = 0x1f0;
 impl FarMode {
     /// An empty entry.
     pub(crate) const NONE: FarMode =
-        FarMode { selector: u32::MAX, base: 0, table: 0, targets: 0, host: 0, descriptor: 0 };
+        FarMode { selector: u32::MAX, base: 0, table: 0, code_limit: 0, host: 0, descriptor: 0 };
 
     /// Index in [`Context::far_modes`] of the segments of protected mode. Those of real mode and virtual-8086
     /// mode have index 0.

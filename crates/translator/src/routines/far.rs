@@ -5,11 +5,11 @@ use std::mem::offset_of;
 
 use ring3_x86::segment::sreg;
 
-use super::sides::read_gate;
+use super::privileges::read_gate;
 use super::{ask_interpreter, jump_by_table, numeric_ask};
 use crate::context::{Context, FAR_BITS, FAR_MODES, FarMode, Transfer, View};
-use crate::descriptors::{CALL, SLOTS, Slot};
-use crate::routines::descriptors::SLOT_NUMBER_SHIFT;
+use crate::descriptors::{CALL, KNOWN_DESCRIPTORS, KnownDescriptor};
+use crate::routines::descriptors::DESCRIPTOR_NUMBER_SHIFT;
 
 /// Loads R10 with the address of the [`FarMode`] of the selector in R9D, from those at `modes`. Leaves the
 /// instruction to the interpreter if the segment is not known, or if numeric registers are in use. Keeps RCX
@@ -95,8 +95,8 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
         "mov [r14 + {selector}], r9w",
         "mov r9d, [r10 + {mode_base}]",
         "mov [r14 + {base}], r9d",
-        "mov r9, [r10 + {mode_targets}]",
-        "mov [r14 + {targets}], r9",
+        "mov r9, [r10 + {mode_code_limit}]",
+        "mov [r14 + {code_limit}], r9",
         "mov dword ptr [r14 + {has_gone_far}], 1",
         "mov r13, [r10 + {table}]",
         // Numeric instructions have addresses with another selector from here on, so the engine is asked
@@ -108,13 +108,13 @@ pub(crate) unsafe extern "sysv64" fn far_go() {
         "jmp {jump_by_table}",
         mode_selector = const offset_of!(FarMode, selector),
         mode_base = const offset_of!(FarMode, base),
-        mode_targets = const offset_of!(FarMode, targets),
+        mode_code_limit = const offset_of!(FarMode, code_limit),
         table = const offset_of!(FarMode, table),
         selector = const offset_of!(Context, selectors) + 2 * sreg::CS as usize,
         base = const offset_of!(Context, views)
             + size_of::<View>() * sreg::CS as usize
             + offset_of!(View, base),
-        targets = const offset_of!(Context, targets),
+        code_limit = const offset_of!(Context, code_limit),
         has_gone_far = const offset_of!(Context, has_gone_far),
         numeric_ask = sym numeric_ask,
         numeric_check = const offset_of!(Context, numeric_check),
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "sysv64" fn far_gate() {
         "call {read_gate}",
         "jc 2f",
         "mov [r14 + {far_selector}], r8w",
-        "mov r8d, [r14 + {branch}]",
+        "mov r8d, [r14 + {branch_target}]",
         "mov [r14 + {far_offset}], r8d",
         "movzx r8d, byte ptr [r14 + {flags}]",
         "shl r8d, 8",
@@ -155,21 +155,21 @@ pub(crate) unsafe extern "sysv64" fn far_gate() {
         far_flags = const offset_of!(Context, far_flags),
         system_flags = const offset_of!(Context, system_flags),
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
-        branch = const offset_of!(Context, branch),
+        branch_target = const offset_of!(Context, branch_target),
         ask_interpreter = sym ask_interpreter,
     )
 }
 
 /// Checks a far transfer of flat code to the selector in R8D. Leaves the instruction to the interpreter
 /// unless the selector's descriptor is that of flat code of the privilege that `ALLOWED` says, and is the one
-/// in the selector's slot. Does so too if numeric registers are in use and the transfer changes the selector
+/// in the selector's entry. Does so too if numeric registers are in use and the transfer changes the selector
 /// of CS. Uses R9 and R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
     naked_asm!(
         keep_flags!(),
-        find_slot!(),
-        check_slot!("r10 + {allowed}", "r9", "3f"),
+        find_descriptor!(),
+        check_descriptor!("r10 + {allowed}", "r9", "3f"),
         "cmp r8w, [r14 + {code}]",
         "jne 4f",
         "2:",
@@ -181,16 +181,16 @@ pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
         "3:",
         restore_flags!(),
         "jmp {ask_interpreter}",
-        kept = const offset_of!(Context, kept),
-        number_shift = const SLOT_NUMBER_SHIFT,
-        slot_mask = const SLOTS - 1,
-        slot_shift = const size_of::<Slot>().ilog2(),
-        slots = const offset_of!(Context, slots),
-        selector = const offset_of!(Slot, selector),
-        allowed = const offset_of!(Slot, allowed) + sreg::CS as usize,
+        saved_rax = const offset_of!(Context, saved_rax),
+        number_shift = const DESCRIPTOR_NUMBER_SHIFT,
+        number_mask = const KNOWN_DESCRIPTORS - 1,
+        descriptor_shift = const size_of::<KnownDescriptor>().ilog2(),
+        known_descriptors = const offset_of!(Context, known_descriptors),
+        selector = const offset_of!(KnownDescriptor, selector),
+        allowed = const offset_of!(KnownDescriptor, allowed) + sreg::CS as usize,
         here = const ALLOWED,
-        host = const offset_of!(Slot, host),
-        descriptor = const offset_of!(Slot, descriptor),
+        host = const offset_of!(KnownDescriptor, host),
+        descriptor = const offset_of!(KnownDescriptor, descriptor),
         code = const offset_of!(Context, selectors) + 2 * sreg::CS as usize,
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         ask_interpreter = sym ask_interpreter,
@@ -198,35 +198,35 @@ pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
 }
 
 /// Checks a far call as [`far_check_flat`] does. The call may also be through a call gate that is known to
-/// lead to such code (SDM vol. 3, 6.8.4). Then this replaces the target, in [`Context::branch`], and the
-/// selector of the code, in [`Context::far_selector`], by those of the gate.
+/// lead to such code (SDM vol. 3, 6.8.4). Then this replaces the target, in [`Context::branch_target`], and
+/// the selector of the code, in [`Context::far_selector`], by those of the gate.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_call<const ALLOWED: u8>() {
     naked_asm!(
         keep_flags!(),
-        find_slot!(),
-        check_slot!("r10 + {allowed}", "r9", "2f"),
+        find_descriptor!(),
+        check_descriptor!("r10 + {allowed}", "r9", "2f"),
         // The descriptor in memory is a known gate, and so not that of code.
         "mov r8d, [r10 + {offset}]",
-        "mov [r14 + {branch}], r8d",
+        "mov [r14 + {branch_target}], r8d",
         "mov r8d, [r10 + {gate_code}]",
         "2:",
         "mov [r14 + {far_selector}], r8w",
         restore_flags!(),
         "jmp {far_check_flat}",
-        kept = const offset_of!(Context, kept),
-        number_shift = const SLOT_NUMBER_SHIFT,
-        slot_mask = const SLOTS - 1,
-        slot_shift = const size_of::<Slot>().ilog2(),
-        slots = const offset_of!(Context, slots),
-        selector = const offset_of!(Slot, selector),
-        allowed = const offset_of!(Slot, allowed) + CALL,
+        saved_rax = const offset_of!(Context, saved_rax),
+        number_shift = const DESCRIPTOR_NUMBER_SHIFT,
+        number_mask = const KNOWN_DESCRIPTORS - 1,
+        descriptor_shift = const size_of::<KnownDescriptor>().ilog2(),
+        known_descriptors = const offset_of!(Context, known_descriptors),
+        selector = const offset_of!(KnownDescriptor, selector),
+        allowed = const offset_of!(KnownDescriptor, allowed) + CALL,
         here = const ALLOWED,
-        host = const offset_of!(Slot, host),
-        descriptor = const offset_of!(Slot, descriptor),
-        offset = const offset_of!(Slot, view) + offset_of!(View, base),
-        gate_code = const offset_of!(Slot, near),
-        branch = const offset_of!(Context, branch),
+        host = const offset_of!(KnownDescriptor, host),
+        descriptor = const offset_of!(KnownDescriptor, descriptor),
+        offset = const offset_of!(KnownDescriptor, view) + offset_of!(View, base),
+        gate_code = const offset_of!(KnownDescriptor, near),
+        branch_target = const offset_of!(Context, branch_target),
         far_selector = const offset_of!(Context, far_selector),
         far_check_flat = sym far_check_flat::<ALLOWED>,
     )

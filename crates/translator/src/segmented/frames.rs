@@ -7,9 +7,9 @@ use super::instructions::mov;
 use super::{
     Access, access, add_base, check, copy, load_top, release, set_top, sized, store_below, touch,
 };
+use crate::code::emitter::Emitter;
+use crate::code::frames::ALL;
 use crate::context::at;
-use crate::emitter::Emitter;
-use crate::frames::ALL;
 use crate::mode::Segmented;
 
 /// Translates an instruction of this file. Returns false if it is another one or is left to the interpreter,
@@ -45,7 +45,7 @@ fn has_no_others(enter: &Instruction) -> bool {
 fn locate(emitter: &mut Emitter, segmented: &Segmented, bytes: i32, size: u32, kind: Access) {
     load_top(emitter, segmented, bytes);
     if !segmented.has_32_bit_stack {
-        emitter.load_field(Register::R9, at::WORDS);
+        emitter.load_field(Register::R9, at::WORD_LIMIT);
         touch(emitter, Register::R8, 8 * size - 1);
     }
     check(emitter, Register::SS, kind, 8 * size);

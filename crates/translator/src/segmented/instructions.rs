@@ -7,12 +7,12 @@ use super::{
     Access, access, address, copy, field, frames, load_from_stack, load_offset, peek, push,
     push_as, push_number, release, set_top, sized, strings, view, zero_extend,
 };
+use crate::code::copy::{rename, translate_with, with_high_byte};
+use crate::code::emitter::Emitter;
+use crate::code::flags;
+use crate::code::segments::{self, selector};
 use crate::context::at;
-use crate::copy::{rename, translate_with, with_high_byte};
-use crate::emitter::Emitter;
-use crate::flags;
 use crate::mode::{Loading, Mode, Segmented};
-use crate::segments::{self, selector};
 
 /// Translates an instruction after which the next one follows. Returns false if it is left to the
 /// interpreter; the caller then throws away what was written.
@@ -212,12 +212,12 @@ fn segment_registers(
             let offset = access(emitter, from, Access::Read, size);
             let value = sized(Register::R10D, size);
             emitter.instruction(Instruction::with2(mov(value, false), value, offset));
-            emitter.store(field(at::BRANCH), Register::R10D);
+            emitter.store(field(at::BRANCH_TARGET), Register::R10D);
             load_offset(emitter, instruction, size);
             let new_selector = access(emitter, from, Access::Read, 2);
             emitter.load_word(Register::R8D, new_selector);
             load_segment(emitter, to, mode, segmented);
-            emitter.load(Register::R10D, field(at::BRANCH));
+            emitter.load(Register::R10D, field(at::BRANCH_TARGET));
             copy(emitter, rename(register), value);
         }
         Code::Mov_r32_cr => return segments::translate(emitter, instruction, mode.is_user),

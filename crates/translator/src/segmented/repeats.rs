@@ -1,5 +1,6 @@
 //! MOVS, CMPS, STOS, LODS and SCAS with a repeat prefix, in segmented code. The host's own instructions
-//! execute them, with addresses in the window in RSI and RDI as in flat code ([`strings`](crate::strings)).
+//! execute them, with addresses in the window in RSI and RDI as in flat code
+//! ([`strings`](crate::code::strings)).
 //!
 //! All accesses are checked before the first iteration: DF must be clear, no offset may wrap, and the last
 //! byte must be within the limit. Otherwise the instruction is left to the interpreter. After a fault between
@@ -11,9 +12,9 @@ use ring3_x86::decode::has_16_bit_addresses;
 use ring3_x86::flags::Eflags;
 
 use super::{Access, add, copy, field, sized, view, zero_extend};
+use crate::code::emitter::{Branch, Emitter};
+use crate::code::strings::{Form, check_budget, check_end, compares, take_iterations};
 use crate::context::at;
-use crate::emitter::{Branch, Emitter};
-use crate::strings::{Form, check_budget, check_end, compares, take_iterations};
 
 /// Translates `instruction`, which the prefix `repeat` repeats. Returns false if it is left to the
 /// interpreter, and then writes nothing.
@@ -76,7 +77,7 @@ fn check_direction(emitter: &mut Emitter) {
         Register::R9D,
         Register::R8D,
     ));
-    emitter.load_field(Register::R8, at::FORWARD);
+    emitter.load_field(Register::R8, at::FORWARD_CHECK);
     let there = MemoryOperand::with_base_index(Register::R8, Register::R9);
     emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R9D, there));
 }
@@ -164,11 +165,11 @@ impl Repeated {
 
     /// Faults unless all iterations may access `operand` and no offset wraps. Uses R8 and R9.
     fn check(&self, emitter: &mut Emitter, operand: &Operand) {
-        let limit = if operand.access == Access::Write { at::WRITES } else { at::READS };
+        let limit = if operand.access == Access::Write { at::WRITE_LIMIT } else { at::READ_LIMIT };
         self.load_offset(emitter, operand);
         self.check_last(emitter, view(operand.segment) + limit);
         if self.is_16_bit {
-            self.check_last(emitter, at::WORDS);
+            self.check_last(emitter, at::WORD_LIMIT);
         }
     }
 

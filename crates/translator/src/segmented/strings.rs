@@ -7,8 +7,8 @@ use ring3_x86::decode::has_16_bit_addresses;
 use ring3_x86::flags::Eflags;
 
 use super::{Access, access, copy, repeats, sized, zero_extend};
-use crate::emitter::Emitter;
-use crate::strings::repeat_prefix;
+use crate::code::emitter::Emitter;
+use crate::code::strings::repeat_prefix;
 
 /// Translates `instruction`. Returns false if it is left to the interpreter, and then writes nothing.
 pub(super) fn translate(emitter: &mut Emitter, instruction: &Instruction) -> bool {

@@ -7,7 +7,7 @@ use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use tracing::{debug, warn};
 
 use super::Translator;
-use crate::slots::Slots;
+use crate::code::branch_slots::BranchSlots;
 
 /// The state that decides what page tables mean. While it stays the same, a page changes only if its entries
 /// do.
@@ -144,7 +144,7 @@ impl Translator {
     /// `page`, which has become writable like any other.
     pub(super) fn translate_writers(&mut self, page: u32) {
         for (linear, code) in self.changing.take_writers(page) {
-            self.left.remove(&linear);
+            self.barred.remove(&linear);
             self.signals.remove(&linear);
             self.drop_page(code);
         }
@@ -181,13 +181,13 @@ impl Translator {
     pub(super) fn forget_code(&mut self) {
         self.numeric.note_pointers(&self.blocks, &mut self.context);
         self.blocks.clear();
-        self.left.clear();
+        self.barred.clear();
         self.patience.clear();
         self.for_user.clear();
         self.signals.clear();
         self.device_reads.clear();
         self.ops.clear();
-        self.slots.iter_mut().for_each(Slots::clear);
+        self.branch_slots.iter_mut().for_each(BranchSlots::clear);
         self.changing.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();

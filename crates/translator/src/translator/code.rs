@@ -8,9 +8,9 @@ use ring3_x86::decode::MAX_LENGTH;
 use tracing::debug;
 
 use super::{LARGEST_BLOCK, Translator};
-use crate::block::{self, ChangingSource, Second, Source};
-use crate::code_cache;
-use crate::host_memory::PAGE;
+use crate::code::block::{self, ChangingSource, Second, Source};
+use crate::code::cache;
+use crate::memory::host_memory::PAGE;
 
 impl Translator {
     /// Returns the number of the block for the address `eip` in CS, or None if the interpreter must execute
@@ -32,7 +32,7 @@ impl Translator {
             return Ok(None);
         };
         if let Some(number) = self.blocks.number(linear, place, mode_number) {
-            self.blocks.set_slot(number, self.slots[usize::from(is_user)].find(linear));
+            self.blocks.set_slot(number, self.branch_slots[usize::from(is_user)].find(linear));
             let block = self.blocks.get(number);
             let now = memory.page_from(place).unwrap_or_default();
             match block.second {
@@ -60,7 +60,7 @@ impl Translator {
                 }
             }
         }
-        if self.cache.len() + LARGEST_BLOCK > code_cache::SIZE {
+        if self.cache.len() + LARGEST_BLOCK > cache::SIZE {
             debug!("the code cache is full");
             self.counters.flushes += 1;
             self.forget_code();
@@ -92,7 +92,7 @@ impl Translator {
             place,
             model: cpu.model,
             mode: (mode_number, mode),
-            left: &self.left,
+            barred: &self.barred,
             for_user: &self.for_user,
             device_reads: &self.device_reads,
             next_op: self.ops.len() as u32,
@@ -103,7 +103,7 @@ impl Translator {
             },
             changing: is_changing.then(|| ChangingSource {
                 host: bytes.as_ptr().addr() as u64,
-                numbers: self.changing.numbers(),
+                immediates: self.changing.immediates(),
             }),
         };
         let in_page = |target: u32| {
@@ -112,8 +112,8 @@ impl Translator {
             let block = self.blocks.find(target, place, mode_number);
             block.map(|block| block.linked_entry)
         };
-        let slots = &mut self.slots[usize::from(is_user)];
-        let (block, code, ops) = block::translate(&source, self.cache.end(), slots, in_page);
+        let branch_slots = &mut self.branch_slots[usize::from(is_user)];
+        let (block, code, ops) = block::translate(&source, self.cache.end(), branch_slots, in_page);
         // The decoder may have looked at the bytes after the block's end to decide that it ends there.
         let len = usize::from(block.bytes) + MAX_LENGTH;
         let len = len.min(PAGE - (place & (PAGE - 1)));

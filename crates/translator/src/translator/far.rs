@@ -19,7 +19,7 @@ struct Family {
     segmented: Segmented,
     /// CR3 for code of users, which has a space for each value.
     cr3: Option<u64>,
-    /// The value of [`Space::tables_generation`](crate::space::Space::tables_generation).
+    /// The value of [`Space::tables_generation`](crate::memory::space::Space::tables_generation).
     tables: u64,
 }
 
@@ -93,7 +93,7 @@ impl Translator {
             selector: code.selector.into(),
             base: code.base as u32,
             table,
-            targets: self.context.targets,
+            code_limit: self.context.code_limit,
             ..FarMode::NONE
         };
         if is_protected {
@@ -104,8 +104,8 @@ impl Translator {
                 return;
             }
             let Translator { descriptors, limits, context, .. } = self;
-            let Some(slot) = descriptors.note_code(cpu, memory, limits, context) else { return };
-            (mode.host, mode.descriptor) = (slot.host, slot.descriptor);
+            let Some(known) = descriptors.note_code(cpu, memory, limits, context) else { return };
+            (mode.host, mode.descriptor) = (known.host, known.descriptor);
         } else if code.base != u64::from(code.selector) << 4 {
             return;
         }

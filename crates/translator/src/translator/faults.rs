@@ -9,10 +9,10 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::segment::sreg;
 
-use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Left, Middle, STEP, Translator};
-use crate::block::Site;
+use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Middle, Next, STEP, Translator};
 use crate::budget;
-use crate::space::{Access, Fill};
+use crate::code::block::Site;
+use crate::memory::space::{Fill, PageAccess};
 
 /// Upper bound of the host's mappings. Linux allows 65530.
 const MAX_MAPPINGS: usize = 40_000;
@@ -88,22 +88,22 @@ fn address_registers(cpu: &Cpu) -> ([u32; 8], [u64; 2]) {
     (general, [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base))
 }
 
-/// The place where translated code was left.
+/// The point at which translated code was left.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct At {
+pub(super) struct Point {
     pub(super) site: Site,
     /// Number of instructions in its block from the site on.
     pub(super) rest_of_block: u16,
 }
 
-impl At {
+impl Point {
     /// Continues at the site, in the middle of the block, whose entry is not passed again.
-    pub(super) fn go_on(&self, cpu: &Cpu, deadline: u64) -> Left {
+    pub(super) fn go_on(&self, cpu: &Cpu, deadline: u64) -> Next {
         let allowed = deadline - cpu.instructions;
         if u64::from(self.rest_of_block) > allowed {
-            Left::Interpret(allowed)
+            Next::Interpret(allowed)
         } else {
-            Left::Again(Middle {
+            Next::Again(Middle {
                 counted: self.site.counted - self.site.before,
                 stack_offset: self.site.stack_offset,
             })
@@ -119,10 +119,10 @@ impl Translator {
         memory: &mut Memory,
         allowed: u64,
         deadline: u64,
-    ) -> io::Result<Left> {
+    ) -> io::Result<Next> {
         self.counters.signals += 1;
-        let at = self.return_to_site(cpu, self.context.fault_rip, allowed);
-        let At { site, rest_of_block } = at;
+        let point = self.return_to_site(cpu, self.context.fault_rip, allowed);
+        let Point { site, rest_of_block } = point;
         let address = self.context.fault_address;
         let is_user = cpu.is_user();
         let is_access = self.context.fault_signal == libc::SIGSEGV as u64;
@@ -130,30 +130,30 @@ impl Translator {
             let rest = deadline - cpu.instructions;
             if site.repeats && site.compares {
                 // The instruction may end long before its count does.
-                return Ok(Left::Interpret(rest.min(INTERPRETED_ITERATIONS)));
+                return Ok(Next::Interpret(rest.min(INTERPRETED_ITERATIONS)));
             }
             if site.repeats {
                 // All of the rest is for its iterations.
                 let before_rest = rest.min(budget::LONGEST).saturating_sub(rest_of_block.into());
                 if before_rest < LEAST_ITERATIONS {
-                    return Ok(Left::Interpret(rest));
+                    return Ok(Next::Interpret(rest));
                 }
                 self.put_off_after(&site, before_rest);
-                return Ok(at.go_on(cpu, deadline));
+                return Ok(point.go_on(cpu, deadline));
             }
             if site.before > 0 {
                 // The check after a call, after which the block continues, has failed.
-                return Ok(at.go_on(cpu, deadline));
+                return Ok(point.go_on(cpu, deadline));
             }
             // The check at the block's entry has failed: no instruction of the block is counted.
             if u64::from(rest_of_block) > rest {
-                return Ok(Left::Interpret(rest));
+                return Ok(Next::Interpret(rest));
             }
-            return Ok(Left::Again(Middle::default()));
+            return Ok(Next::Again(Middle::default()));
         }
         if is_access && self.spaces.current(is_user).returns().is_full_at(address) {
             self.spaces.current(is_user).returns().clear();
-            return Ok(at.go_on(cpu, deadline));
+            return Ok(point.go_on(cpu, deadline));
         }
         if self.note_signal(cpu, memory) || !is_access {
             return Ok(STEP);
@@ -164,27 +164,27 @@ impl Translator {
                 && is_user
             {
                 // INT n has pushed on the supervisor's stack.
-                return self.bring_in(cpu, memory, at, linear, deadline);
+                return self.bring_in(cpu, memory, point, linear, deadline);
             }
-            return self.user_faulted(cpu, memory, at, deadline);
+            return self.user_faulted(cpu, memory, point, deadline);
         };
         let filled = self.fill(cpu, memory, is_user, linear, writes)?;
         match filled {
-            Fill::Done => Ok(at.go_on(cpu, deadline)),
+            Fill::Done => Ok(point.go_on(cpu, deadline)),
             Fill::Faults => {
                 if is_user {
                     self.store(cpu);
                     self.page_fault = Some(PageFault::at(cpu, linear, writes));
                 }
-                Ok(Left::Step { is_numeric: site.is_numeric })
+                Ok(Next::Step { is_numeric: site.is_numeric })
             }
-            Fill::Zeros if is_user => Ok(Left::ToPageFault),
-            Fill::Zeros => Ok(Left::Step { is_numeric: site.is_numeric }),
-            Fill::Leave | Fill::WritesCode(_) => {
-                self.leave_if_often(cpu, memory, filled.written());
-                Ok(Left::Step { is_numeric: site.is_numeric })
+            Fill::Zeros if is_user => Ok(Next::ToPageFault),
+            Fill::Zeros => Ok(Next::Step { is_numeric: site.is_numeric }),
+            Fill::Interpret | Fill::WritesCode(_) => {
+                self.bar_if_often(cpu, memory, filled.written());
+                Ok(Next::Step { is_numeric: site.is_numeric })
             }
-            Fill::OfUser => self.users_page_faulted(cpu, memory, at, linear, deadline),
+            Fill::OfUser => self.users_page_faulted(cpu, memory, point, linear, deadline),
             Fill::OfSupervisor => unreachable!("the window is that of the code"),
         }
     }
@@ -199,7 +199,7 @@ impl Translator {
         linear: u32,
         writes: bool,
     ) -> io::Result<Fill> {
-        self.fill_with(cpu, memory, is_user, Access { linear, writes, to_users: is_user })
+        self.fill_with(cpu, memory, is_user, PageAccess { linear, writes, to_users: is_user })
     }
 
     /// Fills the window of user code, or that of supervisor code, after `access` has faulted there.
@@ -208,7 +208,7 @@ impl Translator {
         cpu: &mut Cpu,
         memory: &mut Memory,
         is_user: bool,
-        access: Access,
+        access: PageAccess,
     ) -> io::Result<Fill> {
         let Some(file) = self.file.clone() else { return Ok(Fill::Faults) };
         if self.spaces.mappings() > MAX_MAPPINGS {
@@ -275,11 +275,11 @@ impl Translator {
             if exit != Exit::Deadline || cpu.instructions >= deadline || !cpu.is_user() {
                 break;
             }
-            let at = PageFault::at(cpu, 0, false);
+            let point = PageFault::at(cpu, 0, false);
             exit = self.interpreter.run(cpu, memory, 1);
             if let Some(code) = self.interpreter.take_page_fault() {
                 let writes = u64::from(code) & WRITE_FAULT != 0;
-                self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..at });
+                self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..point });
                 break;
             }
         }
@@ -309,7 +309,7 @@ impl Translator {
     }
 
     /// Restores the guest's state to that before the instruction whose host code was left at `rip`.
-    pub(super) fn return_to_site(&mut self, cpu: &mut Cpu, rip: u64, allowed: u64) -> At {
+    pub(super) fn return_to_site(&mut self, cpu: &mut Cpu, rip: u64, allowed: u64) -> Point {
         let Some((block, site)) = self.blocks.at(rip as u32) else {
             unreachable!("translated code is in blocks");
         };
@@ -318,19 +318,19 @@ impl Translator {
         let rest_of_block = block.instructions - site.before;
         let strings = mem::take(&mut self.context.strings);
         self.move_stack(site.stack_offset);
-        let mut left =
-            self.budget.left(self.context.budget) + i64::from(site.counted - site.before);
+        let mut remaining =
+            self.budget.remaining(self.context.budget) + i64::from(site.counted - site.before);
         for (register, difference) in [reg::CX, reg::SI, reg::DI].into_iter().zip(strings) {
             let host = &mut self.context.gpr[usize::from(register)];
             *host = host.wrapping_add(difference);
         }
         let count = u64::from(site.count_in(self.context.gpr[usize::from(reg::CX)]));
-        if site.repeats && self.context.count >= count {
-            left -= (self.context.count - count) as i64;
+        if site.repeats && self.context.repeat_count >= count {
+            remaining -= (self.context.repeat_count - count) as i64;
         }
         self.context.gpr[usize::from(reg::CX)] += mem::take(&mut self.put_off);
         self.context.after_repeating = self.budget.end(true);
-        cpu.instructions += (allowed as i64 - left) as u64;
-        At { site, rest_of_block }
+        cpu.instructions += (allowed as i64 - remaining) as u64;
+        Point { site, rest_of_block }
     }
 }

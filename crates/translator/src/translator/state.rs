@@ -34,7 +34,7 @@ impl Translator {
             (context.base_of[index], context.near_bases[index]) = if segment.is_free() {
                 ((&raw const context.bases[index]).addr() as u64, segment.base)
             } else {
-                (context.nothing, NO_BASE)
+                (context.faulting, NO_BASE)
             };
         }
     }
@@ -45,7 +45,7 @@ impl Translator {
             let view = View::of(cpu.segment(register), &self.limits);
             self.context.views[usize::from(register)] = view;
         }
-        self.context.targets = self.limits.up_to(cpu.segment(sreg::CS).limit);
+        self.context.code_limit = self.limits.up_to(cpu.segment(sreg::CS).limit);
     }
 
     /// Sets the time stamp for translated code that may execute `allowed` instructions.

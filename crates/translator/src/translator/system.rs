@@ -53,7 +53,7 @@ impl Translator {
     fn load_debug_registers(&mut self, cpu: &Cpu) {
         let context = &mut self.context;
         context.debug_registers = if cpu.guards_debug_registers() {
-            context.nothing
+            context.faulting
         } else {
             context.cpu + Cpu::DEBUG_REGISTERS as u64
         };
@@ -76,14 +76,14 @@ impl Translator {
         let count = cpu.instructions;
         if matches!(system, Some(System::Cpuid | System::Rdmsr | System::Wrmsr)) {
             // The instructions before this one: it is counted when it is complete.
-            let left = self.budget.left(self.context.budget);
-            cpu.instructions = count.wrapping_add_signed(allowed as i64 - left - 1);
+            let remaining = self.budget.remaining(self.context.budget);
+            cpu.instructions = count.wrapping_add_signed(allowed as i64 - remaining - 1);
         }
         let goes_on = self.execute_and_take_in(cpu, memory, number, system);
         cpu.instructions = count;
         let Some(goes_on) = goes_on else { return outcome::STOPPED };
         let mut outcome = outcome::DONE;
-        if system == Some(System::Look) {
+        if system == Some(System::SegmentCheck) {
             outcome |= outcome::SETS_ZERO;
             if cpu.status.zero() {
                 outcome |= Eflags::ZF.bits();
@@ -116,7 +116,7 @@ impl Translator {
             interpreter.execute_if_plain(cpu, memory, op).then_some(())
         };
         let goes_on = match system? {
-            System::Plain | System::Look => {
+            System::Plain | System::SegmentCheck => {
                 execute(cpu, memory)?;
                 context.control[2] = cpu.cr2 as u32;
                 true
@@ -176,7 +176,7 @@ impl Translator {
             }
             System::Page => {
                 execute(cpu, memory)?;
-                self.invalidate_beside(cpu, memory)
+                self.invalidate_in_place(cpu, memory)
             }
         };
         Some(goes_on)
@@ -186,8 +186,8 @@ impl Translator {
     /// not in the host's.
     fn change_numeric(&mut self, cpu: &Cpu) {
         self.context.set_control(cpu);
-        let entry = match self.numeric.place() {
-            numeric::Place::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
+        let entry = match self.numeric.location() {
+            numeric::Location::Image if Numeric::are_enabled(cpu) => NumericEntry::Load,
             _ => NumericEntry::Ask,
         };
         self.context.set_numeric_entry(entry, Numeric::is_sse_enabled(cpu));
@@ -195,7 +195,7 @@ impl Translator {
 
     /// Drops what INVLPG has invalidated. Returns false if this may have dropped translated code, or if the
     /// window of user code has changed.
-    fn invalidate_beside(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
+    fn invalidate_in_place(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
         let is_user = cpu.is_user();
         let before = self.spaces.forgotten();
         self.spaces.current(is_user).returns().set_top(self.context.returns);

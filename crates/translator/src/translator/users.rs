@@ -18,10 +18,10 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::paging;
 
-use super::faults::{At, WRITE_FAULT};
-use super::{Left, Translator};
+use super::faults::{Point, WRITE_FAULT};
+use super::{Next, Translator};
 use crate::context::REGION_SHIFT;
-use crate::space::{Access, Fill};
+use crate::memory::space::{Fill, PageAccess};
 
 /// Regions that are not only the supervisor's, by number.
 #[derive(Debug, Default)]
@@ -58,10 +58,10 @@ impl Translator {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        at: At,
+        point: Point,
         linear: u32,
         deadline: u64,
-    ) -> io::Result<Left> {
+    ) -> io::Result<Next> {
         let instruction = self.linear_of_instruction();
         let region = Regions::number(linear);
         let is_flat = self.modes.current().1.segmented.is_none();
@@ -73,16 +73,16 @@ impl Translator {
             || chooses && self.regions.of_user.contains(&region)
             || self.lives_with_user(cpu, memory, linear);
         if comes_in {
-            return self.bring_in(cpu, memory, at, linear, deadline);
+            return self.bring_in(cpu, memory, point, linear, deadline);
         }
         if chooses {
             self.regions.of_user.push(region);
             self.context.set_region(region, true);
-            return Ok(at.go_on(cpu, deadline));
+            return Ok(point.go_on(cpu, deadline));
         }
         self.for_user.insert(instruction);
         self.drop_block(cpu, memory);
-        Ok(Left::Step { is_numeric: at.site.is_numeric })
+        Ok(Next::Step { is_numeric: point.site.is_numeric })
     }
 
     /// Returns whether the supervisor's code at EIP or its stack are in pages of users, as `linear` is. If
@@ -102,22 +102,22 @@ impl Translator {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        at: At,
+        point: Point,
         linear: u32,
         deadline: u64,
-    ) -> io::Result<Left> {
+    ) -> io::Result<Next> {
         let writes = self.context.fault_code & WRITE_FAULT != 0;
         let to_users = !cpu.cr4().contains(Cr4::SMAP);
-        let access = Access { linear, writes, to_users };
+        let access = PageAccess { linear, writes, to_users };
         let filled = self.fill_with(cpu, memory, false, access)?;
         match filled {
-            Fill::Done => return Ok(at.go_on(cpu, deadline)),
-            Fill::Leave | Fill::WritesCode(_) | Fill::OfUser => {
-                self.leave_if_often(cpu, memory, filled.written());
+            Fill::Done => return Ok(point.go_on(cpu, deadline)),
+            Fill::Interpret | Fill::WritesCode(_) | Fill::OfUser => {
+                self.bar_if_often(cpu, memory, filled.written());
             }
             Fill::Faults | Fill::Zeros | Fill::OfSupervisor => {}
         }
-        Ok(Left::Step { is_numeric: at.site.is_numeric })
+        Ok(Next::Step { is_numeric: point.site.is_numeric })
     }
 
     /// Handles a fault, in the window of user code, of supervisor code that chooses between windows.
@@ -125,11 +125,11 @@ impl Translator {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        at: At,
+        point: Point,
         deadline: u64,
-    ) -> io::Result<Left> {
-        let again = Ok(at.go_on(cpu, deadline));
-        let step = Ok(Left::Step { is_numeric: at.site.is_numeric });
+    ) -> io::Result<Next> {
+        let again = Ok(point.go_on(cpu, deadline));
+        let step = Ok(Next::Step { is_numeric: point.site.is_numeric });
         let address = self.context.fault_address;
         if self.spaces.is_nowhere(address) {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
@@ -141,7 +141,7 @@ impl Translator {
         let Some(linear) = self.spaces.linear_of_user(address) else {
             if self.modes.current().1.segmented.is_some() {
                 // The access is beyond the limit of a segment, or in a segment that grows down.
-                self.leave_if_often(cpu, memory, None);
+                self.bar_if_often(cpu, memory, None);
             }
             return step;
         };
@@ -157,8 +157,8 @@ impl Translator {
                 again
             }
             Fill::Faults | Fill::Zeros | Fill::OfUser => step,
-            Fill::Leave | Fill::WritesCode(_) => {
-                self.leave_if_often(cpu, memory, filled.written());
+            Fill::Interpret | Fill::WritesCode(_) => {
+                self.bar_if_often(cpu, memory, filled.written());
                 step
             }
         }

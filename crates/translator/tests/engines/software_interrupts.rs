@@ -1,7 +1,7 @@
-//! A program that calls the supervisor again and again by INT n, INT3 or an instruction that faults. The handler
-//! executes another INT n, and both return by IRET. All of them log what they see. The logs must be the same on
-//! both engines, wherever execution stops in between, and whatever the handler changes in tables, in its stack
-//! and in the frame to which it returns.
+//! A program that calls the supervisor again and again by INT n, INT3 or an instruction that faults. The
+//! handler executes another INT n, and both return by IRET. All of them log what they see. The logs must be
+//! the same on both engines, wherever execution stops in between, and whatever the handler changes in tables,
+//! in its stack and in the frame to which it returns.
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;

@@ -6,7 +6,7 @@ use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::softfloat::F80;
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 
 use super::common::guest::registers;
 use super::common::host_fpu;
@@ -60,7 +60,7 @@ pub(crate) enum Edges {
 /// segments. At EIP there is memory with room for some code.
 pub(crate) fn random_cpu(random: &mut Random, edges: Edges) -> Cpu {
     let mut cpu = Cpu::new();
-    cpu.maker = Maker::of_host();
+    cpu.vendor = Vendor::of_host();
     let mode = random.below(4);
     let is_user = mode == 1 || mode > 1 && random.percent(40);
     let privilege = if is_user { 3 } else { 0 };

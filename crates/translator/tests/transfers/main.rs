@@ -52,7 +52,7 @@ fn segment(memory: &Memory, selector: u16) -> Segment {
 /// Returns a processor that is about to begin.
 fn processor(random: &mut Random, memory: &Memory, programs: &[Program; 2], start: Start) -> Cpu {
     let mut cpu = Cpu::new();
-    cpu.maker = ring3_x86::undefined::Maker::of_host();
+    cpu.vendor = ring3_x86::undefined::Vendor::of_host();
     cpu.gdtr = TableRegister { base: GDT.into(), limit: 0x1ff };
     cpu.idtr = TableRegister { base: IDT.into(), limit: 0x3ff };
     cpu.ldtr = Segment::new(0x80, LDT.into(), 0x3f, Attributes(0x82));

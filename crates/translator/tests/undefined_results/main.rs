@@ -2,7 +2,7 @@
 //! there. The tests execute each form of instruction that works on general registers and flags, with all
 //! counts and on operands at the edges.
 //!
-//! The translator leaves what the host's processor does, and the interpreter what processors of that maker
+//! The translator leaves what the host's processor does, and the interpreter what processors of that vendor
 //! do.
 
 #[path = "../../../x86/tests/common/mod.rs"]
@@ -29,7 +29,7 @@ use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::sse::{MXCSR_INIT, MXCSR_MASK};
 use ring3_x86::table;
-use ring3_x86::undefined::{Maker, undefined};
+use ring3_x86::undefined::{Vendor, undefined};
 
 use machine::{CODE, DATA, MEMORY, Machine, handler};
 
@@ -319,7 +319,7 @@ fn engines_leave_the_same_where_it_is_undefined() {
         }
     }
     println!("{tried} instructions; undefined flags that differ: {:?}", pair.flags);
-    assert!(text.is_empty(), "{:?}\n{text}", Maker::of_host());
+    assert!(text.is_empty(), "{:?}\n{text}", Vendor::of_host());
 }
 
 /// Bits that the host's MXCSR has and the guest's does not, such as AMD's bit 17, must not get into the

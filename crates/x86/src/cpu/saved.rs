@@ -118,7 +118,7 @@ impl Cpu {
         cpu.msrs = state.msrs;
         cpu.fpu = state.fpu;
         cpu.transcendental = self.transcendental;
-        cpu.maker = self.maker;
+        cpu.vendor = self.vendor;
         cpu.clock = self.clock.take();
         cpu.sse = state.sse;
         cpu.model = state.model;

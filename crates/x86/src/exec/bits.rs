@@ -8,7 +8,7 @@ use crate::decode::Op;
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Status;
 use crate::table::{Rows, exec, rm_wide, wide};
-use crate::undefined::Maker;
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -157,16 +157,17 @@ fn scan_reverse<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) 
     Ok(())
 }
 
-/// ZF tells that no bit is set; the destination then stays as it is, as on all real processors. The other flags are undefined ([`Maker`]).
+/// ZF tells that no bit is set; the destination then stays as it is, as on all real processors. The other
+/// flags are undefined ([`Vendor`]).
 fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
     let none = source.zero_extend() == 0;
     let number = if none { 0 } else { number };
     if !none {
         cpu.set(op.reg, W::truncate(number.into()));
     }
-    let status = match cpu.maker {
-        Maker::Intel => Status::logic(W::truncate(number.into())),
-        Maker::Amd => cpu.status,
+    let status = match cpu.vendor {
+        Vendor::Intel => Status::logic(W::truncate(number.into())),
+        Vendor::Amd => cpu.status,
     };
     cpu.status = status.with_zero(none);
 }

@@ -8,7 +8,7 @@ use crate::exception::{Fault, vector};
 use crate::exec::{Done, Place};
 use crate::flags::Status;
 use crate::table::{Rows, rm_sizes, rm_wide};
-use crate::undefined::Maker;
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -39,17 +39,17 @@ fn set_accumulator<W: Word>(cpu: &mut Cpu, high: u64, low: u64) {
 }
 
 /// CF and OF say that the product does not fit into the low half. The other flags are
-/// undefined ([`Maker`]).
+/// undefined ([`Vendor`]).
 fn set_product_status<W: Word>(cpu: &mut Cpu, low: W, overflow: bool) {
-    cpu.status = match cpu.maker {
-        Maker::Intel => Status::new(low, overflow, overflow, false).with_zero(false),
-        Maker::Amd => cpu.status.with_carry_overflow(overflow, overflow),
+    cpu.status = match cpu.vendor {
+        Vendor::Intel => Status::new(low, overflow, overflow, false).with_zero(false),
+        Vendor::Amd => cpu.status.with_carry_overflow(overflow, overflow),
     };
 }
 
 /// All flags are undefined after a division.
 fn set_quotient_status(cpu: &mut Cpu) {
-    if cpu.maker == Maker::Amd {
+    if cpu.vendor == Vendor::Amd {
         let (carry, overflow) = (cpu.status.carry(), cpu.status.overflow());
         // A result without ZF, SF and PF.
         cpu.status = Status::new(1_u32, carry, overflow, true);

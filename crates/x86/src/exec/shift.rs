@@ -1,6 +1,6 @@
 //! Shifts and rotates (SDM vol. 1, 7.3.6).
 //!
-//! OF is defined for counts of 1 only, and AF is not after shifts: there processors differ ([`Maker`]).
+//! OF is defined for counts of 1 only, and AF is not after shifts: there processors differ ([`Vendor`]).
 
 use ring3_core::memory::Memory;
 
@@ -9,7 +9,7 @@ use crate::decode::Op;
 use crate::exec::{Done, Place};
 use crate::flags::Status;
 use crate::table::{Rows, rm_sizes, rm_wide};
-use crate::undefined::Maker;
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -58,8 +58,8 @@ trait Shift {
     /// The result and the flags.
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status);
 
-    /// OF as Intel's processors leave it after more than one bit: as it is after the first. It stays where all comes to its place again, and where ROL and
-    /// ROR rotate a register by a number in the instruction.
+    /// OF as Intel's processors leave it after more than one bit: as it is after the first. It stays where
+    /// all comes to its place again, and where ROL and ROR rotate a register by a number in the instruction.
     #[inline(always)]
     fn overflow_of_first<W: Word>(
         status: Status,
@@ -250,18 +250,18 @@ fn shift<P: Place, W: Word, S: Shift>(
     count: u32,
     keeps_overflow: bool,
 ) -> Done {
-    let maker = cpu.maker;
+    let vendor = cpu.vendor;
     P::modify::<W>(cpu, memory, op, |before, value| {
         if count == 0 {
             return (value, before);
         }
         let (result, status) = S::apply(before, value, count);
-        let status = match maker {
-            Maker::Intel if count > 1 => {
+        let status = match vendor {
+            Vendor::Intel if count > 1 => {
                 let overflow = S::overflow_of_first(before, value, count, keeps_overflow);
                 status.with_carry_overflow(status.carry(), overflow)
             }
-            Maker::Amd if S::SHIFTS => status.with_half_carry(true),
+            Vendor::Amd if S::SHIFTS => status.with_half_carry(true),
             _ => status,
         };
         (result, status)
@@ -292,19 +292,19 @@ fn double_shift<P: Place, W: Word, S: DoubleShift>(
     count: u32,
 ) -> Done {
     let filler = cpu.get::<W>(op.reg);
-    let maker = cpu.maker;
+    let vendor = cpu.vendor;
     P::modify::<W>(cpu, memory, op, |before, value| {
         if count == 0 {
             return (value, before);
         }
         let (result, status) = S::apply(before, value, filler, count);
         let carry = status.carry();
-        let status = match maker {
-            Maker::Intel => {
+        let status = match vendor {
+            Vendor::Intel => {
                 let (_, first) = S::apply(before, value, filler, 1);
                 status.with_carry_overflow(carry, first.overflow())
             }
-            Maker::Amd => {
+            Vendor::Amd => {
                 let overflow = S::overflows(result, carry);
                 status.with_carry_overflow(carry, overflow).with_half_carry(true)
             }

@@ -9,7 +9,7 @@ use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::table;
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 
 use super::random::Random;
 
@@ -105,7 +105,7 @@ pub(crate) fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
 /// A processor in a random mode, with random segments, tables and registers.
 pub(crate) fn random_cpu(random: &mut Random) -> Cpu {
     let mut cpu = Cpu::of_model(random.pick(&Model::ALL));
-    cpu.maker = Maker::of_host();
+    cpu.vendor = Vendor::of_host();
     cpu.set_cr4(Cr4::from_bits_truncate(random.bits()));
     cpu.set_cr3(address(random).into());
     cpu.set_pdptes(std::array::from_fn(|_| u64::from(address(random) & !0xfff | 1)));

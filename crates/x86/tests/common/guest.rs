@@ -12,7 +12,7 @@ use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::fpu::Fpu;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::softfloat::F80;
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 
 use super::coverage::interpreter;
 use super::host_fpu;
@@ -90,7 +90,7 @@ impl Guest {
         guest.memory.write(physical(LAYOUT.code.start).into(), &filler);
         let cpu = &mut guest.cpu;
         cpu.transcendental = host_fpu::execute;
-        cpu.maker = Maker::of_host();
+        cpu.vendor = Vendor::of_host();
         cpu.ldtr = Segment::null(0);
         cpu.gdtr = TableRegister { base: GDT.into(), limit: 0x3ff };
         cpu.idtr = TableRegister { base: IDT.into(), limit: (VECTORS * 8 - 1) as u16 };

@@ -4,7 +4,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 
 use super::random::Random;
 
@@ -16,7 +16,8 @@ const DATA: u32 = 0x4_0000;
 const LENGTH: usize = 40;
 pub(crate) const EXECUTED: u64 = 400;
 
-/// A program of what compilers write most, and where each of its instructions begins. Branches go to any of them.
+/// A program of what compilers write most, and where each of its instructions begins. Branches go to any of
+/// them.
 pub(crate) fn program(random: &mut Random) -> Vec<u8> {
     let mut code = Vec::new();
     let mut starts = Vec::new();
@@ -86,7 +87,7 @@ pub(crate) fn machine(random: &mut Random, code: &[u8], mut memory: Memory) -> (
         memory.load_image((DATA + offset).into(), &value.to_le_bytes()).unwrap();
     }
     let mut cpu = Cpu::new();
-    cpu.maker = Maker::of_host();
+    cpu.vendor = Vendor::of_host();
     cpu.set_flat_entry(0x08, 0x10, CODE);
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, ((DATA + 0x1000 + random.below(0x2000)) & !3).into());

@@ -8,7 +8,7 @@ use ring3_x86::cpu::{Cpu, Cr0, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
-use ring3_x86::undefined::Maker;
+use ring3_x86::undefined::Vendor;
 
 use crate::common::assembler::assemble;
 use crate::engine::engine;
@@ -121,7 +121,7 @@ impl Machine {
             answers: VecDeque::new(),
             interrupt: None,
         };
-        machine.cpu.maker = Maker::of_host();
+        machine.cpu.vendor = Vendor::of_host();
         machine.set_descriptor(KERNEL_CODE, flat(CODE_SEGMENT));
         machine.set_descriptor(KERNEL_DATA, flat(DATA_SEGMENT));
         machine.set_descriptor(USER_CS, flat(CODE_SEGMENT | DPL3));

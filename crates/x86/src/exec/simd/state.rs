@@ -13,7 +13,7 @@ use crate::fpu::{Environment, Fpu};
 use crate::softfloat::F80;
 use crate::sse::MXCSR_MASK;
 use crate::table::{Rows, plain};
-use crate::undefined::Maker;
+use crate::undefined::Vendor;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
@@ -142,10 +142,10 @@ fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
 }
 
 impl Cpu {
-    /// The x87 as it is stored and saved: see [`Maker::Amd`].
+    /// The x87 as it is stored and saved: see [`Vendor::Amd`].
     pub(crate) fn stored_fpu(&self) -> Fpu {
         let mut fpu = self.fpu.clone();
-        if self.maker == Maker::Amd && !fpu.has_pending_exception() {
+        if self.vendor == Vendor::Amd && !fpu.has_pending_exception() {
             fpu.forget_instruction();
         }
         fpu

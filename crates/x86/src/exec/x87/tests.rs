@@ -10,7 +10,7 @@ use crate::interpreter::Interpreter;
 use crate::segment::{Segment, sreg};
 use crate::softfloat::transcendental::{Outcome, Results};
 use crate::softfloat::{F80, Flags};
-use crate::undefined::Maker;
+use crate::undefined::Vendor;
 
 /// Where the code is.
 const CODE: u16 = 0x7000;
@@ -126,7 +126,7 @@ fn the_environment_tells_where_the_last_instruction_is() {
 #[test]
 fn a_processor_of_amd_tells_it_of_unmasked_exceptions_alone() {
     let mut machine = Machine::new();
-    machine.cpu.maker = Maker::Amd;
+    machine.cpu.vendor = Vendor::Amd;
     assert_eq!(machine.run(&[&FLD1[..], &FNSTENV].concat()), None);
     assert_eq!((machine.word(0x2006), machine.word(0x2008)), (0, 0));
     machine.memory.write(0x2000, &0x037b_u16.to_le_bytes());

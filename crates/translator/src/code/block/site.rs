@@ -1,0 +1,43 @@
+//! The sites of a block.
+
+/// The host code of one instruction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site {
+    /// The host address where it begins.
+    pub(crate) host: u32,
+    /// The instruction's address, less that of the block.
+    pub(crate) offset: u16,
+    /// Number of the block's instructions that precede it.
+    pub(crate) before: u16,
+    /// Number of the block's instructions that have been subtracted from the budget when it is executed.
+    pub(crate) counted: u16,
+    /// The guest's ESP less R15D at its beginning.
+    pub(crate) stack_offset: i32,
+    /// Whether it is repeated. The context's `repeat_count` is then the count with which it began.
+    pub(crate) repeats: bool,
+    /// Whether it compares elements, and so may end before its count does.
+    pub(crate) compares: bool,
+    /// Whether its count is in CX alone.
+    pub(crate) counts_by_cx: bool,
+    /// Whether it uses numeric registers.
+    pub(crate) is_numeric: bool,
+    /// The number of the segment register through which a numeric instruction of segmented code accesses
+    /// memory, if it does.
+    pub(crate) operand: Option<u8>,
+    /// Its index in the list of instructions that blocks leave to the interpreter, if a routine that it calls
+    /// may leave it.
+    pub(crate) deferred: Option<u32>,
+    /// Whether it reads device registers while their values are known.
+    pub(crate) reads_device: bool,
+    /// The number of the segment register that it loads.
+    pub(crate) loads: Option<u8>,
+    /// Its index in the list of instructions that blocks leave to the interpreter, if it is a far transfer.
+    pub(crate) transfer: Option<u32>,
+}
+
+impl Site {
+    /// Returns the count of a repeated instruction, given the value of ECX.
+    pub(crate) fn count_in(&self, ecx: u32) -> u32 {
+        if self.counts_by_cx { ecx & 0xffff } else { ecx }
+    }
+}

@@ -1,0 +1,81 @@
+//! Where translated code is: one range below 4 GiB, so that addresses in it have 32 bits.
+//!
+//! The range is mapped twice: at one address it can be written, at the other it can be executed, and nowhere
+//! both.
+
+use std::io;
+
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::memory::host_memory::{Range, memory_file};
+use crate::signals::Watch;
+
+/// Upper bound of the bytes of translated code; when it is reached, all of it is dropped.
+pub(crate) const SIZE: usize = 32 << 20;
+
+/// The addresses between which a free range below 4 GiB is looked for.
+const FIRST_PLACE: usize = 0x1000_0000;
+const LAST_PLACE: usize = 0xf000_0000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CodeCache {
+    writable: MmapMut,
+    executable: Range,
+    used: usize,
+    _watch: Watch,
+}
+
+impl CodeCache {
+    pub(crate) fn new() -> io::Result<CodeCache> {
+        let file = memory_file(c"translated code", SIZE)?;
+        // SAFETY: the file has no name, so only this process maps it. Code in the other mapping is executed
+        // only while nobody holds a reference into this one.
+        let writable = unsafe { MmapOptions::new().len(SIZE).map_mut(&file)? };
+        let executable = (FIRST_PLACE..LAST_PLACE)
+            .step_by(SIZE)
+            .find_map(|place| Range::reserve_at(place, SIZE).ok())
+            .ok_or_else(|| io::Error::other("no room for code below 4 GiB"))?;
+        executable.map_file(0, SIZE, libc::PROT_READ | libc::PROT_EXEC, &file, 0)?;
+        let start = executable.address();
+        let watch = Watch::new(start, start + SIZE)?;
+        Ok(CodeCache { writable, executable, used: 0, _watch: watch })
+    }
+
+    /// Returns the address of the first byte.
+    pub(crate) fn start(&self) -> u32 {
+        self.executable.address() as u32
+    }
+
+    /// Returns the address of the next code that is added.
+    pub(crate) fn end(&self) -> u32 {
+        self.start() + self.used as u32
+    }
+
+    /// Adds `code`, which was made for the address [`CodeCache::end`]. Returns false if there is no room.
+    pub(crate) fn add(&mut self, code: &[u8]) -> bool {
+        let Some(there) = self.writable.get_mut(self.used..self.used + code.len()) else {
+            return false;
+        };
+        there.copy_from_slice(code);
+        self.used += code.len();
+        true
+    }
+
+    /// Drops all but the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.used = len;
+    }
+
+    /// Returns the number of bytes in use.
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Makes the branch whose 32-bit distance ends at address `end` go to address `to`.
+    pub(crate) fn link(&mut self, end: u32, to: u32) {
+        let offset = (end - self.start()) as usize;
+        let distance = to.wrapping_sub(end).to_le_bytes();
+        self.writable[offset - 4..offset].copy_from_slice(&distance);
+    }
+}

@@ -1,0 +1,153 @@
+//! Barred instructions: those that fault again and again.
+//!
+//! A signal takes longer than a thousand instructions, so no instruction may raise signals for ever. Whatever
+//! the reason is, in time the instruction is barred from translation and left to the interpreter. It stays
+//! there for so long that the signals of another attempt do not matter.
+
+use ring3_core::memory::{Memory, PAGE_SHIFT};
+use ring3_x86::cpu::Cpu;
+
+use super::Translator;
+
+/// After this many signals that made the interpreter execute one instruction, the instruction is left to the
+/// interpreter.
+const LEAVINGS: u8 = 3;
+/// It is also left to the interpreter after this many signals of any kind, if each comes [soon](SOON) after
+/// the one before.
+const SIGNALS: u8 = 8;
+/// The number that takes the place of [`SIGNALS`] for an instruction that was left to the interpreter before.
+const SIGNALS_AGAIN: u8 = 2;
+/// A signal is soon after another one if fewer instructions than this lie between them.
+const SOON: u64 = 1000;
+/// Executions by the interpreter after which the instruction is translated again the first time. The number
+/// doubles each time.
+const FIRST_PATIENCE: u32 = 256;
+
+/// The signals of one instruction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Signals {
+    /// Number of signals after which the interpreter had to execute it.
+    leavings: u8,
+    /// Number of signals of any kind, each soon after the one before.
+    soon: u8,
+    /// The count of instructions at the last signal.
+    last: u64,
+}
+
+/// How long an instruction is left to the interpreter after the interpreter has had to execute it again and
+/// again. The instruction may always write to devices or to a page with code, or may have met a few such
+/// pages among others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How often the interpreter has executed it.
+    executed: u32,
+    /// How often the interpreter executes it before it is translated again.
+    most: u32,
+    /// Whether only the interpreter could execute it. In segmented code such an instruction mostly writes to
+    /// data beside code, and more such instructions follow.
+    is_needed: bool,
+}
+
+impl Translator {
+    /// Returns the linear address of the instruction at EIP.
+    pub(super) fn linear_of_instruction(&self) -> u32 {
+        self.modes.current().1.linear(self.context.eip)
+    }
+
+    /// Notes a signal for the instruction at EIP. Returns true if too many have come one after the other, and
+    /// then leaves the instruction to the interpreter.
+    pub(super) fn note_signal(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
+        let instruction = self.linear_of_instruction();
+        let most = if self.patience.contains_key(&instruction) { SIGNALS_AGAIN } else { SIGNALS };
+        let signals = self.signals.entry(instruction).or_default();
+        let is_soon = cpu.instructions.wrapping_sub(signals.last) < SOON;
+        signals.soon = if is_soon { signals.soon + 1 } else { 1 };
+        signals.last = cpu.instructions;
+        if signals.soon < most {
+            return false;
+        }
+        self.bar(cpu, memory, false);
+        true
+    }
+
+    /// Notes that the interpreter executes the instruction at EIP after a signal. Returns true if this has
+    /// happened so often that one signal for each execution is too much.
+    fn note_leaving(&mut self) -> bool {
+        let signals = self.signals.entry(self.linear_of_instruction()).or_default();
+        signals.leavings += 1;
+        let is_often = signals.leavings >= LEAVINGS;
+        if is_often {
+            signals.leavings = 0;
+        }
+        is_often
+    }
+
+    /// Leaves the instruction at EIP to the interpreter from now on, if the interpreter has often executed it
+    /// after signals. `written` is the page with code that the instruction writes to, if it does.
+    pub(super) fn bar_if_often(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        written: Option<u32>,
+    ) {
+        if !self.note_leaving() {
+            return;
+        }
+        let instruction = self.linear_of_instruction();
+        let is_segmented = self.modes.current().1.segmented.is_some();
+        if let Some(page) = written
+            && is_segmented
+            && self.patience.contains_key(&instruction)
+        {
+            // The instruction goes on writing beside code, as programs in real mode do.
+            self.changing.add(page);
+            memory.forget_code(page);
+            self.drop_page(page);
+            self.translate_writers(page);
+            return;
+        }
+        let code = self.bar(cpu, memory, true);
+        if let (Some(page), Some(code)) = (written, code) {
+            self.changing.note_writer(page, instruction, code);
+        }
+    }
+
+    /// Leaves the instruction at EIP to the interpreter from now on. `is_needed` says whether only the
+    /// interpreter can execute it. Returns the page that it is in.
+    fn bar(&mut self, cpu: &mut Cpu, memory: &mut Memory, is_needed: bool) -> Option<u32> {
+        let instruction = self.linear_of_instruction();
+        self.signals.remove(&instruction);
+        self.barred.insert(instruction);
+        let first = Patience { executed: 0, most: FIRST_PATIENCE, is_needed };
+        self.patience.entry(instruction).or_insert(first).is_needed = is_needed;
+        self.drop_block(cpu, memory)
+    }
+
+    /// Counts one more execution by the interpreter of the instruction at EIP. After enough of them the
+    /// instruction is translated again: a loop that has written over old code, as decompressors do, writes
+    /// elsewhere by then. Returns true if only the interpreter could execute the instruction.
+    pub(super) fn count_barred(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
+        let instruction = self.linear_of_instruction();
+        let Some(patience) = self.patience.get_mut(&instruction) else { return true };
+        let is_needed = patience.is_needed;
+        patience.executed += 1;
+        if patience.executed >= patience.most {
+            let most = patience.most.saturating_mul(2);
+            *patience = Patience { executed: 0, most, is_needed };
+            self.barred.remove(&instruction);
+            self.drop_block(cpu, memory);
+        }
+        is_needed
+    }
+
+    /// Drops the block of the instruction at EIP, so that it is translated in another way. Returns the page
+    /// that it is in.
+    pub(super) fn drop_block(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<u32> {
+        let linear = self.linear_of_instruction();
+        let space = self.spaces.current(cpu.is_user());
+        let place = space.fetch(cpu, memory, &self.blocks, linear)?;
+        let page = (place >> PAGE_SHIFT) as u32;
+        self.drop_page(page);
+        Some(page)
+    }
+}

@@ -239,7 +239,7 @@ const CREATE: Words = &[
 
 const NETMODEL: Words = &[
     (&["json", "csv", "format", "o"], "give --output json"),
-    (&["measure", "host"], "give --calibrate"),
+    (&["calibrate", "measure", "host"], "give --calibrate"),
     (&["size", "mtu", "packet", "packet-size", "length", "s", "l"], "give --bytes BYTES"),
     (&["machines", "nodes", "guests", "n"], "give --broadcast NUMBER"),
     (&["ghz", "cpu", "clock"], "give --frequency GHZ"),

@@ -34,13 +34,24 @@ impl Scene for IntegerScene {
                 // Of a PUSH of a segment register, some processors write two bytes and
                 // some four: only the latter may fault in the second page.
                 let crosses_page = ours.state.gpr[gpr::ESP] % PAGE_SIZE > PAGE_SIZE - 4;
-                into_itself || pushes_segment(case) && crosses_page
+                // AMD has instructions there, which raise #UD with a register (APM vol. 3, PREFETCHlevel).
+                let is_reserved = matches!(
+                    case.instruction.code(),
+                    Code::Reservednop_rm16_r16_0F0D | Code::Reservednop_rm32_r32_0F0D
+                );
+                into_itself
+                    || pushes_segment(case) && crosses_page
+                    || vendor == Vendor::Amd && is_reserved
             }
             Stop::Exception { vector: 14, cr2, .. } => {
                 // On the host nothing is mapped there.
                 let supervisor = cr2.wrapping_sub(SUPERVISOR_START) < 8 * PAGE_SIZE;
                 // Accesses that wrap around at 4 GiB may raise #SS or #GP (SDM vol. 3, 6.3).
-                let wraps = cr2 >= 0xffff_fff0;
+                let is_last = |address: u32| address >= 0xffff_fff0;
+                // So may the other operand of CMPS, whose segment AMD's processors check first.
+                let other_wraps = compares_strings(&case.instruction)
+                    && [gpr::ESI, gpr::EDI].into_iter().any(|index| is_last(ours.state.gpr[index]));
+                let wraps = is_last(cr2) || other_wraps;
                 // AMD's processors raise #UD without fetching the rest of the instruction.
                 let undefined =
                     matches!(case.instruction.mnemonic(), Mnemonic::Ud0 | Mnemonic::Ud1);

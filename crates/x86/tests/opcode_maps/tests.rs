@@ -215,14 +215,15 @@ fn is_of_the_host(code: Code) -> bool {
 /// Returns whether processors of AMD and of Intel differ about `bytes`. `max` follows Intel's.
 fn differs_by_vendor(bytes: &[u8]) -> bool {
     // AMD has instructions in opcode 0F 0D, which raise #UD with a register (APM vol. 3, PREFETCHlevel, PREFETCHW).
-    // LOCK MOV CR0 is MOV CR8 (APM vol. 3, MOV CRn). Zen 4 executes LOCK VERR and LOCK VERW, against APM vol. 3, 1.2.5.
+    // LOCK MOV CR0 is MOV CR8 (APM vol. 3, MOV CRn). Where VERW clears buffers, by microcode, some processors take LOCK
+    // before it.
     let has_lock = bytes.contains(&0xf0);
     let opcode =
         bytes.iter().position(|byte| *byte == 0x0f).map_or(&[][..], |start| &bytes[start..]);
     match *opcode {
         [0x0f, 0x0d, operands, ..] => operands >= 0xc0,
         [0x0f, 0x20 | 0x22, operands, ..] => has_lock && operands >> 3 & 7 == 0,
-        [0x0f, 0x00, operands, ..] => has_lock && matches!(operands >> 3 & 7, 4 | 5),
+        [0x0f, 0x00, operands, ..] => has_lock && operands >> 3 & 7 == 5,
         _ => false,
     }
 }

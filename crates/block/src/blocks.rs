@@ -1,7 +1,8 @@
-//! What VDI, VHD, VMDK and images of Bochs have in common: the disk is cut into blocks of one size, and a table says where each is.
+//! The common part of VDI, VHD, VMDK and images of Bochs: the disk is divided into blocks of one size, and a
+//! table tells the place of each block.
 //!
-//! The table is in memory as a whole. A new block goes to the end of the file, and its entry into the file with the next
-//! flush, when the storage has kept the block.
+//! The whole table is in memory. A new block goes to the end of the file. Its entry is written to the file by
+//! the next flush, after the storage has flushed the block.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -13,89 +14,93 @@ use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Identity, Kind};
 use crate::storage::{Storage, read_padded};
 
-/// The most entries of a table: 64 MiB.
+/// Upper bound of the entries in a table: 64 MiB.
 pub(crate) const ENTRIES_MAX: u64 = 16 << 20;
-/// Entries of which one that has changed makes all be written: a sector of them.
+/// Number of entries that are written together if one of them has changed: a sector of the table.
 const GROUP: usize = 128;
-/// Zeros are written in pieces of so many bytes.
+/// Zeros are written in pieces of this number of bytes.
 const ZEROS: u64 = 64 << 10;
 
-/// What an entry says of its block.
+/// The place of a block, according to its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nothing.
+    /// The block is not in the image.
     Absent,
-    /// It reads as zeros.
+    /// The block reads as zeros.
     Zero,
-    /// It begins at this byte of the file.
+    /// The block begins at this byte of the file.
     At(u64),
-    /// It is compressed there.
+    /// The block is compressed, and begins at this byte of the file.
     Packed(u64),
 }
 
-/// How a format lays out its table and blocks. What only writing needs refuses, unless the format says otherwise: some are only read.
+/// The way in which a format arranges its table and its blocks. Methods that are needed only for writing fail
+/// by default, since some formats are only read.
 pub(crate) trait Layout: Debug + Send + Sync {
-    /// What an entry means.
+    /// Returns the meaning of an entry.
     fn place(&self, entry: u32) -> Place;
 
-    /// The entry of a block at this byte of the file; none if there is no such entry.
+    /// Returns the entry of a block at byte `at` of the file, or None if no entry can tell this place.
     fn entry(&self, _at: u64) -> Option<u32> {
         None
     }
 
-    /// Bytes in front of the data of a block: a bit for each sector, all of them set.
+    /// Returns the number of bytes before the data of a block. They have a bit for each sector, which new
+    /// blocks set.
     fn bitmap_len(&self) -> u64 {
         0
     }
 
-    /// Where in the file the bits begin that say which sectors of a block are here and not below; none where all are here. The block has
-    /// this `entry`, is at `at` of the file, and the `index`th of the disk.
+    /// Returns the offset in the file of the bits that tell which sectors of a block are in this image. The
+    /// others are in the image below. Returns None if the whole block is in this image. The block is the
+    /// `index`th one of the disk, has this `entry`, and begins at byte `at` of the file.
     fn bits_at(&self, _entry: u32, _at: u64, _index: usize) -> Option<u64> {
         None
     }
 
-    /// Bytes for which a bit stands.
+    /// Returns the number of bytes for which a bit stands.
     fn sector(&self) -> u64 {
         512
     }
 
-    /// The bit of a sector; this is the order of VHD.
+    /// Returns the bit of a sector. The order by default is that of VHD.
     fn is_here(&self, bits: &[u8], sector: u64) -> bool {
         bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (7 - sector % 8) & 1 != 0)
     }
 
-    /// Blocks begin at multiples of so many bytes behind [`Layout::data_start`].
+    /// Returns the alignment of blocks in bytes, from [`Layout::data_start`] on.
     fn alignment(&self) -> u64;
 
-    /// Where the first block can be; before it are the header and the table.
+    /// Returns the first offset at which a block can be, after the header and the table.
     fn data_start(&self) -> u64;
 
-    /// Writes the entries from `first` on to their place in the table.
+    /// Writes `entries` to their places in the table, from entry `first` on.
     fn write_entries(&self, _storage: &dyn Storage, _first: usize, _entries: &[u32]) -> Result<()> {
         Err(Fault::ReadOnly)
     }
 
-    /// Writes what has to follow a change of the table: how many blocks there are, or what is behind the last one.
+    /// Writes the fields that follow from a change of the table: the number of blocks, or the data after the
+    /// last one.
     fn finish(&self, _storage: &dyn Storage, _allocated: u64, _end: u64) -> Result<()> {
         Err(Fault::ReadOnly)
     }
 
-    /// The bytes of the compressed block at `at`.
+    /// Reads the compressed block at byte `at` of the file into `block`.
     fn unpack(&self, _storage: &dyn Storage, _at: u64, _block: &mut [u8]) -> Result<()> {
         Err(Fault::unsupported("compressed blocks"))
     }
 
-    /// The image was not closed as it should have been.
+    /// Returns whether the image was not closed properly.
     fn is_dirty(&self) -> bool {
         false
     }
 
-    /// What is special about the image, for people.
+    /// Returns names and values that only this format has, for people.
     fn specific(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// The image on which it stands.
+    /// Returns the name of the backing image.
     fn backing(&self) -> Option<BackingName> {
         None
     }
@@ -111,14 +116,14 @@ pub(crate) trait Layout: Debug + Send + Sync {
     }
 }
 
-/// An image that is a table of blocks.
+/// An image with a table of blocks.
 #[derive(Debug)]
 pub(crate) struct Blocks<L> {
     storage: Box<dyn Storage>,
     layout: L,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     size: u64,
-    /// Bytes of a block.
+    /// Number of bytes in a block.
     block: u64,
     state: RwLock<State>,
 }
@@ -126,14 +131,15 @@ pub(crate) struct Blocks<L> {
 #[derive(Debug)]
 struct State {
     entries: Vec<u32>,
-    /// Groups of entries that differ from the file.
+    /// The groups of entries that differ from the file.
     dirty: BTreeSet<usize>,
-    /// Where the next block goes.
+    /// The offset in the file for the next new block.
     end: u64,
 }
 
 impl<L: Layout> Blocks<L> {
-    /// An image whose table has these entries. New blocks go to byte `end` of the file, or behind it.
+    /// Returns the image with these entries in its table. New blocks go to byte `end` of the file, or after
+    /// it.
     pub(crate) fn new(
         storage: Box<dyn Storage>,
         layout: L,
@@ -161,21 +167,22 @@ impl<L: Layout> Blocks<L> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What stands for the block with byte `offset` of the disk.
+    /// Returns the place of the block that contains byte `offset` of the disk.
     fn place(&self, state: &State, offset: u64) -> Place {
         let entry = state.entries.get((offset / self.block) as usize);
         entry.map_or(Place::Absent, |entry| self.layout.place(*entry))
     }
 
-    /// A run of bytes from `offset` of the disk on, within a block, that are here (true) or below, and its length. `at` is where the block
-    /// begins.
+    /// Returns whether the bytes from `offset` of the disk on are in this image or below, and the number of
+    /// bytes, at most `max` and within the block, for which this is so. `at` is the offset of the block in
+    /// the file.
     fn part(&self, state: &State, offset: u64, at: u64, max: u64) -> Result<(bool, u64)> {
         let (index, inside) = ((offset / self.block) as usize, offset % self.block);
         let entry = state.entries.get(index).copied().unwrap_or_default();
         let Some(bits_at) = self.layout.bits_at(entry, at, index) else { return Ok((true, max)) };
         let sector = self.layout.sector();
         let (first, last) = (inside / sector, (inside + max - 1) / sector);
-        // Whole bytes of bits, with those that are asked for.
+        // The bits are read in whole bytes, which contain those asked for.
         let (start, end) = (first / 8, last / 8 + 1);
         let mut bits = vec![0; (end - start) as usize];
         let bits_at = bits_at.checked_add(start);
@@ -187,7 +194,7 @@ impl<L: Layout> Blocks<L> {
         Ok((here, other.map_or(max, |other| other * sector - inside)))
     }
 
-    /// Where data of a block can be written in place.
+    /// Refuses a place at which no data of a block can be.
     fn check_place(&self, state: &State, at: u64) -> Result<()> {
         let end = at.checked_add(self.layout.bitmap_len() + self.block);
         if at < self.layout.data_start() || end.is_none_or(|end| end > state.end) {
@@ -198,7 +205,8 @@ impl<L: Layout> Blocks<L> {
         Ok(())
     }
 
-    /// Brings those sectors of a block that are below into it, so that it can be written in place.
+    /// Copies the sectors of a block that are below into this image, so that all of it can be written in
+    /// place.
     fn complete(&self, state: &State, at: u64, start: u64, below: &dyn Below) -> Result<()> {
         let mut inside = 0;
         let mut is_whole = true;
@@ -219,7 +227,7 @@ impl<L: Layout> Blocks<L> {
         Ok(())
     }
 
-    /// Writes `bytes`, which are all in one block.
+    /// Writes `bytes`, which must lie within one block.
     fn write_piece(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()> {
         let inside = offset % self.block;
         {
@@ -261,7 +269,7 @@ impl<L: Layout> Blocks<L> {
             all[inside as usize..][..bytes.len()].copy_from_slice(bytes);
             self.storage.write_at(&all, data)?;
         } else {
-            // What is behind the end of the file reads as zeros, and so does the rest of the block.
+            // Bytes after the end of the file read as zeros, and so does the rest of the block.
             self.storage.write_at(bytes, data + inside)?;
         }
         let end = data + self.block;
@@ -441,7 +449,7 @@ impl<L: Layout> Driver for Blocks<L> {
             match self.layout.place(*entry) {
                 Place::At(at) => {
                     let data = at.saturating_add(self.layout.bitmap_len());
-                    // The last block may be cut short.
+                    // The last block of the file may be cut short.
                     if at < self.layout.data_start() || data >= file.max(state.end) {
                         report.corruption(format!(
                             "block {index} is at {at:#x}, which is not where blocks are"

@@ -1,28 +1,29 @@
 //! Growing images of Bochs ("Bochs User Manual", "Disk image modes"; iodev/hdimage/hdimage.h has the layout).
 //!
-//! Numbers are little-endian. A catalog says where each extent is; an extent begins with a bit for each of its sectors.
+//! Numbers are little-endian. A catalog tells the place of each extent. An extent begins with a bit for each
+//! of its sectors.
 
 use crate::blocks::{Blocks, Layout, Place};
 use crate::bytes::{le32, le64};
 use crate::error::{Fault, Result};
 use crate::storage::{Storage, read_padded};
 
-/// Bytes of the header.
+/// Number of bytes in the header.
 const HEADER_LEN: usize = 512;
 const MAGIC: &[u8] = b"Bochs Virtual HD Image\0";
 const KIND: &[u8] = b"Redolog\0";
 const SUBKIND: &[u8] = b"Growing\0";
-/// Versions 1 and 2, which differ in where the size of the disk stands.
+/// Versions 1 and 2. The size of the disk has another offset in each of them.
 const VERSION_1: u32 = 0x0001_0000;
 const VERSION_2: u32 = 0x0002_0000;
-/// An entry of the catalog for an extent that is not there.
+/// The entry in the catalog of an extent that is not in the file.
 const ABSENT: u32 = 0xffff_ffff;
-/// The most entries of a catalog, as in QEMU.
+/// Upper bound of the entries in a catalog, as in QEMU.
 const ENTRIES_MAX: u64 = 1 << 20;
-/// The most bytes of an extent, as in QEMU.
+/// Upper bound of the bytes in an extent, as in QEMU.
 const EXTENT_MAX: u64 = 8 << 20;
 
-/// Where things are in an image.
+/// The offsets and sizes of an image's parts, in bytes.
 #[derive(Debug)]
 pub(crate) struct Bochs {
     catalog: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Bochs {
     extent: u64,
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.len() >= HEADER_LEN && head.starts_with(MAGIC) && head[32..].starts_with(KIND)
 }
@@ -80,7 +81,7 @@ impl Bochs {
     /// Makes an image of `size` bytes.
     pub(crate) fn create(storage: &dyn Storage, size: u64) -> Result<()> {
         let size = size.next_multiple_of(512);
-        // As in Bochs: extents grow with the disk until the catalog is small enough.
+        // As in Bochs, extents are as large as is needed for a catalog that is small enough.
         let mut extent = 32 << 10;
         while size.div_ceil(extent) > 0x1_0000 && extent < EXTENT_MAX {
             extent *= 2;

@@ -1,38 +1,38 @@
-//! Numbers in headers, and ranges in pieces.
+//! Functions for numbers in headers, and for ranges.
 
 use crate::error::{Fault, Result};
 
-/// The 16-bit little-endian number at byte `at`.
+/// Returns the 16-bit little-endian number at byte `at`.
 pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-/// The 32-bit little-endian number at byte `at`.
+/// Returns the 32-bit little-endian number at byte `at`.
 pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// The 64-bit little-endian number at byte `at`.
+/// Returns the 64-bit little-endian number at byte `at`.
 pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The 16-bit big-endian number at byte `at`.
+/// Returns the 16-bit big-endian number at byte `at`.
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-/// The 32-bit big-endian number at byte `at`.
+/// Returns the 32-bit big-endian number at byte `at`.
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// The 64-bit big-endian number at byte `at`.
+/// Returns the 64-bit big-endian number at byte `at`.
 pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Cuts the `len` bytes from `offset` on where units of `unit` bytes end: where each piece begins, and its length.
+/// Divides the `len` bytes from `offset` on at multiples of `unit`. Returns offset and length of each piece.
 pub(crate) fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset + len;
     let piece =
@@ -40,7 +40,7 @@ pub(crate) fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = (
     std::iter::successors(piece(offset), move |(start, len)| piece(start + len))
 }
 
-/// A UUID of version 4 (RFC 9562, 5.4).
+/// Returns a new UUID of version 4 (RFC 9562, 5.4).
 pub(crate) fn random_uuid() -> Result<[u8; 16]> {
     let mut uuid = [0; 16];
     let filled = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());

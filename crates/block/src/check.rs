@@ -1,44 +1,44 @@
-//! What a check of an image finds.
+//! The findings of a check of an image.
 
-/// What a check may change.
+/// The changes that a check may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
-    /// Nothing.
+    /// No changes.
     Nothing,
-    /// Only room that nobody uses, which is given back.
+    /// Gives back room that nothing uses.
     Leaks,
-    /// All that can be made consistent.
+    /// Repairs all that can be made consistent.
     All,
 }
 
-/// What a check has found.
+/// The findings of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Places where the image contradicts itself.
+    /// Number of places where the image contradicts itself.
     pub corruptions: u64,
-    /// Clusters that are taken and that nobody uses.
+    /// Number of clusters that count as used although nothing uses them.
     pub leaks: u64,
-    /// How many of the corruptions are repaired.
+    /// Number of corruptions that were repaired.
     pub corruptions_fixed: u64,
-    /// How many of the leaks are repaired.
+    /// Number of leaks that were repaired.
     pub leaks_fixed: u64,
-    /// Clusters of the disk.
+    /// Number of clusters of the disk.
     pub total_clusters: u64,
-    /// How many of them have room in the file.
+    /// Number of these clusters that have room in the file.
     pub allocated_clusters: u64,
-    /// How many of those are compressed.
+    /// Number of these clusters that are compressed.
     pub compressed_clusters: u64,
-    /// Where the last cluster in use ends in the file.
+    /// End of the last used cluster in the file, in bytes.
     pub end: u64,
-    /// A line for each finding, [`Report::MESSAGES_MAX`] of them at most.
+    /// One line for each finding, for the first [`Report::MESSAGES_MAX`] of them.
     pub messages: Vec<String>,
 }
 
 impl Report {
-    /// The most lines in [`Report::messages`].
+    /// Upper bound of the lines in [`Report::messages`].
     pub const MESSAGES_MAX: usize = 100;
 
-    /// Nothing is wrong, or nothing is wrong any more.
+    /// Returns whether the image has no corruptions, or no longer has any.
     pub fn is_sound(&self) -> bool {
         self.corruptions == self.corruptions_fixed
     }
@@ -53,7 +53,7 @@ impl Report {
         self.say(message.into());
     }
 
-    /// Adds a line on what is neither.
+    /// Adds a line about something that is neither a corruption nor a leak.
     pub(crate) fn say(&mut self, message: String) {
         if self.messages.len() < Report::MESSAGES_MAX {
             self.messages.push(message);

@@ -1,8 +1,8 @@
-//! The "cow" format of QEMU before version 2.2, which was that of User Mode Linux (block/cow.c there).
+//! The "cow" format of QEMU before version 2.2, which came from User Mode Linux (block/cow.c there).
 //!
-//! Numbers are big-endian. Behind the header there is a bit for each sector of the disk; where it is set the sector is in this file, at the place
-//! that it has on the disk, and else in the image below. A sector's bit goes into the file with the next flush, when the storage
-//! has kept the sector.
+//! Numbers are big-endian. The header is followed by a bit for each sector of the disk. If it is set, the
+//! sector is in this file, at its offset on the disk. Otherwise the sector is in the image below. A sector's
+//! bit is written to the file by the next flush, after the storage has flushed the sector.
 
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
@@ -12,15 +12,16 @@ use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
 use crate::storage::{Storage, read_padded};
 
-/// "OOOM".
+/// "OOOM", and version 2.
 const MAGIC: &[u8; 8] = b"OOOM\0\0\0\x02";
-/// Bytes of the name of the image below.
+/// Number of bytes for the name of the image below.
 const NAME_LEN: usize = 1024;
-/// The header as compilers for 64-bit machines lay it out, and for 32-bit ones: where the size of the disk is, and the header's length.
+/// The layouts of the header by compilers for 64-bit and for 32-bit machines: the offset of the disk's size,
+/// and the header's length.
 const LAYOUTS: [(usize, usize); 2] = [(1040, 1056), (1036, 1048)];
-/// Bytes of a sector.
+/// Number of bytes in a sector.
 const SECTOR: u64 = 512;
-/// The most bytes of the bits: a disk of 256 GiB.
+/// Upper bound of the bytes for the bits: a disk of 256 GiB.
 const BITS_MAX: u64 = 64 << 20;
 
 /// An image of this format.
@@ -28,9 +29,9 @@ const BITS_MAX: u64 = 64 << 20;
 pub(crate) struct Cow {
     storage: Box<dyn Storage>,
     size: u64,
-    /// Where the bits are.
+    /// Offset of the bits in the file.
     bits_at: u64,
-    /// Where the first sector is.
+    /// Offset of the first sector in the file.
     data: u64,
     backing: Option<BackingName>,
     state: RwLock<State>,
@@ -44,7 +45,8 @@ struct State {
 }
 
 impl State {
-    /// Whether the sectors from `offset` on are here, and how many bytes it is the same for.
+    /// Returns whether the sectors from `offset` on are in this image, and for how many bytes, at most `max`,
+    /// this is so.
     fn run(&self, offset: u64, max: u64) -> (bool, u64) {
         let is_here = |sector: u64| {
             self.bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (sector % 8) & 1 != 0)
@@ -56,7 +58,7 @@ impl State {
     }
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }
@@ -117,7 +119,7 @@ impl Cow {
         let mut head = vec![0; header];
         head[..8].copy_from_slice(MAGIC);
         if let Some(BackingName { name, .. }) = backing {
-            // A zero ends it.
+            // The name ends with a zero byte.
             if name.len() >= NAME_LEN {
                 return Err(Fault::refused(
                     "the name of the backing file does not fit into the header",
@@ -133,7 +135,7 @@ impl Cow {
         Ok(storage.flush()?)
     }
 
-    /// Brings the sector with `offset` here, if it is not.
+    /// Copies the sector that contains `offset` from the image below, unless this image has it.
     fn complete(&self, state: &State, offset: u64, below: &dyn Below) -> Result<()> {
         let start = offset / SECTOR * SECTOR;
         if !state.run(start, 1).0 {
@@ -184,7 +186,7 @@ impl Driver for Cow {
             }
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        // Sectors of which only a part is written.
+        // The first and the last sector may be written only in part.
         if !offset.is_multiple_of(SECTOR) {
             self.complete(&state, offset, below)?;
         }
@@ -225,7 +227,7 @@ impl Driver for Cow {
         if state.dirty.is_empty() {
             return Ok(());
         }
-        // What was written since must be kept too before its bits are.
+        // Data that were written after the first flush must be flushed before their bits are written.
         self.storage.flush()?;
         for piece in &state.dirty {
             let start = piece * SECTOR as usize;

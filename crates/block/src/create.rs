@@ -1,4 +1,4 @@
-//! New images.
+//! Creation of images.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,37 +16,39 @@ use crate::vdi::Vdi;
 use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 use crate::{vmdk, vpc};
 
-/// What a new image is to be.
+/// The description of a new image.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
-    /// Its format.
+    /// The image's format.
     pub format: Format,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub size: u64,
-    /// The image on which it stands.
+    /// The name of the backing image.
     pub backing: Option<BackingName>,
-    /// Names and values of what only this format has, as in qemu-img's `-o`.
+    /// Names and values of options that only this format has, as for qemu-img's `-o`.
     pub specific: Vec<(String, String)>,
 }
 
-/// An image that is being made. Its file has another name until [`NewImage::finish`], and is removed if that never comes.
+/// An image that is being made. Its file has another name until [`NewImage::finish`], and is removed if that
+/// is never called.
 #[derive(Debug)]
 pub struct NewImage {
     path: PathBuf,
     place: Place,
 }
 
-/// Where a new image is written.
+/// The place to which a new image is written.
 #[derive(Debug)]
 enum Place {
-    /// A file beside its place.
+    /// A file beside the final one.
     File(Unfinished),
-    /// A block device, at once.
+    /// A block device, which is written directly.
     Device(Arc<HostFile>),
 }
 
 impl NewImage {
-    /// It is written where it is to be, a block device: what was there before shows where nothing is written.
+    /// Returns whether the image is written to its final place, a block device. Then the old contents remain
+    /// where nothing is written.
     pub fn is_in_place(&self) -> bool {
         matches!(self.place, Place::Device(_))
     }
@@ -59,13 +61,15 @@ impl NewImage {
         Box::new(Arc::clone(file))
     }
 
-    /// Opens it for writing. What was written is kept by [`Image::close`]: an image that is dropped before was not to be.
+    /// Opens the image for writing. A file is flushed only by [`Image::close`]: one that is dropped without
+    /// that was not to be made.
     pub fn open(&self, options: &OpenOptions) -> Result<Image, Error> {
         let image = Image::in_storage(self.storage(), &self.path, options)?;
         Ok(if self.is_in_place() { image } else { image.lost_by_drop() })
     }
 
-    /// Gives the image its name, in the place of what had it before, and comes back when that is kept.
+    /// Gives the image its name, which replaces a file of that name. Returns once this would survive a power
+    /// cut.
     pub fn finish(self) -> Result<(), Error> {
         match self.place {
             Place::File(unfinished) => unfinished.finish(&self.path),
@@ -76,10 +80,11 @@ impl NewImage {
 
 /// Makes an empty image beside `path`, which gets that name by [`NewImage::finish`].
 ///
-/// So whoever sees the file of that name sees a whole image, the old one or the new one. Where `path` is a block device it
-/// is written in place. An image at `path` that another process uses is not replaced. Files that a killed process has left are removed.
+/// So a file of that name is always a whole image, the old one or the new one. If `path` is a block device,
+/// the image is written in place. An image at `path` that another process uses is not replaced. Files that a
+/// killed process has left behind are removed.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
-    // Behind a symbolic link the file is replaced, and not the link.
+    // For a symbolic link the file behind it is replaced, and not the link.
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let path = real.as_path();
     let is_there = match fs::metadata(path) {
@@ -90,7 +95,7 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
     remove_left(path);
     let mut device = None;
     if is_there {
-        // For its lock, and to see whether it is a device.
+        // The file is opened to lock it, and to find out whether it is a device.
         let there = HostFile::open(path, Access { writes: true, ..Access::default() })?;
         device = there.is_device().then_some(there);
     }
@@ -104,8 +109,8 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<NewImage, Error> {
     Ok(new)
 }
 
-/// Makes an empty image in `storage`, which is empty. Where a format names its own file, or looks at the one below, the image
-/// is at `path`.
+/// Makes an empty image in `storage`, which is empty. `path` is the image's place, for formats that name
+/// their own file or read the backing image.
 pub fn create_in(
     storage: Box<dyn Storage>,
     path: &Path,
@@ -157,7 +162,7 @@ pub fn create_in(
     }
 }
 
-/// On another image there are differencing images alone.
+/// Returns the subformat of a VHD image. An image with a backing image must be a differencing one.
 fn vpc_subformat(path: &Path, options: &CreateOptions) -> Result<vpc::Subformat> {
     if let Some(backing) = &options.backing {
         switch(&options.specific, "subformat", ["differencing", "differencing"])?;
@@ -174,7 +179,8 @@ fn no_options(specific: &[(String, String)]) -> Result<()> {
     }
 }
 
-/// The one option of a format: whether it has the second one of two values.
+/// Returns whether the only option of a format has the second one of its two values. Other options and values
+/// are errors.
 fn switch(specific: &[(String, String)], option: &str, values: [&str; 2]) -> Result<bool> {
     let mut is_second = false;
     for (name, value) in specific {
@@ -244,16 +250,17 @@ fn qcow2_options(options: &CreateOptions) -> Result<Qcow2Options> {
     Ok(new)
 }
 
-/// A number with a suffix, as in qemu-img: 64k, 2M.
+/// Returns the size that an option's value states, with a suffix as in qemu-img: 64k, 2M.
 fn size_of_option(name: &str, value: &str) -> Result<u64> {
     parse_size(value).ok_or_else(|| {
         Fault::refused(format!("\"{name}={value}\" is no size such as 65536 or 64k"))
     })
 }
 
-/// A size in bytes, or with one of the suffixes b, k, M, G, T, P and E (powers of 1024), as in qemu-img.
+/// Returns the size that `text` states in bytes, or with one of the suffixes b, k, M, G, T, P and E (powers
+/// of 1024), as in qemu-img.
 pub fn parse_size(text: &str) -> Option<u64> {
-    // 10GB and 10GiB are 10G.
+    // 10GB and 10GiB mean 10G.
     let short = text.strip_suffix(['b', 'B']).map(|text| text.strip_suffix('i').unwrap_or(text));
     let has_unit = |text: &&str| text.ends_with(|letter: char| "kKmMgGtTpPeE".contains(letter));
     let text = short.filter(has_unit).unwrap_or(text);

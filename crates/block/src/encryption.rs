@@ -1,7 +1,7 @@
 //! Encrypted images, for reading: the LUKS format, version 1, and QEMU's older AES.
 //!
-//! * [`cipher`]: sectors in the clear; [`hash`]: what passwords and keys go through;
-//! * [`luks`]: the header that keeps the key, and the format.
+//! * [`cipher`]: decryption of sectors; [`hash`]: functions for passwords and keys;
+//! * [`luks`]: the header that contains the key, and the format.
 
 mod cipher;
 mod hash;
@@ -15,24 +15,25 @@ use cipher::{SECTOR, SectorCipher};
 use crate::error::{Fault, Result};
 use crate::storage::{Storage, read_padded};
 
-/// A password. It is not shown.
+/// A password. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<[u8]>);
 
 impl Secret {
-    /// That of these bytes.
+    /// Returns a password of these bytes.
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(bytes.into())
     }
 
-    /// The secret in `bytes`, which this one, a key of 32 bytes, has encrypted by AES in CBC mode with padding (RFC 5652, 6.3), from
-    /// `vector` on, as QEMU's `secret` objects are with `keyid`. None where it is not so.
+    /// Decrypts `bytes` with this secret, a key of 32 bytes. They were encrypted by AES in CBC mode with
+    /// padding (RFC 5652, 6.3) and the initialization vector `vector`, like those of QEMU's `secret` objects
+    /// with `keyid`. Returns None if they were not.
     pub fn decrypt(&self, bytes: &[u8], vector: [u8; 16]) -> Option<Secret> {
         let key: &[u8; 32] = self.bytes().try_into().ok()?;
         cipher::decrypt_padded(key, bytes, vector).map(|bytes| Secret::new(&bytes))
     }
 
-    /// What it consists of.
+    /// Returns the password's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -44,36 +45,36 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What is known of the password of an image that is opened.
+/// The password of an image that is opened, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Password<'a> {
-    /// It is this one.
+    /// This password was given.
     Given(&'a Secret),
-    /// It was not given.
+    /// No password was given.
     Missing,
-    /// Nobody will read the disk: the image is only told about.
+    /// No password is needed, since nobody will read the disk.
     NotNeeded,
 }
 
-/// How the sectors of an image are read.
+/// The method by which an image's sectors are decrypted.
 #[derive(Debug)]
 pub(crate) struct Encryption {
-    /// What it is called: `aes` or `luks`.
+    /// The method's name: `aes` or `luks`.
     pub(crate) format: &'static str,
-    /// The number of a sector is that of its place in the file, and not of that on the disk.
+    /// Whether sectors are numbered by their offset in the file, instead of that on the disk.
     by_place: bool,
-    /// None where nobody will read the disk.
+    /// The cipher. None if nobody will read the disk.
     cipher: Option<SectorCipher>,
 }
 
 impl Encryption {
-    /// QEMU's older encryption: nothing in the image tells whether the password is right.
+    /// Returns QEMU's older encryption, which cannot tell whether the password is right.
     pub(crate) fn aes(password: Password<'_>) -> Result<Encryption> {
         let cipher = password.of("aes")?.map(|secret| SectorCipher::old_aes(secret.bytes()));
         Ok(Encryption { format: "aes", by_place: false, cipher })
     }
 
-    /// That of a LUKS header, with numbers by the place in the file.
+    /// Returns the encryption of a LUKS header, which numbers sectors by their offset in the file.
     pub(crate) fn luks(
         header: &luks::Header,
         storage: &dyn Storage,
@@ -84,7 +85,8 @@ impl Encryption {
         Ok(Encryption { format: "luks", by_place: true, cipher })
     }
 
-    /// Reads bytes `inside` a cluster that is at `at` of the file; on the disk they begin at `offset`.
+    /// Reads bytes from offset `inside` of a cluster on, which is at `at` of the file. On the disk they begin
+    /// at `offset`.
     pub(crate) fn read(
         &self,
         storage: &dyn Storage,
@@ -100,7 +102,8 @@ impl Encryption {
     }
 }
 
-/// Reads what is at `at` of the file, which is in the sector `first`, at the same place within it.
+/// Reads bytes at `at` of the file and decrypts them. `first` is the number of the sector that contains the
+/// first one.
 fn read_sectors(
     storage: &dyn Storage,
     cipher: Option<&SectorCipher>,
@@ -115,7 +118,7 @@ fn read_sectors(
         cipher.decrypt(bytes, first);
         return Ok(());
     }
-    // What is no whole sector is a part of such.
+    // Bytes that are not whole sectors are read and decrypted with the sectors that contain them.
     let len = (before + bytes.len() as u64).next_multiple_of(SECTOR);
     let mut sectors = vec![0; len as usize];
     read_padded(storage, &mut sectors, at - before)?;
@@ -125,7 +128,7 @@ fn read_sectors(
 }
 
 impl<'a> Password<'a> {
-    /// The password, none where none is needed.
+    /// Returns the password, or None if none is needed.
     pub(crate) fn of(self, format: &str) -> Result<Option<&'a Secret>> {
         match self {
             Password::Given(secret) => Ok(Some(secret)),

@@ -1,39 +1,39 @@
-//! What can go wrong, in words that say what to do.
+//! Errors, in words that say what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What went wrong inside of an image, whichever it is.
+/// The reasons why an operation on an image fails, without the image's name.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// The host's file or device, or the server, failed.
+    /// The host's file or device, or the server, has failed.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The image contradicts itself or its format.
     #[error("the image is damaged: {0}")]
     Damaged(String),
-    /// The image is well, but does what this crate cannot.
+    /// The image is intact, but needs something that this crate does not support.
     #[error("{0}")]
     Unsupported(String),
-    /// Images of its kind are read, and not written.
+    /// Images of this kind can be read, but not written.
     #[error("{0} are only read here: open it for reading, or convert it")]
     OnlyRead(&'static str),
-    /// It was opened for reading only.
+    /// The image was opened for reading only.
     #[error("it is open for reading only")]
     ReadOnly,
-    /// The request leaves the image.
+    /// The request reaches beyond the end of the disk.
     #[error("bytes {offset} to {end} were asked for, and the image has {size}")]
     OutOfRange {
-        /// The first byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// The byte after the last one.
+        /// Offset of the byte after the last one.
         end: u64,
-        /// The size of the image.
+        /// Size of the disk.
         size: u64,
     },
-    /// What was asked cannot be done with this image, or not in that way.
+    /// The operation is not possible with this image, or not in this way.
     #[error("{0}")]
     Refused(String),
 }
@@ -52,32 +52,32 @@ impl Fault {
     }
 }
 
-/// Why an image cannot be opened, made or used.
+/// The reasons why an image cannot be opened, made or used.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// It is not there.
+    /// The image does not exist.
     #[error("there is no image {}{}", .path.display(), fetch(path))]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// The user may not read it, or write it where that was asked.
+    /// The user may not read the image, or may not write it if that is needed.
     #[error("no permission to {what} {}; {hint}", .path.display())]
     Permission {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that was refused.
         what: &'static str,
-        /// What may help.
+        /// Advice for the user.
         hint: &'static str,
     },
-    /// It is a directory, a pipe or the like.
+    /// The file is a directory, a pipe or the like.
     #[error("{} is neither a file nor a block device", .path.display())]
     NotAnImage {
         /// The file.
         path: PathBuf,
     },
-    /// Another process has it open.
+    /// Another process has the image open.
     #[error(
         "{} is in use by another process, {}",
         .path.display(),
@@ -87,15 +87,15 @@ pub enum Error {
     InUse {
         /// The file.
         path: PathBuf,
-        /// It was to be written.
+        /// Whether it was to be opened for writing.
         writes: bool,
     },
-    /// The host fails.
+    /// The host cannot open the file.
     #[error("{} cannot be opened: {source}", .path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the host says.
+        /// The reason.
         source: io::Error,
     },
     /// The file system has no access past the host's cache.
@@ -113,42 +113,42 @@ pub enum Error {
     Create {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         fault: Fault,
     },
-    /// An image on which another one stands cannot be opened.
+    /// The backing image of an image cannot be opened.
     #[error("the backing file of {} cannot be opened: {source}", .path.display())]
     Backing {
-        /// The image that names it.
+        /// The image that names the backing image.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: Box<Error>,
     },
-    /// A chain of backing files does not end.
+    /// A chain of backing images contains itself.
     #[error("{} stands on itself: its chain of backing files comes back to it", .path.display())]
     Loop {
-        /// The file that comes twice.
+        /// The file that occurs twice.
         path: PathBuf,
     },
-    /// A chain of backing files is too long.
+    /// A chain of backing images is too long.
     #[error("the chain of backing files of {} has more than {max} images; shorten it with \"ring3 img rebase\"", .path.display())]
     Deep {
         /// The image at the top.
         path: PathBuf,
-        /// The most that there may be.
+        /// Upper bound of the images in a chain.
         max: usize,
     },
-    /// Something in the image.
+    /// An operation on an image has failed.
     #[error("{}: {fault}", .path.display())]
     In {
         /// The image.
         path: PathBuf,
-        /// What it is.
+        /// The reason.
         fault: Fault,
     },
 }
 
-/// What is said more of an address that is none of a server of images.
+/// Returns advice if the path looks like an address of another kind than NBD's.
 fn fetch(path: &Path) -> &'static str {
     if path.to_string_lossy().contains("://") {
         ": of addresses, those of NBD servers (nbd://...) are images; fetch the file first"
@@ -157,5 +157,5 @@ fn fetch(path: &Path) -> &'static str {
     }
 }
 
-/// What functions inside of the formats return.
+/// The results of functions inside of formats.
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;

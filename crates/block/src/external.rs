@@ -1,6 +1,7 @@
-//! What images name: other files and servers, which are opened because an image says so and not the user.
+//! Other files and servers that an image names, and that are opened because the image says so and not the
+//! user.
 //!
-//! Where a guest, or a stranger, has written an image, it may name any file that this user can read.
+//! An image that a guest or a stranger has written may name any file that this user can read.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +10,13 @@ use crate::error::{Fault, Result};
 
 static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on nothing that an image names is opened in this process, whatever [`crate::OpenOptions::no_external_files`] says.
+/// Forbids this process to open anything that an image names, whatever
+/// [`crate::OpenOptions::no_external_files`] says.
 pub fn forbid_external_files() {
     IS_FORBIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// Whether what the image at `image` names is opened.
+/// Whether files and servers that `image` names may be opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct External<'a> {
     pub(crate) image: &'a Path,
@@ -22,7 +24,7 @@ pub(crate) struct External<'a> {
 }
 
 impl External<'_> {
-    /// Notes that `name` is about to be opened, or refuses that. `what` it is: "a backing file".
+    /// Logs that `name` is about to be opened, or refuses it. `what` describes it, such as "a backing file".
     pub(crate) fn ask(&self, what: &str, name: &str) -> Result<()> {
         if !self.is_allowed || IS_FORBIDDEN.load(Ordering::Relaxed) {
             return Err(Fault::refused(format!(

@@ -1,10 +1,10 @@
-//! A disk whose sectors are one after the other within a file: fixed VHD images, and parts of VMDK images.
+//! Disks whose sectors follow each other in a file: fixed VHD images, and parts of VMDK images.
 
 use crate::error::{Fault, Result};
 use crate::format::{Below, Details, Driver, Extent, Identity, Kind};
 use crate::storage::{Storage, read_padded};
 
-/// The bytes from `start` on of a file.
+/// The disk in a file, from byte `start` on.
 #[derive(Debug)]
 pub(crate) struct Flat {
     storage: Box<dyn Storage>,
@@ -15,7 +15,7 @@ pub(crate) struct Flat {
 }
 
 impl Flat {
-    /// `start` and `size` together must not overflow.
+    /// Returns the disk of `size` bytes from byte `start` of `storage` on. The sum of both must not overflow.
     pub(crate) fn new(
         storage: Box<dyn Storage>,
         start: u64,
@@ -25,7 +25,7 @@ impl Flat {
         Flat { storage, start, size, specific, identity: None }
     }
 
-    /// The image has this identity.
+    /// Returns the disk with this identity.
     pub(crate) fn known_as(self, identity: Identity) -> Flat {
         Flat { identity: Some(identity), ..self }
     }

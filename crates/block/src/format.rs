@@ -1,4 +1,4 @@
-//! Which formats there are, how they are told apart, and what each has to do.
+//! The formats, how to recognize them, and the trait that each of them implements.
 
 use std::fmt::{self, Debug, Display, Formatter};
 use std::os::fd::BorrowedFd;
@@ -16,14 +16,14 @@ use crate::preallocation::Preallocation;
 use crate::spec;
 use crate::{bochs, cow, parallels, qcow, vdi, vhdx, vmdk, vpc};
 
-/// A format of images, or a way to reach one.
+/// A format of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// The sectors one after the other.
+    /// The sectors of the disk in order, and nothing else.
     Raw,
     /// QEMU's format, versions 2 and 3.
     Qcow2,
-    /// The same, version 1.
+    /// QEMU's format, version 1.
     Qcow,
     /// VirtualBox's format.
     Vdi,
@@ -44,7 +44,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them, raw first.
+    /// All formats, raw first.
     pub const ALL: [Format; 11] = [
         Format::Raw,
         Format::Qcow2,
@@ -59,7 +59,7 @@ impl Format {
         Format::Luks,
     ];
 
-    /// Its name as in qemu-img.
+    /// Returns the format's name in qemu-img.
     pub fn name(self) -> &'static str {
         match self {
             Format::Raw => "raw",
@@ -76,7 +76,7 @@ impl Format {
         }
     }
 
-    /// Images of this format are written too; if not, what they are called.
+    /// Fails if images of this format can only be read. The error says what they are called.
     pub(crate) fn check_writes(self) -> Result<()> {
         match self {
             Format::Vhdx => Err(Fault::OnlyRead("VHDX images")),
@@ -86,12 +86,12 @@ impl Format {
         }
     }
 
-    /// What an image is that begins with `head` ([`PROBE_SIZE`] bytes, or all that there are).
+    /// Returns the format of an image that begins with `head` ([`PROBE_SIZE`] bytes, or the whole image).
     ///
-    /// What looks like nothing else is raw. So a guest that owns a raw image can make it look like another format,
-    /// with any file of the host as its backing file: who knows the format should say it
-    /// ([`crate::OpenOptions::format`]). As in QEMU, an image that was found to be raw refuses writes to its
-    /// first sector that would make something else of it.
+    /// An image that looks like no other format is raw. So a guest that owns a raw image can make it look
+    /// like another format, with any file of the host as its backing file. If the format is known, it should
+    /// be given ([`crate::OpenOptions::format`]). As in QEMU, an image that was found to be raw refuses
+    /// writes to its first sector that would make it look like another format.
     pub fn probe(head: &[u8]) -> Format {
         match head.get(..8) {
             Some([b'Q', b'F', b'I', 0xfb, 0, 0, 0, 2 | 3]) => Format::Qcow2,
@@ -109,7 +109,7 @@ impl Format {
     }
 }
 
-/// Bytes from the start of an image by which its format is told.
+/// Number of bytes at the start of an image that are enough to recognize its format.
 pub const PROBE_SIZE: usize = 512;
 
 impl Display for Format {
@@ -118,14 +118,14 @@ impl Display for Format {
     }
 }
 
-/// There is no such format.
+/// No format has this name.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("there is no image format \"{0}\"{hint}; there are {list}", hint = self.hint(),
     list = Format::ALL.map(Format::name).join(", "))]
 pub struct UnknownFormat(String);
 
 impl UnknownFormat {
-    /// The name by which it is known here, where the word is a usual one.
+    /// Returns a hint if the word is a common name of a format that has another name here.
     fn hint(&self) -> &'static str {
         match self.0.to_ascii_lowercase().as_str() {
             "vhd" => ": VHD images are vpc",
@@ -147,45 +147,45 @@ impl FromStr for Format {
     }
 }
 
-/// What stands for a range of an image.
+/// The contents of a range of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes in its file, from `at` on where they stand there one after the other.
+    /// Data in the image's file.
     Data {
-        /// The place in the file, none for compressed data.
+        /// Offset of the data in the file. None if they are compressed, or not in one piece.
         at: Option<u64>,
     },
-    /// Zeros of which the image knows; `allocated` where there is room for data all the same.
+    /// Zeros, which the image knows of.
     Zero {
-        /// The place in the file that is kept for them.
+        /// Offset of the room that the file has for them, if any.
         at: Option<u64>,
     },
-    /// Nothing: what the backing file has there, or zeros.
+    /// Nothing. The range reads as the backing image does, or as zeros.
     Absent,
 }
 
-/// What stands for the next `len` bytes.
+/// The contents of the next `len` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// What it is.
+    /// The kind of contents.
     pub kind: Kind,
-    /// How long it goes on, at least 1.
+    /// Number of bytes, at least 1.
     pub len: u64,
 }
 
-/// What tells an image from all others, where its format has such a number.
+/// A number that tells an image from all others, in formats that have one.
 pub(crate) type Identity = [u8; 16];
 
-/// What lies below an image: what it shows where it has nothing itself.
+/// The image below another one, which shows through where that one has nothing.
 pub(crate) trait Below {
-    /// Reads from there; zeros where it ends.
+    /// Reads from the image below. Bytes after its end are zeros.
     fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()>;
 
-    /// Where it ends: what is behind is zeros.
+    /// Returns the size of the image below.
     fn size(&self) -> u64;
 }
 
-/// Zeros, for images that stand on nothing.
+/// The image below images without a backing image: it reads as zeros.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nothing;
 
@@ -200,17 +200,17 @@ impl Below for Nothing {
     }
 }
 
-/// The image on which another one stands, as its file names it.
+/// The name of a backing image, as an image states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackingName {
-    /// The file, which may be relative to the directory of the image.
+    /// The path, which may be relative to the image's directory.
     pub name: String,
-    /// The format, if the image says it.
+    /// The format, if the image states it.
     pub format: Option<String>,
 }
 
 impl BackingName {
-    /// Where that is for an image at `above`.
+    /// Returns the path of the backing image, where `above` is the path of the image that names it.
     pub fn path(&self, above: &Path) -> Result<PathBuf> {
         if let Some((path, _)) = self.object()? {
             return Ok(path);
@@ -222,20 +222,20 @@ impl BackingName {
         Ok(above.parent().unwrap_or(Path::new("")).join(name))
     }
 
-    /// What the name is as JSON, if it is that: the file, and its format.
+    /// Returns the path and the format in the name, if it is JSON.
     fn object(&self) -> Result<Option<(PathBuf, Option<Format>)>> {
         let named = spec::named(&self.name).transpose();
         named.map_err(|error| Fault::unsupported(format!("the name of its backing file: {error}")))
     }
 
-    /// The format, if the image says it, and it is known.
+    /// Returns the format, if the image states it. Fails if this format is unknown.
     pub fn known_format(&self) -> Result<Option<Format>> {
         if let Some((_, Some(format))) = self.object()? {
             return Ok(Some(format));
         }
         match self.format.as_deref() {
             None => Ok(None),
-            // QEMU's names for "as it is".
+            // QEMU's names for a file or device without a format.
             Some("file" | "host_device") => Ok(Some(Format::Raw)),
             Some(name) => name.parse().map(Some).map_err(|error| {
                 Fault::unsupported(format!("the format of its backing file: {error}"))
@@ -244,171 +244,178 @@ impl BackingName {
     }
 }
 
-/// A state of the disk that an image keeps.
+/// A state of the disk that is stored in an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// A number that the image gave it.
+    /// An identifier that the image has given it.
     pub id: String,
-    /// Its name.
+    /// The snapshot's name.
     pub name: String,
-    /// When it was made, in seconds since 1970-01-01 UTC.
+    /// The time of the snapshot, in seconds since 1970-01-01 UTC.
     #[serde(rename = "date-sec")]
     pub date_seconds: u32,
-    /// Nanoseconds of the same.
+    /// The nanoseconds of this time.
     #[serde(rename = "date-nsec")]
     pub date_nanoseconds: u32,
-    /// Nanoseconds that the guest had run.
+    /// The time that the guest had run, in nanoseconds.
     #[serde(rename = "vm-clock-nsec")]
     pub clock: u64,
-    /// Bytes of the machine's state that are kept with it.
+    /// Number of bytes of the machine's state that are stored with it.
     #[serde(rename = "vm-state-size")]
     pub state_size: u64,
 }
 
-/// What a format tells of an image beside its size.
+/// The properties of an image beside its size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
-    /// Bytes of the pieces in which it takes room.
+    /// Number of bytes in a cluster, the unit in which the image takes room.
     pub cluster_size: Option<u64>,
-    /// Names and values of what only this format has, in the words of qemu-img.
+    /// Names and values of properties that only this format has, in the words of qemu-img.
     pub specific: Vec<(&'static str, String)>,
-    /// The snapshots in it.
+    /// The snapshots in the image.
     pub snapshots: Vec<Snapshot>,
-    /// It was not closed as it should have been.
+    /// Whether the image was not closed properly.
     pub dirty: bool,
-    /// What is in it is encrypted.
+    /// Whether the contents are encrypted.
     pub is_encrypted: bool,
-    /// Names and values that tell how, in a format that can be without.
+    /// Names and values of properties of the encryption, for a format that can be without.
     pub encryption: Vec<(&'static str, String)>,
 }
 
-/// What a format does. Who calls has checked that ranges are inside of the image, and not empty.
+/// The operations of a format. The caller has checked that ranges are within the disk and not empty.
 pub(crate) trait Driver: Debug + Send + Sync {
-    /// Bytes of the disk.
+    /// Returns the size of the disk in bytes.
     fn size(&self) -> u64;
 
-    /// What stands for the bytes from `offset` on, `max` at most.
+    /// Returns the contents of the bytes from `offset` on, at most `max` of them.
     fn extent(&self, offset: u64, max: u64) -> Result<Extent>;
 
     /// Reads all of `bytes`.
     fn read(&self, bytes: &mut [u8], offset: u64, below: &dyn Below) -> Result<()>;
 
-    /// Writes all of `bytes`. They are kept for certain after the next [`Driver::flush`].
+    /// Writes all of `bytes`. They survive a power cut after the next [`Driver::flush`].
     fn write(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()>;
 
-    /// Reads all of `bytes`, if that needs no waiting for the host. False if it did not; `bytes` then are anything.
+    /// Reads all of `bytes`, if this needs no waiting for the host. Otherwise returns false, and `bytes` may
+    /// contain anything.
     fn read_at_once(&self, _bytes: &mut [u8], _offset: u64) -> bool {
         false
     }
 
-    /// Writes all of `bytes`, if that needs no waiting for the host. False if it did not, but perhaps a part of it.
+    /// Writes all of `bytes`, if this needs no waiting for the host. Otherwise returns false, and a part may
+    /// have been written.
     fn write_at_once(&self, _bytes: &[u8], _offset: u64) -> bool {
         false
     }
 
-    /// Makes zeros of a range, without room for them where the format can.
+    /// Fills a range with zeros, which take no room if the format allows that.
     fn write_zeroes(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()>;
 
-    /// Makes zeros of a range. A format that has the disk's bytes as they are in its storage keeps the room for them; in others
-    /// there is room for them again as long as there is for anything.
+    /// Fills a range with zeros. If the storage contains the disk's bytes unchanged, the range keeps its
+    /// room. In other formats the range gets room again when it is written, as long as there is any.
     fn write_zeroes_in_place(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()> {
         self.write_zeroes(offset, len, below)
     }
 
-    /// A hint that a range is not needed. What is read there afterwards is zeros or what was there.
+    /// Tells the format that a range is not needed. It reads as zeros or as before afterwards.
     fn discard(&self, _offset: u64, _len: u64, _below: &dyn Below) -> Result<()> {
         Ok(())
     }
 
-    /// Comes back when all that was written before is kept.
+    /// Returns once all that was written before would survive a power cut.
     fn flush(&self) -> Result<()>;
 
-    /// What was written is lost, if this process ends now: tables that lead to it are in memory alone.
+    /// Returns whether written data would be lost if this process ended now, since tables that lead to them
+    /// are only in memory.
     fn is_behind(&self) -> bool {
         false
     }
 
-    /// The file in which the disk stands byte by byte from its beginning on.
+    /// Returns the file that contains the disk's bytes unchanged from its beginning on.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Takes room for the disk from `offset` on, where nothing is yet, and all reads as zeros. That of the tables at least.
+    /// Takes room for the disk from `offset` on, where it has none yet and reads as zeros: at least room for
+    /// the tables.
     fn preallocate(&self, _offset: u64, mode: Preallocation) -> Result<()> {
         Err(Fault::unsupported(format!(
             "images of this format take no room before it is needed: preallocation={mode}"
         )))
     }
 
-    /// Gives the disk another size.
+    /// Changes the size of the disk.
     fn resize(&self, _size: u64) -> Result<()> {
         Err(Fault::unsupported("the size of images of this format cannot be changed"))
     }
 
-    /// Looks for damage, and repairs what `repair` says.
+    /// Looks for damage, and repairs it as far as `repair` allows.
     fn check(&self, _repair: Repair) -> Result<Report> {
         Err(Fault::unsupported("this format has nothing that could be checked"))
     }
 
-    /// Writes one whole cluster compressed, or the last part of the disk. It must have been empty.
+    /// Writes a whole cluster, or the last part of the disk, in compressed form. Nothing may have been
+    /// written there before.
     fn write_compressed(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
         Err(Fault::unsupported("this format cannot be written compressed"))
     }
 
-    /// What it says of itself.
+    /// Returns the image's properties.
     fn details(&self) -> Details;
 
-    /// The image on which it stands.
+    /// Returns the name of the backing image.
     fn backing(&self) -> Option<BackingName> {
         None
     }
 
-    /// Its own identity.
+    /// Returns the image's own identity.
     fn identity(&self) -> Option<Identity> {
         None
     }
 
-    /// What the identity of the image on which it was made may be, where it is known: on another one its data make no sense.
+    /// Returns the identities that the backing image may have, if they are known. With another backing image
+    /// the data would make no sense.
     fn stands_on(&self) -> Vec<Identity> {
         Vec::new()
     }
 
-    /// Names another image on which it stands.
+    /// Changes the name of the backing image.
     fn set_backing(&self, _backing: Option<&BackingName>) -> Result<()> {
         Err(Fault::unsupported("images of this format cannot change their backing file"))
     }
 
-    /// Forgets all data, so that the backing file shows everywhere.
+    /// Drops all data, so that the backing image shows everywhere.
     fn make_empty(&self) -> Result<()> {
         Err(Fault::unsupported("images of this format cannot be emptied"))
     }
 
-    /// Does something with the image's own snapshots.
+    /// Makes, applies or deletes a snapshot in the image.
     fn snapshot(&self, _act: &SnapshotAct) -> Result<()> {
         Err(Fault::unsupported("images of this format keep no snapshots"))
     }
 
-    /// Shows the disk as it was in one of its snapshots, which a name or an id names. It is open for reading only.
+    /// Shows the disk as it was in the snapshot with the name or id `which`. The image is open for reading
+    /// only.
     fn show_snapshot(&self, _which: &str) -> Result<()> {
         Err(Fault::unsupported("images of this format keep no snapshots"))
     }
 
-    /// Bytes that its file takes on the host.
+    /// Returns the number of bytes that the image's file takes on the host.
     fn allocated(&self) -> Option<u64>;
 }
 
-/// What can be done with snapshots.
+/// The operations on snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotAct {
-    /// Keep the present state of the disk.
+    /// Stores the present state of the disk.
     Create {
-        /// Its name.
+        /// The snapshot's name.
         name: String,
         /// Seconds and nanoseconds since 1970-01-01 UTC.
         date: (u32, u32),
     },
-    /// Make this state the present one; a name or an id.
+    /// Returns the disk to the state in the snapshot with this name or id.
     Apply(String),
-    /// Forget it; a name or an id.
+    /// Deletes the snapshot with this name or id.
     Delete(String),
 }

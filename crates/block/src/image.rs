@@ -20,43 +20,43 @@ use crate::storage::{Access, Storage};
 use layer::Layer;
 pub use open::{Backing, OpenOptions};
 
-/// A disk image, with all images on which it stands.
+/// A disk image, with its chain of backing images.
 ///
-/// Several threads can use it at once. What it does is done when the method comes back, and kept for certain after
-/// the next [`Image::flush`]. Dropping it flushes too, and can only warn of what goes wrong then:
-/// [`Image::close`] tells.
+/// Several threads can use it at once. When a method returns, its work is done, but only [`Image::flush`]
+/// makes it survive a power cut. Dropping an image flushes it too, but can only log an error.
+/// [`Image::close`] returns the error.
 #[derive(Debug)]
 pub struct Image {
     layer: Arc<Layer>,
     writes: bool,
-    /// It was found to be raw: nobody said so.
+    /// Whether the format was found to be raw by probing, and not given.
     guarded: bool,
-    /// There is nothing to flush when it is dropped.
+    /// Whether the image is not flushed when it is dropped.
     closed: bool,
 }
 
-/// What is known of a range of the disk, of all images below too.
+/// The contents of a range of the disk, and the image of the chain that they come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it begins on the disk.
+    /// Offset of the range on the disk.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// How many images down it stands: 0 for the image itself.
+    /// Number of images above the one that has the contents: 0 for the image itself.
     pub depth: usize,
-    /// What stands for it; [`Kind::Absent`] where no image has anything.
+    /// The kind of contents: [`Kind::Absent`] if no image has any.
     pub kind: Kind,
 }
 
 impl Mapping {
-    /// It is known to read as zeros.
+    /// Returns whether the range is known to read as zeros.
     pub fn is_zero(&self) -> bool {
         !matches!(self.kind, Kind::Data { .. })
     }
 }
 
 impl Image {
-    /// Opens the image at `path`, or the NBD export with that address.
+    /// Opens the image at `path`, or in the NBD export with this address.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
         open::open(path, options)
     }
@@ -70,13 +70,14 @@ impl Image {
         open::open_in(storage, path, options)
     }
 
-    /// The same image, but that it is not flushed when it is dropped.
+    /// Returns the image, which is then not flushed when it is dropped.
     pub(crate) fn lost_by_drop(mut self) -> Image {
         self.closed = true;
         self
     }
 
-    /// Opens the image in `storage`, on the image `below`, whatever it says itself. Errors call it `path`.
+    /// Opens the image in `storage` with the backing image `below`, whatever name it states itself. Errors
+    /// call it `path`.
     pub fn of_storage(
         storage: Box<dyn Storage>,
         path: &Path,
@@ -93,7 +94,8 @@ impl Image {
         Ok(Image { layer: Arc::new(layer), writes, guarded: false, closed: false })
     }
 
-    /// From now on what would have to wait for an NBD server to come back, or to answer, fails: nobody wants to know of it any more.
+    /// Lets requests fail from now on that would have to wait for an NBD server, since nobody needs them any
+    /// more.
     pub fn give_up(&self) {
         let mut layer = Some(&self.layer);
         while let Some(present) = layer {
@@ -104,43 +106,43 @@ impl Image {
         }
     }
 
-    /// The path by which it was opened.
+    /// Returns the path by which the image was opened.
     pub fn path(&self) -> &Path {
         &self.layer.path
     }
 
-    /// What it is.
+    /// Returns the image's format.
     pub fn format(&self) -> Format {
         self.layer.format
     }
 
-    /// Bytes of the disk.
+    /// Returns the size of the disk in bytes.
     pub fn size(&self) -> u64 {
         self.layer.driver.size()
     }
 
-    /// What the format tells of it.
+    /// Returns the image's properties.
     pub fn details(&self) -> Details {
         self.layer.driver.details()
     }
 
-    /// Its own snapshots.
+    /// Returns the snapshots in the image.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.details().snapshots
     }
 
-    /// The image on which it stands, as it names it.
+    /// Returns the name of the backing image, as the image states it.
     pub fn backing(&self) -> Option<BackingName> {
         self.layer.driver.backing()
     }
 
-    /// The image on which it stands, for reading, if that was opened.
+    /// Returns the backing image for reading, if it was opened.
     pub fn below(&self) -> Option<Image> {
         let layer = Arc::clone(self.layer.below.as_ref()?);
         Some(Image { layer, writes: false, guarded: false, closed: false })
     }
 
-    /// Bytes that its file takes on the host, where that is known.
+    /// Returns the number of bytes that the image's file takes on the host, if this is known.
     pub fn allocated(&self) -> Option<u64> {
         self.layer.driver.allocated()
     }
@@ -161,13 +163,15 @@ impl Image {
         self.said(self.layer.driver.write(bytes, offset, self.layer.beneath()))
     }
 
-    /// Reads all of `bytes` from `offset` on, if that needs no waiting for the host. False if it did not; `bytes` then are anything.
+    /// Reads all of `bytes` from `offset` on, if this needs no waiting for the host. Otherwise returns false,
+    /// and `bytes` may contain anything.
     pub fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
         self.check_range(offset, bytes.len() as u64).is_ok()
             && self.layer.driver.read_at_once(bytes, offset)
     }
 
-    /// Writes all of `bytes` from `offset` on, if that needs no waiting for the host. False if it did not, but perhaps a part of it.
+    /// Writes all of `bytes` from `offset` on, if this needs no waiting for the host. Otherwise returns
+    /// false, and a part may have been written.
     pub fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
         let is_guarded = self.guarded && offset < PROBE_SIZE as u64;
         self.check_write(offset, bytes.len() as u64).is_ok()
@@ -175,7 +179,7 @@ impl Image {
             && self.layer.driver.write_at_once(bytes, offset)
     }
 
-    /// Makes zeros of a range, without room for them where the format can.
+    /// Fills a range with zeros, which take no room if the format allows that.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_write(offset, len)?;
         if len == 0 {
@@ -184,7 +188,8 @@ impl Image {
         self.said(self.layer.driver.write_zeroes(offset, len, self.layer.beneath()))
     }
 
-    /// Makes zeros of a range, for which the image keeps its room on the host where it has the disk's bytes as they are.
+    /// Fills a range with zeros. The range keeps its room on the host if the image contains the disk's bytes
+    /// unchanged.
     pub fn write_zeroes_in_place(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_write(offset, len)?;
         if len == 0 {
@@ -193,7 +198,7 @@ impl Image {
         self.said(self.layer.driver.write_zeroes_in_place(offset, len, self.layer.beneath()))
     }
 
-    /// A hint that a range is not needed. What is read there afterwards is zeros or what was there.
+    /// Tells the image that a range is not needed. It reads as zeros or as before afterwards.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_write(offset, len)?;
         if len == 0 {
@@ -202,18 +207,20 @@ impl Image {
         self.said(self.layer.driver.discard(offset, len, self.layer.beneath()))
     }
 
-    /// Comes back when all that was written before is kept, whatever happens to the host.
+    /// Returns once all that was written before would survive a failure of the host.
     pub fn flush(&self) -> Result<(), Error> {
         if self.writes { self.said(self.layer.driver.flush()) } else { Ok(()) }
     }
 
-    /// Something that was written is lost, if this process ends before the next flush. Otherwise only a power cut can lose it.
+    /// Returns whether written data would be lost if this process ended before the next flush. Otherwise only
+    /// a failure of the host can lose them.
     pub fn is_behind(&self) -> bool {
         self.writes && self.layer.driver.is_behind()
     }
 
-    /// A file of the host in which `len` bytes of the disk stand at the same `offset`, to be read there, or written where
-    /// `writes`; where the file is shorter the disk is zeros. None where it takes this image to find them.
+    /// Returns a file of the host that contains `len` bytes of the disk at the same `offset`, for reading, or
+    /// with `writes` for writing. If the file is shorter, the rest of the disk is zeros. Returns None if only
+    /// this image can find the bytes.
     pub fn file_at(&self, offset: u64, len: u64, writes: bool) -> Option<BorrowedFd<'_>> {
         let is_guarded = self.guarded && offset < PROBE_SIZE as u64;
         let allowed = if writes {
@@ -224,13 +231,13 @@ impl Image {
         allowed.then(|| self.layer.driver.file()).flatten()
     }
 
-    /// Flushes and closes it.
+    /// Flushes and closes the image.
     pub fn close(mut self) -> Result<(), Error> {
         self.closed = true;
         self.flush()
     }
 
-    /// What stands for the bytes from `offset` on in this image alone, `max` at most.
+    /// Returns the contents of the bytes from `offset` on in this image alone, for at most `max` bytes.
     pub fn extent(&self, offset: u64, max: u64) -> Result<Extent, Error> {
         self.check_range(offset, 1)?;
         let max = max.clamp(1, self.size() - offset);
@@ -238,18 +245,19 @@ impl Image {
         Ok(Extent { kind: extent.kind, len: extent.len.clamp(1, max) })
     }
 
-    /// What stands for the bytes from `offset` on in this image or those below, `max` at most.
+    /// Returns the contents of the bytes from `offset` on in this image or those below, for at most `max`
+    /// bytes.
     pub fn map(&self, offset: u64, max: u64) -> Result<Mapping, Error> {
         self.check_range(offset, 1)?;
         self.said(self.layer.map(offset, max.clamp(1, self.size() - offset)))
     }
 
-    /// Gives the disk another size; new bytes are zeros.
+    /// Changes the size of the disk. New bytes are zeros.
     pub fn resize(&self, size: u64) -> Result<(), Error> {
         self.check_write(0, 0)?;
         let before = self.size();
         self.said(self.layer.driver.resize(size))?;
-        // What the backing file has behind the old end must not show.
+        // Bytes of the backing image after the old end must not show through.
         let below = self.layer.below.as_ref().map_or(0, |below| below.driver.size());
         if size > before && below > before {
             self.write_zeroes(before, size.min(below) - before)?;
@@ -257,8 +265,8 @@ impl Image {
         self.flush()
     }
 
-    /// The same for a larger disk, with room for what is new. Where there is none the disk has its size again, unless there is not even room
-    /// for that.
+    /// Enlarges the disk, and takes room for the new part. If there is too little, restores the old size,
+    /// unless even this needs room that is not there.
     pub fn grow(&self, size: u64, mode: Preallocation) -> Result<(), Error> {
         let before = self.size();
         self.resize(size)?;
@@ -276,7 +284,7 @@ impl Image {
         })
     }
 
-    /// Looks for damage, and repairs what `repair` says.
+    /// Looks for damage, and repairs it as far as `repair` allows.
     pub fn check(&self, repair: Repair) -> Result<Report, Error> {
         if repair != Repair::Nothing {
             self.check_write(0, 0)?;
@@ -284,31 +292,34 @@ impl Image {
         self.said(self.layer.driver.check(repair))
     }
 
-    /// Writes one whole cluster compressed, or the last part of the disk, where nothing was written before.
+    /// Writes a whole cluster, or the last part of the disk, in compressed form. Nothing may have been
+    /// written there before.
     pub fn write_compressed(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         self.check_write(offset, bytes.len() as u64)?;
         self.said(self.layer.driver.write_compressed(bytes, offset))
     }
 
-    /// Names another image on which it stands, or none. What the disk shows changes if that shows something else.
+    /// Changes the name of the backing image, or removes it. The disk's contents change if the new one has
+    /// other contents.
     pub fn set_backing(&self, backing: Option<&BackingName>) -> Result<(), Error> {
         self.check_write(0, 0)?;
         self.said(self.layer.driver.set_backing(backing))
     }
 
-    /// Forgets all that this image has, so that the one below shows everywhere.
+    /// Drops all data of this image, so that the one below shows everywhere.
     pub fn make_empty(&self) -> Result<(), Error> {
         self.check_write(0, 0)?;
         self.said(self.layer.driver.make_empty())
     }
 
-    /// Makes, applies or deletes a snapshot of its own.
+    /// Makes, applies or deletes a snapshot in the image.
     pub fn snapshot(&self, act: &SnapshotAct) -> Result<(), Error> {
         self.check_write(0, 0)?;
         self.said(self.layer.driver.snapshot(act))
     }
 
-    /// Shows the disk as it was in one of its own snapshots, from now on; a name or an id. The image is open for reading only.
+    /// Shows the disk from now on as it was in the snapshot with the name or id `which`. The image must be
+    /// open for reading only.
     pub fn show_snapshot(&self, which: &str) -> Result<(), Error> {
         if self.writes {
             return self.said(Err(Fault::refused("a snapshot is shown for reading only")));
@@ -316,7 +327,7 @@ impl Image {
         self.said(self.layer.driver.show_snapshot(which))
     }
 
-    /// Refuses to make another format's header of the start of an image that was found to be raw.
+    /// Refuses a write that would make an image that was found to be raw look like one of another format.
     fn guard(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         if !self.guarded || offset >= PROBE_SIZE as u64 {
             return Ok(());

@@ -3,13 +3,13 @@
 //! An [`Image`] is a disk in a file. Whatever its format, the machine and the tools read, write, flush and
 //! describe it in the same way. [`create()`] makes one.
 //!
-//! * [`storage`]: the holders of bytes, which are files and block devices of the host, and memory; [`nbd`]:
+//! * [`storage`]: storage for the bytes of images: files and block devices of the host, and memory; [`nbd`]:
 //!   exports of servers;
 //! * [`mod@format`]: the list of formats, and the trait that each of them implements;
-//! * [`image`]: images as their users see them, with the chain of their backing files;
+//! * [`image`]: images as their users see them, with the chain of their backing images;
 //! * a module for each format: `raw`, `qcow2`, `qcow`, `vdi`, `vmdk`, `vpc`, `bochs`, `cow`, and, for reading
-//!   only, `vhdx`, `parallels` and those in `encryption`; `blocks` and `flat` are the common parts of some of
-//!   them.
+//!   only, `vhdx`, `parallels` and those in `encryption`; `blocks` and `flat` are common parts of several
+//!   formats.
 //!
 //! # Rules for formats
 //!
@@ -17,11 +17,11 @@
 //! panics, no table takes more than 64 MiB, no loop runs longer than the disk is large, and nothing is read
 //! or written outside of the file.
 //!
-//! **After a crash an image is what it was at the last flush, or newer.** Data, and new clusters, are written
-//! at once, to places to which the tables in the file do not lead. The tables change in memory, and a flush
-//! writes them: data and reference counts first, then, when the storage has flushed these, the tables that
-//! lead to them. Room that became free is used again only after another flush of the storage. So a crash may
-//! lose room, and nothing else.
+//! **After a crash an image has the contents of the last flush, or newer ones.** Data and new clusters are
+//! written at once, to places to which the tables in the file do not lead. The tables change in memory, and a
+//! flush writes them: data and reference counts first, then, when the storage has flushed these, the tables
+//! that lead to them. Room that became free is used again only after another flush of the storage. So a crash
+//! may lose room, and nothing else.
 //!
 //! # Why this crate does not use imago
 //!

@@ -1,16 +1,18 @@
-//! Network Block Device, as a client (the protocol is doc/proto.md of the NBD project).
+//! A client for Network Block Device (the protocol is doc/proto.md of the NBD project).
 //!
-//! An export of a server is storage, so any format may be in it. Requests of several threads go over one connection, and are
-//! answered in any order. A server that goes and comes back loses nothing: see [`requests`].
+//! An export of a server is storage, so it may contain an image of any format. Requests of several threads
+//! share one connection, and are answered in any order. A server that goes and comes back loses nothing, see
+//! [`requests`].
 //!
-//! * [`address`]: how an export is named; [`requests`]: those that the server has, and connections that are lost;
-//! * [`handshake`], [`replies`]: what is said to the server, and by it; [`protocol`]: the numbers in it; [`stream`]: its bytes;
-//! * [`unflushed`]: what the server may have lost.
+//! * [`address`]: the address of an export; [`requests`]: the requests under way, and lost connections;
+//! * [`handshake`], [`replies`]: the messages in both directions; [`protocol`]: the constants in them;
+//!   [`stream`]: the connection's bytes;
+//! * [`unflushed`]: the changes that the server may have lost.
 //!
-//! No thread belongs to the connection: one of those that wait for an answer reads for all of them, so a
-//! request that is alone changes no threads. A server that comes back is told again of all writes that it had not
-//! flushed, since it may have been a machine that died. Up to 16 MiB of such writes are kept; FUA with each
-//! write would need no copies, at the price of a sync each.
+//! The connection has no thread of its own: one of the threads that wait for an answer reads for all of them,
+//! so a single request needs no change of threads. A server that comes back gets all writes again that it had
+//! not flushed, since the machine in which it ran may have died. Up to 16 MiB of such writes are kept. With
+//! FUA for each write no copies would be needed, but each write would cost a sync.
 
 mod address;
 mod handshake;
@@ -32,7 +34,8 @@ use protocol::Command;
 use replies::{Request, wrong};
 use requests::Requests;
 
-/// Bytes of the largest request: less than what all servers take (32 MiB), and a multiple of all block sizes.
+/// Upper bound of the bytes in a request: less than all servers accept (32 MiB), and a multiple of all block
+/// sizes.
 const REQUEST_MAX: u64 = 1 << 20;
 
 /// An export of a server.
@@ -40,18 +43,19 @@ const REQUEST_MAX: u64 = 1 << 20;
 pub struct Nbd {
     export: Export,
     requests: Arc<Requests>,
-    /// Held alone by who reads blocks to write them with a part changed.
+    /// Held for writing while the part of a block is changed: the block is read, and then written.
     blocks: RwLock<()>,
 }
 
 impl Nbd {
-    /// `name` is the address of an export: `nbd://host:port/export`, `nbd+unix:///export?socket=path`, or QEMU's
-    /// `nbd:host:port:exportname=export` and `nbd:unix:path:exportname=export`.
+    /// Returns whether `name` is the address of an export: `nbd://host:port/export`,
+    /// `nbd+unix:///export?socket=path`, or QEMU's `nbd:host:port:exportname=export` and
+    /// `nbd:unix:path:exportname=export`.
     pub fn is_address(name: &Path) -> bool {
         name.to_str().is_some_and(|name| name.starts_with("nbd:") || name.starts_with("nbd+unix:"))
     }
 
-    /// Connects to the server, which must allow writing where `writes`.
+    /// Connects to the server. If `writes` is set, the server must allow writing.
     pub fn connect(name: &Path, writes: bool) -> Result<Nbd, Error> {
         let fails = |source: io::Error| Error::Open { path: name.to_owned(), source };
         let text = name.to_str().unwrap_or_default();
@@ -68,7 +72,8 @@ impl Nbd {
         Ok(Nbd { export, requests, blocks: RwLock::default() })
     }
 
-    /// From now on what would have to wait for the server fails: nobody wants to know of it any more.
+    /// Lets requests fail from now on that would have to wait for the server, since nobody needs them any
+    /// more.
     pub fn give_up(&self) {
         self.requests.give_up();
     }
@@ -84,18 +89,18 @@ impl Nbd {
         self.limit()
     }
 
-    /// Does something without data.
+    /// Executes a command without data.
     fn act(&self, command: Command, offset: u64, len: u32) -> io::Result<()> {
         self.requests.ask(&Request::new(command, offset, len), &mut [])?;
         self.limit()
     }
 
-    /// Does not let what is not flushed become too much.
+    /// Flushes when the changes that are not flushed become too many.
     fn limit(&self) -> io::Result<()> {
         if self.requests.is_far_behind() { self.flush() } else { Ok(()) }
     }
 
-    /// `offset` and `len` widened to whole blocks of the server.
+    /// Widens a range to whole blocks of the server. Returns the new offset and length.
     fn widened(&self, offset: u64, len: u64) -> (u64, u64) {
         let block = self.export.block;
         let start = offset / block * block;
@@ -109,7 +114,7 @@ impl Nbd {
         }
     }
 
-    /// Calls `act` for the parts of a range that one request may have.
+    /// Calls `act` for parts of a range that are small enough for one request.
     fn each(
         offset: u64,
         len: u64,
@@ -124,14 +129,14 @@ impl Nbd {
         Ok(())
     }
 
-    /// Writes whole blocks, of which `bytes` are a part.
+    /// Writes `bytes`, together with the rest of the blocks to which they belong.
     fn write_part(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let (start, len) = self.widened(offset, bytes.len() as u64);
         if (start, len) == (offset, bytes.len() as u64) {
             let _beside = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
             return self.write(bytes, offset);
         }
-        // Nobody of us writes between.
+        // No other thread of this process may write to these blocks in between.
         let _alone = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
         let mut blocks = vec![0; len as usize];
         self.read(&mut blocks, start)?;
@@ -164,7 +169,7 @@ impl Storage for Nbd {
     }
 
     fn flush(&self) -> io::Result<()> {
-        // A server that does not have it keeps all at once.
+        // A server without this command makes each write permanent at once.
         if self.export.can_flush() {
             self.requests.ask(&Request::new(Command::Flush, 0, 0), &mut []).map(drop)
         } else {

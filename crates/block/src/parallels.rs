@@ -1,7 +1,7 @@
 //! Expanding images of Parallels (docs/interop/parallels.txt in QEMU's sources), for reading.
 //!
-//! Numbers are little-endian. The table of blocks follows the header. There are two kinds, which differ in what an entry counts:
-//! sectors, or blocks.
+//! Numbers are little-endian. The table of blocks follows the header. There are two kinds of images, whose
+//! entries count in different units: sectors, or blocks.
 
 use crate::blocks::{Blocks, ENTRIES_MAX, Layout, Place};
 use crate::bytes::{le32, le64};
@@ -9,31 +9,31 @@ use crate::error::{Fault, Result};
 use crate::format::Driver;
 use crate::storage::{Storage, read_padded};
 
-/// What the header begins with where entries are sectors.
+/// The first bytes of the header if entries count sectors.
 const MAGIC: &[u8; 16] = b"WithoutFreeSpace";
-/// The same where they are blocks.
+/// The first bytes of the header if entries count blocks.
 const MAGIC_EXTENDED: &[u8; 16] = b"WithouFreSpacExt";
-/// Bytes of the header.
+/// Number of bytes in the header.
 const HEADER_LEN: u64 = 64;
 /// The only version.
 const VERSION: u32 = 2;
-/// The image is open for writing, or was not closed.
+/// Marks an image that is open for writing, or that was not closed.
 const IN_USE: u32 = 0x746f_6e59;
-/// Bytes of a sector.
+/// Number of bytes in a sector.
 const SECTOR: u64 = 512;
-/// The largest block: 256 MiB.
+/// Upper bound of the bytes in a block: 256 MiB.
 const BLOCK_MAX: u64 = 256 << 20;
 
-/// Where things are in an image.
+/// The properties of an image.
 #[derive(Debug)]
 struct Parallels {
-    /// Bytes for which one stands in an entry.
+    /// Number of bytes in the unit that entries count.
     unit: u64,
     data: u64,
     in_use: bool,
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     let is_magic = head.starts_with(MAGIC) || head.starts_with(MAGIC_EXTENDED);
     is_magic && head.len() >= 20 && le32(head, 16) == VERSION
@@ -48,7 +48,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     }
     let is_extended = header.starts_with(MAGIC_EXTENDED);
     let (block, entries) = (u64::from(le32(&header, 28)) * SECTOR, u64::from(le32(&header, 32)));
-    // The older kind has 32 bits, and anything above them.
+    // In the older kind only the low 32 bits count.
     let sectors = le64(&header, 36) & if is_extended { u64::MAX } else { 0xffff_ffff };
     let size = sectors.checked_mul(SECTOR).filter(|size| i64::try_from(*size).is_ok());
     let size = size.ok_or_else(|| Fault::damaged(format!("a disk of {sectors} sectors")))?;

@@ -5,26 +5,26 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// How much of a disk's room an image takes at once, in the words of qemu-img.
+/// The part of a disk's room that an image takes at once, in the words of qemu-img.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Preallocation {
-    /// None: what is written takes it.
+    /// None. Writes take room when they need it.
     #[default]
     Off,
-    /// That of its tables, which lead to places for all data: the host may have no room for these.
+    /// Room for the tables, which then lead to places for all data. The host may have no room for these data.
     Metadata,
-    /// That of all data, too: the host keeps it.
+    /// Room for all data too, which the host reserves.
     Falloc,
-    /// The same, by writing zeros: also where the host cannot keep room otherwise.
+    /// Room for all data, by writing zeros. This works even if the host cannot reserve room otherwise.
     Full,
 }
 
 impl Preallocation {
-    /// All of them.
+    /// All values.
     pub const ALL: [Preallocation; 4] =
         [Preallocation::Off, Preallocation::Metadata, Preallocation::Falloc, Preallocation::Full];
 
-    /// What it is called.
+    /// Returns the value's name.
     pub fn name(self) -> &'static str {
         match self {
             Preallocation::Off => "off",
@@ -41,7 +41,7 @@ impl Display for Preallocation {
     }
 }
 
-/// There is no such way to take room.
+/// No value has this name.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("preallocation is off, metadata, falloc or full, not \"{0}\"")]
 pub struct BadPreallocation(String);

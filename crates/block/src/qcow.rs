@@ -1,7 +1,8 @@
 //! qcow, version 1: the format before qcow2 (block/qcow.c in QEMU).
 //!
-//! Numbers are big-endian. An L1 table leads to L2 tables, and those to clusters; nothing is counted, so what is not used any more is
-//! lost. Clusters go to the end of the file, and tables into it with the next flush.
+//! Numbers are big-endian. An L1 table leads to L2 tables, and these lead to clusters. There are no reference
+//! counts, so room that is no longer used is lost. New clusters and tables go to the end of the file. The
+//! contents of tables are written by the next flush.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -14,16 +15,17 @@ use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
 use crate::storage::{Storage, read_padded};
 
-/// Bytes of the header.
+/// Number of bytes in the header.
 const HEADER_LEN: usize = 48;
 const MAGIC: &[u8; 8] = b"QFI\xfb\0\0\0\x01";
-/// The cluster is compressed.
+/// Flag of an entry whose cluster is compressed.
 const COMPRESSED: u64 = 1 << 63;
-/// The most entries of an L1 table: 64 MiB.
+/// Upper bound of the entries in an L1 table: 64 MiB.
 const L1_ENTRIES_MAX: u64 = 8 << 20;
-/// Bytes of L2 tables that are kept in memory, if they are those of the file.
+/// Number of bytes of L2 tables after which those that do not differ from the file are dropped from memory.
 const TABLES_MAX: usize = 16 << 20;
-/// log2 of the cluster size and of the entries of an L2 table of images that are made here: as in QEMU with a backing file, and without one.
+/// For new images with a backing image and without one, as in QEMU: log2 of the cluster size, and of the
+/// number of entries in an L2 table.
 const BITS: [(u32, u32); 2] = [(9, 12), (12, 9)];
 
 /// An image of this format.
@@ -42,15 +44,15 @@ pub(crate) struct Qcow {
 #[derive(Debug)]
 struct State {
     l1: Vec<u64>,
-    /// Entries of the L1 table, in pieces of 64, that differ from the file.
+    /// The pieces of 64 entries of the L1 table that differ from the file.
     l1_dirty: BTreeSet<usize>,
     /// L2 tables by their index in the L1 table, and whether they differ from the file.
     tables: HashMap<usize, (Vec<u64>, bool)>,
-    /// Where the next cluster goes.
+    /// Offset in the file for the next new cluster.
     end: u64,
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }
@@ -181,7 +183,7 @@ impl Qcow {
         1 << self.cluster_bits
     }
 
-    /// The index into the L1 table and into the L2 table.
+    /// Returns the index into the L1 table, and the one into the L2 table.
     fn indices(&self, offset: u64) -> (usize, usize) {
         let cluster = offset >> self.cluster_bits;
         ((cluster >> self.l2_bits) as usize, (cluster & ((1 << self.l2_bits) - 1)) as usize)
@@ -200,7 +202,7 @@ impl Qcow {
         Ok(())
     }
 
-    /// The state with the L2 table for `offset` in memory.
+    /// Returns the state once the L2 table for `offset` is in memory.
     fn loaded(&self, offset: u64) -> Result<RwLockReadGuard<'_, State>> {
         let index = self.indices(offset).0;
         loop {
@@ -213,7 +215,7 @@ impl Qcow {
         }
     }
 
-    /// The entry of the cluster with `offset`; 0 for none.
+    /// Returns the entry of the cluster that contains `offset`, or 0 if there is none.
     fn entry(&self, state: &State, offset: u64) -> u64 {
         let (index, inside) = self.indices(offset);
         state.tables.get(&index).map_or(0, |(table, _)| table[inside])
@@ -234,7 +236,7 @@ impl Qcow {
         }
     }
 
-    /// Reads within one cluster.
+    /// Reads bytes that lie within one cluster.
     fn read_piece(
         &self,
         state: &State,
@@ -257,7 +259,7 @@ impl Qcow {
         }
     }
 
-    /// The cluster of data at `at` can be written in place.
+    /// Refuses a place at which no cluster of data can be.
     fn check_place(&self, state: &State, at: u64) -> Result<()> {
         let header_end = self.l1_at + state.l1.len() as u64 * 8;
         let is_inside = at.checked_add(self.cluster_size()).is_some_and(|end| end <= state.end);
@@ -269,7 +271,7 @@ impl Qcow {
         Ok(())
     }
 
-    /// Writes within one cluster.
+    /// Writes bytes that lie within one cluster.
     fn write_piece(&self, bytes: &[u8], offset: u64, below: &dyn Below) -> Result<()> {
         let inside = offset % self.cluster_size();
         {
@@ -288,7 +290,7 @@ impl Qcow {
         self.load(&mut state, index)?;
         let old = self.entry(&state, offset);
         if old != 0 && old & COMPRESSED == 0 {
-            // Another thread was faster.
+            // Another thread has just given the cluster its room.
             self.check_place(&state, old)?;
             return Ok(self.storage.write_at(bytes, old + inside)?);
         }
@@ -312,7 +314,7 @@ impl Qcow {
         Ok(())
     }
 
-    /// Room at the end of the file.
+    /// Takes room at the end of the file, and returns its offset.
     fn take(&self, state: &mut State, len: u64) -> u64 {
         let at = state.end;
         state.end += len.next_multiple_of(self.cluster_size());

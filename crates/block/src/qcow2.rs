@@ -1,15 +1,17 @@
 //! qcow2, QEMU's format, versions 2 and 3.
 //!
-//! The specification is docs/interop/qcow2.txt in QEMU's sources, and the words here are its words. Images with extended L2
-//! entries are read only; those that are encrypted or have their data in another file are refused.
+//! The specification is docs/interop/qcow2.txt in QEMU's sources, and names here are its terms. Images with
+//! extended L2 entries, and encrypted ones, are only read. Images with their data in another file are
+//! refused.
 //!
-//! * [`header`], [`entry`]: what is in the file, as numbers;
-//! * [`state`]: the tables in memory; [`refcounts`]: who counts;
-//! * [`alloc`]: writing where there was no cluster; [`commit`]: in which order tables are written;
+//! * [`header`], [`entry`]: the numbers in the file;
+//! * [`state`]: the tables in memory; [`refcounts`]: the reference counts;
+//! * [`alloc`]: writes that need new clusters; [`commit`]: the order in which tables are written;
 //! * [`compression`]; [`snapshots`]; [`check`]; [`resize`]; [`mod@create`].
 //!
-//! A lock keeps the tables. Reads, and writes to clusters that are there, share it and hold it until their bytes are
-//! read or written, so no cluster becomes another one's meanwhile; whoever changes tables has it alone.
+//! A lock protects the tables. Reads, and writes to existing clusters, share it. They hold it until their
+//! bytes are read or written, so that no cluster is given to other data meanwhile. Changes of tables need the
+//! lock alone.
 
 mod alloc;
 mod check;
@@ -48,12 +50,13 @@ pub(crate) use create::{Qcow2Options, create};
 pub(crate) struct Qcow2 {
     storage: Box<dyn Storage>,
     state: RwLock<State>,
-    /// The snapshots, as they are in the file.
+    /// The snapshots in the file.
     snapshots: Mutex<Vec<snapshots::Entry>>,
-    /// The compressed cluster that was read last, by its offset on the disk; dropped by any write to tables.
+    /// The compressed cluster that was read last, with its offset on the disk. Each change of tables drops
+    /// it.
     unpacked: Mutex<Option<(u64, Vec<u8>)>>,
     encryption: Option<Encryption>,
-    /// What the LUKS header says, where there is one.
+    /// The properties of the LUKS header, if there is one.
     luks: Vec<(&'static str, String)>,
 }
 
@@ -96,13 +99,13 @@ impl Qcow2 {
         };
         let is_dirty = header.incompatible & incompatible::DIRTY != 0;
         let refcounts = match refcounts {
-            // They are counted anew below.
+            // The check below counts all references again.
             Err(Fault::Damaged(_)) if is_dirty => Refcounts::empty(&header),
             refcounts => refcounts?,
         };
         let clears = writes && header.autoclear != 0;
         if clears {
-            // Bitmaps and the like are out of date as soon as somebody writes who does not know them.
+            // Bitmaps and the like are out of date after a write by a program that does not know them.
             header.autoclear = 0;
         }
         let mut state = State::new(header, l1, refcounts, end);
@@ -145,7 +148,7 @@ impl Qcow2 {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The state with the L2 table for `offset` in memory.
+    /// Returns the state for reading once the L2 table for `offset` is in memory.
     fn loaded(&self, offset: u64) -> Result<RwLockReadGuard<'_, State>> {
         loop {
             let state = self.shared();
@@ -160,7 +163,7 @@ impl Qcow2 {
         }
     }
 
-    /// The state to be changed, with the L2 table for `offset` in memory.
+    /// Returns the state for changes, with the L2 table for `offset` in memory.
     fn loaded_alone(&self, offset: u64) -> Result<RwLockWriteGuard<'_, State>> {
         let mut state = self.alone();
         if let Some(at) = state.table_at(offset)? {
@@ -173,7 +176,8 @@ impl Qcow2 {
         Host { storage: &*self.storage, below }
     }
 
-    /// Copies out of the compressed cluster with `offset`, which is kept for the next read.
+    /// Copies bytes from the compressed cluster that contains `offset`, and keeps the cluster for the next
+    /// read.
     fn read_packed(&self, state: &State, bytes: &mut [u8], offset: u64) -> Result<()> {
         let inside = (offset % state.header.cluster_size()) as usize;
         let start = offset - inside as u64;
@@ -187,7 +191,7 @@ impl Qcow2 {
         Ok(())
     }
 
-    /// Writes tables before too many of them are in memory alone.
+    /// Writes the tables before too many of them differ from the file.
     fn commit_if_many(&self, state: &mut State) -> Result<()> {
         let many = state.dirty_tables() >= state.tables_max() / 2 || state.freed.len() > 0x1_0000;
         if many || !state.refcounts.replaced.is_empty() {
@@ -199,7 +203,7 @@ impl Qcow2 {
 }
 
 impl State {
-    /// Finds the clusters that hold metadata.
+    /// Notes which clusters contain metadata.
     fn find_metadata(&mut self, snapshots: &[snapshots::Entry]) -> Result<()> {
         let size = self.header.cluster_size();
         self.add_metadata(0, 1);
@@ -283,7 +287,7 @@ impl Driver for Qcow2 {
         let mut at = offset;
         while at < end {
             let next = (at / size + 1) * size;
-            // The last cluster counts as whole where the disk ends in it.
+            // If the disk ends within the last cluster, the part before its end counts as the whole cluster.
             let whole = at.is_multiple_of(size) && next.min(disk) <= end;
             if whole && (has_zeros || below.size() <= at) {
                 let mut state = self.loaded_alone(at)?;
@@ -328,7 +332,7 @@ impl Driver for Qcow2 {
         }
         let old = self.size();
         if size < old {
-            // What is behind the new end must not come back when the disk grows again.
+            // Data after the new end must not come back when the disk grows again.
             self.write_zeroes(size, old - size, &Nothing)?;
         }
         self.alone().resize(&*self.storage, size)
@@ -352,7 +356,7 @@ impl Driver for Qcow2 {
         }
         let mut cluster = bytes.to_vec();
         cluster.resize(size as usize, 0);
-        // Without the lock: several threads compress at once.
+        // Compression needs no lock, so several threads can compress at the same time.
         let packed = pack(kind, &cluster);
         let mut state = self.loaded_alone(offset)?;
         state.write_packed(self.host(&Nothing), &cluster, packed.as_deref(), offset)?;
@@ -430,7 +434,7 @@ impl Driver for Qcow2 {
 }
 
 impl Qcow2 {
-    /// Writes zeros within a cluster, if it does not read as zeros.
+    /// Writes zeros within a cluster, unless the bytes already read as zeros.
     fn write_zero_bytes(&self, offset: u64, len: u64, below: &dyn Below) -> Result<()> {
         let extent = self.extent(offset, len)?;
         let is_zero = match extent.kind {
@@ -447,7 +451,8 @@ impl Qcow2 {
 }
 
 impl State {
-    /// Where the bytes from `offset` on can be written without a change of tables, and how many of them.
+    /// Returns the offset in the file at which bytes from `offset` on can be written without a change of
+    /// tables, and their number. Returns None if there is none.
     fn writable_in_place(&self, offset: u64, max: u64) -> Result<Option<(u64, u64)>> {
         let size = self.header.cluster_size();
         let max = max.min(self.left_in_table(offset));

@@ -1,4 +1,4 @@
-//! Raw images: the sectors one after the other.
+//! Raw images: the sectors of the disk in order, and nothing else.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,10 +9,10 @@ use crate::format::{Below, Details, Driver, Extent, Kind};
 use crate::preallocation::Preallocation;
 use crate::storage::{Storage, read_padded};
 
-/// Bytes of a sector.
+/// Number of bytes in a sector.
 const SECTOR: u64 = 512;
 
-/// A raw image. It has the size of its file, rounded up to a whole sector as QEMU does.
+/// A raw image. The disk has the size of its file, rounded up to a whole sector as in QEMU.
 #[derive(Debug)]
 pub(crate) struct Raw {
     storage: Box<dyn Storage>,

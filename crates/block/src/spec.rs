@@ -1,5 +1,6 @@
-//! Images that are named by their options, as QEMU has them: `driver=qcow2,file.filename=disk.qcow2` (`--image-opts`), and
-//! the same as JSON (`json:{"driver":"qcow2","file":{"filename":"disk.qcow2"}}`).
+//! Images that are described by options, as in QEMU: `driver=qcow2,file.filename=disk.qcow2`
+//! (`--image-opts`), or the same options as JSON
+//! (`json:{"driver":"qcow2","file":{"filename":"disk.qcow2"}}`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use thiserror::Error;
 use crate::format::{BackingName, Format, UnknownFormat};
 use crate::image::{Backing, OpenOptions};
 
-/// Options that make no difference here.
+/// Options that make no difference here and are accepted.
 const NO_DIFFERENCE: [&str; 18] = [
     "aio",
     "auto-read-only",
@@ -32,57 +33,58 @@ const NO_DIFFERENCE: [&str; 18] = [
     "refcount-cache-size",
 ];
 
-/// An image, by its options.
+/// The description of an image by options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageSpec {
-    /// Its file, or the address of an export.
+    /// The path of the file, or the address of an NBD export.
     pub path: PathBuf,
-    /// Its format, if that is said.
+    /// The format, if it is given.
     pub format: Option<Format>,
-    /// The image on which it stands, if that is said.
+    /// The treatment of the backing image, if it is given.
     pub backing: Option<Backing>,
-    /// What its password is called.
+    /// The id of the object with the password.
     pub key_secret: Option<String>,
-    /// Others may write to it.
+    /// Whether others may write to the image.
     pub shares: bool,
-    /// A raw image is the part of the file from this byte on, and perhaps so many bytes.
+    /// The part of the file that is a raw image: offset of the first byte, and perhaps the length.
     pub slice: Option<(u64, Option<u64>)>,
 }
 
-/// Why options name no image.
+/// The reasons why options describe no image.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BadSpec {
-    /// It is no JSON, or no object.
+    /// The text is no JSON, or no object.
     #[error("Could not parse the JSON options: {0}")]
     Json(String),
-    /// There is no file.
+    /// No file is given.
     #[error(
         "A block device must be specified for \"{0}filename\": give driver=FORMAT,file.filename=FILE"
     )]
     NoFile(String),
-    /// An option is not known.
+    /// The option is unknown.
     #[error("the option \"{0}\" of an image is not understood")]
     Unknown(String),
-    /// A value is none of that option.
+    /// The option cannot have this value.
     #[error("{key} is {expected}, not \"{value}\"")]
     Value {
-        /// The option.
+        /// The option's name.
         key: String,
-        /// Its values.
+        /// The possible values.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// The format is not known.
+    /// The format is unknown.
     #[error(transparent)]
     Format(#[from] UnknownFormat),
 }
 
-/// Options by their names, with dots between the parts.
+/// Options by their names, whose parts are separated by dots.
 type Options = BTreeMap<String, String>;
 
 impl ImageSpec {
-    /// The image in the object that follows `json:` in `text`; none if `text` is the name of a file.
+    /// Returns the image that the object after `json:` in `text` describes. Returns None if `text` is the
+    /// name of a file.
     pub fn of_name(text: &str) -> Option<Result<ImageSpec, BadSpec>> {
         text.strip_prefix("json:").map(ImageSpec::of_json)
     }
@@ -98,7 +100,7 @@ impl ImageSpec {
         ImageSpec::of_options(options)
     }
 
-    /// The image with these options.
+    /// Returns the image that these options describe.
     pub fn of_pairs<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<ImageSpec, BadSpec> {
@@ -111,12 +113,12 @@ impl ImageSpec {
         let driver = options.remove("driver");
         let is_protocol = driver.as_deref().is_some_and(is_protocol);
         let place = if is_protocol {
-            // Nothing is found out of what is there.
+            // A protocol as driver means the bytes themselves, without probing for a format.
             spec.format = Some(Format::Raw);
             String::new()
         } else {
             spec.format = driver.map(|name| name.parse()).transpose()?;
-            // A file can be named without "file." where it is all that there is.
+            // The prefix "file." may be left out if a file is all that is given.
             if options.contains_key("filename") { String::new() } else { "file.".to_owned() }
         };
         let protocol = if is_protocol { None } else { options.remove("file.driver") };
@@ -151,7 +153,7 @@ impl ImageSpec {
         }
     }
 
-    /// What is to be done to open it, beside what `options` say.
+    /// Returns `options` with those that this description adds.
     pub fn options(&self, options: &OpenOptions) -> OpenOptions {
         let mut options = options.clone();
         options.format = self.format.or(options.format);
@@ -178,7 +180,7 @@ fn is_protocol_of_files(driver: &str) -> bool {
     matches!(driver, "file" | "host_device")
 }
 
-/// Puts what is in `value`, which is called `name`, into `options`.
+/// Adds the contents of `value`, whose name is `name`, to `options`.
 fn flatten(name: &str, value: &Value, options: &mut Options) -> Result<(), BadSpec> {
     let text = match value {
         Value::Object(fields) => {
@@ -198,7 +200,7 @@ fn flatten(name: &str, value: &Value, options: &mut Options) -> Result<(), BadSp
     Ok(())
 }
 
-/// The address of an NBD export.
+/// Returns the address of the NBD export that `options` describe.
 fn server(options: &mut Options, place: &str) -> Result<PathBuf, BadSpec> {
     let mut take = |name: &str| options.remove(&format!("{place}{name}"));
     let export = take("export").unwrap_or_default();
@@ -213,7 +215,7 @@ fn server(options: &mut Options, place: &str) -> Result<PathBuf, BadSpec> {
     }
 }
 
-/// The part of the file that a raw image is.
+/// Returns the part of the file that is a raw image.
 fn slice(options: &mut Options) -> Result<Option<(u64, Option<u64>)>, BadSpec> {
     let mut number = |key: &str| {
         let wrong = |value: String| BadSpec::Value {
@@ -228,7 +230,7 @@ fn slice(options: &mut Options) -> Result<Option<(u64, Option<u64>)>, BadSpec> {
     Ok((offset.is_some() || size.is_some()).then(|| (offset.unwrap_or(0), size)))
 }
 
-/// The image on which it stands: an object, or nothing.
+/// Returns the backing image: an object, or nothing.
 fn backing(options: &mut Options) -> Result<Option<Backing>, BadSpec> {
     if options.get("backing").is_some_and(String::is_empty) {
         options.remove("backing");
@@ -248,14 +250,14 @@ fn backing(options: &mut Options) -> Result<Option<Backing>, BadSpec> {
     if spec.backing.is_some() || spec.slice.is_some() {
         return Err(BadSpec::Unknown("backing.backing".to_owned()));
     }
-    // It is named by the user, and so from the present directory on.
+    // The user has named the backing image, so the path is relative to the current directory.
     let path = std::path::absolute(&spec.path).unwrap_or(spec.path);
     let name = path.to_string_lossy().into_owned();
     let format = spec.format.map(|format| format.name().to_owned());
     Ok(Some(Backing::Other(Some(BackingName { name, format }))))
 }
 
-/// What an image calls `name` as its backing file, where that is an object.
+/// Returns the path and the format in the name of a backing file, if it is an object.
 pub(crate) fn named(name: &str) -> Option<Result<(PathBuf, Option<Format>), BadSpec>> {
     let spec = ImageSpec::of_name(name)?;
     Some(spec.and_then(|spec| {

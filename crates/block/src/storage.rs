@@ -1,7 +1,7 @@
-//! What holds the bytes of an image: a file or block device of the host, or memory.
+//! Storage for the bytes of an image: a file or block device of the host, or memory.
 //!
-//! Formats know nothing but this trait, so that a test can put storage beneath them that loses
-//! whatever was not flushed.
+//! Formats know nothing but this trait, so a test can give them storage that loses everything that was not
+//! flushed.
 
 mod direct;
 mod host;
@@ -19,84 +19,88 @@ pub use host::HostFile;
 pub use memory::Memory;
 pub(crate) use slice::Slice;
 
-/// How a file of the host is opened.
+/// The options for opening a file of the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
-    /// For writing too.
+    /// Whether to open it for writing too.
     pub writes: bool,
-    /// Without locks: another process may be writing to it. Only for reading.
+    /// Whether to open it without locks, although another process may be writing to it. Only for reading.
     pub shares: bool,
-    /// Past the host's cache (`O_DIRECT`).
+    /// Whether to bypass the host's cache (`O_DIRECT`).
     pub direct: bool,
-    /// A flush does nothing: what there is after a crash of the host is anything.
+    /// Whether a flush does nothing, so that after a failure of the host the file may contain anything.
     pub no_flush: bool,
 }
 
-/// Bytes that are read and written at offsets, by several threads.
+/// Bytes that several threads can read and write at offsets.
 pub trait Storage: Debug + Send + Sync {
-    /// Reads all of `bytes` from `offset` on; an error of kind `UnexpectedEof` where the storage ends before.
+    /// Reads all of `bytes` from `offset` on. Fails with an error of kind `UnexpectedEof` if the storage ends
+    /// before.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all of `bytes` from `offset` on; the storage grows where it ends before. It is not kept for certain
-    /// before the next [`Storage::flush`].
+    /// Writes all of `bytes` from `offset` on. The storage grows if needed. The bytes survive a failure of
+    /// the host only after the next [`Storage::flush`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Reads all of `bytes`, if that needs no waiting for the host. False if it did not; `bytes` then are anything.
+    /// Reads all of `bytes`, if this needs no waiting for the host. Otherwise returns false, and `bytes` may
+    /// contain anything.
     fn read_at_once(&self, _bytes: &mut [u8], _offset: u64) -> bool {
         false
     }
 
-    /// Writes all of `bytes`, if that needs no waiting for the host. False if it did not, but perhaps a part of it.
+    /// Writes all of `bytes`, if this needs no waiting for the host. Otherwise returns false, and a part may
+    /// have been written.
     fn write_at_once(&self, _bytes: &[u8], _offset: u64) -> bool {
         false
     }
 
-    /// Comes back when all that was written before is kept, whatever happens to the host.
+    /// Returns once all that was written before would survive a failure of the host.
     fn flush(&self) -> io::Result<()>;
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Makes it that many bytes long; new ones are zeros.
+    /// Changes the size to `size` bytes. New bytes are zeros.
     fn set_size(&self, size: u64) -> io::Result<()>;
 
-    /// Makes zeros of that range, which may end behind the storage: it then grows.
+    /// Fills a range with zeros. The storage grows if the range ends after it.
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// The same, and room is kept for that range, or made where the storage can.
+    /// Fills a range with zeros as [`Storage::write_zeroes`] does, but keeps its room, or takes room if the
+    /// storage can.
     fn write_zeroes_in_place(&self, offset: u64, len: u64) -> io::Result<()> {
         self.write_zeroes(offset, len)
     }
 
-    /// Takes room on the host for a range that reads as zeros, and may end behind the storage: it then grows. By writing them where
-    /// `writes` is set, or where there is no other way.
+    /// Takes room on the host for a range that reads as zeros. The storage grows if the range ends after it.
+    /// Writes the zeros if `writes` is set, or if there is no other way.
     fn take_room(&self, offset: u64, len: u64, _writes: bool) -> io::Result<()> {
         write_zero_bytes(self, offset, len)
     }
 
-    /// A hint that the bytes there are not needed any more. What is read there afterwards is zeros or what was there.
+    /// Tells the storage that a range is not needed any more. It reads as zeros or as before afterwards.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Whether there are data at `offset` or a hole, and where that ends (at most `end`).
+    /// Returns whether there are data at `offset` or a hole, and where these end, at most `end`.
     fn run_at(&self, offset: u64, end: u64) -> io::Result<(bool, u64)>;
 
-    /// The file, where it is one.
+    /// Returns the path, if the storage is a file.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Where it is a file of the host, that to read from and write to by offset.
+    /// Returns the file, if all bytes can be read and written there at the same offsets.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Bytes that it takes on the host, where that is known.
+    /// Returns the number of bytes that the storage takes on the host, if this is known.
     fn allocated(&self) -> Option<u64> {
         None
     }
 }
 
-/// Storage that is used from elsewhere too.
+/// Storage that has other users too.
 impl<S: Storage> Storage for Arc<S> {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         (**self).read_at(bytes, offset)
@@ -159,10 +163,10 @@ impl<S: Storage> Storage for Arc<S> {
     }
 }
 
-/// Bytes of zeros that are written at once.
+/// Number of bytes of zeros that are written at once.
 const ZEROS: u64 = 1 << 20;
 
-/// Writes zeros to a range.
+/// Fills a range with zeros by writing them.
 fn write_zero_bytes(storage: &(impl Storage + ?Sized), offset: u64, len: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(len) as usize];
     let end = offset.checked_add(len).ok_or(ErrorKind::FileTooLarge)?;
@@ -172,7 +176,7 @@ fn write_zero_bytes(storage: &(impl Storage + ?Sized), offset: u64, len: u64) ->
     Ok(())
 }
 
-/// Reads `bytes` at `offset`; what lies behind the end of the storage is zeros.
+/// Reads `bytes` from `offset` on. Bytes after the end of the storage are zeros.
 pub(crate) fn read_padded(storage: &dyn Storage, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     match storage.read_at(bytes, offset) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {

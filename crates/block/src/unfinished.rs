@@ -1,7 +1,8 @@
-//! Files of images that are not whole yet: their names, and who removes them.
+//! The files of images that are not complete yet: their names, and their removal.
 //!
-//! A new image is made in a hidden file beside its place, `.NAME.PID.N.new`, and gets its name when it is whole. The file is
-//! locked as long as its maker lives, so a file of that kind without a lock was left by a process that was killed.
+//! A new image is made in a hidden file beside its place, `.NAME.PID.N.new`, and gets its name when it is
+//! complete. Its maker keeps the file locked, so a file with such a name and no lock was left behind by a
+//! process that was killed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,25 +18,26 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use crate::error::{Error, Fault};
 use crate::storage::HostFile;
 
-/// The files that this process is making. Whoever makes, names or removes one has this.
+/// The files that this process is making. Threads hold this lock while they make, rename or remove one.
 static PRESENT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Bytes of an image's name that are part of that of its file: file systems have names of 255.
+/// Upper bound of the bytes that a file's name takes from the image's name, since file systems limit names to
+/// 255 bytes.
 const NAME_MAX: usize = 200;
 
-/// How often a name is looked for.
+/// Number of names that are tried.
 const ATTEMPTS: usize = 100;
 
 fn present() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     PRESENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The directory with `path`.
+/// Returns the directory that contains `path`.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What the names of files for an image at `target` begin with.
+/// Returns the first bytes of the names of files for an image at `target`.
 fn prefix(target: &Path) -> Option<Vec<u8>> {
     let name = target.file_name()?.as_bytes();
     let name = &name[..name.len().min(NAME_MAX)];
@@ -44,18 +46,18 @@ fn prefix(target: &Path) -> Option<Vec<u8>> {
 
 /// Removes the files of all images that this process has not finished.
 ///
-/// It is for a process that is about to end: whoever makes or finishes an image in another thread afterwards waits for ever.
+/// This is for a process that is about to end: threads that make or finish an image afterwards wait for ever.
 pub fn abandon_unfinished() {
     let present = present();
     for path in &*present {
-        // There is nobody left to tell.
+        // An error does not matter any more.
         let _ = fs::remove_file(path);
     }
     std::mem::forget(present);
 }
 
-/// Removes the files that processes which were killed have left of images at `target`. Those of running processes stay, and
-/// where the file system has no locks all of them.
+/// Removes the files of images at `target` that killed processes have left behind. Those of running processes
+/// stay, and on a file system without locks all of them.
 pub fn remove_left(target: &Path) {
     let real = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
     let (Some(prefix), Ok(entries)) = (prefix(&real), fs::read_dir(parent(&real))) else { return };
@@ -75,7 +77,7 @@ pub fn remove_left(target: &Path) {
     }
 }
 
-/// Nobody has the file at `path` locked.
+/// Returns whether nobody has locked the file at `path`.
 fn is_left(path: &Path) -> bool {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let Ok(file) = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) else {
@@ -86,7 +88,7 @@ fn is_left(path: &Path) -> bool {
         && is_at(&file, path)
 }
 
-/// `path` leads to `file`.
+/// Returns whether `path` leads to `file`.
 fn is_at(file: &File, path: &Path) -> bool {
     let of = |data: fs::Metadata| (data.dev(), data.ino());
     match (file.metadata(), fs::symlink_metadata(path)) {
@@ -117,7 +119,7 @@ impl Unfinished {
             name.extend(format!("{}.{number}.new", std::process::id()).as_bytes());
             let path = parent(target).join(OsString::from_vec(name));
             match HostFile::create(&path) {
-                // Somebody who found it before it was locked may have removed it.
+                // Another process may have removed the file before it was locked.
                 Ok(file) if file.is_at(&path) => {
                     present.insert(path.clone());
                     return Ok(Unfinished { file: Arc::new(file), path, is_finished: false });
@@ -129,7 +131,7 @@ impl Unfinished {
                 {
                     last = Some(Error::Create { path, fault: error.into() });
                 }
-                // It is told of the file that the user knows.
+                // The error must name the file that the user knows.
                 Err(Error::Create { fault, .. }) => {
                     return Err(Error::Create { path: target.to_owned(), fault });
                 }
@@ -139,12 +141,13 @@ impl Unfinished {
         Err(last.unwrap_or_else(not_an_image))
     }
 
-    /// The file, open and locked.
+    /// Returns the file, which is open and locked.
     pub(crate) fn file(&self) -> &Arc<HostFile> {
         &self.file
     }
 
-    /// Gives it the name `target`, in the place of what had that before, and comes back when that is kept.
+    /// Gives the file the name `target`, which replaces a file of that name. Returns once this would survive
+    /// a power cut.
     pub(crate) fn finish(mut self, target: &Path) -> Result<(), Error> {
         let fails =
             |error: std::io::Error| Error::Create { path: target.to_owned(), fault: error.into() };
@@ -163,7 +166,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_finished {
             let mut present = present();
-            // There is nobody left to tell.
+            // An error does not matter any more.
             let _ = fs::remove_file(&self.path);
             present.remove(&self.path);
         }

@@ -1,30 +1,32 @@
-//! VDI, VirtualBox's format (its layout is described in block/vdi.c of QEMU, and by the header of VirtualBox, VDICore.h).
+//! VDI, VirtualBox's format. Its layout is described in block/vdi.c of QEMU, and by VirtualBox's header
+//! VDICore.h.
 //!
-//! Numbers are little-endian. Dynamic and fixed images are read and written; those that stand on another one are refused.
+//! Numbers are little-endian. Dynamic and fixed images are read and written. Images with a backing image are
+//! refused.
 
 use crate::blocks::{Blocks, ENTRIES_MAX, Layout, Place};
 use crate::bytes::{le32, le64, random_uuid};
 use crate::error::{Fault, Result};
 use crate::storage::Storage;
 
-/// Bytes of the header.
+/// Number of bytes in the header.
 const HEADER_LEN: usize = 512;
-/// What is at byte 64.
+/// The number at byte 64 of the header.
 const SIGNATURE: u32 = 0xbeda107f;
 /// Version 1.1.
 const VERSION: u32 = 0x00010001;
-/// Where the number of blocks in the file stands.
+/// Offset of the number of blocks in the file.
 const ALLOCATED_AT: u64 = 388;
-/// An entry for a block that is not there.
+/// The entry of a block that is not in the file.
 const ABSENT: u32 = 0xffff_ffff;
-/// An entry for a block that was discarded.
+/// The entry of a block that was discarded.
 const ZERO: u32 = 0xffff_fffe;
-/// Bytes of a block in images that are made here, and in all that VirtualBox makes.
+/// Number of bytes in a block of new images, and of all that VirtualBox makes.
 const BLOCK: u64 = 1 << 20;
-/// Bytes of the smallest and the largest blocks.
+/// Lower and upper bound of the bytes in a block.
 const BLOCKS: std::ops::RangeInclusive<u64> = 4096..=64 << 20;
 
-/// Where things are in an image.
+/// The offsets and sizes of an image's parts, in bytes.
 #[derive(Debug)]
 pub(crate) struct Vdi {
     table: u64,
@@ -33,7 +35,7 @@ pub(crate) struct Vdi {
     is_fixed: bool,
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.len() >= HEADER_LEN && le32(head, 64) == SIGNATURE
 }
@@ -93,7 +95,7 @@ impl Vdi {
         Ok(Blocks::new(storage, layout, size.next_multiple_of(512), block, entries, end))
     }
 
-    /// Makes an image of `size` bytes; a fixed one has all blocks.
+    /// Makes an image of `size` bytes. A fixed one has room for all blocks.
     pub(crate) fn create(storage: &dyn Storage, size: u64, is_fixed: bool) -> Result<()> {
         let size = size.next_multiple_of(512);
         let entries = size.div_ceil(BLOCK);
@@ -111,7 +113,7 @@ impl Vdi {
         let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
         put(64, &SIGNATURE.to_le_bytes());
         put(68, &VERSION.to_le_bytes());
-        // Bytes of the header from here on.
+        // Number of bytes in the header from here on.
         put(72, &0x190_u32.to_le_bytes());
         put(76, &(if is_fixed { 2_u32 } else { 1 }).to_le_bytes());
         put(340, &(table as u32).to_le_bytes());

@@ -1,11 +1,11 @@
-//! VHDX, the format of Hyper-V ("[MS-VHDX]: Virtual Hard Disk v2 (VHDX) File Format"), for reading: fixed, dynamic and
-//! differencing images.
+//! VHDX, the format of Hyper-V ("[MS-VHDX]: Virtual Hard Disk v2 (VHDX) File Format"), for reading: fixed,
+//! dynamic and differencing images.
 //!
-//! Numbers are little-endian. Two headers tell of a log, two region tables of where the table of blocks (BAT) and the metadata
-//! are. What a log has that was not applied is applied in memory.
+//! Numbers are little-endian. Two headers lead to a log, and two region tables to the table of blocks (BAT)
+//! and the metadata. Changes in the log that were not applied are applied in memory.
 //!
-//! * [`log`]: the log, and the file as it is after it;
-//! * [`parent`]: how an image names the one on which it stands.
+//! * [`log`]: the log, and the file with its changes;
+//! * [`parent`]: the name of the backing image.
 
 mod log;
 mod parent;
@@ -18,31 +18,31 @@ use crate::storage::{Storage, read_padded};
 use log::Replayed;
 use parent::Parent;
 
-/// What the file begins with (2.2.1).
+/// The first bytes of the file (2.2.1).
 const MAGIC: &[u8; 8] = b"vhdxfile";
-/// Where the two headers are (2.2), and their length as far as the checksum goes.
+/// Offsets of the two headers (2.2), and the number of bytes that the checksum covers.
 const HEADERS: [u64; 2] = [64 << 10, 128 << 10];
 const HEADER_LEN: usize = 4096;
-/// Where the two region tables are, and their length.
+/// Offsets of the two region tables, and their length.
 const REGIONS: [u64; 2] = [192 << 10, 256 << 10];
 const REGIONS_LEN: usize = 64 << 10;
-/// The most entries of a region table, and of the metadata table (2.2.3, 2.6.1).
+/// Upper bound of the entries in a region table, and in the metadata table (2.2.3, 2.6.1).
 const ENTRIES_IN_TABLE: usize = 2047;
-/// Bytes of the metadata table.
+/// Number of bytes in the metadata table.
 const METADATA_LEN: usize = 64 << 10;
 /// Objects begin at multiples of 1 MiB.
 const MIB: u64 = 1 << 20;
-/// The largest item of the metadata (2.6.1.2).
+/// Upper bound of the bytes in a metadata item (2.6.1.2).
 const ITEM_MAX: usize = 1 << 20;
-/// Sectors for which a block of bits has one (2.4).
+/// Number of sectors for which a block of bits has bits (2.4).
 const BITS: u64 = 1 << 23;
-/// The largest disk (2.6.2.2): 64 TiB.
+/// Upper bound of the disk's size (2.6.2.2): 64 TiB.
 const SIZE_MAX: u64 = 64 << 40;
 
-/// A GUID as it is in the file.
+/// A GUID, as in the file.
 type Guid = [u8; 16];
 
-/// The GUID `a-b-c-d`, whose first three parts are numbers.
+/// Returns the GUID `a-b-c-d`, whose first three parts are numbers.
 const fn guid(a: u32, b: u16, c: u16, d: [u8; 8]) -> Guid {
     let (a, b, c) = (a.to_le_bytes(), b.to_le_bytes(), c.to_le_bytes());
     [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]
@@ -69,45 +69,46 @@ const PARENT_LOCATOR: Guid =
 const KNOWN_ITEMS: [Guid; 6] =
     [FILE_PARAMETERS, DISK_SIZE, DISK_ID, LOGICAL_SECTOR, PHYSICAL_SECTOR, PARENT_LOCATOR];
 
-/// Entries of the table in memory: nothing, zeros, or the number of the MiB where a block begins, and 2, with this bit where only
-/// some sectors are here.
+/// Entries of the table in memory. They are `ABSENT`, `ZERO`, or the number of the MiB at which a block
+/// begins plus `FIRST`. The bit `PARTLY` is set if only some sectors of the block are in this image.
 const PARTLY: u32 = 1 << 31;
 const ABSENT: u32 = 0;
 const ZERO: u32 = 1;
 const FIRST: u64 = 2;
 
-/// What is special about an image.
+/// The properties of an image.
 #[derive(Debug)]
 struct Vhdx {
-    /// What images that stand on this one know it by: another one after each change of what is on the disk.
+    /// The number by which differencing images recognize this one. It changes with each change of the disk.
     identity: Identity,
     parent: Option<Parent>,
-    /// Where the bits of each chunk are (2.4), in MiB, for images with a parent.
+    /// The place of the bits of each chunk (2.4), in MiB, for images with a parent.
     bits: Vec<Option<u32>>,
     chunk: Chunk,
-    /// Where the table ends.
+    /// The first offset at which blocks can be.
     data: u64,
-    /// The log had something that was not applied.
+    /// Whether the log had changes that were not applied.
     was_dirty: bool,
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }
 
-/// CRC-32C (2.2) of `bytes`, in which the four bytes of the checksum at `at` count as zeros.
+/// Returns the CRC-32C (2.2) of `bytes`, in which the four bytes of the checksum at `at` count as zeros.
 fn checksum(bytes: &[u8], at: usize) -> u32 {
     let crc = crc32c::crc32c(&bytes[..at]);
     crc32c::crc32c_append(crc32c::crc32c_append(crc, &[0; 4]), &bytes[at + 4..])
 }
 
-/// The 16 bytes at `at`.
+/// Returns the GUID at byte `at`.
 fn guid_at(bytes: &[u8], at: usize) -> Guid {
     bytes[at..at + 16].try_into().expect("16 bytes")
 }
 
-/// The header that counts (2.2.2): of those that are whole, that with the larger sequence number.
+/// Returns the current header (2.2.2): of those with a correct checksum, the one with the larger sequence
+/// number.
 fn header(storage: &dyn Storage) -> Result<Vec<u8>> {
     let mut found: Option<Vec<u8>> = None;
     for at in HEADERS {
@@ -133,7 +134,7 @@ struct Region {
     len: u64,
 }
 
-/// Where the BAT and the metadata are (2.2.3).
+/// Returns the places of the BAT and the metadata (2.2.3).
 fn regions(storage: &dyn Storage) -> Result<(Region, Region)> {
     let mut table = vec![0; REGIONS_LEN];
     for at in REGIONS {
@@ -166,16 +167,16 @@ fn regions(storage: &dyn Storage) -> Result<(Region, Region)> {
     Ok((bat.ok_or_else(|| missing("BAT"))?, metadata.ok_or_else(|| missing("metadata"))?))
 }
 
-/// What a block of bits stands for (2.4).
+/// The part of the disk for which a block of bits stands (2.4).
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// Blocks of it.
+    /// Number of blocks.
     blocks: u64,
-    /// Bytes of a sector.
+    /// Number of bytes in a sector.
     sector: u64,
 }
 
-/// What the metadata say (2.6.2).
+/// The contents of the metadata (2.6.2).
 struct Metadata {
     block: u64,
     size: u64,
@@ -192,12 +193,12 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
     }
     let entries: Vec<&[u8]> = table[32..].chunks_exact(32).take(count).collect();
     for entry in &entries {
-        // Bit 2: who does not know it cannot use the image.
+        // Bit 2: a program that does not know this item cannot use the image.
         if le32(entry, 24) & 4 != 0 && !KNOWN_ITEMS.contains(&guid_at(entry, 0)) {
             return Err(Fault::unsupported("it has metadata that are required and not known"));
         }
     }
-    // An item of this length, or of its own.
+    // Returns an item of the given length, or of the length that the table states.
     let item = |id: Guid, len: Option<usize>| -> Result<Vec<u8>> {
         let entry = entries.iter().find(|entry| guid_at(entry, 0) == id);
         let entry = entry.ok_or_else(|| Fault::damaged("metadata are missing"))?;
@@ -225,7 +226,8 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
     Ok(Metadata { block, size, chunk: Chunk { blocks: BITS * sector / block, sector }, parent })
 }
 
-/// The table of blocks, as [`Vhdx::place`] has it, and where the bits of each chunk are.
+/// Returns the table of blocks, in the form that [`Vhdx::place`] expects, and the place of the bits of each
+/// chunk.
 fn table(
     storage: &dyn Storage,
     region: Region,
@@ -235,7 +237,8 @@ fn table(
     if blocks > ENTRIES_MAX {
         return Err(Fault::damaged(format!("{blocks} blocks")));
     }
-    // Behind the entries of a chunk's blocks is that of its bits, but for the last chunk of an image without a parent (2.5).
+    // The entries of a chunk's blocks are followed by the entry of its bits, except for the last chunk of an
+    // image without a parent (2.5).
     let ratio = of.chunk.blocks;
     let chunks = match of.parent {
         Some(_) => blocks.div_ceil(ratio),
@@ -268,7 +271,7 @@ fn table(
     Ok((table, bits))
 }
 
-/// The MiB in an entry of the BAT: bits 20 to 63 (2.5.1).
+/// Returns the number of the MiB in an entry of the BAT: bits 20 to 63 (2.5.1).
 fn mib(entry: u64) -> Result<u32> {
     u32::try_from(entry >> 20)
         .ok()
@@ -276,7 +279,7 @@ fn mib(entry: u64) -> Result<u32> {
         .ok_or_else(|| Fault::damaged(format!("a block at MiB {}", entry >> 20)))
 }
 
-/// Where the bits of a chunk are, if there are any (2.5.1.2).
+/// Returns the place of a chunk's bits in MiB, or None if there are none (2.5.1.2).
 fn place_of_bits(entry: u64) -> Result<Option<u32>> {
     match entry & 7 {
         0 => Ok(None),
@@ -285,11 +288,11 @@ fn place_of_bits(entry: u64) -> Result<Option<u32>> {
     }
 }
 
-/// An entry of the BAT as it is kept here.
+/// Returns an entry of the BAT in the form that the table in memory has.
 fn in_memory(entry: u64, has_parent: bool) -> Result<u32> {
-    // Bits 0 to 2: the state (2.5.1.1).
+    // Bits 0 to 2 contain the state (2.5.1.1).
     match entry & 7 {
-        // Undefined, unmapped: no contents that anybody can rely on, and those of a parent least of all.
+        // Undefined or unmapped blocks have no reliable contents, and in particular not those of the parent.
         1 | 3 if has_parent => Ok(ZERO),
         0 | 1 | 3 => Ok(ABSENT),
         2 => Ok(ZERO),
@@ -340,7 +343,7 @@ impl Layout for Vhdx {
         self.chunk.sector
     }
 
-    /// Bit 0 of byte 0 is the first sector's (2.4).
+    /// Bit 0 of byte 0 belongs to the first sector (2.4).
     fn is_here(&self, bits: &[u8], sector: u64) -> bool {
         bits.get((sector / 8) as usize).is_some_and(|byte| byte >> (sector % 8) & 1 != 0)
     }

@@ -1,9 +1,10 @@
 //! VMDK, VMware's format ("VMware Virtual Disk Format 1.1").
 //!
-//! Numbers are little-endian, and places are in sectors. Images in one sparse file are read, written and made; images of several files, flat or
-//! sparse, are read and written; stream-optimized ones are read. An image may stand on another one.
+//! Numbers are little-endian, and offsets are in sectors. Images in one sparse file are read, written and
+//! made. Images of several files, flat or sparse, are read and written. Stream-optimized images are only
+//! read. An image may have a backing image.
 //!
-//! * [`descriptor`]: the text that says what an image consists of;
+//! * [`descriptor`]: the text that lists the parts of an image;
 //! * [`sparse`]: a sparse file; [`extents`]: an image of several files.
 
 mod descriptor;
@@ -22,21 +23,21 @@ use extents::Extents;
 
 pub(crate) use sparse::create;
 
-/// The most bytes of a descriptor.
+/// Upper bound of the bytes in a descriptor.
 const DESCRIPTOR_MAX: u64 = 64 << 10;
-/// Bytes of a sector.
+/// Number of bytes in a sector.
 const SECTOR: u64 = 512;
-/// What a sparse file begins with.
+/// The first bytes of a sparse file.
 const MAGIC: &[u8; 4] = b"KDMV";
-/// What a descriptor begins with.
+/// The first bytes of a descriptor.
 const TEXT: &[u8] = b"# Disk DescriptorFile";
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(MAGIC) || head.starts_with(TEXT)
 }
 
-/// Opens the image in `storage`, and the files that belong to it in the same way.
+/// Opens the image in `storage`, and with the same `access` the other files that belong to it.
 pub(crate) fn open(
     storage: Box<dyn Storage>,
     access: Access,

@@ -1,7 +1,7 @@
-//! VHD, the format of Virtual PC and Hyper-V ("Virtual Hard Disk Image Format Specification", version 1.0); QEMU calls it vpc.
+//! VHD, the format of Virtual PC and Hyper-V ("Virtual Hard Disk Image Format Specification", version 1.0).
+//! QEMU calls it vpc.
 //!
-//! Numbers are big-endian. Fixed and dynamic images are read, written and made, and differencing ones, which stand on another
-//! one.
+//! Numbers are big-endian. Fixed, dynamic and differencing images are read, written and made.
 
 mod create;
 mod parent;
@@ -18,47 +18,47 @@ use crate::flat::Flat;
 use crate::format::{BackingName, Driver, Identity};
 use crate::storage::{Storage, read_padded};
 
-/// Bytes of the footer ("Hard Disk Footer Format").
+/// Number of bytes in the footer ("Hard Disk Footer Format").
 const FOOTER_LEN: usize = 512;
-/// What the footer begins with.
+/// The first bytes of the footer.
 const COOKIE: &[u8; 8] = b"conectix";
-/// Bytes of the header of a dynamic disk ("Dynamic Disk Header Format").
+/// Number of bytes in the header of a dynamic disk ("Dynamic Disk Header Format").
 const HEADER_LEN: usize = 1024;
-/// What that begins with.
+/// The first bytes of this header.
 const HEADER_COOKIE: &[u8; 8] = b"cxsparse";
-/// An entry of the table for a block that is not there.
+/// The entry of a block that is not in the file.
 const ABSENT: u32 = 0xffff_ffff;
-/// Bytes of a block of images that are made here: the default of the specification.
+/// Number of bytes in a block of new images, which is the default of the specification.
 const BLOCK: u64 = 2 << 20;
-/// The largest disk: 2040 GiB.
+/// Upper bound of the disk's size: 2040 GiB.
 const SIZE_MAX: u64 = 2040 << 30;
-/// "Disk Type".
+/// Values of "Disk Type".
 const FIXED: u32 = 2;
 const DYNAMIC: u32 = 3;
 const DIFFERENCING: u32 = 4;
-/// Who made the image, of those that mean the size in bytes; others mean the geometry (as QEMU has found).
+/// The creators for whose images the size in bytes counts. For all others the geometry counts, as in QEMU.
 const BY_SIZE: [&[u8; 4]; 5] = [b"win ", b"qem2", b"d2v ", b"tap\0", b"CXS\0"];
-/// The largest geometry: the disk is perhaps larger.
+/// The size of the largest geometry in sectors. The disk may be larger.
 const GEOMETRY_MAX: u64 = 65535 * 16 * 255;
 
-/// Where things are in an image.
+/// The parts of an image: the footer, and offsets and sizes in bytes.
 #[derive(Debug)]
 pub(crate) struct Vpc {
     footer: Vec<u8>,
     table: u64,
     data: u64,
     bitmap: u64,
-    /// The image below, and what tells it from others.
+    /// The name of the backing image, and its identity.
     parent: Option<(String, Identity)>,
 }
 
-/// The image begins as a dynamic one of this format. A fixed one has nothing at its beginning that would tell, and what
-/// is at its end may come from a guest.
+/// Returns whether `head` is the beginning of a dynamic image. A fixed one cannot be recognized at its
+/// beginning, and its end may come from a guest.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(COOKIE)
 }
 
-/// The one's complement of the sum of all bytes but those of the checksum at `at`.
+/// Returns the one's complement of the sum of all bytes except for those of the checksum at `at`.
 fn checksum(bytes: &[u8], at: usize) -> u32 {
     let others = bytes.iter().enumerate().filter(|(index, _)| !(at..at + 4).contains(index));
     !others.fold(0_u32, |sum, (_, byte)| sum.wrapping_add(u32::from(*byte)))
@@ -67,7 +67,8 @@ fn checksum(bytes: &[u8], at: usize) -> u32 {
 fn read_footer(storage: &dyn Storage) -> Result<Vec<u8>> {
     let mut footer = vec![0; FOOTER_LEN];
     let size = storage.size()?;
-    // The copy at the start of all but fixed images is whole even if the image was not closed.
+    // All images except for fixed ones have a copy of the footer at the start, which is valid even if the
+    // image was not closed.
     for at in [0, size.saturating_sub(FOOTER_LEN as u64)] {
         read_padded(storage, &mut footer, at)?;
         if footer.starts_with(COOKIE) {
@@ -80,12 +81,12 @@ fn read_footer(storage: &dyn Storage) -> Result<Vec<u8>> {
     Err(Fault::refused("it is no VHD image"))
 }
 
-/// The "Unique Id" of the footer.
+/// Returns the "Unique Id" in the footer.
 fn identity(footer: &[u8]) -> Identity {
     footer[68..84].try_into().expect("16 bytes")
 }
 
-/// Bytes of the disk.
+/// Returns the size of the disk in bytes.
 fn disk_size(footer: &[u8]) -> u64 {
     let geometry = be32(footer, 56);
     let sectors =
@@ -143,7 +144,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let parent = if kind == DIFFERENCING { Some(parent::named(&*storage, &header)?) } else { None };
     let data = (table + entries * 4).next_multiple_of(512);
     let bitmap = (block / 512 / 8).next_multiple_of(512);
-    // The footer behind the last block makes room for the next one.
+    // The next new block replaces the footer after the last block.
     let mut last = vec![0; FOOTER_LEN];
     let footer_at = end.saturating_sub(FOOTER_LEN as u64).max(data);
     read_padded(&*storage, &mut last, footer_at)?;

@@ -1,4 +1,4 @@
-//! Sectors in the clear.
+//! Decryption of sectors.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use xts_mode::Xts128;
 use super::hash::Hash;
 use crate::error::{Fault, Result};
 
-/// Bytes of a sector, each of which is encrypted for itself.
+/// Number of bytes in a sector, each of which is encrypted separately.
 pub(crate) const SECTOR: u64 = 512;
 
 /// A cipher with its key.
@@ -26,13 +26,13 @@ impl fmt::Debug for SectorCipher {
     }
 }
 
-/// What a sector begins with, beside the key.
+/// The rule by which a sector's number gives the initialization vector.
 enum Vector {
-    /// The low 32 bits of its number.
+    /// The vector is the low 32 bits of the number.
     Plain,
-    /// Its number.
+    /// The vector is the number.
     Plain64,
-    /// Its number, encrypted by the hash of the key.
+    /// The vector is the number, encrypted with the hash of the key.
     Essiv(Box<Aes256>),
 }
 
@@ -50,7 +50,7 @@ impl Vector {
     }
 }
 
-/// A way to use a cipher.
+/// A mode of operation of a block cipher.
 trait Mode: Send + Sync {
     fn decrypt(&self, sector: &mut [u8], vector: [u8; 16]);
 }
@@ -79,7 +79,8 @@ where
     }
 }
 
-/// What AES-256 in CBC mode has made `bytes` of: none where they are not whole blocks, or do not end in 1 to 16 bytes of padding.
+/// Decrypts `bytes` with AES-256 in CBC mode, and removes the padding. Returns None if they are not whole
+/// blocks, or do not end with 1 to 16 bytes of padding.
 pub(super) fn decrypt_padded(key: &[u8; 32], bytes: &[u8], vector: [u8; 16]) -> Option<Vec<u8>> {
     if !bytes.len().is_multiple_of(16) {
         return None;
@@ -107,7 +108,8 @@ where
 }
 
 impl SectorCipher {
-    /// The cipher of a LUKS header: its name, its mode (`xts-plain64`, `cbc-essiv:sha256`), and the key.
+    /// Returns the cipher of a LUKS header by its name, its mode (`xts-plain64`, `cbc-essiv:sha256`) and its
+    /// key.
     pub(super) fn new(name: &str, mode: &str, key: &[u8]) -> Result<SectorCipher> {
         let unknown = || {
             Fault::unsupported(format!(
@@ -135,7 +137,7 @@ impl SectorCipher {
         Ok(SectorCipher { mode, vector })
     }
 
-    /// QEMU's older encryption: the first 16 bytes of the password are the key.
+    /// Returns the cipher of QEMU's older encryption, whose key is the first 16 bytes of the password.
     pub(super) fn old_aes(password: &[u8]) -> SectorCipher {
         let mut key = [0; 16];
         let len = password.len().min(key.len());
@@ -143,7 +145,7 @@ impl SectorCipher {
         SectorCipher { mode: Box::new(Cbc(cipher::<Aes128>(&key))), vector: Vector::Plain64 }
     }
 
-    /// Decrypts whole sectors, the first of which has that number.
+    /// Decrypts whole sectors. The first of them has the number `first`.
     pub(crate) fn decrypt(&self, bytes: &mut [u8], first: u64) {
         for (sector, number) in bytes.chunks_exact_mut(SECTOR as usize).zip(first..) {
             self.mode.decrypt(sector, self.vector.of(number));

@@ -1,11 +1,11 @@
-//! Hashes by their names in headers, and what LUKS does with them.
+//! The hashes that headers name, and the functions of LUKS that use them.
 
 use pbkdf2::pbkdf2_hmac;
 use ripemd::Ripemd160;
 use sha1::Sha1;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-/// A hash.
+/// A hash function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hash {
     Sha1,
@@ -17,7 +17,7 @@ pub(super) enum Hash {
 }
 
 impl Hash {
-    /// The one of that name.
+    /// Returns the hash function called `name`.
     pub(super) fn of_name(name: &str) -> Option<Hash> {
         Some(match name {
             "sha1" => Hash::Sha1,
@@ -30,7 +30,7 @@ impl Hash {
         })
     }
 
-    /// The hash of `parts`, one after the other.
+    /// Returns the hash of `parts`, joined together.
     pub(super) fn digest(self, parts: &[&[u8]]) -> Vec<u8> {
         fn of<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
             let mut digest = D::new();
@@ -49,7 +49,7 @@ impl Hash {
         }
     }
 
-    /// PBKDF2 (RFC 8018, 5.2) with HMAC: fills `key`.
+    /// Fills `key` by PBKDF2 (RFC 8018, 5.2) with HMAC.
     pub(super) fn derive(self, password: &[u8], salt: &[u8], iterations: u32, key: &mut [u8]) {
         match self {
             Hash::Sha1 => pbkdf2_hmac::<Sha1>(password, salt, iterations, key),
@@ -61,7 +61,8 @@ impl Hash {
         }
     }
 
-    /// Joins the stripes into which a key of `len` bytes was split ("LUKS On-Disk Format Specification", version 1.2.3, 2.4).
+    /// Joins the stripes into which a key of `len` bytes was split ("LUKS On-Disk Format Specification",
+    /// version 1.2.3, 2.4).
     pub(super) fn merge(self, stripes: &[u8], len: usize) -> Vec<u8> {
         let mut key = vec![0; len];
         let count = stripes.len() / len;
@@ -74,7 +75,8 @@ impl Hash {
         key
     }
 
-    /// Makes each bit of a piece as long as the hash depend on all others of it.
+    /// Replaces each piece, which is as long as the hash, by its hash, so that each bit depends on all bits
+    /// of the piece.
     fn diffuse(self, key: &mut [u8]) {
         let len = self.digest(&[]).len();
         for (piece, number) in key.chunks_mut(len).zip(0_u32..) {

@@ -1,5 +1,5 @@
-//! LUKS, version 1 ("LUKS On-Disk Format Specification", version 1.2.3): a header with the key of the disk, which each of
-//! up to eight passwords unlocks, and the encrypted sectors behind it. Numbers are big-endian.
+//! LUKS, version 1 ("LUKS On-Disk Format Specification", version 1.2.3): a header with the key of the disk,
+//! which each of up to eight passwords unlocks, followed by the encrypted sectors. Numbers are big-endian.
 
 use super::cipher::{SECTOR, SectorCipher};
 use super::hash::Hash;
@@ -9,30 +9,31 @@ use crate::error::{Fault, Result};
 use crate::format::{Below, Details, Driver, Extent, Kind};
 use crate::storage::{Storage, read_padded};
 
-/// What the header begins with, and its version.
+/// The first bytes of the header, and the version.
 const MAGIC: &[u8; 8] = b"LUKS\xba\xbe\0\x01";
-/// Bytes of the header.
+/// Number of bytes in the header.
 const LEN: usize = 592;
-/// Where the slots are in it, and how long each is.
+/// Offset of the slots in the header, and the length of each.
 const SLOTS: usize = 208;
 const SLOT_LEN: usize = 48;
-/// A slot that is in use.
+/// Marks a slot that is in use.
 const ACTIVE: u32 = 0x00ac_71f3;
-/// Into so many stripes a key is split; nobody uses another number.
+/// Number of stripes into which a key is split. Nobody uses another number.
 const STRIPES: u32 = 4000;
-/// The most iterations of PBKDF2 of all slots together, some half a minute. Two seconds are usual.
+/// Upper bound of the iterations of PBKDF2 for all slots together, which take about half a minute. Two
+/// seconds are usual.
 const ITERATIONS_MAX: u64 = 1 << 26;
 
 /// The header of an encrypted image.
 #[derive(Debug)]
 pub(crate) struct Header {
-    /// Where it begins in the file.
+    /// Offset of the header in the file.
     at: u64,
     cipher: String,
     mode: String,
     hash_name: String,
     hash: Hash,
-    /// Where the sectors begin, from the header on.
+    /// Offset of the sectors from the header.
     payload: u64,
     key_len: usize,
     digest: [u8; 20],
@@ -42,22 +43,22 @@ pub(crate) struct Header {
     slots: Vec<Slot>,
 }
 
-/// A password's way to the key.
+/// A slot, from which a password gets the key.
 #[derive(Debug)]
 struct Slot {
     number: usize,
     iterations: u32,
     salt: [u8; 32],
-    /// Where the stripes are, from the header on.
+    /// Offset of the stripes from the header.
     at: u64,
 }
 
-/// The image begins as one of this format.
+/// Returns whether `head` is the beginning of an image of this format.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(&MAGIC[..6])
 }
 
-/// A text that ends with a zero byte.
+/// Returns the text in `bytes`, which a zero byte ends.
 fn text(bytes: &[u8], what: &str) -> Result<String> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = std::str::from_utf8(&bytes[..end]).ok().filter(|text| text.is_ascii());
@@ -65,7 +66,7 @@ fn text(bytes: &[u8], what: &str) -> Result<String> {
 }
 
 impl Header {
-    /// Reads the header at byte `at` of the file, behind which `room` bytes belong to it.
+    /// Reads the header at byte `at` of the file. The header and its slots have `room` bytes.
     pub(crate) fn read(storage: &dyn Storage, at: u64, room: u64) -> Result<Header> {
         let mut head = vec![0; LEN];
         read_padded(storage, &mut head, at)?;
@@ -131,14 +132,14 @@ impl Header {
         self.key_len * STRIPES as usize
     }
 
-    /// The cipher of the disk.
+    /// Returns the cipher of the disk, whose key the password `secret` unlocks.
     pub(super) fn unlock(&self, storage: &dyn Storage, secret: &Secret) -> Result<SectorCipher> {
         for slot in &self.slots {
             let mut stripes = vec![0; self.stripes_len()];
             read_padded(storage, &mut stripes, self.at + slot.at)?;
             let mut key = vec![0; self.key_len];
             self.hash.derive(secret.bytes(), &slot.salt, slot.iterations, &mut key);
-            // Their last part is perhaps no whole sector.
+            // The stripes may end within a sector.
             let len = stripes.len();
             stripes.resize(len.next_multiple_of(SECTOR as usize), 0);
             SectorCipher::new(&self.cipher, &self.mode, &key)?.decrypt(&mut stripes, 0);
@@ -153,7 +154,7 @@ impl Header {
         Err(Fault::refused("Invalid password, cannot unlock any keyslot"))
     }
 
-    /// What it says of itself, in the words of qemu-img.
+    /// Returns the header's properties, in the words of qemu-img.
     pub(crate) fn specific(&self) -> Vec<(&'static str, String)> {
         let (mode, vector) = self.mode.split_once('-').unwrap_or((&self.mode, ""));
         let vector = vector.split_once(':').map_or(vector, |(vector, _)| vector);
@@ -168,7 +169,7 @@ impl Header {
         ]
     }
 
-    /// Bits of a key; in XTS there are two.
+    /// Returns the number of bits in the cipher's key. In XTS mode the key consists of two.
     fn cipher_bits(&self) -> usize {
         if self.mode.starts_with("xts") { self.key_len * 4 } else { self.key_len * 8 }
     }
@@ -179,7 +180,7 @@ impl Header {
 pub(crate) struct Luks {
     storage: Box<dyn Storage>,
     header: Header,
-    /// None where nobody will read the disk.
+    /// The cipher. None if nobody will read the disk.
     cipher: Option<SectorCipher>,
     size: u64,
 }
@@ -204,12 +205,12 @@ impl Driver for Luks {
     }
 
     fn extent(&self, offset: u64, max: u64) -> Result<Extent> {
-        // What is not written is no zeros in the clear.
+        // Sectors that were never written do not decrypt to zeros.
         Ok(Extent { kind: Kind::Data { at: Some(self.header.payload + offset) }, len: max })
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64, _below: &dyn Below) -> Result<()> {
-        // The payload begins with a sector, the first one.
+        // Sectors are numbered from the beginning of the payload.
         let at = self.header.payload + offset;
         read_sectors(&*self.storage, self.cipher.as_ref(), bytes, at, offset / SECTOR)
     }

@@ -9,14 +9,14 @@ use crate::error::{Fault, Result};
 use crate::format::{Below, Driver, Extent, Format, Kind, Nothing};
 use crate::nbd::Nbd;
 
-/// An image and what it stands on.
+/// An image and the images below it.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) path: PathBuf,
     pub(super) format: Format,
     pub(super) driver: Box<dyn Driver>,
     pub(super) below: Option<Arc<Layer>>,
-    /// The export in which it is, if it is in one.
+    /// The NBD server that exports the image, if there is one.
     pub(super) server: Option<Arc<Nbd>>,
 }
 
@@ -28,19 +28,19 @@ impl Layer {
         }
     }
 
-    /// Reads what is inside of the disk.
+    /// Reads a range that is within the disk.
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.driver.read(bytes, offset, self.beneath())
     }
 
-    /// What stands for the bytes from `offset` on, here or below.
+    /// Returns the contents of the bytes from `offset` on, in this image or in those below.
     pub(super) fn map(&self, offset: u64, max: u64) -> Result<Mapping> {
         let (mut layer, mut depth, mut max) = (self, 0, max);
         loop {
             let found = |kind, len| Mapping { start: offset, len, depth, kind };
             let left = layer.driver.size().saturating_sub(offset);
             if left == 0 {
-                // Behind the end of an image that is shorter than the one above.
+                // This image is shorter than the one above, and the range is after its end.
                 return Ok(found(Kind::Absent, max));
             }
             max = max.min(left);

@@ -1,4 +1,4 @@
-//! Opening an image and those below it.
+//! Opening an image and its chain of backing images.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,34 +19,38 @@ use crate::vpc;
 use crate::{bochs::Bochs, cow::Cow, qcow::Qcow};
 use crate::{parallels, vhdx};
 
-/// The most images of a chain.
+/// Upper bound of the images in a chain.
 const CHAIN_MAX: usize = 64;
 
-/// How to open an image.
+/// The options for opening an image.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
-    /// The format; if not given, it is found out by what the image begins with, which is safe only for images of which no
-    /// guest has written the start (see [`Format::probe`]).
+    /// The image's format. Without it the first bytes decide. This is safe only if no guest has written them
+    /// (see [`Format::probe`]).
     pub format: Option<Format>,
-    /// Open it for writing too.
+    /// Whether to open the image for writing too.
     pub writes: bool,
-    /// Open it without locks: another process may be writing to it. Only for reading.
+    /// Whether to open the image without locks, although another process may be writing to it. Only for
+    /// reading.
     pub shares: bool,
-    /// Use its files past the host's cache (`O_DIRECT`), and those on which it stands.
+    /// Whether to bypass the host's cache (`O_DIRECT`), also for backing images.
     pub direct: bool,
-    /// A flush writes what an image has in memory to its file, and does not wait until the host keeps that for certain: what there
-    /// is after a crash of the host is anything.
+    /// Whether a flush only writes tables from memory to the file, and does not wait until the host has made
+    /// them permanent. After a failure of the host the image may contain anything.
     pub no_flush: bool,
-    /// What to do about the image that it stands on.
+    /// The treatment of the backing image.
     pub backing: Backing,
-    /// Open nothing that an image names: no image on which it stands (but [`Backing::Other`]) and no file of its data. What an image says
-    /// is not to be trusted where a guest has written it, or a stranger.
+    /// Whether to open nothing that an image names: no backing image (except [`Backing::Other`]), and no file
+    /// with a part of its data. The names in an image cannot be trusted if a guest or a stranger has written
+    /// it.
     pub no_external_files: bool,
-    /// The image is the part of the file from this byte on, and perhaps so many bytes. For raw images.
+    /// The part of the file that is the image: offset of the first byte, and perhaps the length. For raw
+    /// images.
     pub slice: Option<(u64, Option<u64>)>,
-    /// The password of an encrypted image, and of those on which it stands.
+    /// The password of an encrypted image, and of encrypted backing images.
     pub secret: Option<Secret>,
-    /// The disk is not read: what there is to tell of an encrypted image needs no password.
+    /// Whether the disk will not be read, so that properties of an encrypted image can be shown without a
+    /// password.
     pub is_for_telling: bool,
 }
 
@@ -60,15 +64,15 @@ impl OpenOptions {
     }
 }
 
-/// What to do about the image on which one stands.
+/// The treatment of an image's backing image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Backing {
-    /// Open it, and those on which it stands.
+    /// Opens the backing image, and those below it.
     #[default]
     Follow,
-    /// Leave it alone: it reads as zeros.
+    /// Does not open the backing image. It reads as zeros.
     Ignore,
-    /// Take this one for it, or none.
+    /// Opens this backing image instead of the one that the image names, or none.
     Other(Option<BackingName>),
 }
 
@@ -94,15 +98,15 @@ fn access(options: &OpenOptions) -> Access {
     Access { writes, shares, direct, no_flush }
 }
 
-/// Where the bytes of an image are.
+/// The place of an image's bytes.
 struct Place {
-    /// The export, if it is one.
+    /// The NBD server that exports them, if there is one.
     server: Option<Arc<Nbd>>,
     storage: Box<dyn Storage>,
 }
 
 impl Place {
-    /// The file at `path`, or the export with that address.
+    /// Opens the file at `path`, or the NBD export with this address.
     fn open(path: &Path, options: &OpenOptions) -> Result<Place, Error> {
         if Nbd::is_address(path) {
             let server = Arc::new(Nbd::connect(path, options.writes)?);
@@ -113,7 +117,7 @@ impl Place {
     }
 }
 
-/// Opens the image in `storage` and, if `options` say so, those below. `seen` are the files above.
+/// Opens the image in `storage` and, if `options` say so, those below. `seen` contains the files above.
 fn open_layer(
     path: &Path,
     place: Place,
@@ -190,7 +194,7 @@ pub(super) fn open_driver(
     })
 }
 
-/// Two names of one file make a loop as well.
+/// Returns the path by which loops are found: a file may have several names.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -1,4 +1,5 @@
-//! How an export is named: doc/uri.md of the NBD project, with parameters of our own, and QEMU's older form.
+//! The address of an export: doc/uri.md of the NBD project, with additional parameters, and QEMU's older
+//! form.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,26 +7,28 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// The port of servers that have not chosen another one.
+/// The port that servers use by default.
 const PORT: u16 = 10809;
-/// How long requests wait for a server to come back, where nothing else is said.
+/// How long requests wait by default for a server to come back.
 const RECONNECT: Duration = Duration::from_secs(60);
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-/// How long is waited for a server: parameters of the URI, whole seconds, with the names that QEMU has for the same.
+/// The times to wait for a server. They are parameters of the URI, in whole seconds, named as in QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Waits {
-    /// `open-timeout`: so long it may take until there is a server when the export is opened.
+    /// `open-timeout`: how long to wait for a server when the export is opened.
     pub(super) open: Duration,
-    /// `reconnect-delay`: so long requests wait for the server to come back. With 0 one that has gone stays away.
+    /// `reconnect-delay`: how long requests wait for a server to come back. With 0 a lost connection stays
+    /// lost.
     pub(super) reconnect: Duration,
-    /// `timeout`: who says nothing for so long, though he owes an answer, has gone. Without it that is waited for.
+    /// `timeout`: how long a server may send nothing while it owes an answer. Then the connection is lost.
+    /// None means for ever.
     pub(super) answer: Option<Duration>,
 }
 
@@ -35,7 +38,7 @@ impl Default for Waits {
     }
 }
 
-/// An export of a server.
+/// The address of an export, and the times to wait for its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) place: Place,
@@ -43,7 +46,7 @@ pub(super) struct Address {
     pub(super) waits: Waits,
 }
 
-/// It is none.
+/// The text is no address of an export.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "give an address as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH, with reconnect-delay=, open-timeout= and timeout= in seconds"
@@ -79,11 +82,11 @@ impl FromStr for Address {
     }
 }
 
-/// What stands behind the question mark: times, and the socket.
+/// Returns the times and the socket among the parameters after the question mark.
 fn parameters(query: &str) -> Result<(Waits, Option<String>), BadAddress> {
     let (mut waits, mut socket) = (Waits::default(), None);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-        // As long as in QEMU's schema (`BlockdevOptionsNbd`).
+        // QEMU's schema (`BlockdevOptionsNbd`) has 32-bit numbers too.
         let seconds = || {
             let seconds: u32 = value.parse().map_err(|_| BadAddress)?;
             Ok(Duration::from_secs(seconds.into()))
@@ -93,14 +96,14 @@ fn parameters(query: &str) -> Result<(Waits, Option<String>), BadAddress> {
             "open-timeout" => waits.open = seconds()?,
             "reconnect-delay" => waits.reconnect = seconds()?,
             "timeout" => waits.answer = Some(seconds()?).filter(|time| !time.is_zero()),
-            // The protocol of later days may have others.
+            // Later versions of the protocol may have other parameters.
             _ => {}
         }
     }
     Ok((waits, socket))
 }
 
-/// `host`, `host:port`, `[::1]:port`.
+/// Returns the place that `host`, `host:port` or `[::1]:port` means.
 fn tcp(text: &str) -> Result<Place, BadAddress> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {

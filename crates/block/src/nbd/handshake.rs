@@ -1,4 +1,4 @@
-//! What is said to a server before requests: doc/proto.md, "Handshake phase". Numbers are big-endian.
+//! The messages before requests: doc/proto.md, "Handshake phase". Numbers are big-endian.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use crate::bytes::{be32, be64};
 /// The largest block size that is accepted.
 const BLOCK_MAX: u32 = 64 << 10;
 
-/// What the server says of an export.
+/// The server's description of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Export {
     pub(super) size: u64,
     flags: u16,
-    /// Requests are for multiples of so many bytes.
+    /// Number of bytes in a block. Requests must be for whole blocks.
     pub(super) block: u64,
-    /// The context by which it tells what is allocated.
+    /// The number of the context by which the server tells what is allocated, if it does.
     pub(super) allocation: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Export {
         self.flags & flag::WRITE_ZEROES != 0
     }
 
-    /// Who used `before` can use this one instead.
+    /// Returns whether a user of `before` can use this export instead.
     pub(super) fn can_replace(&self, before: &Export) -> bool {
         self.size == before.size
             && before.flags & !self.flags & flag::USED == 0
@@ -48,7 +48,7 @@ impl Export {
     }
 }
 
-/// "Newstyle negotiation".
+/// Performs the "Newstyle negotiation" for the export called `name`, and returns its description.
 pub(super) fn greet(wire: &mut Wire, name: &str) -> io::Result<Export> {
     let hello: [u8; 18] = wire.take()?;
     if hello[..16] != *MAGIC {
@@ -123,7 +123,8 @@ fn send_option(wire: &mut Wire, option: u32, data: &[u8]) -> io::Result<()> {
     send(&wire.stream, &bytes, &[])
 }
 
-/// Says an option, and calls `each` for what comes before the acknowledgement; false if the server does not know it.
+/// Sends an option, and calls `each` for the replies before the acknowledgement. Returns false if the server
+/// does not know the option.
 fn say_option(
     wire: &mut Wire,
     option: u32,

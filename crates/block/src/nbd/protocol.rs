@@ -1,20 +1,21 @@
-//! The numbers of the protocol (doc/proto.md of the NBD project), for clients and servers. All are big-endian.
+//! The constants of the protocol (doc/proto.md of the NBD project), for clients and servers. All are
+//! big-endian.
 #![allow(missing_docs)]
 
-/// What a server says first: "NBDMAGIC" and "IHAVEOPT".
+/// The first bytes from a server: "NBDMAGIC" and "IHAVEOPT".
 pub const MAGIC: &[u8; 16] = b"NBDMAGICIHAVEOPT";
-/// What replies to options begin with.
+/// The first bytes of a reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-/// What requests begin with.
+/// The first bytes of a request.
 pub const REQUEST: u32 = 0x2560_9513;
-/// What replies begin with.
+/// The first bytes of a simple reply.
 pub const SIMPLE_REPLY: u32 = 0x6744_6698;
-/// What parts of structured replies begin with.
+/// The first bytes of each part of a structured reply.
 pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
-/// Handshake flags: options are all answered.
+/// Handshake flag: the server answers all options.
 pub const FIXED_NEWSTYLE: u16 = 1;
-/// Handshake flags: no zeros after the answer to [`EXPORT_NAME`].
+/// Handshake flag: no zeros follow the answer to [`EXPORT_NAME`].
 pub const NO_ZEROES: u16 = 2;
 
 // Options.
@@ -51,7 +52,7 @@ pub mod flag {
     pub const WRITE_ZEROES: u16 = 1 << 6;
     pub const DF: u16 = 1 << 7;
     pub const MULTI_CONN: u16 = 1 << 8;
-    /// Those that say what can be asked.
+    /// The flags for commands that clients here use.
     pub const USED: u16 = FLUSH | TRIM | WRITE_ZEROES;
 }
 
@@ -70,21 +71,21 @@ pub mod part {
     pub const HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
     pub const ERROR: u16 = 1 << 15;
-    /// An error with a number and a text.
+    /// An error with its number and a text.
     pub const ERROR_MESSAGE: u16 = ERROR | 1;
 }
 
-/// Flag of a part: it is the last one of its reply.
+/// Flag of the last part of a structured reply.
 pub const DONE: u16 = 1;
 
-/// The context of block status that everybody has.
+/// The name of the context for block status that all servers use.
 pub const ALLOCATION: &str = "base:allocation";
-/// Its bit for what takes no room.
+/// Flag of this context for ranges that take no room.
 pub const HOLE: u32 = 1;
-/// Its bit for zeros.
+/// Flag of this context for ranges that read as zeros.
 pub const READS_AS_ZERO: u32 = 2;
 
-/// What is asked of a server.
+/// The type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     Read = 0,
@@ -97,7 +98,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command with that number.
+    /// Returns the command with this number.
     pub fn of(number: u16) -> Option<Command> {
         use Command::{BlockStatus, Disconnect, Flush, Read, Trim, Write, WriteZeroes};
         let all = [Read, Write, Disconnect, Flush, Trim, WriteZeroes, BlockStatus];

@@ -1,4 +1,4 @@
-//! Requests as they are sent, and replies as they come: doc/proto.md, "Transmission phase". Numbers are big-endian.
+//! Requests and replies, as they are sent: doc/proto.md, "Transmission phase". Numbers are big-endian.
 
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use super::protocol::*;
 use super::stream::{self, Incoming, PATIENCE};
 use crate::bytes::{be32, be64};
 
-/// The most bytes of a reply to an option, and of what replies to requests have beside data.
+/// Upper bound of the bytes in a reply to an option, and of those beside data in a reply to a request.
 pub(super) const REPLY_MAX: u32 = 16 << 10;
-/// The most replies to an option, and parts of a reply to a request.
+/// Upper bound of the replies to an option, and of the parts of a reply to a request.
 pub(super) const PARTS_MAX: u32 = 0x1_0000;
-/// So much is taken from the host at once: several short replies.
+/// Number of bytes that are read from the host at once: several short replies.
 const BUFFER: usize = 16 << 10;
 
 pub(super) fn wrong(what: impl Into<String>) -> io::Error {
@@ -28,20 +28,20 @@ pub(super) fn refused(what: &str) -> io::Error {
     io::Error::other(format!("the NBD server {what}"))
 }
 
-/// What a server is asked.
+/// A request to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     pub(super) command: Command,
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// What is written.
+    /// The data to be written.
     pub(super) data: &'a [u8],
-    /// The context of which the state of blocks is asked.
+    /// The number of the context for a request for block status.
     pub(super) context: Option<u32>,
 }
 
 impl Request<'_> {
-    /// One without data.
+    /// Returns a request without data.
     pub(super) fn new(command: Command, offset: u64, len: u32) -> Request<'static> {
         Request { command, offset, len, data: &[], context: None }
     }
@@ -58,27 +58,28 @@ impl Request<'_> {
     }
 }
 
-/// All that comes from a server, to be taken by one at a time.
+/// The receiving side of a connection. One thread at a time reads from it.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) stream: Arc<Stream>,
     incoming: BufReader<Incoming>,
 }
 
-/// What a reply, or a part of it, begins with.
+/// The header of a reply, or of a part of one.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) number: u64,
-    /// The type of a part of a structured reply, with its length; nothing for a simple reply.
+    /// Type and length of a part of a structured reply. None for a simple reply.
     part: Option<(u16, u32)>,
-    /// Of a simple reply.
+    /// The error number of a simple reply.
     error: u32,
-    /// Nothing comes after it.
+    /// Whether this is the last part of the reply.
     is_last: bool,
 }
 
 impl Wire {
-    /// For the handshake, with little patience. The log calls the server `name`.
+    /// Returns the receiving side for the handshake, in which the server must answer soon. The log calls the
+    /// server `name`.
     pub(super) fn new(stream: Arc<Stream>, name: String) -> io::Result<Wire> {
         let patience = Some(PATIENCE);
         stream.set_write_patience(patience)?;
@@ -86,7 +87,7 @@ impl Wire {
         Ok(Wire { stream, incoming: BufReader::with_capacity(BUFFER, incoming) })
     }
 
-    /// How long the server may say nothing from now on.
+    /// Sets how long the server may send nothing from now on.
     pub(super) fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.incoming.get_mut().patience = patience;
         self.stream.set_write_patience(patience)
@@ -113,7 +114,7 @@ impl Wire {
         Ok(bytes)
     }
 
-    /// Waits for a reply, or a part of one.
+    /// Waits for the header of a reply, or of a part of one.
     pub(super) fn head(&mut self) -> io::Result<Head> {
         match u32::from_be_bytes(self.take()?) {
             SIMPLE_REPLY => {
@@ -132,24 +133,24 @@ impl Wire {
     }
 }
 
-/// What has come for a request.
+/// The parts of an answer to a request that have come so far.
 #[derive(Debug)]
 pub(super) struct Answer {
     command: Command,
     offset: u64,
     len: u32,
     context: Option<u32>,
-    /// Bytes of data that are still to come.
+    /// Number of data bytes that have yet to come.
     missing: u32,
     parts: u32,
     error: u32,
-    /// Whether there are data, and for how many bytes that is the same.
+    /// For a request for block status: whether there are data, and for how many bytes this is so.
     status: Option<(bool, u64)>,
     pub(super) is_complete: bool,
 }
 
 impl Answer {
-    /// Nothing yet.
+    /// Returns the answer to `request` before anything has come.
     pub(super) fn new(request: &Request<'_>) -> Answer {
         let Request { command, offset, len, context, .. } = *request;
         let missing = if command == Command::Read { len } else { 0 };
@@ -166,7 +167,8 @@ impl Answer {
         }
     }
 
-    /// Takes what comes behind `head`. Data go to their place in `bytes`, which has room for all.
+    /// Reads the rest of a reply, or of a part of one, after its header. Data go to their place in `bytes`,
+    /// which has room for all data of the request.
     pub(super) fn take(
         &mut self,
         head: &Head,
@@ -218,7 +220,8 @@ impl Answer {
         Ok(())
     }
 
-    /// `fill`s the place of `len` bytes from `at` on.
+    /// Calls `fill` for the place of `len` bytes from `at` on, after checking that they belong to the
+    /// request.
     fn data(
         &mut self,
         at: u64,
@@ -237,21 +240,22 @@ impl Answer {
         fill(&mut bytes[(at - self.offset) as usize..][..len as usize])
     }
 
-    /// Bytes of data that it has.
+    /// Returns the number of data bytes in the complete answer.
     pub(super) fn room(&self) -> usize {
         if self.command == Command::Read { self.len as usize } else { 0 }
     }
 
-    /// The server did it.
+    /// Returns whether the server has executed the request without an error.
     pub(super) fn is_good(&self) -> bool {
         self.is_complete && self.error == 0
     }
 
-    /// Whether there are data, and for how many bytes that is the same, if that was asked; the server's error.
+    /// Returns the server's error, or for a request for block status whether there are data, and for how many
+    /// bytes this is so.
     pub(super) fn result(&self) -> io::Result<Option<(bool, u64)>> {
         match self.error {
             0 => Ok(self.status),
-            // The protocol has Linux's numbers.
+            // The protocol uses Linux's error numbers.
             error => Err(io::Error::from_raw_os_error(error as i32)),
         }
     }

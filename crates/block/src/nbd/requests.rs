@@ -1,17 +1,21 @@
-//! Requests of several threads over one connection, and over the next one when that is lost.
+//! Requests of several threads over one connection, and over the next one if it is lost.
 //!
-//! Each thread sends its own requests, and waits for their answers. One of those who wait reads what comes, for all; when it has its
-//! own answer, another one goes on. So a request that is alone needs no other thread, and when somebody sends, there is somebody
-//! who reads if the server owes anything: both sides cannot wait for each other.
+//! Each thread sends its own requests, and waits for their answers. One of the waiting threads reads all
+//! answers. After its own answer another thread takes over. So a single request needs no other thread. And
+//! whenever a thread sends while the server owes an answer, another one reads, so both sides cannot wait for
+//! each other.
 //!
 //! # A server that goes and comes back loses nothing
 //!
-//! Whoever finds the connection lost tries to reach the server again, and the others wait. When it is there, it is first told again
-//! what it said was written and has not flushed since, in that order, as the machine that it runs in may have died with that in memory;
-//! then each request that it had not answered is sent again. These are kept up to 16 MiB, after which there is a flush that nobody
-//! asked for. When it has not come in time, the requests that wait fail, and each new one tries once.
+//! The thread that finds the connection lost tries to reach the server again, and the others wait. The new
+//! server first gets all changes again that were made and not flushed since, in their order, because the
+//! machine in which it ran may have died with these in memory. Then each request that was not answered is
+//! sent again. Up to 16 MiB of changes are kept. When there are more, this client flushes without being
+//! asked. If the server does not come back in time, the waiting requests fail, and each new request tries
+//! once to reach it.
 //!
-//! With no time to wait, and where a server does not keep to the protocol, a connection that is lost stays lost, and nothing is kept.
+//! If the time to wait is zero, or if the server breaks the protocol, a lost connection stays lost. With a
+//! time of zero nothing is kept.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -27,37 +31,37 @@ use super::replies::{Answer, Request, Wire, refused, wrong};
 use super::stream;
 use super::unflushed::{Change, Unflushed};
 
-/// The most requests that the server has at once.
+/// Upper bound of the requests that the server has at once.
 const FLIGHTS_MAX: usize = 16;
-/// How long is waited before the next try to reach the server: first, and at most.
+/// The time before the next attempt to reach the server: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// See the module.
+/// The requests to a server, and the connection with it.
 #[derive(Debug)]
 pub(super) struct Requests {
     address: Address,
     export: Export,
     state: Mutex<State>,
-    /// There is another connection, or none any more, or a place for a request.
+    /// Signals that the connection has changed, or that there is room for another request.
     changed: Condvar,
-    /// Held by who sends.
+    /// Held by the thread that sends.
     sending: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     link: Link,
-    /// How many connections there have been.
+    /// Number of connections so far.
     links: u64,
-    /// How many tries there have been to make one.
+    /// Number of attempts so far to make a new connection.
     tries: u64,
-    /// The connection over which is spoken now, or by which the server may be reached.
+    /// The present connection, or the one that is being made.
     stream: Option<Arc<Stream>>,
     /// The number of the next request.
     next: u64,
-    /// Requests that the server has, by their numbers.
+    /// The requests that the server has, by their numbers.
     flights: BTreeMap<u64, Flight>,
-    /// Requests that are to be sent, or were.
+    /// Number of requests that are about to be sent, or that were sent.
     busy: usize,
     unflushed: Unflushed,
     gave_up: bool,
@@ -65,26 +69,26 @@ struct State {
 
 #[derive(Debug)]
 enum Link {
-    /// There is a connection; somebody reads from it, if there is nothing here.
+    /// There is a connection. If a thread is reading from it, the thread has its receiving side.
     Up(Option<Wire>),
-    /// There has been none since then.
+    /// There has been no connection since this time, for this reason.
     Down { since: Instant, why: String },
-    /// Somebody tries to make one.
+    /// A thread tries to make a connection.
     Trying,
-    /// There will be none, for this reason.
+    /// There will be no further connection, for this reason.
     Over(String),
 }
 
 /// A request that the server has.
 #[derive(Debug)]
 struct Flight {
-    /// Not here while somebody reads for it.
+    /// The parts of the answer so far. None while a thread reads for it.
     answer: Option<Answer>,
-    /// What was read for it by others.
+    /// Data that other threads have read for this request.
     bytes: Vec<u8>,
-    /// What it leads to when the server has done it.
+    /// The consequence for the list of changes when the server has executed the request.
     after: After,
-    /// Its thread has sent it.
+    /// Whether the request's thread has sent it.
     is_sent: bool,
     woken: Arc<Condvar>,
 }
@@ -94,7 +98,7 @@ impl Flight {
         self.answer.as_ref().is_some_and(|answer| answer.is_complete)
     }
 
-    /// Its thread waits for it, or for its turn to read.
+    /// Returns whether the request's thread waits for the answer, or for its turn to read.
     fn waits(&self) -> bool {
         self.is_sent && !self.is_complete()
     }
@@ -103,16 +107,16 @@ impl Flight {
 #[derive(Debug)]
 enum After {
     Nothing,
-    /// This must be told again, until it is flushed.
+    /// The change must be repeated to a new server until it was flushed.
     Keep(Change),
-    /// So many of all changes are flushed.
+    /// So many changes, counted from the first one, are flushed.
     Forget(u64),
 }
 
-/// What became of a request.
+/// The end of a request.
 enum Outcome {
     Answered(Answer),
-    /// The connection was lost before.
+    /// The connection was lost before the answer came.
     Lost,
 }
 
@@ -151,7 +155,8 @@ impl Requests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on what would have to wait for the server to come back fails, and what the server has not answered too.
+    /// Lets requests fail from now on that would have to wait for the server to come back, or for its
+    /// answers.
     pub(super) fn give_up(&self) {
         let mut state = self.lock();
         state.gave_up = true;
@@ -161,12 +166,13 @@ impl Requests {
         state.wake_all(&self.changed);
     }
 
-    /// What was written and not flushed is so much that it is time to.
+    /// Returns whether so many changes are not flushed that it is time to flush.
     pub(super) fn is_far_behind(&self) -> bool {
         self.lock().unflushed.is_much()
     }
 
-    /// Has the server do it; what it reads goes to `bytes`, which is as long as `request` says. What it tells of the state of blocks.
+    /// Lets the server execute a request. Data that it reads go to `bytes`, which has the length that
+    /// `request` states. Returns the answer to a request for block status.
     pub(super) fn ask(
         &self,
         request: &Request<'_>,
@@ -204,7 +210,8 @@ impl Requests {
         }
     }
 
-    /// A place for a request, as soon as there is a connection: its number, that connection's, and how the thread is woken.
+    /// Registers a request as soon as there is a connection. Returns the numbers of the connection and of the
+    /// request, the connection, and the signal that wakes the thread.
     fn begin(&self, request: &Request<'_>) -> io::Result<(u64, u64, Arc<Stream>, Arc<Condvar>)> {
         let mut state = self.connected()?;
         let after = match request.command {
@@ -231,12 +238,12 @@ impl Requests {
         Ok((state.links, number, Arc::clone(stream), woken))
     }
 
-    /// The server may not have done for certain what it says is done.
+    /// Returns whether changes must be kept until they are flushed, because a server that dies may lose them.
     fn keeps_changes(&self) -> bool {
         self.export.can_flush() && !self.address.waits.reconnect.is_zero()
     }
 
-    /// Waits for the answer to request `number`, and reads for all when it is its turn.
+    /// Waits for the answer to request `number`, and reads for all requests when it is this thread's turn.
     fn wait(&self, link: u64, number: u64, woken: &Condvar, bytes: &mut [u8]) -> Outcome {
         let mut state = self.lock();
         loop {
@@ -264,7 +271,7 @@ impl Requests {
                 match read {
                     Ok(()) if state.is_up(link) => {
                         state.link = Link::Up(Some(wire));
-                        // Somebody else reads from now on.
+                        // Another thread reads from now on.
                         if let Some(next) = state.flights.values().find(|flight| flight.waits()) {
                             next.woken.notify_one();
                         }
@@ -282,7 +289,7 @@ impl Requests {
         }
     }
 
-    /// Takes what comes, until request `mine` is complete, whose data go to `bytes`.
+    /// Reads answers until request `mine` is complete, whose data go to `bytes`.
     fn read(&self, wire: &mut Wire, link: u64, mine: u64, bytes: &mut [u8]) -> io::Result<()> {
         loop {
             let head = wire.head()?;
@@ -301,7 +308,8 @@ impl Requests {
 
             let is_complete = answer.is_complete;
             let mut state = self.lock();
-            // Somebody may be telling the next server already what this one is known to have done.
+            // Another thread may already be repeating the changes for the next server, so the list must not
+            // change.
             if !state.is_up(link) {
                 return Err(refused("was lost"));
             }
@@ -324,7 +332,7 @@ impl Requests {
         }
     }
 
-    /// Connection `link` is lost.
+    /// Notes that connection `link` is lost.
     fn lose(&self, link: u64, error: &io::Error) {
         let mut state = self.lock();
         if !state.is_up(link) {
@@ -382,7 +390,7 @@ impl Requests {
         }
     }
 
-    /// Tries once to reach the server again.
+    /// Tries once to make a new connection.
     fn reconnect<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -410,7 +418,7 @@ impl Requests {
         state
     }
 
-    /// Connects again, and does `changes` again.
+    /// Makes a new connection, and repeats `changes`.
     fn make_again(&self, changes: &[Change]) -> io::Result<Wire> {
         let keep = |stream: &Arc<Stream>| self.lock().stream = Some(Arc::clone(stream));
         let (mut wire, export) = connect(&self.address, &keep)?;
@@ -435,7 +443,7 @@ impl Requests {
     }
 }
 
-/// Reaches the server, and asks for the export. `keep` gets the connection before.
+/// Connects to the server, and chooses the export. `keep` gets the connection before the handshake.
 fn connect(address: &Address, keep: &dyn Fn(&Arc<Stream>)) -> io::Result<(Wire, Export)> {
     let stream = Arc::new(stream::connect(&address.place)?);
     keep(&stream);
@@ -446,7 +454,7 @@ fn connect(address: &Address, keep: &dyn Fn(&Arc<Stream>)) -> io::Result<(Wire, 
 }
 
 impl State {
-    /// That connection is the present one.
+    /// Returns whether connection `link` is the present one.
     fn is_up(&self, link: u64) -> bool {
         self.links == link && matches!(self.link, Link::Up(_))
     }
@@ -463,7 +471,7 @@ impl Drop for Requests {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = &state.stream {
-            // There is no reply, and nobody to tell.
+            // The protocol has no reply to this, and an error does not matter any more.
             let _ = Request::new(Command::Disconnect, 0, 0).send(0, stream);
         }
     }

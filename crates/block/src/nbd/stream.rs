@@ -1,4 +1,4 @@
-//! The bytes to and from a server, and how long is waited for them.
+//! The bytes of a connection, and the times to wait for them.
 
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -12,15 +12,17 @@ use rustix::net::sockopt;
 
 use super::address::Place;
 
-/// How long a server may take to be reached, and for each step of the handshake.
+/// How long a server may take to accept a connection, and for each step of the handshake.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// After so long the log tells that a server does not answer.
+/// The time after which the log says that a server does not answer.
 const TELL: Duration = Duration::from_secs(10);
-/// So often is looked at the time.
+/// The time between two looks at the clock while waiting for an answer.
 const STEP: Duration = Duration::from_millis(500);
-/// A host that says nothing is asked whether it is there after so long, then so often, and so many times (tcp(7)).
+/// A silent host is probed after the first time, then at intervals of the second one, and counts as gone
+/// after so many probes (tcp(7)).
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-/// A host that has not acknowledged what was sent for so long is not there (`TCP_USER_TIMEOUT`, tcp(7)).
+/// The time after which a host that has not acknowledged sent data counts as gone (`TCP_USER_TIMEOUT`,
+/// tcp(7)).
 const UNACKNOWLEDGED_MS: u32 = 60_000;
 
 impl Display for Place {
@@ -32,7 +34,7 @@ impl Display for Place {
     }
 }
 
-/// Connects with a server. It is asked how long it says nothing every [`STEP`].
+/// Connects to a server. Each read waits for [`STEP`] at most, so that the reader can look at the clock.
 pub(super) fn connect(place: &Place) -> io::Result<Stream> {
     let stream = match place {
         Place::Tcp { host, port } => Stream::from(OwnedFd::from(connect_tcp(host, *port)?)),
@@ -81,13 +83,13 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// What comes from a server. Nothing is read unless it owes something.
+/// The bytes from a server. They are read only while the server owes an answer.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) stream: Arc<Stream>,
     /// The server's name in the log.
     pub(super) name: String,
-    /// How long it may say nothing; nothing is for ever.
+    /// How long the server may send nothing. None means for ever.
     pub(super) patience: Option<Duration>,
 }
 
@@ -104,7 +106,7 @@ impl Read for Incoming {
                 }
                 result => return result,
             }
-            // One step has gone already.
+            // The first read has already waited for one step.
             let waited = began.get_or_insert_with(Instant::now).elapsed() + STEP;
             if let Some(patience) = self.patience.filter(|patience| waited >= *patience) {
                 let text = format!("it has not answered for {} s", patience.as_secs());

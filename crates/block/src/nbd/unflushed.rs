@@ -1,30 +1,31 @@
-//! What was written and not flushed: a server whose host, or guest, died may have lost it, and is told again.
+//! The changes that were not flushed. If a server's host or guest dies, the server may have lost them, and
+//! gets them again.
 
 use std::collections::VecDeque;
 
 use super::protocol::Command;
 
-/// After so many bytes of them it is time to flush.
+/// Number of bytes after which it is time to flush.
 const BYTES_MAX: usize = 16 << 20;
-/// After so many of them it is.
+/// Number of changes after which it is time to flush.
 const COUNT_MAX: usize = 0x1000;
 
 /// A change of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Bytes are written or zeroes made.
+    /// The command: a write, or a write of zeros.
     pub(super) command: Command,
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// As many; none where zeros are made.
+    /// The data of a write, `len` bytes. Empty for a write of zeros.
     pub(super) data: Vec<u8>,
 }
 
-/// Changes in the order in which the server told that they are made.
+/// Changes, in the order in which the server has reported them as made.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
     changes: VecDeque<Change>,
-    /// How many have been flushed.
+    /// Number of changes that were flushed.
     flushed: u64,
     bytes: usize,
 }
@@ -35,12 +36,12 @@ impl Unflushed {
         self.changes.push_back(change);
     }
 
-    /// How many there have been in all.
+    /// Returns the number of changes so far, including those that were flushed.
     pub(super) fn count(&self) -> u64 {
         self.flushed + self.changes.len() as u64
     }
 
-    /// The first `count` of all are kept by the server for certain.
+    /// Forgets the first `count` of all changes so far, since the server has made them permanent.
     pub(super) fn forget(&mut self, count: u64) {
         while self.flushed < count
             && let Some(change) = self.changes.pop_front()
@@ -54,7 +55,7 @@ impl Unflushed {
         self.bytes >= BYTES_MAX || self.changes.len() >= COUNT_MAX
     }
 
-    /// All of them.
+    /// Returns the changes that were not flushed.
     pub(super) fn all(&self) -> Vec<Change> {
         self.changes.iter().cloned().collect()
     }
@@ -79,7 +80,7 @@ mod tests {
         unflushed.add(change(2));
         unflushed.forget(count);
         assert_eq!(unflushed.all(), [change(2)]);
-        // A flush that was asked before another one, and answered later.
+        // This flush was requested before the last one, and is answered after it.
         unflushed.forget(1);
         assert_eq!((unflushed.all(), unflushed.bytes), (vec![change(2)], 4));
         unflushed.forget(3);

@@ -1,4 +1,4 @@
-//! Taking clusters, and writing where there were none.
+//! Allocation of clusters, and writes that need it.
 
 use super::compression::unpack;
 use super::entry::{COPIED, Cluster, ZERO, compressed};
@@ -7,24 +7,24 @@ use crate::error::{Fault, Result};
 use crate::format::{Below, Kind};
 use crate::storage::{Storage, read_padded};
 
-/// What writing needs beside the tables.
+/// The storage, and the image below, which writes need besides the tables.
 #[derive(Clone, Copy)]
 pub(super) struct Host<'a> {
     pub(super) storage: &'a dyn Storage,
     pub(super) below: &'a dyn Below,
 }
 
-/// Room that was taken.
+/// Clusters that were taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) at: u64,
     pub(super) clusters: u64,
-    /// Nothing was ever written there, so it reads as zeros.
+    /// Whether the clusters were never written, so that they read as zeros.
     pub(super) fresh: bool,
 }
 
 impl State {
-    /// Takes `clusters` in a row.
+    /// Takes `clusters` consecutive clusters.
     pub(super) fn take(&mut self, storage: &dyn Storage, clusters: u64) -> Result<Room> {
         let from = self.refcounts.first_free;
         let first = self.refcounts.take(storage, from, clusters)?;
@@ -34,7 +34,7 @@ impl State {
         self.room(first, clusters)
     }
 
-    /// Takes `max` clusters in a row, or as many as there are where the first free one is.
+    /// Takes up to `max` consecutive clusters, as many as are free from the first free one on.
     pub(super) fn take_some(&mut self, storage: &dyn Storage, max: u64) -> Result<Room> {
         let (first, clusters) =
             self.refcounts.take_some(storage, self.refcounts.first_free, max)?;
@@ -56,7 +56,7 @@ impl State {
         Ok(Room { at, clusters, fresh })
     }
 
-    /// Takes note of the clusters that reference counts have taken for themselves.
+    /// Notes the clusters that the reference counts have taken for themselves.
     pub(super) fn note_growth(&mut self) {
         let bits = self.header.cluster_bits;
         for (first, count) in std::mem::take(&mut self.refcounts.new_metadata) {
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// Makes sure that there is an L2 table for `offset` that belongs to this image alone.
+    /// Makes sure that there is an L2 table for `offset`, and that no snapshot shares it.
     pub(super) fn own_table(&mut self, storage: &dyn Storage, offset: u64) -> Result<()> {
         let index = self.indices(offset).0;
         if index >= self.l1.len() {
@@ -87,13 +87,14 @@ impl State {
         self.insert(room.at, entries, true);
         self.set_l1(index, room.at | COPIED);
         if let Some(at) = old {
-            // A snapshot has it still.
+            // This image no longer uses the old table, but a snapshot does.
             self.freed.push((at >> self.header.cluster_bits, 1, false));
         }
         Ok(())
     }
 
-    /// Writes the first of `bytes`, where they cannot be written in place: how many.
+    /// Writes the first ones of `bytes`, and takes clusters for them if needed. Returns how many were
+    /// written.
     pub(super) fn write(&mut self, host: Host, bytes: &[u8], offset: u64) -> Result<u64> {
         self.own_table(host.storage, offset)?;
         let size = self.header.cluster_size();
@@ -126,7 +127,7 @@ impl State {
         let clusters = room.clusters;
         let len = (clusters * size - inside).min(bytes.len() as u64);
         if let Err(fault) = self.fill(host, room, &bytes[..len as usize], offset) {
-            // Nothing refers to them.
+            // No entry leads to the clusters yet.
             self.give_back(host.storage, room)?;
             return Err(fault);
         }
@@ -139,7 +140,7 @@ impl State {
         Ok(len)
     }
 
-    /// The cluster at `offset` cannot be written where it is.
+    /// Returns whether the cluster at `offset` cannot be written in place.
     fn needs_room(&self, offset: u64) -> Result<bool> {
         Ok(match self.cluster(offset)? {
             Cluster::Absent | Cluster::Zero { at: None, .. } | Cluster::Compressed { .. } => true,
@@ -148,7 +149,7 @@ impl State {
         })
     }
 
-    /// Gives back what was taken and nothing refers to.
+    /// Gives back clusters to which no entry leads.
     pub(super) fn give_back(&mut self, storage: &dyn Storage, room: Room) -> Result<()> {
         let first = room.at >> self.header.cluster_bits;
         for cluster in first..first + room.clusters {
@@ -157,8 +158,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes `bytes`, which begin in the first cluster of `room` and end in the last one, and around them
-    /// what the disk has there.
+    /// Writes `bytes`, which begin in the first cluster of `room` and end in the last one. Fills the rest of
+    /// these clusters with the present contents of the disk.
     fn fill(&self, host: Host, room: Room, bytes: &[u8], offset: u64) -> Result<()> {
         let size = self.header.cluster_size();
         let inside = offset % size;
@@ -169,7 +170,7 @@ impl State {
         self.copy(host, room, end, offset - inside + end, whole - end)
     }
 
-    /// Copies `len` bytes of the disk from `offset` on to byte `start` of `room`.
+    /// Copies `len` bytes of the disk from `offset` on to offset `start` of `room`.
     fn copy(&self, host: Host, room: Room, start: u64, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -189,7 +190,7 @@ impl State {
         Ok(host.storage.write_at(&bytes, room.at + start)?)
     }
 
-    /// Reads what stands for `bytes` according to the tables, which must be loaded.
+    /// Reads `bytes` according to the tables, which must be in memory.
     pub(super) fn read(&self, host: Host, bytes: &mut [u8], offset: u64) -> Result<()> {
         let (mut offset, mut rest) = (offset, bytes);
         while !rest.is_empty() {
@@ -210,12 +211,12 @@ impl State {
         Ok(())
     }
 
-    /// The compressed cluster with `offset`.
+    /// Returns the contents of the compressed cluster that contains `offset`.
     pub(super) fn unpack(&self, storage: &dyn Storage, offset: u64) -> Result<Vec<u8>> {
         let Cluster::Compressed { at, len } = self.cluster(offset)? else {
             return Err(Fault::damaged("a cluster is not compressed"));
         };
-        // What is behind the compressed bytes does not matter, and so the file may end there.
+        // Bytes after the compressed ones do not matter, so the file may end before them.
         let there = storage.size()?.saturating_sub(at).min(len);
         let mut packed = vec![0; there as usize];
         storage.read_at(&mut packed, at)?;
@@ -224,7 +225,7 @@ impl State {
         Ok(cluster)
     }
 
-    /// Writes a whole cluster: `packed`, if compression made it shorter.
+    /// Writes a whole cluster, in compressed form if compression made it shorter (`packed`).
     pub(super) fn write_packed(
         &mut self,
         host: Host,
@@ -245,7 +246,8 @@ impl State {
         self.set_entry(offset, compressed(at, packed.len() as u64, self.header.cluster_bits))
     }
 
-    /// Room for compressed bytes, behind the last ones where that is possible: each cluster of it gets one reference more.
+    /// Takes room for compressed bytes, if possible directly after the last ones. The references of each
+    /// cluster that contains them are incremented.
     fn take_bytes(&mut self, storage: &dyn Storage, len: u64) -> Result<u64> {
         let size = self.header.cluster_size();
         let mut at = None;
@@ -256,7 +258,7 @@ impl State {
             if has_room && len <= left {
                 at = Some(end);
             } else if has_room {
-                // On into the next cluster, if that is the next one that is free.
+                // The bytes continue in the next cluster, if that one is free.
                 let room = self.take(storage, 1)?;
                 if room.at == end + left {
                     at = Some(end);
@@ -277,7 +279,8 @@ impl State {
         Ok(at)
     }
 
-    /// Makes zeros of a whole cluster without room for it, or lets what is below show.
+    /// Makes a whole cluster read as zeros without room. If the image below has nothing there, the entry
+    /// becomes empty.
     pub(super) fn clear(&mut self, host: Host, offset: u64) -> Result<()> {
         let shows = host.below.size() > offset;
         let old = match self.table_at(offset)? {
@@ -300,7 +303,7 @@ impl State {
     }
 }
 
-/// Images with extended L2 entries are only read.
+/// Returns the error for writes to images with extended L2 entries.
 pub(super) fn extended() -> Fault {
     Fault::OnlyRead("images with extended L2 entries")
 }

@@ -1,4 +1,4 @@
-//! Counting all references, and comparing them with what the image says of them.
+//! A check: all references are counted, and compared with the reference counts of the image.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,21 @@ use crate::check::{Repair, Report};
 use crate::error::{Fault, Result};
 use crate::storage::Storage;
 
-/// The most clusters of a file that is checked: their counts take 64 MiB.
+/// Upper bound of the clusters in a file that can be checked: their counts take 64 MiB.
 const CLUSTERS_MAX: u64 = 16 << 20;
 
-/// The references that were found.
+/// The references that were found so far.
 struct Found<'a> {
     storage: &'a dyn Storage,
-    /// References to each cluster of the file.
+    /// The number of references to each cluster of the file.
     counts: Vec<u32>,
     bits: u32,
     report: Report,
 }
 
 impl Found<'_> {
-    /// Counts a reference to the clusters with `len` bytes from `at` on, if they are in the file.
+    /// Counts a reference to the clusters that contain `len` bytes from `at` on, if they are in the file.
+    /// Returns whether they are.
     fn refer(&mut self, at: u64, len: u64, what: &str) -> bool {
         if len == 0 {
             return true;
@@ -42,7 +43,7 @@ impl Found<'_> {
 }
 
 impl State {
-    /// Looks for damage, and repairs it.
+    /// Looks for damage, and repairs it as far as `repair` allows.
     pub(super) fn check(
         &mut self,
         storage: &dyn Storage,
@@ -122,7 +123,7 @@ impl State {
         Ok(report)
     }
 
-    /// Counts what an L1 table refers to.
+    /// Counts the references from an L1 table.
     fn count_l1(&self, found: &mut Found, l1: &[u64], is_active: bool) {
         let size = self.header.cluster_size();
         let mut seen = BTreeSet::new();
@@ -142,7 +143,7 @@ impl State {
                 found.report.corruption(format!("the L2 table at {at:#x} is used twice"));
                 continue;
             }
-            // The last cluster of a file may be cut short; a table may not.
+            // The last cluster of a file may be cut short, but not a table.
             let Ok(table) = read_table(found.storage, at, self.table_len() as u64) else {
                 found.report.corruption(format!("the L2 table at {at:#x} is cut short"));
                 continue;
@@ -162,7 +163,7 @@ impl State {
                     Cluster::Absent => (entry[0] & OFFSET, size),
                     Cluster::Zero { at, .. } | Cluster::Parts { at, .. } => (at.unwrap_or(0), size),
                     Cluster::Data { at, .. } => (at, size),
-                    // Its sectors may go beyond the end of the file, whose last one may be cut short.
+                    // The last sector of compressed bytes may reach beyond the end of the file.
                     Cluster::Compressed { at, len } => (at, len),
                 };
                 if at == 0 && !is_packed {
@@ -177,7 +178,8 @@ impl State {
         }
     }
 
-    /// Counts the table of reference counts and its blocks, and gives what they say; none where they cannot be read.
+    /// Counts the references to the refcount table and its blocks. Returns the reference counts, or None if
+    /// they cannot be read.
     fn count_counts(&mut self, found: &mut Found) -> Result<Option<Refcounts>> {
         let size = self.header.cluster_size();
         let len = u64::from(self.header.refcount_clusters) * size;
@@ -198,7 +200,8 @@ impl State {
         Ok(Some(counts))
     }
 
-    /// Compares the marks of entries that own what they refer to with the counts; with [`Repair::All`] it sets them.
+    /// Compares the marks of entries as owners with the reference counts. With [`Repair::All`] it corrects
+    /// them. Returns whether any was wrong.
     fn check_copied(
         &mut self,
         found: &mut Found,
@@ -215,7 +218,8 @@ impl State {
             }
             is_wrong = true;
             match repair {
-                // It is copied once more than needed, and nothing is lost: what a crash in the middle of a snapshot leaves.
+                // This comes from a crash in the middle of a snapshot. Nothing is lost: the cluster is only
+                // copied once more than needed.
                 Repair::Nothing if owns => {
                     found.report.say(format!("{what} at {at:#x} is not marked as owned"));
                 }
@@ -256,7 +260,7 @@ impl State {
         Ok(is_wrong)
     }
 
-    /// Writes new counts for the references in `counts`, which leave out those of the old ones.
+    /// Writes new reference counts. `counts` has the references, except for those to the old counts.
     fn count_anew(&mut self, storage: &dyn Storage, mut counts: Vec<u32>) -> Result<()> {
         let size = self.header.cluster_size();
         let (bits, order) = (self.header.cluster_bits, self.header.refcount_order);
@@ -306,7 +310,8 @@ impl State {
     }
 }
 
-/// Compares counts with references; with [`Repair::Leaks`] it takes away what is too much. Whether there are too few.
+/// Compares the counts with the references that were found. With [`Repair::Leaks`] it lowers those that are
+/// too high. Returns whether any is too low.
 fn compare(found: &mut Found, counts: &mut Refcounts, repair: Repair) -> Result<bool> {
     let mut is_wrong = false;
     for cluster in 0..found.counts.len() {

@@ -1,12 +1,12 @@
-//! Writing the tables, in an order in which a crash loses nothing.
+//! Writing the tables, in an order in which a crash loses nothing:
 //!
-//! 1. Reference counts of clusters that were taken, and all data, which are written already.
-//! 2. What leads to new blocks of reference counts.
-//! 3. L2 tables. Those that are new are in clusters that nothing leads to.
-//! 4. What leads to new L2 tables.
-//! 5. Only now clusters that became free lose their references.
+//! 1. Reference counts of new clusters. All data are written already.
+//! 2. The refcount table, which leads to new blocks of reference counts, and the header if the table moves.
+//! 3. L2 tables. New ones are in clusters to which no table leads yet.
+//! 4. The L1 table, which leads to new L2 tables.
+//! 5. Reference counts of clusters that became free. They are lowered only now.
 //!
-//! Between two steps the storage is flushed, if the first of them wrote anything.
+//! The storage is flushed after each step that has written anything, except for the last one.
 
 use super::refcounts::BLOCK_OFFSET;
 use super::state::{State, table_bytes};
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::storage::Storage;
 
 impl State {
-    /// The tables in memory are those in the file.
+    /// Returns whether the tables in memory do not differ from those in the file.
     pub(super) fn is_clean(&self) -> bool {
         self.l1_dirty.is_empty()
             && self.freed.is_empty()
@@ -24,9 +24,9 @@ impl State {
             && self.dirty_tables() == 0
     }
 
-    /// Writes all tables, and comes back when all is kept.
+    /// Writes all tables. Returns once they would survive a power cut.
     ///
-    /// After an error all of it is tried again by the next one.
+    /// After an error the next commit writes all of them again.
     pub(super) fn commit(&mut self, storage: &dyn Storage) -> Result<()> {
         self.write_counts(storage)?;
         storage.flush()?;
@@ -50,7 +50,7 @@ impl State {
             }
             storage.flush()?;
         }
-        // All is kept.
+        // Now the tables are in the file.
         for block in self.refcounts.blocks.values_mut() {
             block.dirty = false;
         }
@@ -67,7 +67,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes what of the refcount table has changed, or all of it to where it is now; whether there was anything.
+    /// Writes the changed part of the refcount table, or all of it if it has a new place. Returns whether
+    /// there was anything to write.
     fn write_refcount_table(&mut self, storage: &dyn Storage) -> Result<bool> {
         let bits = self.header.cluster_bits;
         if self.refcounts.replaced.is_empty() {
@@ -84,20 +85,20 @@ impl State {
         self.header.refcount_offset = self.refcounts.table_at;
         self.header.refcount_clusters = ((self.refcounts.table.len() * 8) >> bits) as u32;
         self.write_header(storage)?;
-        // The header is in one sector, and whoever reads it finds either table.
+        // The header is in one sector, so after a crash it leads to the old table or to the new one.
         for (first, count) in std::mem::take(&mut self.refcounts.replaced) {
             self.free_metadata(first << bits, count);
         }
         Ok(true)
     }
 
-    /// Writes the numbers of the header.
+    /// Writes the numbers in the header.
     pub(super) fn write_header(&self, storage: &dyn Storage) -> Result<()> {
         Ok(storage.write_at(&self.header.encode_numbers(), 0)?)
     }
 
-    /// Takes the references from what became free. That this is kept is not needed: a crash leaves them
-    /// counted for nothing.
+    /// Lowers the reference counts of clusters that became free. No flush is needed: after a crash they only
+    /// count as used.
     fn release(&mut self, storage: &dyn Storage) -> Result<()> {
         if self.freed.is_empty() {
             return Ok(());
@@ -108,7 +109,8 @@ impl State {
                 if self.refcounts.add(storage, cluster, -1)? > 0 {
                     continue;
                 }
-                // Tables that nobody uses must not be found in memory when their place is used again.
+                // A later table in this cluster must not be mistaken for the old one, so that one is dropped
+                // from memory.
                 self.tables.remove(&(cluster << self.header.cluster_bits));
                 self.metadata.remove(&cluster);
                 if is_data {
@@ -121,7 +123,7 @@ impl State {
         self.write_counts(storage)
     }
 
-    /// Tells the host that it can have the room of these clusters.
+    /// Lets the host have the room of these clusters.
     fn discard(&self, storage: &dyn Storage, mut clusters: Vec<u64>) -> Result<()> {
         clusters.sort_unstable();
         let bits = self.header.cluster_bits;

@@ -9,10 +9,10 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::header::Compression;
 use crate::error::{Fault, Result};
 
-/// The largest window of zstd that is accepted: that of the largest clusters, with room to spare.
+/// Upper bound of a zstd window that is accepted: more than the largest clusters need.
 const WINDOW_MAX: u64 = 8 << 20;
 
-/// Fills `cluster` from `packed`, behind which there may be anything.
+/// Fills `cluster` from `packed`. Anything may follow the compressed bytes.
 pub(super) fn unpack(kind: Compression, packed: &[u8], cluster: &mut [u8]) -> Result<()> {
     let failed = |error: String| Fault::damaged(format!("a compressed cluster: {error}"));
     match kind {
@@ -35,10 +35,10 @@ pub(super) fn unpack(kind: Compression, packed: &[u8], cluster: &mut [u8]) -> Re
     }
 }
 
-/// Refuses frames for which the decoder would want much memory (RFC 8878, 3.1.1.1).
+/// Refuses frames for which the decoder would need too much memory (RFC 8878, 3.1.1.1).
 fn check_window(frame: &[u8]) -> Result<(), &'static str> {
     let [_, _, _, _, descriptor, window, ..] = *frame else { return Err("it is too short") };
-    // A frame in a single segment says how long it is instead.
+    // A frame that is a single segment states its length instead of a window.
     let single = descriptor & 0x20 != 0;
     let wanted = if single {
         let len = [1, 2, 4, 8][usize::from(descriptor >> 6)];
@@ -51,12 +51,13 @@ fn check_window(frame: &[u8]) -> Result<(), &'static str> {
     if wanted > WINDOW_MAX { Err("it wants too much memory") } else { Ok(()) }
 }
 
-/// `cluster` compressed; none where that is not shorter.
+/// Returns `cluster` in compressed form, or None if that is not shorter.
 pub(super) fn pack(kind: Compression, cluster: &[u8]) -> Option<Vec<u8>> {
     let packed = match kind {
         Compression::Zlib => {
-            // Raw deflate. The specification gives it a window of 4 KiB, and this compressor has no such thing; but readers
-            // unpack a cluster at once, and all that they have unpacked of it is their window.
+            // This is raw deflate. The specification limits its window to 4 KiB, which this compressor cannot
+            // do. But readers unpack a whole cluster at once, so all bytes that they have unpacked serve as
+            // the window.
             let mut deflate = Compress::new(flate2::Compression::default(), false);
             let mut packed = vec![0; cluster.len()];
             match deflate.compress(cluster, &mut packed, FlushCompress::Finish) {

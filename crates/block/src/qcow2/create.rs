@@ -1,4 +1,4 @@
-//! New images.
+//! Creation of images.
 
 use super::Qcow2;
 use super::header::{CLUSTER_BITS, Compression, HEAD_MAX, Header, LAZY_REFCOUNTS};
@@ -9,19 +9,19 @@ use crate::format::{BackingName, Driver};
 use crate::preallocation::Preallocation;
 use crate::storage::Storage;
 
-/// What a new image is to be.
+/// The options of a new image.
 #[derive(Debug, Clone)]
 pub(crate) struct Qcow2Options {
-    /// Bytes of a cluster: a power of 2 from 512 to 2 MiB.
+    /// Number of bytes in a cluster: a power of 2 from 512 to 2 MiB.
     pub(crate) cluster_size: u64,
-    /// Version 2 ("compat=0.10").
+    /// Whether the image has version 2 ("compat=0.10").
     pub(crate) is_old: bool,
-    /// Bits of a reference count: 1, 2, 4, ... 64.
+    /// Number of bits in a reference count: 1, 2, 4, ... 64.
     pub(crate) refcount_bits: u64,
     pub(crate) lazy_refcounts: bool,
     pub(crate) zstd: bool,
     pub(crate) backing: Option<BackingName>,
-    /// What room is taken at once.
+    /// The room that the image takes at once.
     pub(crate) preallocation: Preallocation,
 }
 
@@ -70,14 +70,15 @@ pub(crate) fn create(
     if options.lazy_refcounts {
         header.compatible |= LAZY_REFCOUNTS;
     }
-    // An image of no bytes: header, refcount table, one block with their counts, and an L1 table. The rest is growth.
+    // First an image of no bytes: the header, the refcount table, one block with reference counts, and an L1
+    // table. Then it grows to its size.
     let cluster = options.cluster_size;
     header.refcount_offset = cluster;
     header.refcount_clusters = 1;
     header.l1_offset = 3 * cluster;
     header.l1_entries = 1;
     if header.encode().is_none() {
-        // The smallest clusters have no room for the names of features.
+        // Clusters of the smallest size have no room for the names of features.
         header.extensions.clear();
     }
     let head = header.encode();

@@ -9,32 +9,33 @@ pub(super) const COPIED: u64 = 1 << 63;
 pub(super) const COMPRESSED: u64 = 1 << 62;
 /// The cluster reads as zeros.
 pub(super) const ZERO: u64 = 1;
-/// Bits 9 to 55: where the cluster or table is.
+/// Bits 9 to 55: the offset of the cluster or table.
 pub(super) const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 
-/// Subclusters of a cluster, with extended L2 entries.
+/// Number of subclusters in a cluster with an extended L2 entry.
 pub(super) const SUBCLUSTERS: u64 = 32;
 
-/// What an L2 entry says of a cluster.
+/// The place of a cluster, according to its L2 entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cluster {
-    /// Nothing.
+    /// The cluster is not in the image.
     Absent,
-    /// It reads as zeros; there may be room for it.
+    /// The cluster reads as zeros. It may have room in the file.
     Zero { at: Option<u64>, copied: bool },
-    /// Its bytes begin there.
+    /// The cluster begins at this offset.
     Data { at: u64, copied: bool },
-    /// It is compressed in `len` bytes there or less.
+    /// The cluster is compressed to at most `len` bytes at this offset.
     Compressed { at: u64, len: u64 },
-    /// Each of its 32 parts is for itself: a bit for each that has data, and for each that is zeros.
+    /// The cluster has 32 subclusters, each with its own state: a bit for each one with data, and for each
+    /// one of zeros.
     Parts { at: Option<u64>, data: u32, zero: u32 },
 }
 
 impl Cluster {
-    /// What `entry` says, and `parts`, the second half of an extended one.
+    /// Returns the meaning of `entry`, and of `parts`, the second half of an extended entry.
     pub(super) fn of(entry: u64, parts: u64, header: &Header) -> Result<Cluster> {
         if entry & COMPRESSED != 0 {
-            // Offset and length share the bits below 62; the length is in sectors beside the one where it begins.
+            // Offset and length share bits 0 to 61. The length is the number of sectors after the first one.
             let split = 62 - (header.cluster_bits - 8);
             let at = entry & ((1 << split) - 1);
             let sectors = (entry & (COMPRESSED - 1)) >> split;
@@ -61,7 +62,8 @@ impl Cluster {
     }
 }
 
-/// The entry for `len` compressed bytes at `at`, in clusters of 2 to the power of `cluster_bits` bytes.
+/// Returns the entry for `len` compressed bytes at offset `at`, if clusters have 2 to the power of
+/// `cluster_bits` bytes.
 pub(super) fn compressed(at: u64, len: u64, cluster_bits: u32) -> u64 {
     let sectors = (at + len - 1) / 512 - at / 512;
     COMPRESSED | sectors << (62 - (cluster_bits - 8)) | at

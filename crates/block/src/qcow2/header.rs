@@ -3,24 +3,25 @@
 use crate::error::{Fault, Result};
 use crate::format::BackingName;
 
-/// Bytes of the header of version 2.
+/// Number of bytes in the header of version 2.
 const V2_LEN: usize = 72;
-/// Bytes of the header of version 3 up to and with its length.
+/// Number of bytes in the header of version 3, up to and including the field of its length.
 const V3_LEN: usize = 104;
-/// Bytes with the compression type.
+/// Number of bytes in the header with the compression type.
 const V3_LONG_LEN: usize = 112;
 /// "QFI\xfb".
 const MAGIC: u32 = 0x514649fb;
 
-/// Clusters have 2 to the power of 9 to 21 bytes; the upper bound is QEMU's.
+/// log2 of the cluster size. The upper bound is QEMU's.
 pub(super) const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
-/// The most entries of an L1 table: 32 MiB, as in QEMU.
+/// Upper bound of the entries in an L1 table: 32 MiB, as in QEMU.
 pub(super) const L1_ENTRIES_MAX: u64 = 4 << 20;
-/// The most bytes of the refcount table, as in QEMU.
+/// Upper bound of the bytes in the refcount table, as in QEMU.
 pub(super) const REFCOUNT_TABLE_MAX: u64 = 8 << 20;
-/// The most snapshots, as in QEMU.
+/// Upper bound of the snapshots, as in QEMU.
 pub(super) const SNAPSHOTS_MAX: u32 = 65536;
-/// Bytes from the start of a file that hold the header, all extensions and the name of the backing file.
+/// Number of bytes at the start of a file that contain the header, all extensions and the name of the backing
+/// file.
 pub(super) const HEAD_MAX: u64 = 64 << 10;
 
 /// Bits of `incompatible_features`.
@@ -32,10 +33,10 @@ pub(super) mod incompatible {
     pub(crate) const EXTENDED_L2: u64 = 1 << 4;
 }
 
-/// The bit for lazy refcounts of `compatible_features`.
+/// The bit of `compatible_features` for lazy refcounts.
 pub(super) const LAZY_REFCOUNTS: u64 = 1;
 
-/// How compressed clusters are.
+/// The compression of clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compression {
     Zlib,
@@ -60,18 +61,18 @@ mod extension {
     pub(super) const ENCRYPTION: u32 = 0x0537be77;
 }
 
-/// How clusters are encrypted.
+/// The encryption of clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crypt {
-    /// They are not.
+    /// No encryption.
     None,
-    /// In the older way, AES.
+    /// QEMU's older encryption, AES.
     Aes,
-    /// As the LUKS header says that is there, of so many bytes.
+    /// Encryption by LUKS, whose header has `len` bytes at this offset.
     Luks { at: u64, len: u64 },
 }
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) version: u32,
@@ -91,7 +92,7 @@ pub(super) struct Header {
     pub(super) length: u32,
     pub(super) compression: Compression,
     pub(super) crypt: Crypt,
-    /// Extensions that are kept as they are: type and bytes.
+    /// Types and contents of extensions that are kept unchanged.
     pub(super) extensions: Vec<(u32, Vec<u8>)>,
 }
 
@@ -109,7 +110,7 @@ fn text(bytes: &[u8], what: &str) -> Result<String> {
 }
 
 impl Header {
-    /// The header at the start of `head`, in which bytes that the file does not have are zeros.
+    /// Reads the header at the start of `head`, which is filled up with zeros if the file is shorter.
     pub(super) fn parse(head: &[u8]) -> Result<Header> {
         if head.len() < V3_LONG_LEN || be32(head, 0) != MAGIC {
             return Err(Fault::refused("Image is not in qcow2 format"));
@@ -158,7 +159,7 @@ impl Header {
         Ok(header)
     }
 
-    /// What `method` means.
+    /// Returns the encryption that the number `method` means.
     fn find_crypt(&mut self, method: u32) -> Result<Crypt> {
         let pointer = self.extensions.iter().find(|(kind, _)| *kind == extension::ENCRYPTION);
         match (method, pointer) {
@@ -255,7 +256,7 @@ impl Header {
         let limit = self.cluster_size().min(head.len() as u64) as usize;
         let mut at = self.length as usize;
         let outside = || Fault::damaged("header extensions that leave the header");
-        // The name of the backing file may follow without a terminating extension.
+        // No extension of type 0 is needed if the name of the backing file follows.
         let name = be64(head, 8);
         let end = if name != 0 && name < limit as u64 { name as usize } else { limit };
         while at + 8 <= end {
@@ -276,37 +277,37 @@ impl Header {
         Some(self.extensions.remove(index).1)
     }
 
-    /// It keeps dirty bitmaps, in clusters that are not understood here.
+    /// Returns whether the image has dirty bitmaps, whose clusters are unknown here.
     pub(super) fn has_bitmaps(&self) -> bool {
         self.extensions.iter().any(|(kind, _)| *kind == extension::BITMAPS)
     }
 
-    /// Bytes of a cluster.
+    /// Returns the number of bytes in a cluster.
     pub(super) fn cluster_size(&self) -> u64 {
         1 << self.cluster_bits
     }
 
-    /// L2 entries have 16 bytes and 32 subclusters.
+    /// Returns whether L2 entries are extended: 16 bytes for 32 subclusters.
     pub(super) fn has_subclusters(&self) -> bool {
         self.incompatible & incompatible::EXTENDED_L2 != 0
     }
 
-    /// log2 of the entries of an L2 table.
+    /// Returns log2 of the number of entries in an L2 table.
     pub(super) fn l2_bits(&self) -> u32 {
         self.cluster_bits - if self.has_subclusters() { 4 } else { 3 }
     }
 
-    /// Entries of an L1 table for a disk of `size` bytes.
+    /// Returns the number of entries that an L1 table needs for a disk of `size` bytes.
     pub(super) fn l1_needed(&self, size: u64) -> u64 {
         size.div_ceil(1 << (self.cluster_bits + self.l2_bits()).min(63))
     }
 
-    /// log2 of the entries of a refcount block.
+    /// Returns log2 of the number of entries in a refcount block.
     pub(super) fn block_bits(&self) -> u32 {
         self.cluster_bits + 3 - self.refcount_order
     }
 
-    /// The numbers at the start, which are in one sector and so written at once.
+    /// Returns the numbers at the start, which lie in one sector and so are written at once.
     pub(super) fn encode_numbers(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(V3_LONG_LEN);
         bytes.extend(MAGIC.to_be_bytes());
@@ -340,10 +341,10 @@ impl Header {
         bytes
     }
 
-    /// The whole header; none if it does not fit into a cluster.
+    /// Returns the whole header, or None if it does not fit into a cluster.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let mut bytes = self.encode_numbers();
-        // Fields that were not known when this was written are gone with the rest; they are optional by definition.
+        // Fields that are unknown here are replaced by zeros, which they must allow since they are optional.
         bytes.resize(self.length as usize, 0);
         bytes.extend(self.encode_extensions());
         if let Some(backing) = &self.backing {
@@ -371,7 +372,7 @@ impl Header {
         all
     }
 
-    /// The header of a new image without anything in it.
+    /// Returns the header of a new image without contents.
     pub(super) fn new(
         version: u32,
         cluster_bits: u32,
@@ -407,7 +408,7 @@ impl Header {
     }
 }
 
-/// What features are called, for programs that do not know them.
+/// Returns the names of features, for programs that do not know them.
 fn feature_names() -> (u32, Vec<u8>) {
     let names = [
         (0, 0, "dirty bit"),

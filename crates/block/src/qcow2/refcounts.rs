@@ -7,9 +7,10 @@ use super::state::read_table;
 use crate::error::{Fault, Result};
 use crate::storage::Storage;
 
-/// Bits of a refcount table entry that say where the block is.
+/// The bits of a refcount table entry that contain the offset of the block.
 pub(super) const BLOCK_OFFSET: u64 = 0xffff_ffff_ffff_fe00;
-/// The most bytes of refcount blocks that are kept in memory.
+/// Number of bytes of refcount blocks after which those that do not differ from the file are dropped from
+/// memory.
 const BLOCKS_MAX: usize = 16 << 20;
 
 /// A refcount block.
@@ -19,20 +20,21 @@ pub(super) struct Block {
     pub(super) dirty: bool,
 }
 
-/// How many references each cluster of the file has.
+/// The number of references to each cluster of the file.
 #[derive(Debug, Default)]
 pub(super) struct Refcounts {
-    /// The refcount table: where each block is.
+    /// The refcount table, with the offset of each block.
     pub(super) table: Vec<u64>,
-    /// Sectors of the table that differ from the file.
+    /// The sectors of the table that differ from the file.
     pub(super) table_dirty: BTreeSet<usize>,
-    /// Where the table is.
+    /// Offset of the table in the file.
     pub(super) table_at: u64,
-    /// Where smaller tables were: number of the first cluster, how many. The header does not know yet of the larger one.
+    /// The places of smaller tables: number of the first cluster, and number of clusters. The header still
+    /// leads to the first one of them.
     pub(super) replaced: Vec<(u64, u64)>,
-    /// Blocks in memory, by their index in the table.
+    /// The blocks in memory, by their index in the table.
     pub(super) blocks: HashMap<usize, Block>,
-    /// Clusters that became metadata by the growth of tables: number of the first one, how many.
+    /// The clusters that new blocks and tables have taken: number of the first one, and number of clusters.
     pub(super) new_metadata: Vec<(u64, u64)>,
     /// No cluster before this one is free.
     pub(super) first_free: u64,
@@ -64,7 +66,7 @@ impl Refcounts {
         Ok(Refcounts { table, table_at: header.refcount_offset, ..Refcounts::empty(header) })
     }
 
-    /// Those of an image without a table.
+    /// Returns the reference counts of an image without a table.
     pub(super) fn empty(header: &Header) -> Refcounts {
         Refcounts {
             cluster_bits: header.cluster_bits,
@@ -74,17 +76,17 @@ impl Refcounts {
         }
     }
 
-    /// The largest count that fits.
+    /// Returns the largest possible count.
     pub(super) fn max(&self) -> u64 {
         u64::MAX >> (64 - (1 << self.order))
     }
 
-    /// The block with the count of `cluster`, and its index there.
+    /// Returns the index of the block with the count of `cluster`, and the index in this block.
     fn place(&self, cluster: u64) -> (usize, usize) {
         ((cluster >> self.block_bits) as usize, (cluster & ((1 << self.block_bits) - 1)) as usize)
     }
 
-    /// Brings a block into memory; false if there is none.
+    /// Reads a block into memory. Returns false if there is none.
     fn load_block(&mut self, storage: &dyn Storage, index: usize) -> Result<bool> {
         if self.blocks.contains_key(&index) {
             return Ok(true);
@@ -102,7 +104,7 @@ impl Refcounts {
         Ok(true)
     }
 
-    /// The references to `cluster`.
+    /// Returns the number of references to `cluster`.
     pub(super) fn get(&mut self, storage: &dyn Storage, cluster: u64) -> Result<u64> {
         let (block, index) = self.place(cluster);
         if !self.load_block(storage, block)? {
@@ -111,7 +113,7 @@ impl Refcounts {
         Ok(get(&self.blocks[&block].bytes, index, self.order))
     }
 
-    /// Sets them.
+    /// Sets the number of references to `cluster`.
     pub(super) fn set(&mut self, storage: &dyn Storage, cluster: u64, count: u64) -> Result<()> {
         if count > self.max() {
             return Err(Fault::refused(format!(
@@ -137,7 +139,8 @@ impl Refcounts {
         }
     }
 
-    /// Adds to them; what goes below zero is damage.
+    /// Adds `change` to the number of references to `cluster`, and returns the result. A negative result is
+    /// damage.
     pub(super) fn add(&mut self, storage: &dyn Storage, cluster: u64, change: i64) -> Result<u64> {
         let count = self.get(storage, cluster)?.checked_add_signed(change);
         let count = count.ok_or_else(|| Fault::damaged(format!("cluster {cluster} has fewer references than are there; run \"ring3 img check -r all\"")))?;
@@ -148,8 +151,8 @@ impl Refcounts {
         Ok(count)
     }
 
-    /// Makes sure that there are blocks for `count` clusters from `first` on; new ones, and a larger table where that is
-    /// needed, go behind those clusters and behind all that have counts.
+    /// Makes sure that there are blocks for `count` clusters from `first` on. New blocks, and a larger table
+    /// if it is needed, go after these clusters and after all that have counts.
     fn cover(&mut self, first: u64, count: u64) -> Result<()> {
         let is_missing =
             |index: u64| self.table.get(index as usize).is_none_or(|entry| *entry == 0);
@@ -159,7 +162,7 @@ impl Refcounts {
         let wanted = first >> self.block_bits..=(first + count - 1) >> self.block_bits;
         let (mut clusters, mut missing) = (0, Vec::new());
         loop {
-            // The blocks and the table may need further blocks for themselves.
+            // The new blocks and the table may need further blocks for their own counts.
             let end = start + missing.len() as u64 + clusters;
             let own = start >> self.block_bits
                 ..end.div_ceil(1 << self.block_bits).max(start >> self.block_bits);
@@ -170,7 +173,7 @@ impl Refcounts {
             let table = if entries <= self.table.len() {
                 0
             } else {
-                // With room for half as much again, so that this is seldom.
+                // The table gets room for half as many entries again, so that it seldom grows.
                 (entries as u64 * 12).div_ceil(1 << self.cluster_bits)
             };
             if needed.len() == missing.len() && table <= clusters {
@@ -211,7 +214,7 @@ impl Refcounts {
         self.new_metadata.push((cluster, 1));
     }
 
-    /// Takes `count` free clusters in a row, from `from` on or behind: the number of the first one.
+    /// Takes `count` consecutive free clusters at `from` or later. Returns the number of the first one.
     pub(super) fn take(&mut self, storage: &dyn Storage, from: u64, count: u64) -> Result<u64> {
         let first = self.find(storage, from, count)?;
         self.cover(first, count)?;
@@ -221,8 +224,8 @@ impl Refcounts {
         Ok(first)
     }
 
-    /// Takes the first free cluster from `from` on, and those behind it that are free, `max` at most: the number of
-    /// the first one, how many.
+    /// Takes the first free cluster at `from` or later, and the free ones that follow it, at most `max`.
+    /// Returns the number of the first one, and how many were taken.
     pub(super) fn take_some(
         &mut self,
         storage: &dyn Storage,
@@ -241,7 +244,7 @@ impl Refcounts {
         Ok((first, count))
     }
 
-    /// Finds `count` free clusters in a row from `from` on.
+    /// Finds `count` consecutive free clusters at `from` or later.
     fn find(&mut self, storage: &dyn Storage, from: u64, count: u64) -> Result<u64> {
         let (mut first, mut len) = (from, 0);
         while len < count {
@@ -259,9 +262,9 @@ impl Refcounts {
     }
 }
 
-/// Count `index` in a block, of 2 to the power of `order` bits.
+/// Returns count `index` of a block whose counts have 2 to the power of `order` bits.
 pub(super) fn get(bytes: &[u8], index: usize, order: u32) -> u64 {
-    // Counts below a byte begin with the lowest bits.
+    // Counts of less than a byte begin at the lowest bits.
     if order < 3 {
         let per_byte = 8 >> order;
         let shift = (index % per_byte) << order;
@@ -272,7 +275,7 @@ pub(super) fn get(bytes: &[u8], index: usize, order: u32) -> u64 {
     }
 }
 
-/// Sets it.
+/// Sets count `index` of a block whose counts have 2 to the power of `order` bits.
 pub(super) fn put(bytes: &mut [u8], index: usize, order: u32, count: u64) {
     if order < 3 {
         let per_byte = 8 >> order;

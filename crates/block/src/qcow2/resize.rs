@@ -1,4 +1,4 @@
-//! Disks that change their size, and images that forget what they have.
+//! Changes of the disk's size, and removal of all data.
 
 use super::entry::COPIED;
 use super::header::L1_ENTRIES_MAX;
@@ -7,7 +7,7 @@ use crate::error::{Fault, Result};
 use crate::storage::Storage;
 
 impl State {
-    /// Makes the disk `size` bytes large. What is behind the end has been cleared.
+    /// Changes the size of the disk to `size` bytes. Data after the new end have been removed before.
     pub(super) fn resize(&mut self, storage: &dyn Storage, size: u64) -> Result<()> {
         let needed = self.header.l1_needed(size);
         if size > i64::MAX as u64 || needed > L1_ENTRIES_MAX {
@@ -31,21 +31,21 @@ impl State {
         result
     }
 
-    /// Writes `l1` to a place of its own and makes it the L1 table, together with what has changed in the header.
+    /// Writes `l1` to a new place and makes it the L1 table, together with other changes in the header.
     ///
-    /// What it leads to must be in the file already, and counted.
+    /// Everything to which it leads must already be in the file and counted.
     pub(super) fn replace_l1(&mut self, storage: &dyn Storage, l1: Vec<u64>) -> Result<()> {
         let size = self.header.cluster_size();
         let clusters = |entries: usize| (entries as u64 * 8).div_ceil(size);
         let count = clusters(l1.len()).max(1);
         let room = self.take(storage, count)?;
         storage.write_at(&table_bytes(&l1), room.at)?;
-        // Its clusters are counted before the header leads to it.
+        // The clusters of the table must be counted before the header leads to it.
         self.commit(storage)?;
         let old = (self.header.l1_offset, self.header.l1_entries);
         (self.header.l1_offset, self.header.l1_entries) = (room.at, l1.len() as u32);
         if let Err(fault) = self.write_header(storage).and_then(|()| Ok(storage.flush()?)) {
-            // The header may lead to either, and both are whole.
+            // The header may lead to either table, and both are complete.
             (self.header.l1_offset, self.header.l1_entries) = old;
             return Err(fault);
         }

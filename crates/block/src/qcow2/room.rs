@@ -1,4 +1,4 @@
-//! Room for data that nobody has written yet.
+//! Taking room for data that are not yet written.
 
 use std::io;
 
@@ -11,7 +11,8 @@ use crate::preallocation::Preallocation;
 use crate::storage::Storage;
 
 impl Qcow2 {
-    /// Takes the clusters of the disk that begin at `offset` or behind it and have no room yet, in their order.
+    /// Takes room for the clusters of the disk that begin at `offset` or later and have none yet, in their
+    /// order.
     pub(super) fn take_room(&self, offset: u64, mode: Preallocation) -> Result<()> {
         if mode == Preallocation::Off {
             return Ok(());
@@ -30,10 +31,10 @@ impl Qcow2 {
     }
 }
 
-/// Has the host keep that room, which reads as zeros then.
+/// Makes the host keep this room, which then reads as zeros.
 fn make_room(storage: &dyn Storage, room: Room, len: u64, mode: Preallocation) -> io::Result<()> {
     if !room.fresh {
-        // What was there before is no business of the disk.
+        // Earlier contents of these clusters must not show on the disk.
         storage.write_zeroes(room.at, len)?;
     }
     match mode {
@@ -45,7 +46,8 @@ fn make_room(storage: &dyn Storage, room: Room, len: u64, mode: Preallocation) -
 }
 
 impl State {
-    /// Takes clusters in a row for the disk from `offset` on, which reads as zeros: for how many bytes.
+    /// Takes consecutive clusters for the disk from `offset` on, where it reads as zeros. Returns the number
+    /// of bytes that are done.
     fn preallocate(
         &mut self,
         storage: &dyn Storage,
@@ -68,7 +70,7 @@ impl State {
         let room = self.take_some(storage, wanted)?;
         let len = room.clusters * size;
         if let Err(error) = make_room(storage, room, len, mode) {
-            // The host has as much room as before.
+            // The host gets back the room that was already taken. An error here changes nothing.
             let _ = storage.discard(room.at, len);
             self.give_back(storage, room)?;
             return Err(error.into());

@@ -7,21 +7,21 @@ use crate::error::{Fault, Result};
 use crate::format::{Snapshot, SnapshotAct};
 use crate::storage::Storage;
 
-/// Bytes of an entry of the snapshot table before what has no fixed length.
+/// Number of bytes of an entry in the snapshot table, without the fields of variable length.
 const ENTRY_LEN: usize = 40;
-/// The most bytes of the snapshot table.
+/// Upper bound of the bytes in the snapshot table.
 const TABLE_MAX: u64 = 64 << 20;
-/// The most bytes of extra data that an entry has, as in QEMU.
+/// Upper bound of the bytes of extra data in an entry, as in QEMU.
 const EXTRA_MAX: usize = 1024;
-/// The most bytes of all L1 tables of snapshots that are changed at once.
+/// Upper bound of the bytes in the name of a new snapshot.
 const NAME_MAX: usize = 256;
 
-/// A snapshot, as it is in the table.
+/// An entry of the snapshot table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) l1_offset: u64,
     pub(super) l1_entries: u32,
-    /// 64-bit size of the machine's state, size of the disk, and what else there may be.
+    /// The 64-bit size of the machine's state, the size of the disk, and further extra data.
     extra: Vec<u8>,
     pub(super) shown: Snapshot,
 }
@@ -37,7 +37,7 @@ impl Entry {
         bytes.extend(self.shown.date_seconds.to_be_bytes());
         bytes.extend(self.shown.date_nanoseconds.to_be_bytes());
         bytes.extend(self.shown.clock.to_be_bytes());
-        // The 32-bit size of the machine's state, if it fits.
+        // The 32-bit size of the machine's state, or 0 if it does not fit.
         bytes.extend(u32::try_from(self.shown.state_size).unwrap_or(0).to_be_bytes());
         bytes.extend((self.extra.len() as u32).to_be_bytes());
         bytes.extend(&self.extra);
@@ -47,14 +47,14 @@ impl Entry {
         bytes
     }
 
-    /// The size of the disk when it was made, if the entry has it.
+    /// Returns the size of the disk at the time of the snapshot, if the entry states it.
     fn disk_size(&self) -> Option<u64> {
         let bytes = self.extra.get(8..16)?;
         Some(u64::from_be_bytes(bytes.try_into().ok()?))
     }
 }
 
-/// Bytes of the table.
+/// Returns the number of bytes in the table.
 pub(super) fn table_len(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| entry.encode().len() as u64).sum()
 }
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Shows the disk as it was in a snapshot, from now on. The image must be open for reading only.
+    /// Shows the disk from now on as it was in a snapshot. The image must be open for reading only.
     pub(super) fn show_snapshot(
         &mut self,
         storage: &dyn Storage,
@@ -146,7 +146,7 @@ impl State {
         Ok(())
     }
 
-    /// The size of the disk in a snapshot, and its L1 table, without marks of ownership.
+    /// Returns the size of the disk in a snapshot, and its L1 table, without marks of ownership.
     fn disk_of(&self, storage: &dyn Storage, entry: &Entry) -> Result<(u64, Vec<u64>)> {
         let size = entry.disk_size().unwrap_or(self.header.size);
         if self.header.l1_needed(size) > u64::from(entry.l1_entries) {
@@ -173,7 +173,8 @@ impl State {
         }
         let ids = entries.iter().filter_map(|entry| entry.shown.id.parse::<u64>().ok());
         let id = ids.max().unwrap_or(0).saturating_add(1).to_string();
-        // First nobody owns anything: if it ends here, clusters are copied once more than needed.
+        // First all entries lose their mark as owners. After a crash at this point, clusters are only copied
+        // once more than needed.
         self.disown(storage)?;
         self.commit(storage)?;
         let l1: Vec<u64> = self.l1.iter().map(|entry| entry & !COPIED).collect();
@@ -184,7 +185,7 @@ impl State {
         self.add_metadata(room.at, clusters);
         storage.write_at(&table_bytes(&l1), room.at)?;
         self.commit(storage)?;
-        // No machine's state; the size of the disk.
+        // The extra data: no state of a machine, and the size of the disk.
         let extra = [0_u64.to_be_bytes(), self.header.size.to_be_bytes()].concat();
         let shown = Snapshot {
             id,
@@ -229,7 +230,7 @@ impl State {
         self.own(storage)
     }
 
-    /// Writes the snapshot table to a new place, and makes it the one of the image.
+    /// Writes the snapshot table to a new place, and makes it the image's table.
     fn write_snapshots(
         &mut self,
         storage: &dyn Storage,
@@ -258,7 +259,8 @@ impl State {
         self.commit(storage)
     }
 
-    /// Adds `change` to the references of all that an L1 table leads to; below zero with the next commit.
+    /// Adds `change` to the references of everything to which an L1 table leads. If it is negative, the next
+    /// commit does that.
     fn refer(&mut self, storage: &dyn Storage, l1: &[u64], change: i64) -> Result<()> {
         let bits = self.header.cluster_bits;
         for entry in l1 {
@@ -293,12 +295,12 @@ impl State {
         Ok(())
     }
 
-    /// Takes away all marks of owning.
+    /// Removes the mark as owner from all entries.
     fn disown(&mut self, storage: &dyn Storage) -> Result<()> {
         self.mark(storage, &mut |_, _| Ok(false))
     }
 
-    /// Marks what has one reference as owned.
+    /// Marks all entries as owners that lead to something with one reference.
     fn own(&mut self, storage: &dyn Storage) -> Result<()> {
         self.mark(storage, &mut |state, at| {
             let cluster = at >> state.header.cluster_bits;
@@ -307,7 +309,7 @@ impl State {
         self.commit(storage)
     }
 
-    /// Sets or clears the mark of each entry of the active tables.
+    /// Sets or clears the mark as owner of each entry in the active tables.
     fn mark(
         &mut self,
         storage: &dyn Storage,
@@ -317,7 +319,7 @@ impl State {
             let Some(at) = self.table_of(self.l1[index])? else { continue };
             let with = |entry: u64, owned: bool| entry & !COPIED | if owned { COPIED } else { 0 };
             let owns_table = owns(self, at)?;
-            // The table of a snapshot stays as it is: nothing in it is owned.
+            // A table that a snapshot shares does not change: nothing in it is marked as owner.
             if owns_table || self.owns_table(index) {
                 self.load(storage, at)?;
                 let mut entries =

@@ -1,4 +1,4 @@
-//! The tables in memory, and what they say.
+//! The tables in memory, and their meaning.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +10,9 @@ use crate::error::{Fault, Result};
 use crate::format::{Extent, Kind};
 use crate::storage::Storage;
 
-/// Bytes of L2 tables that are kept in memory.
+/// Number of bytes of L2 tables that are kept in memory.
 const TABLES_MAX: u64 = 32 << 20;
-/// L2 tables that are kept at least.
+/// Number of L2 tables that are kept at least.
 const TABLES_MIN: usize = 16;
 
 /// An L2 table.
@@ -22,31 +22,31 @@ pub(super) struct Table {
     used: AtomicU64,
 }
 
-/// What changes while an image is in use.
+/// The part of an image that changes while it is in use.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) header: Header,
     pub(super) l1: Vec<u64>,
-    /// Sectors of the L1 table that differ from the file.
+    /// The sectors of the L1 table that differ from the file.
     pub(super) l1_dirty: BTreeSet<usize>,
-    /// L2 tables by their place in the file.
+    /// The L2 tables in memory, by their offset in the file.
     pub(super) tables: HashMap<u64, Table>,
-    /// Those of them that differ from the file.
+    /// The offsets of those L2 tables that differ from the file.
     pub(super) dirty: BTreeSet<u64>,
     pub(super) refcounts: Refcounts,
-    /// Clusters that nothing in memory refers to any more, but the file may: number of the first one, how many, and
-    /// whether they held data. They are given back by the next commit.
+    /// Clusters to which no table in memory leads any more, but perhaps one in the file: number of the first
+    /// one, number of clusters, and whether they contained data. The next commit gives them back.
     pub(super) freed: Vec<(u64, u64, bool)>,
-    /// Clusters that hold metadata, which no entry may call data.
+    /// Clusters with metadata, to which no entry may lead as data.
     pub(super) metadata: BTreeSet<u64>,
-    /// Where the file ends as far as clusters were handed out: what is behind was never written.
+    /// End of the clusters that were ever taken. The file after it was never written.
     pub(super) end: u64,
-    /// Where the next compressed cluster can begin.
+    /// Offset at which the next compressed cluster can begin.
     pub(super) packed_end: Option<u64>,
     clock: AtomicU64,
 }
 
-/// Reads a table of big-endian numbers, all of which must be in the file.
+/// Reads a table of big-endian numbers, which must be wholly in the file.
 pub(super) fn read_table(storage: &dyn Storage, at: u64, entries: u64) -> Result<Vec<u64>> {
     let outside = || Fault::damaged(format!("a table at {at:#x}, which is not all in the file"));
     let len = entries * 8;
@@ -60,7 +60,7 @@ pub(super) fn read_table(storage: &dyn Storage, at: u64, entries: u64) -> Result
     Ok(bytes.chunks_exact(8).map(number).collect())
 }
 
-/// The bytes of a table.
+/// Returns a table as it is in the file.
 pub(super) fn table_bytes(entries: &[u64]) -> Vec<u8> {
     entries.iter().flat_map(|entry| entry.to_be_bytes()).collect()
 }
@@ -82,36 +82,38 @@ impl State {
         }
     }
 
-    /// Numbers in an L2 table.
+    /// Returns the number of 64-bit words in an L2 table.
     pub(super) fn table_len(&self) -> usize {
         (self.header.cluster_size() / 8) as usize
     }
 
-    /// The most tables in memory.
+    /// Returns the upper bound of the tables in memory.
     pub(super) fn tables_max(&self) -> usize {
         ((TABLES_MAX / self.header.cluster_size()) as usize).max(TABLES_MIN)
     }
 
-    /// The index into the L1 table, and into the L2 table, of the cluster with byte `offset` of the disk.
+    /// Returns the index into the L1 table, and the one into the L2 table, of the cluster that contains byte
+    /// `offset` of the disk.
     pub(super) fn indices(&self, offset: u64) -> (usize, usize) {
         let cluster = offset >> self.header.cluster_bits;
         let l2 = cluster & ((1 << self.header.l2_bits()) - 1);
         ((cluster >> self.header.l2_bits()) as usize, l2 as usize)
     }
 
-    /// Bytes from `offset` to the end of what its L2 table describes.
+    /// Returns the number of bytes from `offset` to the end of the range that its L2 table describes.
     pub(super) fn left_in_table(&self, offset: u64) -> u64 {
         let span = 1_u64 << (self.header.cluster_bits + self.header.l2_bits());
         span - offset % span
     }
 
-    /// Where the L2 table for `offset` is; none if there is none.
+    /// Returns the offset of the L2 table for byte `offset` of the disk, or None if there is none.
     pub(super) fn table_at(&self, offset: u64) -> Result<Option<u64>> {
         let entry = self.l1.get(self.indices(offset).0).copied().unwrap_or(0);
         self.table_of(entry)
     }
 
-    /// Where the L2 table of an entry of an L1 table is.
+    /// Returns the offset of the L2 table to which an entry of an L1 table leads, or None if it leads to
+    /// none.
     pub(super) fn table_of(&self, entry: u64) -> Result<Option<u64>> {
         let at = entry & OFFSET;
         if !at.is_multiple_of(self.header.cluster_size()) {
@@ -120,12 +122,12 @@ impl State {
         Ok((at != 0).then_some(at))
     }
 
-    /// What is needed to know what stands for `offset` is in memory.
+    /// Returns whether the L2 table for `offset` is in memory, if there is one.
     pub(super) fn is_loaded(&self, offset: u64) -> Result<bool> {
         Ok(self.table_at(offset)?.is_none_or(|at| self.tables.contains_key(&at)))
     }
 
-    /// Brings the L2 table at `at` into memory.
+    /// Reads the L2 table at `at` into memory.
     pub(super) fn load(&mut self, storage: &dyn Storage, at: u64) -> Result<()> {
         if !self.tables.contains_key(&at) {
             self.make_room();
@@ -144,7 +146,7 @@ impl State {
         }
     }
 
-    /// Drops the tables that were not used for the longest time, a quarter of them at once, when there are too many.
+    /// If there are too many tables, drops a quarter of them: those that were not used for the longest time.
     fn make_room(&mut self) {
         if self.tables.len() < self.tables_max() {
             return;
@@ -158,12 +160,12 @@ impl State {
         }
     }
 
-    /// How many tables in memory differ from the file.
+    /// Returns the number of tables in memory that differ from the file.
     pub(super) fn dirty_tables(&self) -> usize {
         self.dirty.len()
     }
 
-    /// What stands for the cluster with `offset`, whose table must be loaded.
+    /// Returns the place of the cluster that contains `offset`. Its table must be in memory.
     pub(super) fn cluster(&self, offset: u64) -> Result<Cluster> {
         let Some(at) = self.table_at(offset)? else { return Ok(Cluster::Absent) };
         let Some(table) = self.tables.get(&at) else { return Err(not_loaded()) };
@@ -176,7 +178,8 @@ impl State {
         }
     }
 
-    /// The L2 entry of the cluster with `offset`, whose table must be loaded and belong to the image alone.
+    /// Changes the L2 entry of the cluster that contains `offset`. Its table must be in memory, and no
+    /// snapshot may share it.
     pub(super) fn set_entry(&mut self, offset: u64, entry: u64) -> Result<()> {
         let index = self.indices(offset).1;
         let at = self.table_at(offset)?.ok_or_else(not_loaded)?;
@@ -189,11 +192,12 @@ impl State {
     /// Changes an entry of the L1 table.
     pub(super) fn set_l1(&mut self, index: usize, entry: u64) {
         self.l1[index] = entry;
-        // 64 entries to a sector.
+        // A sector contains 64 entries.
         self.l1_dirty.insert(index / 64);
     }
 
-    /// What stands for the bytes from `offset` on, at most to the end of its L2 table, which must be loaded.
+    /// Returns the contents of the bytes from `offset` on, at most up to the end of the range that its L2
+    /// table describes. This table must be in memory.
     pub(super) fn extent(&self, offset: u64, max: u64) -> Result<Extent> {
         let max = max.min(self.left_in_table(offset));
         if self.table_at(offset)?.is_none() {
@@ -220,7 +224,7 @@ impl State {
         Ok(whole)
     }
 
-    /// The same, to the end of the cluster or subcluster.
+    /// Returns the contents of the bytes from `offset` on, up to the end of the cluster or subcluster.
     fn piece(&self, offset: u64) -> Result<Extent> {
         let cluster_size = self.header.cluster_size();
         let inside = offset % cluster_size;
@@ -251,7 +255,8 @@ impl State {
         Ok(Extent { kind, len })
     }
 
-    /// Bytes from `at` on can be written in place: they are in the file, and no metadata.
+    /// Refuses bytes from `at` on that cannot be written in place because they are outside of the file, or
+    /// metadata.
     pub(super) fn check_place(&self, at: u64, len: u64) -> Result<()> {
         let (first, last) =
             (at >> self.header.cluster_bits, (at + len - 1) >> self.header.cluster_bits);
@@ -268,13 +273,14 @@ impl State {
         Ok(())
     }
 
-    /// Notes that `count` clusters from the one at `at` on hold metadata.
+    /// Notes that `count` clusters from the one at `at` on contain metadata.
     pub(super) fn add_metadata(&mut self, at: u64, count: u64) {
         let first = at >> self.header.cluster_bits;
         self.metadata.extend(first..first + count);
     }
 
-    /// Notes that they do not any more, and gives them back with the next commit.
+    /// Notes that `count` clusters from the one at `at` on no longer contain metadata. The next commit gives
+    /// them back.
     pub(super) fn free_metadata(&mut self, at: u64, count: u64) {
         let first = at >> self.header.cluster_bits;
         for cluster in first..first + count {
@@ -283,7 +289,7 @@ impl State {
         self.freed.push((first, count, false));
     }
 
-    /// Gives back what an L2 entry refers to, with the next commit.
+    /// Lets the next commit give back the clusters to which an L2 entry leads.
     pub(super) fn free_cluster(&mut self, cluster: Cluster) {
         let bits = self.header.cluster_bits;
         match cluster {
@@ -292,7 +298,7 @@ impl State {
             | Cluster::Data { at, .. }
             | Cluster::Parts { at: Some(at), .. } => self.freed.push((at >> bits, 1, true)),
             Cluster::Compressed { at, len } => {
-                // Nothing may be put behind compressed bytes in a cluster that is perhaps free soon.
+                // This cluster may soon be free, so no further compressed bytes may follow in it.
                 self.packed_end = None;
                 let (first, last) = (at >> bits, (at + len - 1) >> bits);
                 self.freed.push((first, last - first + 1, true));
@@ -300,7 +306,7 @@ impl State {
         }
     }
 
-    /// The entry of the L1 table leads to a table of this image alone.
+    /// Returns whether the table to which entry `index` of the L1 table leads belongs to this image alone.
     pub(super) fn owns_table(&self, index: usize) -> bool {
         self.l1[index] & COPIED != 0
     }

@@ -1,8 +1,8 @@
-//! Input and output past the host's cache (open(2), `O_DIRECT`): the host's disk reads and writes the memory that it is given, so
-//! places, lengths and addresses must be multiples of what that disk wants.
+//! Input and output that bypass the host's cache (open(2), `O_DIRECT`). The host's disk reads and writes the
+//! given memory itself, so offsets, lengths and addresses must be multiples of the disk's alignment.
 //!
-//! What comes here is none of that in most cases, so it goes through memory that is. A write of less than whole blocks reads what
-//! is around it first, and nobody else writes meanwhile.
+//! Most requests do not meet this condition, so their data go through memory that does. A write of a part of
+//! a block first reads the whole block, and no other write runs meanwhile.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -11,18 +11,18 @@ use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-/// What all disks take, where the host does not tell: a page.
+/// The alignment that all disks accept if the host does not state one: a page.
 const ALIGNMENT: u64 = 4096;
 
-/// Bytes that are moved at once.
+/// Number of bytes that are moved at once.
 const CHUNK: u64 = 1 << 20;
 
 /// A file that was opened with `O_DIRECT`.
 #[derive(Debug)]
 pub(super) struct Direct {
-    /// What offsets, lengths and addresses are multiples of: a power of two.
+    /// The alignment of offsets, lengths and addresses: a power of two.
     alignment: u64,
-    /// Held for writing where less than whole blocks are written, by all other writers for reading.
+    /// Held for writing by writes of parts of blocks, and for reading by all other writes.
     writers: RwLock<()>,
 }
 
@@ -35,7 +35,8 @@ impl Direct {
         Direct { alignment: told.unwrap_or(ALIGNMENT), writers: RwLock::default() }
     }
 
-    /// The whole blocks in which a range of less than some MiB lies: where they begin, and their length.
+    /// Returns the offset and the length of the whole blocks that contain a range. The range must be small
+    /// enough that nothing overflows.
     fn blocks(&self, offset: u64, len: u64) -> (u64, u64) {
         let start = offset & !(self.alignment - 1);
         (start, (offset - start + len).next_multiple_of(self.alignment))
@@ -57,7 +58,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Writes all of `bytes` from `offset` on; the file grows where it ends before.
+    /// Writes all of `bytes` from `offset` on. The file grows if needed.
     pub(super) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut memory = Aligned::new(self.alignment, self.blocks(offset, bytes.len() as u64).1);
         for (part, at) in bytes.chunks(CHUNK as usize).zip((offset..).step_by(CHUNK as usize)) {
@@ -76,7 +77,8 @@ impl Direct {
             blocks[(at - start) as usize..end].copy_from_slice(part);
             file.write_all_at(blocks, start)?;
             if there < blocks.len() {
-                // The last block was not whole, and is no longer than it was or has to be.
+                // The last block of the file was not whole. The file must not become longer than before, or
+                // than this write needs.
                 file.set_len(start + there.max(end) as u64)?;
             }
         }
@@ -84,7 +86,7 @@ impl Direct {
     }
 }
 
-/// Reads into `blocks` from `start` on, up to the end of the file: how much was there.
+/// Reads into `blocks` from `start` on, up to the end of the file. Returns the number of bytes read.
 fn read_to_end(file: &File, blocks: &mut [u8], start: u64) -> io::Result<usize> {
     let mut there = 0;
     while there < blocks.len() {
@@ -92,7 +94,7 @@ fn read_to_end(file: &File, blocks: &mut [u8], start: u64) -> io::Result<usize> 
             Ok(0) => break,
             Ok(read) => there += read,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // After a last block that is not whole the next place is no multiple either: the file ends here.
+            // After a last block that is not whole, the next offset is not aligned. So the file ends here.
             Err(error) if error.kind() == ErrorKind::InvalidInput && there > 0 => break,
             Err(error) => return Err(error),
         }
@@ -100,14 +102,14 @@ fn read_to_end(file: &File, blocks: &mut [u8], start: u64) -> io::Result<usize> 
     Ok(there)
 }
 
-/// Memory at an address that is a multiple of something.
+/// Memory at an aligned address.
 struct Aligned {
     bytes: Vec<u8>,
     start: usize,
 }
 
 impl Aligned {
-    /// Room for `len` bytes, or for what is moved at once if that is less.
+    /// Returns room for `len` bytes, or for the bytes that are moved at once if these are fewer.
     fn new(alignment: u64, len: u64) -> Aligned {
         let len = len.min(CHUNK + 2 * alignment);
         let bytes = vec![0; (len + alignment) as usize];
@@ -115,7 +117,7 @@ impl Aligned {
         Aligned { bytes, start }
     }
 
-    /// The first `len` bytes of it.
+    /// Returns the first `len` bytes.
     fn get(&mut self, len: u64) -> &mut [u8] {
         &mut self.bytes[self.start..][..len as usize]
     }
@@ -131,12 +133,13 @@ mod tests {
 
     const DIRECT: Access = Access { writes: true, shares: false, direct: true, no_flush: false };
 
-    /// The target directory is on a disk, where there may be a file system in memory for temporary files.
+    /// Returns a directory beside the sources, because that for temporary files may be in memory.
     fn directory() -> tempfile::TempDir {
         tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
     }
 
-    /// The file at `path`; none, and a word about it, where the host has no direct access.
+    /// Opens the file at `path`. Returns None, and counts a skipped test, if the host has no `O_DIRECT`
+    /// there.
     fn open(path: &Path) -> Option<HostFile> {
         match HostFile::open(path, DIRECT) {
             Err(Error::Direct { .. }) => {
@@ -173,7 +176,7 @@ mod tests {
             model[offset..offset + len].copy_from_slice(&bytes);
             assert!(fs::read(&path).unwrap() == model, "{len} bytes at {offset}");
         }
-        // The end of the file stays where it was, and moves as far as it has to.
+        // The end of the file stays where it was, or moves only as far as needed.
         file.write_at(&[1; 10], 2_999_995).unwrap();
         assert_eq!(file.size().unwrap(), 3_000_005);
         file.write_at(&[2; 10], 3_100_000).unwrap();

@@ -20,15 +20,15 @@ pub struct HostFile {
     file: File,
     is_device: bool,
     no_flush: bool,
-    /// It is used past the host's cache.
+    /// The alignment for access that bypasses the host's cache, if this was asked for.
     direct: Option<Direct>,
 }
 
 impl HostFile {
     /// Opens the file at `path`.
     ///
-    /// It is locked until it is dropped, if it is not shared: one writer or any number of readers. The locks are those
-    /// of QEMU's programs, and flock(2).
+    /// Unless it is shared, the file stays locked until it is dropped, for one writer or any number of
+    /// readers. The locks are those of QEMU's programs, and flock(2).
     pub fn open(path: &Path, access: Access) -> Result<HostFile, Error> {
         let Access { writes, shares, direct, no_flush } = access;
         // Without O_NONBLOCK, opening a pipe waits for its other end.
@@ -37,7 +37,7 @@ impl HostFile {
         let opened = OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
         let fails = |error| open_error(path, writes, error);
         let file = opened.map_err(|error| match error.kind() {
-            // So says a file system that has none, open(2).
+            // A file system without O_DIRECT reports this error (open(2)).
             ErrorKind::InvalidInput if direct => Error::Direct { path: path.to_owned() },
             _ => fails(error),
         })?;
@@ -53,7 +53,7 @@ impl HostFile {
         Ok(HostFile { path, file, is_device, no_flush, direct })
     }
 
-    /// Makes a file at `path` for reading and writing, which must not be there yet.
+    /// Makes a file at `path` for reading and writing. Fails if there is already one.
     pub fn create(path: &Path) -> Result<HostFile, Error> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let file =
@@ -63,7 +63,7 @@ impl HostFile {
         Ok(HostFile { path, file, is_device: false, no_flush: false, direct: None })
     }
 
-    /// `path` leads to this file still.
+    /// Returns whether `path` still leads to this file.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         let of = |data: std::fs::Metadata| (data.dev(), data.ino());
         match (self.file.metadata(), std::fs::symlink_metadata(path)) {
@@ -72,7 +72,7 @@ impl HostFile {
         }
     }
 
-    /// It is a block device: its size is what it is.
+    /// Returns whether it is a block device, whose size cannot change.
     pub fn is_device(&self) -> bool {
         self.is_device
     }
@@ -102,7 +102,7 @@ fn open_error(path: &Path, writes: bool, source: io::Error) -> Error {
     }
 }
 
-/// The operation is none that this file or kernel has.
+/// Returns whether this file or this kernel does not have the operation.
 fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOTSUP | Errno::NOSYS | Errno::INVAL | Errno::NODEV)
 }
@@ -122,7 +122,7 @@ impl Storage for HostFile {
         }
     }
 
-    /// What the host has in memory.
+    /// Reads bytes that are in the host's cache.
     fn read_at_once(&self, bytes: &mut [u8], offset: u64) -> bool {
         if self.direct.is_some() {
             return false;
@@ -133,7 +133,7 @@ impl Storage for HostFile {
         read == Ok(len)
     }
 
-    /// Where the host only has to remember what is to be written.
+    /// Writes bytes that the host can put into its cache at once.
     fn write_at_once(&self, bytes: &[u8], offset: u64) -> bool {
         if self.direct.is_some() {
             return false;
@@ -147,7 +147,8 @@ impl Storage for HostFile {
     }
 
     fn size(&self) -> io::Result<u64> {
-        // The only size that a block device tells in the same way as a file. All else here is by offset.
+        // This is the only way to learn a block device's size that also works for files. All other accesses
+        // are by offset.
         (&self.file).seek(SeekFrom::End(0))
     }
 
@@ -190,7 +191,7 @@ impl Storage for HostFile {
 
     fn take_room(&self, offset: u64, len: u64, writes: bool) -> io::Result<()> {
         if !writes {
-            // A device has its room. Where files cannot have room without data, they get the data.
+            // A device always has its room. If a file cannot have room without data, the data are written.
             match self.fallocate(FallocateFlags::empty(), offset, len) {
                 Err(_) if self.is_device => return Ok(()),
                 Err(error) if is_missing(error) => {}
@@ -217,9 +218,9 @@ impl Storage for HostFile {
                 Ok(hole) if hole > offset => Ok((true, hole.min(end))),
                 _ => Ok((true, end)),
             },
-            // No data from there on.
+            // There are no data from `offset` on.
             Err(Errno::NXIO) => Ok((false, end)),
-            // A file system or device that does not know: all may be data.
+            // A file system or device that does not know this may have data everywhere.
             Err(error) if is_missing(error) => Ok((true, end)),
             Err(error) => Err(error.into()),
         }
@@ -230,12 +231,12 @@ impl Storage for HostFile {
     }
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
-        // Past the cache not every place will do.
+        // Without the cache not every offset and address is possible.
         self.direct.is_none().then(|| self.file.as_fd())
     }
 
     fn allocated(&self) -> Option<u64> {
-        // stat(2): blocks of 512 bytes.
+        // stat(2) counts blocks of 512 bytes.
         self.file.metadata().ok().map(|data| data.blocks() * 512)
     }
 }

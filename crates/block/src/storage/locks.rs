@@ -1,9 +1,9 @@
-//! Locks against a second process, as QEMU has them.
+//! Locks against use by a second process, compatible with QEMU's.
 //!
-//! QEMU (block/file-posix.c) locks single bytes of an image:
-//! byte 100 + *n* while it uses right *n*, byte 200 + *n* while others may not. All are shared locks of the open file
-//! (F_OFD_SETLK); who wants a right asks whether anybody holds the byte that forbids it. flock(2) is taken beside
-//! them, for programs that know only that.
+//! QEMU (block/file-posix.c) locks single bytes of an image: byte 100 + *n* while it uses right *n*, and byte
+//! 200 + *n* while it allows no one else to have right *n*. All of them are shared locks of the open file
+//! (F_OFD_SETLK). A program that wants a right first asks whether anybody has locked the byte that forbids
+//! it. In addition flock(2) is used, for programs that know nothing else.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -16,15 +16,15 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::Error;
 
-/// The first of the bytes that stand for rights in use.
+/// The first of the bytes for rights in use.
 const USED: i64 = 100;
-/// The first of the bytes that stand for rights which others may not have.
+/// The first of the bytes for rights that others may not have.
 const FORBIDDEN: i64 = 200;
-/// To read what is consistent.
+/// The right to read consistent data.
 const READ: i64 = 0;
-/// To write.
+/// The right to write.
 const WRITE: i64 = 1;
-/// To change the size.
+/// The right to change the size.
 const RESIZE: i64 = 3;
 
 /// Locks `file` for a reader or for a writer, until it is closed.
@@ -70,7 +70,7 @@ pub(super) fn take(file: &File, path: &Path, writes: bool) -> Result<(), Error> 
     Ok(())
 }
 
-/// A file system without locks: better unprotected than unusable.
+/// Logs that a file system has no locks. The image is used nevertheless.
 fn unlockable(path: &Path, error: &dyn Display) {
     tracing::warn!("{} cannot be locked against a second user: {error}", path.display());
 }

@@ -5,20 +5,20 @@ use std::sync::{PoisonError, RwLock};
 
 use super::Storage;
 
-/// Bytes in memory, for tests and for images that nobody keeps.
+/// Storage in memory, for tests and for images that nobody keeps.
 #[derive(Debug, Default)]
 pub struct Memory(RwLock<Vec<u8>>);
 
 impl Memory {
-    /// The most bytes that it holds: 1 GiB.
+    /// Upper bound of the size: 1 GiB.
     pub const SIZE_MAX: u64 = 1 << 30;
 
-    /// Storage with these bytes.
+    /// Returns storage with these bytes.
     pub fn new(bytes: Vec<u8>) -> Memory {
         Memory(RwLock::new(bytes))
     }
 
-    /// A copy of its bytes.
+    /// Returns a copy of the bytes.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

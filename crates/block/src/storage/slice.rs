@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Storage;
 use crate::error::{Fault, Result};
 
-/// The bytes from `start` on of other storage: it neither grows nor shrinks.
+/// The bytes of other storage from `start` on. The size is fixed.
 #[derive(Debug)]
 pub(crate) struct Slice {
     storage: Box<dyn Storage>,
@@ -15,7 +15,7 @@ pub(crate) struct Slice {
 }
 
 impl Slice {
-    /// `len` bytes from `start` on, or all that there are.
+    /// Returns the part with `len` bytes from `start` on, or with all bytes from there on.
     pub(crate) fn of(storage: Box<dyn Storage>, start: u64, len: Option<u64>) -> Result<Slice> {
         let there = storage.size()?;
         let left = there.checked_sub(start);
@@ -27,7 +27,7 @@ impl Slice {
         }
     }
 
-    /// Where `len` bytes from `offset` on are.
+    /// Returns the offset of `len` bytes in the other storage. Fails if they are not in this part.
     fn at(&self, offset: u64, len: u64) -> io::Result<u64> {
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         if is_inside { Ok(self.start + offset) } else { Err(ErrorKind::UnexpectedEof.into()) }

@@ -1,5 +1,5 @@
-//! The log ([MS-VHDX] 2.3): changes of metadata that were perhaps not written to their places. They are applied in memory, and the
-//! file stays as it is.
+//! The log ([MS-VHDX] 2.3): changes of metadata that may not have been written to their places. They are
+//! applied in memory, and the file does not change.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -10,27 +10,27 @@ use crate::bytes::{le16, le32, le64};
 use crate::error::{Fault, Result};
 use crate::storage::{Storage, read_padded};
 
-/// Bytes of what the log changes at once, and at which entries begin.
+/// Number of bytes that the log changes at once. Entries begin at multiples of it.
 const PAGE: usize = 4096;
-/// Bytes of an entry's header, and of a descriptor.
+/// Number of bytes in an entry's header, and in a descriptor.
 const HEADER_LEN: usize = 64;
 const DESCRIPTOR_LEN: usize = 32;
-/// The largest log that is looked at.
+/// Upper bound of the bytes in a log that is accepted.
 const LOG_MAX: u64 = 32 << 20;
-/// The most pages that a log may change.
+/// Upper bound of the pages that a log may change.
 const PAGES_MAX: usize = 1 << 16;
 
-/// The file as it is after its log.
+/// The file with the changes of its log.
 #[derive(Debug)]
 pub(super) struct Replayed {
     storage: Box<dyn Storage>,
-    /// Pages that the log changes, by where they begin in the file; none for zeros.
+    /// The pages that the log changes, by their offset in the file. None means zeros.
     pages: BTreeMap<u64, Option<Box<[u8]>>>,
-    /// The file is at least as long.
+    /// The least size of the file.
     end: u64,
 }
 
-/// An entry of the log that is whole.
+/// A valid entry of the log.
 struct Entry {
     at: usize,
     len: usize,
@@ -44,19 +44,19 @@ struct Entry {
 struct Log {
     bytes: Vec<u8>,
     guid: Guid,
-    /// Bytes that may still be looked at: the log of a hostile image may have many entries that overlap.
+    /// Number of bytes that may still be read: the log of a hostile image may have many entries that overlap.
     budget: usize,
 }
 
 impl Log {
-    /// Bytes from `at` on; the log is a ring.
+    /// Returns bytes from `at` on. The log is a ring.
     fn copy(&self, at: usize, len: usize) -> Vec<u8> {
         let at = at % self.bytes.len();
         let first = len.min(self.bytes.len() - at);
         [&self.bytes[at..at + first], &self.bytes[..len - first]].concat()
     }
 
-    /// The entry at `at` (2.3.1.1), if it is whole.
+    /// Returns the entry at `at` (2.3.1.1), if it is valid.
     fn entry(&mut self, at: usize) -> Result<Option<Entry>> {
         let header = self.copy(at, HEADER_LEN);
         let (len, tail) = (le32(&header, 8) as usize, le32(&header, 12) as usize);
@@ -80,7 +80,7 @@ impl Log {
         Ok((is_whole && sequence != 0).then_some(entry))
     }
 
-    /// The entries that follow each other from `tail` on.
+    /// Returns the consecutive entries from `tail` on.
     fn sequence(&mut self, tail: usize) -> Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = Vec::new();
         let (mut at, mut len) = (tail, 0);
@@ -96,8 +96,8 @@ impl Log {
         Ok(entries)
     }
 
-    /// The entries that are to be applied (2.3.2): of the sequences that are whole, that with the largest numbers, from
-    /// where its last entry says.
+    /// Returns the entries to be applied (2.3.2): of the complete sequences the one with the largest numbers,
+    /// from the entry on that its last entry names as the tail.
     fn active(&mut self) -> Result<Vec<Entry>> {
         let mut found: Vec<Entry> = Vec::new();
         let mut tail = 0;
@@ -123,7 +123,7 @@ impl Log {
 }
 
 impl Replayed {
-    /// The file in `storage`, whose header counts (2.2.2).
+    /// Returns the file in `storage` with the changes of its log. `header` is its current header (2.2.2).
     pub(super) fn open(storage: Box<dyn Storage>, header: &[u8]) -> Result<Replayed> {
         let end = storage.size()?;
         let mut replayed = Replayed { storage, pages: BTreeMap::new(), end };
@@ -149,14 +149,14 @@ impl Replayed {
         Ok(replayed)
     }
 
-    /// Something in the log was applied.
+    /// Returns whether the log had changes that were applied.
     pub(super) fn is_changed(&self) -> bool {
         !self.pages.is_empty()
     }
 
     fn apply(&mut self, log: &Log, entry: &Entry) -> Result<()> {
         let bytes = log.copy(entry.at, entry.len);
-        // Descriptors fill whole pages with the header; the pages of data follow (2.3.1).
+        // The header and the descriptors fill whole pages, and the pages of data follow (2.3.1).
         let head = (HEADER_LEN + entry.descriptors * DESCRIPTOR_LEN).next_multiple_of(PAGE);
         let mut data = bytes.get(head..).unwrap_or_default().chunks_exact(PAGE);
         let descriptors = bytes[HEADER_LEN..].chunks_exact(DESCRIPTOR_LEN).take(entry.descriptors);
@@ -174,7 +174,7 @@ impl Replayed {
                     if !page.starts_with(b"data") || number != sequence {
                         return Err(wrong());
                     }
-                    // The sector's first and last bytes are in the descriptor.
+                    // The first and the last bytes of the page are in the descriptor.
                     let page = [&descriptor[8..16], &page[8..PAGE - 4], &descriptor[4..8]].concat();
                     self.pages.insert(offset, Some(page.into()));
                 }

@@ -1,28 +1,28 @@
-//! How a differencing image names the one on which it stands ([MS-VHDX] 2.6.2.6).
+//! The name of the image on which a differencing image stands ([MS-VHDX] 2.6.2.6).
 
 use super::{Guid, guid, guid_at};
 use crate::bytes::{le16, le32};
 use crate::error::{Fault, Result};
 use crate::format::Identity;
 
-/// The locator of a VHDX image (2.6.2.6.3), the only kind that there is.
+/// The type of a locator for VHDX images (2.6.2.6.3), which is the only type.
 const VHDX: Guid =
     guid(0xb04aefb7, 0xd19e, 0x4a81, [0xb7, 0x89, 0x25, 0xb8, 0xe9, 0x44, 0x59, 0x13]);
-/// Bytes of its header, and of an entry.
+/// Number of bytes in a locator's header, and in an entry.
 const HEADER_LEN: usize = 20;
 const ENTRY_LEN: usize = 12;
 
-/// The image below.
+/// The backing image.
 #[derive(Debug)]
 pub(super) struct Parent {
-    /// Where it is, from the directory of the image on.
+    /// The path, relative to the image's directory.
     pub(super) name: String,
-    /// What its DataWriteGuid may be: while two images are merged it is the one or the other.
+    /// The DataWriteGuids that the backing image may have. While two images are merged there are two.
     pub(super) identities: Vec<Identity>,
 }
 
 impl Parent {
-    /// What the metadata item `locator` says.
+    /// Reads the metadata item `locator`.
     pub(super) fn of(locator: &[u8]) -> Result<Parent> {
         if locator.len() < HEADER_LEN {
             return Err(Fault::damaged("a parent locator that is cut short"));
@@ -59,7 +59,7 @@ impl Parent {
         let absolute = || value("volume_path").or_else(|| value("absolute_win32_path"));
         let name = match value("relative_path") {
             Some(path) => path.replace('\\', "/"),
-            // A path of Windows is none of this host: the image may be beside this one.
+            // An absolute path of Windows means nothing here, but the image may be in the same directory.
             None => {
                 absolute().and_then(|path| path.rsplit('\\').next()).unwrap_or_default().to_owned()
             }
@@ -67,12 +67,12 @@ impl Parent {
         if name.is_empty() || name.ends_with('/') {
             return Err(Fault::damaged("it does not name the image on which it stands"));
         }
-        // It is a file, whatever it is called: no address, and nothing that begins at the root.
+        // Whatever the path is, it must name a file: no address, and nothing that begins at the root.
         Ok(Parent { name: format!("./{}", name.trim_start_matches("./")), identities })
     }
 }
 
-/// The UTF-16 of `len` bytes at `at`.
+/// Returns the UTF-16 text of `len` bytes at `at`.
 fn text(locator: &[u8], at: u32, len: u16) -> Result<String> {
     let wrong = || Fault::damaged(format!("a parent locator with {len} bytes at {at:#x}"));
     let bytes = locator.get(at as usize..).and_then(|rest| rest.get(..usize::from(len)));
@@ -84,7 +84,7 @@ fn text(locator: &[u8], at: u32, len: u16) -> Result<String> {
     String::from_utf16(&units).map_err(|_| wrong())
 }
 
-/// The GUID in a text such as `{83ed0ec3-24c8-49a6-a959-5e4bf1288bfb}`.
+/// Returns the GUID that a text such as `{83ed0ec3-24c8-49a6-a959-5e4bf1288bfb}` states.
 fn identity(text: &str) -> Option<Identity> {
     let text = text.strip_prefix('{')?.strip_suffix('}')?;
     let parts: Vec<&str> = text.split('-').collect();

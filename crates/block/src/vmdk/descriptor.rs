@@ -3,13 +3,13 @@
 use crate::error::{Fault, Result};
 use crate::format::BackingName;
 
-/// The most parts of an image.
+/// Upper bound of the parts of an image.
 const PARTS_MAX: usize = 4096;
 
-/// One part of a disk.
+/// A part of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The sectors one after the other, from this one on in a file.
+    /// The sectors in order in a file, from sector `start` of the file on.
     Flat { name: String, start: u64 },
     /// A sparse file.
     Sparse { name: String },
@@ -17,18 +17,18 @@ pub(super) enum Part {
     Zero,
 }
 
-/// What a descriptor says.
+/// The contents of a descriptor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub(super) create_type: String,
-    /// The image below.
+    /// The name of the backing image.
     pub(super) parent: Option<String>,
-    /// Sectors of each part, and what it is.
+    /// The number of sectors of each part, and the part.
     pub(super) parts: Vec<(u64, Part)>,
 }
 
 impl Descriptor {
-    /// Reads the text, behind which there may be zeros.
+    /// Reads the text, which zeros may follow.
     pub(super) fn parse(bytes: &[u8]) -> Result<Descriptor> {
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let text = String::from_utf8_lossy(&bytes[..end]);
@@ -57,7 +57,7 @@ impl Descriptor {
     }
 }
 
-/// `RW 4192256 SPARSE "test-s001.vmdk"`, `RW 1048576 FLAT "test-f001.vmdk" 0`.
+/// Reads a line such as `RW 4192256 SPARSE "test-s001.vmdk"` or `RW 1048576 FLAT "test-f001.vmdk" 0`.
 fn part(line: &str) -> Result<(u64, Part)> {
     let wrong = || Fault::damaged(format!("the part {line:?} of the descriptor"));
     let mut words = line.split_whitespace().skip(1);

@@ -1,10 +1,10 @@
-//! Disks of several parts, each in a file.
+//! Disks of several parts, each of which is in a file of its own.
 
 use super::descriptor::Descriptor;
 use crate::error::{Fault, Result};
 use crate::format::{BackingName, Below, Details, Driver, Extent, Kind};
 
-/// A disk of parts; those without a driver are zeros.
+/// A disk of several parts. Those without a driver are zeros.
 #[derive(Debug)]
 pub(super) struct Extents {
     parts: Vec<Piece>,
@@ -20,7 +20,7 @@ struct Piece {
     driver: Option<Box<dyn Driver>>,
 }
 
-/// What lies below a part.
+/// The image below a part of the disk.
 struct Shifted<'a> {
     below: &'a dyn Below,
     by: u64,
@@ -54,13 +54,14 @@ impl Extents {
         Ok(Extents { parts: pieces, size, create_type, backing })
     }
 
-    /// The part with byte `offset`, which is inside of the disk.
+    /// Returns the part that contains byte `offset`, which must be within the disk.
     fn part(&self, offset: u64) -> &Piece {
         let index = self.parts.partition_point(|part| part.start + part.len <= offset);
         &self.parts[index]
     }
 
-    /// Calls `act` for each part of a range: with the part, where it begins there, and the range.
+    /// Calls `act` for each part of a range, with the part, the offset in it, and the bytes of the range that
+    /// belong to it.
     fn each(
         &self,
         offset: u64,
@@ -96,7 +97,7 @@ impl Driver for Extents {
             None => Ok(Extent { kind: Kind::Zero { at: None }, len: max }),
             Some(driver) => {
                 let extent = driver.extent(inside, max)?;
-                // Places in other files than the first one cannot be told.
+                // The map of an image can only give offsets in its first file.
                 let kind = match extent.kind {
                     Kind::Data { .. } => Kind::Data { at: None },
                     Kind::Zero { .. } => Kind::Zero { at: None },

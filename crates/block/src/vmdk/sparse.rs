@@ -1,6 +1,6 @@
 //! Sparse files: specification, "Hosted Sparse Extents" and "Stream-Optimized Compressed Sparse Extents".
 //!
-//! A grain directory leads to grain tables, and those to grains. In memory all tables are one.
+//! A grain directory leads to grain tables, and these lead to grains. In memory all tables form one.
 
 use flate2::{Decompress, FlushDecompress};
 
@@ -12,13 +12,13 @@ use crate::error::{Fault, Result};
 use crate::format::{BackingName, Driver};
 use crate::storage::{Storage, read_padded};
 
-/// Entries of a grain table; the specification has no other number.
+/// Number of entries in a grain table. The specification allows no other number.
 const TABLE_ENTRIES: u64 = 512;
-/// Sectors of a grain in images that are made here: 64 KiB, the default of all.
+/// Number of sectors in a grain of new images: 64 KiB, which is the usual size.
 const GRAIN: u64 = 128;
-/// The directory is in the footer.
+/// Says that the offset of the directory is in the footer.
 const AT_END: u64 = u64::MAX;
-/// Sectors that the descriptor has in images that are made here.
+/// Number of sectors for the descriptor of new images.
 const DESCRIPTOR_SECTORS: u64 = 20;
 
 /// Bits of the flags.
@@ -29,12 +29,12 @@ mod flag {
     pub(super) const COMPRESSED: u32 = 1 << 16;
 }
 
-/// Where things are in a sparse file.
+/// The places of the tables in a sparse file, and its other properties.
 #[derive(Debug)]
 struct Sparse {
-    /// Sectors where the grain tables are; 0 for those that are not there.
+    /// The sector of each grain table, or 0 if there is no such table.
     tables: Vec<u32>,
-    /// The same for the second ones, if they are used.
+    /// The sector of each second grain table, if these are used.
     second_tables: Vec<u32>,
     flags: u32,
     data: u64,
@@ -43,7 +43,7 @@ struct Sparse {
     backing: Option<BackingName>,
 }
 
-/// Opens the sparse file in `storage`: the whole image, or a part of one of so many sectors.
+/// Opens the sparse file in `storage`: a whole image, or the part of an image with this number of sectors.
 pub(super) fn open(
     storage: Box<dyn Storage>,
     part: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) fn open(
     let file = storage.size()?;
     let descriptor = descriptor(&*storage, &header)?;
     if le64(&header, 56) == AT_END {
-        // Behind the footer there is a marker for the end.
+        // The footer is followed by a marker for the end.
         read_padded(&*storage, &mut header, file.saturating_sub(2 * SECTOR))?;
         if !header.starts_with(MAGIC) {
             return Err(Fault::damaged("it has no footer; it was not written to its end"));
@@ -124,7 +124,7 @@ pub(super) fn open(
     Ok(Box::new(Blocks::new(storage, layout, size, grain * SECTOR, entries, file)))
 }
 
-/// The descriptor in the file, if it has one.
+/// Returns the descriptor in the file, if there is one.
 fn descriptor(storage: &dyn Storage, header: &[u8]) -> Result<Option<Descriptor>> {
     let (at, len) = (le64(header, 28), le64(header, 36));
     if at == 0 || len == 0 {
@@ -139,7 +139,7 @@ fn descriptor(storage: &dyn Storage, header: &[u8]) -> Result<Option<Descriptor>
     Descriptor::parse(&bytes).map(Some)
 }
 
-/// The grain directory at sector `at`: where the tables for `count` grains are.
+/// Reads the grain directory at sector `at`. Returns the sectors of the tables for `count` grains.
 fn directory(storage: &dyn Storage, at: u64, count: u64) -> Result<Vec<u32>> {
     let tables = count.div_ceil(TABLE_ENTRIES);
     let start = at.checked_mul(SECTOR);
@@ -181,7 +181,7 @@ impl Layout for Sparse {
     fn write_entries(&self, storage: &dyn Storage, first: usize, entries: &[u32]) -> Result<()> {
         let (table, inside) = (first / TABLE_ENTRIES as usize, first as u64 % TABLE_ENTRIES);
         let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-        // The second ones first: readers take the others.
+        // The second tables are written first, because readers use the others.
         for tables in [&self.second_tables, &self.tables] {
             match tables.get(table) {
                 None => {}
@@ -203,7 +203,8 @@ impl Layout for Sparse {
     }
 
     fn unpack(&self, storage: &dyn Storage, at: u64, block: &mut [u8]) -> Result<()> {
-        // A marker: the number of the first sector (8 bytes), and how many bytes follow.
+        // A grain begins with a marker: the number of the first sector (8 bytes), and the number of bytes
+        // that follow.
         let mut marker = [0; 12];
         read_padded(storage, &mut marker, at)?;
         let len = u64::from(le32(&marker, 8));
@@ -261,7 +262,7 @@ pub(crate) fn create(storage: &dyn Storage, size: u64, name: &str) -> Result<()>
     put(48, &second.to_le_bytes());
     put(56, &first.to_le_bytes());
     put(64, &overhead.to_le_bytes());
-    // By these it is seen whether somebody took it for text.
+    // These bytes show whether a program has converted the line ends, as if the file were a text.
     put(73, b"\n \r\n");
     let [one, two, three, four, ..] = crate::bytes::random_uuid()?;
     let content = u32::from_le_bytes([one, two, three, four]);

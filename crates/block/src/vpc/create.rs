@@ -1,4 +1,4 @@
-//! New images.
+//! Creation of images.
 
 use super::{
     BLOCK, COOKIE, DIFFERENCING, DYNAMIC, FIXED, FOOTER_LEN, GEOMETRY_MAX, HEADER_COOKIE,
@@ -8,18 +8,18 @@ use crate::bytes::random_uuid;
 use crate::error::{Fault, Result};
 use crate::storage::Storage;
 
-/// What kind of image.
+/// The kind of an image.
 #[derive(Debug)]
 pub(crate) enum Subformat {
-    /// All sectors one after the other.
+    /// All sectors in order.
     Fixed,
-    /// Blocks take room when they are written.
+    /// Blocks that take room when they are written.
     Dynamic,
-    /// The same, and what is not there is in the image below.
+    /// Blocks that take room when they are written, on a backing image that contains the others.
     Differencing(Parent),
 }
 
-/// The geometry for a disk of so many sectors ("Appendix: CHS Calculation").
+/// Returns the geometry for a disk of this number of sectors ("Appendix: CHS Calculation").
 fn geometry(sectors: u64) -> u32 {
     let sectors = sectors.min(GEOMETRY_MAX);
     let (mut heads, mut per_track, mut tracks);
@@ -65,7 +65,7 @@ pub(crate) fn create(storage: &dyn Storage, size: u64, subformat: &Subformat) ->
     put(8, &2_u32.to_be_bytes());
     put(12, &0x0001_0000_u32.to_be_bytes());
     put(16, &(if is_fixed { u64::MAX } else { FOOTER_LEN as u64 }).to_be_bytes());
-    // By this creator readers know that the size counts, and not the geometry.
+    // This creator tells readers that the size counts, and not the geometry.
     put(28, b"qem2");
     put(32, &0x0005_0003_u32.to_be_bytes());
     put(36, b"Wi2k");

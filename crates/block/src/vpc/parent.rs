@@ -1,4 +1,4 @@
-//! How a differencing image names the one on which it stands ("Identification of the Parent Hard Disk Image").
+//! The backing image of a differencing image ("Identification of the Parent Hard Disk Image").
 
 use std::fs;
 use std::path::{Path, absolute};
@@ -10,22 +10,22 @@ use crate::error::{Fault, Result};
 use crate::format::{BackingName, Identity};
 use crate::storage::{Access, HostFile, Storage, read_padded};
 
-/// Where the header has the locators ("Parent Locator Entry"), and how many; each has 24 bytes.
+/// Offset of the locators in the header ("Parent Locator Entry"), their number, and the bytes in each.
 const LOCATORS: usize = 576;
 const LOCATOR_COUNT: usize = 8;
 const LOCATOR_LEN: usize = 24;
-/// Codes of locators: a path of Windows, in UTF-16 of the lowest byte first, relative to the image or absolute.
+/// Types of locators: a Windows path relative to the image, and an absolute one, in little-endian UTF-16.
 const RELATIVE: &[u8; 4] = b"W2ru";
 const ABSOLUTE: &[u8; 4] = b"W2ku";
-/// Where the header has the name alone, in UTF-16 of the highest byte first, and its bytes.
+/// Offset of the backing image's file name in the header, in big-endian UTF-16, and its number of bytes.
 const NAME: usize = 64;
 const NAME_LEN: usize = 512;
-/// The most bytes of a path.
+/// Upper bound of the bytes in a path.
 const PATH_MAX: usize = 4096;
-/// The times of this format count from 2000-01-01 00:00:00 UTC.
+/// The time 2000-01-01 00:00:00 UTC, from which this format counts seconds.
 const EPOCH: Duration = Duration::from_secs(946_684_800);
 
-/// The path and the identity of the image below, of an image with this `header`.
+/// Returns the path and the identity of the backing image that `header` names.
 pub(super) fn named(storage: &dyn Storage, header: &[u8]) -> Result<(String, Identity)> {
     let identity = header[40..56].try_into().expect("16 bytes");
     let text = |units: Vec<u16>| {
@@ -42,7 +42,7 @@ pub(super) fn named(storage: &dyn Storage, header: &[u8]) -> Result<(String, Ide
                 let units =
                     bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
                 let path = text(units.collect());
-                // One with a drive's letter is none of this host.
+                // A path with a drive letter means nothing on this host.
                 if code == RELATIVE || path.starts_with('/') {
                     return Ok((path.trim_start_matches("./").to_owned(), identity));
                 }
@@ -59,27 +59,27 @@ pub(super) fn named(storage: &dyn Storage, header: &[u8]) -> Result<(String, Ide
     }
 }
 
-/// The image on which a new one is to stand.
+/// The backing image of a new image.
 #[derive(Debug)]
 pub(crate) struct Parent {
     identity: Identity,
-    /// When it was written last, in seconds since [`EPOCH`].
+    /// When the backing image was last written, in seconds since [`EPOCH`].
     modified: u32,
-    /// Bytes of its disk.
+    /// The size of its disk in bytes.
     pub(super) size: u64,
     name: String,
     paths: Vec<(&'static [u8; 4], String)>,
 }
 
 impl Parent {
-    /// What `backing` names, for an image at `image`.
+    /// Returns the backing image that `backing` names, for an image at `image`.
     pub(crate) fn of(image: &Path, backing: &BackingName) -> Result<Parent> {
         if backing.format.as_deref().is_some_and(|format| format != "vpc") {
             return Err(Fault::refused("a VHD image stands on a VHD image (vpc) alone"));
         }
         let path = backing.path(image)?;
         let refused = |error: &dyn ToString| Fault::refused(error.to_string());
-        // It is only looked at, and another process may be using it.
+        // The file is only read here, and another process may be using it.
         let access = Access { shares: true, ..Access::default() };
         let storage = HostFile::open(&path, access).map_err(|error| refused(&error))?;
         let footer = read_footer(&storage)?;
@@ -105,12 +105,13 @@ impl Parent {
         Ok(Parent { identity, modified, size, name: name.unwrap_or_default(), paths })
     }
 
-    /// Puts all that into a header. The paths, which go to byte `at` of the file, are returned: whole sectors.
+    /// Describes the backing image in a header, whose locators lead to paths from byte `at` of the file on.
+    /// Returns these paths, as whole sectors.
     pub(super) fn put(&self, header: &mut [u8], at: u64) -> Vec<u8> {
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(40, &self.identity);
         put(56, &self.modified.to_be_bytes());
-        // A longer name ends early: who reads has the paths.
+        // A longer name is cut off, because readers have the paths.
         let units = self.name.encode_utf16().take(NAME_LEN / 2 - 1);
         put(NAME, &units.flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
         let mut data = vec![];

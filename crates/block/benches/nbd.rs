@@ -1,4 +1,4 @@
-//! Reads of an export of nbdkit that has its disk in memory: one after the other, and by 16 threads.
+//! Measures reads of an nbdkit export whose disk is in memory: one after another, and by 16 threads.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -55,7 +55,7 @@ fn nbd(criterion: &mut Criterion) {
     }
     group.finish();
     drop(image);
-    // It has nothing to keep.
+    // The server has no data to lose, so it may be killed.
     let _ = server.kill();
     let _ = server.wait();
 }

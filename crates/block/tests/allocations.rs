@@ -1,6 +1,6 @@
-//! However large an image says that it is, reading it takes little memory.
+//! Tests that reading an image takes little memory, however large it claims to be.
 //!
-//! A test program of its own, since it measures the whole process.
+//! This is a test program of its own, since it measures the whole process.
 
 mod support;
 
@@ -15,10 +15,10 @@ use support::*;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// A table has at most 64 MiB, and is there twice while it is read; the same for the counts of a check.
+/// A table has at most 64 MiB, and is in memory twice while it is read. The counts of a check need as much.
 const BYTES_MAX: usize = 200 << 20;
 
-/// Opens and reads an image: the most bytes that were in use meanwhile.
+/// Opens and reads an image. Returns the largest number of bytes that were in use meanwhile.
 fn most_for(bytes: &[u8], format: Format) -> usize {
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
@@ -62,7 +62,7 @@ fn images_that_say_they_are_large_take_little_memory() {
         for _ in 0..400 {
             let mut bytes = good.clone();
             for _ in 0..=random.below(3) {
-                // Numbers of four and eight bytes in the header, and in what follows it.
+                // Replaces 32-bit words in the header, and in the structures after it.
                 let at = random.below(400.min(good.len() as u64 / 4)) as usize * 4;
                 let value = [0x7fff_ffff_u32, 0xffff_ffff, 0x0100_0000, 0x0080_0000, 0x40, 1]
                     [random.below(6) as usize];

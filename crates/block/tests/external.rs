@@ -1,4 +1,5 @@
-//! Images that name other files: what is opened of those, and what is not where that is forbidden.
+//! Tests with images that name other files: which of these are opened, and which are not if that is
+//! forbidden.
 
 mod support;
 
@@ -7,7 +8,8 @@ use std::path::Path;
 use ring3_block::{Backing, BackingName, Format, Image, OpenOptions};
 use support::*;
 
-/// Images that name something, in `directory`: their names, and what they name.
+/// Makes images that name other files, in `directory`. Returns the name and the format of each image, and the
+/// name in it.
 fn images(directory: &Path) -> Vec<(&'static str, Format, String)> {
     let path = |name: &str| directory.join(name);
     std::fs::write(path("base"), vec![5; 1 << 20]).unwrap();
@@ -102,14 +104,15 @@ fn what_a_guest_makes_of_a_raw_image_opens_nothing() {
         Some(BackingName { name: text(&secret).to_owned(), format: Some("raw".to_owned()) });
     make(&directory.path().join("evil"), &new);
     let evil = std::fs::read(directory.path().join("evil")).unwrap();
-    // Found to be raw: the header cannot be written.
+    // If the format was found to be raw, the header cannot be written.
     let probed = OpenOptions { writes: true, ..OpenOptions::default() };
     let image = Image::open(&raw, &probed).unwrap();
     for (at, part) in (0..).step_by(512).zip(evil.chunks(512)) {
         assert_eq!(image.write_at(part, at).is_err(), at == 0, "{at}");
     }
     drop(image);
-    // Said to be raw: it can, and the disk stays what it is as long as that is said.
+    // If the format is given as raw, the header can be written, and the disk stays the same as long as the
+    // format is given.
     let image = open(&raw, Format::Raw, true);
     image.write_at(&evil, 0).unwrap();
     drop(image);

@@ -1,4 +1,4 @@
-//! The formats of others, beside QEMU's.
+//! Tests of all formats except for qcow2, in comparison with QEMU.
 
 mod support;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use ring3_block::{BackingName, CreateOptions, Error, Fault, Format, OpenOptions, Repair};
 use support::*;
 
-/// Formats and options of images that are written.
+/// The formats and options of images that are written.
 const KINDS: [(Format, &[(&str, &str)]); 9] = [
     (Format::Raw, &[]),
     (Format::Vdi, &[]),
@@ -22,7 +22,7 @@ const KINDS: [(Format, &[(&str, &str)]); 9] = [
 ];
 const SIZE: u64 = (5 << 20) + 1536;
 
-/// qemu-img can check it.
+/// Returns whether qemu-img can check images of this format.
 fn can_check(format: Format) -> bool {
     matches!(format, Format::Vdi | Format::Vmdk)
 }
@@ -45,7 +45,7 @@ proptest! {
             options.backing = Some(backing(&base, "raw"));
         }
         if backed && format == Format::Vpc {
-            // The one below has the subformat.
+            // The backing image has the subformat.
             let base = directory.path().join("base");
             make(&base, &options);
             let bytes = pattern(0, 3_000_320, 0x55);
@@ -65,14 +65,14 @@ proptest! {
             prop_assert_eq!(report.corruptions, 0, "{:?}", report.messages);
         }
         image.close().unwrap();
-        // QEMU has no cow any more, and no differencing VHD images.
+        // QEMU no longer has the cow format, and it does not support differencing VHD images.
         if format != Format::Cow && (format != Format::Vpc || options.backing.is_none()) {
             check_with_qemu(&path, format, &model, can_check(format));
         }
     }
 }
 
-/// Data, and zeros.
+/// Returns bytes with data and zeros.
 fn source(len: usize) -> Vec<u8> {
     let mut bytes = pattern(0, len, 3);
     for (index, part) in bytes.chunks_mut(300_000).enumerate() {
@@ -113,14 +113,14 @@ fn images_that_qemu_makes_are_read_and_written() {
         qemu_img(&arguments);
         let image = open(&path, format, false);
         let mut model = bytes.clone();
-        // Rounded up to whole cylinders, where that counts.
+        // QEMU rounds the size up to whole cylinders for some kinds.
         assert!(image.size() >= 5 << 20, "{options}");
         model.resize(image.size() as usize, 0);
         assert!(read_all(&image) == model, "{format} {options}");
         check_map(&image);
         drop(image);
         if options != "subformat=fixed,force_size=on" {
-            // Fixed VHD images have nothing at their start that tells.
+            // A fixed VHD image cannot be recognized at its beginning.
             assert_eq!(
                 open_as(&path, &OpenOptions::default()).unwrap().format(),
                 format,
@@ -153,7 +153,7 @@ fn compressed_qcow_images_are_read_and_written() {
     let (raw, path) = (directory.path().join("raw"), directory.path().join("image"));
     let mut model = source(2 << 20);
     std::fs::write(&raw, &model).unwrap();
-    // QEMU 7.2 writes all of it and then fails without a word.
+    // QEMU 7.2 writes the whole image, and then fails without a message.
     let _ = qemu_img_output(&["convert", "-c", "-O", "qcow", text(&raw), text(&path)]);
     let compressed = std::fs::metadata(&path).unwrap().len();
     assert!(compressed < 1 << 20, "{compressed} bytes are not compressed");
@@ -164,7 +164,7 @@ fn compressed_qcow_images_are_read_and_written() {
     assert!(read_all(&image) == model);
     image.close().unwrap();
     check_with_qemu(&path, Format::Qcow, &model, false);
-    // Encrypted.
+    // Marks the image as encrypted.
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[39] = 1;
     std::fs::write(&path, bytes).unwrap();
@@ -172,7 +172,7 @@ fn compressed_qcow_images_are_read_and_written() {
     assert!(error.contains("it is encrypted"), "{error}");
 }
 
-/// A header of a 64-bit or a 32-bit program.
+/// Returns a header as a 64-bit or a 32-bit program writes it.
 fn cow_header(size: u64, is_wide: bool, backing: &str) -> Vec<u8> {
     let mut bytes = b"OOOM\0\0\0\x02".to_vec();
     bytes.extend(backing.as_bytes());
@@ -194,7 +194,7 @@ fn cow_images_of_old_programs_are_read_and_written() {
     std::fs::write(&base, &below).unwrap();
     for is_wide in [true, false] {
         let mut bytes = cow_header(64 * 512, is_wide, "base");
-        // Sectors 1 and 9 are here.
+        // Only sectors 1 and 9 are in this image.
         bytes.extend([0b10, 0b10, 0, 0, 0, 0, 0, 0]);
         bytes.resize(bytes.len().next_multiple_of(512) + 64 * 512, 0xcc);
         std::fs::write(&path, bytes).unwrap();
@@ -230,7 +230,7 @@ fn vmdk_images_stand_on_others() {
     check_with_qemu(&path, Format::Vmdk, &model, true);
 }
 
-/// Makes a VHD image with `bytes`.
+/// Makes a VHD image with the contents `bytes`.
 fn make_vhd(path: &Path, bytes: &[u8], specific: &[(&str, &str)]) {
     make(path, &options(Format::Vpc, bytes.len() as u64, specific));
     let image = open(path, Format::Vpc, true);
@@ -238,13 +238,13 @@ fn make_vhd(path: &Path, bytes: &[u8], specific: &[(&str, &str)]) {
     image.close().unwrap();
 }
 
-/// Options for a VHD image on the one that is called `below`.
+/// Returns options for a VHD image on the backing image `below`.
 fn vhd_on(below: &str, size: u64) -> CreateOptions {
     let backing = BackingName { name: below.to_owned(), format: None };
     CreateOptions { backing: Some(backing), ..options(Format::Vpc, size, &[]) }
 }
 
-/// The places are those of the specification: "Hard Disk Footer Format", "Dynamic Disk Header Format".
+/// The offsets come from the specification: "Hard Disk Footer Format", "Dynamic Disk Header Format".
 #[test]
 fn differencing_vhd_images_name_the_one_below() {
     let directory = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn differencing_vhd_images_name_the_one_below() {
     let seconds = u64::from(u32::from_be_bytes(header[56..60].try_into().unwrap()));
     let modified = std::fs::metadata(&base).unwrap().modified().unwrap();
     let since_1970 = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    // From 1970-01-01 to 2000-01-01.
+    // The difference is the time from 1970-01-01 to 2000-01-01.
     assert_eq!(seconds, since_1970 - 946_684_800);
     let full = text(&base).replace('/', "\\");
     for (locator, code, path) in [(576, b"W2ru", ".\\base.vhd"), (600, b"W2ku", full.as_str())] {
@@ -300,7 +300,8 @@ fn differencing_vhd_images_are_read_and_written() {
     model[2_100_000..2_100_700].fill(5);
     assert!(read_all(&image) == model);
     image.close().unwrap();
-    // Another program sets the bits of what it has written alone: here those of the first 8 sectors of the block.
+    // Other programs set only the bits of sectors that they have written: here those of the first 8 sectors
+    // of the block.
     let mut bytes = std::fs::read(&path).unwrap();
     let number = |bytes: &[u8], at: usize| {
         u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize

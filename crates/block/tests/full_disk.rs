@@ -1,4 +1,5 @@
-//! The host has no room: requests fail, and when there is room again the image goes on, and nothing else has changed.
+//! Tests on a full host: requests fail, but when there is room again the image goes on, and no other data
+//! have changed.
 
 mod support;
 
@@ -12,7 +13,7 @@ use ring3_block::{Format, Image, Repair, create_in};
 use support::power::Random;
 use support::*;
 
-/// Memory that is full at times: then nothing new can be written behind its end, or nothing at all.
+/// Memory that is full at times. Then no byte after its end can be written, or no byte at all.
 #[derive(Debug, Default)]
 struct Full {
     memory: Memory,
@@ -115,7 +116,7 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
                 }
             };
             if result.is_err() {
-                // What is in the range may be old or new.
+                // The range may contain old and new bytes.
                 failures += 1;
                 image.read_at(&mut model[range], offset).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Files of the host: who may open them, and what they are told.
+//! Tests with files of the host: who may open them, and the error messages.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn one_writes_or_many_read() {
     let _writer = open(&path, Format::Qcow2, true);
     assert!(matches!(Image::open(&path, &reads), Err(Error::InUse { writes: false, .. })));
     Image::open(&path, &shares).unwrap();
-    // QEMU sees it too.
+    // QEMU respects the locks too.
     let output = qemu_img_output(&["resize", text(&path), "2M"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("lock"), "{said}");
@@ -48,7 +48,7 @@ fn what_qemu_writes_is_in_use() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     };
-    // It opens the image after the socket, and answers after that.
+    // The server opens the socket first, then the image, and answers only after that.
     let mut greeting = [0; 8];
     client.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, b"NBDMAGIC");
@@ -70,7 +70,7 @@ fn a_raw_image_does_not_become_another_one_unasked() {
     header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
     let error = image.write_at(&header, 0).unwrap_err().to_string();
     assert!(error.contains("would make a qcow2 image of it"), "{error}");
-    // Nor in two steps.
+    // The header cannot be written in two steps either.
     image.write_at(&header[..3], 0).unwrap();
     image.write_at(&header[3..], 3).unwrap_err();
     image.write_at(&header, 512).unwrap();

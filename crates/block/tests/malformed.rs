@@ -1,6 +1,7 @@
-//! Images with bytes changed at random: whatever is in them, nothing panics, and nothing takes for ever.
+//! Tests with images whose bytes were changed at random. Whatever is in them, nothing panics or runs for
+//! ever.
 //!
-//! RING3_MALFORMED says how many there are of each kind.
+//! RING3_MALFORMED is the number of images of each kind.
 
 mod support;
 
@@ -12,7 +13,7 @@ use support::abuse::use_all;
 use support::power::Random;
 use support::*;
 
-/// Changes good images in a few places each, mostly where the tables are.
+/// Changes a valid image in a few places, mostly where the tables are, and uses it, again and again.
 fn mutate(good: &[u8], format: Format, seed: u64) {
     let count: u64 = std::env::var("RING3_MALFORMED")
         .ok()
@@ -36,7 +37,7 @@ fn mutate(good: &[u8], format: Format, seed: u64) {
     }
 }
 
-/// An image with a bit of everything.
+/// Returns a valid image with contents of several kinds.
 fn good(format: Format, specific: &[(&str, &str)], has_snapshot: bool) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
@@ -148,7 +149,7 @@ fn anything_is_opened_or_refused() {
 #[test]
 fn tables_that_are_too_large_are_refused() {
     let mut bytes = good(Format::Qcow2, &[], false);
-    // Entries of the L1 table.
+    // The number of entries in the L1 table.
     bytes[36..40].copy_from_slice(&(5_u32 << 20).to_be_bytes());
     let image = Image::of_storage(
         Box::new(Memory::new(bytes)),

@@ -1,4 +1,5 @@
-//! Exports of qemu-nbd and nbdkit, which go and come back, and of servers that do not keep to the protocol.
+//! Tests with exports of qemu-nbd and nbdkit, which go and come back, and with servers that break the
+//! protocol.
 
 mod support;
 
@@ -16,7 +17,7 @@ use rustix::process::Signal;
 use support::power::Random;
 use support::*;
 
-/// A server that ends with the test.
+/// A server process that ends with the test.
 struct Server(Child);
 
 impl Server {
@@ -25,7 +26,7 @@ impl Server {
         Server(child.expect("qemu-nbd runs: Debian package qemu-utils"))
     }
 
-    /// One of nbdkit, which ends with this process.
+    /// Starts nbdkit, which also ends with this process.
     fn nbdkit(socket: &Path, arguments: &[&str]) -> Server {
         let mut nbdkit = Command::new("nbdkit");
         nbdkit.args(["--exit-with-parent", "-f", "-U", text(socket)]).args(arguments);
@@ -37,7 +38,7 @@ impl Server {
         rustix::process::kill_process(id, signal).unwrap();
     }
 
-    /// Opens the export, as soon as the server listens.
+    /// Opens the export as soon as the server listens.
     fn open(&mut self, address: &str, options: &OpenOptions) -> Image {
         loop {
             match Image::open(Path::new(address), options) {
@@ -73,7 +74,7 @@ proptest! {
         let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
         let format = if is_qcow2 { Format::Qcow2 } else { Format::Raw };
         make(&path, &options(format, SIZE, &[]));
-        // The server has the format, or it is within the export.
+        // The server knows the format, so its export is the disk itself.
         let mut server = Server::start(&["-t", "-e", "4", "-f", format.name(), "--discard=unmap", "-x", "disk", "-k", text(&socket), text(&path)]);
         let address = format!("nbd+unix:///disk?socket={}", text(&socket));
         let mut model = vec![0; SIZE as usize];
@@ -93,9 +94,9 @@ fn formats_are_within_exports() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     make(&path, &options(Format::Qcow2, 1 << 20, &[]));
-    // Room for clusters: an export does not grow.
+    // An export does not grow, so the file needs room for the clusters.
     std::fs::File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
-    // A port that is free now.
+    // A port that is free at this moment.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut server = Server::start(&[
         "-t",
@@ -113,7 +114,7 @@ fn formats_are_within_exports() {
     let bytes = pattern(0, 200_000, 1);
     image.write_at(&bytes, 100).unwrap();
     image.close().unwrap();
-    // As the file below another image too.
+    // The export can also be a backing image.
     let above = directory.path().join("above");
     let mut options = options(Format::Qcow2, 1 << 20, &[]);
     options.backing =
@@ -147,7 +148,8 @@ fn what_a_server_refuses_is_said() {
     assert!(error.contains("was lost before"), "{error}");
 }
 
-/// A server that says `bytes`, whatever it is asked, and closes the connection.
+/// Starts a server that sends `all`, one element to each client, whatever they ask, and closes the
+/// connections.
 fn babble(socket: PathBuf, all: Vec<Vec<u8>>) -> std::thread::JoinHandle<()> {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
@@ -156,7 +158,7 @@ fn babble(socket: PathBuf, all: Vec<Vec<u8>>) -> std::thread::JoinHandle<()> {
             stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(std::net::Shutdown::Write);
-            // What it is asked is thrown away, so that nobody is told of it.
+            // Requests are read and dropped, so that the client does not see a reset connection.
             let mut asked = [0; 4096];
             while stream.read(&mut asked).is_ok_and(|len| len > 0) {}
         }
@@ -167,7 +169,7 @@ fn babble(socket: PathBuf, all: Vec<Vec<u8>>) -> std::thread::JoinHandle<()> {
 fn servers_that_say_anything_are_left() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
-    // A handshake as it should be: no structured replies, an export of 1 MiB, and the reply to the first read.
+    // A valid handshake: no structured replies, an export of 1 MiB, and the reply to the first read.
     let reply = |option: u32, kind: u32, data: &[u8]| {
         let head = [
             0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec(),
@@ -204,7 +206,7 @@ fn servers_that_say_anything_are_left() {
     let address = format!("nbd+unix:///?reconnect-delay=0&socket={}", text(&socket));
     let mut has_read = 0;
     for index in 0..count {
-        // Probing is the first read.
+        // Opening an image reads its first 512 bytes, for which the reply was prepared.
         if let Ok(image) = Image::open(Path::new(&address), &raw(false)) {
             has_read += 1;
             let _ = image.map(0, 100);
@@ -217,8 +219,8 @@ fn servers_that_say_anything_are_left() {
     server.join().unwrap();
 }
 
-/// Reads and writes 4 KiB pieces of the part of a disk that is a thread's own, and compares with what it wrote, as long as `goes_on`
-/// for a round; flushes each hundredth time.
+/// Reads and writes 4 KiB pieces of the part of the disk that belongs to this thread, and compares them with
+/// the values that it wrote, as long as `goes_on` returns true for a round. Flushes every hundredth time.
 fn work(image: &Image, thread: u64, goes_on: impl Fn(u64) -> bool) {
     const PIECES: u64 = 64;
     let mut random = Random(thread + 1);
@@ -245,7 +247,7 @@ fn work(image: &Image, thread: u64, goes_on: impl Fn(u64) -> bool) {
 fn answers_come_in_any_order() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
-    // Half of all requests take 20 ms longer.
+    // Reads take 1 ms longer, and writes 3 ms, so answers overtake each other.
     let mut server = Server::nbdkit(
         &socket,
         &[
@@ -265,7 +267,7 @@ fn answers_come_in_any_order() {
             scope.spawn(move || work(image, thread, |round| round < 200));
         }
     });
-    // One request for all is cut into pieces, and what is unequal to blocks too.
+    // A large request is divided, and so is one that does not begin and end with blocks.
     let bytes = pattern(3, 3 << 20, 1);
     image.write_at(&bytes, 12345).unwrap();
     let mut read = vec![0; bytes.len()];
@@ -327,7 +329,7 @@ fn what_a_server_lost_is_told_again() {
     image.write_at(&pattern(0, 1 << 20, 1), 0).unwrap();
     image.flush().unwrap();
     let flushed = std::fs::read(&path).unwrap();
-    // Written, also over what was flushed and over itself, and never flushed.
+    // These changes are never flushed. They overlap with flushed ones, and with each other.
     let last = pattern(0, 1 << 20, 2);
     image.write_at(&[9; 8192], 4096).unwrap();
     image.write_at(&last, 100).unwrap();
@@ -337,7 +339,7 @@ fn what_a_server_lost_is_told_again() {
     model[100..][..1 << 20].copy_from_slice(&last);
     model[65536..][..65536].fill(0);
     drop(server);
-    // Its host died, and kept nothing but what had been flushed.
+    // The server's host has died, and only flushed data are left.
     std::fs::write(&path, &flushed).unwrap();
     std::fs::remove_file(&socket).unwrap();
     let server = Server::start(&["-t", "-f", "raw", "-k", text(&socket), text(&path)]);
@@ -368,7 +370,7 @@ fn a_server_that_stands_still_is_waited_for() {
         let leaving = scope.spawn(|| leaves.read_at(&mut [0; 512], 0));
         std::thread::sleep(Duration::from_millis(1500));
         assert!(!waiting.is_finished() && !leaving.is_finished() && !last.is_finished());
-        // Nobody wants to know any more.
+        // Then this request is no longer waited for.
         ends.give_up();
         last.join().unwrap().unwrap_err();
         server.signal(Signal::CONT);
@@ -389,7 +391,7 @@ fn who_does_not_come_back_is_told_of() {
     let address =
         format!("nbd+unix:///?reconnect-delay=1&open-timeout=60&socket={}", text(&socket));
     std::thread::scope(|scope| {
-        // It is waited for while it is not there yet.
+        // The image can be opened before the server is there.
         let opened = scope.spawn(|| Image::open(Path::new(&address), &raw(true)).unwrap());
         std::thread::sleep(Duration::from_millis(200));
         let server = start();
@@ -399,7 +401,7 @@ fn who_does_not_come_back_is_told_of() {
         std::fs::remove_file(&socket).unwrap();
         image.read_at(&mut [0; 512], 0).unwrap_err();
         image.read_at(&mut [0; 512], 0).unwrap_err();
-        // It comes later, and with another disk.
+        // A server that comes later with a disk of another size is refused.
         make(&path, &options(Format::Raw, 2 << 20, &[]));
         let mut server = start();
         server.open(&address, &raw(false));

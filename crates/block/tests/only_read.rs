@@ -1,4 +1,5 @@
-//! Formats that are only read: images that qemu-img has made have the contents that it gave them.
+//! Tests of formats that are only read: images that qemu-img has made have the contents that were given to
+//! it.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::path::Path;
 use ring3_block::{Error, Fault, Format, Image, OpenOptions, Secret};
 use support::*;
 
-/// Formats and what follows `-o`, as [`of_qemu`] has it.
+/// The formats with the arguments for `-o`, in the form that [`of_qemu`] expects.
 const KINDS: [(&str, Format); 16] = [
     ("vhdx", Format::Vhdx),
     ("vhdx subformat=fixed", Format::Vhdx),
@@ -34,7 +35,7 @@ fn with_password(format: Option<Format>) -> OpenOptions {
     OpenOptions { format, secret: Some(Secret::new(PASSWORD)), ..OpenOptions::default() }
 }
 
-/// Data, zeros in the middle and at the end, and data behind them.
+/// Returns data with zeros in the middle and at the end.
 fn contents() -> Vec<u8> {
     [pattern(0, 1_500_160, 7), vec![0; 3 << 20], pattern(9, 300_032, 8), vec![0; 700_416]].concat()
 }
@@ -50,7 +51,7 @@ fn what_qemu_has_written_is_read() {
             let image = Image::open(&path, &with_password(given)).unwrap();
             assert_eq!(image.format(), format);
             let size = image.size() as usize;
-            // VHDX has whole MiB of a fixed disk, perhaps more.
+            // A fixed VHDX disk has whole MiB, and so perhaps more bytes.
             assert!(size >= contents.len(), "{kind}: {size}");
             let bytes = read_all(&image);
             assert!(bytes[..contents.len()] == contents, "{kind}");
@@ -111,7 +112,7 @@ fn nothing_is_read_without_the_password() {
         let wrong = OpenOptions { secret: Some(Secret::new(b"wrong")), ..with_password(format) };
         let opened = Image::open(&path, &wrong);
         if kind.contains("format=aes") {
-            // Nothing tells that it is wrong.
+            // The image cannot tell that the password is wrong.
             let mut bytes = vec![0; 4096];
             opened.unwrap().read_at(&mut bytes, 0).unwrap();
             assert!(bytes != pattern(0, 4096, 1), "{kind}");
@@ -175,7 +176,8 @@ fn a_header_that_would_take_for_ever_is_refused() {
         std::fs::write(&path, bytes).unwrap();
         Image::open(&path, &with_password(Some(Format::Luks))).unwrap_err().to_string()
     };
-    // Iterations of the digest and of the first slot; stripes; bytes of the key; where the stripes and the disk are.
+    // The iterations of the digest and of the first slot, the number of stripes, the length of the key, and
+    // the offsets of the stripes and of the disk.
     for (at, value) in [
         (164, u32::MAX),
         (164, 0),
@@ -194,19 +196,19 @@ fn a_header_that_would_take_for_ever_is_refused() {
     }
 }
 
-/// The number at `at`.
+/// Returns the 64-bit little-endian number at `at`.
 fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Puts the checksum of `bytes` to byte 4 of them, as all of VHDX's structures have it.
+/// Puts the checksum of `bytes` at their byte 4, where all structures of VHDX have it.
 fn seal(bytes: &mut [u8]) {
     bytes[4..8].fill(0);
     let checksum = crc32c::crc32c(bytes);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Changes that are in the log alone are seen, and the file is not touched.
+/// Changes that are only in the log are seen, and the file does not change.
 #[test]
 fn the_log_of_a_vhdx_image_is_applied_in_memory() {
     const SEQUENCE: u64 = 0x1_0000_0007;
@@ -218,7 +220,7 @@ fn the_log_of_a_vhdx_image_is_applied_in_memory() {
     let log = le64(&bytes, header + 72) as usize;
     let bat = (0..8).map(|index| 196_608 + 16 + index * 32).find(|at| bytes[*at] == 0x66).unwrap();
     let table = le64(&bytes, bat + 16) as usize;
-    // The table of blocks goes from its place into the log, and behind it comes a page of zeros.
+    // The first page of the table of blocks moves into the log, which also fills the next page with zeros.
     let page = bytes[table..table + 4096].to_vec();
     bytes[table..table + 4096].fill(0);
     bytes[table + 4096..table + 8192].fill(0xee);
@@ -258,19 +260,19 @@ fn the_log_of_a_vhdx_image_is_applied_in_memory() {
     assert!(image.details().dirty);
     drop(image);
     assert!(std::fs::read(&path).unwrap() == bytes, "the file is as it was");
-    // QEMU applies it to the file, and sees what was seen here.
+    // QEMU applies the log to the file, and then reads the same contents.
     let copy = directory.path().join("copy");
     qemu_img(&["check", "-q", "-r", "all", "-f", "vhdx", text(&path)]);
     qemu_img(&["convert", "-f", "vhdx", "-O", "raw", text(&path), text(&copy)]);
     assert!(std::fs::read(&copy).unwrap()[..contents().len()] == contents());
-    // An entry that is not whole is none, and then all is absent.
+    // An invalid entry is ignored, so the table is empty.
     bytes[log + 100] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let image = Image::open(&path, &with_password(Some(Format::Vhdx))).unwrap();
     assert!(read_all(&image).iter().all(|byte| *byte == 0));
 }
 
-/// Both kinds of Parallels' images: qemu-img makes the newer one alone.
+/// There are two kinds of Parallels images, and qemu-img only makes the newer one.
 #[test]
 fn the_older_kind_of_parallels_is_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -279,14 +281,14 @@ fn the_older_kind_of_parallels_is_read() {
     of_qemu(&path, "parallels cluster_size=64k", &contents);
     let mut bytes = std::fs::read(&path).unwrap();
     if bytes.starts_with(b"WithouFreSpacExt") {
-        // The entries of this kind are blocks, those of the older one sectors.
+        // Entries of this kind count blocks, and those of the older kind count sectors.
         bytes[..16].copy_from_slice(b"WithoutFreeSpace");
         let count = u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
         for entry in bytes[64..64 + count * 4].chunks_exact_mut(4) {
             let block = u32::from_le_bytes(entry.try_into().unwrap());
             entry.copy_from_slice(&(block * 128).to_le_bytes());
         }
-        // What is above the 32 bits of the size means nothing.
+        // The bits above the 32 bits of the size have no meaning.
         bytes[40..44].fill(0xff);
         std::fs::write(&path, &bytes).unwrap();
     }

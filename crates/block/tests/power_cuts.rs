@@ -1,6 +1,6 @@
-//! The power fails at any moment: an image is sound afterwards, and all that was flushed is in it.
+//! Tests of power cuts at any moment: afterwards an image is sound, and contains all that was flushed.
 //!
-//! RING3_POWER_CUTS says how many cuts there are for each kind of image.
+//! RING3_POWER_CUTS is the number of cuts for each kind of image.
 
 mod support;
 
@@ -12,16 +12,16 @@ use ring3_block::{Format, Image, Repair, SnapshotAct, create_in};
 use support::power::{Power, Random, left_after};
 use support::*;
 
-/// The image as it was when a flush had come back, and what was done since.
+/// The contents at the end of a flush, and the changes since.
 #[derive(Clone)]
 struct Known {
     flushed: Vec<u8>,
-    /// Place and bytes.
+    /// Offset and bytes of each change.
     since: Vec<(usize, Vec<u8>)>,
 }
 
 impl Known {
-    /// Each byte is what was flushed, or what was written over it since.
+    /// Tests that each byte is the flushed one, or one that was written over it since.
     fn check(&self, bytes: &[u8], what: &str) {
         for (at, (byte, flushed)) in bytes.iter().zip(&self.flushed).enumerate() {
             let is_newer = |(start, written): &(usize, Vec<u8>)| {
@@ -35,18 +35,18 @@ impl Known {
     }
 }
 
-/// Cuts the power of a workload at many moments.
+/// Cuts the power at many moments of random work.
 fn cut(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool) {
     cut_on(format, specific, seed, has_snapshots, &[]);
 }
 
-/// The same with an image that stands on another one, in which there is `base`.
+/// Cuts the power as [`cut`] does, for an image on a backing image with the contents `base`.
 fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: bool, base: &[u8]) {
     let below = (!base.is_empty()).then(|| {
         let storage = Box::new(Memory::new(base.to_vec()));
         Image::of_storage(storage, Path::new("base"), Format::Raw, false, None).unwrap()
     });
-    // Some blocks of each.
+    // The disk has several blocks in each format.
     let size: usize = match format {
         Format::Vdi | Format::Vpc => 3 << 20,
         _ => 300 << 10,
@@ -54,7 +54,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
     let cuts: u64 = std::env::var("RING3_POWER_CUTS")
         .ok()
         .map_or(300, |text| text.parse().expect("RING3_POWER_CUTS is a number"));
-    // Large disks take longer.
+    // Larger disks take longer.
     let cuts = if size > 1 << 20 { cuts / 3 } else { cuts };
     let mut random = Random(seed);
     let directory = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
         let start = power.len();
         let mut model = vec![0; size];
         model[..base.len()].copy_from_slice(base);
-        // What is known after so many events.
+        // What is known about the contents after so many events of the storage.
         let mut known = vec![(start, Known { flushed: model.clone(), since: vec![] })];
         for step in 0..40 {
             let offset = random.below(size as u64 / 512) as usize * 512;
@@ -88,7 +88,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
             let mut latest = known.last().unwrap().1.clone();
             match random.below(10) {
                 0 | 1 => {
-                    // It becomes possible before it is done.
+                    // The new bytes may appear from the beginning of the write on.
                     latest.since.push((offset, vec![0; len]));
                     known.push((power.len(), latest.clone()));
                     image.write_zeroes(offset as u64, len as u64).unwrap();
@@ -105,7 +105,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
                     known.push((power.len(), Known { flushed: model.clone(), since: vec![] }));
                 }
                 5 if has_snapshots && step % 3 == 0 => {
-                    // It flushes, but nobody was promised that.
+                    // This flushes, but the caller was not promised that.
                     image
                         .snapshot(&SnapshotAct::Create { name: format!("s{step}"), date: (1, 1) })
                         .unwrap();
@@ -139,7 +139,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
                 assert_eq!(report.corruptions, 0, "{what}: {:?}", report.messages);
             }
             drop(image);
-            // It can be written again.
+            // The image can still be written.
             let memory = Arc::new(Memory::new(left));
             let image = Image::of_storage(
                 Box::new(Arc::clone(&memory)),
@@ -157,7 +157,8 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
             if done % 10 == 0 {
                 std::fs::write(&file, memory.bytes()).unwrap();
                 if format == Format::Qcow2 {
-                    // 0: all is well; 3: only leaks. In the middle of a snapshot nobody owns a cluster, which is well too.
+                    // Status 0 means no errors, and 3 only leaks. After a cut in the middle of a snapshot
+                    // clusters may have no owner mark, which is harmless.
                     let output = qemu_img_output(&["check", "-f", "qcow2", text(&file)]);
                     let said = String::from_utf8_lossy(&output.stdout);
                     let is_harmless = |line: &str| {
@@ -172,7 +173,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
                         "{what}: {said}"
                     );
                 }
-                // Without what it stands on, QEMU has nothing to compare.
+                // QEMU can compare the contents only without a backing image.
                 if format != Format::Cow && base.is_empty() {
                     check_with_qemu(&file, format, &now, false);
                 }
@@ -189,7 +190,7 @@ fn qcow2_loses_nothing() {
 
 #[test]
 fn qcow2_with_small_clusters_loses_nothing() {
-    // Tables of all kinds grow all the time.
+    // Tables of all kinds grow often.
     cut(Format::Qcow2, &[("cluster_size", "512"), ("refcount_bits", "64")], 2, false);
 }
 

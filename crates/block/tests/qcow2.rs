@@ -1,4 +1,4 @@
-//! qcow2 images beside QEMU's.
+//! Tests of qcow2 images, in comparison with QEMU.
 
 mod support;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use ring3_block::{Format, OpenOptions, Repair, SnapshotAct};
 use support::*;
 
-/// Options of images that are written.
+/// The options of images that are written.
 const KINDS: [&[(&str, &str)]; 7] = [
     &[],
     &[("cluster_size", "512")],
@@ -28,7 +28,7 @@ proptest! {
         let mut model = vec![0; SIZE as usize];
         let mut options = options(Format::Qcow2, SIZE, KINDS[kind]);
         if backed && kind != 6 {
-            // Shorter than the image.
+            // The backing image is shorter than the image.
             let base = directory.path().join("base");
             let bytes = pattern(0, 700_000, 0x55);
             std::fs::write(&base, &bytes).unwrap();
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// Bytes with data, zeros, and what can be compressed.
+/// Returns bytes with data, zeros, and parts that can be compressed.
 fn source(len: u64) -> Vec<u8> {
     let mut bytes = pattern(0, len as usize, 3);
     for (index, part) in bytes.chunks_mut(50_000).enumerate() {
@@ -234,7 +234,7 @@ fn wrong_counts_are_found_and_repaired() {
     std::fs::write(&raw, &bytes).unwrap();
     for (value, corruptions, leaks) in [(0_u16, true, false), (9, true, true)] {
         qemu_img(&["convert", "-f", "raw", "-O", "qcow2", text(&raw), text(&path)]);
-        // The count of a cluster with data, in the first block of 16-bit counts.
+        // The reference count of a cluster with data, in the first block of 16-bit counts.
         let mut file = std::fs::read(&path).unwrap();
         let table = u64::from_be_bytes(file[48..56].try_into().unwrap()) as usize;
         let block = u64::from_be_bytes(file[table..table + 8].try_into().unwrap()) as usize;
@@ -270,7 +270,7 @@ fn an_image_that_was_not_closed_is_repaired_when_it_is_written() {
         text(&raw),
         text(&path),
     ]);
-    // The dirty bit, and counts that nobody has written: all of them.
+    // Sets the dirty bit, and clears all reference counts.
     let mut file = std::fs::read(&path).unwrap();
     let table = u64::from_be_bytes(file[48..56].try_into().unwrap()) as usize;
     let block = u64::from_be_bytes(file[table..table + 8].try_into().unwrap()) as usize;

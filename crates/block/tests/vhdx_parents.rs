@@ -1,5 +1,6 @@
-//! Differencing VHDX images. No program here makes them, so the test makes one by the specification ([MS-VHDX]) from an image of
-//! qemu-img's: the header and log stay as they are, and metadata and BAT get what a parent needs. libvhdi reads the same of it.
+//! Tests with differencing VHDX images. No program on this host makes them, so the test makes one according
+//! to the specification ([MS-VHDX]) from an image of qemu-img. Header and log stay as they are, and the
+//! metadata and the BAT get the entries that a parent needs. libvhdi reads the same contents from it.
 
 mod support;
 
@@ -10,10 +11,11 @@ use ring3_block::{Fault, Format, Image, OpenOptions};
 use support::*;
 
 const MIB: usize = 1 << 20;
-/// A state in the BAT (2.5.1.1), and which sectors have their bits set.
+/// The state of a block in the BAT (2.5.1.1), and the rule that tells which of its sectors have their bits
+/// set.
 type Block = (u64, fn(usize) -> bool);
 
-/// What the child has of each block of 1 MiB.
+/// The blocks of the child, of 1 MiB each.
 const BLOCKS: [Block; 6] = [
     (0, |_| false),
     (6, |_| false),
@@ -32,7 +34,7 @@ fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
     bytes[at..at + part.len()].copy_from_slice(part);
 }
 
-/// Where a region of the image begins, by the first byte of its GUID (2.2.3).
+/// Returns the offset of the region whose GUID begins with `guid` (2.2.3).
 fn region(bytes: &[u8], guid: u8) -> usize {
     let mut entries = (0..8).map(|index| 196_608 + 16 + index * 32);
     let at = entries.find(|at| bytes[*at] == guid).expect("the region is there");
@@ -43,7 +45,7 @@ fn bat(bytes: &[u8]) -> usize {
     region(bytes, 0x66)
 }
 
-/// The DataWriteGuid of the header that counts (2.2.2), as a text.
+/// Returns the DataWriteGuid of the current header (2.2.2) as a text.
 fn identity(bytes: &[u8]) -> String {
     let header = [65536, 131_072].into_iter().max_by_key(|at| number(bytes, at + 8, 8)).unwrap();
     let guid = &bytes[header + 32..header + 48];
@@ -59,7 +61,7 @@ fn identity(bytes: &[u8]) -> String {
     )
 }
 
-/// A parent locator (2.6.2.6).
+/// Returns a parent locator (2.6.2.6).
 fn locator(entries: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = vec![0xb7, 0xef, 0x4a, 0xb0, 0x9e, 0xd1, 0x81, 0x4a];
     bytes.extend([0xb7, 0x89, 0x25, 0xb8, 0xe9, 0x44, 0x59, 0x13, 0, 0, entries.len() as u8, 0]);
@@ -77,17 +79,17 @@ fn locator(entries: &[(&str, &str)]) -> Vec<u8> {
     [bytes, texts].concat()
 }
 
-/// Makes a differencing image of the dynamic one at `path`, which has all blocks, with this locator.
+/// Makes a differencing image with this locator from the dynamic image at `path`, which has all its blocks.
 fn differencing(path: &Path, locator: &[u8]) {
     let mut bytes = std::fs::read(path).unwrap();
     let (table, metadata) = (bat(&bytes), region(&bytes, 0x06));
     let count = number(&bytes, metadata + 10, 2);
-    // File parameters: HasParent.
+    // Sets HasParent in the file parameters.
     let mut entries = (0..count).map(|index| metadata + 32 + index * 32);
     let entry = entries.find(|at| bytes[*at] == 0x37).expect("there are file parameters");
     let parameters = metadata + number(&bytes, entry + 16, 4);
     bytes[parameters + 4] |= 2;
-    // The locator is required.
+    // Adds the locator, which is marked as required.
     let mut entry = vec![
         0x2d, 0x5f, 0xd3, 0xa8, 0x0b, 0xb3, 0x4d, 0x45, 0xab, 0xf7, 0xd3, 0xd8, 0x48, 0x34, 0xab,
         0x0c,
@@ -98,7 +100,7 @@ fn differencing(path: &Path, locator: &[u8]) {
     put(&mut bytes, metadata + 32 + count * 32, &entry);
     put(&mut bytes, metadata + 10, &(count as u16 + 1).to_le_bytes());
     put(&mut bytes, metadata + 300_000, locator);
-    // The bits go to the end of the file (2.4): for each block 2,048 of them.
+    // Adds the bits at the end of the file (2.4), 2,048 for each block.
     let bits_at = bytes.len().next_multiple_of(MIB);
     bytes.resize(bits_at + MIB, 0);
     for (index, (state, is_here)) in BLOCKS.into_iter().enumerate() {
@@ -109,12 +111,12 @@ fn differencing(path: &Path, locator: &[u8]) {
             bytes[bits_at + index * 256 + sector / 8] |= 1 << (sector % 8);
         }
     }
-    // The entry of the bits is behind those of a chunk's blocks, of which there are 4,096.
+    // The entry of the bits follows the entries of a chunk's 4,096 blocks.
     put(&mut bytes, table + 4096 * 8, &(bits_at as u64 | 6).to_le_bytes());
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A parent and a child in `directory`: what is on the disk of the parent, and on that of the child.
+/// Makes a parent and a child in `directory`. Returns the contents of the parent, and those of the child.
 fn images(directory: &Path, entries: &[(&str, &str)]) -> (Vec<u8>, Vec<u8>) {
     let (parent, child) = (directory.join("parent.vhdx"), directory.join("child.vhdx"));
     let (old, new) = (pattern(0, SIZE, 1), pattern(0, SIZE, 2));
@@ -167,7 +169,7 @@ fn what_a_child_has_not_is_its_parents() {
         }
     }
     assert!(read_all(&open(&directory.path().join("parent.vhdx"), Format::Vhdx, false)) == old);
-    // A raw copy goes through the map of what is where.
+    // Reading by the map of the image gives the same contents.
     let copy = directory.path().join("copy");
     let image = open(&child, Format::Vhdx, false);
     let mut at = 0;
@@ -178,7 +180,8 @@ fn what_a_child_has_not_is_its_parents() {
         at += mapping.len;
     }
     assert!(mapped == expected);
-    // Another program finds the same, but that it takes blocks of zeros (state 2), which are to read as such, for absent ones.
+    // Another program reads the same contents, except for blocks of zeros (state 2): it takes them for absent
+    // ones, although they must read as zeros.
     let mut found_there = expected.clone();
     found_there[2 * MIB..3 * MIB].copy_from_slice(&old[2 * MIB..3 * MIB]);
     std::fs::write(&copy, &found_there).unwrap();
@@ -226,19 +229,19 @@ fn another_parent_is_refused() {
         for no_external_files in [false, true] {
             let options = OpenOptions { no_external_files, ..OpenOptions::default() };
             let error = Image::open(&child, &options).unwrap_err().to_string();
-            // What is damaged is not even asked for.
+            // A damaged image is refused before it is asked which files it names.
             let says =
                 if no_external_files && says != "damaged" { "--no-external-files" } else { says };
             assert!(error.contains(says), "{says}: {error}");
         }
     };
     let path = ("relative_path", "parent.vhdx");
-    // While two images are merged it may have either identity.
+    // While two images are merged, the parent may have either identity.
     images(directory.path(), &[path, ("parent_linkage", OTHER), ("parent_linkage2", "KNOWN")]);
     open(&child, Format::Vhdx, false);
     images(directory.path(), &[path, ("parent_linkage", OTHER)]);
     refused("it was made on another image");
-    // What is written to the parent makes another one of it.
+    // A write to the parent gives it another identity.
     images(directory.path(), &[path, ("parent_linkage", "KNOWN")]);
     open(&child, Format::Vhdx, false);
     let parent = directory.path().join("parent.vhdx");
@@ -246,18 +249,18 @@ fn another_parent_is_refused() {
         Command::new("qemu-io").args(["-f", "vhdx", "-c", "write 0 512"]).arg(&parent).output();
     assert!(write.unwrap().status.success());
     refused("it was made on another image");
-    // One of another format is none.
+    // A parent of another format is refused.
     std::fs::write(&parent, vec![0; SIZE]).unwrap();
     refused("no VHDX image");
     std::fs::remove_file(&parent).unwrap();
     refused("parent.vhdx");
-    // It does not stand on itself, nor on one that stands on it.
+    // An image must not stand on itself, nor on an image that stands on it.
     images(directory.path(), &[("relative_path", "child.vhdx"), ("parent_linkage", OTHER)]);
     refused("its chain of backing files comes back to it");
     images(directory.path(), &[path, ("parent_linkage", OTHER)]);
     differencing(&parent, &locator(&[("relative_path", "child.vhdx"), ("parent_linkage", OTHER)]));
     refused("its chain of backing files comes back to it");
-    // Nothing is opened by an address or from the root, whatever a path says.
+    // No path leads to an address, or to the root directory.
     for path in [
         "nbd://127.0.0.1:1/disk",
         "json:{\"file\":{\"filename\":\"parent.vhdx\"}}",
@@ -286,7 +289,8 @@ fn tables_that_contradict_themselves_are_refused() {
     let table = bat(&whole);
     let bits = table + 4096 * 8;
     for (at, entry) in [
-        // Blocks with bits and no bits; bits in a state that there is not; blocks behind all files.
+        // Bits that are missing, with an invalid state, or outside of all files. Blocks with an invalid
+        // state, or outside of all files.
         (bits, 0_u64),
         (bits, 5),
         (bits, !1),
@@ -300,14 +304,14 @@ fn tables_that_contradict_themselves_are_refused() {
         let is_damaged = matches!(error, ring3_block::Error::In { fault: Fault::Damaged(_), .. });
         assert!(is_damaged, "{at:#x} {entry:#x}: {error}");
     }
-    // Without a parent no block is here in part.
+    // Without a parent no block can be in the image in part.
     let path = directory.path().join("parent.vhdx");
     let mut bytes = std::fs::read(&path).unwrap();
     let at = bat(&bytes);
     bytes[at] |= 7;
     std::fs::write(&path, &bytes).unwrap();
     assert!(Image::open(&path, &OpenOptions::default()).is_err());
-    // Bits that are not in the file are zeros.
+    // Bits after the end of the file read as zeros.
     let mut bytes = whole;
     put(&mut bytes, bits, &((1_u64 << 40) | 6).to_le_bytes());
     std::fs::write(&child, &bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Any bytes as an image: no format panics or hangs. The first byte says which format it is to be.
+//! Opens arbitrary bytes as an image: no format panics or hangs. The first byte chooses the format.
 
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! Everything that can be done with an image, whatever is in it.
+//! Everything that can be done with an image, whatever it contains.
 
 use std::path::Path;
 
 use ring3_block::storage::Memory;
 use ring3_block::{Backing, Format, Image, OpenOptions, Repair, Secret, SnapshotAct};
 
-/// Does all that can be done with an image; every step may fail.
+/// Calls all methods of an image. Each step may fail.
 pub(crate) fn use_all(bytes: &[u8], format: Format) {
     let name = Path::new("image");
     for writes in [false, true] {
@@ -13,7 +13,7 @@ pub(crate) fn use_all(bytes: &[u8], format: Format) {
         let options = OpenOptions {
             format: Some(format),
             writes,
-            // What it names is another test's.
+            // Files that the image names are the subject of another test.
             no_external_files: true,
             backing: Backing::Ignore,
             secret: Some(Secret::new(b"correct horse")),

@@ -1,4 +1,5 @@
-//! What the tests of images share: QEMU's tools, and random operations on an image and a model of it.
+//! The common part of the tests of images: QEMU's tools, and random operations on an image and on a model of
+//! it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod abuse;
@@ -12,7 +13,7 @@ use ring3_block::{
     BackingName, CreateOptions, Error, Format, Image, NewImage, OpenOptions, create,
 };
 
-/// Runs qemu-img, which must succeed: what it prints.
+/// Runs qemu-img, which must succeed. Returns its output.
 pub(crate) fn qemu_img(arguments: &[&str]) -> String {
     let output = qemu_img_output(arguments);
     let said = format!(
@@ -31,10 +32,11 @@ pub(crate) fn qemu_img_output(arguments: &[&str]) -> Output {
         .expect("qemu-img runs: Debian package qemu-utils")
 }
 
-/// The password of the encrypted images that are made here.
+/// The password of the encrypted images in tests.
 pub(crate) const PASSWORD: &[u8] = b"correct horse";
 
-/// Makes an image of these contents by qemu-img: `format`, with what is to follow `-o`. What has a key gets one by [`PASSWORD`].
+/// Makes an image with these contents by qemu-img. `format` may be followed by the argument for `-o`. An
+/// encrypted image gets the password [`PASSWORD`].
 pub(crate) fn of_qemu(path: &Path, format: &str, contents: &[u8]) {
     let (format, specific) = format.split_once(' ').unwrap_or((format, ""));
     let raw = path.with_extension("contents");
@@ -56,7 +58,7 @@ pub(crate) fn of_qemu(path: &Path, format: &str, contents: &[u8]) {
         arguments.extend(["-o", specific.trim_end_matches(',')]);
     }
     arguments.extend([text(&raw), text(path)]);
-    // It measures how quick the host is, which fails where that is too quick to be measured.
+    // qemu-img measures the speed of the host, and fails if the measured time is too short.
     let output = (0..20)
         .map(|_| qemu_img_output(&arguments))
         .find(|output| !String::from_utf8_lossy(&output.stderr).contains("accurate CPU usage"));
@@ -77,7 +79,7 @@ pub(crate) fn backing(path: &Path, format: &str) -> BackingName {
     BackingName { name: text(path).to_owned(), format: Some(format.to_owned()) }
 }
 
-/// Makes an image at `path`. What it stands on is used by nobody.
+/// Makes an image at `path`, with a backing image that is not in use.
 pub(crate) fn make(path: &Path, options: &CreateOptions) {
     unused(path, || create(path, options).and_then(NewImage::finish)).unwrap();
 }
@@ -86,14 +88,14 @@ pub(crate) fn open(path: &Path, format: Format, writes: bool) -> Image {
     open_as(path, &OpenOptions { format: Some(format), writes, ..OpenOptions::default() }).unwrap()
 }
 
-/// Opens an image that nobody uses.
+/// Opens an image that is not in use.
 pub(crate) fn open_as(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
     unused(path, || Image::open(path, options))
 }
 
-/// Does `act` with images that nobody uses.
+/// Calls `act`, again if an image is in use for a moment.
 fn unused<T>(path: &Path, act: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-    // A process that another test starts has all locks of this one until it executes its program.
+    // A process that another test starts holds all locks of this one until it executes its program.
     for _ in 0..200 {
         match act() {
             Err(Error::InUse { .. }) => std::thread::sleep(std::time::Duration::from_millis(10)),
@@ -106,14 +108,14 @@ fn unused<T>(path: &Path, act: impl Fn() -> Result<T, Error>) -> Result<T, Error
     panic!("{} stays in use", path.display())
 }
 
-/// All bytes of an image.
+/// Returns all bytes of an image.
 pub(crate) fn read_all(image: &Image) -> Vec<u8> {
     let mut bytes = vec![0; image.size() as usize];
     image.read_at(&mut bytes, 0).unwrap();
     bytes
 }
 
-/// Something that is done with an image.
+/// An operation on an image.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     Write { offset: u64, len: usize, byte: u8 },
@@ -124,7 +126,7 @@ pub(crate) enum Operation {
     Reopen,
 }
 
-/// Operations on an image of `size` bytes, at places that are often near the bounds of clusters.
+/// Returns operations on an image of `size` bytes, many of them near the boundaries of clusters.
 pub(crate) fn operations(size: u64, count: usize) -> impl Strategy<Value = Vec<Operation>> {
     let offset = prop_oneof![
         0..size,
@@ -152,14 +154,15 @@ pub(crate) fn operations(size: u64, count: usize) -> impl Strategy<Value = Vec<O
     prop::collection::vec(operation, 1..count)
 }
 
-/// Bytes of which each tells where it is.
+/// Returns bytes that depend on their offset.
 pub(crate) fn pattern(offset: u64, len: usize, byte: u8) -> Vec<u8> {
     (offset..offset + len as u64)
         .map(|at| (at as u8).wrapping_mul(31) ^ (at >> 9) as u8 ^ byte)
         .collect()
 }
 
-/// Does the operations with the image and with the model; what is read must be the same. `reopen` gives the image anew.
+/// Performs the operations on the image and on the model, and compares what they read. `reopen` opens the
+/// image again.
 pub(crate) fn act(
     mut image: Image,
     model: &mut [u8],
@@ -208,7 +211,7 @@ pub(crate) fn act(
     image
 }
 
-/// The map of the image covers it, and says zeros only where zeros are read.
+/// Tests that the map covers the whole image, and reports zeros only for bytes that read as zeros.
 pub(crate) fn check_map(image: &Image) {
     let all = read_all(image);
     let mut offset = 0;
@@ -222,7 +225,7 @@ pub(crate) fn check_map(image: &Image) {
     assert_eq!(offset, image.size());
 }
 
-/// QEMU finds the image sound, and reads the same from it.
+/// Tests that QEMU finds the image sound, and reads the contents of the model from it.
 pub(crate) fn check_with_qemu(path: &Path, format: Format, model: &[u8], can_check: bool) {
     if can_check {
         qemu_img(&["check", "-q", "-f", format.name(), text(path)]);

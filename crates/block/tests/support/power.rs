@@ -1,11 +1,11 @@
-//! Storage that loses what was not flushed.
+//! Storage that loses everything that was not flushed.
 
 use std::io;
 use std::sync::Mutex;
 
 use ring3_block::storage::{Memory, Storage};
 
-/// What was done with the storage.
+/// A change of the storage, or a flush.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Write { offset: u64, bytes: Vec<u8> },
@@ -14,19 +14,19 @@ pub(crate) enum Event {
     Flush,
 }
 
-/// Memory that keeps a list of all that is done with it.
+/// Memory that keeps a list of all changes.
 #[derive(Debug, Default)]
 pub(crate) struct Power {
     now: Memory,
     events: Mutex<Vec<Event>>,
 }
 
-/// Numbers that depend on a seed alone.
+/// Random numbers that depend only on a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// A number below `bound` (xorshift64*).
+    /// Returns a number below `bound` (xorshift64*).
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -49,12 +49,13 @@ impl Power {
     }
 }
 
-/// What is left when the power fails after the first `cut` events: all that was flushed, and any part, in sectors, of the rest.
+/// Returns the contents after a power cut that follows the first `cut` events: all flushed data, and any part
+/// of the others, in units of sectors.
 pub(crate) fn left_after(events: &[Event], cut: usize, random: &mut Random) -> Vec<u8> {
     let flushed =
         events[..cut].iter().rposition(|event| matches!(event, Event::Flush)).unwrap_or(0);
     let memory = Memory::default();
-    // Either of each alone, or most of it, or little.
+    // Of the others either nothing is left, or a quarter, half, three quarters or all.
     let keeps = [0, 1, 2, 3, 4][random.below(5) as usize];
     for (index, event) in events[..cut].iter().enumerate() {
         let mut is_kept = || index < flushed || random.below(4) < keeps;
@@ -111,7 +112,7 @@ impl Storage for Power {
         self.now.write_zeroes(offset, len)
     }
 
-    /// As a disk does that forgets what is discarded.
+    /// Behaves like a disk that loses discarded data.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let len = self.now.size()?.saturating_sub(offset).min(len);
         if len == 0 { Ok(()) } else { self.write_zeroes(offset, len) }

@@ -36,6 +36,7 @@ use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
 use crate::routines::far::{far_check_call, far_check_flat};
+use crate::routines::privileges::{far_check_call_of_user, far_check_return};
 use crate::segmented::limits::Limits;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use far::{AllowedFar, FAR_BITS, FAR_MODES, FarMode};
@@ -391,9 +392,10 @@ pub(crate) struct Context {
     load_cr0: u64,
     load_cr4: u64,
     /// The addresses of the routines for far transfers of flat code: two of the supervisor and of users that
-    /// check the transfer, two that check CALL, and one that loads CS.
+    /// check JMP, two that check CALL, two that check RET, and one that loads CS.
     far_check_flat: [u64; 2],
     far_check_call: [u64; 2],
+    far_check_return: [u64; 2],
     far_load_flat: u64,
     /// The numeric registers while they are not in the host's registers.
     pub(crate) image: Image,
@@ -424,7 +426,7 @@ pub(crate) const NO_BASE: u64 = 1 << 63;
 
 /// Offsets in [`Context`], as displacements.
 pub(crate) mod at {
-    use super::{Context, FarMode, View, offset_of};
+    use super::{Context, FarMode, Transfer, View, offset_of};
 
     /// Defines the offsets of fields, and of pairs of addresses: one for supervisor code, and one for user
     /// code.
@@ -514,9 +516,12 @@ pub(crate) mod at {
             INTERRUPT_RETURN: interrupt_return,
             FAR_CHECK_FLAT: far_check_flat,
             FAR_CHECK_CALL: far_check_call,
+            FAR_CHECK_RETURN: far_check_return,
         ]
     }
 
+    pub(crate) const POINTER: u32 =
+        (offset_of!(Context, transfer) + offset_of!(Transfer, pointer)) as u32;
     pub(crate) const VIEW_SIZE: u32 = size_of::<View>() as u32;
     pub(crate) const READ_LIMIT: u32 = offset_of!(View, read_limit) as u32;
     pub(crate) const WRITE_LIMIT: u32 = offset_of!(View, write_limit) as u32;
@@ -648,7 +653,11 @@ impl Context {
             ],
             far_check_call: [
                 far_check_call::<{ allowed::FLAT }> as *const () as u64,
-                far_check_call::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,
+                far_check_call_of_user as *const () as u64,
+            ],
+            far_check_return: [
+                far_check_return as *const () as u64,
+                far_check_flat::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,
             ],
             far_load_flat: routines::far::far_load_flat as *const () as u64,
             image: Image([0; IMAGE]),

@@ -36,8 +36,8 @@ pub(crate) struct KnownDescriptor {
     pub(crate) near: u64,
     /// The selector; 0 in an empty entry.
     pub(crate) selector: u32,
-    /// For each segment register, the kinds of code that may load it from this entry; then two more entries,
-    /// the first of which is [`CALL`].
+    /// For each segment register, the kinds of code that may load it from this entry; then [`CALL`] and
+    /// [`CALL_INWARD`].
     pub(crate) allowed: [u8; 8],
 }
 
@@ -60,6 +60,8 @@ pub(crate) mod allowed {
 /// Index in [`KnownDescriptor::allowed`] of far calls through a call gate. The entry of a gate has the gate's
 /// offset as its base address, and the selector of the gate's code segment in `near`.
 pub(crate) const CALL: usize = 6;
+/// Index in [`KnownDescriptor::allowed`] of far calls by users through a call gate to code of the supervisor.
+pub(crate) const CALL_INWARD: usize = 7;
 
 /// Offset of ESP0 and SS0 in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
 const INNER_STACK: u32 = 4;
@@ -208,13 +210,15 @@ impl Descriptors {
         self.note_tables(cpu, memory, context);
     }
 
-    /// Notes the descriptor of `selector`, with which code has just executed a far call, if it is a call gate
-    /// to flat code of the current privilege (SDM vol. 3, 6.8.4).
+    /// Notes the descriptor of `selector`, with which code of users (`by_user`) or of the supervisor has just
+    /// executed a far call, if it is a call gate to flat code of the current privilege (SDM vol. 3, 6.8.4). A
+    /// gate to an inner privilege must have no parameters.
     pub(crate) fn note_gate(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         selector: Selector,
+        by_user: bool,
         context: &mut Context,
     ) {
         if selector.is_null() || !cpu.in_protected_mode() {
@@ -223,11 +227,14 @@ impl Descriptors {
         let Some((host, descriptor)) = self.read(cpu, memory, selector) else { return };
         let attributes = Descriptor(descriptor).attributes();
         let (cpl, dpl) = (cpu.cpl(), attributes.dpl());
+        let is_inward = by_user && !cpu.is_user();
+        let has_parameters = descriptor >> 32 & 0x1f != 0;
         let is_gate = !attributes.is_code_or_data()
             && attributes.kind() == system::CALL_GATE32
             && attributes.present()
-            && dpl >= cpl
-            && dpl >= selector.rpl();
+            && dpl >= if by_user { 3 } else { cpl }
+            && dpl >= selector.rpl()
+            && !(is_inward && has_parameters);
         let code = Selector((descriptor >> 16) as u16 & !3 | u16::from(cpl));
         let flat = if cpu.is_user() { allowed::of_user(allowed::FLAT) } else { allowed::FLAT };
         let leads_to = &context.known_descriptors[number_of(code)];
@@ -238,8 +245,14 @@ impl Descriptors {
             return;
         }
         let offset = (descriptor & 0xffff | descriptor >> 32 & 0xffff_0000) as u32;
-        let mut allowed = [0; 8];
-        allowed[CALL] = flat;
+        let known = &context.known_descriptors[number];
+        let is_known = known.selector == selector.0.into() && known.descriptor == descriptor;
+        let mut allowed = if is_known { known.allowed } else { [0; 8] };
+        if is_inward {
+            allowed[CALL_INWARD] = allowed::of_user(allowed::FLAT);
+        } else {
+            allowed[CALL] |= flat;
+        }
         self.segments[number] = Segment::null(0);
         context.known_descriptors[number] = KnownDescriptor {
             view: View { base: offset, ..View::default() },

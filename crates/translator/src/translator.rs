@@ -549,6 +549,7 @@ impl Translator {
                         Ok(Next::Op { number, is_numeric, transfers, loads })
                             if cpu.instructions < deadline =>
                         {
+                            let by_user = cpu.is_user();
                             if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
                                 return exit;
                             }
@@ -556,7 +557,7 @@ impl Translator {
                                 let Translator { descriptors, limits, context, .. } = self;
                                 descriptors.note_transfer(cpu, memory, limits, context);
                                 let called = Selector(std::mem::take(&mut context.far_selector));
-                                descriptors.note_gate(cpu, memory, called, context);
+                                descriptors.note_gate(cpu, memory, called, by_user, context);
                             }
                             if let Some(register) = loads {
                                 let Translator { descriptors, limits, context, .. } = self;

@@ -335,10 +335,22 @@ impl Emitter {
         self.unaligned_jump()
     }
 
+    /// Jumps to a target that is set later if R9D is 0, without changing flags. Uses R10.
+    pub(crate) fn jump_if_zero(&mut self) -> Branch {
+        self.save_rcx();
+        self.bytes(&[0x44, 0x89, 0xc9]); // mov ecx, r9d
+        self.jump_if_rcx_zero()
+    }
+
     /// Jumps to a target that is set later if CX is 0. Uses R10.
     pub(crate) fn jump_if_cx_zero(&mut self) -> Branch {
         self.save_rcx();
         self.bytes(&[0x0f, 0xb7, 0xc9]); // movzx ecx, cx
+        self.jump_if_rcx_zero()
+    }
+
+    /// Restores RCX from R10, and jumps to a target that is set later if it was 0 before.
+    fn jump_if_rcx_zero(&mut self) -> Branch {
         self.bytes(&[0xe3, 5]); // jrcxz over the next two
         self.restore_rcx();
         self.bytes(&[0xeb, 8]); // jmp over the next two

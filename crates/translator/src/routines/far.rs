@@ -163,7 +163,7 @@ pub(crate) unsafe extern "sysv64" fn far_gate() {
 /// Checks a far transfer of flat code to the selector in R8D. Leaves the instruction to the interpreter
 /// unless the selector's descriptor is that of flat code of the privilege that `ALLOWED` says, and is the one
 /// in the selector's entry. Does so too if numeric registers are in use and the transfer changes the selector
-/// of CS. Uses R9 and R10.
+/// of CS. Then R9D is 0. Uses R10.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
     naked_asm!(
@@ -173,6 +173,7 @@ pub(crate) unsafe extern "sysv64" fn far_check_flat<const ALLOWED: u8>() {
         "cmp r8w, [r14 + {code}]",
         "jne 4f",
         "2:",
+        "xor r9d, r9d",
         restore_flags!(),
         "ret",
         "4:",

@@ -1,6 +1,7 @@
-//! SYSENTER, SYSEXIT, INT n and IRET, which mostly lead from user code to the supervisor's code or back.
+//! SYSENTER, SYSEXIT, INT n and IRET, and far calls and returns that change the privilege. They lead from
+//! user code to the supervisor's code or back.
 //!
-//! Translated code executes INT n and IRET if the descriptors of their selectors are known
+//! Translated code executes all but the first two if the descriptors of their selectors are known
 //! ([`Descriptors`](crate::descriptors::Descriptors)), so that they have the same effect as before. Their
 //! pushes and pops, which may fault, are in the block, before anything has changed. [`Context::transfer`]
 //! keeps what is found out before them.
@@ -11,12 +12,13 @@ use std::mem::offset_of;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 
-use super::descriptors::known_descriptor;
-use super::{jump_by_table, leave_to_step};
+use super::descriptors::{DESCRIPTOR_NUMBER_SHIFT, known_descriptor};
+use super::far::{far_check_call, far_check_flat};
+use super::{ask_interpreter, jump_by_table, leave_to_step};
 use crate::context::{
-    Context, HOST_FLAGS, PrivilegeState, STATUS_AND_DIRECTION, Tables, Transfer, crossed_to,
+    Context, HOST_FLAGS, PrivilegeState, STATUS_AND_DIRECTION, Tables, Transfer, View, crossed_to,
 };
-use crate::descriptors::allowed;
+use crate::descriptors::{CALL_INWARD, KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 
 /// Offsets in the context of the supervisor's privilege, and of the users'.
 const SUPERVISOR: usize = offset_of!(Context, privileges);
@@ -221,6 +223,34 @@ unsafe extern "sysv64" fn read_flat_gate() {
     )
 }
 
+/// Reads SS0 and ESP0 (SDM vol. 3, figure 9-2) and stores them in the context. Sets CF if the interpreter
+/// must execute the instruction: if the TSS is not known, or if SS0 is not known to be a flat stack of the
+/// supervisor. Uses RAX and R8 to R10.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn read_inner_stack() {
+    naked_asm!(
+        "mov rax, [r14 + {inner_stack}]",
+        "test rax, rax",
+        "je 2f",
+        "movzx r8d, word ptr [rax + 4]",
+        "test r8d, 3",
+        "jne 2f",
+        "mov eax, [rax]",
+        "mov [r14 + {pointer}], eax",
+        "mov [r14 + {stack}], r8w",
+        "mov r9d, {ss}",
+        "jmp {known_descriptor}",
+        "2:",
+        "stc",
+        "ret",
+        inner_stack = const offset_of!(Context, tables) + offset_of!(Tables, inner_stack),
+        pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
+        stack = const offset_of!(Context, transfer) + offset_of!(Transfer, stack),
+        ss = const sreg::SS,
+        known_descriptor = sym known_descriptor::<{ allowed::FLAT }>,
+    )
+}
+
 /// Executes INT n at privilege 3, by the gate at offset R10D of the IDT, up to its pushes on the supervisor's
 /// stack. Then R10D is the stack pointer, R9D is EFLAGS as it is pushed, and GS is the supervisor's window.
 #[unsafe(naked)]
@@ -232,32 +262,18 @@ pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
         "xor r9d, r9d",
         "call {read_gate}",
         "jc {give_up}",
-        // SS0 and ESP0 (SDM vol. 3, figure 9-2).
-        "mov rax, [r14 + {inner_stack}]",
-        "test rax, rax",
-        "je {give_up}",
-        "movzx r8d, word ptr [rax + 4]",
-        "test r8d, 3",
-        "jne {give_up}",
-        "mov eax, [rax]",
-        "mov [r14 + {pointer}], eax",
-        "mov r9d, {ss}",
-        "call {known_descriptor}",
+        "call {read_inner_stack}",
         "jc {give_up}",
-        "mov [r14 + {stack}], r8w",
         "mov r9, [r14 + {supervisor} + {window}]",
         "wrgsbase r9",
         "mov r10d, [r14 + {pointer}]",
         "jmp {begin_to_push}",
         read_gate = sym read_flat_gate,
         give_up = sym give_up,
-        inner_stack = const offset_of!(Context, tables) + offset_of!(Tables, inner_stack),
-        pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
-        stack = const offset_of!(Context, transfer) + offset_of!(Transfer, stack),
-        ss = const sreg::SS,
-        known_descriptor = sym known_descriptor::<{ allowed::FLAT }>,
+        read_inner_stack = sym read_inner_stack,
         supervisor = const SUPERVISOR,
         window = const offset_of!(PrivilegeState, window),
+        pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
         begin_to_push = sym begin_to_push,
     )
 }
@@ -300,7 +316,7 @@ unsafe extern "sysv64" fn begin_to_push() {
 }
 
 /// Executes the rest of INT n at privilege 3, after all its pushes on the stack at R10D, and goes on with the
-/// handler.
+/// handler. After a far call through a gate, which pushes no flags, R10D is 4 more.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter_handler_inward() {
     naked_asm!(
@@ -333,6 +349,113 @@ pub(crate) unsafe extern "sysv64" fn enter_handler_inward() {
         supervisor = const SUPERVISOR,
         returns = const offset_of!(PrivilegeState, returns),
         change_privilege = sym change_privilege,
+    )
+}
+
+/// Checks a far call of user code to the selector in R8D. If the selector is that of a call gate known to
+/// lead to the supervisor's code (SDM vol. 3, 6.8.5), then R9D is 1, GS is the supervisor's window, and what
+/// is left are the pushes and [`enter_handler_inward`]. All other calls are checked by [`far_check_call`],
+/// and R9D is 0.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_check_call_of_user() {
+    naked_asm!(
+        keep_flags!(),
+        find_descriptor!(),
+        check_descriptor!("r10 + {inward}", "r9", "2f"),
+        "push rax",
+        "mov r9d, [r10 + {offset}]",
+        "mov [r14 + {branch_target}], r9d",
+        "mov r8d, [r10 + {gate_code}]",
+        "cmp r8w, [r14 + {supervisor} + {known_code}]",
+        "jne 3f",
+        "mov [r14 + {code}], r8w",
+        "mov r9d, {cs}",
+        "call {known_descriptor}",
+        "jc 3f",
+        "call {read_inner_stack}",
+        "jc 3f",
+        "mov r9, [r14 + {supervisor} + {window}]",
+        "wrgsbase r9",
+        // The call changes no flags.
+        "mov r9b, [r14 + {system_flags} + 1]",
+        "mov [r14 + {flags}], r9b",
+        "mov r9d, 1",
+        "pop rax",
+        restore_flags!(),
+        "ret",
+        "2:",
+        restore_flags!(),
+        "jmp {far_check_call}",
+        "3:",
+        "pop rax",
+        restore_flags!(),
+        "jmp {ask_interpreter}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        number_shift = const DESCRIPTOR_NUMBER_SHIFT,
+        number_mask = const KNOWN_DESCRIPTORS - 1,
+        descriptor_shift = const size_of::<KnownDescriptor>().ilog2(),
+        known_descriptors = const offset_of!(Context, known_descriptors),
+        selector = const offset_of!(KnownDescriptor, selector),
+        inward = const offset_of!(KnownDescriptor, allowed) + CALL_INWARD,
+        here = const allowed::of_user(allowed::FLAT),
+        host = const offset_of!(KnownDescriptor, host),
+        descriptor = const offset_of!(KnownDescriptor, descriptor),
+        offset = const offset_of!(KnownDescriptor, view) + offset_of!(View, base),
+        branch_target = const offset_of!(Context, branch_target),
+        gate_code = const offset_of!(KnownDescriptor, near),
+        supervisor = const SUPERVISOR,
+        known_code = const offset_of!(PrivilegeState, known_code),
+        code = const offset_of!(Context, transfer) + offset_of!(Transfer, code),
+        cs = const sreg::CS,
+        known_descriptor = sym known_descriptor::<{ allowed::FLAT }>,
+        read_inner_stack = sym read_inner_stack,
+        window = const offset_of!(PrivilegeState, window),
+        system_flags = const offset_of!(Context, system_flags),
+        flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
+        far_check_call = sym far_check_call::<{ allowed::of_user(allowed::FLAT) }>,
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Checks a far return of the supervisor's code to the selector in R8D. If it leads to user code whose
+/// descriptor is known, then R9D is 1, and what is left is what IRET to user code does after its first pops
+/// ([`return_outward`]), with the flags as they are. All other returns are checked by [`far_check_flat`], and
+/// R9D is 0.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_check_return() {
+    naked_asm!(
+        keep_flags!(),
+        "cmp r8w, [r14 + {user} + {known_code}]",
+        "jne 2f",
+        "push rax",
+        "mov r9d, {cs}",
+        "call {known_descriptor}",
+        "pop rax",
+        "jc 2f",
+        "mov [r14 + {code}], r8w",
+        "mov r9b, [r14 + {system_flags} + 1]",
+        "mov [r14 + {flags}], r9b",
+        "mov dword ptr [r14 + {resumes}], 0",
+        restore_flags!(),
+        "pushfq",
+        "pop r9",
+        "mov [r14 + {status_flags}], r9d",
+        "mov r9d, 1",
+        "ret",
+        "2:",
+        restore_flags!(),
+        "jmp {far_check_flat}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        user = const USER,
+        known_code = const offset_of!(PrivilegeState, known_code),
+        cs = const sreg::CS,
+        known_descriptor = sym known_descriptor::<{ allowed::of_user(allowed::FLAT) }>,
+        code = const offset_of!(Context, transfer) + offset_of!(Transfer, code),
+        system_flags = const offset_of!(Context, system_flags),
+        flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
+        resumes = const offset_of!(Context, transfer) + offset_of!(Transfer, resumes),
+        status_flags = const offset_of!(Context, transfer) + offset_of!(Transfer, status),
+        far_check_flat = sym far_check_flat::<{ allowed::FLAT }>,
     )
 }
 

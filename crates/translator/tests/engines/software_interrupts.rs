@@ -1,7 +1,7 @@
-//! A program that calls the supervisor again and again by INT n, INT3 or an instruction that faults. The
-//! handler executes another INT n, and both return by IRET. All of them log what they see. The logs must be
-//! the same on both engines, wherever execution stops in between, and whatever the handler changes in tables,
-//! in its stack and in the frame to which it returns.
+//! A program that calls the supervisor again and again by INT n, INT3, an instruction that faults or a call
+//! gate. The handler executes another INT n, and both return by IRET, or from a call gate by RET. All of them
+//! log what they see. The logs must be the same on both engines, wherever execution stops in between, and
+//! whatever the handler changes in tables, in its stack and in the frame to which it returns.
 
 use ring3_x86::cpu::{Cr0, Cr4, reg};
 use ring3_x86::engine::Exit;
@@ -27,6 +27,8 @@ const LOG: u32 = DATA + 4;
 /// The supervisor's records, in pages that users may not access.
 const RECORDS: u32 = 0x5_2000;
 const USER_LOG: u32 = 0x6_0000;
+/// The selector of the call gate.
+const GATE: u16 = 0x4b;
 /// The address of a second IDT.
 const OTHER_IDT: u32 = 0x5_4000;
 
@@ -42,23 +44,34 @@ enum Call {
     Breakpoint,
     /// UD2. Its handler returns to the instruction after it, with RF set.
     Fault,
+    /// A far call through the gate [`GATE`].
+    Gate,
 }
 
 impl Call {
-    const ALL: [Call; 3] = [Call::Interrupt, Call::Breakpoint, Call::Fault];
+    const ALL: [Call; 4] = [Call::Interrupt, Call::Breakpoint, Call::Fault, Call::Gate];
 
-    /// Returns its two bytes.
-    fn code(self) -> [u8; 2] {
+    /// Returns its bytes.
+    fn code(self) -> &'static [u8] {
         match self {
-            Call::Interrupt => [0xcd, OUTER],
-            Call::Breakpoint => [0xcc, 0x90],
-            Call::Fault => [0x0f, 0x0b],
+            Call::Interrupt => &[0xcd, OUTER],
+            Call::Breakpoint => &[0xcc, 0x90],
+            Call::Fault => &[0x0f, 0x0b],
+            Call::Gate => &[0x9a, 0, 0, 0, 0, GATE as u8, 0],
+        }
+    }
+
+    /// Returns the instruction by which the handler returns.
+    fn end(self) -> &'static [u8] {
+        match self {
+            Call::Gate => &[0xcb], // RETF
+            _ => &[0xcf],          // IRETD
         }
     }
 
     fn vector(self) -> u8 {
         match self {
-            Call::Interrupt => OUTER,
+            Call::Interrupt | Call::Gate => OUTER,
             Call::Breakpoint => 3,
             Call::Fault => 6,
         }
@@ -67,25 +80,24 @@ impl Call {
 
 /// Logs at EDI what the program sees, and calls the supervisor, until EBP is 0.
 fn program(call: Call) -> Vec<u8> {
-    let code = [
+    let length = call.code().len() as u8;
+    [
         &[0xfc, 0x8c, 0xc8, 0xab][..], // CLD; MOV EAX, CS; STOSD
         &[0x8c, 0xd0, 0xab],           // MOV EAX, SS; STOSD
         &[0x8c, 0xe0, 0xab],           // MOV EAX, FS; STOSD
         &[0x8c, 0xe8, 0xab],           // MOV EAX, GS; STOSD
         &[0x89, 0xe0, 0xab],           // MOV EAX, ESP; STOSD
         &[0x9c, 0x58, 0xab],           // PUSHFD; POP EAX; STOSD
-        &[0x4d, 0x74, 0x05],           // DEC EBP; JZ over the next three
+        &[0x4d, 0x74, 0x03 + length],  // DEC EBP; JZ over the next three
         &[0xf9],                       // STC
-        &call.code(),
-        &[0xeb, 0xe5, 0xf4], // JMP to the first one; HLT, which is not allowed
+        call.code(),                   // the call
+        &[0xeb, 0xe7 - length, 0xf4],  // JMP to the first one; HLT, which is not allowed
     ]
-    .concat();
-    assert_eq!(code.len(), 28);
-    code
+    .concat()
 }
 
 /// Logs what the supervisor sees, executes `change` at every fourth call, and returns.
-fn outer_handler(change: &[u8]) -> Vec<u8> {
+fn outer_handler(call: Call, change: &[u8]) -> Vec<u8> {
     let log = LOG.to_le_bytes();
     let handler = [
         &[0x60, 0xfc, 0x8b, 0x3d][..], // PUSHAD; CLD; MOV EDI, [LOG]
@@ -99,9 +111,20 @@ fn outer_handler(change: &[u8]) -> Vec<u8> {
         &log,
         &[0xf7, 0xc5, 3, 0, 0, 0, 0x75, change.len() as u8], // TEST EBP, 3; JNZ over the next ones
         change,
-        &[0xf9, 0xcd, INNER, 0x61, 0xcf], // STC; INT n; POPAD; IRETD
+        &[0xf9, 0xcd, INNER, 0x61], // STC; INT n; POPAD
+        call.end(),
     ];
     handler.concat()
+}
+
+/// Returns a 32-bit call gate for users.
+fn call_gate(selector: u16, offset: u32, parameters: u64) -> u64 {
+    let access = u64::from(PRESENT | DPL3 | 0x0c);
+    u64::from(offset & 0xffff)
+        | u64::from(selector) << 16
+        | parameters << 32
+        | access << 40
+        | u64::from(offset >> 16) << 48
 }
 
 /// XOR BYTE [address], bits
@@ -114,7 +137,7 @@ fn flip(address: u32, bits: u32) -> Vec<u8> {
     [&[0x81, 0x35][..], &address.to_le_bytes(), &bits.to_le_bytes()].concat()
 }
 
-/// XOR DWORD [ESP+offset], bits: changes a value that INT n has pushed.
+/// XOR DWORD [ESP+offset], bits: changes a value that the call has pushed.
 fn flip_pushed(offset: u8, bits: u32) -> Vec<u8> {
     [&[0x81, 0x74, 0x24, 32 + offset][..], &bits.to_le_bytes()].concat()
 }
@@ -122,6 +145,8 @@ fn flip_pushed(offset: u8, bits: u32) -> Vec<u8> {
 const PUSHED_CS: u8 = 4;
 const PUSHED_FLAGS: u8 = 8;
 const PUSHED_SS: u8 = 16;
+/// The offset of SS after a call through a gate, which pushes no flags.
+const PUSHED_SS_BY_GATE: u8 = 12;
 
 fn begin(machine: &mut Machine, change: &[u8]) {
     begin_with(machine, Call::Interrupt, change);
@@ -131,7 +156,7 @@ fn begin_with(machine: &mut Machine, call: Call, change: &[u8]) {
     machine.reset_processor();
     machine.enable_paging();
     machine.put(USER_CODE, &program(call));
-    machine.put(OUTER_HANDLER, &outer_handler(change));
+    machine.put(OUTER_HANDLER, &outer_handler(call, change));
     let supervisors = [CODE, RECORDS, RECORDS + 0x1000, INNER_STACK - 0x1000, COUNTED, GDT, IDT];
     for page in supervisors.into_iter().chain([TSS, OTHER_IDT, HANDLERS, HANDLERS + 0x1000]) {
         machine.map(page, page, P | RW);
@@ -143,6 +168,7 @@ fn begin_with(machine: &mut Machine, call: Call, change: &[u8]) {
     machine.set_descriptor(KERNEL_DATA, flat(DATA_SEGMENT));
     machine.set_descriptor(USER_CS, flat(CODE_SEGMENT | DPL3));
     machine.set_descriptor(USER_DS, flat(DATA_SEGMENT | DPL3));
+    machine.set_descriptor(GATE, call_gate(KERNEL_CODE, OUTER_HANDLER, 0));
     machine.set_inner_stack(0, INNER_STACK, KERNEL_DATA);
     let count = [&[0xff, 0x05][..], &COUNTED.to_le_bytes()].concat(); // INC DWORD [COUNTED]
     let jump_from = |at: u32| (OUTER_HANDLER.wrapping_sub(at + 5)).to_le_bytes();
@@ -267,6 +293,118 @@ fn tables_change_between_calls() {
     for change in changes {
         pair.each(|machine| machine.set_descriptor(FREE, flat(DATA_SEGMENT)));
         compare_to_the_end(&mut pair, &change);
+    }
+}
+
+#[test]
+fn calls_through_gates_stay_in_translated_code() {
+    let Some(mut pair) = Pair::new() else { return };
+    compare_with(&mut pair, Call::Gate, &[]);
+    assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+    let before = pair.counted("instructions left to the interpreter");
+    pair.each(|machine| begin_with(machine, Call::Gate, &[]));
+    pair.run_to_halt();
+    let left = pair.counted("instructions left to the interpreter") - before;
+    // PUSHAD and POPAD, where they are left, and the ends of the program.
+    assert!(left < 3 * u64::from(CALLS), "{left} instructions for {CALLS} calls");
+}
+
+#[test]
+fn call_gates_change_between_calls() {
+    let Some(mut pair) = Pair::new() else { return };
+    let gate = GDT + u32::from(GATE & !7);
+    let code = |selector: u16| GDT + u32::from(selector & !7);
+    let elsewhere = OUTER_HANDLER ^ handler(OUTER);
+    for change in [
+        [flip_byte(gate + 1, (elsewhere >> 8) as u8), flip_byte(gate + 6, (elsewhere >> 16) as u8)]
+            .concat(),
+        flip_byte(gate + 2, (KERNEL_CODE ^ KERNEL_DATA) as u8),
+        flip_byte(gate + 2, 3),
+        // Parameters, a gate with 16 bits, and gates that raise exceptions.
+        flip_byte(gate + 4, 1),
+        flip_byte(gate + 5, 0x0c ^ 0x04),
+        flip_byte(gate + 5, 0x20),
+        flip_byte(gate + 5, PRESENT),
+        // Code that is conforming, that is at privilege 3, that is not present or has a limit; a bit that is
+        // visible, and the accessed bit.
+        flip_byte(code(KERNEL_CODE) + 5, 4),
+        flip_byte(code(KERNEL_CODE) + 5, DPL3),
+        flip_byte(code(KERNEL_CODE) + 5, PRESENT),
+        flip_byte(code(KERNEL_CODE) + 6, 0x8f),
+        flip_byte(code(KERNEL_CODE) + 6, 0x10),
+        flip_byte(code(KERNEL_CODE) + 5, 1),
+        // Stacks.
+        flip(TSS + 4, 0x40),
+        flip(TSS + 8, u32::from(KERNEL_DATA ^ FREE)),
+        flip(TSS + 8, u32::from(KERNEL_DATA ^ USER_DS)),
+        flip(TSS + 8, KERNEL_DATA.into()),
+        flip_byte(code(KERNEL_DATA) + 5, 4),
+        flip_byte(code(KERNEL_DATA) + 6, 0x40),
+        vec![0x0f, 0x20, 0xd8, 0x0f, 0x22, 0xd8], // MOV EAX, CR3; MOV CR3, EAX
+    ] {
+        pair.each(|machine| machine.set_descriptor(FREE, flat(DATA_SEGMENT)));
+        compare_with(&mut pair, Call::Gate, &change);
+    }
+    // The stack is not present, or only part of the frame fits.
+    for pointer in [0x5_6000, 0x5_5008, 0x5_500c, 0, 8, 0xc] {
+        let present = pointer & 0xfff != 0;
+        pair.each(|machine| {
+            machine.map(0x5_4000, 0x5_4000, P | RW);
+            machine.map(0x5_5000, 0x5_5000, if present { P | RW } else { 0 });
+        });
+        compare_with(&mut pair, Call::Gate, &flip(TSS + 4, INNER_STACK ^ pointer));
+    }
+}
+
+#[test]
+fn far_returns_to_the_program() {
+    let Some(mut pair) = Pair::new() else { return };
+    for (pushed, bits) in [
+        (PUSHED_CS, USER_CS ^ USER_DS),
+        (PUSHED_CS, USER_CS),
+        (PUSHED_CS, USER_CS ^ (KERNEL_CODE | 3)),
+        (PUSHED_CS, USER_CS ^ KERNEL_CODE),
+        (PUSHED_CS, USER_CS ^ 0x103),
+        (PUSHED_SS_BY_GATE, USER_DS ^ KERNEL_DATA),
+        (PUSHED_SS_BY_GATE, USER_DS),
+        (PUSHED_SS_BY_GATE, USER_DS ^ USER_CS),
+        (PUSHED_SS_BY_GATE - 4, 0x40),
+    ] {
+        compare_with(&mut pair, Call::Gate, &flip_pushed(pushed, bits.into()));
+    }
+    for (selector, vector) in [(USER_CS, 11), (USER_DS, 12)] {
+        let change = flip_byte(GDT + u32::from(selector & !7) + 5, 0x80);
+        assert_eq!(compare_with(&mut pair, Call::Gate, &change), Exit::Halt);
+        assert_eq!(pair.right.exception().map(|exception| exception.vector), Some(vector));
+    }
+    // RET makes data segment registers with the supervisor's segments null in the program.
+    for load in [[0x8e, 0xe0], [0x8e, 0xe8], [0x8e, 0xd8]] {
+        for selector in [KERNEL_DATA, 3, 0, USER_DS] {
+            let change = [&[0x66, 0xb8][..], &selector.to_le_bytes(), &load].concat(); // MOV AX, selector; MOV Sreg, AX
+            compare_with(&mut pair, Call::Gate, &change);
+        }
+    }
+    // RET with parameters, which lie on both stacks.
+    for number in [8u8, 4] {
+        for slice in [1, 3, LIMIT] {
+            pair.each(|machine| {
+                begin_with(machine, Call::Gate, &[]);
+                let handler = outer_handler(Call::Gate, &[]);
+                let end = OUTER_HANDLER + handler.len() as u32 - 1;
+                // SUB ESP, number; MOV of the frame down; RET number
+                let frame: Vec<u8> = [0, 4]
+                    .into_iter()
+                    .flat_map(|at| [0x8b, 0x44, 0x24, at + number, 0x89, 0x44, 0x24, at])
+                    .collect();
+                let code = [&[0x83, 0xec, number][..], &frame, &[0xca, number, 0]].concat();
+                machine.put(end, &code);
+            });
+            while pair.each(|machine| machine.run_for(slice)) == Exit::Deadline {
+                pair.compare_processors();
+            }
+            pair.compare();
+            assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+        }
     }
 }
 

@@ -153,10 +153,11 @@ impl BlockBuilder<'_> {
         }
     }
 
-    /// Settles R15D before `branch`, unless `branch` is a call or return that adds the deferred offset itself
-    /// when it changes ESP.
+    /// Settles R15D before `branch`, unless `branch` is a near call or return, which adds the deferred offset
+    /// itself when it changes ESP.
     pub(super) fn settle_for_branch(&mut self, branch: &Instruction) {
-        if !branch.is_stack_instruction() || copy::needs_stack_pointer(branch) {
+        let is_far = self.is_far(branch);
+        if is_far || !branch.is_stack_instruction() || copy::needs_stack_pointer(branch) {
             self.emitter.settle_stack();
         }
     }
